@@ -1,0 +1,46 @@
+# Everything a newcomer needs: `make run` trains and writes a report, `make test` proves the installation.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+NATIVE := CMakeLists.txt $(wildcard csrc/*)
+
+.PHONY: run test test-all check format bench clean help
+.DEFAULT_GOAL := help
+
+help:  ## show this list
+	@grep -hE '^[a-z.-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+.venv: .venv/.stamp  ## set up only: virtual environment, dependencies, native core
+.venv/.stamp: pyproject.toml constraints.txt $(NATIVE)
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "setting up .venv (the first time takes a minute or two)"
+	@$(BIN)/pip install --quiet -e ".[dev]"
+	@touch $@
+
+run: .venv/.stamp  ## train on the built-in graph and write report.html
+	@$(BIN)/weft train recipes/default.toml --out runs/default-$$(date +%Y%m%d-%H%M%S)
+
+test: check  ## the checks and the tests (under 15 minutes on two cores)
+	@$(BIN)/python -m pytest -q -n 2 -m "not slow"
+
+test-all: check  ## everything, the slow tests included
+	@$(BIN)/python -m pytest -q -n 2
+
+check: .venv/.stamp  ## formatting, lint, types, direction of imports
+	@$(BIN)/ruff format --check src tests benchmarks examples
+	@$(BIN)/ruff check src tests benchmarks examples
+	@$(BIN)/clang-format --dry-run --Werror csrc/*.cpp csrc/*.h
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/test_architecture.py
+
+format: .venv/.stamp  ## rewrite the sources in the house format
+	@$(BIN)/ruff format src tests benchmarks examples
+	@$(BIN)/ruff check --fix src tests benchmarks examples
+	@$(BIN)/clang-format -i csrc/*.cpp csrc/*.h
+
+bench: .venv/.stamp  ## the benchmarks, rivals in the same run; tables go to benchmarks/results
+	@$(BIN)/python -m benchmarks.run
+
+clean:  ## remove what was built
+	rm -rf .venv build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

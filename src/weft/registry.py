@@ -1,0 +1,72 @@
+"""Registries: the entries of one plural folder, by name.
+
+A plural folder (layers, datasets, strategies …) holds interchangeable things, one file each. A decorator enters
+each thing under its name, and the folder is read on the first look-up: adding one more edits no existing file.
+"""
+
+import difflib
+import pkgutil
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+from weft.errors import MissingExtra, UnknownName, WeftError
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """The entries of one plural folder, by name. The folder is read on the first look-up."""
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self.package = package
+        self._entries: dict[str, T] = {}
+        self._read = False
+
+    def add(self, *names: str) -> Callable[[T], T]:
+        """Enter the decorated class or function under the given names; the first is the one shown."""
+
+        def enter(entry: T) -> T:
+            for name in names:
+                held = self._entries.setdefault(name, entry)
+                if held is not entry:
+                    raise WeftError(f"two {self.kind}s are named {name!r}: {_label(held)} and {_label(entry)}")
+            return entry
+
+        return enter
+
+    def names(self) -> list[str]:
+        """Return all names, sorted."""
+        if not self._read:
+            self._read = True
+            for module in pkgutil.iter_modules(import_module(self.package).__path__):
+                import_module(f"{self.package}.{module.name}")
+        return sorted(self._entries)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names()
+
+    def __getitem__(self, name: str) -> T:
+        known = self.names()
+        if name in self._entries:
+            return self._entries[name]
+        raise UnknownName(f"no {self.kind} {name!r}; {suggest(name, known)}known: {', '.join(known)}")
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return "did you mean 'x'? " for the nearest known name, or the empty string."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]!r}? " if near else ""
+
+
+def require(module: str, extra: str) -> Any:
+    """Return the imported optional module, or raise with the command that installs it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtra(f"{module} is not installed; install it with: pip install 'weft[{extra}]'") from error
+
+
+def _label(entry: object) -> str:
+    return str(getattr(entry, "__qualname__", entry))
