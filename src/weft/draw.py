@@ -1,0 +1,99 @@
+"""Random numbers as a function of counters: nothing is stored, nothing depends on order.
+
+A draw is a function of (run seed, stream, epoch, step, layer, global id, lane). The stream names the purpose, the id
+is a node or an edge of the whole graph, the lane a column, a head or a number of the draw. So a dropout mask, a
+sample or a shuffle is the same for one process and for many, for one thread and for eight, and after a resume.
+
+    key  = fold(seed, stream, epoch, step, layer)            64 bits, once a call
+    row  = mix64(key + 0x9E3779B97F4A7C15 * (id + 1))        64 bits, once an id
+    draw = mix32(mix32(low32(row) + 0x9E3779B9 * lane) ^ high32(row))      32 bits
+
+The C++ form is csrc/draw.h, the torch form kernels/reference.py; tests/test_draw.py holds all of them to the same
+vectors. mix64 is the finaliser of SplitMix64, mix32 a 32-bit multiply-xorshift finaliser with low bias.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+GOLDEN64 = 0x9E3779B97F4A7C15
+GOLDEN32 = 0x9E3779B9
+_MASK64 = (1 << 64) - 1
+
+
+class Stream(IntEnum):
+    """What a draw is for. Numbers are part of every saved run: never change one, only add."""
+
+    SAMPLE = 1
+    DROPOUT = 2
+    ATTENTION = 3
+    BOUNDARY = 4
+    ROUND = 5
+    SHUFFLE = 6
+    NEGATIVE = 7
+    SYNTHETIC = 8
+    SPLIT = 9
+
+
+def fold(seed: int, stream: int, epoch: int = 0, step: int = 0, layer: int = 0) -> int:
+    """Return the 64-bit key of one purpose at one moment of a run."""
+    key = 0
+    for value in (seed, stream, epoch, step, layer):
+        key = _mix64(key + GOLDEN64 * (value + 1))
+    return key
+
+
+def draw(key: int, ids: NDArray[np.integer], lanes: NDArray[np.integer] | int = 0) -> NDArray[np.uint32]:
+    """Return 32 uniform bits for each (id, lane); ids and lanes are broadcast against each other."""
+    with np.errstate(over="ignore"):
+        row = _mix64_array(np.uint64(key) + np.uint64(GOLDEN64) * (np.asarray(ids).astype(np.uint64) + np.uint64(1)))
+        low = (row & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+        high = (row >> np.uint64(32)).astype(np.uint32)
+        lane = np.asarray(lanes).astype(np.uint32)
+        return _mix32_array(_mix32_array(low + np.uint32(GOLDEN32) * lane) ^ high)
+
+
+def uniform(key: int, ids: NDArray[np.integer], lanes: NDArray[np.integer] | int = 0) -> NDArray[np.float64]:
+    """Return numbers in [0, 1), one for each (id, lane)."""
+    return draw(key, ids, lanes).astype(np.float64) * 2.0**-32
+
+
+def normal(key: int, ids: NDArray[np.integer], lanes: NDArray[np.integer] | int = 0) -> NDArray[np.float64]:
+    """Return standard normal numbers, one for each (id, lane); uses lanes 2·lane and 2·lane + 1."""
+    lanes = np.asarray(lanes)
+    radius = np.sqrt(-2.0 * np.log1p(-uniform(key, ids, 2 * lanes)))
+    angle: NDArray[np.float64] = 2.0 * np.pi * uniform(key, ids, 2 * lanes + 1)
+    return radius * np.cos(angle)
+
+
+def permutation(key: int, count: int) -> NDArray[np.int64]:
+    """Return a uniform permutation of 0 … count − 1."""
+    ids = np.arange(count)
+    # Two draws make a 64-bit sort key: with 32 bits alone ties would favour small ids.
+    high, low = draw(key, ids, 0).astype(np.uint64), draw(key, ids, 1).astype(np.uint64)
+    return np.argsort((high << np.uint64(32)) | low, kind="stable")
+
+
+def threshold(probability: float) -> int:
+    """Return t in 0 … 2³² such that a draw is below t with the given probability; compare as 64-bit integers."""
+    return min(max(round(probability * 2.0**32), 0), 1 << 32)
+
+
+def _mix64(value: int) -> int:
+    value &= _MASK64
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return value ^ (value >> 31)
+
+
+def _mix64_array(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
+
+
+def _mix32_array(value: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    value = (value ^ (value >> np.uint32(16))) * np.uint32(0x21F0AAAD)
+    value = (value ^ (value >> np.uint32(15))) * np.uint32(0x735A2D97)
+    return value ^ (value >> np.uint32(15))
