@@ -68,7 +68,16 @@ def memory_of(case: Case, threads: int) -> dict[str, Any]:
     """Return the peak memory above the inputs of each contender, each in a process of its own."""
     memory = {}
     for name in case.contenders:
-        command = [sys.executable, "-m", "benchmarks.run", case.name, "--memory-of", name, "--threads", str(threads)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.run",
+            case.name,
+            "--memory-of",
+            name,
+            "--threads",
+            str(threads),
+        ]
         output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1800).stdout
         memory[name] = int(output.strip().splitlines()[-1])
     ours, rivals = _split(memory)
@@ -86,7 +95,9 @@ def environment(threads: int) -> dict[str, Any]:
 
     from weft.kernels import native
 
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit.stdout.strip(),
@@ -114,8 +125,16 @@ def describe(result: dict[str, Any]) -> Iterator[str]:
 def write_page(folder: Path) -> None:
     """Write README.md from every result in the folder."""
     rows = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    lines = ["# Measured results", "", "Made by `make bench`, or one case at a time by `python -m benchmarks.run CASE`.", ""]
-    lines += ["Rivals run in the same process on the same data, by turns; times are medians (smallest to largest).", ""]
+    lines = [
+        "# Measured results",
+        "",
+        "Made by `make bench`, or one case at a time by `python -m benchmarks.run CASE`.",
+        "",
+    ]
+    lines += [
+        "Rivals run in the same process on the same data, by turns; times are medians (smallest to largest).",
+        "",
+    ]
     lines += ["Memory is the peak resident size above the inputs, in a process of its own.", ""]
     for row in rows:
         lines += [f"## {row['title']}", "", *_page_body(row), ""]

@@ -78,7 +78,11 @@ CASES = [_forward(32), _forward(128), _forward(256)] + [
         name="spmm_training",
         title="mean aggregation, forward + backward, F = 128, R-MAT 2^18 nodes, 8 M edges",
         setup=lambda: _data(128),
-        contenders={"weft": _ours_training, "torch CSR autograd": _mkl_training, "PyG mean aggregation": _pyg_training},
+        contenders={
+            "weft": _ours_training,
+            "torch CSR autograd": _mkl_training,
+            "PyG mean aggregation": _pyg_training,
+        },
         check=agree,
         must=2.0,
         goal=3.0,
