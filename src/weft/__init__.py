@@ -1,0 +1,98 @@
+"""weft: graph neural networks on graphs too large for one process.
+
+    import weft
+
+    graph = weft.datasets.npz("cora.npz")
+    summary = weft.train(graph, "gcn", hidden=16, epochs=200)
+    summary.test_accuracy
+
+Names are resolved on first use: `import weft`, `weft --help` and data workers load no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft import algorithms, datasets, draw, kernels, layers, nn, report, strategies, train
+    from weft.config import Recipe, read_recipe
+    from weft.errors import InputError, WeftError, WeftWarning
+    from weft.events import read_events
+    from weft.graph.block import Block
+    from weft.graph.graph import Graph, load
+    from weft.graph.sparse import SparseFeatures
+    from weft.layers.pyg import accelerate
+    from weft.train.trainer import Summary
+
+    __version__: str
+
+# Where each public name lives; a name that is its own module's is that module.
+_HOME = {
+    "Block": "weft.graph.block",
+    "Graph": "weft.graph.graph",
+    "InputError": "weft.errors",
+    "Recipe": "weft.config",
+    "SparseFeatures": "weft.graph.sparse",
+    "Summary": "weft.train.trainer",
+    "WeftError": "weft.errors",
+    "WeftWarning": "weft.errors",
+    "accelerate": "weft.layers.pyg",
+    "algorithms": "",
+    "datasets": "",
+    "draw": "",
+    "kernels": "",
+    "layers": "",
+    "load": "weft.graph.graph",
+    "nn": "",
+    "read_events": "weft.events",
+    "read_recipe": "weft.config",
+    "report": "",
+    "strategies": "",
+    "train": "",
+}
+
+__all__ = [
+    "Block",
+    "Graph",
+    "InputError",
+    "Recipe",
+    "SparseFeatures",
+    "Summary",
+    "WeftError",
+    "WeftWarning",
+    "__version__",
+    "accelerate",
+    "algorithms",
+    "datasets",
+    "draw",
+    "kernels",
+    "layers",
+    "load",
+    "nn",
+    "read_events",
+    "read_recipe",
+    "report",
+    "strategies",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOME[name]
+    return getattr(import_module(home), name) if home else import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("weft")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "0+unknown"
