@@ -1,4 +1,4 @@
-"""The graphs of the benchmarks: generated ones, and real ones read from the data folder beside the repository."""
+"""The graphs of the benchmarks: generated ones, and real ones from the data folder."""
 
 import functools
 import os
@@ -11,7 +11,7 @@ DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).resolve().parents[2] / "s
 
 @functools.cache
 def rmat() -> weft.Graph:
-    """Return the R-MAT graph of 2^18 nodes and 8,000,000 edges (.57 .19 .19) that the kernels are measured on."""
+    """Return the R-MAT graph of 2^18 nodes and 8,000,000 edges (.57 .19 .19) ."""
     return weft.datasets.datasets["rmat"](scale=18, edges=8_000_000, a=0.57, b=0.19, c=0.19, seed=0)
 
 

@@ -62,7 +62,7 @@ def time_by_turns(steps: dict[str, Step], repeat: int) -> dict[str, Timing]:
 
 
 def peak_above_baseline(step: Step) -> int:
-    """Return by how many bytes the resident size of this process rises above its present one during a step."""
+    """Return by how many bytes the resident size rises above the present one during a step."""
     Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     baseline = _status("VmRSS")
     step()

@@ -1,8 +1,8 @@
 """Run the benchmark cases: `python -m benchmarks.run [CASE ...]`; without names, all of them.
 
-A case compares weft with its rivals on the same data in the same run. Before timing, the results of all contenders
-are compared: a case that computes something else is an error, not a number. Each case writes results/NAME.json, and
-all of them together make results/README.md.
+A case compares weft with its rivals on the same data in the same run. Before timing, the results of all
+contenders are compared: a case that computes something else is an error, not a number. Each case writes
+results/NAME.json, and all of them together make results/README.md.
 """
 
 import argparse
@@ -143,7 +143,8 @@ def write_page(folder: Path) -> None:
 
 def _page_body(row: dict[str, Any]) -> list[str]:
     where = row["environment"]
-    head = f"`python -m benchmarks.run {row['case']}` · {where['date']} · {where['commit']} · {where['processor']}"
+    head = f"`python -m benchmarks.run {row['case']}` · {where['date']} · {where['commit']} · "
+    head += f"{where['processor']}"
     head += f", {where['threads']} threads · torch {where['torch']}, PyG {where['torch_geometric']}"
     if "table" in row:
         return [head, "", *row["table"], *([f"\n{row['note']}"] if row.get("note") else [])]

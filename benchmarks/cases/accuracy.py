@@ -18,7 +18,8 @@ CITATION = {
     "gat": {"cora": 83.0, "citeseer": 72.5, "pubmed": 79.0},
 }
 GCN = {"layers": 2, "hidden": 64, "dropout": 0.5, "lr": 0.01, "weight_decay": 5e-4, "epochs": 200}
-GAT = {"layers": 2, "hidden": 64, "heads": 8, "attention_dropout": 0.6, "dropout": 0.6, "activation": "elu"} | {
+GAT = {
+    "layers": 2, "hidden": 64, "heads": 8, "attention_dropout": 0.6, "dropout": 0.6, "activation": "elu",
     "lr": 0.005, "weight_decay": 5e-4, "epochs": 300,
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""One full-graph training epoch (forward, backward, Adam) of SAGE and GAT, 2 x 128, on wordnet30's sparse features."""
+"""One full-graph epoch (forward, backward, Adam) of SAGE and GAT, 2 x 128, on wordnet30's sparse features."""
 
 from collections.abc import Callable
 from typing import Any

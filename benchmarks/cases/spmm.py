@@ -14,7 +14,7 @@ from weft import kernels
 def _data(width: int) -> dict[str, Any]:
     graph = rmat()
     x = torch.randn(graph.num_nodes, width, generator=torch.Generator().manual_seed(0))
-    # Each side gets its own form of the graph, ready before the clock starts: ours both directions of the CSR.
+    # Each side gets its own form of the graph, ready before the clock starts: for us, both CSRs.
     adjacency = torch.sparse_csr_tensor(
         graph.indptr, graph.indices.long(), torch.ones(graph.num_edges), (graph.num_nodes, graph.num_nodes)
     )
@@ -73,7 +73,10 @@ def _pyg_training(data: dict[str, Any]) -> Step:
     return with_gradients(lambda: aggregate(x, edge_index), [x], torch.ones_like(x))
 
 
-CASES = [_forward(32), _forward(128), _forward(256)] + [
+CASES = [
+    _forward(32),
+    _forward(128),
+    _forward(256),
     Case(
         name="spmm_training",
         title="mean aggregation, forward + backward, F = 128, R-MAT 2^18 nodes, 8 M edges",
@@ -87,5 +90,5 @@ CASES = [_forward(32), _forward(128), _forward(256)] + [
         must=2.0,
         goal=3.0,
         repeat=5,
-    )
+    ),
 ]
