@@ -1,0 +1,61 @@
+"""The documentation runs: every Python block, and every command of a shell block, page by page."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Return the fenced blocks of one language, in order."""
+    return [body for found, body in BLOCK.findall(page.read_text()) if found == language]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
+    code = "\n".join(blocks(page, "python"))
+    if not code:
+        pytest.skip("no Python on this page")
+    if "torch_geometric" in code:
+        pytest.importorskip("torch_geometric", reason="the page uses PyG")
+    script = tmp_path / "page.py"
+    script.write_text(code)
+    result = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=240
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    commands = [
+        line for body in blocks(page, "bash") for line in body.splitlines() if line.startswith("weft ")
+    ]
+    if not commands:
+        pytest.skip("no commands on this page")
+    for command in commands:
+        words = [sys.executable, "-m", "weft", *shlex.split(command)[1:]]
+        result = subprocess.run(
+            words,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+        assert result.returncode == 0, f"{command}\n{result.stderr[-3000:]}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
