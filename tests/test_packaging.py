@@ -34,7 +34,7 @@ def clean_python(folder: Path, wheel: Path) -> Path:
     venv.create(folder, with_pip=False, symlinks=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     zipfile.ZipFile(wheel).extractall(site)
-    # The borrowed folder comes after the environment's own, and its .pth files (an editable weft) are not read.
+    # The borrowed folder comes after the environment's own; its .pth files (an editable weft) are not read.
     (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "bin" / "python"
 
