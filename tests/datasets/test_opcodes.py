@@ -1,0 +1,119 @@
+"""The opcode reader: equal values for what Planetoid holds, a refusal by name for everything else."""
+
+import collections
+import contextlib
+import os
+
+# The standard serializer makes the files under test; weft itself only ever parses them.
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.datasets.opcodes import Csr, read_opcodes
+from weft.errors import FormatError
+
+PROTOCOLS = range(6)
+
+
+def written(folder: Path, value: object, protocol: int) -> Path:
+    path = folder / "value"
+    path.write_bytes(pickle.dumps(value, protocol))
+    return path
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("kind", [scipy.sparse.csr_matrix, scipy.sparse.csr_array])
+def test_csr_matrix_is_read_equal(tmp_path: Path, protocol: int, kind: type) -> None:
+    matrix = kind(np.array([[0, 2.5, 0], [0, 0, 0], [1, 0, 3]], np.float32))
+    read = read_opcodes(written(tmp_path, matrix, protocol))
+    assert isinstance(read, Csr)
+    assert read.shape == (3, 3)
+    np.testing.assert_array_equal(read.indptr, [0, 1, 1, 3])
+    np.testing.assert_array_equal(read.indices, [1, 0, 2])
+    np.testing.assert_array_equal(read.data, np.array([2.5, 1, 3], np.float32))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.int32).reshape(2, 3),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.arange(4, dtype=">i8"),
+        np.array([True, False]),
+        np.zeros((0, 7), np.float32),
+    ],
+    ids=["int32", "fortran", "big-endian", "bool", "empty"],
+)
+def test_array_is_read_equal(tmp_path: Path, protocol: int, array: np.ndarray) -> None:
+    read = read_opcodes(written(tmp_path, array, protocol))
+    assert read.dtype == array.dtype
+    assert read.shape == array.shape
+    np.testing.assert_array_equal(read, array)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_adjacency_lists_are_read_equal(tmp_path: Path, protocol: int) -> None:
+    graph = collections.defaultdict(list, {0: [1, 70_000], 1: [], 70_000: [np.int64(0), 2**40]})
+    assert read_opcodes(written(tmp_path, graph, protocol)) == graph
+    assert read_opcodes(written(tmp_path, {3: [1, 1]}, protocol)) == {3: [1, 1]}
+
+
+def test_python_2_file_is_read_equal(tmp_path: Path) -> None:
+    path = tmp_path / "ind.x"  # as cPickle of Python 2 writes an array: protocol 2, the bytes as a str
+    path.write_bytes(
+        b"\x80\x02cnumpy.core.multiarray\n_reconstruct\nq\x01cnumpy\nndarray\nq\x02K\x00\x85U\x01b\x87Rq\x03"
+        b"(K\x01K\x02\x85cnumpy\ndtype\nq\x04U\x02u1K\x00K\x01\x87Rq\x05(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff"
+        b"\xff\xffK\x00tb\x89U\x02\x07\xfetb."
+    )
+    np.testing.assert_array_equal(read_opcodes(path), np.array([7, 254], np.uint8))
+
+
+class Malicious:
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self.target}",)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_program_in_the_file_is_refused_by_name_and_not_run(tmp_path: Path, protocol: int) -> None:
+    path = written(tmp_path, {0: [Malicious(tmp_path / "ran")]}, protocol)
+    with pytest.raises(FormatError, match=r"value: asks for (posix|nt)\.system"):
+        read_opcodes(path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_array_of_objects_is_refused(tmp_path: Path, protocol: int) -> None:
+    with pytest.raises(FormatError, match="dtype 'O8'"):
+        read_opcodes(written(tmp_path, np.array([1, None], object), protocol))
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"nothing: No such file"):
+        read_opcodes(tmp_path / "nothing")
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_damaged_file_gives_a_format_error_or_a_value(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    raw = bytearray(
+        pickle.dumps(
+            scipy.sparse.csr_matrix(np.eye(3, dtype=np.float32)), data.draw(st.sampled_from(PROTOCOLS))
+        )
+    )
+    for place in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=4)):
+        raw[place] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("damaged") / "value"
+    path.write_bytes(raw[: data.draw(st.integers(0, len(raw)))])
+    with contextlib.suppress(FormatError):  # any other exception, or a hang, is the failure
+        read_opcodes(path)
