@@ -1,0 +1,60 @@
+"""Dropout by counter draws: the mask is a function of (clock, stream, layer, id, lane) and is never stored.
+
+Backward draws the same mask again. Keyed by global ids, it is the same for one process and for many.
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+from weft.draw import Stream
+from weft.errors import InputError
+from weft.kernels import reference
+from weft.kernels.registration import define
+
+
+def dropout(
+    x: Tensor,
+    ids: Tensor,
+    p: float,
+    *,
+    clock: Tensor,
+    stream: int = Stream.DROPOUT,
+    layer: int = 0,
+    lanes: Tensor | None = None,
+) -> Tensor:
+    """Return x with each element zeroed with probability p, the others times 1 / (1 − p).
+
+    Row i of x [N, ...] is keyed by ids[i] (int64), its columns are the lanes. With `lanes` (int [nnz]) x is 1-D and
+    value i is keyed by (ids[i], lanes[i]): the stored values of a sparse matrix. clock: int64 (seed, epoch, step).
+    """
+    if not 0.0 <= p <= 1.0:
+        raise InputError(f"dropout must be in 0 … 1, got {p}")
+    if ids.shape[0] != x.shape[0] or (lanes is not None and lanes.shape != x.shape):
+        raise InputError(f"expected one id (and lane) for each of {x.shape[0]} rows, got {ids.shape[0]} ids")
+    if p == 0.0:
+        return x
+    out: Tensor = dropout_op(x, ids, p, clock, int(stream), layer, lanes)
+    return out
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, ids, p, clock, stream, layer, lanes = inputs
+    # a strategy moves its clock in place; the mask of this call must stay what it was
+    ctx.save_for_backward(ids, clock.clone(), lanes)
+    ctx.draw = (p, stream, layer)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    ids, clock, lanes = ctx.saved_tensors
+    p, stream, layer = ctx.draw
+    return dropout_op(grad, ids, p, clock, stream, layer, lanes), None, None, None, None, None, None
+
+
+dropout_op: Any = define(
+    "dropout(Tensor x, Tensor ids, float p, Tensor clock, int stream, int layer, Tensor? lanes) -> Tensor",
+    reference=reference.dropout,
+    fake=lambda x, *rest: x.new_empty(x.shape),
+    setup=_setup,
+    backward=_backward,
+)

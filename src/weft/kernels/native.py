@@ -1,0 +1,147 @@
+"""The native core: finds libweftcore, loads it with ctypes and says what it is.
+
+The core has a plain C interface and knows nothing of Python or torch, so one library serves every version of both.
+Where it is missing, of another version, or switched off by `WEFT_NATIVE=0`, `library()` is None and the operators
+run on their reference form; a warning says so once.
+
+Loading it loads OpenMP's runtime. This module imports torch first, so the process has one runtime: torch's.
+"""
+
+import ctypes
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import weft
+from weft.errors import GraphError, WeftError, WeftWarning
+
+ABI_VERSION = 1
+FILE_NAME = "libweftcore.so"
+
+# The codes of csrc/core.h.
+DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+INDEX_CODES = {torch.int32: 0, torch.int64: 1}
+
+_P, _I, _L, _D = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_double
+# Argument types of every function of the C interface, in its order; each returns a status (see `check`).
+SIGNATURES: dict[str, list[type]] = {}
+
+
+class _Core:
+    """The library, loaded on first use."""
+
+    def __init__(self) -> None:
+        self.enabled = True
+        self.reason = ""
+
+    @cached_property
+    def library(self) -> ctypes.CDLL | None:
+        path = find()
+        if os.environ.get("WEFT_NATIVE", "1") == "0":
+            self.reason = "switched off by WEFT_NATIVE=0"
+            return None  # asked for: no warning
+        if path is None:
+            return self._without(
+                f"{FILE_NAME} is not installed; reinstall weft where a C++ compiler is found"
+            )
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError as error:
+            return self._without(f"{path} does not load ({error}); reinstall weft")
+        version = library.weft_abi_version()
+        if version != ABI_VERSION:
+            return self._without(f"{path} has interface {version}, expected {ABI_VERSION}; reinstall weft")
+        for name, argtypes in SIGNATURES.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = argtypes, _I
+        return library
+
+    def _without(self, reason: str) -> None:
+        self.reason = reason
+        warnings.warn(f"weft runs on its slower reference kernels: {reason}", WeftWarning, stacklevel=4)
+
+
+_core = _Core()
+
+
+def library() -> ctypes.CDLL | None:
+    """Return the loaded core, or None when operators must use their reference form."""
+    return _core.library if _core.enabled else None
+
+
+def available() -> bool:
+    """Return whether operators run on the native core."""
+    return library() is not None
+
+
+def describe() -> str:
+    """Return one line: where the core was found and the CPU features it uses, or why it is not used."""
+    core = library()
+    if core is None:
+        return f"not used: {_core.reason or 'disabled'}"
+    return f"{find()} ({features()})"
+
+
+def features() -> str:
+    """Return the instruction set that the kernels were built for and this processor has."""
+    core = library()
+    if core is None or not hasattr(core, "weft_features"):
+        return "portable"
+    core.weft_features.restype = ctypes.c_char_p
+    text: bytes = core.weft_features()
+    return text.decode()
+
+
+def find() -> Path | None:
+    """Return the path of the library; in an editable installation it is not beside the sources."""
+    return next((path for place in weft.__path__ if (path := Path(place) / FILE_NAME).is_file()), None)
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Run the operators on their reference form inside the `with` block."""
+    before, _core.enabled = _core.enabled, False
+    try:
+        yield
+    finally:
+        _core.enabled = before
+
+
+def declare(signatures: dict[str, list[type]]) -> None:
+    """Add the argument types of C functions; called by a family of operators when it is imported."""
+    SIGNATURES.update(signatures)
+    if "library" in vars(_core) and (loaded := _core.library) is not None:
+        for name, argtypes in signatures.items():
+            function = getattr(loaded, name)
+            function.argtypes, function.restype = argtypes, _I
+
+
+def pointer(tensor: Tensor | None) -> int | None:
+    """Return the address of a tensor's data, or None (a null pointer) for None."""
+    return None if tensor is None else tensor.data_ptr()
+
+
+def threads() -> int:
+    """Return the number of threads to give to a kernel: torch's."""
+    return torch.get_num_threads()
+
+
+def check(status: int, what: str) -> None:
+    """Raise if a C function reported a mistake in its arguments."""
+    if status == 0:
+        return
+    if status == 1:
+        raise GraphError(
+            f"{what}: an index points outside its rows; build the CSR with weft.kernels.build_csr"
+        )
+    if status == 2:
+        raise GraphError(f"{what}: indptr does not run from 0 to the number of edges")
+    if status == 3:
+        raise MemoryError(f"{what}: out of memory")
+    raise WeftError(f"{what}: the native core returned {status}")
