@@ -1,0 +1,306 @@
+"""Folders of arrays: how every graph, part and record of weft lies on disk.
+
+A folder holds `manifest.json` and plain `.npy` files. The manifest names each file with its dtype, shape, size and
+SHA-256, and carries a checksum of itself. A folder appears under its name whole or not at all: it is written beside
+its place, synced and renamed. Reading maps the arrays copy-on-write: nothing is loaded before it is touched, and a
+change in memory never reaches the file. Numpy alone is needed, and nothing is ever unpickled.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import FormatError
+
+VERSION = 1
+MANIFEST = "manifest.json"
+_KIND = "weft"
+_PARTIAL = ".partial"
+
+
+def write_directory(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, NDArray[Any]],
+    meta: Mapping[str, Any],
+    overwrite: bool = False,
+    *,
+    files: Mapping[str, bytes] | None = None,
+) -> None:
+    """Write a folder of arrays that appears at `path` complete, checksummed, or not at all.
+
+    An array named `a` becomes `a.npy`; `meta` is any JSON object; `files` are extra files by name. An existing folder
+    is replaced only with `overwrite` and only if it is one of ours.
+    """
+    target = Path(path)
+    _check_target(target, overwrite)
+    for name in [*arrays, *(files or {})]:
+        _check_name(target, name)
+    with _writing(target) as partial:
+        entries = {name: _write_array(partial / f"{name}.npy", array) for name, array in arrays.items()}
+        extras = {name: _write_bytes(partial / name, data) for name, data in (files or {}).items()}
+        manifest = {"kind": _KIND, "version": VERSION, "meta": meta, "arrays": entries, "files": extras}
+        manifest["checksum"] = _manifest_checksum(manifest)
+        _write_bytes(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
+        _sync_directory(partial)
+        _move_into_place(partial, target)
+
+
+def read_directory(
+    path: str | os.PathLike[str], verify: bool = True
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the arrays of a folder, mapped copy-on-write, and its meta object.
+
+    `verify` reads every byte once to compare checksums; without it only sizes, dtypes and shapes are compared.
+    """
+    folder = Path(path)
+    manifest = _read_manifest(folder)
+    with _told(folder):
+        arrays = {name: _read_array(folder, name, entry, verify) for name, entry in manifest["arrays"].items()}
+        for name, entry in manifest["files"].items():
+            _check_file(folder, name, entry, verify)
+    return arrays, manifest["meta"]
+
+
+def read_extra(path: str | os.PathLike[str], name: str) -> bytes:
+    """Return the bytes of an extra file of a folder, compared with its checksum."""
+    folder = Path(path)
+    entry = _read_manifest(folder)["files"].get(name)
+    if entry is None:
+        raise FormatError(f"{folder}: the manifest names no file {name!r}")
+    with _told(folder):
+        return _check_file(folder, name, entry, verify=True).read_bytes()
+
+
+def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write one file so that `path` holds either the old bytes or all the new ones, also after a crash."""
+    target = Path(path)
+    with _told(target, "write"):
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_PARTIAL, dir=target.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        _sync_directory(target.parent)
+
+
+# Writing
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if not os.path.lexists(target):
+        return
+    if not overwrite:
+        raise FormatError(f"{target} already exists; choose another path or pass overwrite=True")
+    if target.is_symlink() or not (target / MANIFEST).is_file():
+        raise FormatError(f"{target} exists and is not a folder written by weft; it is left as it is")
+
+
+@contextlib.contextmanager
+def _writing(target: Path) -> Iterator[Path]:
+    """Give a fresh folder beside the target; whatever is left of it when an error passes is removed."""
+    with _told(target, "write"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(target)
+        prefix = f".{target.name}.{_writer_tag()}."
+        partial = Path(tempfile.mkdtemp(prefix=prefix, suffix=_PARTIAL, dir=target.parent))
+        os.chmod(partial, 0o777 & ~_umask())
+        try:
+            yield partial
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _move_into_place(partial: Path, target: Path) -> None:
+    if not os.path.lexists(target):
+        os.rename(partial, target)
+    else:
+        # A folder that is not empty cannot be renamed over: the old one steps aside first and is then removed.
+        old = partial.with_name(partial.name.removesuffix(_PARTIAL) + ".old" + _PARTIAL)
+        os.rename(target, old)
+        try:
+            os.rename(partial, target)
+        except BaseException:
+            os.rename(old, target)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    _sync_directory(target.parent)
+
+
+def _writer_tag() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove what killed writers of the same target left behind on this machine."""
+    prefix = f".{target.name}.{socket.gethostname()}-"
+    for leftover in target.parent.glob(f".{_escape(target.name)}.*{_PARTIAL}"):
+        process = leftover.name.removeprefix(prefix).partition(".")[0]
+        if leftover.name.startswith(prefix) and process.isdigit() and not _alive(int(process)):
+            if ".old" in leftover.name and not os.path.lexists(target):
+                os.rename(leftover, target)  # killed between the two renames of an overwrite: the old graph returns
+            else:
+                shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _escape(name: str) -> str:
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
+    array = np.asarray(array)
+    if array.dtype.hasobject:
+        raise FormatError(f"{path.name}: dtype {array.dtype} cannot be stored; give numbers, booleans or fixed strings")
+    with open(path, "wb") as file:
+        np.lib.format.write_array(file, array, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    entry = {"file": path.name, "dtype": np.lib.format.dtype_to_descr(array.dtype), "shape": list(array.shape)}
+    return entry | {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+
+
+def _write_bytes(path: Path, data: bytes) -> dict[str, Any]:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return {"file": path.name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    value = os.umask(0o022)
+    os.umask(value)
+    return value
+
+
+# Reading
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not folder.exists():
+        raise FormatError(f"{folder} does not exist")
+    if not path.is_file():
+        raise FormatError(f"{folder} holds no {MANIFEST}: it is not a folder written by weft")
+    try:
+        manifest = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}: damaged, not valid JSON ({_reason(error)})") from error
+    if not isinstance(manifest, dict) or manifest.get("kind") != _KIND:
+        raise FormatError(f"{path}: not a manifest written by weft")
+    version = manifest.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise FormatError(f"{path}: format version {version}, this weft reads up to {VERSION}; upgrade weft")
+    if manifest.get("checksum") != _manifest_checksum(manifest):
+        raise FormatError(f"{path}: damaged, its checksum differs; write the folder again")
+    return manifest
+
+
+def _read_array(folder: Path, name: str, entry: Mapping[str, Any], verify: bool) -> NDArray[Any]:
+    path = _check_file(folder, name, entry, verify)
+    try:
+        with open(path, "rb") as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(file)
+            offset = file.tell()
+    except (ValueError, EOFError) as error:
+        raise FormatError(f"{path}: not a plain .npy array ({_reason(error)})") from error
+    if dtype.hasobject:
+        raise FormatError(f"{path}: holds Python objects, which weft never reads")
+    if list(shape) != entry["shape"] or np.lib.format.dtype_to_descr(dtype) != entry["dtype"]:
+        expected = f"{entry['dtype']} {tuple(entry['shape'])}"
+        raise FormatError(f"{path}: the manifest says {expected}, the file holds {dtype.str} {shape}")
+    needed = offset + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    if path.stat().st_size < needed:
+        raise FormatError(f"{path}: {shape} of {dtype.str} needs {needed:,} bytes, the file holds {path.stat().st_size:,}")
+    order: Any = "F" if fortran else "C"
+    if needed == offset:  # an empty range cannot be mapped
+        return np.empty(shape, dtype, order)
+    return np.memmap(path, dtype, mode="c", offset=offset, shape=shape, order=order)
+
+
+def _check_file(folder: Path, name: str, entry: Mapping[str, Any], verify: bool) -> Path:
+    _check_name(folder, name)
+    if not isinstance(entry, dict) or entry.get("file") not in (name, f"{name}.npy"):
+        raise FormatError(f"{folder / MANIFEST}: {name!r} names a file outside its folder or of another name")
+    path = folder / str(entry["file"])
+    if path.is_symlink():
+        raise FormatError(f"{path}: a symbolic link; weft reads only files that lie in the folder itself")
+    if not path.is_file():
+        raise FormatError(f"{path}: missing, the manifest lists {entry['bytes']:,} bytes")
+    size = path.stat().st_size
+    if size != entry["bytes"]:
+        raise FormatError(f"{path}: truncated or changed, {size:,} bytes where the manifest lists {entry['bytes']:,}")
+    if verify and _sha256(path) != entry["sha256"]:
+        raise FormatError(f"{path}: damaged, its SHA-256 differs from the manifest; write the folder again")
+    return path
+
+
+def _check_name(folder: Path, name: str) -> None:
+    plain = name not in ("", ".", "..", MANIFEST) and not set(name) & {"/", "\\", "\0"} and not name.startswith(".")
+    if not plain:
+        raise FormatError(f"{folder}: {name!r} is not a plain file name inside the folder")
+
+
+# Both
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _manifest_checksum(manifest: Mapping[str, Any]) -> str:
+    body = {key: value for key, value in manifest.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _told(path: Path, verb: str = "read") -> Iterator[None]:
+    """Turn an operating system's error into one line that says what could not be done and why."""
+    try:
+        yield
+    except OSError as error:
+        hint = ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            hint = "; free some space or write elsewhere. Nothing was left behind"
+        raise FormatError(f"cannot {verb} {path}: {error.strerror or error}{hint}") from error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,43 @@
+"""Attention scores: what `Block.attend` takes the softmax of, one small record a form.
+
+`src`, `key` and the values are rows the caller holds (as `h` is); `dst` and `query` have a row a destination; `edge`
+is in block order. H is the number of heads, D the width of one.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Additive:
+    """score = LeakyReLU(src[u] + dst[v] + edge[e]), as in GAT."""
+
+    src: Tensor  # [rows, H]
+    dst: Tensor  # [num_dst, H]
+    negative_slope: float = 0.2
+    edge: Tensor | None = None  # [E, H]
+
+
+@dataclass(frozen=True, eq=False)
+class GATv2:
+    """score = a · LeakyReLU(src[u] + dst[v] + edge[e]), as in GATv2."""
+
+    src: Tensor  # [rows, H, D]
+    dst: Tensor  # [num_dst, H, D]
+    a: Tensor  # [H, D]
+    negative_slope: float = 0.2
+    edge: Tensor | None = None  # [E, H, D]
+
+
+@dataclass(frozen=True, eq=False)
+class Dot:
+    """score = scale · (key[u] · query[v]) + edge[e], as in transformers and HGT."""
+
+    key: Tensor  # [rows, H, D]
+    query: Tensor  # [num_dst, H, D]
+    scale: float = 1.0
+    edge: Tensor | None = None  # [E, H]
+
+
+Score = Additive | GATv2 | Dot
