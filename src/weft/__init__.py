@@ -2,7 +2,7 @@
 
     import weft
 
-    graph = weft.datasets.npz("cora.npz")
+    graph = weft.datasets.open_dataset("cora.npz")
     summary = weft.train(graph, "gcn", hidden=16, epochs=200)
     summary.test_accuracy
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weft.graph.graph import Graph, load
     from weft.graph.sparse import SparseFeatures
     from weft.layers.pyg import accelerate
-    from weft.train.trainer import Summary
+    from weft.train.summary import Summary
 
     __version__: str
 
@@ -32,7 +32,7 @@ _HOME = {
     "InputError": "weft.errors",
     "Recipe": "weft.config",
     "SparseFeatures": "weft.graph.sparse",
-    "Summary": "weft.train.trainer",
+    "Summary": "weft.train.summary",
     "WeftError": "weft.errors",
     "WeftWarning": "weft.errors",
     "accelerate": "weft.layers.pyg",

@@ -6,7 +6,8 @@ WeftError
 │   ├── FormatError   a file that is missing, damaged or not ours
 │   ├── RecipeError   a recipe key or value, or an option of a command
 │   ├── UnknownName   a name that no registry holds
-│   └── MissingExtra  an optional dependency that is not installed
+│   ├── MissingExtra  an optional dependency that is not installed
+│   └── TrainingError numbers that stopped being numbers: the settings must change
 └── WorkerLost        a worker died, raised or stalled: exit code 3
 
 WeftWarning           something works, but not as well as it could
@@ -47,6 +48,10 @@ class UnknownName(InputError, KeyError):
 
 class MissingExtra(InputError, ImportError):
     """An optional dependency that is not installed; the message holds the command that installs it."""
+
+
+class TrainingError(InputError):
+    """A loss or weights that are not finite; the message names the epoch and what to change."""
 
 
 class WorkerLost(WeftError):

@@ -1,0 +1,129 @@
+"""What every strategy gives the trainer: an epoch of training and an exact evaluation.
+
+A strategy owns the graph's blocks and the clock (seed, epoch, step) that keys every random draw. The trainer
+knows nothing of how the work is done; the strategy knows nothing of checkpoints or early stopping.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from weft.errors import GraphError, RecipeError
+from weft.events import Events
+from weft.graph.graph import Graph
+from weft.registry import Registry
+
+Scores = dict[str, dict[str, float]]
+Metrics = Mapping[str, Callable[[Tensor, Tensor], float]]
+LossName = Literal["auto", "cross_entropy", "bce"]
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a run sent to other workers."""
+
+    bytes_sent: int = 0
+    messages: int = 0
+    exposed_seconds: float = 0.0
+
+
+class Strategy:
+    """A way of doing one epoch over a graph."""
+
+    name: ClassVar[str] = ""
+    workers: int = 1
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        loss: LossName = "auto",
+        seed: int = 0,
+        events: Events | None = None,
+        autocast: torch.dtype | None = None,
+    ) -> None:
+        self.graph = graph
+        self.loss = choose_loss(loss, graph)
+        self.events = events if events is not None else Events()
+        self.autocast = autocast
+        self.clock = torch.tensor([seed, 0, 0], dtype=torch.int64)
+        self.y = labels_of(graph)
+        self.splits = split_rows(graph)
+
+    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+        """Train for one epoch, advance the clock, and return the mean loss of the training nodes."""
+        raise NotImplementedError
+
+    def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:
+        """Return the metrics and the loss of each split, computed exactly and without changing any state."""
+        raise NotImplementedError
+
+    def predict(self, model: nn.Module) -> Tensor:
+        """Return the model's outputs for every node of the target type, [nodes, classes]."""
+        raise NotImplementedError
+
+    def seek(self, epoch: int) -> None:
+        """Set the clock to the start of an epoch, as after a resume."""
+        self.clock[1] = epoch
+        self.clock[2] = 0
+
+    def traffic(self) -> Traffic:
+        """Return what was sent so far."""
+        return Traffic()
+
+
+strategies: Registry[type[Strategy]] = Registry("strategy", "weft.strategies")
+
+
+def choose_loss(name: LossName, graph: Graph) -> LossName:
+    """Return the loss that fits the labels, or refuse one that does not."""
+    fitting: LossName = "bce" if graph.multilabel else "cross_entropy"
+    if name not in ("auto", fitting):
+        labels = "several labels" if graph.multilabel else "one label"
+        raise RecipeError(
+            f"train.loss: {name!r} does not fit a graph with {labels} a node; use {fitting!r} or 'auto'"
+        )
+    return fitting
+
+
+def summed_loss(name: LossName, outputs: Tensor, y: Tensor) -> Tensor:
+    """Return the loss summed over nodes: cross-entropy, or binary cross-entropy averaged over labels."""
+    if name == "bce":
+        return F.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype), reduction="sum") / y.shape[1]
+    return F.cross_entropy(outputs, y, reduction="sum")
+
+
+def labels_of(graph: Graph) -> Tensor:
+    """Return the labels of the target type's nodes."""
+    if graph.y is None:
+        raise GraphError("the graph has no labels y; training needs them, with -1 for nodes without a label")
+    return graph.y
+
+
+def split_rows(graph: Graph) -> dict[str, Tensor]:
+    """Return the labelled rows, of the target type, of each split that the graph has."""
+    y = labels_of(graph)
+    rows: dict[str, Tensor] = {}
+    for name in SPLITS:
+        mask = getattr(graph, f"{name}_mask")
+        if mask is not None and bool(mask.any()):
+            rows[name] = mask.nonzero().flatten()
+    if "train" not in rows:
+        raise GraphError(
+            "the graph has no train_mask; pass train_mask= (and val_mask=, test_mask=), a boolean a node"
+        )
+    for name, held in rows.items():
+        rows[name] = held if graph.multilabel else _labelled(name, held, y)
+    return rows
+
+
+def _labelled(name: str, rows: Tensor, y: Tensor) -> Tensor:
+    rows = rows[y[rows] >= 0]
+    if not len(rows):
+        raise GraphError(f"no node of {name}_mask has a label (all are -1)")
+    return rows

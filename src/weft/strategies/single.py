@@ -1,0 +1,87 @@
+"""One process, the whole graph in every step. Exact: what every other strategy is compared with."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from weft.graph.block import Block
+from weft.layers.base import Layer
+from weft.strategies.base import Metrics, Scores, Strategy, strategies, summed_loss
+
+
+@strategies.add("single")
+class Single(Strategy):
+    """Train on the whole graph in one process."""
+
+    name: ClassVar[str] = "single"
+
+    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+        """Take one step on all training nodes and return their mean loss."""
+        model.train()
+        rows = self.splits["train"]
+        with self.events.phase("forward"):
+            outputs = self._forward(model)[rows]
+            loss = summed_loss(self.loss, outputs, self.y[rows]) / len(rows)
+        with self.events.phase("backward"):
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+        with self.events.phase("optimizer"):
+            optimizer.step()
+        self.clock[1] += 1
+        return loss.item()
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:
+        """Return the metrics and the loss of each split, from one forward pass."""
+        with self.events.phase("evaluate"):
+            outputs = self.predict(model)
+            return {split: self._score(outputs[rows], rows, metrics) for split, rows in self.splits.items()}
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module) -> Tensor:
+        """Return the outputs for every node of the target type, with dropout off."""
+        training = model.training
+        model.eval()
+        outputs = self._forward(model)
+        model.train(training)
+        return outputs
+
+    def _forward(self, model: nn.Module) -> Tensor:
+        block = self.graph.block(self.clock)
+        device = self.graph.indptr.device.type
+        with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
+            outputs: Tensor = model(SameBlock(block, hops_of(model)), self.graph.x)
+        # Losses are summed in at least 32 bits whatever the storage.
+        wide = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+        return wide[self.graph.target_rows]
+
+    def _score(self, outputs: Tensor, rows: Tensor, metrics: Metrics) -> dict[str, float]:
+        y = self.y[rows]
+        scores = {name: metric(outputs, y) for name, metric in metrics.items()}
+        return {**scores, "loss": summed_loss(self.loss, outputs, y).item() / len(rows)}
+
+
+class SameBlock(Sequence[Block]):
+    """The block of a whole graph as the list of blocks a model is called with: every hop sees all of it."""
+
+    def __init__(self, block: Block, hops: int) -> None:
+        self.block = block
+        self.hops = hops
+
+    def __len__(self) -> int:
+        return self.hops
+
+    def __getitem__(self, index: Any) -> Any:
+        return [self.block] * len(range(self.hops)[index]) if isinstance(index, slice) else self.block
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter([self.block] * self.hops)
+
+
+def hops_of(model: nn.Module) -> int:
+    """Return how many blocks a model takes; for one that does not say, as many as it could have layers."""
+    told = getattr(model, "hops", None)
+    layers = [module.hops for module in model.modules() if isinstance(module, Layer)]
+    return int(told) if told is not None else sum(layers) or len(list(model.modules()))

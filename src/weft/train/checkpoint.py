@@ -1,0 +1,174 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped.
+
+    checkpoint/
+      epoch-000012/    manifest.json and model, best, optimizer, random .safetensors
+      latest           the name of the folder that counts
+
+A folder is written beside its place, synced and renamed, and only then does `latest` name it, so a run killed
+at any moment has the old checkpoint or the new one. Tensors are safetensors, all else JSON, all checksummed.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from weft.errors import FormatError, InputError
+from weft.format import atomic_write, read_directory, read_extra, write_directory
+
+Tensors = dict[str, Tensor]
+SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What one checkpoint holds."""
+
+    folder: Path
+    epoch: int
+    """How many epochs were done."""
+    tensors: dict[str, Tensors]
+    """Group (model, best, optimizer, random) to name to tensor."""
+    state: dict[str, Any]
+    """Everything that is no tensor."""
+
+
+class Checkpoints:
+    """The checkpoints of one run folder; only the latest is kept, and it holds the best weights as well."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, epoch: int, tensors: Mapping[str, Tensors], state: Mapping[str, Any]) -> None:
+        """Write a checkpoint after `epoch` epochs, make it the latest and remove the one before."""
+        name = f"epoch-{epoch:06d}"
+        target = self.folder / name
+        files = {f"{group}{SUFFIX}": to_bytes(held) for group, held in tensors.items()}
+        meta = {"epoch": epoch, "state": dict(state), "groups": sorted(tensors)}
+        write_directory(target, {}, meta, overwrite=True, files=files)
+        atomic_write(self.folder / "latest", f"{name}\n".encode())
+        self._remove_all_but(name)
+
+    def load(self) -> Checkpoint | None:
+        """Return the latest checkpoint, checked against its checksums, or None if there is none yet."""
+        try:
+            name = (self.folder / "latest").read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise FormatError(f"cannot read {self.folder / 'latest'}: {error}") from None
+        if not re.fullmatch(r"epoch-\d+", name):
+            raise FormatError(
+                f"{self.folder / 'latest'}: expected the name of a checkpoint, got {name[:80]!r}"
+            )
+        return self._read(self.folder / name)
+
+    def _read(self, folder: Path) -> Checkpoint:
+        _, meta = read_directory(folder)
+        try:
+            epoch, groups, state = int(meta["epoch"]), list(meta["groups"]), dict(meta["state"])
+        except (KeyError, TypeError, ValueError):
+            raise FormatError(f"{folder}: a folder of weft, but not a checkpoint") from None
+        tensors = {group: from_bytes(read_extra(folder, group + SUFFIX), folder / group) for group in groups}
+        return Checkpoint(folder, epoch, tensors, state)
+
+    def _remove_all_but(self, name: str) -> None:
+        for path in self.folder.iterdir():
+            abandoned = path.name.startswith((".epoch-", ".latest."))
+            if abandoned or (re.fullmatch(r"epoch-\d+", path.name) and path.name != name):
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def save_weights(path: Path, model: nn.Module) -> None:
+    """Write the weights of a model as one safetensors file, which loads into the same model anywhere."""
+    atomic_write(path, to_bytes(weights_of(model)))
+
+
+def load_weights(path: str | Path, model: nn.Module) -> None:
+    """Read weights that `save_weights` wrote into a model of the same shape."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise FormatError(f"cannot read weights {path}: {error.strerror}") from None
+    assign_weights(model, from_bytes(data, Path(path)), where=str(path))
+
+
+def weights_of(model: nn.Module) -> Tensors:
+    """Return copies of a model's parameters and buffers, on the CPU."""
+    held = model.state_dict()
+    others = [name for name, value in held.items() if not isinstance(value, Tensor)]
+    if others:
+        raise InputError(f"the model's state {others[0]!r} is not a tensor, so a checkpoint cannot hold it")
+    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in held.items()}
+
+
+def assign_weights(model: nn.Module, tensors: Tensors, *, where: str) -> None:
+    """Copy tensors into a model, or raise naming those that do not fit it."""
+    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in tensors.items()}
+    if expected != found:
+        wrong = [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]
+        shown = [
+            f"{name} is {_shape(found.get(name))}, the model's is {_shape(expected.get(name))}"
+            for name in wrong[:3]
+        ]
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise InputError(f"{where} is of another model: {'; '.join(shown)}{more}")
+    with torch.no_grad():
+        for name, value in model.state_dict().items():
+            value.copy_(tensors[name])
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[Tensors, dict[str, Any]]:
+    """Return an optimiser's state as tensors by `parameter.name`, and all else as JSON values."""
+    held = optimizer.state_dict()
+    tensors: Tensors = {}
+    values: dict[str, dict[str, Any]] = {}
+    for index, entries in held["state"].items():
+        for name, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"{index}.{name}"] = value.detach().to("cpu", copy=True).contiguous()
+            else:
+                values.setdefault(str(index), {})[name] = value
+    return tensors, {"values": values, "groups": held["param_groups"]}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors, rest: Mapping[str, Any]) -> None:
+    """Give an optimiser the state that `optimizer_state` took."""
+    state: dict[int, dict[str, Any]] = {int(index): dict(value) for index, value in rest["values"].items()}
+    for key, value in tensors.items():
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = value
+    # JSON has no tuples, and Adam's pair of betas is one.
+    groups = [
+        {key: tuple(value) if key == "betas" else value for key, value in group.items()}
+        for group in rest["groups"]
+    ]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def to_bytes(tensors: Tensors) -> bytes:
+    """Return named tensors as the bytes of a safetensors file."""
+    data: bytes = safetensors.torch.save(tensors)
+    return data
+
+
+def from_bytes(data: bytes, path: Path) -> Tensors:
+    """Return the named tensors in the bytes of a safetensors file."""
+    try:
+        tensors: Tensors = safetensors.torch.load(data)
+    except (SafetensorError, ValueError, json.JSONDecodeError) as error:
+        raise FormatError(f"{path}: not a safetensors file ({' '.join(str(error).split())[:120]})") from None
+    return tensors
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "absent" if shape is None else f"[{', '.join(map(str, shape))}]"

@@ -1,0 +1,142 @@
+"""From what the user says to a run: `weft.train(graph, model, ...)` in Python, `run_recipe` from TOML."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from weft.config import Recipe, bind
+from weft.datasets import open_dataset
+from weft.errors import InputError, RecipeError
+from weft.events import Sink
+from weft.graph.graph import Graph
+from weft.strategies.base import LossName, strategies
+from weft.train.model import adapt, build_model, check_options, ready
+from weft.train.optim import OptimizerName, ScheduleName
+from weft.train.run import RunFolder, holds_run
+from weft.train.settings import MetricName, Precision, Settings, choose_device
+from weft.train.summary import Summary
+from weft.train.trainer import Place, Trainer
+
+# What is trained when nothing is said.
+DEFAULT_DATA = {"name": "community"}
+DEFAULT_MODEL = "sage"
+
+
+def train(
+    graph: Graph,
+    model: nn.Module | str,
+    *,
+    epochs: int = 200,
+    lr: float = 0.01,
+    optimizer: OptimizerName = "adam",
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    schedule: ScheduleName | None = None,
+    schedule_every: int = 50,
+    schedule_factor: float = 0.5,
+    patience: int | None = None,
+    metric: MetricName = "auto",
+    loss: LossName = "auto",
+    restore_best: bool = True,
+    seed: int = 0,
+    device: str = "auto",
+    precision: Precision = "float32",
+    eval_every: int = 1,
+    checkpoint_every: int | None = None,
+    tensorboard: bool = False,
+    trace: bool = False,
+    strategy: str = "single",
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: Sink | None = None,
+    stop: Callable[[], bool] | None = None,
+    **options: Any,
+) -> Summary:
+    """Train a model on a graph and return what came of it; the best weights are left in the model.
+
+    `model` is any module called as `model(blocks, x)`, or the name of a layer ("gcn", "sage", "gat" …) with
+    `options` for its stack (layers, hidden, dropout, heads …). `out` is the folder of the run; `resume`
+    continues the run in it bit for bit. `progress` is called with every event, `stop` is asked after every
+    epoch whether to stop there. The other keywords are those of `weft.train.Settings`.
+
+        weft.train(graph, "gcn", hidden=16, lr=0.01, weight_decay=5e-4).test_accuracy
+    """
+    given = locals()
+    values = {item.name: given[item.name] for item in fields(Settings)}
+    settings = Settings(**bind(Settings, values, "train"))
+    if not isinstance(model, str) and options:
+        raise InputError(
+            f"unknown keyword {next(iter(options))!r}; a model that is already built takes no options"
+        )
+    described = {"name": model, **options} if isinstance(model, str) else {"class": type(model).__qualname__}
+    recipe = {"data": {}, "model": described, "strategy": {"name": strategy}, "train": asdict(settings)}
+    place = Place(out=out, resume=resume, progress=progress, stop=stop)
+    return run(graph, model, options, settings=settings, recipe=recipe, place=place)
+
+
+def run(
+    graph: Graph,
+    model: nn.Module | str,
+    options: Mapping[str, Any],
+    *,
+    settings: Settings,
+    recipe: Mapping[str, Any],
+    place: Place,
+) -> Summary:
+    """Train as `train` does, with settings already checked and a recipe to keep with the run."""
+    kind = strategies[recipe["strategy"]["name"]]
+    if place.resume and place.out is None:
+        raise InputError("resume needs the folder of the run: out=")
+    device = choose_device(settings.device)
+    dtype = torch.float64 if settings.precision == "float64" else torch.float32
+    graph = adapt(graph, model).to(dtype=dtype, device=device)
+    counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
+    recipe = {**recipe, "graph": counts}
+    folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
+    if isinstance(model, str):
+        model = build_model(graph, model, options, seed=settings.seed)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(settings.seed)
+        trainer = Trainer(
+            graph, ready(model, device=device, dtype=dtype), settings, kind=kind, folder=folder, place=place
+        )
+        return trainer.run()
+
+
+def run_recipe(recipe: Recipe, place: Place) -> Summary:
+    """Train as a recipe says. What can be checked without the data is checked before it is read."""
+    settings = Settings(**bind(Settings, recipe.train, "train"))
+    name, options = _split_name(recipe.model, DEFAULT_MODEL, "model")
+    options = check_options(name, options)
+    strategy, strategy_options = _split_name(recipe.strategy, "single", "strategy")
+    bind(strategies[strategy], strategy_options, "strategy", given=signature(Strategy).parameters)
+    data = dict(recipe.data) or dict(DEFAULT_DATA)
+    if place.out is not None and holds_run(Path(place.out)) and not place.resume:
+        RunFolder(place.out, recipe={})  # refuses, before time is spent on the data
+    graph = open_dataset(**_data_arguments(data))
+    resolved = {
+        "data": {**data, **({"path": str(Path(data["path"]).resolve())} if "path" in data else {})},
+        "model": {"name": name, **options},
+        "strategy": {"name": strategy, **strategy_options},
+        "train": asdict(settings),
+    }
+    return run(graph, name, options, settings=settings, recipe=resolved, place=place)
+
+
+def _split_name(section: Mapping[str, Any], default: str, where: str) -> tuple[str, dict[str, Any]]:
+    options = dict(section)
+    name = options.pop("name", default)
+    if not isinstance(name, str):
+        raise RecipeError(f"{where}.name: expected a string, got {name!r}")
+    return name, options
+
+
+def _data_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
+    for key in ("path", "name"):
+        if key in data and not isinstance(data[key], str):
+            raise RecipeError(f"data.{key}: expected a string, got {data[key]!r}")
+    return dict(data)

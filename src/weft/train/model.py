@@ -1,0 +1,50 @@
+"""From the name of a layer and its options to a model that fits a graph."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from weft.config import bind
+from weft.graph.graph import Graph
+from weft.layers.base import GraphInfo, layers, number_draws
+from weft.layers.stack import Stack
+
+# What the graph decides, or `name` does, and no option may set.
+_GIVEN = ("in_features", "out_features", "info", "layer", "options")
+
+
+def check_options(name: str, options: Mapping[str, Any], *, where: str = "model") -> dict[str, Any]:
+    """Return the options of a stack of such layers, converted, or raise naming the one that is wrong."""
+    kind = layers[name]
+    return bind([Stack, kind.stacked, kind], options, where, given=_GIVEN)
+
+
+def build_model(graph: Graph, name: str, options: Mapping[str, Any], *, seed: int = 0) -> nn.Module:
+    """Return a stack of layers for a graph, with weights that depend on the seed alone."""
+    options = check_options(name, options)
+    info = GraphInfo.of(graph)
+    widths = info.in_features
+    in_features = widths if len(widths) > 1 else next(iter(widths.values()))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Stack(in_features, info.num_classes, layer=name, info=info, **options)
+
+
+def wants_self_loops(model: nn.Module | str) -> bool:
+    """Return whether the layers of a model, or the layer of that name, expect self loops in the graph."""
+    if isinstance(model, str):
+        return bool(layers[model].self_loops)
+    return any(bool(getattr(module, "self_loops", False)) for module in model.modules())
+
+
+def adapt(graph: Graph, model: nn.Module | str) -> Graph:
+    """Return the graph as the model expects it: with self loops where its layers are defined with them."""
+    return graph.add_self_loops() if wants_self_loops(model) else graph
+
+
+def ready(model: nn.Module, *, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """Return the model on its device, in its type, with every drawing module numbered."""
+    number_draws(model)
+    return model.to(device=device, dtype=dtype)

@@ -1,0 +1,132 @@
+"""The folder of a run: who may write into it, and what `run.json` says.
+
+run.json         status, recipe, versions, summary
+events.jsonl     one line an event
+checkpoint/      everything needed to continue
+model.safetensors    the weights the run returned
+report.html      drawn from the above by `weft report`
+"""
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from weft.config import differences, recipe_hash
+from weft.errors import FormatError, InputError, RecipeError
+from weft.events import Event, dumps, read_events
+from weft.format import atomic_write
+from weft.train.checkpoint import Checkpoint, Checkpoints
+
+_MARKS = ("run.json", "events.jsonl", "checkpoint")
+_PACKAGES = ("weft", "torch", "numpy", "torch_geometric", "safetensors")
+
+
+class RunFolder:
+    """One run's folder. Opening it checks that the run may start or continue there; `create` makes it."""
+
+    def __init__(self, path: str | Path, *, recipe: Mapping[str, Any], resume: bool = False) -> None:
+        self.path = Path(path)
+        self.recipe = recipe
+        self.checkpoints = Checkpoints(self.path / "checkpoint")
+        self.resumed: Checkpoint | None = None
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path} is a file; choose another folder for the run")
+        if holds_run(self.path):
+            if not resume:
+                raise InputError(
+                    f"{self.path} already holds a run; choose another folder, or continue it with --resume"
+                )
+            self.resumed = self.checkpoints.load()
+
+    def create(self) -> None:
+        """Make the folder, or tell in one line why that cannot be."""
+        try:
+            (self.path / "checkpoint").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot create the run folder {self.path}: {error.strerror}") from None
+        if not os.access(self.path, os.W_OK):
+            raise InputError(f"cannot write into the run folder {self.path}: permission denied")
+
+    def check_recipe(self, free: tuple[str, ...]) -> None:
+        """Refuse to continue a run with another recipe; the settings of [train] in `free` may differ."""
+        if self.resumed is None:
+            return
+        old, new = (_without(held, free) for held in (self.resumed.state["recipe"], self.recipe))
+        if recipe_hash(old) != recipe_hash(new):
+            changed = "; ".join(differences(_plain(old), _plain(new)))
+            raise RecipeError(
+                f"{self.path} was started with another recipe ({changed}); continue it unchanged"
+            )
+
+    def continue_events(self) -> list[Event]:
+        """Return the events up to the checkpoint that is continued, and drop later ones from the file."""
+        done = self.resumed.epoch if self.resumed else 0
+        path = self.path / "events.jsonl"
+        kept = [
+            event
+            for event in (read_events(path) if self.resumed and path.exists() else [])
+            if event.get("epoch", 0) <= done and event["event"] not in ("end", "error")
+        ]
+        atomic_write(path, "".join(dumps(event) + "\n" for event in kept).encode())
+        return kept
+
+    def write(self, status: str, **fields: Any) -> None:
+        """Write run.json."""
+        entry = {
+            "status": status,
+            "recipe": self.recipe,
+            "versions": versions(),
+            "machine": machine(),
+            "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            **fields,
+        }
+        atomic_write(self.path / "run.json", (json.dumps(json.loads(dumps(entry)), indent=1) + "\n").encode())
+
+
+def holds_run(path: Path) -> bool:
+    """Return whether a folder already belongs to a run."""
+    return any((path / mark).exists() for mark in _MARKS)
+
+
+def read_run(path: str | Path) -> dict[str, Any]:
+    """Return what a run's run.json holds."""
+    file = Path(path) / "run.json"
+    try:
+        run: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} holds no run (no run.json)") from None
+    except (OSError, ValueError) as error:
+        raise FormatError(f"cannot read {file}: {error}") from None
+    return run
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that numbers depend on."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Return what the run ran on, without naming the machine."""
+    return {"system": platform.platform(), "processor": platform.machine(), "cpus": os.cpu_count()}
+
+
+def _without(recipe: Mapping[str, Any], free: tuple[str, ...]) -> dict[str, Any]:
+    train = {key: value for key, value in recipe["train"].items() if key not in free}
+    return {**recipe, "train": train}
+
+
+def _plain(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recipe as JSON gives it back, so that a tuple and a list count as the same."""
+    plain: dict[str, Any] = json.loads(json.dumps(recipe, default=str))
+    return plain

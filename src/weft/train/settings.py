@@ -1,0 +1,89 @@
+"""The settings of a training run: the keys of `[train]` in a recipe, and keywords of `weft.train`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+
+from weft.config import Range
+from weft.errors import RecipeError
+from weft.graph.graph import Graph
+from weft.strategies.base import LossName
+from weft.train.optim import OptimizerName, ScheduleName
+
+Count = Annotated[int, Range(least=1)]
+MetricName = Literal["auto", "accuracy", "micro_f1", "macro_f1", "roc_auc"]
+Precision = Literal["float32", "float64", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train. Each field is a key of `[train]` and a keyword of `weft.train`."""
+
+    epochs: Count = 200
+    """Passes over the training nodes, at most."""
+    lr: Annotated[float, Range(above=0)] = 0.01
+    """Learning rate at the start."""
+    optimizer: OptimizerName = "adam"
+    """adam, adamw or sgd."""
+    momentum: Annotated[float, Range(least=0, below=1)] = 0.0
+    """Momentum of sgd."""
+    weight_decay: Annotated[float, Range(least=0)] = 0.0
+    """L2 penalty of adam and sgd, decoupled decay of adamw."""
+    schedule: ScheduleName | None = None
+    """cosine, step or plateau; none keeps the rate."""
+    schedule_every: Count = 50
+    """Epochs of a step, or without improvement on a plateau."""
+    schedule_factor: Annotated[float, Range(above=0, below=1)] = 0.5
+    """What step and plateau multiply the rate with."""
+    patience: Count | None = None
+    """Stop after this many epochs without improvement on the validation nodes; none trains to the end."""
+    metric: MetricName = "auto"
+    """What the best epoch is judged by: accuracy, or micro_f1 where a node has several labels."""
+    loss: LossName = "auto"
+    """cross_entropy, or bce where a node has several labels."""
+    restore_best: bool = True
+    """Return the weights of the best epoch on the validation nodes rather than the last."""
+    seed: Annotated[int, Range(least=0, below=2.0**63)] = 0
+    """Seed of the first weights and of every random draw."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:1."""
+    precision: Precision = "float32"
+    """float32, float64, or bfloat16 for the matrix products with float32 weights."""
+    eval_every: Count = 1
+    """Epochs between evaluations."""
+    checkpoint_every: Count | None = None
+    """Epochs between checkpoints; none writes one about every ten seconds."""
+    tensorboard: bool = False
+    """Also write TensorBoard files into the run folder."""
+    trace: bool = False
+    """Also write trace.json, a Chrome trace of every phase, into the run folder."""
+
+
+# Settings that may change between a run and its continuation: they do not change what is computed.
+FREE_ON_RESUME = ("epochs", "checkpoint_every", "tensorboard", "trace")
+
+
+def choose_metric(name: MetricName, graph: Graph) -> str:
+    """Return the metric that the best epoch is judged by."""
+    if name == "auto":
+        return "micro_f1" if graph.multilabel else "accuracy"
+    return name
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device to train on, or refuse one that this machine does not have."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise RecipeError(f"train.device: expected auto, cpu, cuda or cuda:N, got {name!r}") from None
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise RecipeError(
+            f"train.device: {name!r} is not there; this machine has {count} CUDA devices, use 'cpu'"
+        )
+    if device.type not in ("cpu", "cuda"):
+        raise RecipeError(f"train.device: {name!r} is not supported; use 'cpu' or 'cuda'")
+    return device

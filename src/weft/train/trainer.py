@@ -1,0 +1,328 @@
+"""One run: its epochs, when to evaluate and to save, and when to stop."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from weft.errors import TrainingError
+from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
+from weft.graph.graph import Graph
+from weft.strategies.base import Scores, Strategy
+from weft.train.checkpoint import (
+    Checkpoint,
+    Tensors,
+    assign_weights,
+    optimizer_state,
+    restore_optimizer,
+    save_weights,
+    weights_of,
+)
+from weft.train.evaluate import METRICS
+from weft.train.memory import memory_bytes, peak_memory_bytes
+from weft.train.optim import Schedule, make_optimizer
+from weft.train.run import RunFolder
+from weft.train.settings import FREE_ON_RESUME, Settings, choose_metric
+from weft.train.summary import Summary
+
+CHECKPOINT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run leaves its traces, and who watches it."""
+
+    out: str | Path | None = None
+    resume: bool = False
+    progress: Sink | None = None
+    stop: Callable[[], bool] | None = None
+
+
+class Trainer:
+    """One run: the epochs, when to evaluate and to save, and when to stop."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        model: nn.Module,
+        settings: Settings,
+        *,
+        kind: type[Strategy],
+        folder: RunFolder | None = None,
+        place: Place,
+    ) -> None:
+        self.graph, self.model, self.settings, self.folder = graph, model, settings, folder
+        self.metric = choose_metric(settings.metric, graph)
+        self.watched = {name: METRICS[name] for name in ("accuracy", self.metric)}
+        self.stop = place.stop or (lambda: False)
+        self.events = Events()
+        autocast = torch.bfloat16 if settings.precision == "bfloat16" else None
+        self.strategy = kind(graph, loss=settings.loss, seed=settings.seed, autocast=autocast)
+        self.optimizer = make_optimizer(
+            settings.optimizer,
+            model,
+            lr=settings.lr,
+            weight_decay=settings.weight_decay,
+            momentum=settings.momentum,
+        )
+        self.schedule = Schedule(
+            settings.schedule,
+            lr=settings.lr,
+            epochs=settings.epochs,
+            every=settings.schedule_every,
+            factor=settings.schedule_factor,
+        )
+        self.best = Best()
+        self.best_weights: Tensors | None = None
+        self.start = 0
+        self.loss = math.nan
+        self.history: list[float] = []
+        self.stopped = "done"
+        self._saved_at = time.monotonic()
+        self._open(folder, place)
+
+    def run(self) -> Summary:
+        """Train, and leave a trace of the end whatever it is."""
+        try:
+            self.fit()
+            return self.finish()
+        except TrainingError as error:
+            self.events.write("error", message=str(error))
+            if self.folder:
+                self.folder.write("failed", error=str(error))
+            raise
+        finally:
+            self.events.close()
+
+    def fit(self) -> None:
+        """Train epoch after epoch until the last one, until patience ends, or until asked to stop."""
+        for epoch in range(self.start, self.settings.epochs):
+            if self.exhausted():
+                break
+            self.schedule.apply(self.optimizer, epoch)
+            self.loss = self.strategy.epoch(self.model, self.optimizer)
+            self.record(epoch + 1)
+            interrupted = self.stop()
+            if interrupted or self.checkpoint_due(epoch + 1):
+                self.save(epoch + 1)
+            if interrupted:
+                self.stopped = "interrupted"
+                break
+
+    def exhausted(self) -> bool:
+        """Return whether patience has ended."""
+        over = self.settings.patience is not None and self.best.waited >= self.settings.patience
+        self.stopped = "patience" if over else self.stopped
+        return over
+
+    def record(self, epoch: int) -> None:
+        """Write the event of an epoch, with scores when an evaluation is due."""
+        self.start = epoch
+        if not math.isfinite(self.loss):
+            self._refuse(f"the loss became {self.loss} in epoch {epoch}")
+        scores = self.strategy.evaluate(self.model, self.watched) if self.evaluation_due(epoch) else {}
+        if scores and not all(math.isfinite(held["loss"]) for held in scores.values()):
+            self._refuse(f"the model's outputs are not finite after epoch {epoch}")
+        seconds = self.events.take_seconds()
+        self.history.append(sum(value for name, value in seconds.items() if name != "evaluate"))
+        if scores:
+            self._compare(epoch, scores)
+        rate = self.optimizer.param_groups[0]["lr"]
+        self.events.write(
+            "epoch",
+            epoch=epoch,
+            loss=self.loss,
+            **scores,
+            lr=rate,
+            seconds=seconds,
+            memory_bytes=memory_bytes(self._device()),
+        )
+
+    def evaluation_due(self, epoch: int) -> bool:
+        """Return whether to evaluate after that many epochs."""
+        return epoch % self.settings.eval_every == 0 or epoch == self.settings.epochs
+
+    def checkpoint_due(self, epoch: int) -> bool:
+        """Return whether to save after that many epochs: every so many, or by the clock."""
+        every = self.settings.checkpoint_every
+        if every is not None:
+            return epoch % every == 0
+        return time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
+
+    def save(self, epoch: int) -> None:
+        """Write a checkpoint after that many epochs."""
+        if self.folder is None:
+            return
+        self._saved_at = time.monotonic()
+        weights = weights_of(self.model)
+        bad = [
+            name
+            for name, value in weights.items()
+            if value.is_floating_point() and not value.isfinite().all()
+        ]
+        if bad:
+            self._refuse(f"the weights {bad[0]} are not finite after epoch {epoch}")
+        tensors, rest = optimizer_state(self.optimizer)
+        groups = {
+            "model": weights,
+            "best": self.best_weights or {},
+            "optimizer": tensors,
+            "random": self._random(),
+        }
+        state = {
+            "recipe": self.folder.recipe,
+            "optimizer": rest,
+            "schedule": self.schedule.state(),
+            "best": asdict(self.best),
+            "loss": self.loss,
+            "elapsed": self.events.now(),
+        }
+        self.folder.checkpoints.save(epoch, groups, state)
+
+    def finish(self) -> Summary:
+        """Save, put the best weights back, score them with every metric, and return the summary."""
+        self.save(self.start)
+        if self.settings.restore_best and self.best_weights is not None:
+            assign_weights(self.model, self.best_weights, where="the best epoch")
+        scores = self.strategy.evaluate(self.model, METRICS)
+        summary = self.summary(scores)
+        if self.folder:
+            save_weights(self.folder.path / "model.safetensors", self.model)
+            status = "interrupted" if self.stopped == "interrupted" else "done"
+            self.folder.write(status, summary=summary.to_dict())
+        self.events.write("end", summary=summary.to_dict())
+        return summary
+
+    def summary(self, scores: Scores) -> Summary:
+        """Return what the run came to."""
+        traffic = self.strategy.traffic()
+        restored = self.settings.restore_best and self.best_weights is not None
+        return Summary(
+            test_accuracy=scores.get("test", {}).get("accuracy"),
+            val_accuracy=scores.get("val", {}).get("accuracy"),
+            loss=self.loss,
+            epochs=self.start,
+            best_epoch=self.best.epoch if restored else self.start,
+            epoch_seconds_median=statistics.median(self.history) if self.history else 0.0,
+            seconds=self.events.now(),
+            bytes_sent=traffic.bytes_sent,
+            messages=traffic.messages,
+            exposed_comm_seconds=traffic.exposed_seconds,
+            peak_memory_bytes=peak_memory_bytes(self._device()),
+            strategy=self.strategy.name,
+            workers=self.strategy.workers,
+            out=str(self.folder.path) if self.folder else None,
+            metric=self.metric,
+            metrics=scores,
+            stopped=self.stopped,
+            model=self.model,
+        )
+
+    def _open(self, folder: RunFolder | None, place: Place) -> None:
+        """Begin the run's folder and events, or continue them."""
+        sinks = [place.progress] if place.progress else []
+        if folder is None:
+            self.events = Events(sinks=sinks)
+        else:
+            cosine = self.settings.schedule == "cosine"
+            # A cosine ends with the run: with another number of epochs every rate would have been another.
+            folder.check_recipe(tuple(name for name in FREE_ON_RESUME if name != "epochs" or not cosine))
+            self._restore(folder.resumed)
+            folder.create()
+            past = folder.continue_events()
+            self.history = [_training_seconds(event) for event in past if event["event"] == "epoch"]
+            sinks += [TensorBoard(folder.path / "tensorboard")] if self.settings.tensorboard else []
+            sinks += [ChromeTrace(folder.path / "trace.json")] if self.settings.trace else []
+            elapsed = folder.resumed.state["elapsed"] if folder.resumed else 0.0
+            self.events = Events(folder.path / "events.jsonl", sinks=sinks, elapsed=elapsed)
+            folder.write("running")
+        self.strategy.events = self.events
+        self._announce()
+
+    def _announce(self) -> None:
+        if self.start:
+            self.events.write("resume", epoch=self.start)
+        else:
+            parameters = sum(value.numel() for value in self.model.parameters())
+            self.events.write("graph", **self.graph.summary())
+            self.events.write(
+                "start",
+                epochs=self.settings.epochs,
+                strategy=self.strategy.name,
+                workers=self.strategy.workers,
+                device=str(self._device()),
+                parameters=parameters,
+                metric=self.metric,
+            )
+
+    def _restore(self, saved: Checkpoint | None) -> None:
+        if saved is None:
+            return
+        assign_weights(self.model, saved.tensors["model"], where=f"checkpoint {saved.folder}")
+        restore_optimizer(self.optimizer, saved.tensors["optimizer"], saved.state["optimizer"])
+        self.schedule.restore(saved.state["schedule"])
+        self.best = Best(**saved.state["best"])
+        self.best_weights = saved.tensors["best"] or None
+        self.loss = math.nan if saved.state["loss"] is None else float(saved.state["loss"])
+        self.start = saved.epoch
+        self.strategy.seek(saved.epoch)
+        torch.set_rng_state(saved.tensors["random"]["cpu"])
+        if "cuda" in saved.tensors["random"] and self._device().type == "cuda":
+            torch.cuda.set_rng_state(saved.tensors["random"]["cuda"], self._device())
+
+    def _random(self) -> Tensors:
+        held = {"cpu": torch.get_rng_state()}
+        if self._device().type == "cuda":
+            held["cuda"] = torch.cuda.get_rng_state(self._device())
+        return held
+
+    def _compare(self, epoch: int, scores: Scores) -> None:
+        """Keep the weights if these scores are the best so far."""
+        if "val" not in scores:
+            return
+        epochs = epoch - self.best.seen
+        improved = self.best.observe(epoch, scores["val"][self.metric], scores["val"]["loss"])
+        self.schedule.observe(improved=improved, epochs=epochs)
+        if improved and self.settings.restore_best:
+            self.best_weights = weights_of(self.model)
+
+    def _device(self) -> torch.device:
+        return self.graph.indptr.device
+
+    def _refuse(self, what: str) -> None:
+        remedy = f"lower train.lr ({self.settings.lr:g}) or check the features' scale"
+        saved = self.folder.checkpoints.load() if self.folder else None
+        kept = f"; the checkpoint of epoch {saved.epoch} is kept in {saved.folder}" if saved else ""
+        raise TrainingError(f"{what}: {remedy}{kept}")
+
+
+@dataclass
+class Best:
+    """The best evaluation so far; of equal metrics the one with the lower loss counts."""
+
+    epoch: int = 0
+    value: float | None = None
+    loss: float = 0.0
+    waited: int = 0
+    """Epochs since the best one."""
+    seen: int = 0
+    """The last epoch that was evaluated."""
+
+    def observe(self, epoch: int, value: float, loss: float) -> bool:
+        """Take note of an evaluation and return whether it is the best so far."""
+        value = -math.inf if math.isnan(value) else value
+        improved = self.value is None or (value, -loss) > (self.value, -self.loss)
+        if improved:
+            self.epoch, self.value, self.loss = epoch, value, loss
+        self.seen, self.waited = epoch, epoch - self.epoch
+        return improved
+
+
+def _training_seconds(event: Event) -> float:
+    seconds: dict[str, float] = event.get("seconds", {})
+    return sum(value for name, value in seconds.items() if name != "evaluate")
