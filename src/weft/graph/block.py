@@ -158,6 +158,15 @@ class Block:
             return dict(self._type_ranges[rows])
         return {"node": slice(0, self.num_src if rows == "src" else self.num_dst)}
 
+    def mean_scale(self, dtype: torch.dtype = torch.float32, relation: int | None = None) -> Tensor:
+        """Return 1 / in-degree in the whole graph (1 where there is no edge), [num_dst]; what a mean multiplies by."""
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+
+        def make() -> Tensor:
+            return self.in_degree("dst", relation).clamp(min=1).to(wide).reciprocal()
+
+        return self.cached(("mean", wide, relation), make)
+
     def cached(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make()` gave the first time for this key; layers keep norms and the like here."""
         if key not in self._cache:
@@ -263,9 +272,11 @@ class Block:
         def compute() -> Features:
             part = self if relation is None else self.relation(relation)
             chosen = weight if weight is None or relation is None else weight[self._relation_edges(relation)]
-            scale = part._mean_scale(dst_scale, relation, h.dtype) if reduce == "mean" else dst_scale
-            kernel_reduce = "sum" if reduce == "mean" else reduce
-            return part._reduce(self.src(h), kernel_reduce, chosen, src_scale, scale)
+            if reduce != "mean":
+                return part._reduce(self.src(h), reduce, chosen, src_scale, dst_scale)
+            mean = self.mean_scale(h.dtype, relation)
+            scale = mean if dst_scale is None else mean * dst_scale
+            return part._reduce(self.src(h), "sum", chosen, src_scale, scale)
 
         return self._memory.recall((reduce, relation), (h, weight, src_scale, dst_scale), compute)
 
@@ -366,15 +377,6 @@ class Block:
         dst = None if dst_scale is None else dst_scale[self.edge_dst]
         factors = [factor for factor in (weight, src, dst) if factor is not None]
         return torch.stack(factors).prod(0) if factors else None
-
-    def _mean_scale(self, dst_scale: Tensor | None, relation: int | None, dtype: torch.dtype) -> Tensor:
-        wide = torch.float64 if dtype == torch.float64 else torch.float32
-
-        def make() -> Tensor:
-            return self.in_degree("dst", relation).clamp(min=1).to(wide).reciprocal()
-
-        scale = self.cached(("mean", wide, relation), make)
-        return scale if dst_scale is None else scale * dst_scale
 
     def _transposed_for(self, *inputs: Tensor | None) -> "kernels.Transposed | None":
         """Give backward the transposed edges, and build them only where there will be a backward."""

@@ -1,16 +1,30 @@
-"""Any function of an edge, reduced over the incoming edges of each row."""
+"""Any function of an edge, reduced over the incoming edges of each row.
 
-from collections.abc import Callable, Sequence
+Where the edges are few the messages are made at once and autograd does the rest. Where they are many, they are made
+a chunk of edges at a time, in row order, and made again in backward: nothing of the size of edges × width is kept.
+A chunk ends where a row ends, unless a row alone is longer; then the row is cut and its parts merge in order.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from weft import kernels
+from weft.errors import GraphError
+from weft.graph.reducers import REDUCERS, Chunk, Reducer, add_rows, reduce_at_once
 
 if TYPE_CHECKING:
     from weft.graph.block import Block
 
 Message = Callable[..., Any]
+
+# Elements of the edge-sized inputs of one chunk: 16 MB of float32 stays near the caches and far from the memory limit.
+CHUNK_ELEMENTS = 1 << 22
 
 
 def propagate(
@@ -22,4 +36,193 @@ def propagate(
     reduce: str,
     params: Sequence[Tensor],
 ) -> Tensor:
-    raise NotImplementedError
+    """Return the reduced messages, [num_dst, ...]; see `Block.propagate`."""
+    _check(block, dst, edge, reduce)
+    kernel_reduce = "sum" if reduce == "mean" else reduce
+    width = max(1, sum(t[:1].numel() if len(t) else 0 for t in (*src, *dst, *edge)))
+    whole = block.num_edges * width <= CHUNK_ELEMENTS or torch.compiler.is_compiling()
+    if whole:
+        rows = block.edge_dst
+        gathered = [*(kernels.gather(t, block.indices) for t in src), *(kernels.gather(t, rows) for t in dst)]
+        out = reduce_at_once(block, message(*gathered, *edge, *params), kernel_reduce)
+    else:
+        counts = (len(src), len(dst), len(edge), len(params))
+        plan = _Plan(block, message, kernel_reduce, counts, max(1, CHUNK_ELEMENTS // width))
+        tensors = (*src, *dst, *edge, *params)
+        out = _InChunks.apply(plan, *tensors, *_captured(plan, tensors))  # type: ignore[no-untyped-call]
+    if reduce == "mean":
+        scale = block.mean_scale(out.dtype).to(out.dtype)
+        out = out * scale.reshape(-1, *[1] * (out.dim() - 1))
+    return out
+
+
+def _check(block: "Block", dst: Sequence[Tensor], edge: Sequence[Tensor], reduce: str) -> None:
+    if reduce not in ("sum", "mean", "max", "min", "softmax"):
+        raise GraphError(f"reduce must be sum, mean, max, min or softmax, got {reduce!r}")
+    for kind, tensors, rows in (("dst", dst, block.num_dst), ("edge", edge, block.num_edges)):
+        for tensor in tensors:
+            if tensor.shape[0] != rows:
+                hint = "; pass block.dst(h)" if kind == "dst" else ""
+                raise GraphError(f"propagate: {kind} tensors need {rows:,} rows, got {tensor.shape[0]:,}{hint}")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What to compute, and where the chunks are cut."""
+
+    block: "Block"
+    message: Message
+    reduce: str
+    counts: tuple[int, int, int, int]  # how many of the tensors are src, dst, edge and params; captured ones follow
+    chunk_edges: int
+
+    def chunks(self) -> Iterator[Chunk]:
+        size = self.chunk_edges
+        bounds = self.block.cached(("chunks", size), lambda: _bounds(self.block.indptr, size))
+        for start, stop in zip(bounds, bounds[1:]):
+            yield Chunk.of(self.block, start, stop)
+
+    def inputs(self, chunk: Chunk, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the rows of the src, dst and edge tensors that belong to the edges of a chunk."""
+        places = zip((chunk.src, chunk.dst, chunk.edges), self.counts)
+        return [t[place] for t, place in zip(tensors, (place for place, count in places for _ in range(count)))]
+
+    def params(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the tensors the message is given whole."""
+        first = sum(self.counts[:3])
+        return tensors[first : first + self.counts[3]]
+
+
+def _bounds(indptr: Tensor, size: int) -> list[int]:
+    indptr = indptr.cpu()
+    bounds, last = [0], int(indptr[-1])
+    while bounds[-1] < last:
+        row = int(torch.searchsorted(indptr, bounds[-1] + size, right=True)) - 1
+        stop = int(indptr[row])
+        bounds.append(stop if stop > bounds[-1] else min(bounds[-1] + size, last))
+    return bounds
+
+
+class _InChunks(torch.autograd.Function):
+    """Messages made and reduced chunk by chunk, and made again in backward for their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: _Plan, *tensors: Tensor) -> Tensor:
+        ctx.plan, ctx.replay = plan, _Replay(tensors)
+        reducer = REDUCERS[plan.reduce]()
+        for chunk in plan.chunks():
+            made = plan.message(*plan.inputs(chunk, tensors), *plan.params(tensors))
+            reducer.add(chunk, made, plan.block.num_dst)
+        out = reducer.result()
+        ctx.save_for_backward(*tensors, *reducer.state())
+        ctx.num_tensors, ctx.reducer = len(tensors), type(reducer)
+        return out
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        plan, saved = ctx.plan, ctx.saved_tensors
+        tensors, reducer = saved[: ctx.num_tensors], ctx.reducer.restored(saved[ctx.num_tensors :])
+        needs = ctx.needs_input_grad[1:]
+        grads = [torch.zeros_like(t) if need else None for t, need in zip(tensors, needs)]
+        with ctx.replay():
+            for chunk in plan.chunks():
+                _add_chunk_gradients(plan, chunk, tensors, needs, reducer, grad, grads)
+        return None, *grads
+
+
+def _add_chunk_gradients(
+    plan: _Plan,
+    chunk: Chunk,
+    tensors: Sequence[Tensor],
+    needs: Sequence[bool],
+    reducer: Reducer,
+    grad: Tensor,
+    grads: Sequence[Tensor | None],
+) -> None:
+    num_src, num_dst, num_edge, _ = plan.counts
+    with torch.enable_grad():
+        rows = [t.detach().requires_grad_(need) for t, need in zip(plan.inputs(chunk, tensors), needs)]
+        made = plan.message(*rows, *plan.params(tensors))
+    outputs = list(made) if plan.reduce == "softmax" else [made]
+    with torch.no_grad():
+        wanted_grads = reducer.gradients(chunk, made, grad)
+    live = [(out, g) for out, g in zip(outputs, wanted_grads) if out.requires_grad]
+    leaves = [*rows, *tensors[len(rows) :]]
+    wanted = [place for place, need in enumerate(needs) if need]
+    if not live or not wanted:
+        return
+    found = torch.autograd.grad(
+        [out for out, _ in live], [leaves[place] for place in wanted], [g for _, g in live], allow_unused=True
+    )
+    for place, part in zip(wanted, found):
+        total = grads[place]
+        if part is None or total is None:
+            continue
+        if place < num_src:
+            add_rows(total, chunk.src, part)
+        elif place < num_src + num_dst:
+            total[chunk.rows] += chunk.sum(part)
+        elif place < num_src + num_dst + num_edge:
+            total[chunk.edges] = part
+        else:
+            total += part
+
+
+class _Replay:
+    """The random state and the autocast setting of forward, so that backward makes the very same messages."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.kind = tensors[0].device.type if tensors else "cpu"
+        self.devices = sorted({t.device.index or 0 for t in tensors if t.device.type == "cuda"})
+        self.cpu_state = torch.get_rng_state()
+        self.cuda_states = [torch.cuda.get_rng_state(device) for device in self.devices]
+        self.autocast = torch.is_autocast_enabled(self.kind), torch.get_autocast_dtype(self.kind)
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        enabled, dtype = self.autocast
+        with torch.random.fork_rng(self.devices), torch.autocast(self.kind, dtype=dtype, enabled=enabled):
+            torch.set_rng_state(self.cpu_state)
+            for device, state in zip(self.devices, self.cuda_states):
+                torch.cuda.set_rng_state(state, device)
+            yield
+
+
+def _captured(plan: _Plan, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the parameters that the message uses without being given them, such as those of a module.
+
+    Made again in backward, the messages would lose their gradients in silence; as inputs of the function they get
+    them. What is found is found by running the message on two edges and walking back from its result.
+    """
+    if not torch.is_grad_enabled():
+        return []
+    probe = Chunk.of(plan.block, 0, min(2, plan.block.num_edges))
+    params = plan.params(tensors)
+    with _Replay(tensors)(), torch.enable_grad():
+        start = torch.zeros(1, requires_grad=True).clone().grad_fn._sequence_nr()  # type: ignore[union-attr]
+        made = plan.message(*(t.detach() for t in plan.inputs(probe, tensors)), *params)
+    outputs = made if isinstance(made, (tuple, list)) else [made]
+    given = {t.grad_fn for t in params if t.grad_fn is not None}
+    leaves = _leaves([out.grad_fn for out in outputs if out.grad_fn is not None], given, start)
+    return [leaf for leaf in leaves if not any(leaf is param for param in params)]
+
+
+def _leaves(roots: list[Any], given: set[Any], start: int) -> list[Tensor]:
+    found: list[Tensor] = []
+    seen, stack = set(given), list(roots)
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        elif node._sequence_nr() < start:
+            raise GraphError(
+                "propagate: the message uses a tensor with a gradient that it was not given;"
+                " pass it in src, dst, edge or params"
+            )
+        else:
+            stack += [function for function, _ in node.next_functions]
+    return found
