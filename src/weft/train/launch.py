@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from weft.datasets import open_dataset
 from weft.errors import InputError, RecipeError
 from weft.events import Sink
 from weft.graph.graph import Graph
-from weft.strategies.base import LossName, strategies
+from weft.strategies.base import LossName, Strategy, strategies
 from weft.train.model import adapt, build_model, check_options, ready
 from weft.train.optim import OptimizerName, ScheduleName
 from weft.train.run import RunFolder, holds_run

@@ -246,7 +246,7 @@ class Trainer:
 
     def _announce(self) -> None:
         if self.start:
-            self.events.write("resume", epoch=self.start)
+            self.events.write("resume", epoch=self.start, epochs=self.settings.epochs)
         else:
             parameters = sum(value.numel() for value in self.model.parameters())
             self.events.write("graph", **self.graph.summary())
@@ -258,6 +258,7 @@ class Trainer:
                 device=str(self._device()),
                 parameters=parameters,
                 metric=self.metric,
+                why="the whole graph fits into this process",
             )
 
     def _restore(self, saved: Checkpoint | None) -> None:

@@ -1,0 +1,107 @@
+"""Say what this installation is made of, and what is missing with the command that installs it.
+
+examples:
+  weft doctor
+  weft doctor --json
+"""
+
+import argparse
+import json
+import os
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+# Optional package to the extra that installs it and what it is for.
+EXTRAS = {
+    "torch_geometric": ("pyg", "PyG models and data sets"),
+    "tensorboard": ("tensorboard", "TensorBoard files of a run"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the findings."""
+    found = examine()
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    from weft.cli.output import show_table
+
+    for section, entries in found.items():
+        if entries:
+            show_table(section, [(f" {name}", str(value)) for name, value in entries.items()])
+    return 0
+
+
+def examine() -> dict[str, dict[str, Any]]:
+    """Return everything the command shows, by section."""
+    return {
+        "versions": _versions(),
+        "native core": _native(),
+        "machine": _machine(),
+        "extras": {name: _extra(name, extra, use) for name, (extra, use) in EXTRAS.items()},
+        "missing": {
+            name: f"pip install 'weft[{extra}]'" for name, (extra, _) in EXTRAS.items() if not _held(name)
+        },
+    }
+
+
+def _versions() -> dict[str, str]:
+    from weft.train.run import versions
+
+    return versions()
+
+
+def _native() -> dict[str, Any]:
+    from weft.kernels import native
+
+    return {"available": native.available(), "library": native.describe(), "cpu features": native.features()}
+
+
+def _machine() -> dict[str, Any]:
+    import torch
+
+    disk = shutil.disk_usage(Path.cwd())
+    return {
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory": f"{_memory('MemAvailable')} of {_memory('MemTotal')} free",
+        "disk here": f"{disk.free / 2**30:.1f} of {disk.total / 2**30:.1f} GiB free",
+        "shared memory": _shared_memory(),
+        "gpus": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+    }
+
+
+def _memory(key: str) -> str:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return "unknown"
+    found = [int(line.split()[1]) for line in lines if line.startswith(f"{key}:")]
+    return f"{found[0] / 2**20:.1f} GiB" if found else "unknown"
+
+
+def _shared_memory() -> str:
+    try:
+        return f"{shutil.disk_usage('/dev/shm').free / 2**30:.1f} GiB free"
+    except OSError:
+        return "none"
+
+
+def _held(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _extra(package: str, extra: str, use: str) -> str:
+    state = version(package) if _held(package) else f"not installed: pip install 'weft[{extra}]'"
+    return f"{state} ({use})"

@@ -1,0 +1,106 @@
+"""The `weft` command: reads the command line and turns a command's errors into one line and an exit code.
+
+Commands import what they need when they run, so that `weft --help` answers at once.
+Exit codes: 0 done · 2 the user's mistake · 3 a worker was lost · 130 interrupted.
+"""
+
+import argparse
+import errno
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from weft.cli import bench, doctor, report, selftest, train
+from weft.errors import InputError, WeftError, WeftWarning
+
+COMMANDS = {"train": train, "report": report, "bench": bench, "selftest": selftest, "doctor": doctor}
+INTERRUPTED = 130
+
+# What the machine can refuse without weft being at fault; anything else keeps its traceback.
+_REFUSALS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOENT,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.EMFILE,
+    errno.ENOMEM,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    warnings.showwarning = _show_warning
+    try:
+        options = parser().parse_args(arguments)
+        return int(options.run(options))
+    except (InputError, WeftError) as error:
+        return _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED, kind="")
+    except BrokenPipeError:
+        # The reader of our output went away; give Python nothing to complain about at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if error.errno not in _REFUSALS:
+            raise
+        return _fail(f"{error.filename or 'input or output'}: {error.strerror}", InputError.exit_code)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    top = _Parser(
+        prog="weft",
+        description="Train graph neural networks on graphs that outgrow one process.",
+        epilog="example: weft train --set data.path=cora.npz --set model.name=gcn",
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action=_Version, nargs=0, help="show the version and stop")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
+    for name, module in COMMANDS.items():
+        first, _, example = (module.__doc__ or "").partition("\n\n")
+        command = commands.add_parser(
+            name,
+            help=first,
+            description=first,
+            epilog=example,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return top
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose mistakes are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(InputError.exit_code, f"weft: error: {message} (see {self.prog} --help)\n")
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import weft
+
+        print(f"weft {weft.__version__}")
+        parser.exit()
+
+
+def _fail(message: str, code: int, *, kind: str = "error: ") -> int:
+    print(f"weft: {kind}{' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    # Warnings of libraries are for developers; ours are for the person at the terminal.
+    if issubclass(category, WeftWarning):
+        print(f"weft: warning: {message}", file=sys.stderr)

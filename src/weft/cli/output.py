@@ -1,0 +1,160 @@
+"""What people see, all of it on standard error: progress while training, a short table at the end."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from weft.events import Event, Sink
+from weft.train.summary import Summary
+
+# A log of a long run stays readable: about this many lines, whatever the number of epochs.
+LINES = 50
+
+
+@contextmanager
+def watching() -> Iterator[Sink]:
+    """Give a sink that shows a run's progress: a bar on a terminal, a line now and then elsewhere."""
+    if not sys.stderr.isatty():
+        yield Lines()
+        return
+    with Bar() as bar:
+        yield bar
+
+
+class Lines:
+    """Progress as lines, for logs: one an epoch, or one every few when there are many."""
+
+    def __init__(self) -> None:
+        self.graph: Event = {}
+        self.epochs = 0
+
+    def __call__(self, event: Event) -> None:
+        kind = event["event"]
+        if kind == "graph":
+            self.graph = event
+        elif kind == "start":
+            self.epochs = event["epochs"]
+            _say(describe_start(self.graph, event))
+        elif kind == "resume":
+            _say(f"continuing after epoch {event['epoch']}")
+        elif kind == "epoch" and self._due(event["epoch"]):
+            _say(f"epoch {event['epoch']:>5}  {describe_epoch(event)}")
+
+    def _due(self, epoch: int) -> bool:
+        every = max(1, -(-self.epochs // LINES))
+        return epoch % every == 0 or epoch in (1, self.epochs)
+
+
+class Bar:
+    """Progress as a bar with loss, validation score and epoch time."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self.progress = Progress(
+            TextColumn("epoch {task.completed:.0f}/{task.total:.0f}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[told]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            refresh_per_second=5,
+        )
+        self.task = self.progress.add_task("", total=None, told="", visible=False)
+        self.graph: Event = {}
+
+    def __enter__(self) -> "Bar":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        kind = event["event"]
+        if kind == "graph":
+            self.graph = event
+        elif kind == "start":
+            self.console.print(describe_start(self.graph, event), highlight=False)
+            self.progress.update(self.task, total=event["epochs"], visible=True)
+        elif kind == "resume":
+            self.console.print(f"continuing after epoch {event['epoch']}", highlight=False)
+            self.progress.update(self.task, total=event["epochs"], completed=event["epoch"], visible=True)
+        elif kind == "epoch":
+            self.progress.update(self.task, completed=event["epoch"], told=describe_epoch(event))
+
+
+def describe_start(graph: Event, start: Event) -> str:
+    """Return a line on what is trained, and why so."""
+    counts = f"{graph.get('num_nodes', 0):,} nodes, {graph.get('num_edges', 0):,} edges"
+    how = f"{start['strategy']}, {start['device']}: {start['why']}"
+    return f"{counts}; {start['parameters']:,} parameters; {how}"
+
+
+def describe_epoch(event: Event) -> str:
+    """Return the numbers of an epoch, aligned."""
+    told = [f"loss {event['loss']:.4f}"]
+    metrics = {name: value for name, value in event.get("val", {}).items() if name != "loss"}
+    told += [f"val {name} {value:.4f}" for name, value in list(metrics.items())[-1:]]
+    seconds = sum(value for name, value in event["seconds"].items() if name != "evaluate")
+    return "  ".join([*told, f"{format_seconds(seconds)}/epoch"])
+
+
+def show_summary(summary: Summary, page: Path | None) -> None:
+    """Show a short table of what a run came to, and where its report lies."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, value in summary_rows(summary):
+        table.add_row(name, value)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(table)
+    if page is not None:
+        console.print(f"report         {page}", markup=False)
+    elif summary.stopped == "interrupted":
+        console.print(f"continue with  weft train --out {summary.out} --resume", markup=False)
+
+
+def summary_rows(summary: Summary) -> list[tuple[str, str]]:
+    """Return the rows of the table at the end of a run."""
+    rows = [(f"{split} {summary.metric}", _score(summary, split)) for split in ("test", "val")]
+    if summary.metric != "accuracy":
+        rows.append(("test accuracy", _number(summary.test_accuracy)))
+    return [
+        *rows,
+        ("epochs", f"{summary.epochs} ({summary.stopped}; weights of epoch {summary.best_epoch})"),
+        ("epoch time", f"{format_seconds(summary.epoch_seconds_median)} (median)"),
+        ("total time", format_seconds(summary.seconds)),
+        ("peak memory", f"{summary.peak_memory_bytes / 2**30:.2f} GiB"),
+        ("run folder", str(summary.out)),
+    ]
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration for people: 3.2 ms, 1.4 s, 2 min 05 s."""
+    if seconds < 1:
+        return f"{seconds * 1000:.1f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+
+
+def show_table(title: str, rows: Sequence[tuple[str, ...]]) -> None:
+    """Print a table on standard output: for commands whose result is one."""
+    table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    # Without a terminal rich assumes 80 columns and would cut paths.
+    Console(highlight=False, width=None if sys.stdout.isatty() else 160, markup=False).print(table)
+
+
+def _score(summary: Summary, split: str) -> str:
+    return _number(summary.metrics.get(split, {}).get(summary.metric))
+
+
+def _number(value: Any) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,41 @@
+"""Stopping politely: the first Ctrl-C or SIGTERM ends the run after its epoch, the second one at once."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def stop_requests() -> Iterator[Callable[[], bool]]:
+    """Give a function that says whether a stop was asked for; the handlers before are put back at the end.
+
+    Until that function is called for the first time no epoch has ended and there is nothing to keep: a signal
+    then stops at once.
+    """
+    requests = _Requests()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, requests.receive) for number in signals}
+    try:
+        yield requests.asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Requests:
+    def __init__(self) -> None:
+        self.pending = False
+        self.training = False
+
+    def asked(self) -> bool:
+        self.training = True
+        return self.pending
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        if self.pending or not self.training:
+            raise KeyboardInterrupt
+        self.pending = True
+        again = "; press Ctrl-C again to stop at once" if number == signal.SIGINT else ""
+        print(f"weft: stopping after this epoch{again}", file=sys.stderr)

@@ -1,0 +1,97 @@
+"""Train a model as a recipe says, and write a report.
+
+Settings are section.key=value: [data] path or name and its options, [model] name (a layer) and its options,
+[strategy], [train] epochs, lr, ... Without a recipe and settings, the built-in community graph is used.
+
+examples:
+  weft train recipes/cora_gat.toml --out runs/cora
+  weft train --set data.path=cora.npz --set model.name=gcn --set train.epochs=100 --json
+  weft train --out runs/cora --resume
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.config import Recipe, make_recipe, read_recipe
+from weft.errors import InputError, RecipeError
+
+if TYPE_CHECKING:
+    from weft.train.summary import Summary
+
+INTERRUPTED = 130
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument(
+        "recipe", nargs="?", metavar="RECIPE.toml", help="the recipe; see recipes/ for examples"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="override one setting",
+    )
+    parser.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME-TIME)")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out, bit for bit")
+    parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="number of processes (1)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train, show how it goes, write the report, print the summary."""
+    if options.workers != 1:
+        raise RecipeError(f"--workers {options.workers}: this version trains in one process; use --workers 1")
+    recipe = resolve(options)
+    out = Path(options.out) if options.out else default_out(recipe, options.recipe)
+    from weft.cli.output import watching
+    from weft.cli.signals import stop_requests
+    from weft.train.launch import run_recipe
+    from weft.train.trainer import Place
+
+    with stop_requests() as stop, watching() as progress:
+        summary = run_recipe(recipe, Place(out=out, resume=options.resume, progress=progress, stop=stop))
+    return conclude(summary, json=options.json)
+
+
+def resolve(options: argparse.Namespace) -> Recipe:
+    """Return the recipe that the command line describes; a run that is continued brings its own."""
+    if options.resume and not options.out:
+        raise InputError("--resume needs the folder of the run: --out DIR")
+    if options.resume and not options.recipe and (Path(options.out) / "run.json").exists():
+        from weft.train.run import read_run
+
+        saved = dict(read_run(options.out)["recipe"])
+        saved.pop("graph", None)
+        return make_recipe(saved, overrides=options.settings)
+    return read_recipe(options.recipe, overrides=options.settings)
+
+
+def default_out(recipe: Recipe, path: str | None) -> Path:
+    """Return runs/NAME-TIME, named for the recipe, or for the data and the model."""
+    data = Path(str(recipe.data.get("path", recipe.data.get("name", "community")))).stem
+    name = Path(path).stem if path else f"{data}-{recipe.model.get('name', 'sage')}"
+    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def conclude(summary: "Summary", *, json: bool) -> int:
+    """Draw the report, show the summary, and return the exit code."""
+    from weft.cli.output import show_summary
+    from weft.events import dumps
+
+    interrupted = summary.stopped == "interrupted"
+    page = None if interrupted else _draw(summary)
+    show_summary(summary, page)
+    if json:
+        print(dumps(summary.to_dict()))
+    return INTERRUPTED if interrupted else 0
+
+
+def _draw(summary: "Summary") -> Path | None:
+    from weft.report import write_report
+
+    return Path(write_report(summary.out)) if summary.out else None
