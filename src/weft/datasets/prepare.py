@@ -1,0 +1,104 @@
+"""What every data set may have done to it before training: directions, self loops, features, a split."""
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from weft.config import Range
+from weft.draw import Stream, fold, permutation
+from weft.errors import GraphError
+from weft.graph.graph import Graph
+
+Auto = Literal["auto"]
+Fraction = Annotated[float, Range(above=0, below=1)]
+
+
+def prepare(
+    graph: Graph,
+    *,
+    symmetrise: bool | Auto = "auto",
+    inverse_relations: bool | Auto = "auto",
+    self_loops: bool = False,
+    normalise_features: bool = False,
+    train_fraction: Fraction | None = None,
+    val_fraction: Fraction | None = None,
+    split_seed: int | None = None,
+) -> Graph:
+    """Return the graph with the wanted changes made; the graph given stays as it is.
+
+    `symmetrise="auto"` adds the other direction of every edge where a file states each pair once: one kind
+    of edge, and no edge whose reverse is there too. `inverse_relations="auto"` adds the inverse of every
+    relation where some type of node would otherwise receive no messages. A split is drawn where the data has
+    labels and none, or when a fraction or a seed is given: 60 % train, 20 % validation and the rest test
+    unless said otherwise.
+    """
+    if symmetrise is True or (symmetrise == "auto" and one_way(graph)):
+        graph = graph.symmetrise()
+    if inverse_relations is True or (inverse_relations == "auto" and some_type_receives_nothing(graph)):
+        graph = graph.add_inverse_relations()
+    if self_loops:
+        graph = graph.add_self_loops()
+    if normalise_features:
+        graph = graph.normalise_features()
+    asked = not (train_fraction is None and val_fraction is None and split_seed is None)
+    if asked or (graph.y is not None and graph.train_mask is None):
+        graph = split_nodes(graph, train=train_fraction or 0.6, val=val_fraction or 0.2, seed=split_seed or 0)
+    return graph
+
+
+def one_way(graph: Graph) -> bool:
+    """Return whether the graph has one kind of edge and no edge has its reverse: each pair stands once."""
+    if len(graph.node_types) > 1 or graph.edge_type is not None or graph.num_edges == 0:
+        return False
+    n = graph.num_nodes
+    degrees = (graph.indptr[1:] - graph.indptr[:-1]).numpy()
+    dst = np.repeat(np.arange(n), degrees)
+    src = graph.indices.numpy().astype(np.int64)
+    keys = dst * n + src  # ascending, since edges are in canonical order
+    # The first slice decides for most undirected graphs; only a one-way graph is searched to its end.
+    for start in range(0, len(keys), 1 << 20):
+        slice_ = slice(start, start + (1 << 20))
+        wanted = (src[slice_] * n + dst[slice_])[src[slice_] != dst[slice_]]
+        places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        if (keys[places] == wanted).any():
+            return False
+    return True
+
+
+def some_type_receives_nothing(graph: Graph) -> bool:
+    """Return whether the graph has several types of nodes and one of them is the target of no relation."""
+    return len(graph.node_types) > 1 and {target for _, _, target in graph.edge_types} < set(graph.node_types)
+
+
+def split_nodes(graph: Graph, *, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Graph:
+    """Return the graph with masks drawn over its labelled nodes: the same for a seed on any machine."""
+    if graph.y is None:
+        raise GraphError(
+            "a split needs labels, and the data set has none; leave out the fractions and split_seed"
+        )
+    if train + val > 1:
+        raise GraphError(f"train_fraction {train:g} and val_fraction {val:g} make more than 1")
+    masks = draw_split(labelled_nodes(graph.y), train=train, val=val, seed=seed)
+    return graph.with_data(**{name: torch.from_numpy(mask) for name, mask in masks.items()})
+
+
+def labelled_nodes(y: torch.Tensor) -> NDArray[np.bool_]:
+    """Return which nodes have a label: not -1, or in the multi-label case at least one label."""
+    known = (y >= 0) if y.dim() == 1 else (y > 0).any(dim=1)
+    return known.cpu().numpy()
+
+
+def draw_split(labelled: NDArray[np.bool_], *, train: float, val: float, seed: int) -> dict[str, Any]:
+    """Return train, validation and test masks over the labelled nodes, drawn by counter."""
+    ids = np.flatnonzero(labelled)
+    ids = ids[permutation(fold(seed, Stream.SPLIT), len(ids))]
+    ends = [0, round(train * len(ids)), round((train + val) * len(ids)), len(ids)]
+    masks = {}
+    for place, name in enumerate(("train_mask", "val_mask", "test_mask")):
+        chosen = ids[ends[place] : ends[place + 1]]
+        if len(chosen):  # an empty mask is an error to a graph: a part too small to hold a node is left out
+            masks[name] = np.zeros(len(labelled), np.bool_)
+            masks[name][chosen] = True
+    return masks

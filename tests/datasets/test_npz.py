@@ -1,0 +1,200 @@
+"""`.npz` files: each shape of features, labels and splits, what bad files say, and the real graphs."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weft.datasets.npz import npz
+from weft.errors import FormatError, GraphError
+from weft.graph.sparse import SparseFeatures
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+EDGES = np.array([[0, 1, 2], [1, 2, 3]], np.int32)
+SPARSE = {
+    "x_data": np.array([2, 7], np.uint8),
+    "x_indices": np.array([1, 0], np.int32),
+    "x_indptr": np.array([0, 1, 1, 1, 2]),
+    "x_shape": np.array([4, 3]),
+}
+MASKS = {f"{name}_mask": np.eye(4, dtype=bool)[row] for row, name in enumerate(("train", "val", "test"))}
+
+
+def written(folder: Path, **arrays: Any) -> Path:
+    path = folder / "graph.npz"
+    np.savez(path, **arrays)
+    return path
+
+
+def test_sparse_features_stay_sparse(tmp_path: Path) -> None:
+    graph = npz(written(tmp_path, edge_index=EDGES, num_nodes=4, **SPARSE))
+    assert isinstance(graph.x, SparseFeatures)
+    assert graph.x.to_dense().tolist() == [[0, 2, 0], [0, 0, 0], [0, 0, 0], [7, 0, 0]]
+
+
+def test_dense_features_labels_masks_and_edge_data_are_read(tmp_path: Path) -> None:
+    y = np.array([0, -1, 1, 1], np.int16)
+    weight = np.array([3.0, 2.0, 1.0], np.float32)
+    kind = np.array([0, 2, 1], np.int8)
+    path = written(
+        tmp_path, edge_index=EDGES, num_nodes=4, x=np.eye(4), y=y, edge_weight=weight, edge_type=kind, **MASKS
+    )
+    graph = npz(path)
+    np.testing.assert_array_equal(graph.x, np.eye(4))
+    assert graph.y.tolist() == [0, -1, 1, 1]
+    assert graph.test_mask.tolist() == [False, False, True, False]
+    assert graph.num_relations == 3
+    np.testing.assert_array_equal(graph.edge_data["weight"], weight[graph.edge_ids.long()])
+
+
+def test_graph_without_features_has_none(tmp_path: Path) -> None:
+    assert npz(written(tmp_path, edge_index=EDGES, num_nodes=5)).x is None
+
+
+def test_one_of_several_splits_is_chosen_by_number(tmp_path: Path) -> None:
+    several = {f"{name}_masks": np.roll(np.eye(4, dtype=bool), row, 0) for row, name in enumerate(("train", "val", "test"))}
+    path = written(tmp_path, edge_index=EDGES, num_nodes=4, y=np.zeros(4, np.int16), **several)
+    assert npz(path).train_mask.tolist() == [True, False, False, False]
+    assert npz(path, split=2).train_mask.tolist() == [False, False, True, False]
+    assert npz(path, split=2).val_mask.tolist() == [False, True, False, False]
+    with pytest.raises(FormatError, match=r"graph\.npz: no split 4; it has 0 … 3"):
+        npz(path, split=4)
+
+
+def typed_arrays() -> dict[str, Any]:
+    return {
+        "node_types": np.array(["a", "p", "p_x"]),
+        "num_nodes": np.array([2, 3, 1]),
+        "target": np.array("p"),
+        "edge_a_p": np.array([[0, 1], [2, 0]]),
+        "edge_p_cites_p": np.array([[0], [1]]),
+        "edge_p_p_x": np.array([[1], [0]]),
+        "x_a": np.ones((2, 5), np.float32),
+        "x_p_data": np.array([1.5], np.float32),
+        "x_p_indices": np.array([1]),
+        "x_p_indptr": np.array([0, 0, 1, 1]),
+        "x_p_shape": np.array([3, 2]),
+        "y": np.array([0, 1, 1]),
+        "train_20": np.array([0]),
+        "test_20": np.array([1]),
+        "train_40": np.array([0, 2]),
+        "test_40": np.array([1]),
+    }
+
+
+def test_several_types_are_read(tmp_path: Path) -> None:
+    graph = npz(written(tmp_path, **typed_arrays()))
+    assert graph.node_types == ["a", "p", "p_x"]
+    assert set(graph.edge_types) == {("a", "to", "p"), ("p", "cites", "p"), ("p", "to", "p_x")}
+    assert graph.target_type == "p"
+    assert graph.x["a"].shape == (2, 5)
+    assert graph.x["p"].to_dense().tolist() == [[0, 0], [0, 1.5], [0, 0]]
+    assert graph.train_mask.tolist() == [True, False, True]
+    assert npz(written(tmp_path, **typed_arrays()), split=20).train_mask.tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target": np.array("z")}, "target 'z' is none of the node types"),
+        ({"num_nodes": np.array([2])}, "num_nodes must hold 3 counts"),
+        ({"edge_q_z": EDGES}, "edge_q_z names no two of the node types"),
+        ({"train_40": np.array([7])}, "node ids must lie in 0 … 2, found 7"),
+    ],
+)
+def test_wrong_typed_file_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(FormatError, match=rf"graph\.npz: {message}"):
+        npz(written(tmp_path, **(typed_arrays() | changes)))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"edges": EDGES}, "no array 'edge_index'; it holds: edges"),
+        ({"edge_index": np.array([[0, None], [1, 2]], object)}, r"holds Python objects \(a pickle\)"),
+        ({"edge_index": EDGES.T}, "transpose"),
+        ({"edge_index": EDGES, "num_nodes": 2}, "edge 1 has target 2"),
+        ({"edge_index": EDGES, "num_nodes": np.array([4, 4])}, "num_nodes must be one whole number"),
+        ({"edge_index": EDGES, "num_nodes": 4, "x": np.full((4, 1), np.nan)}, "NaN"),
+        ({"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_indptr": np.array([0, 2])}, "x: indptr does not describe"),
+        ({"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_indices": np.array([1, 3])}, "x: column numbers must lie in"),
+        ({"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_data": np.array([1])}, "x: 1 values for 2 column numbers"),
+        ({"edge_index": EDGES, "num_nodes": 4, "x_data": SPARSE["x_data"]}, "sparse features 'x' lack x_indptr"),
+    ],
+)
+def test_wrong_file_is_named(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    with pytest.raises((FormatError, GraphError), match=rf"graph\.npz: .*{message}") as caught:
+        npz(written(tmp_path, **arrays))
+    assert "\n" not in str(caught.value)
+
+
+def test_truncated_empty_and_foreign_files_are_named(tmp_path: Path) -> None:
+    path = written(tmp_path, edge_index=EDGES, num_nodes=4)
+    whole = path.read_bytes()
+    for damaged in (whole[:-30], whole[: len(whole) // 2], b"", b"\x80\x04]\x94.", b"PK\x03\x04 nonsense"):
+        path.write_bytes(damaged)
+        with pytest.raises(FormatError, match=r"graph\.npz: "):
+            npz(path)
+    path.unlink()
+    with pytest.raises(FormatError, match=r"graph\.npz: no such file"):
+        npz(path)
+
+
+def test_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    path = written(tmp_path, edge_index=np.zeros((2, 1000), np.int32), num_nodes=4)
+    raw = bytearray(path.read_bytes())
+    raw[4000] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(FormatError, match=r"graph\.npz: truncated or damaged .*CRC"):
+        npz(path)
+
+
+# What ../shared/data/README.md states: nodes, edges, features, classes, split.
+REAL = {
+    "cora": (2708, 10556, 1433, 7, (140, 500, 1000)),
+    "citeseer": (3327, 9104, 3703, 6, (120, 500, 1000)),
+    "pubmed": (19717, 88648, 500, 3, (60, 500, 1000)),
+    "coauthor_cs": (18333, 163788, 6805, 15, None),
+    "tolokers": (11758, 519000, 10, 2, None),
+    "wordnet30": (117659, 364552, 2048, 45, None),
+    "fb100_cornell5": (18660, 1581554, 4735, 2, None),
+    "blogcatalog3_multilabel": (10312, 333983, None, 39, None),
+    "rdf_aifb": (8285, 29043, None, 4, (140, None, 36)),
+    "web_google": (875713, 5105039, None, 0, None),
+    "cnr_2000": (325557, 3216152, None, 0, None),
+}
+
+
+@pytest.mark.parametrize("name", sorted(REAL))
+def test_real_graph_has_the_stated_counts(name: str) -> None:
+    path = DATA / f"{name}.npz"
+    if not path.exists():
+        pytest.skip(f"needs ../shared/data/{name}.npz")
+    nodes, edges, features, classes, split = REAL[name]
+    graph = npz(path)
+    assert (graph.num_nodes, graph.num_edges, graph.num_classes) == (nodes, edges, classes)
+    assert (None if graph.x is None else graph.x.shape[1]) == features
+    if split is not None:
+        masks = (graph.train_mask, graph.val_mask, graph.test_mask)
+        assert tuple(None if mask is None else int(mask.sum()) for mask in masks) == split
+    assert graph.num_relations == {"wordnet30": 26, "rdf_aifb": 45}.get(name, 1)
+    assert graph.multilabel == (name == "blogcatalog3_multilabel")
+
+
+@pytest.mark.skipif(not (DATA / "hetero_dblp.npz").exists(), reason="needs ../shared/data/hetero_dblp.npz")
+def test_real_typed_graph_has_the_stated_counts() -> None:
+    graph = npz(DATA / "hetero_dblp.npz")
+    assert (graph.num_nodes, graph.num_edges, graph.num_classes) == (26128, 119783, 4)
+    assert {kind: x.shape[1] for kind, x in graph.x.items()} == {"a": 334, "p": 4231, "t": 50}
+    assert graph.target_type == "a"
+    assert int(graph.train_mask.sum()) == 240
+    assert int(npz(DATA / "hetero_dblp.npz", split=20).train_mask.sum()) == 80
+
+
+@pytest.mark.skipif(not (DATA / "tolokers.npz").exists(), reason="needs ../shared/data/tolokers.npz")
+def test_real_graph_with_ten_splits_gives_each() -> None:
+    first, other = npz(DATA / "tolokers.npz"), npz(DATA / "tolokers.npz", split=9)
+    assert bool((first.train_mask == npz(DATA / "tolokers.npz", split=0).train_mask).all())
+    assert bool((first.train_mask != other.train_mask).any())

@@ -1,0 +1,123 @@
+"""Planetoid folders, written here with the standard serializer as the originals were."""
+
+import collections
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from weft.datasets.planetoid import planetoid
+from weft.errors import FormatError, GraphError
+
+# Seven nodes: 0 and 1 to train, 2 and 3 known, 4 … 6 for the test. Node 5 is missing from test.index, as
+# some are in citeseer: nothing is known of it. Features are the node's number, labels its parity.
+FEATURES = {node: [node + 1.0, 0.0, node % 2] for node in (0, 1, 2, 3, 6, 4)}
+GRAPH = {0: [1, 1, 2], 1: [0], 2: [2, 3], 3: [6], 4: [0], 6: []}
+
+
+def write_folder(folder: Path, protocol: int = 2, **replaced: Any) -> Path:
+    def features(nodes: list[int]) -> Any:
+        return scipy.sparse.csr_matrix(np.array([FEATURES[node] for node in nodes], np.float32))
+
+    def labels(nodes: list[int]) -> Any:
+        return np.eye(2, dtype=np.int32)[[node % 2 for node in nodes]]
+
+    parts: dict[str, Any] = {
+        "x": features([0, 1]),
+        "allx": features([0, 1, 2, 3]),
+        "tx": features([6, 4]),
+        "y": labels([0, 1]),
+        "ally": labels([0, 1, 2, 3]),
+        "ty": labels([6, 4]),
+        "graph": collections.defaultdict(list, GRAPH),
+    }
+    folder.mkdir(exist_ok=True)
+    for name, value in (parts | replaced).items():
+        (folder / f"ind.tiny.{name}").write_bytes(pickle.dumps(value, protocol))
+    (folder / "ind.tiny.test.index").write_text("6\n4\n")
+    return folder
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
+def test_nodes_get_their_own_features_labels_and_split(tmp_path: Path, protocol: int) -> None:
+    graph = planetoid(write_folder(tmp_path, protocol))
+    assert graph.num_nodes == 7
+    dense = graph.x.to_dense()
+    for node, row in FEATURES.items():
+        assert dense[node].tolist() == row
+    assert graph.y.tolist() == [0, 1, 0, 1, 0, -1, 0]
+    assert graph.train_mask.nonzero().flatten().tolist() == [0, 1]
+    assert graph.val_mask.nonzero().flatten().tolist() == [2, 3]
+    assert graph.test_mask.nonzero().flatten().tolist() == [4, 6]
+
+
+def test_node_missing_from_the_test_index_is_isolated_and_empty(tmp_path: Path) -> None:
+    graph = planetoid(write_folder(tmp_path))
+    assert graph.x.to_dense()[5].tolist() == [0.0, 0.0, 0.0]
+    assert graph.in_degree()[5] == 0
+
+
+def test_every_pair_stands_once_in_each_direction_without_self_loops(tmp_path: Path) -> None:
+    edges = {tuple(edge) for edge in planetoid(write_folder(tmp_path)).edge_index.T.tolist()}
+    pairs = {(0, 1), (0, 2), (2, 3), (3, 6), (0, 4)}
+    assert edges == pairs | {(target, source) for source, target in pairs}
+
+
+def test_raw_folder_below_the_path_is_found(tmp_path: Path) -> None:
+    write_folder(tmp_path / "raw")
+    assert planetoid(tmp_path).num_nodes == 7
+
+
+def test_one_of_several_data_sets_is_chosen_by_name(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    for file in sorted(tmp_path.iterdir()):
+        (tmp_path / file.name.replace("tiny", "other")).write_bytes(file.read_bytes())
+    assert planetoid(tmp_path, dataset="other").num_nodes == 7
+    with pytest.raises(FormatError, match="several data sets; set dataset to one of: other, tiny"):
+        planetoid(tmp_path)
+    with pytest.raises(FormatError, match="no data set 'cora' of: other, tiny"):
+        planetoid(tmp_path, dataset="cora")
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    (write_folder(tmp_path) / "ind.tiny.ally").unlink()
+    with pytest.raises(FormatError, match=r"ind\.tiny\.ally: No such file"):
+        planetoid(tmp_path)
+    write_folder(tmp_path)
+    (tmp_path / "ind.tiny.test.index").unlink()
+    with pytest.raises(FormatError, match=r"ind\.tiny\.test\.index: no such file"):
+        planetoid(tmp_path)
+
+
+def test_truncated_file_is_named(tmp_path: Path) -> None:
+    file = write_folder(tmp_path) / "ind.tiny.allx"
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(FormatError, match=r"ind\.tiny\.allx: truncated"):
+        planetoid(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("allx", np.zeros((4, 3)), "expected a CSR matrix, got ndarray"),
+        ("tx", scipy.sparse.csr_matrix(np.ones((2, 5))), "3 columns, but tx has 5"),
+        ("ally", np.zeros((3, 2), np.int32), "labels for 6 nodes"),
+        ("ally", {}, "expected a matrix of one-hot labels"),
+        ("graph", [1, 2], "expected a dictionary of neighbour lists"),
+        ("graph", {0: [99]}, "node ids must lie in 0 … 6"),
+        ("graph", {0: ["one"]}, "node ids must be whole numbers"),
+    ],
+)
+def test_wrong_contents_are_named(tmp_path: Path, part: str, value: object, message: str) -> None:
+    with pytest.raises((FormatError, GraphError), match=message):
+        planetoid(write_folder(tmp_path, **{part: value}))
+
+
+@pytest.mark.parametrize("text", ["", "6\nsix\n", "4\n4\n", "-1\n6\n"])
+def test_wrong_test_index_is_named(tmp_path: Path, text: str) -> None:
+    (write_folder(tmp_path) / "ind.tiny.test.index").write_text(text)
+    with pytest.raises(FormatError, match=r"ind\.tiny\.test\.index: expected"):
+        planetoid(tmp_path)

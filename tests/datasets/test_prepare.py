@@ -1,0 +1,95 @@
+"""What is done to every data set: directions, self loops, features, splits."""
+
+import pytest
+import torch
+
+from weft.datasets.prepare import one_way, prepare, split_nodes
+from weft.datasets.typed import typed
+from weft.errors import GraphError
+from weft.graph.graph import Graph
+
+ONCE = [[0, 0, 1, 2], [1, 2, 2, 3]]
+
+
+def edges(graph: Graph) -> set[tuple[int, ...]]:
+    return {tuple(edge) for edge in graph.edge_index.T.tolist()}
+
+
+def test_pairs_that_stand_once_get_their_other_direction() -> None:
+    graph = prepare(Graph.from_edges(ONCE))
+    assert edges(graph) == {(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1), (2, 3), (3, 2)}
+
+
+def test_self_loop_does_not_count_as_its_own_reverse() -> None:
+    assert one_way(Graph.from_edges([[0, 1, 1], [1, 2, 1]]))
+
+
+def test_graph_with_one_pair_both_ways_stays_directed() -> None:
+    directed = Graph.from_edges([[0, 1, 1, 2], [1, 0, 2, 3]])
+    assert edges(prepare(directed)) == edges(directed)
+    assert prepare(directed, symmetrise=True).num_edges == 6
+
+
+def test_pairs_stay_as_they_are_when_told_so() -> None:
+    assert edges(prepare(Graph.from_edges(ONCE), symmetrise=False)) == set(zip(*ONCE))
+
+
+def test_relations_are_not_symmetrised_unasked() -> None:
+    graph = Graph.from_edges(ONCE, edge_type=[0, 1, 0, 1])
+    assert prepare(graph).num_edges == 4
+    assert prepare(graph, inverse_relations=True).num_relations == 4
+
+
+def test_typed_graph_gets_inverse_relations_where_a_type_receives_nothing() -> None:
+    nodes = {"a": {"num_nodes": 2}, "p": {"num_nodes": 3}}
+    one_sided = Graph.from_types(nodes=nodes, edges={("p", "to", "a"): {"edge_index": [[0, 2], [0, 1]]}})
+    prepared = prepare(one_sided)
+    assert prepared.num_edges == 4
+    assert {(source, target) for source, _, target in prepared.edge_types} == {("p", "a"), ("a", "p")}
+    assert prepare(one_sided, inverse_relations=False).num_edges == 2
+    complete = typed(papers=10, authors=5, venues=2)
+    assert prepare(complete).num_edges == complete.num_edges
+
+
+def test_self_loops_and_normalised_features_are_given_when_asked() -> None:
+    graph = Graph.from_edges(ONCE, x=[[1.0, 3.0], [2.0, 2.0], [0.0, 0.0], [0.0, 5.0]])
+    prepared = prepare(graph, self_loops=True, normalise_features=True)
+    assert {(node, node) for node in range(4)} <= edges(prepared)
+    torch.testing.assert_close(prepared.x, torch.tensor([[0.25, 0.75], [0.5, 0.5], [0, 0], [0, 1]]))
+    assert graph.x[0].tolist() == [1.0, 3.0]
+
+
+def labelled(**options: object) -> Graph:
+    y = torch.arange(100) % 3
+    y[:20] = -1
+    return Graph.from_edges([[0, 1], [1, 2]], num_nodes=100, y=y, **options)
+
+
+def test_split_is_drawn_over_labelled_nodes_where_there_is_none() -> None:
+    graph = prepare(labelled())
+    assert [int(mask.sum()) for mask in (graph.train_mask, graph.val_mask, graph.test_mask)] == [48, 16, 16]
+    assert not bool((graph.train_mask | graph.val_mask | graph.test_mask)[:20].any())
+
+
+def test_split_is_a_function_of_its_seed() -> None:
+    one, same, other = (prepare(labelled(), split_seed=seed).train_mask for seed in (0, 0, 1))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
+def test_given_split_is_kept_unless_another_is_asked_for() -> None:
+    mask = torch.arange(100) >= 90
+    assert torch.equal(prepare(labelled(train_mask=mask)).train_mask, mask)
+    redrawn = prepare(labelled(train_mask=mask), train_fraction=0.5, val_fraction=0.25)
+    counts = [int(part.sum()) for part in (redrawn.train_mask, redrawn.val_mask, redrawn.test_mask)]
+    assert counts == [40, 20, 20]
+
+
+def test_fractions_above_one_are_refused() -> None:
+    with pytest.raises(GraphError, match=r"train_fraction 0.9 and val_fraction 0.2 make more than 1"):
+        prepare(labelled(), train_fraction=0.9)
+
+
+def test_split_without_labels_is_refused() -> None:
+    with pytest.raises(GraphError, match="a split needs labels"):
+        split_nodes(Graph.from_edges(ONCE))
