@@ -1,0 +1,712 @@
+// The attention kernels for one instruction set: WEFT_ISA names its namespace, WEFT_VECTOR_BYTES its vectors.
+// Included by attention_portable.cpp, attention_avx2.cpp and attention_avx512.cpp; no include guard.
+//
+// alpha = exp(score - m) / s with m and s of the row; w = keep / (1 - p) * alpha; out[v] = sum of w *
+// value[u]. With g the gradient of out and D[v, h] = <g[v, h], out[v, h]>, the gradient of a score is
+//     de = w * <g[v], value[u]> - alpha * D[v].
+// Additive scores never need it for each edge: with leaky' = slope + (1 - slope) [pre > 0],
+//     d_src[u] = slope (<A, value[u]> - c) + (1 - slope) (<B, value[u]> - c'),    A = d_value[u] = sum of w
+//     g[v],
+// where B and c' are the sums A and c = sum of alpha D over the edges with pre > 0; and since the de of a row
+// add up to zero, d_dst[v] = (1 - slope) (<g[v], P> - D q) with P and q the sums of w value[u] and alpha over
+// such edges.
+
+// Vectors wider than the portable set are only passed between inlined functions.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+namespace weft::attention::WEFT_ISA {
+namespace {
+
+#define WEFT_LAMBDA __attribute__((always_inline))
+
+template <int N>
+struct Constant {
+    static constexpr int value = N;
+    constexpr operator int64_t() const { return N; }
+};
+
+#include "vector_math.h"
+//
+#include "attention_rows.h"
+//
+#include "attention_edges.h"
+
+// Memory that is not handed out uninitialised by a std::vector template (see PlanView).
+template <class T>
+class Buffer {
+  public:
+    explicit Buffer(int64_t count) : data_(static_cast<T*>(std::malloc((count + 1) * sizeof(T)))) {}
+    ~Buffer() { std::free(data_); }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    T* get() const { return data_; }
+
+  private:
+    T* data_;
+};
+
+// The memory of one thread.
+template <class T>
+struct Scratch {
+    int64_t group;
+    int64_t *rows, *positions;
+    uint64_t* keys;
+    T* edge[6];  // values [part, H]
+    T* tile[6];
+    T* acc;
+};
+
+// The tables of a call with their type.
+template <class T>
+struct Tables {
+    const T *src, *dst, *a, *value, *edge, *grad;
+    T *out, *row_max, *row_sum, *d_src, *d_dst, *d_a, *d_value, *d_edge;
+    T slope;
+    int64_t heads, dim, value_dim, score_width, value_width;
+    int64_t tile;  // edges in a tile
+    T* stats;      // backward: [num_dst, (dst,) m, 1 / s, D], H values each
+    int64_t stats_width;
+
+    explicit Tables(const Call& c)
+        : src(static_cast<const T*>(c.src)),
+          dst(static_cast<const T*>(c.dst)),
+          a(static_cast<const T*>(c.a)),
+          value(static_cast<const T*>(c.value)),
+          edge(static_cast<const T*>(c.edge)),
+          grad(static_cast<const T*>(c.grad)),
+          out(static_cast<T*>(c.out)),
+          row_max(static_cast<T*>(c.row_max)),
+          row_sum(static_cast<T*>(c.row_sum)),
+          d_src(static_cast<T*>(c.d_src)),
+          d_dst(static_cast<T*>(c.d_dst)),
+          d_a(static_cast<T*>(c.d_a)),
+          d_value(static_cast<T*>(c.d_value)),
+          d_edge(static_cast<T*>(c.d_edge)),
+          slope(static_cast<T>(c.slope)),
+          heads(c.heads),
+          dim(c.dim),
+          value_dim(c.value_dim),
+          score_width(c.kind == kAdditive ? c.heads : c.heads * c.dim),
+          value_width(c.heads * c.value_dim),
+          tile(tile_edges(c.heads)),
+          stats(nullptr),
+          stats_width((c.kind == kAdditive ? 4 : 3) * c.heads) {}
+};
+
+// The edges of one row (or a part of a hub) in one task.
+struct Part {
+    int64_t row, first, n;     // `first` is the position of the first edge in this order of the edges
+    const int64_t* rows;       // at the other end
+    const int64_t* positions;  // of the edges in forward order; null where that is first + i
+    bool hub;
+};
+
+template <class T>
+WEFT_INLINE int64_t short_tile(const Tables<T>& t, int64_t n) {
+    return n < t.tile ? n : t.tile;
+}
+
+constexpr int64_t kBatch = 512;  // edges handled at a time where sums need not wait for the whole part
+
+template <class Index>
+bool copy_indices(const void* from, int64_t first, int64_t n, int64_t bound, int64_t* to) {
+    const Index* indices = static_cast<const Index*>(from) + first;
+    bool good = true;
+    for (int64_t i = 0; i < n; i++) {
+        to[i] = indices[i];
+        good &= static_cast<uint64_t>(to[i]) < static_cast<uint64_t>(bound);
+    }
+    for (int64_t i = n; i < n + kAhead; i++) to[i] = n && good ? to[n - 1] : 0;
+    return good;
+}
+
+// Runs a pass over the tasks of a plan. A pass has `width` accumulators a row; start(acc), part(part,
+// scratch, acc), merge(acc, partial) and finish(row, scratch, acc). `only_hubs` leaves out the rows that are
+// whole.
+template <class T, class Pass>
+int run(const Call& call, Pass& pass, const PlanView& plan, const void* indices, const void* edges,
+        int64_t bound, bool only_hubs = false) {
+    const Tables<T>& t = pass.t;
+    const int64_t tile_width = t.tile * t.heads;
+    const int64_t per_edge = plan.max_part * t.heads + tile_width;
+    const int64_t values = 6 * per_edge + 6 * tile_width + pass.width + 64;
+    const int64_t lists = plan.max_edges + kAhead;
+    const int threads = static_cast<int>(call.threads < plan.num_groups ? call.threads : plan.num_groups);
+    if (threads == 0) return kOk;
+    Buffer<T> numbers(threads * values), slots(plan.num_slots * pass.width);
+    Buffer<int64_t> lists_buffer(threads * lists * 3);
+    if (!numbers.get() || !slots.get() || !lists_buffer.get()) return kNoMemory;
+    int bad = 0;
+    auto scratch_of = [&](int64_t thread) {
+        Scratch<T> s;
+        s.rows = lists_buffer.get() + thread * lists * 3;
+        s.positions = s.rows + lists;
+        s.keys = reinterpret_cast<uint64_t*>(s.positions + lists);
+        T* at = numbers.get() + thread * values;
+        for (int i = 0; i < 6; i++, at += per_edge) s.edge[i] = at;
+        for (int i = 0; i < 6; i++, at += tile_width) s.tile[i] = at;
+        s.acc = at;
+        return s;
+    };
+    auto do_task = [&](const Task& task, Scratch<T>& s) {
+        const int64_t n = task.edge_end - task.edge_begin;
+        const bool good =
+            (call.wide_indices ? copy_indices<int64_t>(indices, task.edge_begin, n, bound, s.rows)
+                               : copy_indices<int32_t>(indices, task.edge_begin, n, bound, s.rows)) &&
+            (!edges || (call.wide_edges
+                            ? copy_indices<int64_t>(edges, task.edge_begin, n, call.num_edges, s.positions)
+                            : copy_indices<int32_t>(edges, task.edge_begin, n, call.num_edges, s.positions)));
+        if (!good) {
+            __atomic_store_n(&bad, 1, __ATOMIC_RELAXED);
+            return;
+        }
+        const int64_t* indptr = pass.indptr;
+        for (int64_t row = task.row_begin; row < task.row_end; row++) {
+            const bool hub = task.slot >= 0;
+            const int64_t begin = hub ? task.edge_begin : indptr[row],
+                          end = hub ? task.edge_end : indptr[row + 1];
+            const int64_t skip = begin - task.edge_begin;
+            const Part part{row, begin, end - begin, s.rows + skip, edges ? s.positions + skip : nullptr,
+                            hub};
+            T* acc = hub ? slots.get() + task.slot * pass.width : s.acc;
+            pass.start(acc);
+            pass.part(part, s, acc);
+            if (!hub) pass.finish(row, s, acc);
+        }
+    };
+#pragma omp parallel num_threads(threads)
+    {
+#ifdef _OPENMP
+        Scratch<T> s = scratch_of(omp_get_thread_num());
+#else
+        Scratch<T> s = scratch_of(0);
+#endif
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t group = 0; group < plan.num_groups; group++) {
+            pass.group(group, s);
+            for (int64_t task = plan.groups[group]; task < plan.groups[group + 1]; task++)
+                if (!only_hubs || plan.tasks[task].slot >= 0) do_task(plan.tasks[task], s);
+        }
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < plan.num_hubs; i++) {
+            const Hub& hub = plan.hubs[i];
+            T* acc = slots.get() + hub.first_slot * pass.width;
+            if (__atomic_load_n(&bad, __ATOMIC_RELAXED)) continue;
+            for (int64_t k = 1; k < hub.num_slots; k++) pass.merge(acc, acc + k * pass.width);
+            pass.finish(hub.row, s, acc);
+        }
+    }
+    return bad ? kBadIndex : kOk;
+}
+
+template <class T>
+struct Pass {
+    const Call& call;
+    const Tables<T>& t;
+    const int64_t* indptr;
+    int64_t width;
+
+    Pass(const Call& c, const Tables<T>& tables, const int64_t* pointers, int64_t accumulators)
+        : call(c), t(tables), indptr(pointers), width(accumulators) {}
+    void group(int64_t, Scratch<T>&) {}
+    void start(T* acc) { fill(acc, width, T(0)); }
+    void merge(T* acc, const T* partial) {
+        for (int64_t i = 0; i < width; i++) acc[i] += partial[i];
+    }
+};
+
+// Positions of the edges of a part in forward order, as a list.
+template <class T>
+WEFT_INLINE const int64_t* positions_of(const Part& part, Scratch<T>& s) {
+    if (part.positions) return part.positions;
+    for (int64_t i = 0; i < part.n + kAhead; i++) s.positions[i] = part.first + i;
+    return s.positions;
+}
+
+// Scores of the edges into row v, [n, H], to s.edge[0]; `pre` is the argument of the leaky ReLU of additive
+// scores.
+template <class T>
+void score_row(const Call& call, const Tables<T>& t, const Part& part, Scratch<T>& s, T* pre) {
+    const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
+    T* __restrict score = s.edge[0];
+    const T* edge = t.edge ? t.edge + part.first * heads : nullptr;
+    if (call.kind == kAdditive) {
+        T* __restrict dst = s.tile[0];
+        gather_rows(t.src, heads, heads, part.rows, n, pre);
+        spread(t.dst + part.row * heads, heads, tile, dst);
+        const T slope = t.slope;
+        if (edge)
+            tiles(n, heads, tile, [&](int64_t at, int64_t count) {
+                for (int64_t i = 0; i < count; i++) {
+                    const T x = pre[at + i] + dst[i] + edge[at + i];
+                    pre[at + i] = x;
+                    // with a slope of zero, 0 * -inf would make a masked edge NaN
+                    score[at + i] = x > T(0) || x == -T(__builtin_inf()) ? x : x * slope;
+                }
+            });
+        else
+            tiles(n, heads, tile, [&](int64_t at, int64_t count) {
+                for (int64_t i = 0; i < count; i++) {
+                    const T x = pre[at + i] + dst[i];
+                    pre[at + i] = x;
+                    score[at + i] = x > T(0) ? x : x * slope;
+                }
+            });
+        return;
+    }
+    const T* row = t.dst + part.row * t.score_width;
+    if (call.kind == kGatv2) {
+        const int64_t* positions = t.edge ? positions_of(part, s) : nullptr;
+        rows_gatv2(t.src, row, t.a, t.edge, positions, t.slope, heads, t.dim, part.rows, n, score);
+        return;
+    }
+    rows_dot(t.src, row, heads, t.dim, part.rows, n, score);
+    for (int64_t i = 0; i < n * heads; i++) score[i] = score[i] * t.slope + (edge ? edge[i] : T(0));
+}
+
+// ---- forward: accumulators m [H], s [H], sum of w value [H, Dv]
+template <class T>
+struct Forward : Pass<T> {
+    using Pass<T>::t;
+    using Pass<T>::call;
+
+    Forward(const Call& c, const Tables<T>& tables)
+        : Pass<T>(c, tables, c.indptr, 2 * tables.heads + tables.value_width) {}
+
+    void part(const Part& part, Scratch<T>& s, T* acc) {
+        const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
+        if (n == 0) return;
+        score_row(call, t, part, s, s.edge[1]);
+        T* __restrict score = s.edge[0];
+        T* __restrict top = s.tile[0];
+        T* __restrict total = s.tile[1];
+        fill(top, tile * heads, -T(__builtin_inf()));
+        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
+            for (int64_t i = 0; i < count; i++) top[i] = score[at + i] > top[i] ? score[at + i] : top[i];
+        });
+        for (int64_t e = 1; e < tile; e++)
+            for (int64_t h = 0; h < heads; h++)
+                top[h] = top[e * heads + h] > top[h] ? top[e * heads + h] : top[h];
+        for (int64_t h = 0; h < heads; h++) acc[h] = top[h] == -T(__builtin_inf()) ? T(0) : top[h];
+        spread(acc, heads, tile, top);
+        fill(total, tile * heads, T(0));
+        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
+            for (int64_t i = 0; i < count; i++) {
+                const T weight = exponential(score[at + i] - top[i]);
+                score[at + i] = weight;
+                total[i] += weight;
+            }
+        });
+        tile_sum(total, heads, tile, acc + heads);
+        drop<T>(call, part.positions, part.first, n, s.keys, score, nullptr);
+        add_rows(t.value, heads, t.value_dim, part.rows, n, score, acc + 2 * heads);
+    }
+
+    void merge(T* acc, const T* partial) {
+        const int64_t heads = t.heads;
+        for (int64_t h = 0; h < heads; h++) {
+            const T s = acc[heads + h], other = partial[heads + h];
+            if (other == T(0)) continue;
+            const T top = s == T(0) || partial[h] > acc[h] ? partial[h] : acc[h];
+            const T scale = s == T(0) ? T(0) : exponential(acc[h] - top),
+                    scale2 = exponential(partial[h] - top);
+            acc[h] = top;
+            acc[heads + h] = s * scale + other * scale2;
+            T* to = acc + 2 * heads + h * t.value_dim;
+            const T* from = partial + 2 * heads + h * t.value_dim;
+            for (int64_t d = 0; d < t.value_dim; d++) to[d] = to[d] * scale + from[d] * scale2;
+        }
+    }
+
+    void finish(int64_t row, Scratch<T>&, const T* acc) {
+        const int64_t heads = t.heads, dim = t.value_dim;
+        for (int64_t h = 0; h < heads; h++) {
+            const T s = acc[heads + h], inverse = s == T(0) ? T(0) : T(1) / s;
+            t.row_max[row * heads + h] = acc[h];
+            t.row_sum[row * heads + h] = s;
+            T* to = t.out + row * t.value_width + h * dim;
+            const T* from = acc + 2 * heads + h * dim;
+            for (int64_t d = 0; d < dim; d++) to[d] = from[d] * inverse;
+        }
+    }
+};
+
+template <class T>
+WEFT_INLINE void row_stats(const Tables<T>& t, int64_t row, T* top, T* inverse) {
+    for (int64_t h = 0; h < t.heads; h++) {
+        const T s = t.row_sum[row * t.heads + h];
+        top[h] = t.row_max[row * t.heads + h];
+        inverse[h] = s == T(0) ? T(0) : T(1) / s;
+    }
+}
+
+// ---- backward by destination, additive scores: accumulators out [H, Dv], P [H, Dv], q [H]; gives D and
+// d_dst
+template <class T>
+struct AdditiveRows : Pass<T> {
+    using Pass<T>::t;
+    using Pass<T>::call;
+
+    AdditiveRows(const Call& c, const Tables<T>& tables)
+        : Pass<T>(c, tables, c.indptr, 2 * tables.value_width + tables.heads) {}
+
+    void part(const Part& part, Scratch<T>& s, T* acc) {
+        const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
+        if (n == 0) return;
+        T* __restrict pre = s.edge[1];
+        score_row(call, t, part, s, pre);
+        T* __restrict score = s.edge[0];
+        T* __restrict top = s.tile[0];
+        T* __restrict inverse = s.tile[1];
+        T* __restrict share = s.tile[2];
+        row_stats(t, part.row, top, inverse);
+        spread(top, heads, tile, top);
+        spread(inverse, heads, tile, inverse);
+        fill(share, tile * heads, T(0));
+        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
+            for (int64_t i = 0; i < count; i++) {
+                const T alpha = exponential(score[at + i] - top[i]) * inverse[i];
+                const T positive = pre[at + i] > T(0) ? alpha : T(0);
+                score[at + i] = alpha;
+                pre[at + i] = positive;
+                share[i] += positive;
+            }
+        });
+        tile_sum(share, heads, tile, acc + 2 * t.value_width);
+        drop(call, part.positions, part.first, n, s.keys, score, pre);
+        add_rows(t.value, heads, t.value_dim, part.rows, n, score, acc, t.d_dst ? pre : nullptr,
+                 acc + t.value_width);
+    }
+
+    void finish(int64_t row, Scratch<T>& s, const T* acc) {
+        const int64_t heads = t.heads;
+        const T* grad = t.grad + row * t.value_width;
+        T* stats = t.stats + row * t.stats_width;
+        T *d = stats + 3 * heads, *p = s.tile[0];
+        head_dots(grad, acc, heads, t.value_dim, d);
+        row_stats(t, row, stats + heads, stats + 2 * heads);
+        for (int64_t h = 0; h < heads; h++) stats[h] = t.dst[row * heads + h];
+        if (!t.d_dst) return;
+        head_dots(grad, acc + t.value_width, heads, t.value_dim, p);
+        const T* q = acc + 2 * t.value_width;
+        for (int64_t h = 0; h < heads; h++)
+            t.d_dst[row * heads + h] = (T(1) - t.slope) * (p[h] - d[h] * q[h]);
+    }
+};
+
+// ---- backward by source, additive scores: accumulators A [H, Dv], B [H, Dv], c [H], c' [H]; gives d_value
+// and d_src
+template <class T>
+struct AdditiveColumns : Pass<T> {
+    using Pass<T>::t;
+    using Pass<T>::call;
+
+    AdditiveColumns(const Call& c, const Tables<T>& tables)
+        : Pass<T>(c, tables, c.t_indptr, 2 * tables.value_width + 2 * tables.heads) {}
+
+    void part(const Part& part, Scratch<T>& s, T* acc) {
+        for (int64_t at = 0; at < part.n; at += kBatch) {
+            const int64_t n = part.n - at < kBatch ? part.n - at : kBatch;
+            batch(Part{part.row, part.first + at, n, part.rows + at, part.positions + at, part.hub}, s, acc);
+        }
+    }
+
+    void batch(const Part& part, Scratch<T>& s, T* acc) {
+        const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
+        T* __restrict weight = s.edge[0];
+        T* __restrict positive = s.edge[1];
+        T* __restrict inverse = s.edge[2];
+        T* __restrict d = s.edge[3];
+        T* __restrict edge = t.edge ? s.edge[4] : nullptr;
+        T* __restrict src = s.tile[0];
+        T* __restrict c = s.tile[1];
+        T* __restrict c_positive = s.tile[2];
+        gather_stats(part, n, weight, positive, inverse, d);
+        if (edge) gather_rows(t.edge, heads, heads, part.positions, n, edge);
+        spread(t.src + part.row * heads, heads, tile, src);
+        fill(c, tile * heads, T(0));
+        fill(c_positive, tile * heads, T(0));
+        const T slope = t.slope;
+        auto step = [&](int64_t at, int64_t i, T pre) WEFT_LAMBDA {
+            const T score = pre > T(0) || pre == -T(__builtin_inf()) ? pre : pre * slope;
+            const T alpha = exponential(score - positive[at + i]) * inverse[at + i];
+            const T plus = pre > T(0) ? alpha : T(0);
+            c[i] += alpha * d[at + i];
+            c_positive[i] += plus * d[at + i];
+            weight[at + i] = alpha;
+            positive[at + i] = plus;
+        };
+        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
+            if (edge)
+                for (int64_t i = 0; i < count; i++) step(at, i, src[i] + weight[at + i] + edge[at + i]);
+            else
+                for (int64_t i = 0; i < count; i++) step(at, i, src[i] + weight[at + i]);
+        });
+        tile_sum(c, heads, tile, acc + 2 * t.value_width);
+        tile_sum(c_positive, heads, tile, acc + 2 * t.value_width + heads);
+        drop(call, part.positions, 0, n, s.keys, weight, positive);
+        add_rows(t.grad, heads, t.value_dim, part.rows, n, weight, acc, t.d_src ? positive : nullptr,
+                 acc + t.value_width);
+    }
+
+    template <class Width>
+    WEFT_INLINE void gather_fixed_stats(const Part& part, int64_t n, Width heads, T* dst, T* top, T* inverse,
+                                        T* d) {
+        for (int64_t i = 0; i < n; i++) {
+            const T* row = t.stats + part.rows[i] * t.stats_width;
+            const T* next = t.stats + part.rows[i + kAhead] * t.stats_width;
+            __builtin_prefetch(next);
+            __builtin_prefetch(next + 2 * heads);
+            for (int64_t h = 0; h < heads; h++) {
+                dst[i * heads + h] = row[h];
+                top[i * heads + h] = row[heads + h];
+                inverse[i * heads + h] = row[2 * heads + h];
+                d[i * heads + h] = row[3 * heads + h];
+            }
+        }
+    }
+
+    void gather_stats(const Part& part, int64_t n, T* dst, T* top, T* inverse, T* d) {
+        if (t.heads == 8)
+            gather_fixed_stats(part, n, Constant<8>(), dst, top, inverse, d);
+        else if (t.heads == 4)
+            gather_fixed_stats(part, n, Constant<4>(), dst, top, inverse, d);
+        else if (t.heads == 1)
+            gather_fixed_stats(part, n, Constant<1>(), dst, top, inverse, d);
+        else
+            gather_fixed_stats(part, n, t.heads, dst, top, inverse, d);
+    }
+
+    void finish(int64_t row, Scratch<T>& s, const T* acc) {
+        const int64_t heads = t.heads;
+        if (t.d_value) std::memcpy(t.d_value + row * t.value_width, acc, t.value_width * sizeof(T));
+        if (!t.d_src) return;
+        const T* value = t.value + row * t.value_width;
+        const T* c = acc + 2 * t.value_width;
+        T *all = s.tile[0], *positive = s.tile[1];
+        head_dots(value, acc, heads, t.value_dim, all);
+        head_dots(value, acc + t.value_width, heads, t.value_dim, positive);
+        for (int64_t h = 0; h < heads; h++)
+            t.d_src[row * heads + h] =
+                t.slope * (all[h] - c[h]) + (T(1) - t.slope) * (positive[h] - c[heads + h]);
+    }
+};
+
+// ---- backward by destination with a gradient of each score: GATv2, dot, and additive with a gradient of the
+// edge term. Accumulators: d_dst. D of a hub must be known before its parts are done, so hubs are visited
+// twice: first `OnlyD`.
+template <class T, bool OnlyD>
+struct ScoreRows : Pass<T> {
+    using Pass<T>::t;
+    using Pass<T>::call;
+    T* group_a;  // [groups, H, D]: partial gradients of a
+
+    ScoreRows(const Call& c, const Tables<T>& tables, T* partial_a)
+        : Pass<T>(c, tables, c.indptr, OnlyD ? tables.heads : tables.score_width), group_a(partial_a) {}
+
+    T* d_of(int64_t row) { return t.stats + row * t.stats_width + t.stats_width - t.heads; }
+
+    void group(int64_t group, Scratch<T>& s) {
+        s.group = group;
+        if (!OnlyD && group_a) fill(group_a + group * t.score_width, t.score_width, T(0));
+    }
+
+    void part(const Part& part, Scratch<T>& s, T* acc) {
+        const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
+        if (n == 0) return;
+        T* __restrict pre = s.edge[1];
+        score_row(call, t, part, s, pre);
+        T* __restrict alpha = s.edge[0];
+        T* __restrict weight = s.edge[2];
+        T* __restrict de = s.edge[3];
+        T* __restrict top = s.tile[0];
+        T* __restrict inverse = s.tile[1];
+        T* __restrict d = s.tile[2];
+        row_stats(t, part.row, top, inverse);
+        spread(top, heads, tile, top);
+        spread(inverse, heads, tile, inverse);
+        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
+            for (int64_t i = 0; i < count; i++)
+                weight[at + i] = alpha[at + i] = exponential(alpha[at + i] - top[i]) * inverse[i];
+        });
+        drop<T>(call, part.positions, part.first, n, s.keys, weight, nullptr);
+        rows_dot(t.value, t.grad + part.row * t.value_width, heads, t.value_dim, part.rows, n, de);
+        T* own = d_of(part.row);
+        if (OnlyD || !part.hub) {
+            fill(d, tile * heads, T(0));
+            tiles(n, heads, tile, [&](int64_t at, int64_t count) {
+                for (int64_t i = 0; i < count; i++) d[i] += weight[at + i] * de[at + i];
+            });
+            if (!OnlyD) fill(own, heads, T(0));
+            tile_sum(d, heads, tile, OnlyD ? acc : own);
+            if (OnlyD) return;
+        }
+        spread(own, heads, tile, d);
+        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
+            for (int64_t i = 0; i < count; i++)
+                de[at + i] = weight[at + i] * de[at + i] - alpha[at + i] * d[i];
+        });
+        gradients(part, s, pre, de, acc);
+    }
+
+    void gradients(const Part& part, Scratch<T>& s, const T* __restrict pre, T* __restrict de, T* acc) {
+        const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
+        T* d_edge = t.d_edge ? t.d_edge + part.first * heads : nullptr;
+        if (call.kind == kGatv2) {
+            const int64_t* positions = t.edge ? positions_of(part, s) : nullptr;
+            add_gatv2(t.src, t.dst + part.row * t.score_width, t.a, t.edge, positions, t.slope, heads, t.dim,
+                      part.rows, n, de, acc, group_a ? group_a + s.group * t.score_width : nullptr, t.d_edge);
+            return;
+        }
+        if (call.kind == kDot) {
+            if (d_edge) std::memcpy(d_edge, de, n * heads * sizeof(T));
+            for (int64_t i = 0; i < n * heads; i++) de[i] *= t.slope;
+            if (t.d_dst) add_rows(t.src, heads, t.dim, part.rows, n, de, acc);
+            return;
+        }
+        for (int64_t i = 0; i < n * heads; i++) de[i] = pre[i] > T(0) ? de[i] : de[i] * t.slope;
+        if (d_edge) std::memcpy(d_edge, de, n * heads * sizeof(T));
+        T* __restrict total = s.tile[0];
+        fill(total, tile * heads, T(0));
+        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
+            for (int64_t i = 0; i < count; i++) total[i] += de[at + i];
+        });
+        tile_sum(total, heads, tile, acc);
+    }
+
+    void finish(int64_t row, Scratch<T>&, const T* acc) {
+        const int64_t heads = t.heads;
+        T* stats = t.stats + row * t.stats_width;
+        T* m = stats + t.stats_width - 3 * heads;
+        if (OnlyD) {
+            std::memcpy(d_of(row), acc, heads * sizeof(T));
+            return;
+        }
+        row_stats(t, row, m, m + heads);
+        if (call.kind == kAdditive)
+            for (int64_t h = 0; h < heads; h++) stats[h] = t.dst[row * heads + h];
+        if (this->indptr[row] == this->indptr[row + 1]) fill(d_of(row), heads, T(0));
+        if (!t.d_dst) return;
+        T* to = t.d_dst + row * t.score_width;
+        for (int64_t i = 0; i < t.score_width; i++) to[i] = call.kind == kGatv2 ? acc[i] * t.a[i] : acc[i];
+    }
+};
+
+// ---- backward by source, GATv2 and dot: accumulators d_value [H, Dv], d_src [H, D]
+template <class T>
+struct ScoreColumns : Pass<T> {
+    using Pass<T>::t;
+    using Pass<T>::call;
+
+    ScoreColumns(const Call& c, const Tables<T>& tables)
+        : Pass<T>(c, tables, c.t_indptr, tables.value_width + tables.score_width) {}
+
+    void part(const Part& part, Scratch<T>& s, T* acc) {
+        constexpr int64_t kRows = 64;  // rows read twice should still be in the cache
+        for (int64_t at = 0; at < part.n; at += kRows) {
+            const int64_t n = part.n - at < kRows ? part.n - at : kRows;
+            batch(Part{part.row, part.first + at, n, part.rows + at, part.positions + at, part.hub}, s, acc);
+        }
+    }
+
+    void batch(const Part& part, Scratch<T>& s, T* acc) {
+        const int64_t n = part.n, heads = t.heads, count = n * heads;
+        T* __restrict alpha = s.edge[0];
+        T* __restrict top = s.edge[1];
+        T* __restrict inverse = s.edge[2];
+        T* __restrict d = s.edge[3];
+        T* __restrict weight = s.edge[4];
+        T* __restrict de = s.edge[5];
+        const T* own = t.src + part.row * t.score_width;
+        gather_rows(t.stats, t.stats_width, heads, part.rows, n, top);
+        gather_rows(t.stats + heads, t.stats_width, heads, part.rows, n, inverse);
+        gather_rows(t.stats + 2 * heads, t.stats_width, heads, part.rows, n, d);
+        if (call.kind == kGatv2) {
+            rows_gatv2(t.dst, own, t.a, t.edge, part.positions, t.slope, heads, t.dim, part.rows, n, alpha);
+        } else {
+            rows_dot(t.dst, own, heads, t.dim, part.rows, n, alpha);
+            if (t.edge) gather_rows(t.edge, heads, heads, part.positions, n, de);
+            for (int64_t i = 0; i < count; i++) alpha[i] = alpha[i] * t.slope + (t.edge ? de[i] : T(0));
+        }
+        for (int64_t i = 0; i < count; i++)
+            weight[i] = alpha[i] = exponential(alpha[i] - top[i]) * inverse[i];
+        drop<T>(call, part.positions, 0, n, s.keys, weight, nullptr);
+        if (t.d_value) add_rows(t.grad, heads, t.value_dim, part.rows, n, weight, acc);
+        if (!t.d_src) return;
+        rows_dot(t.grad, t.value + part.row * t.value_width, heads, t.value_dim, part.rows, n, de);
+        for (int64_t i = 0; i < count; i++) de[i] = weight[i] * de[i] - alpha[i] * d[i];
+        T* to = acc + t.value_width;
+        if (call.kind == kGatv2) {
+            add_gatv2<T>(t.dst, own, t.a, t.edge, part.positions, t.slope, heads, t.dim, part.rows, n, de, to,
+                         nullptr, nullptr);
+        } else {
+            for (int64_t i = 0; i < count; i++) de[i] *= t.slope;
+            add_rows(t.dst, heads, t.dim, part.rows, n, de, to);
+        }
+    }
+
+    void finish(int64_t row, Scratch<T>&, const T* acc) {
+        if (t.d_value) std::memcpy(t.d_value + row * t.value_width, acc, t.value_width * sizeof(T));
+        if (!t.d_src) return;
+        T* to = t.d_src + row * t.score_width;
+        acc += t.value_width;
+        for (int64_t i = 0; i < t.score_width; i++) to[i] = call.kind == kGatv2 ? acc[i] * t.a[i] : acc[i];
+    }
+};
+
+template <class T>
+int backward_rows(const Call& call, const Tables<T>& t, const PlanView& rows) {
+    if (call.kind == kAdditive && !t.d_edge) {
+        AdditiveRows<T> pass(call, t);
+        return run<T>(call, pass, rows, call.indices, nullptr, call.num_src);
+    }
+    Buffer<T> group_a(t.d_a ? rows.num_groups * t.score_width : 0);
+    if (!group_a.get()) return kNoMemory;
+    if (rows.num_hubs) {
+        ScoreRows<T, true> first(call, t, nullptr);
+        if (int status = run<T>(call, first, rows, call.indices, nullptr, call.num_src, true)) return status;
+    }
+    ScoreRows<T, false> pass(call, t, t.d_a ? group_a.get() : nullptr);
+    if (int status = run<T>(call, pass, rows, call.indices, nullptr, call.num_src)) return status;
+    if (!t.d_a) return kOk;
+    fill(t.d_a, t.score_width, T(0));
+    for (int64_t group = 0; group < rows.num_groups; group++)
+        for (int64_t i = 0; i < t.score_width; i++) t.d_a[i] += group_a.get()[group * t.score_width + i];
+    return kOk;
+}
+
+template <class T>
+int backward_of(const Call& call, const PlanView& rows, const PlanView& columns) {
+    Tables<T> t(call);
+    Buffer<T> stats(call.num_dst * t.stats_width);
+    if (!stats.get()) return kNoMemory;
+    t.stats = stats.get();
+    if (int status = backward_rows(call, t, rows)) return status;
+    if (!t.d_src && !t.d_value) return kOk;
+    if (call.kind == kAdditive) {
+        AdditiveColumns<T> pass(call, t);
+        return run<T>(call, pass, columns, call.t_indices, call.t_edges, call.num_dst);
+    }
+    ScoreColumns<T> pass(call, t);
+    return run<T>(call, pass, columns, call.t_indices, call.t_edges, call.num_dst);
+}
+
+template <class T>
+int forward_of(const Call& call, const PlanView& rows) {
+    const Tables<T> t(call);
+    Forward<T> pass(call, t);
+    return run<T>(call, pass, rows, call.indices, nullptr, call.num_src);
+}
+
+}  // namespace
+
+int forward(const Call& call, const PlanView& rows) {
+    return call.is_double ? forward_of<double>(call, rows) : forward_of<float>(call, rows);
+}
+
+int backward(const Call& call, const PlanView& rows, const PlanView& columns) {
+    return call.is_double ? backward_of<double>(call, rows, columns)
+                          : backward_of<float>(call, rows, columns);
+}
+
+}  // namespace weft::attention::WEFT_ISA
