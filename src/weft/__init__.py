@@ -9,6 +9,7 @@
 Names are resolved on first use: `import weft`, `weft --help` and data workers load no torch.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from weft.errors import InputError, WeftError, WeftWarning
     from weft.events import read_events
     from weft.graph.block import Block
-    from weft.graph.graph import Graph, load
+    from weft.graph.graph import Graph
     from weft.graph.sparse import SparseFeatures
     from weft.layers.pyg import accelerate
     from weft.train.summary import Summary
@@ -41,7 +42,6 @@ _HOME = {
     "draw": "",
     "kernels": "",
     "layers": "",
-    "load": "weft.graph.graph",
     "nn": "",
     "read_events": "weft.events",
     "read_recipe": "weft.config",
@@ -74,6 +74,13 @@ __all__ = [
     "strategies",
     "train",
 ]
+
+
+def load(path: "str | os.PathLike[str]", verify: bool = True) -> "Graph":
+    """Return the graph that `graph.save` wrote, mapped from its files; `verify` compares checksums first."""
+    from weft.graph.graph import Graph
+
+    return Graph.load(path, verify=verify)
 
 
 def __getattr__(name: str) -> Any:

@@ -53,6 +53,7 @@ class Single(Strategy):
         device = self.graph.indptr.device.type
         with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
             outputs: Tensor = model(SameBlock(block, hops_of(model)), self.graph.x)
+        block.clock = None  # the block is the graph's, and the graph outlives this run
         # Losses are summed in at least 32 bits whatever the storage.
         wide = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
         return wide[self.graph.target_rows]

@@ -1,0 +1,102 @@
+"""The shape of the code: who may import whom, what is public, which options exist, what is never written."""
+
+import argparse
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.cli.main import parser
+
+SOURCE = Path(weft.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+# Each level may import itself and those before it.
+LEVELS = [
+    {"errors", "registry", "config", "events", "format", "draw"},
+    {"kernels"},
+    {"graph"},
+    {"comm"},
+    {"layers", "nn", "datasets", "partitioners", "exchanges", "samplers", "stores", "algorithms"},
+    {"strategies", "compiler"},
+    {"train"},
+    {"planner", "pipeline", "report"},
+    {"cli", "__main__"},
+]
+LEVEL_OF = {name: number for number, names in enumerate(LEVELS) for name in names}
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_parts(tree: ast.AST) -> Iterator[str]:
+    """Give the parts of weft that a module imports, anywhere in it but for type checkers."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "weft":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft."):
+            yield (node.module or "").split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("weft."))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_one_way(path: Path) -> None:
+    part = part_of(path)
+    if part == "__init__":
+        return  # the front knows everything, and loads it on first use
+    for target in imported_parts(ast.parse(path.read_text())):
+        assert target in LEVEL_OF, f"{path}: weft.{target} has no level here"
+        assert LEVEL_OF[target] <= LEVEL_OF[part], f"{path} imports weft.{target}, which stands above {part}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_dangerous_is_written(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not called & {"eval", "exec", "torch.load", "torch.save", "os.system", "numpy.fromfile"}
+    assert not imported & {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
+    assert not re.search(
+        r"shell\s*=\s*True|0\.0\.0\.0|allow_pickle\s*=\s*True|_create_unverified", path.read_text()
+    )
+    if part_of(path) not in ("cli", "report"):
+        assert "print" not in called
+
+
+def test_public_names_change_only_on_purpose() -> None:
+    assert weft.__all__ == sorted(weft.__all__)
+    assert set(weft.__all__) == {
+        *("Block", "Graph", "SparseFeatures", "Summary", "Recipe"),
+        *("InputError", "WeftError", "WeftWarning"),
+        *("accelerate", "load", "read_events", "read_recipe", "train"),
+        *("algorithms", "datasets", "draw", "kernels", "layers", "nn", "report", "strategies"),
+        "__version__",
+    }
+
+
+def test_options_of_the_command_line_change_only_on_purpose() -> None:
+    commands = next(item for item in parser()._actions if isinstance(item, argparse._SubParsersAction))
+    options = {
+        name: sorted(
+            option for action in command._actions for option in action.option_strings or [action.dest]
+        )
+        for name, command in commands.choices.items()
+    }
+    assert options == {
+        "train": ["--help", "--json", "--out", "--resume", "--set", "--workers", "-h", "recipe"],
+        "report": ["--help", "-h", "run_folder"],
+        "bench": ["--help", "--list", "-h", "cases"],
+        "selftest": ["--help", "-h", "parts"],
+        "doctor": ["--help", "--json", "-h"],
+    }
+
+
+def test_every_command_shows_an_example_in_its_help() -> None:
+    commands = next(item for item in parser()._actions if isinstance(item, argparse._SubParsersAction))
+    for name, command in commands.choices.items():
+        assert f"weft {name}" in command.format_help().split("options:")[1], name
