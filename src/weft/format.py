@@ -1,9 +1,10 @@
 """Folders of arrays: how every graph, part and record of weft lies on disk.
 
-A folder holds `manifest.json` and plain `.npy` files. The manifest names each file with its dtype, shape, size and
-SHA-256, and carries a checksum of itself. A folder appears under its name whole or not at all: it is written beside
-its place, synced and renamed. Reading maps the arrays copy-on-write: nothing is loaded before it is touched, and a
-change in memory never reaches the file. Numpy alone is needed, and nothing is ever unpickled.
+A folder holds `manifest.json` and plain `.npy` files. The manifest names each file with its dtype, shape,
+size and SHA-256, and carries a checksum of itself. A folder appears under its name whole or not at all: it is
+written beside its place, synced and renamed. Reading maps the arrays copy-on-write: nothing is loaded before
+it is touched, and a change in memory never reaches the file. Numpy alone is needed, and nothing is ever
+unpickled.
 """
 
 import contextlib
@@ -39,8 +40,8 @@ def write_directory(
 ) -> None:
     """Write a folder of arrays that appears at `path` complete, checksummed, or not at all.
 
-    An array named `a` becomes `a.npy`; `meta` is any JSON object; `files` are extra files by name. An existing folder
-    is replaced only with `overwrite` and only if it is one of ours.
+    An array named `a` becomes `a.npy`; `meta` is any JSON object; `files` are extra files by name. An
+    existing folder is replaced only with `overwrite` and only if it is one of ours.
     """
     target = Path(path)
     _check_target(target, overwrite)
@@ -61,12 +62,15 @@ def read_directory(
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return the arrays of a folder, mapped copy-on-write, and its meta object.
 
-    `verify` reads every byte once to compare checksums; without it only sizes, dtypes and shapes are compared.
+    `verify` reads every byte once to compare checksums; without it only sizes, dtypes and shapes are
+    compared.
     """
     folder = Path(path)
     manifest = _read_manifest(folder)
     with _told(folder):
-        arrays = {name: _read_array(folder, name, entry, verify) for name, entry in manifest["arrays"].items()}
+        arrays = {
+            name: _read_array(folder, name, entry, verify) for name, entry in manifest["arrays"].items()
+        }
         for name, entry in manifest["files"].items():
             _check_file(folder, name, entry, verify)
     return arrays, manifest["meta"]
@@ -131,7 +135,8 @@ def _move_into_place(partial: Path, target: Path) -> None:
     if not os.path.lexists(target):
         os.rename(partial, target)
     else:
-        # A folder that is not empty cannot be renamed over: the old one steps aside first and is then removed.
+        # A folder that is not empty cannot be renamed over: the old one steps aside first and is then
+        # removed.
         old = partial.with_name(partial.name.removesuffix(_PARTIAL) + ".old" + _PARTIAL)
         os.rename(target, old)
         try:
@@ -154,7 +159,9 @@ def _remove_abandoned(target: Path) -> None:
         process = leftover.name.removeprefix(prefix).partition(".")[0]
         if leftover.name.startswith(prefix) and process.isdigit() and not _alive(int(process)):
             if ".old" in leftover.name and not os.path.lexists(target):
-                os.rename(leftover, target)  # killed between the two renames of an overwrite: the old graph returns
+                os.rename(
+                    leftover, target
+                )  # killed between the two renames of an overwrite: the old graph returns
             else:
                 shutil.rmtree(leftover, ignore_errors=True)
 
@@ -176,12 +183,18 @@ def _alive(process: int) -> bool:
 def _write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
     array = np.asarray(array)
     if array.dtype.hasobject:
-        raise FormatError(f"{path.name}: dtype {array.dtype} cannot be stored; give numbers, booleans or fixed strings")
+        raise FormatError(
+            f"{path.name}: dtype {array.dtype} cannot be stored; give numbers, booleans or fixed strings"
+        )
     with open(path, "wb") as file:
         np.lib.format.write_array(file, array, allow_pickle=False)
         file.flush()
         os.fsync(file.fileno())
-    entry = {"file": path.name, "dtype": np.lib.format.dtype_to_descr(array.dtype), "shape": list(array.shape)}
+    entry = {
+        "file": path.name,
+        "dtype": np.lib.format.dtype_to_descr(array.dtype),
+        "shape": list(array.shape),
+    }
     return entry | {"bytes": path.stat().st_size, "sha256": _sha256(path)}
 
 
@@ -235,7 +248,11 @@ def _read_array(folder: Path, name: str, entry: Mapping[str, Any], verify: bool)
     try:
         with open(path, "rb") as file:
             version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            read = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
             shape, fortran, dtype = read(file)
             offset = file.tell()
     except (ValueError, EOFError) as error:
@@ -247,7 +264,9 @@ def _read_array(folder: Path, name: str, entry: Mapping[str, Any], verify: bool)
         raise FormatError(f"{path}: the manifest says {expected}, the file holds {dtype.str} {shape}")
     needed = offset + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
     if path.stat().st_size < needed:
-        raise FormatError(f"{path}: {shape} of {dtype.str} needs {needed:,} bytes, the file holds {path.stat().st_size:,}")
+        raise FormatError(
+            f"{path}: {shape} of {dtype.str} needs {needed:,} bytes, the file holds {path.stat().st_size:,}"
+        )
     order: Any = "F" if fortran else "C"
     if needed == offset:  # an empty range cannot be mapped
         return np.empty(shape, dtype, order)
@@ -265,14 +284,20 @@ def _check_file(folder: Path, name: str, entry: Mapping[str, Any], verify: bool)
         raise FormatError(f"{path}: missing, the manifest lists {entry['bytes']:,} bytes")
     size = path.stat().st_size
     if size != entry["bytes"]:
-        raise FormatError(f"{path}: truncated or changed, {size:,} bytes where the manifest lists {entry['bytes']:,}")
+        raise FormatError(
+            f"{path}: truncated or changed, {size:,} bytes where the manifest lists {entry['bytes']:,}"
+        )
     if verify and _sha256(path) != entry["sha256"]:
         raise FormatError(f"{path}: damaged, its SHA-256 differs from the manifest; write the folder again")
     return path
 
 
 def _check_name(folder: Path, name: str) -> None:
-    plain = name not in ("", ".", "..", MANIFEST) and not set(name) & {"/", "\\", "\0"} and not name.startswith(".")
+    plain = (
+        name not in ("", ".", "..", MANIFEST)
+        and not set(name) & {"/", "\\", "\0"}
+        and not name.startswith(".")
+    )
     if not plain:
         raise FormatError(f"{folder}: {name!r} is not a plain file name inside the folder")
 

@@ -1,8 +1,16 @@
 """The typed graph, the blocks that layers see of it, and how it is read, checked, changed and stored."""
 
-from weft.graph.block import Block, RelationBlock
+from os import PathLike
+
+from weft.graph.block import Block
 from weft.graph.graph import Graph
+from weft.graph.relations import RelationBlock
 from weft.graph.scores import Additive, Dot, GATv2
 from weft.graph.sparse import SparseFeatures
 
-__all__ = ["Additive", "Block", "Dot", "GATv2", "Graph", "RelationBlock", "SparseFeatures"]
+__all__ = ["Additive", "Block", "Dot", "GATv2", "Graph", "RelationBlock", "SparseFeatures", "load"]
+
+
+def load(path: str | PathLike[str], verify: bool = True) -> Graph:
+    """Return the graph that `graph.save(path)` wrote, its arrays mapped from the files without a copy."""
+    return Graph.load(path, verify)

@@ -1,12 +1,13 @@
 """Block: the one thing layers see of a graph.
 
-Messages flow from `num_src` source rows to `num_dst` destination rows along edges kept by destination. A layer is
-given a block and `h`, the rows its caller holds, and never learns whether the block is a whole graph, a sample or a
-shard. `aggregate` and `attend` are fused forms; `propagate` runs any function of an edge.
+Messages flow from `num_src` source rows to `num_dst` destination rows along edges kept by destination. A
+layer is given a block and `h`, the rows its caller holds, and never learns whether the block is a whole
+graph, a sample or a shard. `aggregate` and `attend` are fused forms; `propagate` runs any function of an
+edge.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
 
 import torch
 from torch import Tensor
@@ -18,9 +19,11 @@ from weft.graph.propagate import Message, propagate
 from weft.graph.scores import Additive, Dot, GATv2, Score
 from weft.graph.sparse import Features, SparseFeatures, product
 
+if TYPE_CHECKING:
+    from weft.graph.relations import RelationBlock
+
 Rows = Literal["src", "dst"]
 T = TypeVar("T")
-F = TypeVar("F", Tensor, SparseFeatures)
 
 
 class Degrees(Protocol):
@@ -37,9 +40,9 @@ class Block:
     >>> block.aggregate(torch.tensor([[1.0], [10.0]])).flatten().tolist()
     [11.0, 1.0]
 
-    Destinations are the first `num_dst` source rows. Without `src_ids`, `dst_ids` and `edge_ids` rows and edges are
-    those of the whole graph. `edge_data` is indexed by edge id. A block that communicates overrides `src`; one that
-    brings its own degrees or edge values overrides `in_degree`, `out_degree` or `edge`.
+    Destinations are the first `num_dst` source rows. Without `src_ids`, `dst_ids` and `edge_ids` rows and
+    edges are those of the whole graph. `edge_data` is indexed by edge id. A block that communicates overrides
+    `src`; one that brings its own degrees or edge values overrides `in_degree`, `out_degree` or `edge`.
     """
 
     def __init__(
@@ -148,7 +151,9 @@ class Block:
         """Return the in-degrees, in the whole graph, of the source or destination rows, float32."""
         return self._degree("in", rows, relation, weighted)
 
-    def out_degree(self, rows: Rows = "src", relation: int | None = None, *, weighted: bool = False) -> Tensor:
+    def out_degree(
+        self, rows: Rows = "src", relation: int | None = None, *, weighted: bool = False
+    ) -> Tensor:
         """Return the out-degrees, in the whole graph, of the source or destination rows, float32."""
         return self._degree("out", rows, relation, weighted)
 
@@ -159,7 +164,7 @@ class Block:
         return {"node": slice(0, self.num_src if rows == "src" else self.num_dst)}
 
     def mean_scale(self, dtype: torch.dtype = torch.float32, relation: int | None = None) -> Tensor:
-        """Return 1 / in-degree in the whole graph (1 where there is no edge), [num_dst]; what a mean multiplies by."""
+        """Return 1 / in-degree in the whole graph, 1 without edges, [num_dst]: the scale of a mean."""
         wide = torch.float64 if dtype == torch.float64 else torch.float32
 
         def make() -> Tensor:
@@ -190,11 +195,11 @@ class Block:
         return self._memory.holds(h)
 
     def prefers_aggregate_first(self, h: Features) -> bool:
-        """Return whether a linear layer should aggregate `h` before its transform: that costs nothing after once."""
+        """Return whether a linear layer should aggregate `h` before its transform: after once it is free."""
         return self.constant(h) and (isinstance(h, Tensor) or self.aggregates_sparse(h))
 
     def aggregates_sparse(self, h: SparseFeatures) -> bool:
-        """Return whether the aggregate of `h` stays sparse: at most 1/8 full and 256 values a row, at worst."""
+        """Return whether the aggregate of `h` stays sparse: at worst 1/8 full and 256 values a row."""
 
         if h.shape[0] != self.num_src:
             return False
@@ -261,10 +266,11 @@ class Block:
     ) -> Features:
         """Return, for each destination, the reduced rows of `h` over its incoming edges, [num_dst, ...].
 
-        `reduce` is sum, mean (over the in-degree in the whole graph), max or min; rows without edges give 0. `weight`
-        is [E] or [E, heads] in block order, also where `relation` picks the edges of one relation. The scales,
-        [num_src] and [num_dst], multiply rows before and after the sum and take no gradient. Sparse features give
-        sparse ones where `aggregates_sparse` says so. The aggregate of a constant is remembered.
+        `reduce` is sum, mean (over the in-degree in the whole graph), max or min; rows without edges give 0.
+        `weight` is [E] or [E, heads] in block order, also where `relation` picks the edges of one relation.
+        The scales, [num_src] and [num_dst], multiply rows before and after the sum and take no gradient.
+        Sparse features give sparse ones where `aggregates_sparse` says so. The aggregate of a constant is
+        remembered.
         """
         if reduce not in ("sum", "mean", "max", "min"):
             raise GraphError(f"reduce must be sum, mean, max or min, got {reduce!r}")
@@ -283,7 +289,8 @@ class Block:
     def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
         """Return the sum of `value` rows [*, H, D] weighted by the softmax of `score` over incoming edges.
 
-        `dropout` drops attention weights by draws keyed with the ids of the edges and the number of the `layer`.
+        `dropout` drops attention weights by draws keyed with the ids of the edges and the number of the
+        `layer`.
         """
         source = score.key if isinstance(score, Dot) else score.src
         tensors = [source, value, score.query if isinstance(score, Dot) else score.dst]
@@ -300,7 +307,9 @@ class Block:
         if isinstance(score, Additive):
             return kernels.attention(*at, rows, score.dst, value, score.negative_slope, **options)
         if isinstance(score, GATv2):
-            return kernels.attention_gatv2(*at, rows, score.dst, score.a, value, score.negative_slope, **options)
+            return kernels.attention_gatv2(
+                *at, rows, score.dst, score.a, value, score.negative_slope, **options
+            )
         return kernels.attention_dot(*at, rows, score.query, value, score.scale, **options)
 
     def propagate(
@@ -314,10 +323,11 @@ class Block:
     ) -> Tensor:
         """Return the reduced messages of any function of an edge, [num_dst, ...].
 
-        `message(*src, *dst, *edge, *params)` is given a row an edge of each tensor and returns a row an edge; for
-        "softmax" it returns (score, value). `src` are rows the caller holds, `dst` has a row a destination, `edge`
-        is in block order. Where the edges are many it runs part by part and again in backward, so nothing of the
-        size of edges × width is kept; tensors that need a gradient must be among the arguments.
+        `message(*src, *dst, *edge, *params)` is given a row an edge of each tensor and returns a row an edge;
+        for "softmax" it returns (score, value). `src` are rows the caller holds, `dst` has a row a
+        destination, `edge` is in block order. Where the edges are many it runs part by part and again in
+        backward, so nothing of the size of edges × width is kept; tensors that need a gradient must be among
+        the arguments.
 
         >>> block = Block(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 0]), num_src=2)
         >>> h = torch.tensor([[1.0], [10.0]])
@@ -335,7 +345,9 @@ class Block:
         return self.cached(("relation", relation), lambda: self._only(relation))
 
     def by_relation(self) -> "RelationBlock":
-        """Return the block whose source rows are the (relation, source) pairs that occur; kept after first use."""
+        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
+        from weft.graph.relations import RelationBlock  # which is itself a Block
+
         return self.cached("by_relation", lambda: RelationBlock(self))
 
     def __repr__(self) -> str:
@@ -426,59 +438,6 @@ class Block:
             type_ranges=self._type_ranges,
             parent=self,
         )
-
-
-class RelationBlock(Block):
-    """The same edges with a source row for each (relation, source) pair that occurs, sorted by relation.
-
-    A typed layer transforms each pair once with the weight of its relation, then aggregates in one call:
-
-        pairs = block.by_relation()
-        hr = segment_matmul(gather(block.src(h), pairs.rows), pairs.offsets, weights)    # weights [R, in, out]
-        out = pairs.aggregate(hr, "sum", weight=norm)
-    """
-
-    def __init__(self, block: Block) -> None:
-        kinds = torch.zeros_like(block.indices) if block.edge_type is None else block.edge_type
-        pairs = kinds.long() * block.num_src + block.indices.long()
-        occurring, place = torch.unique(pairs, return_inverse=True)
-        bounds = torch.arange(block.num_relations + 1, device=block.device) * block.num_src
-        self.rows = occurring % block.num_src if block.num_src else occurring  # [num_src] source row of each pair
-        self.offsets = torch.searchsorted(occurring, bounds).cpu()  # [R + 1] pairs before each relation
-        super().__init__(
-            block.indptr,
-            place.to(block.indices.dtype),
-            num_src=occurring.numel(),
-            src_ids=block.src_ids[self.rows],
-            dst_ids=block.dst_ids,
-            edge_ids=block._edge_ids,
-            edge_type=block.edge_type,
-            num_relations=block.num_relations,
-            parent=block,
-        )
-        self._whole = block
-
-    def edge(self, name: str) -> Tensor:
-        """Return the edge data of the block it was made from: the edges are the same, in the same order."""
-        return self._whole.edge(name)
-
-    def has_edge(self, name: str) -> bool:
-        """Return whether `edge(name)` would find something."""
-        return self._whole.has_edge(name)
-
-    def in_degree(self, rows: Rows = "dst", relation: int | None = None, *, weighted: bool = False) -> Tensor:
-        """Return the in-degrees of the parent's rows: of each destination, or of each pair's source."""
-        degree = self._whole.in_degree(rows, relation, weighted=weighted)
-        return degree if rows == "dst" else degree[self.rows]
-
-    def out_degree(self, rows: Rows = "src", relation: int | None = None, *, weighted: bool = False) -> Tensor:
-        """Return the out-degrees of the parent's rows: of each destination, or of each pair's source."""
-        degree = self._whole.out_degree(rows, relation, weighted=weighted)
-        return degree if rows == "dst" else degree[self.rows]
-
-    def dst(self, h: Any) -> Any:
-        """Refuse: the rows are pairs, destinations are rows of the block it was made from."""
-        raise GraphError("rows of a RelationBlock are (relation, source) pairs; use dst() of the original block")
 
 
 class _OwnDegrees:

@@ -1,11 +1,14 @@
 """Graph: one typed CSR with node and edge data.
 
-Nodes of all types share one id space, sorted by type; a node type is a range of it and an edge type a number an edge
-carries. A plain graph is the case of one type, so nothing here has a heterogeneous twin. What users give and get is
-in PyG's shapes: `edge_index` (2, E) source to target, `x`, `y`, masks, `(source, relation, target)` triples.
+Nodes of all types share one id space, sorted by type; a node type is a range of it and an edge type a number
+an edge carries. A plain graph is the case of one type, so nothing here has a heterogeneous twin. What users
+give and get is in PyG's shapes: `edge_index` (2, E) source to target, `x`, `y`, masks, `(source, relation,
+target)` triples.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -13,13 +16,13 @@ from torch import Tensor
 
 from weft import kernels
 from weft.errors import GraphError
-from weft.graph import validate
+from weft.graph import build, files, pyg, transforms, validate
 from weft.graph.block import Block
+from weft.graph.build import EdgeType, Parts
+from weft.graph.ids import NodeIds
 from weft.graph.sparse import Features
-from weft.graph.topology import Csr, Topology, index_dtype
-
-EdgeType = tuple[str, str, str]
-NodeData = dict[str, dict[str, Features]]
+from weft.graph.summary import summarise
+from weft.graph.topology import Topology
 
 
 class Graph:
@@ -32,25 +35,15 @@ class Graph:
     [3.0, 1.0, 2.0]
     """
 
-    def __init__(
-        self,
-        topology: Topology,
-        *,
-        node_data: NodeData,
-        edge_data: Mapping[str, Tensor],
-        node_types: Sequence[str] = ("node",),
-        node_offsets: Sequence[int] | None = None,
-        edge_types: Sequence[EdgeType] = (("node", "edge", "node"),),
-        edge_data_is_canonical: bool = False,
-    ) -> None:
-        """Hold parts that fit together; users call `from_edges`, `from_types` or `from_pyg`."""
-        self._topology = topology
-        self.node_types = list(node_types)
-        self.node_offsets = [0, topology.num_nodes] if node_offsets is None else list(node_offsets)
-        self.edge_types = list(edge_types)
-        self.node_data = node_data
-        self._edge_data = dict(edge_data)
-        self._edge_data_is_canonical = edge_data_is_canonical
+    def __init__(self, parts: Parts) -> None:
+        """Hold parts that fit together; users call `from_edges`, `from_types`, `from_pyg` or `weft.load`."""
+        self._parts = parts
+        self._topology = parts.topology
+        self.node_types: list[str] = parts.node_types
+        self.node_offsets: list[int] = parts.node_offsets
+        self.edge_types: list[EdgeType] = parts.edge_types
+        self.node_data: dict[str, dict[str, Features]] = parts.node_data
+        self.node_ids: dict[str, NodeIds] = parts.node_ids
         self._degrees: dict[tuple[str, int | None, bool], Tensor] = {}
         self._block: Block | None = None
 
@@ -70,33 +63,69 @@ class Graph:
         edge_attr: Any = None,
         edge_time: Any = None,
         num_relations: int | None = None,
+        node_ids: Any = None,
         check: bool = True,
     ) -> "Graph":
-        """Return a graph of one node type from edges (2, E), source to target, and data in the order of ids."""
-        edges = validate.as_edge_index(edge_index, check=check)
+        """Return a graph of one node type from edges (2, E), source to target, and data a row a node.
+
+        Arrays may be torch or numpy, `x` also scipy or torch sparse. `y` is a class a node (-1: no label) or
+        0/1 columns; masks are boolean. Edge data and `edge_type`, the relation of each edge, are in the order
+        of edges. `node_ids` are your own names of the nodes. All is checked unless `check` is off.
+        """
         masks = {"train_mask": train_mask, "val_mask": val_mask, "test_mask": test_mask}
-        rows = {"x": x, "y": y, **masks}
-        count = validate.infer_num_nodes(num_nodes, edges, rows)
-        if check:
-            validate.check_edge_range(edges, count, count)
-        edge_types: list[EdgeType] = [("node", "edge", "node")]
-        if edge_type is not None:
-            edge_type, relations = validate.as_edge_type(edge_type, edges.shape[1], num_relations)
-            if relations > 1:
-                edge_types = [("node", str(relation), "node") for relation in range(relations)]
-            else:
-                edge_type = None
-        given = {"weight": edge_weight, "attr": edge_attr, "time": edge_time}
-        return cls(
-            Topology.from_edges(count, edges, edge_type),
-            node_data={"node": validate.as_node_data(rows, count, check=check)},
-            edge_data={
-                name: validate.as_edge_data(value, edges.shape[1], f"edge_{name}", check=check)
-                for name, value in given.items()
-                if value is not None
-            },
-            edge_types=edge_types,
+        parts = build.from_edges(
+            edge_index,
+            {"x": x, "y": y, **masks},
+            {"weight": edge_weight, "attr": edge_attr, "time": edge_time},
+            num_nodes=num_nodes,
+            edge_type=edge_type,
+            num_relations=num_relations,
+            node_ids=node_ids,
+            check=check,
         )
+        return cls(parts)
+
+    @classmethod
+    def from_types(
+        cls,
+        nodes: Mapping[str, Mapping[str, Any]],
+        edges: Mapping[EdgeType, Any],
+        *,
+        target_type: str | None = None,
+        check: bool = True,
+    ) -> "Graph":
+        """Return a graph of several node types and relations.
+
+        `nodes` gives each type its data: x, y, masks, node_ids, or only num_nodes. `edges` gives each
+        (source, relation, target) its edge_index, in the ids of the two types, and edge_weight, edge_attr,
+        edge_time.
+
+        >>> graph = Graph.from_types(
+        ...     {"author": {"num_nodes": 2}, "paper": {"x": [[1.0], [2.0], [3.0]], "y": [0, 1, 0]}},
+        ...     {("author", "writes", "paper"): [[0, 1, 1], [0, 1, 2]]},
+        ... )
+        >>> graph.edge_index.tolist(), graph.target_type
+        ([[0, 1, 1], [2, 3, 4]], 'paper')
+        """
+        return cls(build.from_types(nodes, edges, target_type=target_type, check=check))
+
+    @classmethod
+    def from_pyg(cls, data: Any, *, check: bool = True) -> "Graph":
+        """Return the graph of a PyG `Data` or `HeteroData`; tensors are shared where they can be."""
+        return cls(pyg.parts_of(data, check=check))
+
+    def to_pyg(self) -> Any:
+        """Return a PyG `Data`, or a `HeteroData` where there are types, with edges in the user's order."""
+        return pyg.data_of(self)
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the graph as a folder that appears whole or not at all; `weft.load` maps it back."""
+        files.write(path, self.parts(), overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], verify: bool = True) -> "Graph":
+        """Return the graph of a folder, arrays mapped from the files; `verify` compares checksums first."""
+        return cls(files.read(path, verify))
 
     # Size and structure
 
@@ -148,11 +177,34 @@ class Graph:
     @property
     def edge_data(self) -> dict[str, Tensor]:
         """Edge weight, attr, time and others by name, each [E, ...] in canonical order."""
-        if not self._edge_data_is_canonical:
+        parts = self._parts
+        if not parts.edge_data_is_canonical:
             order = self.edge_ids.long()
-            self._edge_data = {name: value[order] for name, value in self._edge_data.items()}
-            self._edge_data_is_canonical = True
-        return self._edge_data
+            parts.edge_data = {name: value[order] for name, value in parts.edge_data.items()}
+            parts.edge_data_is_canonical = True
+        return parts.edge_data
+
+    @property
+    def edge_columns(self) -> dict[str, list[int | None]]:
+        """Where relations differ in edge data: columns each has of a name (0: one value, None: nothing)."""
+        return self._parts.edge_columns
+
+    def given_edge_type(self) -> Tensor | None:
+        """Return the relation of each edge in the user's order, [E] int32; None for one relation."""
+        return self._topology.edge_type()
+
+    def given_edge_data(self) -> dict[str, Tensor]:
+        """Return edge data by name in the user's order."""
+        if not self._parts.edge_data_is_canonical:
+            return self._parts.edge_data
+        return {name: self._topology.to_given_order(value) for name, value in self.edge_data.items()}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one node type and relations have no names: what PyG holds in a `Data`."""
+        named = [kind[1] for kind in self.edge_types]
+        numbers = [str(relation) for relation in range(len(named))]
+        return self.node_types == ["node"] and (named == ["edge"] or (len(named) > 1 and named == numbers))
 
     @property
     def device(self) -> torch.device:
@@ -171,6 +223,8 @@ class Graph:
     @property
     def target_type(self) -> str:
         """The node type that has labels (the first with a training mask, if several have)."""
+        if self._parts.target_type is not None:
+            return self._parts.target_type
         labelled = [kind for kind in self.node_types if "y" in self.node_data[kind]]
         split = [kind for kind in labelled if "train_mask" in self.node_data[kind]]
         return [*split, *labelled, *self.node_types][0]
@@ -237,7 +291,7 @@ class Graph:
         return self._degrees[key]
 
     def block(self, clock: Tensor | None = None) -> Block:
-        """Return the block of the whole graph, the same one each time; a `clock` given here replaces its clock."""
+        """Return the block of the whole graph, the same one each time; a `clock` given replaces its clock."""
         if self._block is None:
             ranges = {kind: self.rows_of_type(kind) for kind in self.node_types}
             self._block = Block(
@@ -256,6 +310,110 @@ class Graph:
         if len(self.node_types) == 1 and self.x is not None:
             self._block.mark_constant(self.x)
         return self._block
+
+    def summary(self) -> dict[str, Any]:
+        """Return counts and degree statistics as plain numbers, for reports and JSON."""
+        return summarise(self)
+
+    # Changed copies; node data, masks and ids are shared with the original
+
+    def symmetrise(self) -> "Graph":
+        """Return the graph with every edge in both directions, once each; a new edge has its twin's data."""
+        return transforms.symmetrise(self)
+
+    def add_self_loops(self) -> "Graph":
+        """Return the graph with a self loop on every node that had none."""
+        return transforms.add_self_loops(self)
+
+    def remove_self_loops(self) -> "Graph":
+        """Return the graph without edges from a node to itself."""
+        return transforms.remove_self_loops(self)
+
+    def drop_duplicates(self) -> "Graph":
+        """Return the graph with one edge for each source, target and relation: the first that was given."""
+        return transforms.drop_duplicates(self)
+
+    def add_inverse_relations(self) -> "Graph":
+        """Return the graph with, for each relation, one more of its edges turned round."""
+        return transforms.add_inverse_relations(self)
+
+    def normalise_features(self) -> "Graph":
+        """Return the graph with each row of x divided by the sum of its absolute values."""
+        return transforms.normalise_features(self)
+
+    def with_data(self, *, check: bool = True, **values: Any) -> "Graph":
+        """Return the graph with node data replaced or added; None removes.
+
+        Values are for the target type, or a dictionary by node type: `graph.with_data(x={"paper": x})`.
+        """
+        node_data = {kind: dict(data) for kind, data in self.node_data.items()}
+        for name, value in values.items():
+            per_type = value if isinstance(value, Mapping) else {self.target_type: value}
+            for kind, given in per_type.items():
+                self.rows_of_type(kind)
+                node_data[kind].pop(name, None)
+                if given is not None:
+                    node_data[kind][name] = given
+        checked = {}
+        for kind, data in node_data.items():
+            rows = self.rows_of_type(kind)
+            checked[kind] = validate.as_node_data(data, rows.stop - rows.start, kind, check=check)
+        return Graph(replace(self.parts(), node_data=checked))
+
+    def with_edges(
+        self,
+        edge_index: Tensor,
+        edge_type: Tensor | None,
+        edge_data: Mapping[str, Tensor],
+        *,
+        edge_types: list[EdgeType] | None = None,
+        edge_columns: dict[str, list[int | None]] | None = None,
+    ) -> "Graph":
+        """Return a graph of the same nodes with other edges, in global ids; nothing is checked."""
+        changed = replace(
+            self.parts(),
+            topology=Topology.from_edges(self.num_nodes, edge_index, edge_type),
+            edge_data=dict(edge_data),
+            edge_data_is_canonical=False,
+            edge_types=self.edge_types if edge_types is None else edge_types,
+            edge_columns=self.edge_columns if edge_columns is None else edge_columns,
+        )
+        return Graph(changed)
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Graph":
+        """Return the graph with floating node and edge data in `dtype`, and everything on `device`."""
+
+        def moved(value: Any) -> Any:
+            if dtype is not None and value.dtype.is_floating_point:
+                value = value.to(dtype)
+            return value if device is None else value.to(device)
+
+        # Labels of several classes are float32 whatever the features are: the loss decides.
+        node_data = {
+            kind: {name: moved(value) if name != "y" else _to(value, device) for name, value in data.items()}
+            for kind, data in self.node_data.items()
+        }
+        changed = replace(
+            self.parts(),
+            topology=self._topology if device is None else self._topology.to(device),
+            node_data=node_data,
+            edge_data={
+                name: moved(value) if name != "time" else value.to(device or value.device)
+                for name, value in self.edge_data.items()
+            },
+            edge_data_is_canonical=True,
+        )
+        return Graph(changed)
+
+    def parts(self) -> Parts:
+        """Return what the graph is made of, with edges in canonical order."""
+        return replace(
+            self._parts,
+            topology=self._topology,
+            node_data=self.node_data,
+            edge_data=self.edge_data,
+            edge_data_is_canonical=True,
+        )
 
     def __repr__(self) -> str:
         parts = [f"num_nodes={self.num_nodes:,}", f"num_edges={self.num_edges:,}"]
@@ -286,3 +444,7 @@ class Graph:
             chosen = kinds == relation
             ends, weight = ends[chosen], None if weight is None else weight[chosen]
         return torch.bincount(ends, weight, minlength=self.num_nodes).float()
+
+
+def _to(value: Features, device: torch.device | str | None) -> Features:
+    return value if device is None else value.to(device)

@@ -1,8 +1,8 @@
 """What a block remembers: aggregates of inputs that do not change.
 
-The aggregate of the graph's own features is the same in every epoch, so it is computed once. An answer is given
-again only for the very same tensors, unchanged since: identity and version counter are compared. Hidden states are
-new tensors each time and are never kept.
+The aggregate of the graph's own features is the same in every epoch, so it is computed once. An answer is
+given again only for the very same tensors, unchanged since: identity and version counter are compared. Hidden
+states are new tensors each time and are never kept.
 """
 
 from collections.abc import Callable, Hashable
@@ -44,7 +44,7 @@ class Memory:
     def recall(
         self, question: Hashable, inputs: tuple[Any, ...], compute: Callable[[], Features]
     ) -> Features:
-        """Return the kept answer where the first input is a constant and all are as they were; else compute it."""
+        """Return the kept answer if the first input is a constant and all are as they were; else compute."""
         if not self._answerable(inputs):
             return compute()
         versions = tuple(_version(item) for item in inputs)

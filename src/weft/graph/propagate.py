@@ -1,13 +1,15 @@
 """Any function of an edge, reduced over the incoming edges of each row.
 
-Where the edges are few the messages are made at once and autograd does the rest. Where they are many, they are made
-a chunk of edges at a time, in row order, and made again in backward: nothing of the size of edges × width is kept.
-A chunk ends where a row ends, unless a row alone is longer; then the row is cut and its parts merge in order.
+Where the edges are few the messages are made at once and autograd does the rest. Where they are many, they
+are made a chunk of edges at a time, in row order, and made again in backward: nothing of the size of edges ×
+width is kept. A chunk ends where a row ends, unless a row alone is longer; then the row is cut and its parts
+merge in order.
 """
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 
 Message = Callable[..., Any]
 
-# Elements of the edge-sized inputs of one chunk: 16 MB of float32 stays near the caches and far from the memory limit.
+# Elements of the edge-sized inputs of one chunk: 16 MB of float32 stays near the caches and far from the
+# memory limit.
 CHUNK_ELEMENTS = 1 << 22
 
 
@@ -63,7 +66,9 @@ def _check(block: "Block", dst: Sequence[Tensor], edge: Sequence[Tensor], reduce
         for tensor in tensors:
             if tensor.shape[0] != rows:
                 hint = "; pass block.dst(h)" if kind == "dst" else ""
-                raise GraphError(f"propagate: {kind} tensors need {rows:,} rows, got {tensor.shape[0]:,}{hint}")
+                raise GraphError(
+                    f"propagate: {kind} tensors need {rows:,} rows, got {tensor.shape[0]:,}{hint}"
+                )
 
 
 @dataclass(frozen=True)
@@ -73,19 +78,24 @@ class _Plan:
     block: "Block"
     message: Message
     reduce: str
-    counts: tuple[int, int, int, int]  # how many of the tensors are src, dst, edge and params; captured ones follow
+    counts: tuple[
+        int, int, int, int
+    ]  # how many of the tensors are src, dst, edge and params; captured ones follow
     chunk_edges: int
 
     def chunks(self) -> Iterator[Chunk]:
         size = self.chunk_edges
         bounds = self.block.cached(("chunks", size), lambda: _bounds(self.block.indptr, size))
-        for start, stop in zip(bounds, bounds[1:]):
+        for start, stop in pairwise(bounds):
             yield Chunk.of(self.block, start, stop)
 
     def inputs(self, chunk: Chunk, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the rows of the src, dst and edge tensors that belong to the edges of a chunk."""
-        places = zip((chunk.src, chunk.dst, chunk.edges), self.counts)
-        return [t[place] for t, place in zip(tensors, (place for place, count in places for _ in range(count)))]
+        kinds: tuple[Any, ...] = (chunk.src, chunk.dst, chunk.edges)
+        places = zip(kinds, self.counts)
+        return [
+            t[place] for t, place in zip(tensors, (place for place, count in places for _ in range(count)))
+        ]
 
     def params(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return the tensors the message is given whole."""
@@ -192,8 +202,8 @@ class _Replay:
 def _captured(plan: _Plan, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the parameters that the message uses without being given them, such as those of a module.
 
-    Made again in backward, the messages would lose their gradients in silence; as inputs of the function they get
-    them. What is found is found by running the message on two edges and walking back from its result.
+    Made again in backward, the messages would lose their gradients in silence; as inputs of the function they
+    get them. What is found is found by running the message on two edges and walking back from its result.
     """
     if not torch.is_grad_enabled():
         return []

@@ -1,7 +1,8 @@
 """How messages are reduced over the rows they go to: at once, or chunk by chunk with results that merge.
 
-A reducer for chunks has three duties: take the messages of the next edges, give the result, and, when the messages
-are made again, say what gradient each of them gets. What it keeps is of the size of the rows, never of the edges.
+A reducer for chunks has three duties: take the messages of the next edges, give the result, and, when the
+messages are made again, say what gradient each of them gets. What it keeps is of the size of the rows, never
+of the edges.
 """
 
 from dataclasses import dataclass
@@ -116,7 +117,8 @@ class Max:
         return self.value
 
     def state(self) -> list[Tensor]:
-        assert self.value is not None and self.count is not None
+        assert self.value is not None
+        assert self.count is not None
         return [self.value, self.count]
 
     @classmethod
@@ -126,7 +128,8 @@ class Max:
         return made
 
     def gradients(self, chunk: Chunk, made: Tensor, grad: Tensor) -> list[Tensor]:
-        assert self.value is not None and self.count is not None
+        assert self.value is not None
+        assert self.count is not None
         share = grad / self.count.clamp(min=1)
         return [share[chunk.dst] * (made == self.value[chunk.dst])]
 
@@ -158,20 +161,24 @@ class Softmax:
         old = self.top[chunk.rows]
         top = torch.where(count > 0, torch.maximum(top, old), old)
         kept = torch.where(old == top, 1.0, torch.exp(old - top))  # −inf − −inf would be NaN
-        weight = torch.exp(score - top[chunk.dst - chunk.rows.start])
+        reached = torch.where(top == -torch.inf, 0.0, top)
+        weight = torch.exp(score - reached[chunk.dst - chunk.rows.start])
         added = kernels.spmm(chunk.indptr, every, value, weight.to(value.dtype))
         self.top[chunk.rows] = top
         self.mass[chunk.rows] = self.mass[chunk.rows] * kept + chunk.sum(weight)
         self.total[chunk.rows] = self.total[chunk.rows] * kept.unsqueeze(-1).to(value.dtype) + added
 
     def result(self) -> Tensor:
-        assert self.mass is not None and self.total is not None
+        assert self.mass is not None
+        assert self.total is not None
         self.mass = torch.where(self.mass == 0, 1.0, self.mass)
         self.total = self.total / self.mass.unsqueeze(-1).to(self.total.dtype)
         return self.total.reshape(-1, *self.tail)
 
     def state(self) -> list[Tensor]:
-        assert self.top is not None and self.mass is not None and self.total is not None
+        assert self.top is not None
+        assert self.mass is not None
+        assert self.total is not None
         return [self.top, self.mass, self.total]
 
     @classmethod
@@ -181,7 +188,9 @@ class Softmax:
         return made
 
     def gradients(self, chunk: Chunk, made: tuple[Tensor, Tensor], grad: Tensor) -> list[Tensor]:
-        assert self.top is not None and self.mass is not None and self.total is not None
+        assert self.top is not None
+        assert self.mass is not None
+        assert self.total is not None
         score, value = headed(*made)
         grad = grad.reshape(self.total.shape)
         alpha = torch.exp(score - self.top[chunk.dst]) / self.mass[chunk.dst]
@@ -215,7 +224,9 @@ def headed(score: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Return the score as [E, H] and the value as [E, H, D]."""
     if score.dim() not in (1, 2) or value.shape[: score.dim()] != score.shape:
         shapes = f"{list(score.shape)} and {list(value.shape)}"
-        raise GraphError(f"a softmax message returns score [E] or [E, H] and value [E, ...] or [E, H, ...], got {shapes}")
+        raise GraphError(
+            f"a softmax message returns score [E] or [E, H] and value [E, ...] or [E, H, ...], got {shapes}"
+        )
     heads = score.shape[1] if score.dim() == 2 else 1
     width = 1
     for size in value.shape[score.dim() :]:

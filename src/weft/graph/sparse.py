@@ -1,7 +1,7 @@
-"""Sparse features: a CSR matrix of node features that stays sparse through dropout, transform and aggregation.
+"""Sparse features: a CSR matrix that stays sparse through dropout, transform and aggregation.
 
-Bag-of-words features have a handful of non-zeros in thousands of columns. Kept dense they fill memory with zeros
-and the first layer multiplies them; kept here, `x @ weight` is one spmm over the non-zeros.
+Bag-of-words features have a handful of non-zeros in thousands of columns. Kept dense they fill memory with
+zeros and the first layer multiplies them; kept here, `x @ weight` is one spmm over the non-zeros.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ class SparseFeatures:
     @classmethod
     def from_dense(cls, x: Tensor) -> "SparseFeatures":
         """Return the non-zeros of a dense matrix."""
-        return cls.from_any(x.to_sparse_csr())
+        return cls.from_any(x.to_sparse_coo())
 
     @classmethod
     def from_any(cls, x: Any) -> "SparseFeatures":
@@ -50,14 +50,15 @@ class SparseFeatures:
         if isinstance(x, SparseFeatures):
             return x
         if isinstance(x, Tensor):
-            csr = x.to_sparse_csr() if x.layout is not torch.sparse_csr else x
-            parts = csr.crow_indices(), csr.col_indices(), csr.values()
+            parts = _torch_parts(x)
         else:
             csr = x.tocsr()
             csr.sum_duplicates()
             parts = (torch.from_numpy(csr.indptr), torch.from_numpy(csr.indices), torch.from_numpy(csr.data))
         if len(x.shape) != 2 or parts[2].dim() != 1:
-            raise GraphError(f"sparse features must be a matrix [num_nodes, num_features], got shape {tuple(x.shape)}")
+            raise GraphError(
+                f"sparse features must be a matrix [num_nodes, num_features], got shape {tuple(x.shape)}"
+            )
         rows, columns = (int(size) for size in x.shape)
         index = torch.int32 if columns < 2**31 else torch.int64
         values = parts[2] if parts[2].is_floating_point() else parts[2].float()
@@ -118,7 +119,9 @@ class SparseFeatures:
 
         `ids` are the global ids of the rows; the draw of a value is that of (id of its row, its column).
         """
-        values = kernels.dropout(self.values, ids[self.row_ids], p, clock=clock, layer=layer, lanes=self.indices)
+        values = kernels.dropout(
+            self.values, ids[self.row_ids], p, clock=clock, layer=layer, lanes=self.indices
+        )
         return self.with_values(values)
 
     def with_values(self, values: Tensor) -> "SparseFeatures":
@@ -161,8 +164,8 @@ class SparseFeatures:
             return self if target == self.dtype else self.with_values(self.values.to(target))
         if torch.device(target) == self.device:
             return self
-        parts = (part.to(target) for part in (self.indptr, self.indices, self.values))
-        return SparseFeatures(*parts, self._size)
+        indptr, indices, values = (part.to(target) for part in (self.indptr, self.indices, self.values))
+        return SparseFeatures(indptr, indices, values, self._size)
 
     def __repr__(self) -> str:
         return f"SparseFeatures(shape={self._size}, nnz={self.nnz:,}, dtype={self.dtype})"
@@ -181,11 +184,22 @@ class SparseFeatures:
         )
 
 
+def _torch_parts(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the row pointers, columns and values of a torch CSR or COO matrix."""
+    if x.layout is torch.sparse_csr:
+        return x.crow_indices(), x.col_indices(), x.values()
+    x = x.to_sparse_coo().coalesce()
+    counts = torch.bincount(x.indices()[0], minlength=x.shape[0])
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), x.indices()[1], x.values()
+
+
 Features = Tensor | SparseFeatures
 """Node features: a dense matrix or a sparse one."""
 
 
-def product(indptr: Tensor, indices: Tensor, x: SparseFeatures, scale: Tensor | None = None) -> SparseFeatures:
+def product(
+    indptr: Tensor, indices: Tensor, x: SparseFeatures, scale: Tensor | None = None
+) -> SparseFeatures:
     """Return the sparse matrix A·x, where A is given by rows: (A·x)[v] = Σ scale[e] · x[indices[e]].
 
     Made for inputs that are aggregated once and remembered: it sorts the terms, a block of rows at a time.

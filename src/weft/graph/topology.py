@@ -1,7 +1,7 @@
 """Edges as CSR in both directions, each built on first use and kept.
 
-The canonical order of edges is by destination, then relation, then source, then the order in which the user gave
-them. It decides what "edge 17" means everywhere in weft: in edge data, samples, shards and dropout.
+The canonical order of edges is by destination, then relation, then source, then the order in which the user
+gave them. It decides what "edge 17" means everywhere in weft: in edge data, samples, shards and dropout.
 """
 
 from typing import NamedTuple

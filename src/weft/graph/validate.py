@@ -1,7 +1,7 @@
 """What comes in is checked here, once: arrays become tensors, and what cannot be right is told in one line.
 
-Each function takes what a user may pass (torch, numpy, scipy sparse) and returns what weft holds. With `check=False`
-only the conversion is done: for arrays that a checked graph already held.
+Each function takes what a user may pass (torch, numpy, scipy sparse) and returns what weft holds. With
+`check=False` only the conversion is done: for arrays that a checked graph already held.
 """
 
 from collections.abc import Mapping
@@ -42,11 +42,15 @@ def as_edge_index(value: Any, name: str = "edge_index", *, check: bool = True) -
         return edges
     if edges.dim() != 2 or edges.shape[0] != 2:
         hint = "; pass its transpose" if edges.dim() == 2 and edges.shape[1] == 2 else ""
-        raise GraphError(f"{name} must have shape (2, E), sources then targets; got {tuple(edges.shape)}{hint}")
+        raise GraphError(
+            f"{name} must have shape (2, E), sources then targets; got {tuple(edges.shape)}{hint}"
+        )
     if edges.is_floating_point() or edges.is_complex() or edges.dtype == torch.bool:
         if edges.numel() == 0:
             return edges.to(torch.int64)  # an empty list has no dtype of its own
-        raise GraphError(f"{name} must hold integers, got {edges.dtype}; convert it with .long() if the ids are whole")
+        raise GraphError(
+            f"{name} must hold integers, got {edges.dtype}; convert it with .long() if the ids are whole"
+        )
     return edges if edges.dtype in (torch.int32, torch.int64) else edges.to(torch.int64)
 
 
@@ -56,7 +60,7 @@ def check_edge_range(edges: Tensor, num_src: int, num_dst: int, name: str = "edg
         if edges.shape[1] == 0:
             return
         low, high = (int(bound) for bound in torch.aminmax(edges[row]))
-        if 0 <= low and high < limit:
+        if low >= 0 and high < limit:
             continue
         bad = (edges[row] < 0) | (edges[row] >= limit)
         first = int(bad.nonzero()[0])
@@ -122,13 +126,15 @@ def as_features(value: Any, num_nodes: int, name: str = "x", *, check: bool = Tr
 
 
 def as_labels(value: Any, num_nodes: int, name: str = "y", *, check: bool = True) -> Tensor:
-    """Return labels: [N] int64 with -1 for "no label", or [N, C] float32 of zeros and ones for several a node."""
+    """Return labels: [N] int64 with -1 for "no label", or [N, C] float32 of 0 and 1 for several a node."""
     labels = as_tensor(value, name)
     if labels.dim() == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]  # OGB's shape
     if check:
         if labels.dim() not in (1, 2):
-            raise GraphError(f"{name} must have shape (num_nodes,) or (num_nodes, num_classes), got {tuple(labels.shape)}")
+            raise GraphError(
+                f"{name} must have shape (num_nodes,) or (num_nodes, num_classes), got {tuple(labels.shape)}"
+            )
         _check_rows(labels, num_nodes, name, "node")
         _check_label_values(labels, num_nodes, name)
     return labels.to(torch.int64 if labels.dim() == 1 else torch.float32)
@@ -142,26 +148,32 @@ def as_mask(value: Any, num_nodes: int, name: str, *, check: bool = True) -> Ten
     if mask.dtype != torch.bool:
         raise GraphError(f"{name} must be boolean, got {mask.dtype}; pass {name}.bool() if 1 means chosen")
     if mask.dim() == 2:
-        raise GraphError(f"{name} has shape {tuple(mask.shape)}: several splits; choose one column, as in {name}[:, 0]")
+        raise GraphError(
+            f"{name} has shape {tuple(mask.shape)}: several splits; choose one column, as in {name}[:, 0]"
+        )
     _check_rows(mask, num_nodes, name, "node")
     if not bool(mask.any()):
-        raise GraphError(f"{name} chooses none of the {num_nodes:,} nodes; leave it out if there is no such split")
+        raise GraphError(
+            f"{name} chooses none of the {num_nodes:,} nodes; leave it out if there is no such split"
+        )
     return mask
 
 
 def as_edge_type(value: Any, num_edges: int, num_relations: int | None) -> tuple[Tensor, int]:
     """Return the relation of each edge as int32, and the number of relations."""
     kinds = as_tensor(value, "edge_type")
-    if kinds.dim() != 1 or kinds.is_floating_point() or kinds.is_complex() or kinds.dtype == torch.bool:
-        if not (kinds.dim() == 1 and kinds.numel() == 0):
-            shape = tuple(kinds.shape)
-            raise GraphError(f"edge_type must be whole numbers of shape (E,), got {kinds.dtype} of shape {shape}")
+    whole = not (kinds.is_floating_point() or kinds.is_complex() or kinds.dtype == torch.bool)
+    if kinds.dim() != 1 or not (whole or kinds.numel() == 0):
+        shape = tuple(kinds.shape)
+        raise GraphError(f"edge_type must be whole numbers of shape (E,), got {kinds.dtype} of shape {shape}")
     _check_rows(kinds, num_edges, "edge_type", "edge")
     low, high = (int(kinds.min()), int(kinds.max())) if kinds.numel() else (0, 0)
     limit = max(high + 1, 1) if num_relations is None else num_relations
     if low < 0 or high >= limit or high >= 2**31 - 1:
         worst = low if low < 0 else high
-        raise GraphError(f"edge_type holds {worst:,}, relations are 0 … {limit - 1:,}; set num_relations to allow more")
+        raise GraphError(
+            f"edge_type holds {worst:,}, relations are 0 … {limit - 1:,}; set num_relations to allow more"
+        )
     return kinds.to(torch.int32), limit
 
 
@@ -173,7 +185,9 @@ def as_edge_data(value: Any, num_edges: int, name: str, *, check: bool = True) -
         if "weight" in name and data.dim() == 2 and data.shape[1] == 1:
             data = data[:, 0]
         if "weight" in name and data.dim() != 1:
-            raise GraphError(f"{name} must have shape (E,), got {tuple(data.shape)}; use edge_attr for several columns")
+            raise GraphError(
+                f"{name} must have shape (E,), got {tuple(data.shape)}; use edge_attr for several columns"
+            )
         data = data if data.is_floating_point() else data.to(torch.float32)
     if check and data.is_floating_point():
         _check_finite(data, name)
@@ -183,7 +197,7 @@ def as_edge_data(value: Any, num_edges: int, name: str, *, check: bool = True) -
 def _check_rows(value: Any, expected: int, name: str, of: str) -> Any:
     got = int(value.shape[0]) if len(value.shape) else 0
     if got != expected:
-        raise GraphError(f"{name} has {got:,} rows, the graph has {expected:,} {of}s; one row {of == 'edge' and 'an' or 'a'} {of} is needed")
+        raise GraphError(f"{name} has {got:,} rows, but there are {expected:,} {of}s: each needs one row")
     return value
 
 
@@ -198,15 +212,15 @@ def _check_finite(features: Features, name: str) -> None:
     place = bad.nonzero()[0]
     if isinstance(features, SparseFeatures):
         row, column = int(features.row_ids[place[0]]), int(features.indices[place[0]])
-        columns = int(features.indices[bad].unique().numel())
+        columns = int(torch.bincount(features.indices[bad]).count_nonzero())
     else:
         row, column = int(place[0]), int(place[1]) if bad.dim() > 1 else 0
         columns = int(bad.flatten(1).any(0).sum()) if bad.dim() > 1 else 1
-    kind = "NaN" if bool(torch.isnan(values[bad][0])) else "infinite"
-    others = f", {columns - 1:,} more column{'s' if columns > 2 else ''} affected" if columns > 1 else ""
+    values_are = "value that is" if count == 1 else "values that are"
+    more = f" and in {columns - 1:,} more column{'s' if columns > 2 else ''}" if columns > 1 else ""
     raise GraphError(
-        f"{name} holds {count:,} value{'s' if count > 1 else ''} that {'are' if count > 1 else 'is'} NaN or infinite:"
-        f" first in column {column:,}, row {row:,} ({kind}){others}; clean or impute them first"
+        f"{name} holds {count:,} {values_are} NaN or infinite, in column {column:,}{more}"
+        f" (first at row {row:,}); clean or impute them first"
     )
 
 
@@ -214,22 +228,26 @@ def _check_label_values(labels: Tensor, num_nodes: int, name: str) -> None:
     if labels.numel() == 0:
         return
     if labels.is_floating_point():
-        whole = labels == labels.round()  # NaN is not equal to itself
+        whole = torch.isfinite(labels) & (labels == labels.round())
         if not bool(whole.all()):
             row = int((~whole).nonzero()[0, 0])
             value = labels[row].flatten()[(~whole[row]).flatten()][0]
-            raise GraphError(f"{name} holds {float(value):g} at node {row:,}: labels are whole numbers, -1 for no label")
+            raise GraphError(
+                f"{name} holds {float(value):g} at node {row:,}: labels are whole numbers, -1 for no label"
+            )
     low, high = int(labels.min()), int(labels.max())
     if labels.dim() == 2:
         if low < 0 or high > 1:
-            raise GraphError(f"{name} has several columns, so its values must be 0 or 1; it holds {low if low < 0 else high}")
+            worst = low if low < 0 else high
+            raise GraphError(f"{name} has several columns, so its values must be 0 or 1; it holds {worst}")
         return
     # More classes than nodes and than any known data set: ids or times passed as labels.
     limit = max(num_nodes, 1 << 16)
     if low < -1 or high >= limit:
-        value = low if low < -1 else high
-        row = int((labels == value).nonzero()[0])
-        raise GraphError(f"{name} holds label {value:,} at node {row:,}; labels are 0 … {limit - 1:,}, or -1 for no label")
+        outside = low if low < -1 else high
+        row = int((labels == outside).nonzero()[0])
+        known = f"labels are 0 … {limit - 1:,}, or -1 for no label"
+        raise GraphError(f"{name} holds label {outside:,} at node {row:,}; {known}")
 
 
 def _check_splits(data: Mapping[str, Features], where: str) -> None:
@@ -240,13 +258,17 @@ def _check_splits(data: Mapping[str, Features], where: str) -> None:
             both = masks[first] & masks[second]  # type: ignore[operator]
             if bool(both.any()):
                 node, count = int(both.nonzero()[0]), int(both.sum())
-                raise GraphError(f"{first} and {second}{where} overlap in {count:,} nodes, the first is node {node:,}")
+                raise GraphError(
+                    f"{first} and {second}{where} overlap in {count:,} nodes, the first is node {node:,}"
+                )
     labels = data.get("y")
     if isinstance(labels, Tensor) and labels.dim() == 1 and "train_mask" in masks:
         missing = masks["train_mask"] & (labels < 0)  # type: ignore[operator]
         if bool(missing.any()):
             node, count = int(missing.nonzero()[0]), int(missing.sum())
-            raise GraphError(f"train_mask{where} holds {count:,} nodes without a label, the first is node {node:,}")
+            raise GraphError(
+                f"train_mask{where} holds {count:,} nodes without a label, the first is node {node:,}"
+            )
 
 
 def _signed(array: "np.ndarray[Any, Any]", name: str) -> "np.ndarray[Any, Any]":

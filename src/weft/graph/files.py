@@ -1,0 +1,187 @@
+"""A graph as a folder: arrays in canonical order, mapped back without a copy.
+
+What `format.py` cannot know is checked here: that pointers ascend, that edges end at nodes, that every array
+has the rows it must have. Kernels trust these, so a folder made by hand must not get past.
+"""
+
+import os
+from itertools import pairwise
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from weft import format
+from weft.errors import FormatError
+from weft.graph.build import Parts
+from weft.graph.ids import from_parquet, to_parquet
+from weft.graph.sparse import Features, SparseFeatures
+from weft.graph.topology import Csr, Topology
+
+_KIND = "graph"
+
+
+def write(path: str | os.PathLike[str], parts: Parts, overwrite: bool = False) -> None:
+    """Write the parts of a graph, edge data in canonical order, as a folder."""
+    assert parts.edge_data_is_canonical
+    csr = parts.topology.csr
+    arrays = {"indptr": _array(csr.indptr), "indices": _array(csr.indices), "edge_ids": _array(csr.edge_ids)}
+    if csr.edge_type is not None:
+        arrays["edge_type"] = _array(csr.edge_type)
+    edges = [
+        _store(f"edge_{place}", {"name": name}, value, arrays)
+        for place, (name, value) in enumerate(parts.edge_data.items())
+    ]
+    nodes = [
+        _store(f"node_{number}_{place}", {"type": kind, "name": name}, value, arrays)
+        for number, kind in enumerate(parts.node_types)
+        for place, (name, value) in enumerate(parts.node_data[kind].items())
+    ]
+    ids = {
+        kind: f"ids_{number}.parquet"
+        for number, kind in enumerate(parts.node_types)
+        if kind in parts.node_ids
+    }
+    meta = {
+        "kind": _KIND,
+        "num_nodes": parts.topology.num_nodes,
+        "num_edges": parts.topology.num_edges,
+        "node_types": parts.node_types,
+        "node_offsets": parts.node_offsets,
+        "edge_types": parts.edge_types,
+        "edge_columns": parts.edge_columns,
+        "target_type": parts.target_type,
+        "node_data": nodes,
+        "edge_data": edges,
+        "node_ids": ids,
+    }
+    extra = {name: to_parquet(parts.node_ids[kind]) for kind, name in ids.items()}
+    format.write_directory(path, arrays, meta, overwrite, files=extra)
+
+
+def read(path: str | os.PathLike[str], verify: bool = True) -> Parts:
+    """Return the parts of the graph in a folder, tensors mapped from its files."""
+    arrays, meta = format.read_directory(path, verify)
+    if meta.get("kind") != _KIND:
+        raise FormatError(f"{path}: holds {meta.get('kind', 'something')!r}, not a graph")
+    try:
+        return _assemble(path, arrays, meta, verify)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise FormatError(
+            f"{path}: the manifest does not describe a graph ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _assemble(path: Any, arrays: dict[str, NDArray[Any]], meta: dict[str, Any], verify: bool) -> Parts:
+    kinds = torch.from_numpy(arrays["edge_type"]) if "edge_type" in arrays else None
+    first = (torch.from_numpy(arrays[name]) for name in ("indptr", "indices", "edge_ids"))
+    csr = Csr(*first, kinds)  # type: ignore[call-arg]
+    node_data: dict[str, dict[str, Features]] = {kind: {} for kind in meta["node_types"]}
+    for entry in meta["node_data"]:
+        node_data[entry["type"]][entry["name"]] = _restore(entry, arrays)
+    edge_data = {entry["name"]: _restore(entry, arrays) for entry in meta["edge_data"]}
+    parts = Parts(
+        Topology.from_csr(csr),
+        node_data=node_data,
+        edge_data={name: value for name, value in edge_data.items() if isinstance(value, Tensor)},
+        node_types=meta["node_types"],
+        node_offsets=meta["node_offsets"],
+        edge_types=[(source, name, target) for source, name, target in meta["edge_types"]],
+        edge_columns=meta["edge_columns"],
+        node_ids={
+            kind: from_parquet(format.read_extra(path, name), f"{path}/{name}")
+            for kind, name in meta["node_ids"].items()
+        },
+        target_type=meta["target_type"],
+        edge_data_is_canonical=True,
+    )
+    _check(path, parts, meta, verify)
+    return parts
+
+
+def _store(
+    name: str, entry: dict[str, Any], value: Features, arrays: dict[str, NDArray[Any]]
+) -> dict[str, Any]:
+    """Put a value among the arrays and return the line of the manifest that finds it again."""
+    if isinstance(value, SparseFeatures):
+        for part in ("indptr", "indices", "values"):
+            arrays[f"{name}_{part}"] = _array(getattr(value, part))
+        return {**entry, "array": name, "sparse": list(value.shape), "dtype": _dtype_name(value.dtype)}
+    arrays[name] = _array(value)
+    return {**entry, "array": name, "dtype": _dtype_name(value.dtype)}
+
+
+def _restore(entry: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Features:
+    name, dtype = entry["array"], entry["dtype"]
+    if "sparse" not in entry:
+        return _tensor(arrays[name], dtype)
+    indptr, indices = (torch.from_numpy(arrays[f"{name}_{part}"]) for part in ("indptr", "indices"))
+    rows, columns = entry["sparse"]
+    return SparseFeatures(indptr, indices, _tensor(arrays[f"{name}_values"], dtype), (rows, columns))
+
+
+def _array(value: Tensor) -> NDArray[Any]:
+    value = value.detach().cpu()
+    return value.view(torch.int16).numpy() if value.dtype == torch.bfloat16 else value.numpy()
+
+
+def _tensor(array: NDArray[Any], dtype: str) -> Tensor:
+    tensor = torch.from_numpy(array)
+    return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor  # numpy has no bfloat16
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _check(path: Any, parts: Parts, meta: dict[str, Any], verify: bool) -> None:
+    topology, offsets = parts.topology, parts.node_offsets
+    sizes = dict(zip(parts.node_types, (b - a for a, b in pairwise(offsets))))
+    csr = topology.csr
+    right = (
+        topology.num_nodes == meta["num_nodes"] == offsets[-1]
+        and topology.num_edges == meta["num_edges"]
+        and offsets[0] == 0
+        and offsets == sorted(offsets)
+        and len(offsets) == len(parts.node_types) + 1
+        and len(csr.edge_ids) == topology.num_edges
+        and (csr.edge_type is None or len(csr.edge_type) == topology.num_edges)
+        and all(
+            len(value) == sizes[kind] for kind, data in parts.node_data.items() for value in data.values()
+        )
+        and all(len(value) == topology.num_edges for value in parts.edge_data.values())
+    )
+    if not right:
+        raise FormatError(f"{path}: counts in the manifest and lengths of the arrays do not fit together")
+    if verify:
+        _check_rows(path, "edges", csr.indptr, csr.indices, topology.num_nodes)
+        seen = torch.zeros(topology.num_edges, dtype=torch.bool)
+        inside = _within(csr.edge_ids, topology.num_edges)
+        if not inside or not bool(seen.index_fill_(0, csr.edge_ids.long(), True).all()):
+            raise FormatError(f"{path}: edge_ids is not a permutation of the edges")
+        if csr.edge_type is not None and not _within(csr.edge_type, len(parts.edge_types)):
+            raise FormatError(
+                f"{path}: edge_type names a relation beyond the {len(parts.edge_types)} there are"
+            )
+    for data in parts.node_data.values():
+        for name, value in data.items():
+            if verify and isinstance(value, SparseFeatures):
+                _check_rows(path, name, value.indptr, value.indices, value.shape[1])
+
+
+def _check_rows(path: Any, name: str, indptr: Tensor, indices: Tensor, limit: int) -> None:
+    ascending = (
+        int(indptr[0]) == 0 and int(indptr[-1]) == len(indices) and bool((indptr[1:] >= indptr[:-1]).all())
+    )
+    if not ascending or not _within(indices, limit):
+        raise FormatError(
+            f"{path}: the CSR arrays of {name} are not valid: pointers ascend, indices are below {limit:,}"
+        )
+
+
+def _within(values: Tensor, limit: int) -> bool:
+    if values.numel() == 0:
+        return True
+    low, high = torch.aminmax(values)
+    return int(low) >= 0 and int(high) < limit

@@ -1,0 +1,77 @@
+"""A graph in numbers: what reports show and `graph.summary()` returns."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from weft.graph.sparse import SparseFeatures
+
+if TYPE_CHECKING:
+    from weft.graph.graph import Graph
+
+
+def summarise(graph: "Graph") -> dict[str, Any]:
+    """Return counts, data and degree statistics as plain numbers."""
+    in_degree, out_degree = graph.in_degree(), graph.out_degree()
+    edge_index = torch.stack([graph.indices.long(), graph.block().edge_dst])
+    offsets = graph.node_offsets
+    masks = {name: getattr(graph, f"{name}_mask") for name in ("train", "val", "test")}
+    return {
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
+        "node_types": {kind: b - a for kind, a, b in zip(graph.node_types, offsets, offsets[1:])},
+        "edge_types": _edge_type_counts(graph),
+        "features": {kind: _features(data["x"]) for kind, data in graph.node_data.items() if "x" in data},
+        "edge_data": {name: list(value.shape[1:]) for name, value in graph.edge_data.items()},
+        "num_classes": graph.num_classes,
+        "multilabel": graph.multilabel,
+        "split": {name: int(mask.sum()) for name, mask in masks.items() if mask is not None},
+        "isolated_nodes": int(((in_degree == 0) & (out_degree == 0)).sum()),
+        "self_loops": int((edge_index[0] == edge_index[1]).sum()),
+        "in_degree": _degree_statistics(in_degree),
+        "out_degree": _degree_statistics(out_degree),
+    }
+
+
+def _features(x: Any) -> dict[str, Any]:
+    sparse = isinstance(x, SparseFeatures)
+    nnz = x.nnz if sparse else x.numel()
+    return {
+        "columns": x.shape[1],
+        "sparse": sparse,
+        "stored_values": nnz,
+        "dtype": str(x.dtype).split(".")[-1],
+    }
+
+
+def _edge_type_counts(graph: "Graph") -> dict[str, int]:
+    names = ["/".join(kind) for kind in graph.edge_types]
+    if graph.edge_type is None:
+        return {names[0]: graph.num_edges}
+    return dict(zip(names, torch.bincount(graph.edge_type, minlength=len(names)).tolist()))
+
+
+def _degree_statistics(degree: Tensor) -> dict[str, Any]:
+    ordered = degree.sort().values
+    last = len(ordered) - 1
+
+    def quantile(part: float) -> int:
+        return int(ordered[round(part * last)])
+
+    return {
+        "mean": round(float(degree.double().mean()), 3),
+        "median": quantile(0.5),
+        "p90": quantile(0.9),
+        "p99": quantile(0.99),
+        "max": int(ordered[-1]),
+        "zero": int((degree == 0).sum()),
+        "histogram": _histogram(degree),
+    }
+
+
+def _histogram(degree: Tensor) -> list[list[int]]:
+    """Return [lowest degree, nodes] of each bin: 0, then powers of two, as degrees span magnitudes."""
+    exponent = torch.where(degree > 0, torch.log2(degree.clamp(min=1).double()).floor().long() + 1, 0)
+    counts = torch.bincount(exponent).tolist()
+    return [[0 if place == 0 else 2 ** (place - 1), count] for place, count in enumerate(counts)]
