@@ -38,7 +38,9 @@ def test_path_is_recognised_by_what_lies_there(tmp_path: Path, marker: str, path
 
 
 def test_unknown_path_says_what_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"a \.npz file.*; an OGB folder.*; a Planetoid.*; a GraphSAINT") as caught:
+    with pytest.raises(
+        FormatError, match=r"a \.npz file.*; an OGB folder.*; a Planetoid.*; a GraphSAINT"
+    ) as caught:
         open_dataset(tmp_path)
     assert "\n" not in str(caught.value)
     with pytest.raises(FormatError, match="no such file or folder"):

@@ -54,7 +54,10 @@ def test_graph_without_features_has_none(tmp_path: Path) -> None:
 
 
 def test_one_of_several_splits_is_chosen_by_number(tmp_path: Path) -> None:
-    several = {f"{name}_masks": np.roll(np.eye(4, dtype=bool), row, 0) for row, name in enumerate(("train", "val", "test"))}
+    several = {
+        f"{name}_masks": np.roll(np.eye(4, dtype=bool), row, 0)
+        for row, name in enumerate(("train", "val", "test"))
+    }
     path = written(tmp_path, edge_index=EDGES, num_nodes=4, y=np.zeros(4, np.int16), **several)
     assert npz(path).train_mask.tolist() == [True, False, False, False]
     assert npz(path, split=2).train_mask.tolist() == [False, False, True, False]
@@ -115,13 +118,25 @@ def test_wrong_typed_file_is_named(tmp_path: Path, changes: dict[str, Any], mess
         ({"edges": EDGES}, "no array 'edge_index'; it holds: edges"),
         ({"edge_index": np.array([[0, None], [1, 2]], object)}, r"holds Python objects \(a pickle\)"),
         ({"edge_index": EDGES.T}, "transpose"),
-        ({"edge_index": EDGES, "num_nodes": 2}, "edge 1 has target 2"),
+        ({"edge_index": EDGES, "num_nodes": 2}, "edge 2 has source 2"),
         ({"edge_index": EDGES, "num_nodes": np.array([4, 4])}, "num_nodes must be one whole number"),
         ({"edge_index": EDGES, "num_nodes": 4, "x": np.full((4, 1), np.nan)}, "NaN"),
-        ({"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_indptr": np.array([0, 2])}, "x: indptr does not describe"),
-        ({"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_indices": np.array([1, 3])}, "x: column numbers must lie in"),
-        ({"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_data": np.array([1])}, "x: 1 values for 2 column numbers"),
-        ({"edge_index": EDGES, "num_nodes": 4, "x_data": SPARSE["x_data"]}, "sparse features 'x' lack x_indptr"),
+        (
+            {"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_indptr": np.array([0, 2])},
+            "x: indptr does not describe",
+        ),
+        (
+            {"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_indices": np.array([1, 3])},
+            "x: column numbers must lie in",
+        ),
+        (
+            {"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_data": np.array([1])},
+            "x: 1 values for 2 column numbers",
+        ),
+        (
+            {"edge_index": EDGES, "num_nodes": 4, "x_data": SPARSE["x_data"]},
+            "sparse features 'x' lack x_indptr",
+        ),
     ],
 )
 def test_wrong_file_is_named(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:

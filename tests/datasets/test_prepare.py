@@ -85,6 +85,14 @@ def test_given_split_is_kept_unless_another_is_asked_for() -> None:
     assert counts == [40, 20, 20]
 
 
+def test_redrawn_split_leaves_nothing_of_the_old_one() -> None:
+    old = labelled(train_mask=torch.arange(100) == 90, val_mask=torch.arange(100) == 91)
+    redrawn = prepare(old, train_fraction=0.999, val_fraction=0.001)
+    assert int(redrawn.train_mask.sum()) == 80
+    assert redrawn.val_mask is None
+    assert redrawn.test_mask is None
+
+
 def test_fractions_above_one_are_refused() -> None:
     with pytest.raises(GraphError, match=r"train_fraction 0.9 and val_fraction 0.2 make more than 1"):
         prepare(labelled(), train_fraction=0.9)

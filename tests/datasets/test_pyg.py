@@ -9,7 +9,9 @@ data_module = pytest.importorskip("torch_geometric.data")
 
 
 def test_data_object_is_opened_and_prepared() -> None:
-    data = data_module.Data(x=torch.eye(3), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 0]))
+    data = data_module.Data(
+        x=torch.eye(3), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 0])
+    )
     graph = open_dataset(name="pyg", data=data)
     assert graph.num_edges == 4
     assert torch.equal(graph.x, torch.eye(3))

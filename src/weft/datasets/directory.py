@@ -15,6 +15,4 @@ def is_weft_directory(path: Path) -> bool:
 @datasets.add("weft")
 def directory(path: Path, *, verify: bool = True) -> Graph:
     """Return the graph that `graph.save` wrote; `verify` checks the checksum of every file."""
-    from weft.graph.graph import load
-
-    return load(path, verify=verify)
+    return Graph.load(path, verify=verify)

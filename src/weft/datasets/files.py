@@ -29,8 +29,11 @@ def read_npz(path: Path) -> dict[str, Array]:
 def read_npy(path: Path) -> Array:
     """Return the array of a `.npy` file, mapped into memory and not yet read; writes stay in memory."""
     with _readable(path):
-        array: Array = np.load(path, mmap_mode="c", allow_pickle=False)
-        return array
+        loaded = np.load(path, mmap_mode="c", allow_pickle=False)
+        if not isinstance(loaded, np.ndarray):
+            loaded.close()
+            raise FormatError(f"{path}: holds an archive of arrays (.npz), expected a single one (.npy)")
+        return loaded
 
 
 def read_json(path: Path) -> Any:

@@ -12,6 +12,7 @@ from weft.errors import GraphError
 from weft.graph.graph import Graph
 
 Auto = Literal["auto"]
+SPLITS = ("train_mask", "val_mask", "test_mask")
 Fraction = Annotated[float, Range(above=0, below=1)]
 
 
@@ -81,7 +82,9 @@ def split_nodes(graph: Graph, *, train: float = 0.6, val: float = 0.2, seed: int
     if train + val > 1:
         raise GraphError(f"train_fraction {train:g} and val_fraction {val:g} make more than 1")
     masks = draw_split(labelled_nodes(graph.y), train=train, val=val, seed=seed)
-    return graph.with_data(**{name: torch.from_numpy(mask) for name, mask in masks.items()})
+    # A mask that was not drawn is None, which removes one that the graph had.
+    drawn: dict[str, Any] = {name: masks.get(name) for name in SPLITS}
+    return graph.with_data(**drawn)
 
 
 def labelled_nodes(y: torch.Tensor) -> NDArray[np.bool_]:
@@ -96,7 +99,7 @@ def draw_split(labelled: NDArray[np.bool_], *, train: float, val: float, seed: i
     ids = ids[permutation(fold(seed, Stream.SPLIT), len(ids))]
     ends = [0, round(train * len(ids)), round((train + val) * len(ids)), len(ids)]
     masks = {}
-    for place, name in enumerate(("train_mask", "val_mask", "test_mask")):
+    for place, name in enumerate(SPLITS):
         chosen = ids[ends[place] : ends[place + 1]]
         if len(chosen):  # an empty mask is an error to a graph: a part too small to hold a node is left out
             masks[name] = np.zeros(len(labelled), np.bool_)
