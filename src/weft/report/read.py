@@ -1,0 +1,231 @@
+"""What a run folder says, read leniently: a report must be drawn for the run that crashed, too.
+
+`run.json` holds the resolved recipe, versions, machine and summary; `events.jsonl` one object a line:
+
+    {"time": 0.01, "event": "graph", "num_nodes": 2708, ...}
+    {"time": 1.93, "event": "epoch", "epoch": 3, "loss": 1.2, "train": {"accuracy": 0.9},
+     "val": {...}, "test": {...}, "seconds": {"forward": 0.01, "backward": 0.02, ...}, "memory_bytes": 123456}
+
+A number that was not finite is written as null and read back as NaN. Whatever is missing or of another type
+is left out here, and what was wrong with the files is said in `Run.notes`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from weft.errors import FormatError
+from weft.report.words import number, plural
+
+SPLITS = ("train", "val", "test")
+PHASES = ("forward", "backward", "optimizer", "evaluate")
+# The metric a run is judged by, where run.json does not say: the first of these that was measured.
+_PREFERRED = ("accuracy", "micro_f1", "macro_f1", "roc_auc")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch event holds."""
+
+    number: int
+    time: float | None
+    """Seconds since the run began."""
+    loss: float | None
+    lr: float | None
+    scores: dict[str, dict[str, float]]
+    """Split to metric to value."""
+    seconds: dict[str, float]
+    """Phase to seconds."""
+    memory_bytes: float | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder: `run.json`, the events, and what reading them noticed."""
+
+    folder: Path
+    meta: dict[str, Any]
+    events: list[dict[str, Any]]
+    """Every event that is no epoch, in the order written."""
+    epochs: list[Epoch]
+    """By number; an epoch repeated after a resume counts as it was last written."""
+    notes: list[str] = field(default_factory=list)
+
+    def table(self, *names: str) -> dict[str, Any]:
+        """The object at a path of names in run.json; an empty one where there is none."""
+        held: Any = self.meta
+        for name in names:
+            held = held.get(name) if isinstance(held, dict) else None
+        return dict(held) if isinstance(held, dict) else {}
+
+    def all(self, event: str) -> Iterator[dict[str, Any]]:
+        """The events of one kind."""
+        return (held for held in self.events if held.get("event") == event)
+
+    def last(self, event: str) -> dict[str, Any]:
+        """The last event of one kind; an empty one when there is none."""
+        return dict(next((held for held in reversed(self.events) if held.get("event") == event), {}))
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What the run came to; empty for one that did not come to its end."""
+        end = self.last("end").get("summary")
+        return self.table("summary") or (dict(end) if isinstance(end, dict) else {})
+
+    @cached_property
+    def graph(self) -> dict[str, Any]:
+        """What the graph event holds."""
+        return self.last("graph")
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Names of the metrics measured in any epoch, the one the run is judged by first."""
+        found = dict.fromkeys(
+            name for epoch in self.epochs for held in epoch.scores.values() for name in held
+        )
+        found.pop("loss", None)
+        chosen = str(self.summary.get("metric") or self.last("start").get("metric"))
+        return list(dict.fromkeys(name for name in (chosen, *_PREFERRED, *found) if name in found))
+
+    @cached_property
+    def metric(self) -> str:
+        """The metric the run is judged by."""
+        return self.metrics[0] if self.metrics else str(self.summary.get("metric") or _PREFERRED[0])
+
+    @cached_property
+    def best(self) -> Epoch | None:
+        """The epoch with the best validation metric (the summary's word, else the first of the highest)."""
+        scored = [epoch for epoch in self.epochs if math.isfinite(_validation(epoch, self.metric))]
+        highest = max(scored, key=lambda epoch: _validation(epoch, self.metric), default=None)
+        named = number(self.summary.get("best_epoch"))
+        told = next((epoch for epoch in scored if epoch.number == named), None)
+        # Without `restore_best` the summary names the last epoch, whose weights were kept, not the best one.
+        same = told and highest and _validation(told, self.metric) == _validation(highest, self.metric)
+        return told if same else highest
+
+    def score(self, split: str) -> float | None:
+        """The judged metric on a split: of the summary, else the best epoch, else the last that has it."""
+        held = self.summary.get("metrics")
+        scores = held.get(split) if isinstance(held, dict) else None
+        told = number(scores.get(self.metric)) if isinstance(scores, dict) else None
+        told = number(self.summary.get(f"{split}_{self.metric}")) if told is None else told
+        epochs = [*([self.best] if self.best else []), *reversed(self.epochs)]
+        measured = (
+            epoch.scores[split][self.metric] for epoch in epochs if self.metric in epoch.scores.get(split, {})
+        )
+        return told if told is not None else next(measured, None)
+
+    @cached_property
+    def phases(self) -> list[str]:
+        """Names of the phases that were timed, the usual ones first."""
+        found = dict.fromkeys(name for epoch in self.epochs for name in epoch.seconds)
+        return [name for name in PHASES if name in found] + [name for name in found if name not in PHASES]
+
+    @cached_property
+    def epoch_seconds(self) -> float | None:
+        """The median epoch: of the summary, else the sum of the training phases."""
+        told = number(self.summary.get("epoch_seconds_median"))
+        sums = [
+            sum(s for name, s in e.seconds.items() if name != "evaluate") for e in self.epochs if e.seconds
+        ]
+        return told if told is not None else statistics.median(sums) if sums else None
+
+
+def read_run(folder: Path | str) -> Run:
+    """Read a run folder. FormatError where run.json is missing or no JSON object; all else becomes a note."""
+    folder = Path(folder)
+    meta = _read_meta(folder / "run.json")
+    records, notes = _read_events(folder / "events.jsonl")
+    epochs = {held.number: held for held in map(_epoch, records) if held is not None}
+    others = [record for record in records if record.get("event") != "epoch"]
+    return Run(folder, meta, others, [epochs[key] for key in sorted(epochs)], notes)
+
+
+def _read_meta(path: Path) -> dict[str, Any]:
+    try:
+        meta = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise FormatError(
+            f"{path} does not exist; expected the folder of a run, as `weft train --out` writes it"
+        ) from None
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(
+            f"{path} is no valid JSON ({str(error).splitlines()[0]}); the run must be made again"
+        ) from None
+    if not isinstance(meta, dict):
+        raise FormatError(
+            f"{path} holds a JSON {type(meta).__name__}, expected an object; is this the folder of a run?"
+        )
+    return meta
+
+
+def _read_events(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError:
+        return [], ["There is no readable events.jsonl in the run folder, so there are no curves."]
+    records: list[dict[str, Any]] = []
+    bad: list[int] = []
+    for index, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if isinstance(record, dict):
+            records.append(record)
+        else:
+            bad.append(index)
+    notes = []
+    if bad and bad[-1] == len(lines):
+        notes.append(
+            "The last line of events.jsonl is cut off (the run stopped while writing it) and was left out."
+        )
+        bad.pop()
+    if bad:
+        notes.append(
+            f"{plural(len(bad), 'line')} of events.jsonl could not be read (the first: line {bad[0]})."
+        )
+    return records, notes
+
+
+def _epoch(record: Mapping[str, Any]) -> Epoch | None:
+    """An epoch event as an Epoch; None for any other event."""
+    index = number(record.get("epoch"))
+    if record.get("event") != "epoch" or index is None or not abs(index) < 2**53:
+        return None
+    scores = {split: _numbers(record.get(split)) for split in SPLITS}
+    return Epoch(
+        number=int(index),
+        time=number(record.get("time")),
+        lr=number(record.get("lr")),
+        loss=_measured(record["loss"]) if "loss" in record else None,
+        scores={split: held for split, held in scores.items() if held},
+        seconds=_numbers(record.get("seconds")),
+        memory_bytes=number(record.get("memory_bytes")),
+    )
+
+
+def _numbers(value: Any) -> dict[str, float]:
+    if not isinstance(value, Mapping):
+        return {}
+    held = {str(key): _measured(item) for key, item in value.items()}
+    return {key: item for key, item in held.items() if item is not None}
+
+
+def _validation(epoch: Epoch, metric: str) -> float:
+    return epoch.scores.get("val", {}).get(metric, math.nan)
+
+
+def _measured(value: Any) -> float | None:
+    return math.nan if value is None else number(value)

@@ -1,0 +1,107 @@
+"""The top of the page: what was trained on what, and how well and how fast."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import PurePath
+
+from weft.report import words
+from weft.report.read import Run
+
+
+def title(run: Run) -> str:
+    """The name of the run in words: 'GCN on cora'."""
+    model, data = run.table("recipe", "model"), run.table("recipe", "data")
+    name = str(model.get("name") or model.get("class") or "A model")
+    source = str(data.get("name") or PurePath(str(data.get("path") or "")).stem)
+    shown = name.upper() if len(name) <= 4 and name.isalpha() and name.islower() else name
+    return f"{shown} on {source}" if source else shown
+
+
+def headline(run: Run) -> str:
+    """The head of the page as HTML: title, tags, the result in large figures, and the rest in tiles."""
+    name = words.inline(run.metric)
+    test, val = run.score("test"), run.score("val")
+    shown, split = (test, "test") if test is not None else (val, "validation")
+    if shown is None:
+        shown, split = run.score("train"), "training"
+    big = words.percent(shown).removesuffix(" %")
+    unit = '<span class="unit">%</span>' if big != words.NOTHING else ""
+    tiles = "".join(_tile(*tile) for tile in _tiles(run, name, val if split == "test" else None))
+    tags = "".join(f"<li>{escape(tag)}</li>" for tag in _tags(run))
+    spoken = f"{split.capitalize()} {name}"
+    return (
+        f'<h1>{escape(title(run))}</h1><ul class="tags">{_state(run)}{tags}</ul>'
+        f'<div class="hero"><div class="result"><div class="big">{escape(big)}{unit}</div>'
+        f'<div class="of">{escape(spoken)}</div></div><dl class="tiles">{tiles}</dl></div>'
+    )
+
+
+def _tiles(run: Run, metric: str, val: float | None) -> list[tuple[str, str, str]]:
+    """(name, value, remark) of each tile; one without a value is left out."""
+    told = words.number(run.summary.get("epochs"))
+    epochs = told if told is not None else float(len(run.epochs))
+    best = f"best: {words.count(run.best.number)}" if run.best else ""
+    memory = words.number(run.summary.get("peak_memory_bytes"))
+    if memory is None:
+        memory = max((e.memory_bytes for e in run.epochs if e.memory_bytes is not None), default=None)
+    loss = words.number(run.summary.get("loss"))
+    if loss is None and run.epochs:
+        loss = run.epochs[-1].loss
+    tiles = [
+        ("Validation", words.percent(val), metric),
+        ("Loss", words.decimal(loss), "training"),
+        ("Epochs", words.count(epochs), best),
+        ("Time", words.seconds(words.number(run.summary.get("seconds")) or _clock(run)), "in all"),
+        ("Epoch", words.seconds(run.epoch_seconds), "median"),
+        ("Memory", words.size(memory), "peak"),
+    ]
+    return [tile for tile in tiles if tile[1] != words.NOTHING]
+
+
+def _tile(name: str, value: str, remark: str) -> str:
+    figure, _, unit = value.rpartition(" ")
+    shown = (
+        f'{escape(figure)} <span class="unit">{escape(unit)}</span>'
+        if (figure and unit.isalpha()) or unit == "%"
+        else escape(value)
+    )
+    return f"<div><dt>{escape(name)}</dt><dd>{shown}<small>{escape(remark)}</small></dd></div>"
+
+
+def _state(run: Run) -> str:
+    status = str(run.meta.get("status") or "unknown")
+    if status == "done":
+        early = run.summary.get("stopped") == "patience"
+        return f'<li class="state good">{"done, stopped early" if early else "done"}</li>'
+    if status == "running":
+        # A run that was killed leaves this word behind, too.
+        status = "not finished"
+    return f'<li class="state bad">{escape(status)}</li>'
+
+
+def _tags(run: Run) -> list[str]:
+    model, train, start = run.table("recipe", "model"), run.table("recipe", "train"), run.last("start")
+    classes, several = words.number(run.graph.get("num_classes")), bool(run.graph.get("multilabel"))
+    layers, workers = words.number(model.get("layers")), words.number(start.get("workers"))
+    parameters = words.number(start.get("parameters"))
+    tags = [
+        "multi-label node classification" if several else "node classification",
+        words.plural(classes, "label" if several else "class", "labels" if several else "classes")
+        if classes
+        else "",
+        words.plural(layers, "layer") if layers else "",
+        f"hidden {model['hidden']}" if model.get("hidden") else "",
+        words.plural(parameters, "parameter") if parameters else "",
+        str(start.get("strategy") or run.table("recipe", "strategy").get("name") or ""),
+        words.plural(workers, "worker") if workers and workers > 1 else "",
+        str(start.get("device") or ""),
+        str(train.get("precision") or ""),
+        f"seed {train['seed']}" if "seed" in train else "",
+    ]
+    return [tag for tag in tags if tag]
+
+
+def _clock(run: Run) -> float | None:
+    times = [words.number(event.get("time")) for event in run.events] + [epoch.time for epoch in run.epochs]
+    return max((time for time in times if time is not None), default=None)

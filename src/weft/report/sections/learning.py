@@ -1,0 +1,191 @@
+"""How well the run learned: the curves, and the result for each class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from weft.report import words
+from weft.report.markup import Bar, Section, bars, fold, legend, panel, panels, table
+from weft.report.plots import Axis, Line, Readout, epoch_axis, line_chart, linear_axis, log_axis, sample
+from weft.report.read import SPLITS, Run
+
+TONES = {"train": "t3", "val": "t2", "test": "t1"}
+NAMES = {"train": "train", "val": "validation", "test": "test"}
+MAX_METRICS = 5
+
+
+def learning(run: Run) -> Section | None:
+    """Loss and metric curves, the best epoch marked."""
+    if not run.epochs:
+        return Section("Learning", note="no epoch was finished, so there are no curves")
+    charts = [_loss(run), *(_metric(run, name) for name in run.metrics[:MAX_METRICS]), _rate(run)]
+    shown = [chart for chart in charts if chart]
+    shown.append(_scores(run, wide=len(shown) % 2 == 0))
+    body = panels(*shown) + fold("Curves as a table", _curve_table(run))
+    return Section("Learning", body, lead=_lead(run), note="" if run.metrics else "no metric was evaluated")
+
+
+def _lead(run: Run) -> str:
+    said = []
+    if run.best:
+        score = words.percent(run.best.scores["val"][run.metric])
+        said.append(
+            f"Best epoch: {words.count(run.best.number)}, with {score} validation {words.inline(run.metric)}."
+        )
+    lost = [epoch.number for epoch in run.epochs if epoch.loss is not None and not math.isfinite(epoch.loss)]
+    if lost:
+        epochs = words.plural(len(lost), "epoch")
+        said.append(f"The loss was not a finite number in {epochs}, first in epoch {words.count(lost[0])}.")
+    return " ".join(said)
+
+
+def _scores(run: Run, *, wide: bool) -> str:
+    """Every metric of the weights that the run returned."""
+    held = run.table("summary", "metrics")
+    splits = [split for split in SPLITS if isinstance(held.get(split), Mapping)]
+    names = list(dict.fromkeys(name for split in splits for name in held[split]))
+    rows = []
+    for name in names:
+        values = [words.number(held[split].get(name)) for split in splits]
+        rows.append(
+            [words.label(name), *((words.decimal if name == "loss" else words.percent)(v) for v in values)]
+        )
+    return (
+        panel("Scores of the returned weights", table(["", *(NAMES[s] for s in splits)], rows), wide=wide)
+        if rows
+        else ""
+    )
+
+
+def _rate(run: Run) -> str:
+    """The learning rate, where it changed."""
+    points = [(float(e.number), e.lr) for e in run.epochs if e.lr is not None and math.isfinite(e.lr)]
+    values = [value for _, value in points]
+    if not points or min(values) == max(values):
+        return ""
+    y = linear_axis(min(0.0, *values), max(values), "rate")
+    x = epoch_axis(run.epochs[0].number, run.epochs[-1].number)
+    picked = [points[i] for i in sample(len(points))]
+    heads = [f"epoch {words.count(number)}" for number, _ in picked]
+    readout = Readout(
+        [n for n, _ in picked], heads, [("learning rate", "t6", [words.decimal(v) for _, v in picked])]
+    )
+    first, last = words.decimal(values[0]), words.decimal(values[-1])
+    text = f"Learning rate by epoch, from {first} to {last}."
+    chart = line_chart(
+        [Line("rate", "t6", points)], title="Learning rate", text=text, x=x, y=y, readout=readout
+    )
+    return panel("Learning rate", chart, aside=legend([("t6", "last", last)], lines=True))
+
+
+def _loss(run: Run) -> str:
+    lines = [Line("train", TONES["train"], [(e.number, e.loss) for e in run.epochs if e.loss is not None])]
+    for split in ("val", "test"):
+        held = [(e.number, e.scores[split]["loss"]) for e in run.epochs if "loss" in e.scores.get(split, {})]
+        lines.append(Line(split, TONES[split], held))
+    lines = [line for line in lines if line.points]
+    values = [value for line in lines for _, value in line.points if math.isfinite(value)]
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    y = (
+        log_axis(low, high, "loss")
+        if low > 0 and high / low > 100
+        else linear_axis(min(low, 0.0), high, "loss")
+    )
+    return _curves(run, "Loss", lines, y, words.decimal)
+
+
+def _metric(run: Run, metric: str) -> str:
+    lines = []
+    for split in SPLITS:
+        held = [(e.number, e.scores[split][metric]) for e in run.epochs if metric in e.scores.get(split, {})]
+        if held:
+            lines.append(Line(split, TONES[split], held))
+    values = [value for line in lines for _, value in line.points if math.isfinite(value)]
+    if not values:
+        return ""
+    scaled = linear_axis(100 * min(values), min(100.0, 100 * max(values)), "%")
+    y = Axis(
+        scaled.low / 100, scaled.high / 100, tuple((v / 100, text) for v, text in scaled.ticks), "per cent"
+    )
+    return _curves(run, words.label(metric), lines, y, words.percent)
+
+
+def _curves(run: Run, title: str, lines: list[Line], y: Axis, show: Callable[[float | None], str]) -> str:
+    x = epoch_axis(run.epochs[0].number, run.epochs[-1].number)
+    picked = [run.epochs[i].number for i in sample(len(run.epochs))]
+    rows = []
+    for line in lines:
+        at = dict(line.points)
+        rows.append((NAMES[line.name], line.tone, [show(at[n]) if n in at else "" for n in picked]))
+    readout = Readout(picked, [f"epoch {words.count(n)}" for n in picked], rows)
+    best = run.best
+    entries = []
+    for line in lines:
+        last = line.points[-1][1]
+        value = dict(line.points).get(best.number, last) if best else last
+        entries.append((line.tone, NAMES[line.name], show(value)))
+    when = f"at the best epoch, {words.count(best.number)}" if best else "in the last epoch"
+    text = f"{title} by epoch; {when}: " + ", ".join(f"{name} {value}" for _, name, value in entries) + "."
+    mark = (float(best.number), "best epoch") if best and len(run.epochs) > 1 else None
+    chart = line_chart(lines, title=title, text=text, x=x, y=y, mark=mark, readout=readout)
+    return panel(title, chart, aside=legend(entries, lines=True))
+
+
+def _curve_table(run: Run) -> str:
+    columns = [(split, metric) for metric in run.metrics for split in SPLITS]
+    columns = [(s, m) for s, m in columns if any(m in e.scores.get(s, {}) for e in run.epochs)]
+    rows = []
+    chosen = {run.epochs[i].number for i in sample(len(run.epochs), 24)} | (
+        {run.best.number} if run.best else set()
+    )
+    for epoch in run.epochs:
+        if epoch.number in chosen:
+            star = " (best)" if epoch is run.best and len(run.epochs) > 1 else ""
+            scores = [words.percent(epoch.scores.get(s, {}).get(m)) for s, m in columns]
+            rows.append([words.count(epoch.number) + star, words.decimal(epoch.loss), *scores])
+    head = ["epoch", "loss", *(f"{NAMES[s]} {words.label(m)}" for s, m in columns)]
+    caption = "" if len(rows) == len(run.epochs) else f"{len(rows)} of {words.count(len(run.epochs))} epochs"
+    return table(head, rows, caption=caption)
+
+
+def classes(run: Run) -> Section | None:
+    """The result for each class, where the run measured it."""
+    held = _class_rows(run)
+    if not held:
+        return None
+    columns = [
+        name for name in dict.fromkeys(key for row in held for key in row) if name not in ("class", "name")
+    ]
+    columns = [name for name in columns if any(words.number(row.get(name)) is not None for row in held)]
+    judged = next(
+        (name for name in ("f1", "accuracy", "recall") if name in columns), columns[0] if columns else ""
+    )
+    if not judged:
+        return None
+    marks = [words.number(row.get(judged)) for row in held]
+    names = [str(row.get("name", row.get("class", index))) for index, row in enumerate(held)]
+    drawn = bars(Bar(name, mark or 0.0, words.percent(mark)) for name, mark in zip(names, marks))
+    rows = [[name, *(_cell(key, row.get(key)) for key in columns)] for name, row in zip(names, held)]
+    listing = table(["class", *(words.label(name) for name in columns)], rows)
+    order = sorted((mark, name) for mark, name in zip(marks, names) if mark is not None)
+    (worst, hard), (finest, easy) = order[0], order[-1]
+    lead = f"Hardest: {hard} ({words.percent(worst)}). Easiest: {easy} ({words.percent(finest)})."
+    return Section(
+        "Classes",
+        panels(panel(f"{words.label(judged)} by class", drawn), panel("All measures", listing)),
+        lead=lead,
+    )
+
+
+def _class_rows(run: Run) -> list[dict[str, Any]]:
+    held = run.summary.get("per_class")
+    return [dict(row) for row in held if isinstance(row, Mapping)] if isinstance(held, list) else []
+
+
+def _cell(key: str, value: Any) -> str:
+    held = words.number(value)
+    return words.count(held) if key in ("support", "count", "nodes", "num_nodes") else words.percent(held)

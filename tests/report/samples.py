@@ -1,0 +1,138 @@
+"""Run folders made by hand, in the shape that training writes them."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+NAMES = ["Theory", "Reinforcement", "Genetic", "Neural", "Probabilistic", "Case based", "Rule learning"]
+
+
+def write_run(
+    folder: Path, meta: Mapping[str, Any] | None, events: Iterable[Mapping[str, Any]] | None
+) -> Path:
+    """Write run.json and events.jsonl; None leaves that file out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if meta is not None:
+        (folder / "run.json").write_text(json.dumps(meta))
+    if events is not None:
+        (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return folder
+
+
+def meta(**changes: Any) -> dict[str, Any]:
+    """A run.json of a finished run."""
+    held: dict[str, Any] = {
+        "status": "done",
+        "command": "weft train --set data.path=cora.npz --set model.name=gcn",
+        "recipe": {
+            "data": {"path": "../shared/data/cora.npz"},
+            "model": {"name": "gcn", "layers": 2, "hidden": 16, "dropout": 0.5, "norm": None},
+            "strategy": {"name": "single"},
+            "train": {
+                "epochs": 200,
+                "lr": 0.01,
+                "weight_decay": 5e-4,
+                "seed": 0,
+                "device": "cpu",
+                "optimizer": "adam",
+            },
+        },
+        "versions": {"weft": "0.1.0", "torch": "2.13.0", "numpy": "2.3.1", "python": "3.11.2"},
+        "machine": {"native": True, "cpu": "x86_64, AVX-512", "threads": 2, "memory_bytes": 8 * 2**30},
+        "summary": {
+            "test_accuracy": 0.8154,
+            "val_accuracy": 0.7932,
+            "loss": 0.3312,
+            "epochs": 200,
+            "best_epoch": 120,
+            "epoch_seconds_median": 0.0123,
+            "seconds": 3.456,
+            "peak_memory_bytes": 345 * 2**20,
+            "strategy": "single",
+            "workers": 1,
+        },
+    }
+    return {**held, **changes}
+
+
+def graph_event(**changes: Any) -> dict[str, Any]:
+    """A graph event of a plain graph."""
+    degree = {"mean": 3.898, "median": 3, "p90": 7, "p99": 18, "max": 168, "zero": 3}
+    histogram = [[0, 3], [1, 485], [2, 1136], [4, 781], [8, 219], [16, 60], [32, 18], [64, 5], [128, 1]]
+    held: dict[str, Any] = {
+        "time": 0.02,
+        "event": "graph",
+        "num_nodes": 2708,
+        "num_edges": 10556,
+        "node_types": {"node": 2708},
+        "edge_types": {"node/edge/node": 10556},
+        "features": {"node": {"columns": 1433, "sparse": True, "stored_values": 49216, "dtype": "float32"}},
+        "edge_data": {},
+        "num_classes": 7,
+        "multilabel": False,
+        "split": {"train": 140, "val": 500, "test": 1000},
+        "class_counts": [351, 217, 418, 818, 426, 298, 180],
+        "isolated_nodes": 3,
+        "self_loops": 0,
+        "in_degree": {**degree, "histogram": histogram},
+        "out_degree": {**degree, "histogram": histogram},
+    }
+    return {**held, **changes}
+
+
+def epoch_event(
+    epoch: int, *, num_epochs: int = 200, metrics: Iterable[str] = ("accuracy",), test: bool = True
+) -> dict[str, Any]:
+    """One epoch of a curve that looks like training."""
+    noise = random.Random(epoch)
+    done = epoch / max(1, num_epochs)
+    reached = 1 - math.exp(-7 * done)
+    limits = {"train": 0.985, "val": 0.793, "test": 0.815} if test else {"train": 0.985, "val": 0.793}
+    scores = {
+        split: {
+            name: min(1.0, 0.14 + (limit - 0.14 - 0.05 * i) * reached + noise.gauss(0, 0.006))
+            for i, name in enumerate(metrics)
+        }
+        for split, limit in limits.items()
+    }
+    slow = 9.0 if epoch == 1 else 1.0
+    seconds = {"forward": 0.0041, "backward": 0.0062, "optimizer": 0.0008, "evaluate": 0.0029}
+    return {
+        "time": 0.1 + 0.0140 * epoch,
+        "event": "epoch",
+        "epoch": epoch,
+        "loss": 1.62 * math.exp(-4 * done) + 0.32 + abs(noise.gauss(0, 0.02)),
+        **scores,
+        "lr": 0.01,
+        "seconds": {name: slow * value * noise.uniform(0.9, 1.15) for name, value in seconds.items()},
+        "memory_bytes": int((290 + 50 * reached) * 2**20),
+    }
+
+
+def events(num_epochs: int = 200, **options: Any) -> list[dict[str, Any]]:
+    """All events of a run."""
+    begun = {"epochs": num_epochs, "strategy": "single", "workers": 1, "device": "cpu", "parameters": 23063}
+    start = [graph_event(), {"time": 0.02, "event": "start", **begun}]
+    spans = [{"time": 0.02, "event": "span", "name": "load", "start": 0.001, "seconds": 0.019}]
+    epochs = [epoch_event(number, num_epochs=num_epochs, **options) for number in range(1, num_epochs + 1)]
+    return [*start, *spans, *epochs, {"time": 0.2 + 0.014 * num_epochs, "event": "end", "summary": {}}]
+
+
+def per_class() -> list[dict[str, Any]]:
+    """Per-class results of a summary."""
+    return [
+        {
+            "class": i,
+            "name": name,
+            "precision": 0.7 + 0.03 * i,
+            "recall": 0.92 - 0.02 * i,
+            "f1": 0.78 + 0.02 * i,
+            "support": 90 + 9 * i,
+        }
+        for i, name in enumerate(NAMES)
+    ]
