@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weft.graph.block import Block
     from weft.graph.graph import Graph
     from weft.graph.sparse import SparseFeatures
-    from weft.layers.pyg import accelerate
+    from weft.layers.accelerate import accelerate
     from weft.train.summary import Summary
 
     __version__: str
@@ -36,7 +36,7 @@ _HOME = {
     "Summary": "weft.train.summary",
     "WeftError": "weft.errors",
     "WeftWarning": "weft.errors",
-    "accelerate": "weft.layers.pyg",
+    "accelerate": "weft.layers.accelerate",
     "algorithms": "",
     "datasets": "",
     "draw": "",

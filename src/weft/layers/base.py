@@ -164,20 +164,20 @@ def linear(h: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def aggregate_linear(
     block: Block,
     h: Features,
-    weight: Tensor,
+    matrix: Tensor,
     reduce: Reduce = "sum",
     *,
     bias: Tensor | None = None,
     **scales: Any,
 ) -> Tensor:
-    """Return reduce over neighbours of h weightᵀ, plus bias, by the cheaper of the two orders.
+    """Return reduce over neighbours of h matrixᵀ, plus bias, by the cheaper of the two orders.
 
     Aggregating first pays when the aggregate is remembered (h is the graph's own input) or the input is
     narrower than the output; otherwise the transformed rows are what travels.
     """
-    if aggregates_first(block, h, weight):
-        return linear(aggregate(block, h, reduce, **scales), weight, bias)
-    out = block.aggregate(linear(h, weight), reduce, **scales)
+    if aggregates_first(block, h, matrix):
+        return linear(aggregate(block, h, reduce, **scales), matrix, bias)
+    out = block.aggregate(linear(h, matrix), reduce, **scales)
     return out if bias is None else out.add_(bias)
 
 

@@ -66,5 +66,6 @@ class MoNet(Layer):
 def _degree_coordinates(block: Block) -> Tensor:
     """Return [E, 2]: the inverse square roots of the in-degrees of both ends."""
     src, dst = block.edge_index()
-    source, target = inverse_sqrt(block.in_degree("src")), inverse_sqrt(block.in_degree("dst"))
+    source = inverse_sqrt(block.in_degree("src").double())
+    target = inverse_sqrt(block.in_degree("dst").double())
     return torch.stack([source[src], target[dst]], dim=1)

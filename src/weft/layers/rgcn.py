@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from weft import kernels
-from weft.graph.block import Block, RelationBlock
+from weft.graph.block import Block
+from weft.graph.relations import RelationBlock
 from weft.graph.sparse import Features, SparseFeatures
 from weft.layers.base import GraphInfo, Layer, glorot_, layers, linear, require_positive
 
@@ -65,13 +66,13 @@ class RGCN(Layer):
         weights = self.relation_weights()
         rows = block.src(h)
         if isinstance(rows, SparseFeatures):
-            each = _stacked_rows(pairs, rows).matmul(weights.reshape(-1, self.out_features))
+            each = stacked_rows(pairs, rows).matmul(weights.reshape(-1, self.out_features))
         else:
             each = kernels.segment_matmul(kernels.gather(rows, pairs.rows), pairs.offsets, weights)
         return pairs.aggregate(each, "sum", weight=relation_mean(block, each.dtype))
 
 
-def _stacked_rows(pairs: RelationBlock, x: SparseFeatures) -> SparseFeatures:
+def stacked_rows(pairs: RelationBlock, x: SparseFeatures) -> SparseFeatures:
     """Return the sparse row of each pair with its columns moved to r·F …, to meet the stacked weights [R·F,
     out].
     """

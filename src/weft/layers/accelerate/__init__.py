@@ -1,0 +1,46 @@
+"""`weft.accelerate(model)`: an existing PyG model keeps its code and parameters and gets our kernels.
+
+Each convolution that is covered changes its class to a subclass with another `forward`; nothing else about
+the model changes. A call that is not covered (hooks, explanations, returned attention weights, another device
+…) runs PyG's own forward and says so once. The first call of each kind is compared with PyG's own result on
+the same input.
+"""
+
+from typing import TypeVar
+
+from torch import nn
+
+from weft.layers.accelerate.inputs import watch_inputs
+from weft.layers.accelerate.swap import is_swapped, swap, swappable
+from weft.registry import require
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def accelerate(model: Model, *, check: bool = True) -> Model:
+    """Return the same model with its PyG convolutions running on weft's kernels.
+
+    >>> model = weft.accelerate(model)                     # doctest: +SKIP
+    >>> weft.nn.accelerated(model)                         # doctest: +SKIP
+    ['conv1: GATConv', 'conv2: GATConv']
+
+    With `check`, the first call of each kind is compared with PyG's own forward on the same input (dropout
+    off, the state of the random generators kept); a convolution that disagrees warns and goes back to its own
+    forward.
+    """
+    require("torch_geometric", "pyg")
+    for module in list(model.modules()):
+        if swappable(module):
+            swap(module, check=check)
+    if accelerated(model):
+        watch_inputs(model)
+    return model
+
+
+def accelerated(model: nn.Module) -> list[str]:
+    """Return "name: class" of each convolution of the model that runs on weft's kernels."""
+    return [
+        f"{name or 'model'}: {type(module).__base__.__name__}"  # type: ignore[union-attr]
+        for name, module in model.named_modules()
+        if is_swapped(module)
+    ]
