@@ -42,7 +42,7 @@ class SparseFeatures:
     @classmethod
     def from_dense(cls, x: Tensor) -> "SparseFeatures":
         """Return the non-zeros of a dense matrix."""
-        return cls.from_any(x.to_sparse_coo())
+        return cls.from_any(x.to_sparse())
 
     @classmethod
     def from_any(cls, x: Any) -> "SparseFeatures":
@@ -188,7 +188,7 @@ def _torch_parts(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the row pointers, columns and values of a torch CSR or COO matrix."""
     if x.layout is torch.sparse_csr:
         return x.crow_indices(), x.col_indices(), x.values()
-    x = x.to_sparse_coo().coalesce()
+    x = x.to_sparse().coalesce()
     counts = torch.bincount(x.indices()[0], minlength=x.shape[0])
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), x.indices()[1], x.values()
 

@@ -1,0 +1,101 @@
+"""Who holds what: from the parts of nodes or of edges to the rows and edges of each part.
+
+Where nodes are assigned, a part holds its nodes and every edge into them. Where edges are assigned, a part holds
+its edges and a replica of each of their ends; one replica of a node is its root, which counts in the loss.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from weft.draw import Stream, draw, fold
+from weft.errors import GraphError
+from weft.graph.assignment import Assignment
+from weft.graph.degrees import edge_destinations, entries_of_rows
+from weft.graph.graph import Graph
+
+
+class Piece(NamedTuple):
+    """What one part holds, in ids of the whole graph."""
+
+    part: int
+    node_ids: Tensor  # [n] int64 ascending
+    node_part: Tensor  # [n] int32 the part that owns each: this one, or the root of a replica
+    edges: Tensor  # [e] int64 canonical ids, ascending
+    edge_dst: Tensor  # [e] int64
+
+
+class Replicas(NamedTuple):
+    """The (node, part) pairs of a partition of edges, sorted by node, then part."""
+
+    node: Tensor  # [pairs] int64
+    part: Tensor  # [pairs] int32
+    root: Tensor  # [N] int32 the part whose replica counts
+
+
+def as_assignment(graph: Graph, parts: Assignment | Tensor) -> Assignment:
+    """Return an assignment that fits the graph; a plain tensor gives the part of each node."""
+    made = parts
+    if isinstance(made, Tensor):
+        made = Assignment(made.int(), int(made.max()) + 1 if made.numel() else 1)
+    wanted = graph.num_nodes if made.cuts == "nodes" else graph.num_edges
+    if tuple(made.parts.shape) != (wanted,):
+        raise GraphError(
+            f"expected the part of each of {wanted:,} {made.cuts}, got shape {tuple(made.parts.shape)}; "
+            "was the partition made for another graph?"
+        )
+    if wanted and not 0 <= int(made.parts.min()) <= int(made.parts.max()) < made.num_parts:
+        raise GraphError(f"parts must be in 0 … {made.num_parts - 1}")
+    return made
+
+
+def pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
+    """Give what each part holds, one part after the other."""
+    return _node_pieces(graph, assignment) if assignment.cuts == "nodes" else _edge_pieces(graph, assignment)
+
+
+def replicas(graph: Graph, parts: Tensor, num_parts: int) -> Replicas:
+    """Return which parts hold each node where edges are assigned, and its root.
+
+    The root is drawn from the parts that hold the node; a node without edges gets one replica, drawn from all.
+    """
+    part = parts.long()
+    keys = torch.unique(
+        torch.cat([graph.indices.long() * num_parts + part, edge_destinations(graph.indptr) * num_parts + part])
+    )
+    bits = torch.from_numpy(draw(fold(0, Stream.SHUFFLE), torch.arange(graph.num_nodes).numpy()).astype("int64"))
+    held = torch.bincount(keys // num_parts, minlength=graph.num_nodes)
+    alone = (held == 0).nonzero().flatten()
+    keys = torch.cat([keys, alone * num_parts + bits[alone] % num_parts]).sort().values
+    counts = held.clamp(min=1)
+    first = counts.cumsum(0) - counts
+    node, holder = keys // num_parts, (keys % num_parts).int()
+    return Replicas(node, holder, holder[first + bits % counts])
+
+
+def _node_pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
+    order = torch.argsort(assignment.parts, stable=True)
+    ends = torch.bincount(assignment.parts.long(), minlength=assignment.num_parts).cumsum(0).tolist()
+    for part, (begin, end) in enumerate(zip([0, *ends], ends)):
+        node_ids = order[begin:end]
+        indptr, edges = entries_of_rows(graph.indptr, node_ids)
+        edge_dst = node_ids[edge_destinations(indptr)]
+        yield Piece(part, node_ids, torch.full((len(node_ids),), part, dtype=torch.int32), edges, edge_dst)
+
+
+def _edge_pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
+    held = replicas(graph, assignment.parts, assignment.num_parts)
+    by_part = torch.argsort(held.part, stable=True)
+    by_edge = torch.argsort(assignment.parts, stable=True)
+    node_ends, edge_ends = (
+        torch.bincount(parts.long(), minlength=assignment.num_parts).cumsum(0).tolist()
+        for parts in (held.part, assignment.parts)
+    )
+    for part in range(assignment.num_parts):
+        rows = by_part[node_ends[part - 1] if part else 0 : node_ends[part]]
+        edges = by_edge[edge_ends[part - 1] if part else 0 : edge_ends[part]]
+        node_ids = held.node[rows]
+        edge_dst = torch.searchsorted(graph.indptr, edges, right=True) - 1
+        yield Piece(part, node_ids, held.root[node_ids], edges, edge_dst)
