@@ -117,13 +117,6 @@ def split_rows(graph: Graph) -> dict[str, Tensor]:
         raise GraphError(
             "the graph has no train_mask; pass train_mask= (and val_mask=, test_mask=), a boolean a node"
         )
-    for name, held in rows.items():
-        rows[name] = held if graph.multilabel else _labelled(name, held, y)
-    return rows
-
-
-def _labelled(name: str, rows: Tensor, y: Tensor) -> Tensor:
-    rows = rows[y[rows] >= 0]
-    if not len(rows):
-        raise GraphError(f"no node of {name}_mask has a label (all are -1)")
-    return rows
+    if not graph.multilabel:
+        rows = {name: held[y[held] >= 0] for name, held in rows.items()}
+    return {name: held for name, held in rows.items() if len(held)}

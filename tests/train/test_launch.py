@@ -1,0 +1,105 @@
+"""Arguments and recipes are checked before anything is read or written."""
+
+import inspect
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+import weft
+from weft.config import make_recipe
+from weft.errors import InputError, RecipeError, UnknownName
+from weft.train.launch import run_recipe, train
+from weft.train.settings import Settings, choose_device
+from weft.train.trainer import Place
+
+
+def test_keywords_of_train_are_the_settings_with_their_defaults() -> None:
+    parameters = inspect.signature(train).parameters
+    for item in fields(Settings):
+        assert parameters[item.name].default == item.default, item.name
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "train.epochs: expected a number >= 1, got 0"),
+        ({"lr": "fast"}, "train.lr: expected a number, got 'fast'"),
+        ({"optimizer": "adm"}, "did you mean 'adam'"),
+        ({"precision": "float8"}, "train.precision: "),
+        ({"seed": -1}, "train.seed: expected a number >= 0"),
+        ({"hidden": 0}, "model.hidden: expected a number >= 1, got 0"),
+        ({"dropout": 1.5}, "model.dropout: expected a number >= 0 and < 1"),
+        ({"haeds": 2}, "unknown key model.haeds"),
+        ({"device": "cuda:99"}, "train.device: 'cuda:99' is not there"),
+        ({"device": "abacus"}, "train.device: expected auto, cpu"),
+        ({"strategy": "singel"}, "did you mean 'single'"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_leaves_nothing(
+    graph: weft.Graph, tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        train(graph, "gat", out=tmp_path / "run", **options)  # type: ignore[arg-type]
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_built_model_takes_no_options(graph: weft.Graph) -> None:
+    with pytest.raises(InputError, match="unknown keyword 'hidden'"):
+        train(graph, nn.Linear(8, 3), hidden=3)
+
+
+def test_unknown_layer_is_refused_with_a_suggestion(graph: weft.Graph) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'gat'"):
+        train(graph, "gatt")
+
+
+def test_a_recipe_trains_like_the_same_call(tmp_path: Path) -> None:
+    recipe = make_recipe(
+        {
+            "data": {"name": "community", "nodes": 200, "features": 8, "classes": 3},
+            "model": {"name": "gcn", "hidden": 8},
+            "train": {"epochs": 3, "seed": 2},
+        }
+    )
+    summary = run_recipe(recipe, Place(out=tmp_path / "run"))
+    graph = weft.datasets.open_dataset(name="community", nodes=200, features=8, classes=3)
+    assert summary.metrics == train(graph, "gcn", hidden=8, epochs=3, seed=2).metrics
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.name=comunity", "did you mean 'community'"),
+        ("data.nods=3", "unknown key data.nods; did you mean 'nodes'"),
+        ("data.nodes=few", "data.nodes: expected a whole number, got 'few'"),
+        ("data.name=3", "data.name: expected a string, got 3"),
+        ("data.path=/no/such.npz", "no such file"),
+        ("model.name=gatt", "no layer 'gatt'"),
+        ("model.heads=0", "model.heads: expected a number >= 1"),
+        ("model.name=7", "model.name: expected a string, got 7"),
+        ("strategy.name=halo2", "no strategy 'halo2'"),
+        ("strategy.parts=3", "unknown key strategy.parts"),
+        ("train.epoch=3", "did you mean 'epochs'"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_before_anything_is_written(
+    tmp_path: Path, override: str, message: str
+) -> None:
+    recipe = make_recipe(
+        {"data": {"name": "community", "nodes": 50}, "model": {"name": "gat"}}, overrides=[override]
+    )
+    with pytest.raises(InputError) as caught:
+        run_recipe(recipe, Place(out=tmp_path / "run"))
+    assert message in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_device_is_chosen_or_refused() -> None:
+    assert choose_device("cpu").type == "cpu"
+    assert choose_device("auto").type in ("cpu", "cuda")
+    with pytest.raises(RecipeError, match="use 'cpu' or 'cuda'"):
+        choose_device("meta")

@@ -1,0 +1,294 @@
+"""What a run does: learns, stops, keeps the best, continues bit for bit, and fails with one clear line."""
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import weft
+from weft.errors import InputError, RecipeError, TrainingError
+from weft.train.launch import train
+from weft.train.trainer import Best
+
+
+def after(epochs: int) -> Callable[[], bool]:
+    """Return a request to stop after that many epochs."""
+    count = itertools.count(1)
+    return lambda: next(count) == epochs
+
+
+def equal(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values())
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def losses(folder: Path) -> list[float]:
+    return [event["loss"] for event in weft.read_events(folder) if event["event"] == "epoch"]
+
+
+RESUMED: list[dict[str, Any]] = [
+    {"model": "gcn", "dropout": 0.5, "lr": 0.05, "schedule": "cosine"},
+    {"model": "gat", "heads": 2, "hidden": 8, "dropout": 0.4, "weight_decay": 1e-3, "optimizer": "adamw"},
+    {
+        "model": "sage",
+        "norm": "batch",
+        "optimizer": "sgd",
+        "momentum": 0.9,
+        "schedule": "step",
+        "schedule_every": 5,
+    },
+    {"model": "sage", "schedule": "plateau", "schedule_every": 3, "patience": 6, "eval_every": 2, "lr": 0.1},
+]
+
+
+@pytest.mark.parametrize(
+    "settings", RESUMED, ids=lambda settings: f"{settings['model']}-{settings.get('schedule')}"
+)
+def test_a_stopped_run_continues_bit_for_bit(
+    graph: weft.Graph, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    settings = {"hidden": 8, "epochs": 20, **settings}
+    whole = train(graph, **settings, out=tmp_path / "whole")
+    part = train(graph, **settings, out=tmp_path / "parts", stop=after(8))
+    assert part.stopped == "interrupted"
+    assert part.epochs == 8
+    resumed = train(graph, **settings, out=tmp_path / "parts", resume=True)
+    assert equal(whole.model, resumed.model)
+    assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+    assert resumed.metrics == whole.metrics
+    assert (resumed.best_epoch, resumed.epochs, resumed.stopped) == (
+        whole.best_epoch,
+        whole.epochs,
+        whole.stopped,
+    )
+
+
+def test_a_model_that_draws_from_torch_continues_bit_for_bit_too(graph: weft.Graph, tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer, self.drop = weft.nn.Linear(8, 3), nn.Dropout(0.5)
+
+        def forward(self, blocks: Any, x: Tensor) -> Tensor:
+            return blocks[0].aggregate(self.layer(self.drop(x)), "mean")  # type: ignore[no-any-return]
+
+    whole = train(graph, Net(), epochs=12)
+    train(graph, Net(), epochs=12, out=tmp_path, stop=after(5))
+    assert equal(whole.model, train(graph, Net(), epochs=12, out=tmp_path, resume=True).model)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(graph: weft.Graph) -> None:
+    first, again, other = (train(graph, "gcn", hidden=8, epochs=5, seed=seed) for seed in (3, 3, 4))
+    assert equal(first.model, again.model)
+    assert not equal(first.model, other.model)
+
+
+def test_training_leaves_the_callers_random_state_alone(graph: weft.Graph) -> None:
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    train(graph, "sage", hidden=4, epochs=2)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_run_learns_what_a_linear_model_cannot(graph: weft.Graph) -> None:
+    class Linear(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 3)
+
+        def forward(self, blocks: Any, x: Tensor) -> Tensor:
+            return self.layer(x)  # type: ignore[no-any-return]
+
+    linear = train(graph, Linear(), epochs=60)
+    sage = train(graph, "sage", hidden=16, epochs=60)
+    assert sage.test_accuracy is not None
+    assert linear.test_accuracy is not None
+    assert sage.test_accuracy > linear.test_accuracy + 0.05
+
+
+def test_the_best_epoch_is_restored(graph: weft.Graph, tmp_path: Path) -> None:
+    summary = train(graph, "sage", hidden=16, lr=0.1, epochs=40, out=tmp_path)
+    epochs = [event for event in weft.read_events(tmp_path) if event["event"] == "epoch"]
+    best = max(epochs, key=lambda event: (event["val"]["accuracy"], -event["val"]["loss"]))
+    assert summary.best_epoch == best["epoch"]
+    assert summary.val_accuracy == best["val"]["accuracy"]
+    assert summary.test_accuracy == best["test"]["accuracy"]
+    assert summary.epochs == 40
+    model = train(graph, "sage", hidden=16, lr=0.1, epochs=summary.best_epoch, restore_best=False).model
+    assert equal(model, summary.model)
+
+
+def test_patience_ends_the_run(graph: weft.Graph) -> None:
+    summary = train(graph, "sage", hidden=16, lr=0.1, epochs=200, patience=5)
+    assert summary.stopped == "patience"
+    assert summary.epochs == summary.best_epoch + 5
+
+
+def test_without_validation_nodes_the_last_weights_are_kept(graph: weft.Graph) -> None:
+    bare = weft.Graph.from_edges(
+        graph.edge_index,
+        num_nodes=300,
+        x=graph.x,
+        y=graph.y,
+        train_mask=graph.train_mask,
+        test_mask=graph.test_mask,
+    )
+    summary = train(bare, "sage", hidden=8, epochs=4)
+    assert summary.val_accuracy is None
+    assert summary.best_epoch == 4
+    assert summary.test_accuracy is not None
+
+
+def test_evaluation_may_be_rarer_than_epochs(graph: weft.Graph, tmp_path: Path) -> None:
+    train(graph, "sage", hidden=8, epochs=7, eval_every=3, out=tmp_path)
+    epochs = [event for event in weft.read_events(tmp_path) if event["event"] == "epoch"]
+    assert [event["epoch"] for event in epochs if "val" in event] == [3, 6, 7]
+
+
+def test_several_labels_are_judged_by_micro_f1(graph: weft.Graph) -> None:
+    y = torch.nn.functional.one_hot(graph.y, 3)
+    y[:, 0] = 1
+    summary = train(graph.with_data(y=y), "sage", hidden=8, epochs=10)
+    assert summary.metric == "micro_f1"
+    assert set(summary.metrics["test"]) == {"accuracy", "micro_f1", "macro_f1", "roc_auc", "loss"}
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
+    graph: weft.Graph, tmp_path: Path
+) -> None:
+    class Breaks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.calls = nn.Linear(8, 3), 0
+
+        def forward(self, blocks: Any, x: Tensor) -> Tensor:
+            self.calls += self.training
+            return self.layer(x) * (float("nan") if self.training and self.calls == 4 else 1.0)  # type: ignore[no-any-return]
+
+    with pytest.raises(TrainingError) as caught:
+        train(graph, Breaks(), epochs=9, out=tmp_path, checkpoint_every=1)
+    message = str(caught.value)
+    assert "the loss became nan in epoch 4: lower train.lr (0.01)" in message
+    assert "the checkpoint of epoch 3 is kept" in message
+    assert "\n" not in message
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "failed"
+    assert weft.read_events(tmp_path)[-1]["event"] == "error"
+
+
+def test_weights_that_are_not_finite_are_never_saved(graph: weft.Graph, tmp_path: Path) -> None:
+    model = nn.Linear(8, 3)
+    model.forward = lambda blocks, x: nn.functional.linear(x, model.weight.detach() * 0 + model.bias[:, None])  # type: ignore[assignment, misc]
+    with pytest.raises(TrainingError, match=r"lower train\.lr"):
+        train(graph, model, epochs=9, lr=1e38, optimizer="sgd", weight_decay=1e38, eval_every=9, out=tmp_path)
+
+
+def test_a_run_folder_is_never_written_over(graph: weft.Graph, tmp_path: Path) -> None:
+    train(graph, "sage", hidden=8, epochs=2, out=tmp_path)
+    before = (tmp_path / "run.json").read_bytes()
+    with pytest.raises(
+        InputError, match="already holds a run; choose another folder, or continue it with --resume"
+    ):
+        train(graph, "sage", hidden=8, epochs=2, out=tmp_path)
+    assert (tmp_path / "run.json").read_bytes() == before
+
+
+def test_a_finished_run_can_be_asked_for_again_and_given_more_epochs(
+    graph: weft.Graph, tmp_path: Path
+) -> None:
+    first = train(graph, "sage", hidden=8, epochs=4, out=tmp_path)
+    again = train(graph, "sage", hidden=8, epochs=4, out=tmp_path, resume=True)
+    assert again.metrics == first.metrics
+    longer = train(graph, "sage", hidden=8, epochs=9, out=tmp_path, resume=True)
+    assert longer.epochs == 9
+    assert equal(longer.model, train(graph, "sage", hidden=8, epochs=9).model)
+
+
+def test_resume_with_another_recipe_is_refused_by_key(graph: weft.Graph, tmp_path: Path) -> None:
+    train(graph, "sage", hidden=8, epochs=2, lr=0.01, out=tmp_path)
+    with pytest.raises(RecipeError, match=r"train\.lr: 0\.01 → 0\.02"):
+        train(graph, "sage", hidden=8, epochs=2, lr=0.02, out=tmp_path, resume=True)
+    with pytest.raises(RecipeError, match=r"model\.hidden: 8 → 16"):
+        train(graph, "sage", hidden=16, epochs=2, lr=0.01, out=tmp_path, resume=True)
+
+
+def test_a_cosine_cannot_be_given_more_epochs(graph: weft.Graph, tmp_path: Path) -> None:
+    train(graph, "sage", hidden=8, epochs=2, schedule="cosine", out=tmp_path)
+    with pytest.raises(RecipeError, match=r"train\.epochs: 2 → 5"):
+        train(graph, "sage", hidden=8, epochs=5, schedule="cosine", out=tmp_path, resume=True)
+
+
+def test_a_checkpoint_of_another_model_names_the_tensors(graph: weft.Graph, tmp_path: Path) -> None:
+    train(graph, weft.nn.Stack(8, 3, hidden=8), epochs=2, out=tmp_path)
+    with pytest.raises(InputError, match=r"is of another model: .*layers\.0.* is \[8.*the model's is \[16"):
+        train(graph, weft.nn.Stack(8, 3, hidden=16), epochs=2, out=tmp_path, resume=True)
+
+
+def test_resume_where_there_is_no_run_yet_begins_one(graph: weft.Graph, tmp_path: Path) -> None:
+    assert train(graph, "sage", hidden=8, epochs=2, out=tmp_path / "new", resume=True).epochs == 2
+    with pytest.raises(InputError, match="resume needs the folder"):
+        train(graph, "sage", hidden=8, epochs=2, resume=True)
+
+
+def test_events_of_epochs_that_are_done_again_are_dropped(graph: weft.Graph, tmp_path: Path) -> None:
+    # Killed some epochs after a checkpoint, in the middle of a line.
+    train(graph, "sage", hidden=8, epochs=6, checkpoint_every=4, out=tmp_path, stop=after(4))
+    with (tmp_path / "events.jsonl").open("a") as file:
+        file.write('{"event": "epoch", "epoch": 5, "loss": 0.1, "seconds": {}}\n{"event": "epo')
+    train(graph, "sage", hidden=8, epochs=6, checkpoint_every=4, out=tmp_path, resume=True)
+    epochs = [event["epoch"] for event in weft.read_events(tmp_path) if event["event"] == "epoch"]
+    assert epochs == [1, 2, 3, 4, 5, 6]
+
+
+def test_run_folder_holds_what_was_done(graph: weft.Graph, tmp_path: Path) -> None:
+    summary = train(graph, "gat", hidden=8, heads=2, epochs=3, out=tmp_path, trace=True)
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert run["status"] == "done"
+    assert run["recipe"]["model"] == {"name": "gat", "hidden": 8, "heads": 2}
+    assert run["recipe"]["train"]["epochs"] == 3
+    assert run["summary"]["test_accuracy"] == summary.test_accuracy
+    assert {"python", "torch", "weft"} <= set(run["versions"])
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"run.json", "events.jsonl", "checkpoint", "model.safetensors", "trace.json"}
+    phases = {entry["name"] for entry in json.loads((tmp_path / "trace.json").read_text())}
+    assert {"forward", "backward", "optimizer", "evaluate"} <= phases
+
+
+def test_saved_weights_load_into_a_plain_stack(graph: weft.Graph, tmp_path: Path) -> None:
+    summary = train(graph, "gcn", hidden=8, epochs=3, out=tmp_path)
+    model = weft.nn.Stack(8, 3, layer="gcn", hidden=8)
+    weft.train.load_weights(tmp_path / "model.safetensors", model)
+    assert equal(model, summary.model)
+
+
+def test_progress_sees_every_event(graph: weft.Graph) -> None:
+    seen: list[dict[str, Any]] = []
+    train(graph, "sage", hidden=4, epochs=2, progress=seen.append)
+    kinds = [event["event"] for event in seen if event["event"] != "phase"]
+    assert kinds == ["graph", "start", "epoch", "epoch", "end"]
+
+
+@pytest.mark.parametrize("layer", ["gcn", "sage", "gat"])
+@pytest.mark.parametrize("precision", ["float64", "bfloat16"])
+def test_other_precisions_train_to_nearly_the_same_loss(
+    graph: weft.Graph, precision: str, layer: str
+) -> None:
+    reference = train(graph, layer, hidden=8, epochs=5)
+    other = train(graph, layer, hidden=8, epochs=5, precision=precision)  # type: ignore[arg-type]
+    assert other.loss == pytest.approx(reference.loss, rel=1e-4 if precision == "float64" else 0.1)
+    dtype = torch.float64 if precision == "float64" else torch.float32
+    assert {value.dtype for value in other.model.parameters()} == {dtype}
+
+
+def test_best_prefers_the_lower_loss_among_equal_metrics_and_ignores_nan() -> None:
+    best = Best()
+    assert best.observe(1, 0.5, 1.0)
+    assert not best.observe(2, 0.5, 1.5)
+    assert best.observe(3, 0.5, 0.5)
+    assert not best.observe(4, float("nan"), 0.1)
+    assert (best.epoch, best.waited, best.seen) == (3, 1, 4)
