@@ -98,7 +98,7 @@ WEFT_API int weft_attention_forward(const weft::attention::Call* call) {
     try {
         return weft::attention::forward(*call);
     } catch (const std::bad_alloc&) {
-        return weft::attention::kNoMemory;
+        return weft::kNoMemory;
     }
 }
 
@@ -106,6 +106,6 @@ WEFT_API int weft_attention_backward(const weft::attention::Call* call) {
     try {
         return weft::attention::backward(*call);
     } catch (const std::bad_alloc&) {
-        return weft::attention::kNoMemory;
+        return weft::kNoMemory;
     }
 }

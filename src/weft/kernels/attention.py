@@ -1,18 +1,26 @@
-"""Fused attention: scores, softmax over the incoming edges of each row, dropout and the weighted sum in one operator.
+"""Fused attention: scores, softmax over incoming edges, dropout and the weighted sum in one operator.
 
-Three scores share the rest: additive (GAT), GATv2 and dot product. Rows of the CSR are destinations v, `indices` are
-source rows u. With alpha = softmax over the edges of a row, separately for each head,
+Three scores share the rest: additive (GAT), GATv2 and dot product. Rows of the CSR are destinations v,
+`indices` are source rows u. With alpha the softmax over the edges of a row, for each head by itself,
 
     out[v, h] = sum over edges e = (u, v) of keep[e, h] / (1 - p) * alpha[e, h] * value[u, h]
 
-where keep is a counter draw of (edge id, head), so that it needs no memory and does not depend on the layout.
+where keep is a counter draw of (edge id, head). Forward saves the maximum and the sum of exponentials of each
+row, from which backward computes alpha again: nothing of size edges x heads x dim is stored, nor the output,
+which may be changed in place.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from weft.errors import InputError
+from weft.errors import GraphError, InputError
+from weft.kernels import native_attention
 from weft.kernels import reference_attention as reference
+from weft.kernels.csr import Transposed, transposed_or_built
+from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
+from weft.kernels.registration import accumulator, as_indptr, define
 
 
 def attention(
@@ -28,18 +36,19 @@ def attention(
     edge_ids: Tensor | None = None,
     clock: Tensor | None = None,
     layer: int = 0,
-    transposed: tuple[Tensor, Tensor, Tensor] | None = None,
+    transposed: Transposed | None = None,
 ) -> Tensor:
-    """Return GAT's attention, [num_dst, H, D]: the score of an edge is leaky_relu(score_src[u] + score_dst[v] + edge[e]).
+    """Return GAT's attention, [num_dst, H, D]; scores are leaky_relu(score_src[u] + score_dst[v] + edge[e]).
 
-    score_src [num_src, H], score_dst [num_dst, H], value [num_src, H, D], edge [E, H] or None; a term of minus
-    infinity masks its edge. `dropout` zeroes attention weights by draws of (edge id, head); `edge_ids` defaults to the
-    position of the edge, `clock` (seed, epoch, step) to a fresh one from torch's generator. `transposed` saves building
-    the transposed CSR in backward.
+    score_src [num_src, H], score_dst [num_dst, H], value [num_src, H, D], edge [E, H] or None; a term of
+    minus infinity masks its edge, and a row without edges gives 0. `dropout` zeroes attention weights by draws
+    of (edge id, head): `edge_ids` defaults to the position of the edge, `clock` (seed, epoch, step) to a fresh
+    one from torch's generator. `transposed` saves building the transposed CSR in backward.
     """
-    rows = reference.edge_rows(indptr, indices.numel())
-    scores = reference.attention_scores(*_wide(score_src, score_dst), indices, rows, negative_slope, edge)
-    return _finish(scores, value, indptr, indices, rows, dropout, edge_ids, clock, layer)
+    given = (score_src, score_dst, None, value, edge)
+    return _attend(
+        ADDITIVE, indptr, indices, given, negative_slope, dropout, edge_ids, clock, layer, transposed
+    )
 
 
 def attention_gatv2(
@@ -56,16 +65,15 @@ def attention_gatv2(
     edge_ids: Tensor | None = None,
     clock: Tensor | None = None,
     layer: int = 0,
-    transposed: tuple[Tensor, Tensor, Tensor] | None = None,
+    transposed: Transposed | None = None,
 ) -> Tensor:
-    """Return GATv2's attention, [num_dst, H, Dv]: the score of an edge is <a, leaky_relu(src[u] + dst[v] + edge[e])>.
+    """Return GATv2's attention, [num_dst, H, Dv]; scores are <a, leaky_relu(src[u] + dst[v] + edge[e])>.
 
-    src [num_src, H, D], dst [num_dst, H, D], a [H, D], value [num_src, H, Dv], edge [E, H, D] or None; the other
-    arguments are those of `attention`.
+    src [num_src, H, D], dst [num_dst, H, D], a [H, D], value [num_src, H, Dv], edge [E, H, D] or None; the
+    other arguments are those of `attention`.
     """
-    rows = reference.edge_rows(indptr, indices.numel())
-    scores = reference.gatv2_scores(*_wide(src, dst, a), indices, rows, negative_slope, edge)
-    return _finish(scores, value, indptr, indices, rows, dropout, edge_ids, clock, layer)
+    given = (src, dst, a, value, edge)
+    return _attend(GATV2, indptr, indices, given, negative_slope, dropout, edge_ids, clock, layer, transposed)
 
 
 def attention_dot(
@@ -81,40 +89,157 @@ def attention_dot(
     edge_ids: Tensor | None = None,
     clock: Tensor | None = None,
     layer: int = 0,
-    transposed: tuple[Tensor, Tensor, Tensor] | None = None,
+    transposed: Transposed | None = None,
 ) -> Tensor:
-    """Return dot-product attention, [num_dst, H, Dv]: the score of an edge is scale * <key[u], query[v]> + edge[e].
+    """Return dot-product attention, [num_dst, H, Dv]; scores are scale * <key[u], query[v]> + edge[e].
 
-    key [num_src, H, D], query [num_dst, H, D], value [num_src, H, Dv], edge [E, H] or None; the other arguments are
-    those of `attention`.
+    key [num_src, H, D], query [num_dst, H, D], value [num_src, H, Dv], edge [E, H] or None; the other
+    arguments are those of `attention`.
     """
-    rows = reference.edge_rows(indptr, indices.numel())
-    scores = reference.dot_scores(*_wide(key, query), indices, rows, scale, edge)
-    return _finish(scores, value, indptr, indices, rows, dropout, edge_ids, clock, layer)
+    given = (key, query, None, value, edge)
+    return _attend(DOT, indptr, indices, given, scale, dropout, edge_ids, clock, layer, transposed)
 
 
-def _finish(
-    scores: Tensor,
-    value: Tensor,
+_Given = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]
+
+
+def _attend(
+    kind: int,
     indptr: Tensor,
     indices: Tensor,
-    rows: Tensor,
+    given: _Given,
+    slope: float,
     dropout: float,
     edge_ids: Tensor | None,
     clock: Tensor | None,
     layer: int,
+    transposed: Transposed | None,
 ) -> Tensor:
     if not 0.0 <= dropout <= 1.0:
-        raise InputError(f"dropout must be between 0 and 1, got {dropout}")
-    keep = None
-    if dropout > 0.0:
-        ids = torch.arange(indices.numel(), device=indices.device) if edge_ids is None else edge_ids.long()
-        now = torch.randint(0, 2**62, (3,)) if clock is None else clock
-        keep = reference.keep_factors(ids, scores.shape[1], dropout, now, layer, scores.dtype)
-    out = reference.attend(scores, *_wide(value), indices, rows, indptr.numel() - 1, keep)
-    return out.to(value.dtype)
+        raise InputError(f"dropout must be in 0 … 1, got {dropout}")
+    src, dst, a, value, edge = _checked(kind, indptr, indices, given)
+    if dropout > 0.0 and clock is None:
+        clock = torch.randint(0, 2**62, (3,))
+    if edge_ids is not None:
+        edge_ids = edge_ids.to(torch.int64)
+        if edge_ids.shape != indices.shape:
+            raise GraphError(f"expected {indices.shape[0]} edge ids, got shape {list(edge_ids.shape)}")
+    draws = (float(dropout), edge_ids, clock, layer) if dropout > 0.0 else (0.0, None, None, 0)
+    pointers = transposed if transposed is not None else (None, None, None)
+    out: Tensor = attention_op(
+        kind, as_indptr(indptr), indices, src, dst, a, value, edge, float(slope), *draws, *pointers
+    )[0]
+    return out
 
 
-def _wide(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Return the tensors in the type that sums are held in: float32 for the 16-bit ones."""
-    return tuple(x.float() if x.dtype in (torch.bfloat16, torch.float16) else x for x in tensors)
+def _checked(kind: int, indptr: Tensor, indices: Tensor, given: _Given) -> _Given:
+    """Return the float inputs in one type, or say which has the wrong shape."""
+    src, dst, a, value, edge = given
+    if value.dim() != 3 or src.dim() != (2 if kind == ADDITIVE else 3):
+        raise InputError(
+            f"attention: expected value [num_src, heads, dim] and scores [num_src, heads{'' if kind == ADDITIVE else ', dim'}]"
+            f", got {list(value.shape)} and {list(src.shape)}"
+        )
+    tail = src.shape[1:]
+    edge_tail = tail if kind == GATV2 else tail[:1]
+    expected = [
+        ("the source side", src, (value.shape[0], value.shape[1], *tail[1:])),
+        ("the destination side", dst, (indptr.shape[0] - 1, *tail)),
+        ("a", a, tuple(tail)),
+        ("edge", edge, (indices.shape[0], *edge_tail)),
+    ]
+    for name, tensor, shape in expected:
+        if tensor is not None and tuple(tensor.shape) != tuple(shape):
+            raise InputError(f"attention: expected {name} of shape {list(shape)}, got {list(tensor.shape)}")
+    dtype = value.dtype
+    for tensor in (src, dst, a, edge):
+        if tensor is not None and tensor.dtype != dtype:
+            dtype = torch.promote_types(dtype, tensor.dtype)
+    return (
+        src.to(dtype),
+        dst.to(dtype),
+        None if a is None else a.to(dtype),
+        value.to(dtype),
+        None if edge is None else edge.to(dtype),
+    )
+
+
+_SCHEMA = (
+    "int kind, Tensor indptr, Tensor indices, Tensor src, Tensor dst, Tensor? a, Tensor value, Tensor? edge, "
+    "float slope, float dropout, Tensor? edge_ids, Tensor? clock, int layer, "
+    "Tensor? t_indptr, Tensor? t_indices, Tensor? t_edges"
+)
+
+
+def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    args = reference.Arguments(*arguments)
+    num_rows, (heads, dim) = args.indptr.shape[0] - 1, args.value.shape[1:]
+    top = args.value.new_empty((num_rows, heads), dtype=accumulator(args.value.dtype))
+    return args.value.new_empty((num_rows, heads, dim)), top, torch.empty_like(top)
+
+
+def _backward_fake(*arguments: Any) -> tuple[Tensor, ...]:
+    args, wanted = reference.Arguments(*arguments[:16]), arguments[-1]
+    inputs = (args.src, args.dst, args.a, args.value, args.edge)
+    return tuple(
+        args.value.new_empty(x.shape if want and x is not None else (0,)) for x, want in zip(inputs, wanted)
+    )
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    args = reference.Arguments(*inputs)
+    _, top, total = output
+    ctx.mark_non_differentiable(top, total)
+    ctx.plain = (args.kind, args.slope, args.dropout, args.layer)
+    # a strategy moves its clock in place; the draws of this call must stay what they were
+    clock = None if args.clock is None else args.clock.clone()
+    ctx.save_for_backward(
+        args.indptr,
+        args.indices,
+        args.src,
+        args.dst,
+        args.a,
+        args.value,
+        args.edge,
+        args.edge_ids,
+        clock,
+        args.t_indptr,
+        args.t_indices,
+        args.t_edges,
+        top,
+        total,
+    )
+
+
+def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    indptr, indices, src, dst, a, value, edge, edge_ids, clock, *transposed, top, total = ctx.saved_tensors
+    kind, slope, dropout, layer = ctx.plain
+    places = (3, 4, 5, 6, 7)
+    wanted = [bool(ctx.needs_input_grad[place]) for place in places]
+    pointers = transposed_or_built(tuple(transposed), indptr, indices, value.shape[0])
+    draws = (dropout, edge_ids, clock, layer)
+    grads = attention_backward_op(
+        kind, indptr, indices, src, dst, a, value, edge, slope, *draws, *pointers, top, total, grad, wanted
+    )
+    result: list[Tensor | None] = [None] * 16
+    for place, want, made in zip(places, wanted, grads):
+        result[place] = made if want else None
+    return tuple(result)
+
+
+attention_backward_op: Any = define(
+    f"attention_backward({_SCHEMA}, Tensor top, Tensor total, Tensor grad, bool[] wanted) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    reference=native_attention.reference_backward,
+    cpu=native_attention.backward,
+    fake=_backward_fake,
+)
+
+attention_op: Any = define(
+    f"attention({_SCHEMA}) -> (Tensor, Tensor, Tensor)",
+    reference=reference.forward,
+    cpu=native_attention.forward,
+    fake=_forward_fake,
+    setup=_setup,
+    backward=_backward,
+)

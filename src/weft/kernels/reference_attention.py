@@ -1,120 +1,155 @@
-"""Attention over incoming edges in plain PyTorch: the definition, the fallback and the oracle of the fused kernels.
+"""Attention over incoming edges in plain PyTorch: definition, fallback and oracle of the fused form.
 
-Everything here holds tensors of one row an edge, so it needs memory of edges x heads x dim; the fused form does not.
-All functions run on any device and are differentiable by torch's own autograd.
+Everything here holds tensors of one row an edge, so it needs memory of edges x heads x dim; the fused form
+does not. `forward` is differentiable by torch's own autograd; `backward` is the formula of the operator.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import leaky_relu
 
-from weft.draw import GOLDEN32, GOLDEN64, Stream, threshold
+from weft.draw import Stream, threshold
+from weft.kernels.reference import draw, edge_rows, keep_scale
+from weft.kernels.registration import accumulator
 
-_LOW32 = 0xFFFFFFFF
-
-
-def _signed(value: int) -> int:
-    """Return the int64 with the same low 64 bits: torch has no full support for uint64."""
-    value &= (1 << 64) - 1
-    return value - (1 << 64) if value >= 1 << 63 else value
+ADDITIVE, GATV2, DOT = 0, 1, 2
 
 
-def attention_scores(
-    src: Tensor, dst: Tensor, indices: Tensor, rows: Tensor, negative_slope: float, edge: Tensor | None
-) -> Tensor:
-    """Return leaky_relu(src[u] + dst[v] + edge[e]), [E, H]; an edge term of minus infinity masks its edge."""
-    pre = src[indices] + dst[rows]
-    if edge is not None:
-        pre = pre + edge
-    # With a slope of zero, 0 * -inf would make a masked edge NaN.
-    return torch.nn.functional.leaky_relu(pre, negative_slope).masked_fill(pre == -torch.inf, -torch.inf)
+class Arguments(NamedTuple):
+    """The inputs of the operator, in the order of its schema."""
 
+    kind: int
+    """which score: ADDITIVE, GATV2 or DOT"""
+    indptr: Tensor
+    indices: Tensor
+    src: Tensor
+    """[num_src, H] or, for GATv2 and dot scores, [num_src, H, D]"""
+    dst: Tensor
+    """[num_dst, H] or [num_dst, H, D]"""
+    a: Tensor | None
+    """[H, D], GATv2 only"""
+    value: Tensor
+    """[num_src, H, Dv]"""
+    edge: Tensor | None
+    """[E, H], for GATv2 [E, H, D]"""
+    slope: float
+    """of the leaky ReLU; for dot scores the scale"""
+    dropout: float
+    edge_ids: Tensor | None
+    clock: Tensor | None
+    layer: int
+    t_indptr: Tensor | None = None
+    t_indices: Tensor | None = None
+    t_edges: Tensor | None = None
 
-def gatv2_scores(
-    src: Tensor,
-    dst: Tensor,
-    a: Tensor,
-    indices: Tensor,
-    rows: Tensor,
-    negative_slope: float,
-    edge: Tensor | None,
-) -> Tensor:
-    """Return <a, leaky_relu(src[u] + dst[v] + edge[e])>, [E, H]."""
-    pre = src[indices] + dst[rows]
-    if edge is not None:
-        pre = pre + edge
-    return (torch.nn.functional.leaky_relu(pre, negative_slope) * a).sum(-1)
-
-
-def dot_scores(
-    key: Tensor, query: Tensor, indices: Tensor, rows: Tensor, scale: float, edge: Tensor | None
-) -> Tensor:
-    """Return scale * <key[u], query[v]> + edge[e], [E, H]."""
-    scores = (key[indices] * query[rows]).sum(-1) * scale
-    return scores if edge is None else scores + edge
-
-
-def edge_rows(indptr: Tensor, num_edges: int) -> Tensor:
-    """Return the row of each edge, [E] int64."""
-    rows = torch.arange(indptr.numel() - 1, device=indptr.device)
-    return torch.repeat_interleave(rows, indptr.diff(), output_size=num_edges)
-
-
-def attend(
-    scores: Tensor, value: Tensor, indices: Tensor, rows: Tensor, num_rows: int, keep: Tensor | None
-) -> Tensor:
-    """Return sum over incoming edges of softmax(scores) * keep * value[u], [num_rows, H, D]; empty rows give 0.
-
-    scores [E, H]; keep [E, H] is 0 for a dropped edge and 1 / (1 - p) for the others. A row whose scores are all
-    minus infinity gives 0, and so do its gradients.
-    """
-    heads = scores.shape[1]
-    maximum = scores.new_full((num_rows, heads), -torch.inf)
-    maximum.scatter_reduce_(0, rows[:, None].expand(-1, heads), scores.detach(), "amax")
-    maximum = maximum.masked_fill(maximum == -torch.inf, 0.0)
-    weight = torch.exp(scores - maximum[rows])
-    total = scores.new_zeros((num_rows, heads)).index_add(0, rows, weight)
-    alpha = weight / total.masked_fill(total == 0, 1.0)[rows]
-    if keep is not None:
-        alpha = alpha * keep
-    messages = alpha[..., None] * value[indices]
-    return value.new_zeros((num_rows, *value.shape[1:])).index_add(0, rows, messages)
-
-
-def keep_factors(
-    edge_ids: Tensor, heads: int, dropout: float, clock: Tensor, layer: int, dtype: torch.dtype
-) -> Tensor:
-    """Return 0 where the draw of (edge id, head) is below the threshold of `dropout`, else 1 / (1 - p); [E, heads]."""
-    row = _mix64(_fold(clock, layer).to(edge_ids.device) + _signed(GOLDEN64) * (edge_ids[:, None] + 1))
-    lanes = torch.arange(heads, device=edge_ids.device)
-    draws = _mix32(_mix32((row + GOLDEN32 * lanes) & _LOW32) ^ _shift(row, 32))
-    scale = 1.0 / (1.0 - dropout) if dropout < 1.0 else 0.0
-    return (draws >= threshold(dropout)).to(dtype) * scale
-
-
-def _fold(clock: Tensor, layer: int) -> Tensor:
-    seed, epoch, step = (clock + 1).unbind()
-    key = torch.zeros_like(seed)
-    for count in (seed, int(Stream.ATTENTION) + 1, epoch, step, layer + 1):
-        # An int is reduced to 64 bits in Python: torch would refuse the product.
-        key = _mix64(
-            key + (_signed(GOLDEN64 * count) if isinstance(count, int) else _signed(GOLDEN64) * count)
+    def wide(self) -> "Arguments":
+        """Return the arguments in the type that sums are held in: float32 for the 16-bit types."""
+        kind = accumulator(self.value.dtype)
+        a = None if self.a is None else self.a.to(kind)
+        edge = None if self.edge is None else self.edge.to(kind)
+        return self._replace(
+            src=self.src.to(kind), dst=self.dst.to(kind), a=a, value=self.value.to(kind), edge=edge
         )
-    return key
 
 
-def _shift(value: Tensor, bits: int) -> Tensor:
-    """Return a logical right shift; that of torch repeats the sign."""
-    return (value >> bits) & ((1 << (64 - bits)) - 1)
+def forward(*arguments: object) -> tuple[Tensor, Tensor, Tensor]:
+    """Return out [num_dst, H, Dv], and of each row's scores the maximum and the sum of exponentials [num_dst, H].
+
+    A row without edges, or whose scores are all minus infinity, gives 0.
+    """
+    given = Arguments(*arguments)  # type: ignore[arg-type]
+    args = given.wide()
+    rows = edge_rows(args.indptr, args.indices.shape[0])
+    scores, _ = _scores(args, rows)
+    num_rows, heads = args.dst.shape[0], scores.shape[1]
+    top = scores.new_full((num_rows, heads), -torch.inf)
+    top.scatter_reduce_(0, rows[:, None].expand(-1, heads), scores.detach(), "amax")
+    top = top.masked_fill(top == -torch.inf, 0.0)
+    powers = torch.exp(scores - top[rows])
+    total = scores.new_zeros((num_rows, heads)).index_add(0, rows, powers)
+    alpha = powers / total.masked_fill(total == 0, 1.0)[rows]
+    keep = _keep(args, heads, alpha.dtype)
+    weight = alpha if keep is None else alpha * keep
+    messages = weight[..., None] * args.value[args.indices]
+    out = args.value.new_zeros((num_rows, *args.value.shape[1:])).index_add(0, rows, messages)
+    return out.to(given.value.dtype), top, total
 
 
-def _mix64(value: Tensor) -> Tensor:
-    value = (value ^ _shift(value, 30)) * _signed(0xBF58476D1CE4E5B9)
-    value = (value ^ _shift(value, 27)) * _signed(0x94D049BB133111EB)
-    return value ^ _shift(value, 31)
+def backward(*arguments: object) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of (src, dst, a, value, edge); what was not given has an empty one.
+
+    The arguments are those of `forward`, then the maximum and the sum of each row, the gradient of the output
+    and five flags: which gradients are wanted (here all are made).
+    """
+    given = Arguments(*arguments[:16])  # type: ignore[arg-type]
+    top, total, grad, _ = arguments[16:]
+    assert isinstance(top, Tensor)
+    assert isinstance(total, Tensor)
+    assert isinstance(grad, Tensor)
+    args = given.wide()
+    rows = edge_rows(args.indptr, args.indices.shape[0])
+    scores, pre = _scores(args, rows)
+    alpha = torch.exp(scores - top[rows]) / total.masked_fill(total == 0, 1.0)[rows]
+    keep = _keep(args, scores.shape[1], alpha.dtype)
+    weight = alpha if keep is None else alpha * keep
+    row_grad = grad.to(alpha.dtype)[rows]
+    product = weight * (row_grad * args.value[args.indices]).sum(-1)
+    d = torch.zeros_like(top).index_add(0, rows, product)
+    d_score = product - alpha * d[rows]
+    d_value = torch.zeros_like(args.value).index_add(0, args.indices, weight[..., None] * row_grad)
+    grads = (*_score_gradients(args, rows, pre, d_score), d_value)
+    d_src, d_dst, d_a, d_edge, d_value = (x.to(given.value.dtype) for x in grads)
+    return d_src, d_dst, d_a, d_value, d_edge
 
 
-def _mix32(value: Tensor) -> Tensor:
-    # The low 32 bits of a product depend on the low 32 bits of its factors alone, so int64 may overflow.
-    value = ((value ^ (value >> 16)) * 0x21F0AAAD) & _LOW32
-    value = ((value ^ (value >> 15)) * 0x735A2D97) & _LOW32
-    return value ^ (value >> 15)
+def _scores(args: Arguments, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the scores [E, H] and the argument of the leaky ReLU."""
+    if args.kind == DOT:
+        scores = (args.src[args.indices] * args.dst[rows]).sum(-1) * args.slope
+        scores = scores if args.edge is None else scores + args.edge
+        return scores, scores
+    pre = args.src[args.indices] + args.dst[rows]
+    pre = pre if args.edge is None else pre + args.edge
+    if args.kind == GATV2:
+        assert args.a is not None
+        return (leaky_relu(pre, args.slope) * args.a).sum(-1), pre
+    # with a slope of zero, 0 * -inf would make a masked edge NaN
+    return leaky_relu(pre, args.slope).masked_fill(pre == -torch.inf, -torch.inf), pre
+
+
+def _score_gradients(
+    args: Arguments, rows: Tensor, pre: Tensor, d_score: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of (src, dst, a, edge) from that of the scores."""
+    none = d_score.new_empty(0)
+    d_a = none
+    if args.kind == DOT:
+        d_edge, scaled = d_score, d_score[..., None] * args.slope
+        d_src_edges, d_dst_edges = scaled * args.dst[rows], scaled * args.src[args.indices]
+    elif args.kind == GATV2:
+        assert args.a is not None
+        d_pre = d_score[..., None] * _leaky_slope(pre, args.slope)
+        d_a = (d_score[..., None] * leaky_relu(pre, args.slope)).sum(0)
+        d_edge = d_src_edges = d_dst_edges = d_pre * args.a
+    else:
+        d_edge = d_src_edges = d_dst_edges = d_score * _leaky_slope(pre, args.slope)
+    d_src = torch.zeros_like(args.src).index_add(0, args.indices, d_src_edges)
+    d_dst = torch.zeros_like(args.dst).index_add(0, rows, d_dst_edges)
+    return d_src, d_dst, d_a, none if args.edge is None else d_edge
+
+
+def _leaky_slope(pre: Tensor, slope: float) -> Tensor:
+    return torch.ones_like(pre).masked_fill(pre <= 0, slope)
+
+
+def _keep(args: Arguments, heads: int, dtype: torch.dtype) -> Tensor | None:
+    """Return 0 for a dropped (edge, head) and 1 / (1 - p) for the others, [E, H]; None without dropout."""
+    if args.dropout == 0.0 or args.clock is None:
+        return None
+    ids = torch.arange(args.indices.shape[0], device=args.indices.device)
+    ids = ids if args.edge_ids is None else args.edge_ids
+    lanes = torch.arange(heads, device=ids.device)
+    bits = draw(args.clock, Stream.ATTENTION, args.layer, ids[:, None], lanes)
+    return (bits >= threshold(args.dropout)).to(dtype) * keep_scale(args.dropout)

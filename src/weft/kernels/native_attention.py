@@ -1,0 +1,144 @@
+"""The attention operators on the native core: what csrc/attention.h takes and gives."""
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from weft.draw import Stream, fold, threshold
+from weft.kernels import native
+from weft.kernels import reference_attention as reference
+from weft.kernels.csr import transposed_or_built
+from weft.kernels.reference import keep_scale
+from weft.kernels.reference_attention import ADDITIVE, Arguments
+from weft.kernels.registration import accumulator
+
+
+class _Call(ctypes.Structure):
+    """csrc/attention.h: Call."""
+
+    _fields_ = (
+        [(name, ctypes.c_int64) for name in ("kind", "is_double", "wide_indices", "wide_edges", "threads")]
+        + [
+            (name, ctypes.c_int64)
+            for name in ("num_dst", "num_src", "num_edges", "heads", "dim", "value_dim")
+        ]
+        + [("slope", ctypes.c_double), ("keep_scale", ctypes.c_double)]
+        + [("draw_key", ctypes.c_uint64), ("drop_below", ctypes.c_uint64)]
+        + [(name, ctypes.c_void_p) for name in ("indptr", "indices", "t_indptr", "t_indices", "t_edges")]
+        + [(name, ctypes.c_void_p) for name in ("edge_ids", "src", "dst", "a", "value", "edge")]
+        + [(name, ctypes.c_void_p) for name in ("out", "row_max", "row_sum", "grad")]
+        + [(name, ctypes.c_void_p) for name in ("d_src", "d_dst", "d_a", "d_value", "d_edge")]
+    )
+
+
+native.declare({"weft_attention_forward": [ctypes.c_void_p], "weft_attention_backward": [ctypes.c_void_p]})
+
+
+def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `reference_attention.forward` returns."""
+    library = native.library()
+    if library is None:
+        return reference.forward(*arguments)
+    given = Arguments(*arguments)
+    args = _prepared(given)
+    num_rows, (heads, dim) = args.indptr.shape[0] - 1, args.value.shape[1:]
+    out = args.value.new_empty((num_rows, heads, dim))
+    top = args.value.new_empty((num_rows, heads))
+    total = torch.empty_like(top)
+    call = _call(args)
+    call.out, call.row_max, call.row_sum = out.data_ptr(), top.data_ptr(), total.data_ptr()
+    native.check(library.weft_attention_forward(ctypes.byref(call)), "attention")
+    return _narrow(out, given.value), top, total
+
+
+def backward(*arguments: Any) -> tuple[Tensor, ...]:
+    """Return what `reference_attention.backward` returns; gradients that are not wanted are empty."""
+    library = native.library()
+    if library is None:
+        return reference_backward(*arguments)
+    given = Arguments(*arguments[:16])
+    top, total, grad, wanted = arguments[16:]
+    pointers = transposed_or_built(given[13:], given.indptr, given.indices, given.value.shape[0])
+    args = _prepared(given)._replace(t_indptr=pointers[0], t_indices=pointers[1], t_edges=pointers[2])
+    grad = _padded(grad.to(args.value.dtype))
+    top, total = top.contiguous(), total.contiguous()
+    inputs = (args.src, args.dst, args.a, args.value, args.edge)
+    grads = [torch.empty_like(x) if want and x is not None else None for x, want in zip(inputs, wanted)]
+    call = _call(args)
+    call.row_max, call.row_sum, call.grad = top.data_ptr(), total.data_ptr(), grad.data_ptr()
+    call.d_src, call.d_dst, call.d_a, call.d_value, call.d_edge = (native.pointer(x) for x in grads)
+    native.check(library.weft_attention_backward(ctypes.byref(call)), "attention backward")
+    originals = (given.src, given.dst, given.a, given.value, given.edge)
+    return tuple(
+        given.value.new_empty(0) if made is None or like is None else _narrow(made, like)
+        for made, like in zip(grads, originals)
+    )
+
+
+def reference_backward(*arguments: Any) -> tuple[Tensor, ...]:
+    """Return the wanted gradients of `reference_attention.backward`, empty ones for the others."""
+    grads = reference.backward(*arguments)
+    return tuple(made if want else made.new_empty(0) for made, want in zip(grads, arguments[-1]))
+
+
+def _prepared(args: Arguments) -> Arguments:
+    """Return the arguments as the core takes them: dense, in an accumulator's type, heads padded."""
+    dtype = accumulator(args.value.dtype)
+    wide = [None if x is None else x.to(dtype) for x in (args.src, args.dst, args.a, args.edge)]
+    heads_last = args.kind == ADDITIVE
+    src, dst, a, edge = (None if x is None else x.contiguous() if heads_last else _padded(x) for x in wide)
+    if args.kind == reference.DOT and wide[3] is not None:
+        edge = wide[3].contiguous()
+    assert src is not None
+    assert dst is not None
+    return args._replace(
+        indptr=args.indptr.contiguous(),
+        indices=args.indices.contiguous(),
+        src=src,
+        dst=dst,
+        a=a,
+        value=_padded(args.value.to(dtype)),
+        edge=edge,
+        edge_ids=None if args.edge_ids is None else args.edge_ids.contiguous(),
+    )
+
+
+def _padded(x: Tensor) -> Tensor:
+    """Return x with zeros added to its last dimension, to 4 or a multiple of 8: whole vectors."""
+    dim = x.shape[-1]
+    width = 4 if dim <= 4 else -(-dim // 8) * 8
+    return x.contiguous() if dim == width else pad(x, (0, width - dim))
+
+
+def _narrow(x: Tensor, like: Tensor) -> Tensor:
+    """Return x without the padding, in the type of `like`."""
+    if x.shape[-1] != like.shape[-1]:
+        x = x[..., : like.shape[-1]]
+    return x.to(like.dtype).contiguous()
+
+
+def _call(args: Arguments) -> _Call:
+    num_src, heads, value_dim = args.value.shape
+    call = _Call()
+    call.kind, call.is_double, call.threads = args.kind, args.value.dtype == torch.float64, native.threads()
+    call.num_dst, call.num_src, call.num_edges = args.indptr.shape[0] - 1, num_src, args.indices.shape[0]
+    call.heads, call.value_dim = heads, value_dim
+    call.dim = 0 if args.kind == ADDITIVE else args.src.shape[-1]
+    call.slope = args.slope
+    call.indptr, call.indices = args.indptr.data_ptr(), args.indices.data_ptr()
+    call.wide_indices = args.indices.dtype == torch.int64
+    call.t_indptr, call.t_indices, call.t_edges = (native.pointer(x) for x in args[13:])
+    if args.t_edges is not None:
+        call.wide_edges = args.t_edges.dtype == torch.int64
+    call.src, call.dst, call.a = args.src.data_ptr(), args.dst.data_ptr(), native.pointer(args.a)
+    call.value, call.edge = args.value.data_ptr(), native.pointer(args.edge)
+    if args.dropout > 0.0:
+        assert args.clock is not None
+        seed, epoch, step = args.clock.tolist()
+        call.draw_key = fold(seed, Stream.ATTENTION, epoch, step, args.layer)
+        call.drop_below, call.keep_scale = threshold(args.dropout), keep_scale(args.dropout)
+        call.edge_ids = native.pointer(args.edge_ids)
+    return call
