@@ -87,7 +87,9 @@ def test_degrees_count_edges_of_the_whole_graph_or_of_one_relation() -> None:
 
 
 def test_labels_and_masks_describe_the_task() -> None:
-    graph = Graph.from_edges(EDGES, y=np.array([0, 4, -1], dtype=np.int16), train_mask=np.array([True, True, False]))
+    graph = Graph.from_edges(
+        EDGES, y=np.array([0, 4, -1], dtype=np.int16), train_mask=np.array([True, True, False])
+    )
     assert graph.y is not None
     assert graph.y.dtype == torch.int64
     assert (graph.num_classes, graph.multilabel) == (5, False)
@@ -131,7 +133,11 @@ def test_sparse_features_of_any_kind_stay_sparse(kind: str) -> None:
         scipy_sparse = pytest.importorskip("scipy.sparse")
         x = scipy_sparse.coo_matrix(dense.numpy())
     else:
-        x = {"coo": dense.to_sparse(), "csr": dense.to_sparse_csr(), "ours": SparseFeatures.from_dense(dense)}[kind]
+        x = {
+            "coo": dense.to_sparse(),
+            "csr": dense.to_sparse_csr(),
+            "ours": SparseFeatures.from_dense(dense),
+        }[kind]
     graph = Graph.from_edges(EDGES, x=x)
     assert isinstance(graph.x, SparseFeatures)
     assert graph.x.nnz == 2
@@ -140,9 +146,15 @@ def test_sparse_features_of_any_kind_stay_sparse(kind: str) -> None:
 
 def test_typed_graph_has_one_id_space_sorted_by_type() -> None:
     graph = Graph.from_types(
-        {"author": {"num_nodes": 2}, "paper": {"x": np.eye(3), "y": [0, 1, 0], "train_mask": torch.tensor([True] * 3)}},
         {
-            ("author", "writes", "paper"): {"edge_index": [[0, 1, 1], [0, 1, 2]], "edge_weight": [1.0, 2.0, 3.0]},
+            "author": {"num_nodes": 2},
+            "paper": {"x": np.eye(3), "y": [0, 1, 0], "train_mask": torch.tensor([True] * 3)},
+        },
+        {
+            ("author", "writes", "paper"): {
+                "edge_index": [[0, 1, 1], [0, 1, 2]],
+                "edge_weight": [1.0, 2.0, 3.0],
+            },
             ("paper", "cites", "paper"): [[0], [1]],
         },
     )
@@ -167,7 +179,9 @@ def test_target_type_can_be_named() -> None:
 
 
 def test_typed_edges_out_of_range_name_the_relation() -> None:
-    with pytest.raises(GraphError, match=r"edge_index of \('a', 'to', 'b'\): edge 0 has target 2, nodes are 0 … 1"):
+    with pytest.raises(
+        GraphError, match=r"edge_index of \('a', 'to', 'b'\): edge 0 has target 2, nodes are 0 … 1"
+    ):
         Graph.from_types({"a": {"num_nodes": 3}, "b": {"num_nodes": 2}}, {("a", "to", "b"): [[2], [2]]})
     with pytest.raises(GraphError, match="names node type 'c'; there are: a"):
         Graph.from_types({"a": {"num_nodes": 3}}, {("a", "to", "c"): [[2], [2]]})
@@ -202,7 +216,9 @@ def test_to_changes_the_type_of_features_and_weights_only() -> None:
 
 
 def test_summary_is_plain_numbers() -> None:
-    graph = Graph.from_edges(EDGES, num_nodes=4, y=[0, 1, 0, 1], train_mask=torch.tensor([True, False, True, False]))
+    graph = Graph.from_edges(
+        EDGES, num_nodes=4, y=[0, 1, 0, 1], train_mask=torch.tensor([True, False, True, False])
+    )
     summary = graph.summary()
     assert summary["num_nodes"] == 4
     assert summary["self_loops"] == 1

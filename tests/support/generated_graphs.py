@@ -1,4 +1,4 @@
-"""Graphs that hypothesis makes: isolated nodes, self loops, multi-edges, one node, no edges, hubs, several types."""
+"""Graphs that hypothesis makes: isolated nodes, self loops, multi-edges, one node, no edges, hubs, types."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def edge_lists(draw: st.DrawFn, num_src: int, num_dst: int, max_edges: int = 30)
 
 @st.composite
 def graphs(draw: st.DrawFn, max_nodes: int = 8, relations: int | None = None) -> Graph:
-    """Draw a graph of one node type with any of features, labels, masks, weights, edge features and relations."""
+    """Draw a graph of one node type with any of features, labels, masks, edge data and relations."""
     num_nodes = draw(st.integers(1, max_nodes))
     edges = draw(edge_lists(num_nodes, num_nodes))
     numbers = np.random.default_rng(draw(st.integers(0, 2**16)))
@@ -40,7 +40,9 @@ def graphs(draw: st.DrawFn, max_nodes: int = 8, relations: int | None = None) ->
         given["y"] = torch.from_numpy(numbers.integers(0, 3, num_nodes))
         part = numbers.integers(0, 3, num_nodes)
         part[0] = 0
-        masks = {f"{name}_mask": torch.from_numpy(part == place) for place, name in enumerate(["train", "val"])}
+        masks = {
+            f"{name}_mask": torch.from_numpy(part == place) for place, name in enumerate(["train", "val"])
+        }
         given |= {name: mask for name, mask in masks.items() if mask.any()}
     num_edges = edges.shape[1]
     if draw(st.booleans()):
@@ -50,13 +52,16 @@ def graphs(draw: st.DrawFn, max_nodes: int = 8, relations: int | None = None) ->
     if draw(st.booleans()):
         given["edge_time"] = torch.from_numpy(numbers.integers(0, 100, num_edges))
     if relations > 1:
-        given |= {"edge_type": torch.from_numpy(numbers.integers(0, relations, num_edges)), "num_relations": relations}
+        given |= {
+            "edge_type": torch.from_numpy(numbers.integers(0, relations, num_edges)),
+            "num_relations": relations,
+        }
     return Graph.from_edges(edges, num_nodes=num_nodes, **given)
 
 
 @st.composite
 def typed_graphs(draw: st.DrawFn) -> Graph:
-    """Draw a graph of authors and papers, either maybe without nodes, with relations that differ in their data."""
+    """Draw a graph of papers and maybe authors, with relations that differ in their data."""
     authors, papers = draw(st.integers(0, 4)), draw(st.integers(1, 5))
     numbers = np.random.default_rng(draw(st.integers(0, 2**16)))
     writes = draw(edge_lists(authors, papers, 10))
@@ -71,7 +76,9 @@ def typed_graphs(draw: st.DrawFn) -> Graph:
     if draw(st.booleans()):
         edges["paper", "cites", "paper"]["edge_weight"] = torch.from_numpy(numbers.random(cites.shape[1]))
     if draw(st.booleans()):
-        edges["author", "writes", "paper"]["edge_attr"] = torch.from_numpy(numbers.random((writes.shape[1], 2)))
+        edges["author", "writes", "paper"]["edge_attr"] = torch.from_numpy(
+            numbers.random((writes.shape[1], 2))
+        )
         edges["paper", "cites", "paper"]["edge_attr"] = torch.from_numpy(numbers.random((cites.shape[1], 3)))
     return Graph.from_types(nodes, edges)
 
