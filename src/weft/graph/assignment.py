@@ -51,7 +51,12 @@ class Quality:
     @property
     def balance(self) -> dict[str, float]:
         """The largest part over the mean part: of nodes, edges, train nodes and bytes; 1 is even."""
-        counted = {"nodes": self.nodes, "edges": self.edges, "train_nodes": self.train_nodes, "bytes": self.bytes}
+        counted = {
+            "nodes": self.nodes,
+            "edges": self.edges,
+            "train_nodes": self.train_nodes,
+            "bytes": self.bytes,
+        }
         return {name: _balance(counts) for name, counts in counted.items()}
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Who holds what: from the parts of nodes or of edges to the rows and edges of each part.
 
-Where nodes are assigned, a part holds its nodes and every edge into them. Where edges are assigned, a part holds
-its edges and a replica of each of their ends; one replica of a node is its root, which counts in the loss.
+Where nodes are assigned, a part holds its nodes and every edge into them. Where edges are assigned, a part
+holds its edges and a replica of each of their ends; one replica of a node is its root, which counts in the
+loss.
 """
 
 from collections.abc import Iterator
@@ -59,13 +60,17 @@ def pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
 def replicas(graph: Graph, parts: Tensor, num_parts: int) -> Replicas:
     """Return which parts hold each node where edges are assigned, and its root.
 
-    The root is drawn from the parts that hold the node; a node without edges gets one replica, drawn from all.
+    The root is drawn from the parts that hold the node; a node without edges has one replica, drawn from all.
     """
     part = parts.long()
     keys = torch.unique(
-        torch.cat([graph.indices.long() * num_parts + part, edge_destinations(graph.indptr) * num_parts + part])
+        torch.cat(
+            [graph.indices.long() * num_parts + part, edge_destinations(graph.indptr) * num_parts + part]
+        )
     )
-    bits = torch.from_numpy(draw(fold(0, Stream.SHUFFLE), torch.arange(graph.num_nodes).numpy()).astype("int64"))
+    bits = torch.from_numpy(
+        draw(fold(0, Stream.SHUFFLE), torch.arange(graph.num_nodes).numpy()).astype("int64")
+    )
     held = torch.bincount(keys // num_parts, minlength=graph.num_nodes)
     alone = (held == 0).nonzero().flatten()
     keys = torch.cat([keys, alone * num_parts + bits[alone] % num_parts]).sort().values

@@ -1,7 +1,8 @@
 """Degrees in the whole graph of the rows that one part holds.
 
-A layer normalises by the degrees of the whole graph, never by those of a shard, so a shard carries them. Degrees
-by relation are kept by row, only where they are not zero: a row has few relations however many the graph has.
+A layer normalises by the degrees of the whole graph, never by those of a shard, so a shard carries them.
+Degrees by relation are kept by row, only where they are not zero: a row has few relations, however many the
+graph has.
 """
 
 from dataclasses import dataclass
@@ -48,7 +49,9 @@ class RowDegrees:
         if relation is None or self.indptr is None or self.relation is None:
             return total
         chosen = (self.relation == relation).nonzero().flatten()
-        values = self.relation_weight if weighted and self.relation_weight is not None else self.relation_count
+        values = (
+            self.relation_weight if weighted and self.relation_weight is not None else self.relation_count
+        )
         assert values is not None
         rows = torch.searchsorted(self.indptr, chosen, right=True) - 1
         return torch.zeros_like(total).index_put_((rows,), values[chosen])
@@ -92,12 +95,14 @@ def _concatenate(first: RowDegrees, second: RowDegrees) -> RowDegrees:
             (first.relation_weight, second.relation_weight),
         )
     )
-    weight = None if first.weight is None or second.weight is None else torch.cat([first.weight, second.weight])
+    weight = (
+        None if first.weight is None or second.weight is None else torch.cat([first.weight, second.weight])
+    )
     return RowDegrees(torch.cat([first.count, second.count]), weight, indptr, *joined)
 
 
 def entries_of_rows(indptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return row pointers of the chosen rows and the place of each of their entries in the whole, both int64."""
+    """Return row pointers of the chosen rows and the place of each of their entries, both int64."""
     counts = (indptr[1:] - indptr[:-1])[rows]
     chosen = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     total = int(chosen[-1])

@@ -26,15 +26,19 @@ def write(path: str | os.PathLike[str], parts: Parts, overwrite: bool = False) -
     """Write the parts of a graph, edge data in canonical order, as a folder."""
     assert parts.edge_data_is_canonical
     csr = parts.topology.csr
-    arrays = {"indptr": _array(csr.indptr), "indices": _array(csr.indices), "edge_ids": _array(csr.edge_ids)}
+    arrays = {
+        "indptr": as_array(csr.indptr),
+        "indices": as_array(csr.indices),
+        "edge_ids": as_array(csr.edge_ids),
+    }
     if csr.edge_type is not None:
-        arrays["edge_type"] = _array(csr.edge_type)
+        arrays["edge_type"] = as_array(csr.edge_type)
     edges = [
-        _store(f"edge_{place}", {"name": name}, value, arrays)
+        store_value(f"edge_{place}", {"name": name}, value, arrays)
         for place, (name, value) in enumerate(parts.edge_data.items())
     ]
     nodes = [
-        _store(f"node_{number}_{place}", {"type": kind, "name": name}, value, arrays)
+        store_value(f"node_{number}_{place}", {"type": kind, "name": name}, value, arrays)
         for number, kind in enumerate(parts.node_types)
         for place, (name, value) in enumerate(parts.node_data[kind].items())
     ]
@@ -79,8 +83,8 @@ def _assemble(path: Any, arrays: dict[str, NDArray[Any]], meta: dict[str, Any], 
     csr = Csr(*first, kinds)  # type: ignore[call-arg]
     node_data: dict[str, dict[str, Features]] = {kind: {} for kind in meta["node_types"]}
     for entry in meta["node_data"]:
-        node_data[entry["type"]][entry["name"]] = _restore(entry, arrays)
-    edge_data = {entry["name"]: _restore(entry, arrays) for entry in meta["edge_data"]}
+        node_data[entry["type"]][entry["name"]] = restore_value(entry, arrays)
+    edge_data = {entry["name"]: restore_value(entry, arrays) for entry in meta["edge_data"]}
     parts = Parts(
         Topology.from_csr(csr),
         node_data=node_data,
@@ -100,19 +104,20 @@ def _assemble(path: Any, arrays: dict[str, NDArray[Any]], meta: dict[str, Any], 
     return parts
 
 
-def _store(
+def store_value(
     name: str, entry: dict[str, Any], value: Features, arrays: dict[str, NDArray[Any]]
 ) -> dict[str, Any]:
     """Put a value among the arrays and return the line of the manifest that finds it again."""
     if isinstance(value, SparseFeatures):
         for part in ("indptr", "indices", "values"):
-            arrays[f"{name}_{part}"] = _array(getattr(value, part))
+            arrays[f"{name}_{part}"] = as_array(getattr(value, part))
         return {**entry, "array": name, "sparse": list(value.shape), "dtype": _dtype_name(value.dtype)}
-    arrays[name] = _array(value)
+    arrays[name] = as_array(value)
     return {**entry, "array": name, "dtype": _dtype_name(value.dtype)}
 
 
-def _restore(entry: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Features:
+def restore_value(entry: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Features:
+    """Return the value that `store_value` put among the arrays."""
     name, dtype = entry["array"], entry["dtype"]
     if "sparse" not in entry:
         return _tensor(arrays[name], dtype)
@@ -121,7 +126,8 @@ def _restore(entry: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Features
     return SparseFeatures(indptr, indices, _tensor(arrays[f"{name}_values"], dtype), (rows, columns))
 
 
-def _array(value: Tensor) -> NDArray[Any]:
+def as_array(value: Tensor) -> NDArray[Any]:
+    """Return a tensor as an array that can be written; bfloat16, which numpy lacks, as its bits."""
     value = value.detach().cpu()
     return value.view(torch.int16).numpy() if value.dtype == torch.bfloat16 else value.numpy()
 
@@ -155,7 +161,7 @@ def _check(path: Any, parts: Parts, meta: dict[str, Any], verify: bool) -> None:
     if not right:
         raise FormatError(f"{path}: counts in the manifest and lengths of the arrays do not fit together")
     if verify:
-        _check_rows(path, "edges", csr.indptr, csr.indices, topology.num_nodes)
+        check_rows(path, "edges", csr.indptr, csr.indices, topology.num_nodes)
         seen = torch.zeros(topology.num_edges, dtype=torch.bool)
         inside = _within(csr.edge_ids, topology.num_edges)
         if not inside or not bool(seen.index_fill_(0, csr.edge_ids.long(), True).all()):
@@ -167,10 +173,11 @@ def _check(path: Any, parts: Parts, meta: dict[str, Any], verify: bool) -> None:
     for data in parts.node_data.values():
         for name, value in data.items():
             if verify and isinstance(value, SparseFeatures):
-                _check_rows(path, name, value.indptr, value.indices, value.shape[1])
+                check_rows(path, name, value.indptr, value.indices, value.shape[1])
 
 
-def _check_rows(path: Any, name: str, indptr: Tensor, indices: Tensor, limit: int) -> None:
+def check_rows(path: Any, name: str, indptr: Tensor, indices: Tensor, limit: int) -> None:
+    """Raise unless row pointers ascend and indices are below the limit: kernels trust both."""
     ascending = (
         int(indptr[0]) == 0 and int(indptr[-1]) == len(indices) and bool((indptr[1:] >= indptr[:-1]).all())
     )

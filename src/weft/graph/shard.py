@@ -1,7 +1,7 @@
 """A shard: what one part of a graph holds. Data only; the blocks that communicate are in `strategies/`.
 
-A shard has its own rows (`node_ids`), the remote source rows of its edges (the halo), its edges by destination in
-canonical order, the degrees of its rows in the whole graph, and the data of its own rows.
+A shard has its own rows (`node_ids`), the remote source rows of its edges (the halo), its edges by
+destination in canonical order, the degrees of its rows in the whole graph, and the data of its own rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ EdgeType = tuple[str, str, str]
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """One part of a graph, or several merged. Rows 0 … n − 1 are `node_ids`, rows n … n + m − 1 `halo_ids`."""
+    """One part of a graph, or several merged. Rows 0 … n − 1 are `node_ids`, then come `halo_ids`."""
 
     part: int | tuple[int, ...]
     """The part; after a merge all its parts, ascending."""
@@ -257,5 +257,7 @@ def _joined(values: list[Features]) -> Features:
     sparse = [value for value in values if isinstance(value, SparseFeatures)]
     counts = torch.cat([value.indptr.diff() for value in sparse])
     indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    columns, stored = (torch.cat([getattr(value, part) for value in sparse]) for part in ("indices", "values"))
+    columns, stored = (
+        torch.cat([getattr(value, part) for value in sparse]) for part in ("indices", "values")
+    )
     return SparseFeatures(indptr, columns, stored, (len(counts), sparse[0].shape[1]))
