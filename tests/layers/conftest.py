@@ -49,7 +49,7 @@ def make_graph(edges: Tensor) -> Callable[..., weft.Graph]:
 
 @pytest.fixture
 def assert_same() -> Callable[..., None]:
-    """A function that compares outputs and gradients of a layer and a PyG convolution with the same weights."""
+    """A function that compares outputs and gradients of a layer and a PyG convolution of the same weights."""
 
     def compare(layer: nn.Module, conv: nn.Module, graph: weft.Graph, *extra: Any, names: Any = None) -> None:
         layer, conv = layer.double(), conv.double()

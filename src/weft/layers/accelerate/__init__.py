@@ -11,7 +11,7 @@ from typing import TypeVar
 from torch import nn
 
 from weft.layers.accelerate.inputs import watch_inputs
-from weft.layers.accelerate.swap import is_swapped, swap, swappable
+from weft.layers.accelerate.swap import convert, is_swapped, swappable
 from weft.registry import require
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -31,7 +31,7 @@ def accelerate(model: Model, *, check: bool = True) -> Model:
     require("torch_geometric", "pyg")
     for module in list(model.modules()):
         if swappable(module):
-            swap(module, check=check)
+            convert(module, check=check)
     if accelerated(model):
         watch_inputs(model)
     return model

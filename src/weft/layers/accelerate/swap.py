@@ -47,7 +47,7 @@ def is_swapped(module: nn.Module) -> bool:
     return isinstance(state, State) and not state.refused
 
 
-def swap(module: nn.Module, *, check: bool) -> None:
+def convert(module: nn.Module, *, check: bool) -> None:
     """Give the convolution our forward."""
     module.__class__ = _accelerated_class(type(module))  # type: ignore[arg-type]
     module._weft = State(check=check)  # type: ignore[assignment]
