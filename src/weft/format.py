@@ -17,7 +17,7 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ def write_directory(
     existing folder is replaced only with `overwrite` and only if it is one of ours.
     """
     target = Path(path)
+    _tidy_after_killed_writers(target)
     _check_target(target, overwrite)
     for name in [*arrays, *(files or {})]:
         _check_name(target, name)
@@ -66,6 +67,7 @@ def new_directory(
     For folders of folders. An existing one is replaced only with `overwrite` and only if it holds `marker`.
     """
     target = Path(path)
+    _tidy_after_killed_writers(target)
     _check_target(target, overwrite, marker)
     with _writing(target) as partial:
         yield partial
@@ -137,7 +139,6 @@ def _writing(target: Path) -> Iterator[Path]:
     """Give a fresh folder beside the target; whatever is left of it when an error passes is removed."""
     with _told(target, "write"):
         target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(target)
         prefix = f".{target.name}.{_writer_tag()}."
         partial = Path(tempfile.mkdtemp(prefix=prefix, suffix=_PARTIAL, dir=target.parent))
         os.chmod(partial, 0o777 & ~_umask())
@@ -168,8 +169,8 @@ def _writer_tag() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
-def _remove_abandoned(target: Path) -> None:
-    """Remove what killed writers of the same target left behind on this machine."""
+def _tidy_after_killed_writers(target: Path) -> None:
+    """Remove what killed writers of this target left on this machine, or put the old folder back."""
     prefix = f".{target.name}.{socket.gethostname()}-"
     for leftover in target.parent.glob(f".{_escape(target.name)}.*{_PARTIAL}"):
         process = leftover.name.removeprefix(prefix).partition(".")[0]
@@ -203,15 +204,30 @@ def _write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
             f"{path.name}: dtype {array.dtype} cannot be stored; give numbers, booleans or fixed strings"
         )
     with open(path, "wb") as file:
-        np.lib.format.write_array(file, array, allow_pickle=False)
+        through = _Hashed(file)
+        np.lib.format.write_array(through, array, allow_pickle=False)
         file.flush()
         os.fsync(file.fileno())
-    entry = {
-        "file": path.name,
-        "dtype": np.lib.format.dtype_to_descr(array.dtype),
-        "shape": list(array.shape),
-    }
-    return entry | {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+    descr = np.lib.format.dtype_to_descr(array.dtype)
+    entry = {"file": path.name, "dtype": descr, "shape": list(array.shape)}
+    return entry | {"bytes": through.size, "sha256": through.digest.hexdigest()}
+
+
+class _Hashed:
+    """A file that hashes what is written, so that nothing is read back.
+
+    As it is no file to numpy, arrays come in pieces, and a full disk is reported as one.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        self.size += len(data)
+        return self.file.write(data)
 
 
 def _write_bytes(path: Path, data: bytes) -> dict[str, Any]:
@@ -242,6 +258,8 @@ def _umask() -> int:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not folder.exists():
+        _tidy_after_killed_writers(folder)  # one may have been killed between the two renames of an overwrite
+    if not folder.exists():
         raise FormatError(f"{folder} does not exist")
     if not path.is_file():
         raise FormatError(f"{folder} holds no {MANIFEST}: it is not a folder written by weft")
@@ -256,6 +274,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise FormatError(f"{path}: format version {version}, this weft reads up to {VERSION}; upgrade weft")
     if manifest.get("checksum") != _manifest_checksum(manifest):
         raise FormatError(f"{path}: damaged, its checksum differs; write the folder again")
+    if not all(isinstance(manifest.get(key), dict) for key in ("meta", "arrays", "files")):
+        raise FormatError(f"{path}: lists no arrays; it was not written by weft")
     return manifest
 
 
