@@ -253,6 +253,14 @@ def test_an_overwrite_killed_between_its_renames_gets_the_old_folder_back(folder
         format.write_directory(folder, {}, {})
 
 
+def test_what_a_killed_writer_left_of_a_folder_named_old_is_not_put_in_its_place(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    (tmp_path / f".graph.old.{format.socket.gethostname()}-{gone.pid}.x.partial").mkdir()
+    with pytest.raises(FormatError, match="does not exist"):
+        format.read_directory(tmp_path / "graph.old")
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Any:
     """A disk of 256 KiB, where the tests may mount one."""

@@ -28,6 +28,7 @@ VERSION = 1
 MANIFEST = "manifest.json"
 _KIND = "weft"
 _PARTIAL = ".partial"
+_OLD = ".old" + _PARTIAL
 
 
 def write_directory(
@@ -154,7 +155,7 @@ def _move_into_place(partial: Path, target: Path) -> None:
     else:
         # A folder that is not empty cannot be renamed over: the old one steps aside first and is then
         # removed.
-        old = partial.with_name(partial.name.removesuffix(_PARTIAL) + ".old" + _PARTIAL)
+        old = partial.with_name(partial.name.removesuffix(_PARTIAL) + _OLD)
         os.rename(target, old)
         try:
             os.rename(partial, target)
@@ -175,10 +176,8 @@ def _tidy_after_killed_writers(target: Path) -> None:
     for leftover in target.parent.glob(f".{_escape(target.name)}.*{_PARTIAL}"):
         process = leftover.name.removeprefix(prefix).partition(".")[0]
         if leftover.name.startswith(prefix) and process.isdigit() and not _alive(int(process)):
-            if ".old" in leftover.name and not os.path.lexists(target):
-                os.rename(
-                    leftover, target
-                )  # killed between the two renames of an overwrite: the old graph returns
+            if leftover.name.endswith(_OLD) and not os.path.lexists(target):
+                os.rename(leftover, target)  # killed between the two renames of an overwrite
             else:
                 shutil.rmtree(leftover, ignore_errors=True)
 

@@ -30,7 +30,7 @@ class NodeIds:
         repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
         if len(repeated):
             rows = self._order[repeated[0]], self._order[repeated[0] + 1]
-            found = f"id {ordered[repeated[0]]!r} stands at rows {rows[0]:,} and {rows[1]:,}"
+            found = f"id {ordered[repeated[0]].item()!r} stands at rows {rows[0]:,} and {rows[1]:,}"
             raise GraphError(f"node_ids of {node_type!r} must differ: {found} ({len(repeated):,} repeated)")
 
     def __len__(self) -> int:

@@ -197,7 +197,8 @@ def as_edge_data(value: Any, num_edges: int, name: str, *, check: bool = True) -
 def _check_rows(value: Any, expected: int, name: str, of: str) -> Any:
     got = int(value.shape[0]) if len(value.shape) else 0
     if got != expected:
-        raise GraphError(f"{name} has {got:,} rows, but there are {expected:,} {of}s: each needs one row")
+        rows = "row" if got == 1 else "rows"
+        raise GraphError(f"{name} has {got:,} {rows}, but there are {expected:,} {of}s: each needs one row")
     return value
 
 
@@ -259,7 +260,7 @@ def _check_splits(data: Mapping[str, Features], where: str) -> None:
             if bool(both.any()):
                 node, count = int(both.nonzero()[0]), int(both.sum())
                 raise GraphError(
-                    f"{first} and {second}{where} overlap in {count:,} nodes, the first is node {node:,}"
+                    f"{first} and {second}{where} overlap: {count:,} in both, the first is node {node:,}"
                 )
     labels = data.get("y")
     if isinstance(labels, Tensor) and labels.dim() == 1 and "train_mask" in masks:
@@ -267,7 +268,7 @@ def _check_splits(data: Mapping[str, Features], where: str) -> None:
         if bool(missing.any()):
             node, count = int(missing.nonzero()[0]), int(missing.sum())
             raise GraphError(
-                f"train_mask{where} holds {count:,} nodes without a label, the first is node {node:,}"
+                f"train_mask{where} holds nodes without a label: {count:,}, the first is node {node:,}"
             )
 
 
