@@ -26,6 +26,7 @@ def summarise(graph: "Graph") -> dict[str, Any]:
         "edge_data": {name: list(value.shape[1:]) for name, value in graph.edge_data.items()},
         "num_classes": graph.num_classes,
         "multilabel": graph.multilabel,
+        "class_counts": _class_counts(graph),
         "split": {name: int(mask.sum()) for name, mask in masks.items() if mask is not None},
         "isolated_nodes": int(((in_degree == 0) & (out_degree == 0)).sum()),
         "self_loops": int((edge_index[0] == edge_index[1]).sum()),
@@ -43,6 +44,16 @@ def _features(x: Any) -> dict[str, Any]:
         "stored_values": nnz,
         "dtype": str(x.dtype).split(".")[-1],
     }
+
+
+def _class_counts(graph: "Graph") -> list[int]:
+    """Return the nodes of each class; unlabelled nodes count in none, those with several labels in each."""
+    if graph.y is None:
+        return []
+    if graph.multilabel:
+        return [int(count) for count in graph.y.long().sum(dim=0)]
+    y = graph.y.flatten().long()
+    return [int(count) for count in torch.bincount(y[y >= 0], minlength=graph.num_classes)]
 
 
 def _edge_type_counts(graph: "Graph") -> dict[str, int]:
