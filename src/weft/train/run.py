@@ -16,10 +16,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from weft.config import differences, recipe_hash
 from weft.errors import FormatError, InputError, RecipeError
 from weft.events import Event, dumps, read_events
 from weft.format import atomic_write
+from weft.kernels import native
 from weft.train.checkpoint import Checkpoint, Checkpoints
 
 _MARKS = ("run.json", "events.jsonl", "checkpoint")
@@ -118,7 +121,14 @@ def versions() -> dict[str, str]:
 
 def machine() -> dict[str, Any]:
     """Return what the run ran on, without naming the machine."""
-    return {"system": platform.platform(), "processor": platform.machine(), "cpus": os.cpu_count()}
+    return {
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "native_core": native.available(),
+        "cpu_features": native.features(),
+    }
 
 
 def _without(recipe: Mapping[str, Any], free: tuple[str, ...]) -> dict[str, Any]:
