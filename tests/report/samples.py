@@ -43,7 +43,7 @@ def meta(**changes: Any) -> dict[str, Any]:
             },
         },
         "versions": {"weft": "0.1.0", "torch": "2.13.0", "numpy": "2.3.1", "python": "3.11.2"},
-        "machine": {"native": True, "cpu": "x86_64, AVX-512", "threads": 2, "memory_bytes": 8 * 2**30},
+        "machine": {"processor": "x86_64", "cpus": 2, "native_core": True, "cpu_features": "avx2"},
         "summary": {
             "test_accuracy": 0.8154,
             "val_accuracy": 0.7932,

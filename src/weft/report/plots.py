@@ -75,9 +75,11 @@ def epoch_axis(first: int, last: int) -> Axis:
     """The axis of epochs: as tight as the data, ticks at round epochs."""
     if first == last:
         return Axis(first - 0.5, first + 0.5, ((first, count(first)),), "epoch")
-    inner = linear_axis(first, last, whole=True)
-    ticks = tuple((value, text) for value, text in inner.ticks if first <= value <= last)
-    return Axis(first, last, ticks, "epoch")
+    room = 0.08 * (last - first)
+    inner = [
+        tick for tick in linear_axis(first, last, whole=True).ticks if first + room < tick[0] < last - room
+    ]
+    return Axis(first, last, ((first, count(first)), *inner, (last, count(last))), "epoch")
 
 
 def log_axis(low: float, high: float, title: str = "") -> Axis:
@@ -209,7 +211,7 @@ def figure(
     if mark and 0 <= x.at(mark[0]) <= 1:
         left = 100 * x.at(mark[0])
         grid += f'<path class="mark" d="M{10 * left:.1f} 0V1000"/>'
-        side = " left" if left > 75 else ""
+        side = " left" if left > 75 else " right" if left < 25 else ""
         flag = f'<span class="flag{side}" style="left:{left:.2f}%">{escape(mark[1])}</span>'
     gutter = max((len(label) for _, label in ys), default=1)
     y_labels = "".join(f'<span style="top:{top:.2f}%">{escape(label)}</span>' for top, label in ys)

@@ -59,7 +59,7 @@ def timing(run: Run) -> Section | None:
     stages = _stages(run)
     body = panels(
         panel("Time per epoch", chart + remark, wide=True, aside=shares),
-        panel("By phase", strip(zip(tones, (t / whole for t in totals))) + medians, wide=not stages),
+        panel("By phase", strip(zip(tones, (t / whole for t in totals))) + medians),
         stages,
     )
     return Section("Time", body, lead=lead)

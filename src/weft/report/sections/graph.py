@@ -22,10 +22,9 @@ def graph(run: Run) -> Section | None:
     held = run.graph
     if not held:
         return Section("Graph", note="the events hold no graph statistics")
-    first = [panel("Sizes", facts(_sizes(held))), _degrees(held)]
-    rest = [_classes(held), _splits(held), _types(held), _relations(held)]
-    shown = [html for html in first + rest if html]
-    return Section("Graph", panels(*shown), lead=_lead(held))
+    parts = (_degrees, _classes, _splits, _types, _relations)
+    body = panels(panel("Sizes", facts(_sizes(held))), *(part(held) for part in parts))
+    return Section("Graph", body, lead=_lead(held))
 
 
 def _lead(held: Mapping[str, Any]) -> str:
@@ -194,7 +193,7 @@ def _relations(held: Mapping[str, Any]) -> str:
     rest = counts[len(shown) :]
     edges = words.plural(sum(value for value, _ in rest), "edge")
     remark = small(f"And {words.plural(len(rest), 'smaller relation')} with {edges}.") if rest else ""
-    return panel("Relations", bars(rows) + remark, wide=len(_table(held, "node_types")) < 2)
+    return panel("Relations", bars(rows) + remark)
 
 
 def _count(held: Mapping[str, Any], name: str) -> str:

@@ -21,9 +21,7 @@ def learning(run: Run) -> Section | None:
     if not run.epochs:
         return Section("Learning", note="no epoch was finished, so there are no curves")
     charts = [_loss(run), *(_metric(run, name) for name in run.metrics[:MAX_METRICS]), _rate(run)]
-    shown = [chart for chart in charts if chart]
-    shown.append(_scores(run, wide=len(shown) % 2 == 0))
-    body = panels(*shown) + fold("Curves as a table", _curve_table(run))
+    body = panels(*charts, _scores(run)) + fold("Curves as a table", _curve_table(run))
     return Section("Learning", body, lead=_lead(run), note="" if run.metrics else "no metric was evaluated")
 
 
@@ -41,7 +39,7 @@ def _lead(run: Run) -> str:
     return " ".join(said)
 
 
-def _scores(run: Run, *, wide: bool) -> str:
+def _scores(run: Run) -> str:
     """Every metric of the weights that the run returned."""
     held = run.table("summary", "metrics")
     splits = [split for split in SPLITS if isinstance(held.get(split), Mapping)]
@@ -52,11 +50,8 @@ def _scores(run: Run, *, wide: bool) -> str:
         rows.append(
             [words.label(name), *((words.decimal if name == "loss" else words.percent)(v) for v in values)]
         )
-    return (
-        panel("Scores of the returned weights", table(["", *(NAMES[s] for s in splits)], rows), wide=wide)
-        if rows
-        else ""
-    )
+    listing = table(["", *(NAMES[split] for split in splits)], rows)
+    return panel("Scores of the returned weights", listing) if rows else ""
 
 
 def _rate(run: Run) -> str:
@@ -65,7 +60,7 @@ def _rate(run: Run) -> str:
     values = [value for _, value in points]
     if not points or min(values) == max(values):
         return ""
-    y = linear_axis(min(0.0, *values), max(values), "rate")
+    y = linear_axis(min(0.0, *values), max(values))
     x = epoch_axis(run.epochs[0].number, run.epochs[-1].number)
     picked = [points[i] for i in sample(len(points))]
     heads = [f"epoch {words.count(number)}" for number, _ in picked]
@@ -90,11 +85,7 @@ def _loss(run: Run) -> str:
     if not values:
         return ""
     low, high = min(values), max(values)
-    y = (
-        log_axis(low, high, "loss")
-        if low > 0 and high / low > 100
-        else linear_axis(min(low, 0.0), high, "loss")
-    )
+    y = log_axis(low, high) if low > 0 and high / low > 100 else linear_axis(min(low, 0.0), high)
     return _curves(run, "Loss", lines, y, words.decimal)
 
 
@@ -108,9 +99,7 @@ def _metric(run: Run, metric: str) -> str:
     if not values:
         return ""
     scaled = linear_axis(100 * min(values), min(100.0, 100 * max(values)), "%")
-    y = Axis(
-        scaled.low / 100, scaled.high / 100, tuple((v / 100, text) for v, text in scaled.ticks), "per cent"
-    )
+    y = Axis(scaled.low / 100, scaled.high / 100, tuple((v / 100, text) for v, text in scaled.ticks), "%")
     return _curves(run, words.label(metric), lines, y, words.percent)
 
 

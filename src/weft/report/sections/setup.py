@@ -26,9 +26,13 @@ def recipe(run: Run) -> Section | None:
     if loose:
         shown.insert(0, panel("Settings", facts(_lines(loose))))
     body = panels(*shown) + fold("The recipe as TOML", code(to_toml(tables)))
-    return Section(
-        "Recipe", f'<div class="dense">{body}</div>', lead="Every setting of the run, defaults included."
-    )
+    return Section("Recipe", f'<div class="dense">{body}</div>', lead=_reason(run))
+
+
+def _reason(run: Run) -> str:
+    start = run.last("start")
+    chosen = f" Strategy {start.get('strategy')}: {start['why']}." if start.get("why") else ""
+    return f"Every setting of the run, defaults included.{chosen}"
 
 
 def _lines(table: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -44,19 +48,18 @@ def environment(run: Run) -> Section | None:
         panel("Software", facts(_flat(versions))) if versions else "",
         panel("Machine", facts(_flat(machine))) if machine else "",
     )
-    return Section("Environment", f'<div class="dense">{body}</div>', lead=_core(versions, machine))
+    return Section("Environment", f'<div class="dense">{body}</div>', lead=_core(machine))
 
 
-def _core(versions: Mapping[str, Any], machine: Mapping[str, Any]) -> str:
-    for held in (machine, versions):
-        for key in ("native", "native_core", "libweftcore"):
-            if isinstance(held.get(key), bool):
-                return (
-                    "The native core was used."
-                    if held[key]
-                    else "The native core was not used; kernels ran on the reference."
-                )
-    return ""
+def _core(machine: Mapping[str, Any]) -> str:
+    used = machine.get("native_core")
+    if not isinstance(used, bool):
+        return ""
+    return (
+        "Kernels ran on the native core."
+        if used
+        else "Kernels ran on the reference, without the native core."
+    )
 
 
 def _flat(held: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
