@@ -1,4 +1,4 @@
-"""weft.accelerate: an existing PyG model gives the same numbers, keeps its state and says when it cannot be helped."""
+"""weft.accelerate: a PyG model gives the same numbers, keeps its state, and says when it is not helped."""
 
 import copy
 import io
