@@ -149,7 +149,7 @@ class Plain(pyg.MessagePassing):
 
 def test_layers_of_users_are_told_apart_by_trial():
     with pytest.raises(
-        weft.InputError, match="LocalDegrees cannot run on blocks: on two halves .* differs by"
+        weft.InputError, match=r"LocalDegrees cannot run on blocks: on two halves .* differs by"
     ):
         weft.nn.PyG(LocalDegrees())
-    assert weft.nn.PyG(Plain()).call == "square"
+    assert weft.nn.PyG(Plain()).call == "pair"

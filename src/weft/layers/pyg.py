@@ -130,9 +130,9 @@ class PyG(Layer):
         weighted = block.has_edge("weight")
         weight = block.edge("weight").double() if weighted else torch.ones(len(src), dtype=torch.float64)
         degrees = [block.in_degree(rows, weighted=weighted).double() for rows in _ENDS]
-        if _improved(self.conv):
-            # The graph's loops count 1 each and should count 2: in the edge itself and in the degree of its
-            # node.
+        if weighted and _improved(self.conv):
+            # The graph's loops count 1 each and should count 2: in the edge and in the degree of its node. PyG
+            # itself ignores `improved` on graphs without edge weights.
             weight, degrees = weight + loop.double(), [degree + 1.0 for degree in degrees]
         return (inverse_sqrt(degrees[0])[src] * weight * inverse_sqrt(degrees[1])[dst]).to(dtype)
 
@@ -162,7 +162,7 @@ def _in_width(conv: nn.Module) -> int:
     found = network_width(conv) if found is None else found
     if isinstance(found, int) and found < 0:
         raise InputError(f"{type(conv).__name__}: give in_channels as a number; a lazy layer cannot be tried")
-    return int(found or getattr(conv, "out_channels", 0))
+    return found or int(getattr(conv, "out_channels", 0))
 
 
 def _one_step(conv: nn.Module) -> bool:

@@ -61,7 +61,7 @@ def _distance(got: Tensor, expected: Tensor) -> float:
 
 
 def _graph(trial: "PyG") -> Graph:
-    """Return a directed graph of 12 nodes with a hub, an isolated node and the edge values the layer takes."""
+    """Return a directed graph of 12 nodes with a hub, an isolated node and what edge values are taken."""
     generator = torch.Generator().manual_seed(0)
     pairs = torch.randint(0, 11, (2, 40), generator=generator)
     pairs[1, :8] = 2
