@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
+import weft
 from weft.errors import FormatError
 from weft.report import write_report
 
@@ -28,3 +31,30 @@ def test_folder_that_holds_no_run_is_refused_and_left_alone(tmp_path: Path) -> N
 def test_lone_surrogates_do_not_stop_the_writing(tmp_path: Path) -> None:
     meta = samples.meta(command="weft \ud800")
     write_report(samples.write_run(tmp_path, meta, []))
+
+
+def test_run_made_by_training_is_drawn_whole(tmp_path: Path) -> None:
+    ring = torch.arange(12)
+    graph = weft.Graph.from_edges(
+        torch.stack([ring, ring.roll(1)]),
+        x=torch.eye(12),
+        y=ring % 3,
+        train_mask=ring < 6,
+        val_mask=(ring >= 6) & (ring < 9),
+        test_mask=ring >= 9,
+    )
+    summary = weft.train(graph, "sage", hidden=4, epochs=3, device="cpu", out=tmp_path / "run")
+    html = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert re.findall(r"<h2>(.*?)</h2>", html) == [
+        "Learning",
+        "Time",
+        "Memory",
+        "Graph",
+        "Recipe",
+        "Environment",
+        "Again",
+    ]
+    assert "Not shown" not in html
+    assert f"{100 * summary.test_accuracy:.1f}<span" in html
+    assert "12 nodes and 12 edges, 1.00 a node." in html
+    assert "class 0" in html

@@ -37,7 +37,9 @@ def _lead(held: Mapping[str, Any]) -> str:
 
 def _sizes(held: Mapping[str, Any]) -> list[tuple[str, str]]:
     types, relations = _table(held, "node_types"), _table(held, "edge_types")
-    degrees = [(words_in, _table(held, name)) for name, _, words_in in DIRECTIONS]
+    degrees = [(f" ({name})", _table(held, key)) for key, _, name in DIRECTIONS]
+    if degrees[0][1] == degrees[1][1]:
+        degrees = [("", degrees[0][1])]
     several = bool(held.get("multilabel"))
     rows = [
         ("Nodes", _count(held, "num_nodes")),
@@ -47,9 +49,9 @@ def _sizes(held: Mapping[str, Any]) -> list[tuple[str, str]]:
         *_features(held),
         ("Edge data", ", ".join(str(name) for name in _table(held, "edge_data"))),
         ("Labels a node may have" if several else "Classes", _count(held, "num_classes")),
-        *((f"Mean degree, {name}", words.decimal(words.number(d.get("mean")))) for name, d in degrees[:1]),
-        *((f"Median degree, {name}", _count(d, "median")) for name, d in degrees),
-        *((f"Largest degree, {name}", _count(d, "max")) for name, d in degrees),
+        ("Mean degree", words.decimal(words.number(degrees[0][1].get("mean")))),
+        *((f"Median degree{name}", _count(degree, "median")) for name, degree in degrees),
+        *((f"Largest degree{name}", _count(degree, "max")) for name, degree in degrees),
         ("Isolated nodes", _count(held, "isolated_nodes")),
         ("Self loops", _count(held, "self_loops")),
     ]

@@ -61,11 +61,9 @@ def _tiles(run: Run, metric: str, val: float | None) -> list[tuple[str, str, str
 
 def _tile(name: str, value: str, remark: str) -> str:
     figure, _, unit = value.rpartition(" ")
-    shown = (
-        f'{escape(figure)} <span class="unit">{escape(unit)}</span>'
-        if (figure and unit.isalpha()) or unit == "%"
-        else escape(value)
-    )
+    # "12.3 ms" is a figure and its unit, "3 min 20 s" is better left whole.
+    single = figure and " " not in figure
+    shown = f'{escape(figure)} <span class="unit">{escape(unit)}</span>' if single else escape(value)
     return f"<div><dt>{escape(name)}</dt><dd>{shown}<small>{escape(remark)}</small></dd></div>"
 
 

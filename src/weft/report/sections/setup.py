@@ -32,7 +32,7 @@ def recipe(run: Run) -> Section | None:
 def _reason(run: Run) -> str:
     start = run.last("start")
     chosen = f" Strategy {start.get('strategy')}: {start['why']}." if start.get("why") else ""
-    return f"Every setting of the run, defaults included.{chosen}"
+    return f"The settings of the run.{chosen}"
 
 
 def _lines(table: Mapping[str, Any]) -> list[tuple[str, str]]:
