@@ -104,7 +104,7 @@ class HGT(Layer):
         return self._finish(block, out.flatten(1), block.dst(rows))
 
     def _heads(self, rows: Tensor) -> Tensor:
-        return rows.reshape(rows.shape[0], self.heads, -1)
+        return rows.reshape(-1, self.heads, self.out_features // self.heads)
 
     def _related(self, rows: Tensor, pairs: Any, matrices: Tensor) -> Tensor:
         """Return [pairs, heads, D]: the source row of each pair through the matrices of its relation."""
