@@ -65,6 +65,12 @@ BAD: list[tuple[str, Any, dict[str, Any], str]] = [
         {"x": torch.tensor([[0.0, 1.0], [0.0, NAN], [0.0, 0.0]]).to_sparse()},
         r"1 value that is NaN or infinite, in column 1 \(first at row 1\)",
     ),
+    (
+        "sparse columns out of range",
+        EDGES,
+        {"x": SparseFeatures(torch.tensor([0, 1, 1, 1]), torch.tensor([7]), torch.ones(1), (3, 4))},
+        r"x: not valid CSR: pointers must ascend, columns be 0 … 3",
+    ),
     ("short labels", EDGES, {"num_nodes": 3, "y": [0, 1]}, "y has 2 rows, but there are 3 nodes"),
     ("label below -1", EDGES, {"y": [0, -2, 1]}, "label -2 at node 1; labels are 0 … 65,535, or -1"),
     ("label too large", EDGES, {"y": [0, 1, 10**9]}, "label 1,000,000,000 at node 2"),

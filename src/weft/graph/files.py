@@ -18,6 +18,7 @@ from weft.graph.build import Parts
 from weft.graph.ids import from_parquet, to_parquet
 from weft.graph.sparse import Features, SparseFeatures
 from weft.graph.topology import Csr, Topology
+from weft.graph.validate import is_csr, within
 
 _KIND = "graph"
 
@@ -163,10 +164,10 @@ def _check(path: Any, parts: Parts, meta: dict[str, Any], verify: bool) -> None:
     if verify:
         check_rows(path, "edges", csr.indptr, csr.indices, topology.num_nodes)
         seen = torch.zeros(topology.num_edges, dtype=torch.bool)
-        inside = _within(csr.edge_ids, topology.num_edges)
+        inside = within(csr.edge_ids, topology.num_edges)
         if not inside or not bool(seen.index_fill_(0, csr.edge_ids.long(), True).all()):
             raise FormatError(f"{path}: edge_ids is not a permutation of the edges")
-        if csr.edge_type is not None and not _within(csr.edge_type, len(parts.edge_types)):
+        if csr.edge_type is not None and not within(csr.edge_type, len(parts.edge_types)):
             raise FormatError(
                 f"{path}: edge_type names a relation beyond the {len(parts.edge_types)} there are"
             )
@@ -178,17 +179,7 @@ def _check(path: Any, parts: Parts, meta: dict[str, Any], verify: bool) -> None:
 
 def check_rows(path: Any, name: str, indptr: Tensor, indices: Tensor, limit: int) -> None:
     """Raise unless row pointers ascend and indices are below the limit: kernels trust both."""
-    ascending = (
-        int(indptr[0]) == 0 and int(indptr[-1]) == len(indices) and bool((indptr[1:] >= indptr[:-1]).all())
-    )
-    if not ascending or not _within(indices, limit):
+    if not is_csr(indptr, indices, limit):
         raise FormatError(
-            f"{path}: the CSR arrays of {name} are not valid: pointers ascend, indices are below {limit:,}"
+            f"{path}: {name} is not valid CSR: pointers must ascend, indices be below {limit:,}"
         )
-
-
-def _within(values: Tensor, limit: int) -> bool:
-    if values.numel() == 0:
-        return True
-    low, high = torch.aminmax(values)
-    return int(low) >= 0 and int(high) < limit

@@ -49,16 +49,12 @@ class SparseFeatures:
         """Return sparse features from a torch CSR or COO tensor or from any scipy sparse matrix."""
         if isinstance(x, SparseFeatures):
             return x
-        if isinstance(x, Tensor):
-            parts = _torch_parts(x)
-        else:
-            csr = x.tocsr()
-            csr.sum_duplicates()
-            parts = (torch.from_numpy(csr.indptr), torch.from_numpy(csr.indices), torch.from_numpy(csr.data))
-        if len(x.shape) != 2 or parts[2].dim() != 1:
-            raise GraphError(
-                f"sparse features must be a matrix [num_nodes, num_features], got shape {tuple(x.shape)}"
-            )
+        if len(x.shape) != 2 or (
+            isinstance(x, Tensor) and x.layout is not torch.strided and x.dense_dim() > 0
+        ):
+            shape = tuple(x.shape)
+            raise GraphError(f"sparse features must be a matrix [num_nodes, num_features], got shape {shape}")
+        parts = _torch_parts(x) if isinstance(x, Tensor) else _scipy_parts(x)
         rows, columns = (int(size) for size in x.shape)
         index = torch.int32 if columns < 2**31 else torch.int64
         values = parts[2] if parts[2].is_floating_point() else parts[2].float()
@@ -191,6 +187,15 @@ def _torch_parts(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     x = x.to_sparse().coalesce()
     counts = torch.bincount(x.indices()[0], minlength=x.shape[0])
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), x.indices()[1], x.values()
+
+
+def _scipy_parts(x: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the row pointers, columns and values of a scipy sparse matrix, which is left as it is."""
+    csr = x.tocsr()
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    return torch.from_numpy(csr.indptr), torch.from_numpy(csr.indices), torch.from_numpy(csr.data)
 
 
 Features = Tensor | SparseFeatures

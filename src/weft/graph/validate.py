@@ -121,6 +121,12 @@ def as_features(value: Any, num_nodes: int, name: str = "x", *, check: bool = Tr
         shape = tuple(features.shape)
         raise GraphError(f"{name} must have shape (num_nodes, num_features), got {shape}")
     _check_rows(features, num_nodes, name, "node")
+    if isinstance(features, SparseFeatures) and not is_csr(
+        features.indptr, features.indices, features.shape[1]
+    ):
+        raise GraphError(
+            f"{name}: not valid CSR: pointers must ascend, columns be 0 … {features.shape[1] - 1:,}"
+        )
     _check_finite(features, name)
     return features
 
@@ -200,6 +206,21 @@ def _check_rows(value: Any, expected: int, name: str, of: str) -> Any:
         rows = "row" if got == 1 else "rows"
         raise GraphError(f"{name} has {got:,} {rows}, but there are {expected:,} {of}s: each needs one row")
     return value
+
+
+def is_csr(indptr: Tensor, indices: Tensor, limit: int) -> bool:
+    """Return whether pointers ascend from 0 to the number of indices and these are 0 … limit − 1."""
+    if int(indptr[0]) != 0 or int(indptr[-1]) != len(indices) or not bool((indptr[1:] >= indptr[:-1]).all()):
+        return False
+    return within(indices, limit)
+
+
+def within(values: Tensor, limit: int) -> bool:
+    """Return whether all values are 0 … limit − 1."""
+    if values.numel() == 0:
+        return True
+    low, high = torch.aminmax(values)
+    return int(low) >= 0 and int(high) < limit
 
 
 def _check_finite(features: Features, name: str) -> None:
