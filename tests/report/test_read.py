@@ -48,7 +48,13 @@ def test_line_cut_short_at_the_end_is_left_out_with_a_note(tmp_path: Path) -> No
 
 def test_damaged_lines_are_counted_and_stepped_over(tmp_path: Path) -> None:
     folder = samples.write_run(tmp_path, samples.meta(), [])
-    lines = [json.dumps(samples.epoch_event(0)), "garbage", "[1]", json.dumps(samples.epoch_event(1)), ""]
+    lines = [
+        json.dumps(samples.epoch_event(0)),
+        "garbage",
+        "[" * 100_000,
+        json.dumps(samples.epoch_event(1)),
+        "",
+    ]
     (folder / "events.jsonl").write_text("\n".join(lines))
     run = read_run(folder)
     assert len(run.epochs) == 2
