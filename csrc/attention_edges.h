@@ -1,19 +1,44 @@
 // Flat loops over edge values [n, H]. Part of attention_kernels.h.
 //
 // A value a head (the maximum of a row, say) is laid out as a tile: repeated for a few edges, so that loops
-// run over neighbouring numbers whatever the number of heads, and sums and maxima are held a lane each.
+// run over neighbouring numbers whatever the number of heads, and sums and maxima are held a lane each. Loops
+// run over whole vectors: edge values have room behind their end, filled with what changes nothing.
+
+constexpr int64_t kRound = 16;  // values; every vector divides it
+
+inline int64_t rounded(int64_t count) { return (count + kRound - 1) / kRound * kRound; }
 
 // Edges in a tile: whole vectors, and long enough that the additions of a sum do not wait for each other.
 inline int64_t tile_edges(int64_t heads) {
     int64_t edges = 1;
-    while (edges * heads % 16 || edges * heads < 64) edges++;
+    while (edges * heads % kRound || edges * heads < 64) edges++;
     return edges;
 }
 
+// Calls f with the number of heads, as a constant where that is common.
+template <class F>
+WEFT_INLINE void with_heads(int64_t heads, F&& f) {
+    switch (heads) {
+        case 1:
+            return f(Constant<1>());
+        case 2:
+            return f(Constant<2>());
+        case 4:
+            return f(Constant<4>());
+        case 8:
+            return f(Constant<8>());
+        default:
+            return f(heads);
+    }
+}
+
 template <class T>
-WEFT_INLINE void spread(const T* row, int64_t heads, int64_t edges, T* tile) {
-    for (int64_t e = 0; e < edges; e++)
-        for (int64_t h = 0; h < heads; h++) tile[e * heads + h] = row[h];
+WEFT_INLINE void copy(T* to, const T* from, int64_t count) {
+    for (int64_t i = 0; i < count; i++) to[i] = from[i];
+}
+template <class T, int N>
+WEFT_INLINE void copy(T* to, const T* from, Constant<N>) {
+    __builtin_memcpy(to, from, N * sizeof(T));
 }
 
 template <class T>
@@ -21,68 +46,100 @@ WEFT_INLINE void fill(T* to, int64_t count, T value) {
     for (int64_t i = 0; i < count; i++) to[i] = value;
 }
 
+// Fills the room behind n edges.
 template <class T>
-WEFT_INLINE void tile_sum(const T* tile, int64_t heads, int64_t edges, T* row) {
-    for (int64_t e = 0; e < edges; e++)
-        for (int64_t h = 0; h < heads; h++) row[h] += tile[e * heads + h];
+WEFT_INLINE void fill_end(T* values, int64_t n, int64_t heads, T value) {
+    for (int64_t i = n * heads; i < rounded(n * heads); i++) values[i] = value;
 }
 
-// Calls f(first value, values) for each tile of n edges.
-template <class F>
-WEFT_INLINE void tiles(int64_t n, int64_t heads, int64_t edges, F&& f) {
-    for (int64_t at = 0; at < n * heads; at += edges * heads)
-        f(at, n * heads - at < edges * heads ? n * heads - at : edges * heads);
+template <class T>
+void spread(const T* row, int64_t heads, int64_t edges, T* tile) {
+    with_heads(heads, [&](auto width) {
+        for (int64_t e = 0; e < edges; e++) copy(tile + e * width, row, width);
+    });
+}
+
+template <class T>
+void tile_sum(const T* tile, int64_t heads, int64_t edges, T* row) {
+    with_heads(heads, [&](auto width) {
+        for (int64_t e = 0; e < edges; e++)
+            for (int64_t h = 0; h < width; h++) row[h] += tile[e * width + h];
+    });
+}
+
+template <class T>
+void tile_max(const T* tile, int64_t heads, int64_t edges, T* row) {
+    with_heads(heads, [&](auto width) {
+        for (int64_t e = 0; e < edges; e++)
+            for (int64_t h = 0; h < width; h++)
+                row[h] = tile[e * width + h] > row[h] ? tile[e * width + h] : row[h];
+    });
+}
+
+// Calls f(place of the vector in the edge values, and in the tile) for the values of n edges.
+template <class T, class F>
+WEFT_INLINE void each_vector(int64_t n, int64_t heads, int64_t tile, F&& f) {
+    const int64_t end = rounded(n * heads), length = rounded(tile * heads);
+    for (int64_t first = 0; first < end; first += length) {
+        const int64_t count = end - first < length ? end - first : length;
+        for (int64_t i = 0; i < count; i += widest<T>()) f(first + i, i);
+    }
 }
 
 // to[i, h] = table[rows[i], h], for tables whose rows are `stride` apart.
-template <class T, class Width>
-WEFT_INLINE void gather_fixed(const T* table, int64_t stride, Width width, const int64_t* rows, int64_t n,
-                              T* to) {
-    for (int64_t i = 0; i < n; i++) {
-        __builtin_prefetch(table + rows[i + kAhead] * stride);
-        for (int64_t h = 0; h < width; h++) to[i * width + h] = table[rows[i] * stride + h];
-    }
+template <class T>
+void gather_rows(const T* table, int64_t stride, int64_t heads, const int64_t* rows, int64_t n, T* to) {
+    with_heads(heads, [&](auto width) {
+        for (int64_t i = 0; i < n; i++) {
+            __builtin_prefetch(table + rows[i + kFarAhead] * stride);
+            copy(to + i * width, table + rows[i] * stride, width);
+        }
+    });
+}
+
+// The draws of W neighbouring lanes of one id.
+template <int W>
+WEFT_INLINE Vec<uint32_t, W> draws(uint64_t row, uint32_t first) {
+    Vec<uint32_t, W> lane;
+    for (int i = 0; i < W; i++) lane[i] = i;
+    auto mix = [](Vec<uint32_t, W> value) WEFT_LAMBDA {
+        value = (value ^ (value >> 16)) * 0x21F0AAADu;
+        value = (value ^ (value >> 15)) * 0x735A2D97u;
+        return value ^ (value >> 15);
+    };
+    return mix(mix((lane + first) * kGolden32 + static_cast<uint32_t>(row)) ^
+               static_cast<uint32_t>(row >> 32));
 }
 
 template <class T>
-void gather_rows(const T* table, int64_t stride, int64_t heads, const int64_t* rows, int64_t n, T* to) {
-    switch (heads) {
-        case 1:
-            return gather_fixed(table, stride, Constant<1>(), rows, n, to);
-        case 2:
-            return gather_fixed(table, stride, Constant<2>(), rows, n, to);
-        case 4:
-            return gather_fixed(table, stride, Constant<4>(), rows, n, to);
-        case 8:
-            return gather_fixed(table, stride, Constant<8>(), rows, n, to);
-        default:
-            return gather_fixed(table, stride, heads, rows, n, to);
-    }
+struct Integer {
+    typedef int32_t type;
+};
+template <>
+struct Integer<double> {
+    typedef int64_t type;
+};
+
+// w *= keep for the W heads from `head` on, and w2 alike where it is given.
+template <int W, class T>
+WEFT_INLINE void drop_heads(const Call& call, uint64_t key, int64_t head, T* w, T* w2) {
+    typedef Vec<typename Integer<T>::type, W> Mask;
+    const Vec<uint32_t, W> bits = draws<W>(key, static_cast<uint32_t>(head));
+    const Mask dropped = __builtin_convertvector(bits < static_cast<uint32_t>(call.drop_below), Mask);
+    const Vec<T, W> zero = {}, scale = zero + static_cast<T>(call.keep_scale), keep = dropped ? zero : scale;
+    store<W>(w + head, Vec<T, W>(load<W>(w + head) * keep));
+    if (w2) store<W>(w2 + head, Vec<T, W>(load<W>(w2 + head) * keep));
 }
 
 // Zeroes the values whose draw of (edge id, head) is below call.drop_below and scales the others; w2 alike if
-// given.
-template <class T, class Width>
-WEFT_INLINE void drop_fixed(const Call& call, const uint64_t* keys, Width width, int64_t n, T* w, T* w2) {
-    const uint32_t below = static_cast<uint32_t>(call.drop_below);
-    const T scale = static_cast<T>(call.keep_scale);
-    for (int64_t i = 0; i < n; i++) {
-        const uint64_t key = keys[i];
-        for (int64_t h = 0; h < width; h++) {
-            const T keep = draw(key, static_cast<uint32_t>(h)) < below ? T(0) : scale;
-            w[i * width + h] *= keep;
-            if (w2) w2[i * width + h] *= keep;
-        }
-    }
-}
-
-// Edge i is at position positions[i] of the CSR, or first + i.
+// given. Edge i is at position positions[i] of the CSR, or first + i.
 template <class T>
 void drop(const Call& call, const int64_t* positions, int64_t first, int64_t n, uint64_t* keys, T* w, T* w2) {
     if (call.drop_below == 0) return;
+    const int64_t heads = call.heads;
     if (call.drop_below > UINT32_MAX) {
-        fill(w, n * call.heads, T(0));
-        if (w2) fill(w2, n * call.heads, T(0));
+        fill(w, n * heads, T(0));
+        if (w2) fill(w2, n * heads, T(0));
         return;
     }
     for (int64_t i = 0; i < n; i++) {
@@ -90,20 +147,23 @@ void drop(const Call& call, const int64_t* positions, int64_t first, int64_t n, 
         keys[i] = static_cast<uint64_t>(call.edge_ids ? call.edge_ids[position] : position);
     }
     for (int64_t i = 0; i < n; i++) keys[i] = row_key(call.draw_key, static_cast<int64_t>(keys[i]));
-    switch (call.heads) {
-        case 1:
-            return drop_fixed(call, keys, Constant<1>(), n, w, w2);
-        case 4:
-            return drop_fixed(call, keys, Constant<4>(), n, w, w2);
-        case 8:
-            return drop_fixed(call, keys, Constant<8>(), n, w, w2);
-        default:
-            return drop_fixed(call, keys, call.heads, n, w, w2);
+    for (int64_t i = 0; i < n; i++) {
+        T *own = w + i * heads, *own2 = w2 ? w2 + i * heads : nullptr;
+        int64_t h = 0;
+        for (; h + 8 <= heads; h += 8) drop_heads<8>(call, keys[i], h, own, own2);
+        for (; h + 4 <= heads; h += 4) drop_heads<4>(call, keys[i], h, own, own2);
+        for (; h < heads; h++) {
+            const T keep = draw(keys[i], static_cast<uint32_t>(h)) < static_cast<uint32_t>(call.drop_below)
+                               ? T(0)
+                               : static_cast<T>(call.keep_scale);
+            own[h] *= keep;
+            if (own2) own2[h] *= keep;
+        }
     }
 }
 
 template <class T>
 WEFT_INLINE void head_dots(const T* x, const T* y, int64_t heads, int64_t dim, T* to) {
-    static const int64_t self[kAhead + 1] = {};
+    static const int64_t self[kListEnd + 1] = {};
     rows_dot(x, y, heads, dim, self, 1, to);
 }

@@ -116,7 +116,7 @@ bool copy_indices(const void* from, int64_t first, int64_t n, int64_t bound, int
         to[i] = indices[i];
         good &= static_cast<uint64_t>(to[i]) < static_cast<uint64_t>(bound);
     }
-    for (int64_t i = n; i < n + kAhead; i++) to[i] = n && good ? to[n - 1] : 0;
+    for (int64_t i = n; i < n + kListEnd; i++) to[i] = n && good ? to[n - 1] : 0;
     return good;
 }
 
@@ -128,9 +128,9 @@ int run(const Call& call, Pass& pass, const PlanView& plan, const void* indices,
         int64_t bound, bool only_hubs = false) {
     const Tables<T>& t = pass.t;
     const int64_t tile_width = t.tile * t.heads;
-    const int64_t per_edge = plan.max_part * t.heads + tile_width;
+    const int64_t per_edge = rounded(plan.max_part * t.heads) + kRound;
     const int64_t values = 6 * per_edge + 6 * tile_width + pass.width + 64;
-    const int64_t lists = plan.max_edges + kAhead;
+    const int64_t lists = plan.max_edges + kListEnd;
     const int threads = static_cast<int>(call.threads < plan.num_groups ? call.threads : plan.num_groups);
     if (threads == 0) return kOk;
     Buffer<T> numbers(threads * values), slots(plan.num_slots * pass.width);
@@ -219,49 +219,57 @@ struct Pass {
 template <class T>
 WEFT_INLINE const int64_t* positions_of(const Part& part, Scratch<T>& s) {
     if (part.positions) return part.positions;
-    for (int64_t i = 0; i < part.n + kAhead; i++) s.positions[i] = part.first + i;
+    for (int64_t i = 0; i < part.n + kListEnd; i++) s.positions[i] = part.first + i;
     return s.positions;
+}
+
+// leaky_relu(pre), minus infinity for a masked edge: with a slope of zero, 0 * -inf would make it NaN.
+template <class T>
+WEFT_INLINE Vec<T, widest<T>()> masked_leaky(const Vec<T, widest<T>()>& pre, T slope) {
+    const Vec<T, widest<T>()> least = Vec<T, widest<T>()>{} - T(__builtin_inf());
+    return (pre > T(0)) | (pre == least) ? pre : pre * slope;
 }
 
 // Scores of the edges into row v, [n, H], to s.edge[0]; `pre` is the argument of the leaky ReLU of additive
 // scores.
 template <class T>
 void score_row(const Call& call, const Tables<T>& t, const Part& part, Scratch<T>& s, T* pre) {
+    constexpr int W = widest<T>();
     const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
-    T* __restrict score = s.edge[0];
-    const T* edge = t.edge ? t.edge + part.first * heads : nullptr;
+    T* score = s.edge[0];
     if (call.kind == kAdditive) {
-        T* __restrict dst = s.tile[0];
         gather_rows(t.src, heads, heads, part.rows, n, pre);
-        spread(t.dst + part.row * heads, heads, tile, dst);
-        const T slope = t.slope;
-        if (edge)
-            tiles(n, heads, tile, [&](int64_t at, int64_t count) {
-                for (int64_t i = 0; i < count; i++) {
-                    const T x = pre[at + i] + dst[i] + edge[at + i];
-                    pre[at + i] = x;
-                    // with a slope of zero, 0 * -inf would make a masked edge NaN
-                    score[at + i] = x > T(0) || x == -T(__builtin_inf()) ? x : x * slope;
-                }
-            });
+        if (t.edge) {
+            const T* edge = t.edge + part.first * heads;
+            T* dst = s.tile[0];
+            spread(t.dst + part.row * heads, heads, tile, dst);
+            for (int64_t at = 0; at < n * heads; at += tile * heads)
+                for (int64_t i = 0; i < tile * heads && at + i < n * heads; i++)
+                    pre[at + i] = (pre[at + i] + dst[i]) + edge[at + i];
+        }
+        fill_end(pre, n, heads, -T(__builtin_inf()));
+        T* dst = s.tile[0];
+        if (t.edge)
+            fill(dst, rounded(tile * heads), T(0));
         else
-            tiles(n, heads, tile, [&](int64_t at, int64_t count) {
-                for (int64_t i = 0; i < count; i++) {
-                    const T x = pre[at + i] + dst[i];
-                    pre[at + i] = x;
-                    score[at + i] = x > T(0) ? x : x * slope;
-                }
-            });
+            spread(t.dst + part.row * heads, heads, tile, dst);
+        each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
+            const Vec<T, W> x = load<W>(pre + at) + load<W>(dst + i);
+            store<W>(pre + at, x);
+            store<W>(score + at, masked_leaky<T>(x, t.slope));
+        });
         return;
     }
     const T* row = t.dst + part.row * t.score_width;
     if (call.kind == kGatv2) {
         const int64_t* positions = t.edge ? positions_of(part, s) : nullptr;
         rows_gatv2(t.src, row, t.a, t.edge, positions, t.slope, heads, t.dim, part.rows, n, score);
-        return;
+    } else {
+        rows_dot(t.src, row, heads, t.dim, part.rows, n, score);
+        const T* edge = t.edge ? t.edge + part.first * heads : nullptr;
+        for (int64_t i = 0; i < n * heads; i++) score[i] = score[i] * t.slope + (edge ? edge[i] : T(0));
     }
-    rows_dot(t.src, row, heads, t.dim, part.rows, n, score);
-    for (int64_t i = 0; i < n * heads; i++) score[i] = score[i] * t.slope + (edge ? edge[i] : T(0));
+    fill_end(score, n, heads, -T(__builtin_inf()));
 }
 
 // ---- forward: accumulators m [H], s [H], sum of w value [H, Dv]
@@ -277,25 +285,22 @@ struct Forward : Pass<T> {
         const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
         if (n == 0) return;
         score_row(call, t, part, s, s.edge[1]);
-        T* __restrict score = s.edge[0];
-        T* __restrict top = s.tile[0];
-        T* __restrict total = s.tile[1];
-        fill(top, tile * heads, -T(__builtin_inf()));
-        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
-            for (int64_t i = 0; i < count; i++) top[i] = score[at + i] > top[i] ? score[at + i] : top[i];
+        constexpr int W = widest<T>();
+        T *score = s.edge[0], *top = s.tile[0], *total = s.tile[1];
+        fill(top, rounded(tile * heads), -T(__builtin_inf()));
+        each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
+            const Vec<T, W> x = load<W>(score + at), before = load<W>(top + i);
+            store<W>(top + i, Vec<T, W>(x > before ? x : before));
         });
-        for (int64_t e = 1; e < tile; e++)
-            for (int64_t h = 0; h < heads; h++)
-                top[h] = top[e * heads + h] > top[h] ? top[e * heads + h] : top[h];
-        for (int64_t h = 0; h < heads; h++) acc[h] = top[h] == -T(__builtin_inf()) ? T(0) : top[h];
+        fill(acc, heads, -T(__builtin_inf()));
+        tile_max(top, heads, tile, acc);
+        for (int64_t h = 0; h < heads; h++) acc[h] = acc[h] == -T(__builtin_inf()) ? T(0) : acc[h];
         spread(acc, heads, tile, top);
-        fill(total, tile * heads, T(0));
-        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
-            for (int64_t i = 0; i < count; i++) {
-                const T weight = exponential(score[at + i] - top[i]);
-                score[at + i] = weight;
-                total[i] += weight;
-            }
+        fill(total, rounded(tile * heads), T(0));
+        each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
+            const Vec<T, W> weight = exponentials<W>(Vec<T, W>(load<W>(score + at) - load<W>(top + i)));
+            store<W>(score + at, weight);
+            store<W>(total + i, Vec<T, W>(load<W>(total + i) + weight));
         });
         tile_sum(total, heads, tile, acc + heads);
         drop<T>(call, part.positions, part.first, n, s.keys, score, nullptr);
@@ -353,24 +358,20 @@ struct AdditiveRows : Pass<T> {
     void part(const Part& part, Scratch<T>& s, T* acc) {
         const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
         if (n == 0) return;
-        T* __restrict pre = s.edge[1];
+        constexpr int W = widest<T>();
+        T *score = s.edge[0], *pre = s.edge[1], *top = s.tile[0], *inverse = s.tile[1], *share = s.tile[2];
         score_row(call, t, part, s, pre);
-        T* __restrict score = s.edge[0];
-        T* __restrict top = s.tile[0];
-        T* __restrict inverse = s.tile[1];
-        T* __restrict share = s.tile[2];
         row_stats(t, part.row, top, inverse);
         spread(top, heads, tile, top);
         spread(inverse, heads, tile, inverse);
-        fill(share, tile * heads, T(0));
-        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
-            for (int64_t i = 0; i < count; i++) {
-                const T alpha = exponential(score[at + i] - top[i]) * inverse[i];
-                const T positive = pre[at + i] > T(0) ? alpha : T(0);
-                score[at + i] = alpha;
-                pre[at + i] = positive;
-                share[i] += positive;
-            }
+        fill(share, rounded(tile * heads), T(0));
+        each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
+            const Vec<T, W> power = exponentials<W>(Vec<T, W>(load<W>(score + at) - load<W>(top + i)));
+            const Vec<T, W> alpha = power * load<W>(inverse + i), zero = {};
+            const Vec<T, W> positive = load<W>(pre + at) > T(0) ? alpha : zero;
+            store<W>(score + at, alpha);
+            store<W>(pre + at, positive);
+            store<W>(share + i, Vec<T, W>(load<W>(share + i) + positive));
         });
         tile_sum(share, heads, tile, acc + 2 * t.value_width);
         drop(call, part.positions, part.first, n, s.keys, score, pre);
@@ -412,35 +413,32 @@ struct AdditiveColumns : Pass<T> {
     }
 
     void batch(const Part& part, Scratch<T>& s, T* acc) {
+        constexpr int W = widest<T>();
         const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
-        T* __restrict weight = s.edge[0];
-        T* __restrict positive = s.edge[1];
-        T* __restrict inverse = s.edge[2];
-        T* __restrict d = s.edge[3];
-        T* __restrict edge = t.edge ? s.edge[4] : nullptr;
-        T* __restrict src = s.tile[0];
-        T* __restrict c = s.tile[1];
-        T* __restrict c_positive = s.tile[2];
+        T *weight = s.edge[0], *positive = s.edge[1], *inverse = s.edge[2], *d = s.edge[3], *edge = s.edge[4];
+        T *src = s.tile[0], *c = s.tile[1], *c_positive = s.tile[2];
         gather_stats(part, n, weight, positive, inverse, d);
-        if (edge) gather_rows(t.edge, heads, heads, part.positions, n, edge);
+        if (t.edge) gather_rows(t.edge, heads, heads, part.positions, n, edge);
+        fill_end(weight, n, heads, -T(__builtin_inf()));
+        fill_end(positive, n, heads, T(0));
+        fill_end(inverse, n, heads, T(0));
+        fill_end(d, n, heads, T(0));
+        fill_end(edge, n, heads, T(0));
         spread(t.src + part.row * heads, heads, tile, src);
-        fill(c, tile * heads, T(0));
-        fill(c_positive, tile * heads, T(0));
-        const T slope = t.slope;
-        auto step = [&](int64_t at, int64_t i, T pre) WEFT_LAMBDA {
-            const T score = pre > T(0) || pre == -T(__builtin_inf()) ? pre : pre * slope;
-            const T alpha = exponential(score - positive[at + i]) * inverse[at + i];
-            const T plus = pre > T(0) ? alpha : T(0);
-            c[i] += alpha * d[at + i];
-            c_positive[i] += plus * d[at + i];
-            weight[at + i] = alpha;
-            positive[at + i] = plus;
-        };
-        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
-            if (edge)
-                for (int64_t i = 0; i < count; i++) step(at, i, src[i] + weight[at + i] + edge[at + i]);
-            else
-                for (int64_t i = 0; i < count; i++) step(at, i, src[i] + weight[at + i]);
+        fill(c, rounded(tile * heads), T(0));
+        fill(c_positive, rounded(tile * heads), T(0));
+        each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
+            Vec<T, W> pre = load<W>(src + i) + load<W>(weight + at);
+            if (t.edge) pre += load<W>(edge + at);
+            const Vec<T, W> score = masked_leaky<T>(pre, t.slope);
+            const Vec<T, W> power = exponentials<W>(Vec<T, W>(score - load<W>(positive + at)));
+            const Vec<T, W> alpha = power * load<W>(inverse + at), zero = {};
+            const Vec<T, W> plus = pre > T(0) ? alpha : zero;
+            const Vec<T, W> own = load<W>(d + at);
+            store<W>(c + i, Vec<T, W>(load<W>(c + i) + alpha * own));
+            store<W>(c_positive + i, Vec<T, W>(load<W>(c_positive + i) + plus * own));
+            store<W>(weight + at, alpha);
+            store<W>(positive + at, plus);
         });
         tile_sum(c, heads, tile, acc + 2 * t.value_width);
         tile_sum(c_positive, heads, tile, acc + 2 * t.value_width + heads);
@@ -449,32 +447,19 @@ struct AdditiveColumns : Pass<T> {
                  acc + t.value_width);
     }
 
-    template <class Width>
-    WEFT_INLINE void gather_fixed_stats(const Part& part, int64_t n, Width heads, T* dst, T* top, T* inverse,
-                                        T* d) {
-        for (int64_t i = 0; i < n; i++) {
-            const T* row = t.stats + part.rows[i] * t.stats_width;
-            const T* next = t.stats + part.rows[i + kAhead] * t.stats_width;
-            __builtin_prefetch(next);
-            __builtin_prefetch(next + 2 * heads);
-            for (int64_t h = 0; h < heads; h++) {
-                dst[i * heads + h] = row[h];
-                top[i * heads + h] = row[heads + h];
-                inverse[i * heads + h] = row[2 * heads + h];
-                d[i * heads + h] = row[3 * heads + h];
-            }
-        }
-    }
-
     void gather_stats(const Part& part, int64_t n, T* dst, T* top, T* inverse, T* d) {
-        if (t.heads == 8)
-            gather_fixed_stats(part, n, Constant<8>(), dst, top, inverse, d);
-        else if (t.heads == 4)
-            gather_fixed_stats(part, n, Constant<4>(), dst, top, inverse, d);
-        else if (t.heads == 1)
-            gather_fixed_stats(part, n, Constant<1>(), dst, top, inverse, d);
-        else
-            gather_fixed_stats(part, n, t.heads, dst, top, inverse, d);
+        with_heads(t.heads, [&](auto heads) {
+            for (int64_t i = 0; i < n; i++) {
+                const T* row = t.stats + part.rows[i] * t.stats_width;
+                const T* next = t.stats + part.rows[i + kFarAhead] * t.stats_width;
+                __builtin_prefetch(next);
+                __builtin_prefetch(next + 2 * heads);
+                copy(dst + i * heads, row, heads);
+                copy(top + i * heads, row + heads, heads);
+                copy(inverse + i * heads, row + 2 * heads, heads);
+                copy(d + i * heads, row + 3 * heads, heads);
+            }
+        });
     }
 
     void finish(int64_t row, Scratch<T>& s, const T* acc) {
@@ -514,42 +499,43 @@ struct ScoreRows : Pass<T> {
     void part(const Part& part, Scratch<T>& s, T* acc) {
         const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
         if (n == 0) return;
-        T* __restrict pre = s.edge[1];
+        constexpr int W = widest<T>();
+        T *alpha = s.edge[0], *pre = s.edge[1], *weight = s.edge[2], *de = s.edge[3];
+        T *top = s.tile[0], *inverse = s.tile[1], *d = s.tile[2];
         score_row(call, t, part, s, pre);
-        T* __restrict alpha = s.edge[0];
-        T* __restrict weight = s.edge[2];
-        T* __restrict de = s.edge[3];
-        T* __restrict top = s.tile[0];
-        T* __restrict inverse = s.tile[1];
-        T* __restrict d = s.tile[2];
         row_stats(t, part.row, top, inverse);
         spread(top, heads, tile, top);
         spread(inverse, heads, tile, inverse);
-        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
-            for (int64_t i = 0; i < count; i++)
-                weight[at + i] = alpha[at + i] = exponential(alpha[at + i] - top[i]) * inverse[i];
+        each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
+            const Vec<T, W> power = exponentials<W>(Vec<T, W>(load<W>(alpha + at) - load<W>(top + i)));
+            const Vec<T, W> own = power * load<W>(inverse + i);
+            store<W>(alpha + at, own);
+            store<W>(weight + at, own);
         });
         drop<T>(call, part.positions, part.first, n, s.keys, weight, nullptr);
         rows_dot(t.value, t.grad + part.row * t.value_width, heads, t.value_dim, part.rows, n, de);
+        fill_end(weight, n, heads, T(0));
+        fill_end(alpha, n, heads, T(0));
+        fill_end(de, n, heads, T(0));
         T* own = d_of(part.row);
         if (OnlyD || !part.hub) {
-            fill(d, tile * heads, T(0));
-            tiles(n, heads, tile, [&](int64_t at, int64_t count) {
-                for (int64_t i = 0; i < count; i++) d[i] += weight[at + i] * de[at + i];
+            fill(d, rounded(tile * heads), T(0));
+            each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
+                store<W>(d + i, Vec<T, W>(load<W>(d + i) + load<W>(weight + at) * load<W>(de + at)));
             });
             if (!OnlyD) fill(own, heads, T(0));
             tile_sum(d, heads, tile, OnlyD ? acc : own);
             if (OnlyD) return;
         }
         spread(own, heads, tile, d);
-        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
-            for (int64_t i = 0; i < count; i++)
-                de[at + i] = weight[at + i] * de[at + i] - alpha[at + i] * d[i];
+        each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
+            const Vec<T, W> all = load<W>(alpha + at) * load<W>(d + i);
+            store<W>(de + at, Vec<T, W>(load<W>(weight + at) * load<W>(de + at) - all));
         });
         gradients(part, s, pre, de, acc);
     }
 
-    void gradients(const Part& part, Scratch<T>& s, const T* __restrict pre, T* __restrict de, T* acc) {
+    void gradients(const Part& part, Scratch<T>& s, const T* pre, T* de, T* acc) {
         const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
         T* d_edge = t.d_edge ? t.d_edge + part.first * heads : nullptr;
         if (call.kind == kGatv2) {
@@ -564,13 +550,17 @@ struct ScoreRows : Pass<T> {
             if (t.d_dst) add_rows(t.src, heads, t.dim, part.rows, n, de, acc);
             return;
         }
-        for (int64_t i = 0; i < n * heads; i++) de[i] = pre[i] > T(0) ? de[i] : de[i] * t.slope;
-        if (d_edge) std::memcpy(d_edge, de, n * heads * sizeof(T));
-        T* __restrict total = s.tile[0];
-        fill(total, tile * heads, T(0));
-        tiles(n, heads, tile, [&](int64_t at, int64_t count) {
-            for (int64_t i = 0; i < count; i++) total[i] += de[at + i];
+        constexpr int W = widest<T>();
+        T* total = s.tile[0];
+        fill(total, rounded(tile * heads), T(0));
+        fill_end(de, n, heads, T(0));
+        each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
+            const Vec<T, W> raw = load<W>(de + at);
+            const Vec<T, W> own = load<W>(pre + at) > T(0) ? raw : raw * t.slope;
+            store<W>(de + at, own);
+            store<W>(total + i, Vec<T, W>(load<W>(total + i) + own));
         });
+        if (d_edge) std::memcpy(d_edge, de, n * heads * sizeof(T));
         tile_sum(total, heads, tile, acc);
     }
 
@@ -611,12 +601,9 @@ struct ScoreColumns : Pass<T> {
 
     void batch(const Part& part, Scratch<T>& s, T* acc) {
         const int64_t n = part.n, heads = t.heads, count = n * heads;
-        T* __restrict alpha = s.edge[0];
-        T* __restrict top = s.edge[1];
-        T* __restrict inverse = s.edge[2];
-        T* __restrict d = s.edge[3];
-        T* __restrict weight = s.edge[4];
-        T* __restrict de = s.edge[5];
+        constexpr int W = widest<T>();
+        T *alpha = s.edge[0], *top = s.edge[1], *inverse = s.edge[2], *d = s.edge[3], *weight = s.edge[4];
+        T* de = s.edge[5];
         const T* own = t.src + part.row * t.score_width;
         gather_rows(t.stats, t.stats_width, heads, part.rows, n, top);
         gather_rows(t.stats + heads, t.stats_width, heads, part.rows, n, inverse);
@@ -634,7 +621,10 @@ struct ScoreColumns : Pass<T> {
         if (t.d_value) add_rows(t.grad, heads, t.value_dim, part.rows, n, weight, acc);
         if (!t.d_src) return;
         rows_dot(t.grad, t.value + part.row * t.value_width, heads, t.value_dim, part.rows, n, de);
-        for (int64_t i = 0; i < count; i++) de[i] = weight[i] * de[i] - alpha[i] * d[i];
+        for (int64_t i = 0; i < count; i += W) {
+            const Vec<T, W> all = load<W>(alpha + i) * load<W>(d + i);
+            store<W>(de + i, Vec<T, W>(load<W>(weight + i) * load<W>(de + i) - all));
+        }
         T* to = acc + t.value_width;
         if (call.kind == kGatv2) {
             add_gatv2<T>(t.dst, own, t.a, t.edge, part.positions, t.slope, heads, t.dim, part.rows, n, de, to,

@@ -1,9 +1,11 @@
 // Loops over the rows that the edges of one destination (or source) point at. Part of attention_kernels.h.
 //
-// A list of n edges is given by `rows`, the rows of a table x to read; every list can be read kAhead entries
-// past its end, so that prefetching runs on into the next list. Edge values are [n, H].
+// A list of n edges is given by `rows`, the rows of a table x to read; every list can be read kListEnd
+// entries past its end, so that prefetching runs on into the next list. Edge values are [n, H].
 
-constexpr int64_t kAhead = 8;
+constexpr int64_t kAhead = 8;      // edges between prefetching a row of features and reading it
+constexpr int64_t kFarAhead = 32;  // the same for a few numbers, which are done with sooner
+constexpr int64_t kListEnd = 32;
 
 template <class T>
 WEFT_INLINE void prefetch_row(const T* row, int64_t count) {

@@ -62,37 +62,39 @@ WEFT_INLINE void sums(const Vec<T, W>* v, T* to) {
     __builtin_memcpy(to, &one, N * sizeof(T));
 }
 
-// exp(x) for x <= 0, about 1 ulp; 0 where the result would be subnormal, NaN for NaN. Branch-free, so loops
-// over it vectorise, which they do not over std::exp.
-WEFT_INLINE float exponential(float x) {
+// exp(x) for x <= 0, about 1 ulp; 0 where the result would be subnormal, NaN for NaN. V is float or a vector
+// of it, I the integer (vector) of the same size. Branch-free: loops over the scalar form vectorise too,
+// which they do not over std::exp.
+template <class V, class I>
+WEFT_INLINE V exponential_float(const V& x) {
     constexpr float round = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-    float safe = x < -87.3f ? -87.3f : x;
-    float shifted = safe * 1.44269504088896341f + round;
-    float n = shifted - round;
-    float r = safe - n * 0.693359375f + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
+    const V least = V{} - 87.3f, zero = V{};
+    const V safe = x < least ? least : x;
+    const V shifted = safe * 1.44269504088896341f + round;
+    const V n = shifted - round;
+    const V r = safe - n * 0.693359375f + n * 2.12194440e-4f;
+    V p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
     // The low bits of `shifted` are n; moved to the exponent they multiply by 2^n.
-    int32_t scaled = __builtin_bit_cast(int32_t, p) + (__builtin_bit_cast(int32_t, shifted) << 23);
-    float result = __builtin_bit_cast(float, scaled);
-    result = x < -87.3f ? 0.0f : result;
+    const I scaled = __builtin_bit_cast(I, p) + (__builtin_bit_cast(I, shifted) << 23);
+    const V result = x < least ? zero : __builtin_bit_cast(V, scaled);
     return x == x ? result : x;
 }
 
-WEFT_INLINE double exponential(double x) {
+template <class V, class I>
+WEFT_INLINE V exponential_double(const V& x) {
     constexpr double round = 6755399441055744.0;  // 1.5 * 2^52
-    double safe = x < -708.0 ? -708.0 : x;
-    double shifted = safe * 1.44269504088896340736 + round;
-    double n = shifted - round;
-    double r = safe - n * 6.93145751953125e-1 - n * 1.42860682030941723212e-6;
+    const V least = V{} - 708.0, zero = V{};
+    const V safe = x < least ? least : x;
+    const V shifted = safe * 1.44269504088896340736 + round;
+    const V n = shifted - round;
+    const V r = safe - n * 6.93145751953125e-1 - n * 1.42860682030941723212e-6;
     // Taylor: |r| <= ln 2 / 2, so r^14 / 14! is below 5e-18.
-    double p = 1.0 / 6227020800.0;
-    p = p * r + 1.0 / 479001600.0;
+    V p = r * (1.0 / 6227020800.0) + 1.0 / 479001600.0;
     p = p * r + 1.0 / 39916800.0;
     p = p * r + 1.0 / 3628800.0;
     p = p * r + 1.0 / 362880.0;
@@ -104,8 +106,19 @@ WEFT_INLINE double exponential(double x) {
     p = p * r + 1.0 / 6.0;
     p = p * r + 0.5;
     p = p * r * r + r + 1.0;
-    int64_t scaled = __builtin_bit_cast(int64_t, p) + (__builtin_bit_cast(int64_t, shifted) << 52);
-    double result = __builtin_bit_cast(double, scaled);
-    result = x < -708.0 ? 0.0 : result;
+    const I scaled = __builtin_bit_cast(I, p) + (__builtin_bit_cast(I, shifted) << 52);
+    const V result = x < least ? zero : __builtin_bit_cast(V, scaled);
     return x == x ? result : x;
+}
+
+WEFT_INLINE float exponential(float x) { return exponential_float<float, int32_t>(x); }
+WEFT_INLINE double exponential(double x) { return exponential_double<double, int64_t>(x); }
+
+template <int W>
+WEFT_INLINE Vec<float, W> exponentials(const Vec<float, W>& x) {
+    return exponential_float<Vec<float, W>, Vec<int32_t, W>>(x);
+}
+template <int W>
+WEFT_INLINE Vec<double, W> exponentials(const Vec<double, W>& x) {
+    return exponential_double<Vec<double, W>, Vec<int64_t, W>>(x);
 }
