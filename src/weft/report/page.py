@@ -23,6 +23,7 @@ from weft.report.sections.learning import classes, learning
 from weft.report.sections.setup import again, environment, recipe, remarks
 
 SECTIONS: list[Callable[[Run], Section | None]] = [
+    remarks,
     learning,
     classes,
     timing,
@@ -30,7 +31,6 @@ SECTIONS: list[Callable[[Run], Section | None]] = [
     graph,
     recipe,
     environment,
-    remarks,
     again,
 ]
 
