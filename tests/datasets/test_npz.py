@@ -74,6 +74,7 @@ def typed_arrays() -> dict[str, Any]:
         "edge_a_p": np.array([[0, 1], [2, 0]]),
         "edge_p_cites_p": np.array([[0], [1]]),
         "edge_p_p_x": np.array([[1], [0]]),
+        "edge_p_x_p": np.array([[0], [2]]),
         "x_a": np.ones((2, 5), np.float32),
         "x_p_data": np.array([1.5], np.float32),
         "x_p_indices": np.array([1]),
@@ -90,7 +91,8 @@ def typed_arrays() -> dict[str, Any]:
 def test_several_types_are_read(tmp_path: Path) -> None:
     graph = npz(written(tmp_path, **typed_arrays()))
     assert graph.node_types == ["a", "p", "p_x"]
-    assert set(graph.edge_types) == {("a", "to", "p"), ("p", "cites", "p"), ("p", "to", "p_x")}
+    relations = {("a", "to", "p"), ("p", "cites", "p"), ("p", "to", "p_x"), ("p_x", "to", "p")}
+    assert set(graph.edge_types) == relations
     assert graph.target_type == "p"
     assert graph.x["a"].shape == (2, 5)
     assert graph.x["p"].to_dense().tolist() == [[0, 0], [0, 1.5], [0, 0]]

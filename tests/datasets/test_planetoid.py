@@ -60,6 +60,11 @@ def test_node_missing_from_the_test_index_is_isolated_and_empty(tmp_path: Path) 
     assert graph.in_degree()[5] == 0
 
 
+def test_node_with_no_class_marked_has_no_label(tmp_path: Path) -> None:
+    marked = np.array([[1, 0], [0, 1], [1, 0], [0, 0]], np.int32)
+    assert planetoid(write_folder(tmp_path, ally=marked)).y.tolist()[:4] == [0, 1, 0, -1]
+
+
 def test_every_pair_stands_once_in_each_direction_without_self_loops(tmp_path: Path) -> None:
     edges = {tuple(edge) for edge in planetoid(write_folder(tmp_path)).edge_index.T.tolist()}
     pairs = {(0, 1), (0, 2), (2, 3), (3, 6), (0, 4)}

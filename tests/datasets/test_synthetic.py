@@ -58,6 +58,12 @@ def test_rmat_quadrants_have_their_shares_at_every_level(scale: int) -> None:
         np.testing.assert_allclose(found, shares, atol=5 * 0.5 / np.sqrt(count))
 
 
+def test_rmat_levels_are_drawn_independently() -> None:
+    src, dst = rmat(scale=8, edges=40_000, a=0.25, b=0.25, c=0.25).edge_index.numpy()
+    # Uniform shares: each of the 65,536 cells is hit with probability 1 - e^(-40,000 / 65,536) = 0.457.
+    assert len(np.unique(src * 256 + dst)) / 65_536 == pytest.approx(0.457, abs=0.01)
+
+
 def test_rmat_shares_above_one_are_refused() -> None:
     with pytest.raises(GraphError, match=r"a \+ b \+ c must be at most 1"):
         rmat(scale=4, edges=10, a=0.6, b=0.3, c=0.2)
