@@ -109,7 +109,7 @@ def _assert_same(make: Any, x: Any, edge_index: Tensor, **extra: Any) -> None:
         for expected, got in zip(*results):
             if expected is not None:
                 torch.testing.assert_close(got, expected, rtol=1e-8, atol=1e-8)
-    assert len(weft.nn.accelerated(fast)) == 1
+    assert len(weft.accelerated(fast)) == 1
     assert fast.state_dict().keys() == plain.state_dict().keys()
 
 
@@ -170,13 +170,13 @@ def test_model_keeps_its_state_its_classes_and_its_copies():
     fast = weft.accelerate(plain)
     assert fast is plain
     assert isinstance(fast.conv1, GATConv)
-    assert weft.nn.accelerated(fast) == ["conv1: GATConv", "conv2: GATConv"]
+    assert weft.accelerated(fast) == ["conv1: GATConv", "conv2: GATConv"]
     assert fast.state_dict().keys() == before.keys()
     fast.load_state_dict(before)
     twin = copy.deepcopy(fast).eval()
     x, edges = torch.randn(N, 6), _edges()
     assert torch.equal(twin(x, edges), fast.eval()(x, edges))
-    assert weft.nn.accelerated(twin) == weft.nn.accelerated(fast)
+    assert weft.accelerated(twin) == weft.accelerated(fast)
     assert twin.conv1.lin.weight is not fast.conv1.lin.weight
 
 
@@ -187,12 +187,12 @@ def test_model_can_be_saved_whole():
     again = torch.load(io.BytesIO(buffer.getvalue()), weights_only=False)
     x, edges = torch.randn(N, 6), _edges()
     assert torch.equal(again(x, edges), fast(x, edges))
-    assert weft.nn.accelerated(again) == weft.nn.accelerated(fast)
+    assert weft.accelerated(again) == weft.accelerated(fast)
 
 
 def test_accelerating_twice_changes_nothing():
     fast = weft.accelerate(weft.accelerate(Example()))
-    assert weft.nn.accelerated(fast) == ["conv1: GATConv", "conv2: GATConv"]
+    assert weft.accelerated(fast) == ["conv1: GATConv", "conv2: GATConv"]
     assert len(fast._forward_pre_hooks) == 1
 
 
@@ -238,7 +238,7 @@ def test_models_of_pyg(make):
     torch.manual_seed(0)
     plain = make().eval()
     fast = weft.accelerate(copy.deepcopy(plain))
-    assert len(weft.nn.accelerated(fast)) == 2
+    assert len(weft.accelerated(fast)) == 2
     x, edges = torch.randn(N, 6), _edges()
     torch.testing.assert_close(fast(x, edges), plain(x, edges), rtol=1e-4, atol=1e-5)
 
@@ -248,7 +248,7 @@ def test_sequential_of_pyg():
     parts = [(GCNConv(6, 8), "x, edge_index -> x"), nn.ReLU(), (SAGEConv(8, 3), "x, edge_index -> x")]
     plain = torch_geometric.nn.Sequential("x, edge_index", parts)
     fast = weft.accelerate(copy.deepcopy(plain))
-    assert len(weft.nn.accelerated(fast)) == 2
+    assert len(weft.accelerated(fast)) == 2
     x, edges = torch.randn(N, 6), _edges()
     torch.testing.assert_close(fast(x, edges), plain(x, edges))
 
@@ -299,7 +299,7 @@ def test_a_subclass_with_its_own_message_is_left_alone():
             return 2 * x_j
 
     model = weft.accelerate(nn.ModuleList([Mine(6, 4), SAGEConv(6, 4)]))
-    assert weft.nn.accelerated(model) == ["1: SAGEConv"]
+    assert weft.accelerated(model) == ["1: SAGEConv"]
 
 
 def test_a_convolution_that_disagrees_goes_back_to_its_own_forward(monkeypatch):
@@ -312,7 +312,7 @@ def test_a_convolution_that_disagrees_goes_back_to_its_own_forward(monkeypatch):
     with pytest.warns(WeftWarning, match=r"differs from PyG's own result by 5.0e-01"):
         out = fast(x, edges)
     monkeypatch.undo()
-    assert weft.nn.accelerated(fast) == []
+    assert weft.accelerated(fast) == []
     torch.testing.assert_close(out, plain(x, edges))
     assert torch.equal(out, fast(x, edges))
 

@@ -73,7 +73,7 @@ def test_public_names_change_only_on_purpose() -> None:
     assert set(weft.__all__) == {
         *("Block", "Graph", "SparseFeatures", "Summary", "Recipe"),
         *("InputError", "WeftError", "WeftWarning"),
-        *("accelerate", "load", "read_events", "read_recipe", "train"),
+        *("accelerate", "accelerated", "load", "read_events", "read_recipe", "train"),
         *("algorithms", "datasets", "draw", "kernels", "layers", "nn", "report", "strategies"),
         "__version__",
     }

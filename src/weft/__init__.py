@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weft.graph.block import Block
     from weft.graph.graph import Graph
     from weft.graph.sparse import SparseFeatures
-    from weft.layers.accelerate import accelerate
+    from weft.layers.accelerate import accelerate, accelerated
     from weft.train.summary import Summary
 
     __version__: str
@@ -37,6 +37,7 @@ _HOME = {
     "WeftError": "weft.errors",
     "WeftWarning": "weft.errors",
     "accelerate": "weft.layers.accelerate",
+    "accelerated": "weft.layers.accelerate",
     "algorithms": "",
     "datasets": "",
     "draw": "",
@@ -61,6 +62,7 @@ __all__ = [
     "WeftWarning",
     "__version__",
     "accelerate",
+    "accelerated",
     "algorithms",
     "datasets",
     "draw",

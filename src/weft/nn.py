@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft.layers.accelerate import accelerated
     from weft.layers.appnp import APPNP
     from weft.layers.base import GraphInfo, Layer, Linear, layers, number_draws
     from weft.layers.dropout import Dropout
@@ -45,7 +44,6 @@ _HOME = {
     "SAGE": "sage",
     "SGC": "sgc",
     "Stack": "stack",
-    "accelerated": "accelerate",
     "layers": "base",
     "number_draws": "base",
 }
@@ -70,7 +68,6 @@ __all__ = [
     "MoNet",
     "PyG",
     "Stack",
-    "accelerated",
     "layers",
     "number_draws",
 ]

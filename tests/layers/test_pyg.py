@@ -92,10 +92,32 @@ def test_gradients_flow_and_normalisation_is_switched_back():
     assert layer.conv.normalize
 
 
-def test_gcn_on_a_graph_without_self_loops_is_refused():
-    graph = _graph()
-    with pytest.raises(weft.InputError, match=r"call graph.add_self_loops\(\) first"):
+def test_gcn_adds_its_loops_to_a_graph_without_any():
+    graph, conv = _graph(), pyg.GCNConv(6, 4)
+    expected = conv(graph.x, graph.edge_index)
+    layer = weft.nn.PyG(conv)
+    torch.testing.assert_close(layer(graph.block(), graph.x), expected)
+    parts = torch.cat([layer(block, graph.x[block.src_ids]) for block in _halves(graph)])
+    torch.testing.assert_close(parts, expected)
+
+
+def test_gcn_on_a_graph_with_some_self_loops_is_refused():
+    graph = weft.Graph.from_edges(torch.tensor([[0, 1], [0, 2]]), num_nodes=3, x=torch.randn(3, 6))
+    with pytest.raises(
+        weft.InputError, match=r"1 of 3 nodes have a self loop; call graph.add_self_loops\(\)"
+    ):
         weft.nn.PyG(pyg.GCNConv(6, 4))(graph.block(), graph.x)
+
+
+def test_two_convolutions_on_one_block_keep_apart():
+    graph = _graph().add_self_loops()
+    for conv in (
+        pyg.GCNConv(6, 4),
+        pyg.GCNConv(6, 4, normalize=False),
+        pyg.GCNConv(6, 4, add_self_loops=False),
+    ):
+        expected = conv(graph.x, graph.edge_index)
+        torch.testing.assert_close(weft.nn.PyG(conv)(graph.block(), graph.x), expected)
 
 
 REFUSED = {

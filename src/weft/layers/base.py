@@ -82,11 +82,12 @@ class Layer(nn.Module):
     takes_edge_features: bool = False
     """Whether the constructor has an option `edge_features` that `stacked` should set from the graph."""
 
-    def __init__(self, in_features: int, out_features: int) -> None:
+    def __init__(self, in_features: int | None = None, out_features: int | None = None) -> None:
         super().__init__()
-        require_positive(self, in_features=in_features, out_features=out_features)
-        self.in_features = in_features
-        self.out_features = out_features
+        given = {"in_features": in_features, "out_features": out_features}
+        require_positive(self, **{name: value for name, value in given.items() if value is not None})
+        self.in_features = in_features or 0
+        self.out_features = out_features or 0
 
     @property
     def out_width(self) -> int:

@@ -84,7 +84,7 @@ class PyG(Layer):
         if self.call == "square":
             out = self.conv(src, edge_index, **extra)
             return out[: block.num_dst]
-        return self._normalised(block, src, edge_index)
+        return self._normalised(block, src)
 
     def edge_values(self, block: Block, dtype: torch.dtype) -> dict[str, Any]:
         """Return the block's edge data for the arguments that the convolution has."""
@@ -99,12 +99,11 @@ class PyG(Layer):
             )
         return values
 
-    def _normalised(self, block: Block, src: Tensor, edge_index: Tensor) -> Tensor:
+    def _normalised(self, block: Block, src: Tensor) -> Tensor:
         """Run GCNConv with normalize=False on edge weights made of the whole graph's degrees."""
-        weight = block.cached(
-            ("pyg", _improved(self.conv), src.dtype), lambda: self._weights(block, src.dtype)
-        )
         conv: Any = self.conv
+        key = ("pyg", self.self_loops, conv.normalize, _improved(conv), src.dtype)
+        edge_index, weight = block.cached(key, lambda: self._weighted_edges(block, src.dtype))
         before = conv.normalize
         conv.normalize = False
         try:
@@ -113,28 +112,42 @@ class PyG(Layer):
             conv.normalize = before
         return out[: block.num_dst]
 
-    def _weights(self, block: Block, dtype: torch.dtype) -> Tensor:
-        src, dst = block.edge_index()
-        loop = block.src_ids[src] == block.dst_ids[dst]
-        if self.self_loops and block.num_src == block.num_dst and int(loop.sum()) < block.num_dst:
-            raise InputError(
-                f"{type(self.conv).__name__} adds self loops, which on a block must come with the graph; "
-                "call graph.add_self_loops() first"
-            )
-        if not getattr(self.conv, "normalize", True):
-            return (
-                block.edge("weight").to(dtype)
-                if block.has_edge("weight")
-                else torch.ones(len(src), dtype=dtype)
-            )
-        weighted = block.has_edge("weight")
-        weight = block.edge("weight").double() if weighted else torch.ones(len(src), dtype=torch.float64)
+    def _weighted_edges(self, block: Block, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return the edges, self loops included where the layer has them, and their normalised weights."""
+        edge_index, weighted = block.edge_index(), block.has_edge("weight")
+        weight = block.edge("weight").double() if weighted else torch.ones(block.num_edges).double()
+        if not self.conv.normalize:
+            return edge_index, weight.to(dtype)
         degrees = [block.in_degree(rows, weighted=weighted).double() for rows in _ENDS]
-        if weighted and _improved(self.conv):
-            # The graph's loops count 1 each and should count 2: in the edge and in the degree of its node. PyG
-            # itself ignores `improved` on graphs without edge weights.
-            weight, degrees = weight + loop.double(), [degree + 1.0 for degree in degrees]
-        return (inverse_sqrt(degrees[0])[src] * weight * inverse_sqrt(degrees[1])[dst]).to(dtype)
+        if self.self_loops:
+            fill = 2.0 if weighted and _improved(self.conv) else 1.0  # PyG ignores `improved` without weights
+            edge_index, weight, added = _with_loops(block, edge_index, weight, fill)
+            degrees = [degree + added for degree in degrees]
+        scales = [inverse_sqrt(degree) for degree in degrees]
+        return edge_index, (scales[0][edge_index[0]] * weight * scales[1][edge_index[1]]).to(dtype)
+
+
+def _with_loops(
+    block: Block, edge_index: Tensor, weight: Tensor, fill: float
+) -> tuple[Tensor, Tensor, float]:
+    """Return edges and weights with one loop of weight `fill` a destination, and what that adds to a degree.
+
+    Loops that weft added to the graph weigh 1 each; a block without any comes from a graph without any.
+    """
+    loops = block.src_ids[edge_index[0]] == block.dst_ids[edge_index[1]]
+    count = int(loops.sum())
+    if count == 0:
+        own = torch.arange(block.num_dst, device=block.device).expand(2, -1)
+        return (
+            torch.cat([edge_index, own], dim=1),
+            torch.cat([weight, weight.new_full((own.shape[1],), fill)]),
+            fill,
+        )
+    if block.num_src == block.num_dst and count != block.num_dst:
+        raise InputError(
+            f"{count} of {block.num_dst} nodes have a self loop; call graph.add_self_loops() first"
+        )
+    return edge_index, weight + (fill - 1.0) * loops, fill - 1.0
 
 
 def _candidates(conv: nn.Module) -> list[str]:

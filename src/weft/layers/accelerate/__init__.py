@@ -21,7 +21,7 @@ def accelerate(model: Model, *, check: bool = True) -> Model:
     """Return the same model with its PyG convolutions running on weft's kernels.
 
     >>> model = weft.accelerate(model)                     # doctest: +SKIP
-    >>> weft.nn.accelerated(model)                         # doctest: +SKIP
+    >>> weft.accelerated(model)                         # doctest: +SKIP
     ['conv1: GATConv', 'conv2: GATConv']
 
     With `check`, the first call of each kind is compared with PyG's own forward on the same input (dropout

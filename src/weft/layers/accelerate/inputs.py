@@ -6,6 +6,7 @@ linear map of a layer multiplies those. Its dropout gives a tensor that knows it
 only if something else than an accelerated layer looks at it.
 """
 
+import threading
 import weakref
 from typing import Any
 
@@ -120,15 +121,22 @@ def _enter(model: nn.Module, args: Any) -> None:
         return
     mode = _SparseDropout()
     mode.__enter__()  # type: ignore[no-untyped-call]
-    _entered.append((weakref.ref(model), mode))
+    _entered.models.append((weakref.ref(model), mode))
 
 
 def _leave(model: nn.Module, args: Any, out: Any) -> None:
-    if _entered and _entered[-1][0]() is model:
-        _entered.pop()[1].__exit__(None, None, None)  # type: ignore[no-untyped-call]
+    if _entered.models and _entered.models[-1][0]() is model:
+        _entered.models.pop()[1].__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
-_entered: list[tuple[Any, _SparseDropout]] = []
+class _Entered(threading.local):
+    """The models whose forward is under way in this thread."""
+
+    def __init__(self) -> None:
+        self.models: list[tuple[Any, _SparseDropout]] = []
+
+
+_entered = _Entered()
 
 
 def _plain_linear(lin: nn.Module) -> bool:
