@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,7 +28,10 @@ class Events:
         self.sinks = list(sinks)
         self.seconds: dict[str, float] = {}
         self._began = time.perf_counter() - elapsed
-        self._file: TextIO | None = path.open("a", buffering=1, encoding="utf-8") if path else None
+        self._file: TextIO | None = None
+        if path is not None:
+            with _told(path):
+                self._file = path.open("a", buffering=1, encoding="utf-8")
 
     def now(self) -> float:
         """Return the seconds since the run began."""
@@ -38,7 +41,8 @@ class Events:
         """Record an event with its fields and return it."""
         entry: Event = {"time": round(self.now(), 6), "event": event, **fields}
         if self._file is not None:
-            self._file.write(dumps(entry) + "\n")
+            with _told(self._file.name):
+                self._file.write(dumps(entry) + "\n")
         self._send(entry)
         return entry
 
@@ -65,11 +69,14 @@ class Events:
 
     def close(self) -> None:
         """Close the file and every sink that can be closed."""
-        for sink in (self._file, *self.sinks):
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # a full disk: the write that could not be made has told it
+                file.close()
+        for sink in self.sinks:
             close = getattr(sink, "close", None)
             if close is not None:
                 close()
-        self._file = None
 
     def _send(self, entry: Event) -> None:
         for sink in self.sinks:
@@ -139,6 +146,15 @@ def dumps(value: Any) -> str:
         return json.dumps(value, allow_nan=False, default=str)
     except ValueError:
         return json.dumps(_finite(value), default=str)
+
+
+@contextmanager
+def _told(path: object) -> Iterator[None]:
+    """Turn an error of the file system into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise FormatError(f"cannot write events {path}: {error.strerror}") from None
 
 
 def _finite(value: Any) -> Any:

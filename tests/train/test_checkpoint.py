@@ -88,7 +88,7 @@ def test_an_error_while_writing_leaves_the_one_before(
 def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, groups(), {"loss": 1.0})
-    for name in ("model.safetensors", "manifest.json"):
+    for name in ("tensors.safetensors", "manifest.json"):
         path = tmp_path / "epoch-000001" / name
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
@@ -103,13 +103,13 @@ def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
 def test_a_truncated_or_missing_file_is_named(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, groups(), {})
-    path = tmp_path / "epoch-000001" / "model.safetensors"
+    path = tmp_path / "epoch-000001" / "tensors.safetensors"
     data = path.read_bytes()
     path.write_bytes(data[:-5])
-    with pytest.raises(FormatError, match=r"model\.safetensors"):
+    with pytest.raises(FormatError, match=r"tensors\.safetensors"):
         checkpoints.load()
     path.unlink()
-    with pytest.raises(FormatError, match=r"model\.safetensors"):
+    with pytest.raises(FormatError, match=r"tensors\.safetensors"):
         checkpoints.load()
 
 

@@ -1,7 +1,7 @@
 """Checkpoints: everything a run needs to go on as if it had never stopped.
 
     checkpoint/
-      epoch-000012/    manifest.json and model, best, optimizer, random .safetensors
+      epoch-000012/    manifest.json and tensors.safetensors
       latest           the name of the folder that counts
 
 A folder is written beside its place, synced and renamed, and only then does `latest` name it, so a run killed
@@ -25,7 +25,7 @@ from weft.errors import FormatError, InputError
 from weft.format import atomic_write, read_directory, read_extra, write_directory
 
 Tensors = dict[str, Tensor]
-SUFFIX = ".safetensors"
+FILE = "tensors.safetensors"
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,10 @@ class Checkpoints:
         """Write a checkpoint after `epoch` epochs, make it the latest and remove the one before."""
         name = f"epoch-{epoch:06d}"
         target = self.folder / name
-        files = {f"{group}{SUFFIX}": to_bytes(held) for group, held in tensors.items()}
+        # One file for all groups: syncing a file to disk costs more than writing it.
+        joined = {f"{group}/{key}": value for group, held in tensors.items() for key, value in held.items()}
         meta = {"epoch": epoch, "state": dict(state), "groups": sorted(tensors)}
-        write_directory(target, {}, meta, overwrite=True, files=files)
+        write_directory(target, {}, meta, overwrite=True, files={FILE: to_bytes(joined)})
         atomic_write(self.folder / "latest", f"{name}\n".encode())
         self._remove_all_but(name)
 
@@ -77,7 +78,10 @@ class Checkpoints:
             epoch, groups, state = int(meta["epoch"]), list(meta["groups"]), dict(meta["state"])
         except (KeyError, TypeError, ValueError):
             raise FormatError(f"{folder}: a folder of weft, but not a checkpoint") from None
-        tensors = {group: from_bytes(read_extra(folder, group + SUFFIX), folder / group) for group in groups}
+        tensors: dict[str, Tensors] = {group: {} for group in groups}
+        for name, value in from_bytes(read_extra(folder, FILE), folder / FILE).items():
+            group, _, key = name.partition("/")
+            tensors[group][key] = value
         return Checkpoint(folder, epoch, tensors, state)
 
     def _remove_all_but(self, name: str) -> None:

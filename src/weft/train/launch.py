@@ -115,6 +115,7 @@ def run_recipe(recipe: Recipe, place: Place) -> Summary:
     options = check_options(name, options)
     strategy, strategy_options = _split_name(recipe.strategy, "single", "strategy")
     bind(strategies[strategy], strategy_options, "strategy", given=signature(Strategy).parameters)
+    choose_device(settings.device)
     data = dict(recipe.data) or dict(DEFAULT_DATA)
     if place.out is not None and holds_run(Path(place.out)) and not place.resume:
         RunFolder(place.out, recipe={})  # refuses, before time is spent on the data

@@ -1,0 +1,97 @@
+"""What people see: short, aligned, and the same in a log whatever the number of epochs."""
+
+import pytest
+from torch import nn
+
+from weft.cli.output import Bar, Lines, describe_epoch, format_seconds, show_summary, summary_rows
+from weft.train.summary import Summary
+
+START = {
+    "event": "start",
+    "epochs": 1000,
+    "strategy": "single",
+    "device": "cpu",
+    "parameters": 1234,
+    "why": "it fits",
+}
+
+
+def epoch(number: int) -> dict[str, object]:
+    seconds = {"forward": 0.001, "backward": 0.002, "evaluate": 5.0}
+    return {
+        "event": "epoch",
+        "epoch": number,
+        "loss": 0.5,
+        "val": {"accuracy": 0.75, "loss": 1},
+        "seconds": seconds,
+    }
+
+
+def summary(**changes: object) -> Summary:
+    values: dict[str, object] = {
+        "test_accuracy": 0.8,
+        "val_accuracy": None,
+        "loss": 0.1,
+        "epochs": 20,
+        "best_epoch": 7,
+        "epoch_seconds_median": 0.01,
+        "seconds": 130.0,
+        "bytes_sent": 0,
+        "messages": 0,
+        "exposed_comm_seconds": 0.0,
+        "peak_memory_bytes": 2**30,
+        "strategy": "single",
+        "workers": 1,
+        "out": "runs/[x]",
+        "metric": "accuracy",
+        "metrics": {"test": {"accuracy": 0.8}},
+        "stopped": "done",
+        "model": nn.Identity(),
+    }
+    return Summary(**(values | changes))  # type: ignore[arg-type]
+
+
+def test_a_log_of_a_thousand_epochs_has_about_fifty_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines()
+    lines({"event": "graph", "num_nodes": 10, "num_edges": 20})
+    lines(START)
+    for number in range(1, 1001):
+        lines(epoch(number))
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0] == "10 nodes, 20 edges; 1,234 parameters; single, cpu: it fits"
+    assert shown[1].startswith("epoch     1  ")
+    assert shown[-1].startswith("epoch  1000  ")
+    assert 50 <= len(shown) <= 53
+
+
+def test_an_epoch_shows_loss_score_and_time_without_evaluation() -> None:
+    assert describe_epoch(epoch(1)) == "loss 0.5000  val accuracy 0.7500  3.0 ms/epoch"
+
+
+def test_the_bar_takes_every_event() -> None:
+    with Bar() as bar:
+        for event in (
+            {"event": "graph", "num_nodes": 1},
+            START,
+            epoch(1),
+            {"event": "phase"},
+            {"event": "end"},
+        ):
+            bar(event)
+        bar({"event": "resume", "epoch": 3, "epochs": 9})
+        assert bar.progress.tasks[0].completed == 3
+
+
+def test_durations_read_well() -> None:
+    assert [format_seconds(s) for s in (0.0032, 1.44, 125.0)] == ["3.2 ms", "1.4 s", "2 min 05 s"]
+
+
+def test_the_table_says_which_weights_count(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = dict(summary_rows(summary()))
+    assert rows["test accuracy"] == "0.8000"
+    assert rows["val accuracy"] == "–"
+    assert rows["epochs"] == "20 (done; weights of epoch 7)"
+    show_summary(summary(stopped="interrupted"), None)
+    shown = capsys.readouterr().err
+    assert "weft train --out runs/[x] --resume" in shown
+    assert dict(summary_rows(summary(metric="micro_f1")))["test accuracy"] == "0.8000"

@@ -1,0 +1,126 @@
+"""Disks that are full or cannot be written: one line, exit code 2, what was good before stays good."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.cli.main import main
+from weft.train.checkpoint import Checkpoints
+
+RUN = ["train", "--set", "data.name=community", "--set", "data.nodes=200", "--set", "train.epochs=30"]
+Mount = Callable[[str], Path]
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Mount]:
+    """Mount a small file system in memory with the given options; skip where that is not allowed."""
+    made: list[Path] = []
+
+    def make(options: str) -> Path:
+        target = tmp_path / f"disk{len(made)}"
+        target.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(target)]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("mounting a small file system needs root")
+        made.append(target)
+        return target
+
+    yield make
+    for target in made:
+        subprocess.run(["umount", str(target)], check=True)
+
+
+def fill(disk: Path) -> None:
+    with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> str:
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    lines = [line for line in shown.err.splitlines() if line.startswith("weft: error: ")]
+    assert len(lines) == 1
+    assert "Traceback" not in shown.err
+    return lines[0]
+
+
+def test_a_disk_that_fills_up_is_told_and_the_last_checkpoint_stays(
+    mount: Mount, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = mount("size=512k")
+    arguments = [
+        *RUN,
+        "--set",
+        "train.checkpoint_every=1",
+        "--set",
+        "model.hidden=64",
+        "--out",
+        str(disk / "run"),
+    ]
+    first = [*arguments, "--set", "train.epochs=2"]
+    assert main(first) == 0
+    capsys.readouterr()
+    fill(disk)
+    assert main([*arguments, "--resume"]) == 2
+    assert "No space left on device" in told(capsys)
+    (disk / "filler").unlink()
+    held = Checkpoints(disk / "run" / "checkpoint").load()
+    assert held is not None
+    assert held.epoch >= 2
+    assert not list((disk / "run").rglob("*.partial"))
+    assert main([*arguments, "--resume"]) == 0  # with room again the run goes on
+
+
+def test_a_disk_too_small_for_the_first_checkpoint(mount: Mount, capsys: pytest.CaptureFixture[str]) -> None:
+    disk = mount("size=64k")
+    assert main([*RUN, "--set", "model.hidden=512", "--out", str(disk / "run")]) == 2
+    assert "No space left on device" in told(capsys)
+    assert not (disk / "run" / "checkpoint" / "latest").exists()
+
+
+def test_a_disk_that_is_read_only(mount: Mount, capsys: pytest.CaptureFixture[str]) -> None:
+    disk = mount("size=64k,ro")
+    assert main([*RUN, "--out", str(disk / "run")]) == 2
+    assert "Read-only file system" in told(capsys)
+
+
+def test_a_folder_without_permission(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write anywhere")
+    tmp_path.chmod(0o500)
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", *RUN, "--out", str(tmp_path / "run")], capture_output=True, text=True
+    )
+    tmp_path.chmod(0o700)
+    assert done.returncode == 2
+    assert "Permission denied" in done.stderr
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run").write_text("")
+    assert main([*RUN, "--out", str(tmp_path / "run")]) == 2
+    assert "is a file" in told(capsys)
+    assert main([*RUN, "--out", str(tmp_path / "run" / "deeper")]) == 2
+    assert "Not a directory" in told(capsys)
+
+
+def test_a_damaged_checkpoint_is_refused_on_resume(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert main([*RUN, "--set", "train.epochs=2", "--out", str(out)]) == 0
+    capsys.readouterr()
+    path = out / "checkpoint" / "epoch-000002" / "tensors.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    assert main([*RUN, "--set", "train.epochs=3", "--out", str(out), "--resume"]) == 2
+    assert "tensors.safetensors" in told(capsys)
+    assert len(weft.read_events(out)) > 0
