@@ -1,12 +1,13 @@
 """CSR building, transposing and relabelling: counting sorts, deterministic for any number of threads."""
 
+import ctypes
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from weft.errors import GraphError
-from weft.kernels import reference
+from weft.errors import GraphError, WeftError
+from weft.kernels import native, reference
 from weft.kernels.registration import as_indptr, define, index_dtype
 
 
@@ -35,11 +36,42 @@ def build_csr(
         )
     if edge_type is not None and edge_type.shape != src.shape:
         raise GraphError(f"expected {src.shape[0]} edge types, got shape {list(edge_type.shape)}")
-    if src.numel() and (int(src.min()) < 0 or int(dst.min()) < 0 or int(dst.max()) >= num_dst):
+    most = _checked(src, dst, num_dst)
+    core = native.library()
+    if core is None or src.device.type != "cpu" or most >= 1 << 32:
+        return reference.build_csr(src, dst, num_dst, edge_type)
+    kind = index_dtype(most + 1)
+    indptr = torch.empty(num_dst + 1, dtype=torch.int64)
+    indices = torch.empty(src.shape[0], dtype=kind)
+    edge_ids = torch.empty(src.shape[0], dtype=torch.int64)
+    wide = [
+        native.dense(value if value is None else value.to(torch.int64)) for value in (src, dst, edge_type)
+    ]
+    status = core.weft_build_csr(
+        *[native.pointer(value) for value in wide],
+        src.shape[0],
+        num_dst,
+        indptr.data_ptr(),
+        indices.data_ptr(),
+        edge_ids.data_ptr(),
+        native.INDEX_CODES[kind],
+        native.threads(),
+    )
+    native.check(status, "build_csr")
+    return indptr, indices, edge_ids
+
+
+def _checked(src: Tensor, dst: Tensor, num_dst: int) -> int:
+    """Return the largest source, or -1; raise for an edge that cannot be."""
+    if not src.numel():
+        return -1
+    (low, most), (dst_low, dst_most) = (map(int, value.aminmax()) for value in (src, dst))
+    if low < 0 or dst_low < 0 or dst_most >= num_dst:
         raise GraphError(
-            f"expected src >= 0 and dst in 0 … {num_dst - 1}, got an edge outside; check edge_index"
+            f"expected src >= 0 and dst in 0 … {num_dst - 1}, got src from {low} and dst {dst_low} … {dst_most}; "
+            "check edge_index and num_nodes"
         )
-    return reference.build_csr(src, dst, num_dst, edge_type)
+    return most
 
 
 def transpose_csr(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
@@ -49,7 +81,58 @@ def transpose_csr(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
 
 def relabel(ids: Tensor) -> tuple[Tensor, Tensor]:
     """Return the distinct ids in order of first appearance (int64) and each id's place among them."""
-    return reference.relabel(ids)
+    core = native.library()
+    if core is None or ids.device.type != "cpu":
+        return reference.relabel(ids)
+    flat = ids.to(torch.int64).contiguous()
+    unique, local, count = (
+        torch.empty(flat.numel(), dtype=torch.int64),
+        torch.empty_like(flat),
+        ctypes.c_int64(),
+    )
+    status = core.weft_relabel(
+        flat.data_ptr(), flat.numel(), unique.data_ptr(), local.data_ptr(), ctypes.byref(count)
+    )
+    native.check(status, "relabel")
+    return unique[: count.value].clone(), local
+
+
+def group(keys: Tensor, num_keys: int, indptr: Tensor | None = None) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return the positions of each key 0 … num_keys − 1, in order, as (pointers, rows, positions); CPU only.
+
+    With `indptr` the keys are the indices of a CSR and `rows` the row of each position: its transpose.
+    """
+    core = native.library()
+    if core is None:
+        raise WeftError("group needs the native core; the reference operators do without it")
+    kind = index_dtype(max(keys.shape[0], 0 if indptr is None else indptr.shape[0]))
+    pointers = torch.empty(num_keys + 1, dtype=torch.int64)
+    positions = torch.empty(keys.shape[0], dtype=kind)
+    rows = None if indptr is None else torch.empty_like(positions)
+    keys, indptr = keys.contiguous(), native.dense(indptr)
+    status = core.weft_group(
+        native.pointer(indptr),
+        0 if indptr is None else indptr.shape[0] - 1,
+        keys.data_ptr(),
+        keys.shape[0],
+        num_keys,
+        pointers.data_ptr(),
+        native.pointer(rows),
+        positions.data_ptr(),
+        native.INDEX_CODES[keys.dtype],
+        native.INDEX_CODES[kind],
+        native.threads(),
+    )
+    native.check(status, "transpose_csr")
+    return pointers, rows, positions
+
+
+def _transpose_cpu(indptr: Tensor, indices: Tensor, num_src: int) -> tuple[Tensor, Tensor, Tensor]:
+    if not native.available() or indices.dtype not in native.INDEX_CODES:
+        return reference.transpose(indptr, indices, num_src)
+    pointers, rows, positions = group(indices, num_src, indptr)
+    assert rows is not None
+    return pointers, rows, positions
 
 
 def _transpose_fake(indptr: Tensor, indices: Tensor, num_src: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -61,6 +144,7 @@ def _transpose_fake(indptr: Tensor, indices: Tensor, num_src: int) -> tuple[Tens
 transpose_op: Any = define(
     "transpose(Tensor indptr, Tensor indices, SymInt num_src) -> (Tensor, Tensor, Tensor)",
     reference=reference.transpose,
+    cpu=_transpose_cpu,
     fake=_transpose_fake,
 )
 

@@ -3,13 +3,15 @@
 Backward draws the same mask again. Keyed by global ids, it is the same for one process and for many.
 """
 
+import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from weft.draw import Stream
+from weft.draw import Stream, threshold
 from weft.errors import InputError
-from weft.kernels import reference
+from weft.kernels import native, reference
 from weft.kernels.registration import define
 
 
@@ -25,8 +27,8 @@ def dropout(
 ) -> Tensor:
     """Return x with each element zeroed with probability p, the others times 1 / (1 − p).
 
-    Row i of x [N, ...] is keyed by ids[i] (int64), its columns are the lanes. With `lanes` (int [nnz]) x is 1-D and
-    value i is keyed by (ids[i], lanes[i]): the stored values of a sparse matrix. clock: int64 (seed, epoch, step).
+    Row i of x [N, ...] is keyed by ids[i], its columns are the lanes. With `lanes` (int [nnz]) x is 1-D and value i
+    is keyed by (ids[i], lanes[i]): the stored values of a sparse matrix. clock: int64 (seed, epoch, step).
     """
     if not 0.0 <= p <= 1.0:
         raise InputError(f"dropout must be in 0 … 1, got {p}")
@@ -35,6 +37,39 @@ def dropout(
     if p == 0.0:
         return x
     out: Tensor = dropout_op(x, ids, p, clock, int(stream), layer, lanes)
+    return out
+
+
+def _dropout_cpu(
+    x: Tensor, ids: Tensor, p: float, clock: Tensor, stream: int, layer: int, lanes: Tensor | None
+) -> Tensor:
+    core, code = native.library(), native.DTYPE_CODES.get(x.dtype)
+    if core is None or code is None:
+        return reference.dropout(x, ids, p, clock, stream, layer, lanes)
+    x, ids, clock, lanes = (
+        x.contiguous(),
+        ids.to(torch.int64).contiguous(),
+        clock.contiguous(),
+        native.dense(lanes),
+    )
+    out = torch.empty_like(x)
+    status = core.weft_dropout(
+        x.data_ptr(),
+        out.data_ptr(),
+        ids.data_ptr(),
+        native.pointer(lanes),
+        0 if lanes is None else native.INDEX_CODES[lanes.dtype],
+        x.shape[0],
+        math.prod(x.shape[1:]),
+        clock.data_ptr(),
+        stream,
+        layer,
+        threshold(p),
+        reference.keep_scale(p),
+        code,
+        native.threads(),
+    )
+    native.check(status, "dropout")
     return out
 
 
@@ -54,6 +89,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 dropout_op: Any = define(
     "dropout(Tensor x, Tensor ids, float p, Tensor clock, int stream, int layer, Tensor? lanes) -> Tensor",
     reference=reference.dropout,
+    cpu=_dropout_cpu,
     fake=lambda x, *rest: x.new_empty(x.shape),
     setup=_setup,
     backward=_backward,

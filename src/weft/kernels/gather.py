@@ -1,16 +1,49 @@
 """Rows of a matrix by index, with a backward that always sums in the same order."""
 
+import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from weft.kernels import reference
+from weft.kernels import native, reference
+from weft.kernels.csr import group
 from weft.kernels.registration import define
 
 
 def gather(x: Tensor, rows: Tensor) -> Tensor:
-    """Return x[rows] for int32 or int64 rows [M]; the gradient of a row that is taken twice is the sum of both."""
+    """Return x[rows] for int32 or int64 rows [M]; a row that is taken twice gets the sum of both gradients."""
     out: Tensor = gather_op(x, rows)
+    return out
+
+
+def _gather_cpu(x: Tensor, rows: Tensor) -> Tensor:
+    core, index = native.library(), native.INDEX_CODES.get(rows.dtype)
+    if core is None or index is None or not x.is_contiguous():
+        return reference.gather(x, rows)
+    rows = rows.contiguous()
+    out = torch.empty((rows.shape[0], *x.shape[1:]), dtype=x.dtype)
+    row_bytes = math.prod(x.shape[1:]) * x.element_size()
+    status = core.weft_gather(
+        x.data_ptr(),
+        x.shape[0],
+        rows.data_ptr(),
+        rows.shape[0],
+        row_bytes,
+        out.data_ptr(),
+        index,
+        native.threads(),
+    )
+    native.check(status, "gather")
+    return out
+
+
+def _gather_backward_cpu(grad: Tensor, rows: Tensor, num_rows: int) -> Tensor:
+    if not native.available() or grad.dtype not in native.DTYPE_CODES:
+        return reference.gather_backward(grad, rows, num_rows)
+    indptr, _, positions = group(rows, num_rows)
+    plain = (None, None, None, False, False, None, None, None)
+    out: Tensor = torch.ops.weft.spmm.default(indptr, positions, None, grad, *plain)
     return out
 
 
@@ -36,6 +69,7 @@ def _scatter_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 gather_backward_op: Any = define(
     "gather_backward(Tensor grad, Tensor rows, SymInt num_rows) -> Tensor",
     reference=reference.gather_backward,
+    cpu=_gather_backward_cpu,
     fake=lambda grad, rows, num_rows: grad.new_empty((num_rows, *grad.shape[1:])),
     setup=_scatter_setup,
     backward=_scatter_backward,
@@ -44,6 +78,7 @@ gather_backward_op: Any = define(
 gather_op: Any = define(
     "gather(Tensor x, Tensor rows) -> Tensor",
     reference=reference.gather,
+    cpu=_gather_cpu,
     fake=lambda x, rows: x.new_empty((rows.shape[0], *x.shape[1:])),
     setup=_setup,
     backward=_backward,

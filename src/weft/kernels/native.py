@@ -1,8 +1,8 @@
 """The native core: finds libweftcore, loads it with ctypes and says what it is.
 
-The core has a plain C interface and knows nothing of Python or torch, so one library serves every version of both.
-Where it is missing, of another version, or switched off by `WEFT_NATIVE=0`, `library()` is None and the operators
-run on their reference form; a warning says so once.
+The core has a plain C interface and knows nothing of Python or torch, so one library serves every version of
+both. Where it is missing, of another version, or switched off by `WEFT_NATIVE=0`, `library()` is None and the
+operators run on their reference form; a warning says so once.
 
 Loading it loads OpenMP's runtime. This module imports torch first, so the process has one runtime: torch's.
 """
@@ -24,17 +24,33 @@ from weft.errors import GraphError, WeftError, WeftWarning
 ABI_VERSION = 1
 FILE_NAME = "libweftcore.so"
 
-# The codes of csrc/core.h.
+# The codes of csrc/core.h; a type that is not here runs on the reference.
 DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 INDEX_CODES = {torch.int32: 0, torch.int64: 1}
 
-_P, _I, _L, _D = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_double
+P, I, L, D = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_double
 # Argument types of every function of the C interface, in its order; each returns a status (see `check`).
-SIGNATURES: dict[str, list[type]] = {}
+SIGNATURES: dict[str, list[type]] = {
+    "weft_spmm": [*[P] * 9, *[L] * 5, *[I] * 4],
+    "weft_extreme": [*[P] * 5, *[L] * 4, *[I] * 4],
+    "weft_extreme_backward": [*[P] * 7, *[L] * 4, *[I] * 3],
+    "weft_sddmm_dot": [*[P] * 9, *[L] * 5, *[I] * 4],
+    "weft_sddmm": [*[P] * 5, I, *[L] * 4, *[I] * 3],
+    "weft_edge_softmax": [*[P] * 3, *[L] * 3, *[I] * 2],
+    "weft_edge_softmax_backward": [*[P] * 4, *[L] * 3, *[I] * 2],
+    "weft_dropout": [P, P, P, P, I, L, L, P, L, L, ctypes.c_uint64, D, I, I],
+    "weft_draw": [P, L, L, P, L, L, P, I],
+    "weft_gather": [P, L, P, L, L, P, I, I],
+    "weft_group": [P, L, P, L, L, P, P, P, I, I, I],
+    "weft_build_csr": [P, P, P, L, L, P, P, P, I, I],
+    "weft_relabel": [P, L, P, P, P],
+    "weft_set_level": [I],
+    "weft_detected_level": [],
+}
 
 
 class _Core:
-    """The library, loaded on first use."""
+    """The library, loaded on first use, and why it is not there."""
 
     def __init__(self) -> None:
         self.enabled = True
@@ -42,32 +58,31 @@ class _Core:
 
     @cached_property
     def library(self) -> ctypes.CDLL | None:
-        path = find()
         if os.environ.get("WEFT_NATIVE", "1") == "0":
             self.reason = "switched off by WEFT_NATIVE=0"
             return None  # asked for: no warning
-        if path is None:
-            return self._without(
-                f"{FILE_NAME} is not installed; reinstall weft where a C++ compiler is found"
-            )
         try:
-            library = ctypes.CDLL(str(path))
-        except OSError as error:
-            return self._without(f"{path} does not load ({error}); reinstall weft")
-        version = library.weft_abi_version()
-        if version != ABI_VERSION:
-            return self._without(f"{path} has interface {version}, expected {ABI_VERSION}; reinstall weft")
-        for name, argtypes in SIGNATURES.items():
-            function = getattr(library, name)
-            function.argtypes, function.restype = argtypes, _I
-        return library
-
-    def _without(self, reason: str) -> None:
-        self.reason = reason
-        warnings.warn(f"weft runs on its slower reference kernels: {reason}", WeftWarning, stacklevel=4)
+            return load(find())
+        except (OSError, AttributeError, WeftError) as error:
+            self.reason = str(error)
+        warnings.warn(f"weft runs on its slower reference kernels: {self.reason}", WeftWarning, stacklevel=4)
+        return None
 
 
 _core = _Core()
+
+
+def load(path: Path | None) -> ctypes.CDLL:
+    """Return the library at `path` with its functions declared; raise if it is missing or of another version."""
+    if path is None:
+        raise WeftError(f"{FILE_NAME} is not installed; reinstall weft where a C++ compiler is found")
+    core = ctypes.CDLL(str(path))
+    version = core.weft_abi_version()
+    if version != ABI_VERSION:
+        raise WeftError(f"{path} has interface {version}, expected {ABI_VERSION}; reinstall weft")
+    core.weft_features.restype = ctypes.c_char_p
+    _declare(core, SIGNATURES)
+    return core
 
 
 def library() -> ctypes.CDLL | None:
@@ -89,11 +104,10 @@ def describe() -> str:
 
 
 def features() -> str:
-    """Return the instruction set that the kernels were built for and this processor has."""
+    """Return the instruction set that the kernels use on this processor."""
     core = library()
-    if core is None or not hasattr(core, "weft_features"):
-        return "portable"
-    core.weft_features.restype = ctypes.c_char_p
+    if core is None:
+        return "none"
     text: bytes = core.weft_features()
     return text.decode()
 
@@ -114,17 +128,26 @@ def disabled() -> Iterator[None]:
 
 
 def declare(signatures: dict[str, list[type]]) -> None:
-    """Add the argument types of C functions; called by a family of operators when it is imported."""
+    """Add the argument types of further C functions; called by a family of operators when it is imported."""
     SIGNATURES.update(signatures)
-    if "library" in vars(_core) and (loaded := _core.library) is not None:
-        for name, argtypes in signatures.items():
-            function = getattr(loaded, name)
-            function.argtypes, function.restype = argtypes, _I
+    if "library" in vars(_core) and _core.library is not None:
+        _declare(_core.library, signatures)
+
+
+def _declare(core: ctypes.CDLL, signatures: dict[str, list[type]]) -> None:
+    for name, argtypes in signatures.items():
+        function = getattr(core, name)
+        function.argtypes, function.restype = argtypes, I
 
 
 def pointer(tensor: Tensor | None) -> int | None:
     """Return the address of a tensor's data, or None (a null pointer) for None."""
     return None if tensor is None else tensor.data_ptr()
+
+
+def dense(tensor: Tensor | None) -> Tensor | None:
+    """Return the tensor with its values in row-major order, or None."""
+    return None if tensor is None else tensor.contiguous()
 
 
 def threads() -> int:

@@ -1,9 +1,11 @@
 """Every operator in plain PyTorch: the definition, the fallback on any device, and the oracle of the tests.
 
-Nothing here is fast and nothing is fused: values of size edges × features are made freely. The signatures are those
-of the registered operators. `edges` maps an edge of this CSR to the place of its weight (None: the same place), so
-one function serves a graph and its transpose.
+Nothing here is fast and nothing is fused: values of size edges × features are made freely. The signatures are
+those of the registered operators. `edges` maps an edge of this CSR to the place of its weight (None: the same
+place), so one function serves a graph and its transpose.
 """
+
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -42,12 +44,19 @@ def spmm(
     src_scale: Tensor | None,
     dst_scale: Tensor | None,
     mean: bool,
+    src_mean: bool = False,
     t_indptr: Tensor | None = None,
     t_indices: Tensor | None = None,
     t_edges: Tensor | None = None,
 ) -> Tensor:
-    """out[v] = dst_scale[v] · Σ weight[e] · src_scale[u] · x[u] over the edges e = (u, v); mean divides by their number."""
+    """out[v] = dst_scale[v] · Σ weight[e] · src_scale[u] · x[u] over the edges e = (u, v).
+
+    mean divides by the number of edges of v, src_mean each x[u] by the number of edges of u in the transposed CSR:
+    the transpose of a mean.
+    """
     kind = accumulator(x.dtype)
+    if src_mean and t_indptr is not None:
+        src_scale = inverse_degree(t_indptr, kind, src_scale)
     messages = x.to(kind)[indices]
     if weight is not None:
         messages = messages * _column(weight if edges is None else weight[edges], messages)
@@ -70,7 +79,7 @@ def extreme(
     t_indptr: Tensor | None = None,
     t_indices: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the largest or smallest value over the edges of each row (0 if none) and how many edges attain it.
+    """Return the largest or smallest value over each row's edges (0 if none) and how many edges attain it.
 
     NaN beats every number.
     """
@@ -92,7 +101,7 @@ def extreme(
 def extreme_backward(
     t_indptr: Tensor, t_indices: Tensor, x: Tensor, value: Tensor, count: Tensor, grad: Tensor
 ) -> Tensor:
-    """Return the gradient of x: each row's gradient is shared equally among the edges that attain its value."""
+    """Return the gradient of x: a row's gradient is shared equally among the edges that attain its value."""
     kind = accumulator(x.dtype)
     share = (grad.to(kind) / count.clamp(min=1))[t_indices]
     rows = edge_rows(t_indptr, t_indices.shape[0])
@@ -113,14 +122,20 @@ def sddmm_dot(
     b: Tensor,
     src_scale: Tensor | None,
     dst_scale: Tensor | None,
+    mean: bool = False,
+    src_mean: bool = False,
     t_indptr: Tensor | None = None,
     t_indices: Tensor | None = None,
     t_edges: Tensor | None = None,
 ) -> Tensor:
-    """out[e] = src_scale[u] · dst_scale[v] · ⟨a[u], b[v]⟩ over the last dimension, in the accumulator's type."""
+    """out[e] = src_scale[u] · dst_scale[v] · ⟨a[u], b[v]⟩, the means as for spmm, in the accumulator's type."""
     kind = accumulator(a.dtype)
     rows = edge_rows(indptr, indices.shape[0])
     out = (a.to(kind)[indices] * b.to(kind)[rows]).sum(-1)
+    if src_mean and t_indptr is not None:
+        src_scale = inverse_degree(t_indptr, kind, src_scale)
+    if mean:
+        dst_scale = inverse_degree(indptr, kind, dst_scale)
     if src_scale is not None:
         out = out * _column(src_scale[indices], out)
     if dst_scale is not None:
@@ -140,13 +155,15 @@ def sddmm(
 ) -> Tensor:
     """out[e] = a[u] op b[v], element by element."""
     rows = edge_rows(indptr, indices.shape[0])
-    combine = {"add": torch.add, "sub": torch.sub, "mul": torch.mul}[op]
-    return combine(a[indices], b[rows])
+    left, right = a[indices], b[rows]
+    if op == "mul":
+        return left * right
+    return left + right if op == "add" else left - right
 
 
 def edge_softmax(indptr: Tensor, scores: Tensor) -> Tensor:
     """Return the softmax of scores [E, ...] over the edges of each row."""
-    rows = edge_rows(indptr, scores.shape[0])
+    rows, scores = edge_rows(indptr, scores.shape[0]), scores.contiguous()
     top = scores.new_zeros((indptr.shape[0] - 1, *scores.shape[1:]))
     top.scatter_reduce_(0, _column(rows, scores).expand_as(scores), scores, reduce="amax", include_self=False)
     powers = (scores - top[rows]).exp()
@@ -157,7 +174,7 @@ def edge_softmax(indptr: Tensor, scores: Tensor) -> Tensor:
 def edge_softmax_backward(indptr: Tensor, out: Tensor, grad: Tensor) -> Tensor:
     """Return the gradient of the scores, out · (grad − Σ out · grad over the row)."""
     rows = edge_rows(indptr, out.shape[0])
-    product = out * grad
+    product = out * grad.contiguous()
     total = out.new_zeros((indptr.shape[0] - 1, *out.shape[1:])).index_add_(0, rows, product)
     return product - out * total[rows]
 
@@ -165,14 +182,14 @@ def edge_softmax_backward(indptr: Tensor, out: Tensor, grad: Tensor) -> Tensor:
 def dropout(
     x: Tensor, ids: Tensor, p: float, clock: Tensor, stream: int, layer: int, lanes: Tensor | None = None
 ) -> Tensor:
-    """Return x with the elements zeroed whose draw for (id, lane) is below p, the others times 1 / (1 − p)."""
+    """Return x with elements zeroed whose draw for (id, lane) is below p, the others times 1 / (1 − p)."""
     if lanes is None:
         lanes = torch.arange(x[0].numel() if x.shape[0] else 1, device=x.device)
         bits = draw(clock, stream, layer, ids[:, None], lanes)
     else:
         bits = draw(clock, stream, layer, ids, lanes)
     kept = (bits >= threshold(p)).reshape(x.shape)
-    return torch.where(kept, x * keep_scale(p), 0)
+    return torch.where(kept, x.contiguous() * keep_scale(p), 0)
 
 
 def keep_scale(p: float) -> float:
@@ -232,7 +249,7 @@ def segment_matmul(x: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
     """Return x[offsets[s] : offsets[s + 1]] @ weights[s] for every segment s, stacked."""
     out = x.new_zeros((x.shape[0], weights.shape[2]))
     bounds = offsets.tolist()
-    for segment, (start, stop) in enumerate(zip(bounds, bounds[1:])):
+    for segment, (start, stop) in enumerate(pairwise(bounds)):
         if stop > start:
             torch.mm(x[start:stop], weights[segment], out=out[start:stop])
     return out
@@ -242,7 +259,7 @@ def segment_outer(x: Tensor, grad: Tensor, offsets: Tensor) -> Tensor:
     """Return x[segment].T @ grad[segment] for every segment: the gradient of the weights."""
     out = x.new_zeros((offsets.shape[0] - 1, x.shape[1], grad.shape[1]))
     bounds = offsets.tolist()
-    for segment, (start, stop) in enumerate(zip(bounds, bounds[1:])):
+    for segment, (start, stop) in enumerate(pairwise(bounds)):
         if stop > start:
             torch.mm(x[start:stop].T, grad[start:stop], out=out[segment])
     return out

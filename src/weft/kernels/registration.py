@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-_fragment = Library("weft", "FRAGMENT")
+_fragment: Any = Library("weft", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 Form = Callable[..., Any]
 
@@ -27,7 +27,7 @@ def define(
 ) -> Any:
     """Enter an operator and return its overload: `cpu` serves CPU tensors, `reference` all other devices.
 
-    `setup(ctx, inputs, output)` saves what `backward(ctx, *grads)` needs, as in torch.library.register_autograd.
+    `setup(ctx, inputs, output)` saves what `backward(ctx, *grads)` needs, as torch.library.register_autograd has it.
     """
     name = schema.split("(", 1)[0]
     _fragment.define(schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))

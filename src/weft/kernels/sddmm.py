@@ -1,12 +1,13 @@
 """Sampled dense × dense: one value for every edge from the rows at its two ends."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.kernels import reference
+from weft.kernels import native, reference
 from weft.kernels.csr import Transposed, transposed_or_built
 from weft.kernels.registration import accumulator, as_indptr, define
 
@@ -36,9 +37,54 @@ def sddmm(
     indptr = as_indptr(indptr)
     held = transposed or _NO_TRANSPOSED
     if op == "dot":
-        dots: Tensor = sddmm_dot_op(indptr, indices, None, a_src, b_dst, None, None, *held)
+        dots: Tensor = sddmm_dot_op(indptr, indices, None, a_src, b_dst, None, None, False, False, *held)
         return dots.to(a_src.dtype)
     out: Tensor = sddmm_op(indptr, indices, a_src, b_dst, op, *held)
+    return out
+
+
+def _dot_cpu(
+    indptr: Tensor,
+    indices: Tensor,
+    edges: Tensor | None,
+    a: Tensor,
+    b: Tensor,
+    src_scale: Tensor | None,
+    dst_scale: Tensor | None,
+    mean: bool,
+    src_mean: bool,
+    t_indptr: Tensor | None,
+    t_indices: Tensor | None,
+    t_edges: Tensor | None,
+) -> Tensor:
+    core = native.library()
+    code, index = native.DTYPE_CODES.get(a.dtype), native.INDEX_CODES.get(indices.dtype)
+    if core is None or code is None or index is None:
+        return reference.sddmm_dot(
+            indptr, indices, edges, a, b, src_scale, dst_scale, mean, src_mean, t_indptr, t_indices, t_edges
+        )
+    out = torch.empty((indices.shape[0], *a.shape[1:-1]), dtype=accumulator(a.dtype))
+    dense = [native.dense(tensor) for tensor in (indptr, indices, a, b, src_scale, dst_scale, t_indptr)]
+    edges = native.dense(edges if edges is None else edges.to(indices.dtype))
+    pointers = [native.pointer(tensor) for tensor in dense]
+    status = core.weft_sddmm_dot(
+        pointers[0],
+        pointers[1],
+        native.pointer(edges),
+        *pointers[2:6],
+        pointers[6] if src_mean else None,
+        out.data_ptr(),
+        b.shape[0],
+        a.shape[0],
+        indices.shape[0],
+        a.shape[1] if a.dim() == 3 else 1,
+        a.shape[-1],
+        mean,
+        code,
+        index,
+        native.threads(),
+    )
+    native.check(status, "sddmm")
     return out
 
 
@@ -47,29 +93,67 @@ def _dot_fake(indptr: Tensor, indices: Tensor, edges: Tensor | None, a: Tensor, 
 
 
 def _dot_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
+    ctx.save_for_backward(*inputs[:7], *inputs[9:])
+    ctx.means = inputs[7:9]
 
 
 def _dot_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     indptr, indices, edges, a, b, src_scale, dst_scale, *transposed = ctx.saved_tensors
     spmm_op = torch.ops.weft.spmm.default
+    mean, src_mean = ctx.means
     grad_a = grad_b = None
     if ctx.needs_input_grad[3]:
         backward = transposed_or_built(transposed, indptr, indices, a.shape[0])
-        grad_a = spmm_op(*backward, b, grad, dst_scale, src_scale, False, indptr, indices, edges)
+        grad_a = spmm_op(*backward, b, grad, dst_scale, src_scale, src_mean, mean, indptr, indices, edges)
     if ctx.needs_input_grad[4]:
-        grad_b = spmm_op(indptr, indices, edges, a, grad, src_scale, dst_scale, False, *transposed)
-    return None, None, None, grad_a, grad_b, None, None, None, None, None
+        grad_b = spmm_op(indptr, indices, edges, a, grad, src_scale, dst_scale, mean, src_mean, *transposed)
+    return None, None, None, grad_a, grad_b, None, None, None, None, None, None, None
 
 
 sddmm_dot_op: Any = define(
     "sddmm_dot(Tensor indptr, Tensor indices, Tensor? edges, Tensor a, Tensor b, Tensor? src_scale, "
-    "Tensor? dst_scale, Tensor? t_indptr, Tensor? t_indices, Tensor? t_edges) -> Tensor",
+    "Tensor? dst_scale, bool mean, bool src_mean, Tensor? t_indptr, Tensor? t_indices, Tensor? t_edges) -> Tensor",
     reference=reference.sddmm_dot,
+    cpu=_dot_cpu,
     fake=_dot_fake,
     setup=_dot_setup,
     backward=_dot_backward,
 )
+
+
+_OPS = {"add": 0, "sub": 1, "mul": 2}
+
+
+def _sddmm_cpu(
+    indptr: Tensor,
+    indices: Tensor,
+    a: Tensor,
+    b: Tensor,
+    op: str,
+    t_indptr: Tensor | None,
+    t_indices: Tensor | None,
+    t_edges: Tensor | None,
+) -> Tensor:
+    core = native.library()
+    code, index = native.DTYPE_CODES.get(a.dtype), native.INDEX_CODES.get(indices.dtype)
+    if core is None or code is None or index is None:
+        return reference.sddmm(indptr, indices, a, b, op)
+    out = torch.empty((indices.shape[0], *a.shape[1:]), dtype=a.dtype)
+    dense = [tensor.contiguous() for tensor in (indptr, indices, a, b)]
+    status = core.weft_sddmm(
+        *[tensor.data_ptr() for tensor in dense],
+        out.data_ptr(),
+        _OPS[op],
+        b.shape[0],
+        a.shape[0],
+        indices.shape[0],
+        math.prod(a.shape[1:]),
+        code,
+        index,
+        native.threads(),
+    )
+    native.check(status, "sddmm")
+    return out
 
 
 def _sddmm_fake(indptr: Tensor, indices: Tensor, a: Tensor, *rest: Any) -> Tensor:
@@ -107,10 +191,9 @@ def _positions(indices: Tensor) -> Tensor:
 
 
 def _sum_edges(indptr: Tensor, edges: Tensor | None, values: Tensor) -> Tensor:
-    """Return the sum over each row's edges of values [E, ...]; `edges` names the place of each edge's value."""
-    out: Tensor = torch.ops.weft.spmm.default(
-        indptr, edges, None, values, None, None, None, False, *_NO_TRANSPOSED
-    )
+    """Return the sum of values [E, ...] over each row's edges; `edges` names the place of each edge's value."""
+    plain = (None, None, None, False, False)
+    out: Tensor = torch.ops.weft.spmm.default(indptr, edges, None, values, *plain, *_NO_TRANSPOSED)
     return out
 
 
@@ -118,6 +201,7 @@ sddmm_op: Any = define(
     "sddmm(Tensor indptr, Tensor indices, Tensor a, Tensor b, str op, Tensor? t_indptr, Tensor? t_indices, "
     "Tensor? t_edges) -> Tensor",
     reference=reference.sddmm,
+    cpu=_sddmm_cpu,
     fake=_sddmm_fake,
     setup=_sddmm_setup,
     backward=_sddmm_backward,

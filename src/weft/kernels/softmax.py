@@ -1,10 +1,12 @@
 """Softmax over the incoming edges of each row."""
 
+import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from weft.kernels import reference
+from weft.kernels import native, reference
 from weft.kernels.registration import accumulator, as_indptr, define
 
 
@@ -12,6 +14,51 @@ def edge_softmax(indptr: Tensor, scores: Tensor) -> Tensor:
     """Return the softmax of scores ([E] or [E, H]) over the edges of each row, head by head."""
     out: Tensor = edge_softmax_op(as_indptr(indptr), scores.to(accumulator(scores.dtype)))
     return out.to(scores.dtype)
+
+
+def _softmax_cpu(indptr: Tensor, scores: Tensor) -> Tensor:
+    core, code = native.library(), native.DTYPE_CODES.get(scores.dtype, 9)
+    if core is None or code > 1:
+        return reference.edge_softmax(indptr, scores)
+    indptr, scores = indptr.contiguous(), scores.contiguous()
+    out = torch.empty_like(scores)
+    native.check(
+        core.weft_edge_softmax(
+            indptr.data_ptr(),
+            scores.data_ptr(),
+            out.data_ptr(),
+            indptr.shape[0] - 1,
+            scores.shape[0],
+            math.prod(scores.shape[1:]),
+            code,
+            native.threads(),
+        ),
+        "edge_softmax",
+    )
+    return out
+
+
+def _backward_cpu(indptr: Tensor, out: Tensor, grad: Tensor) -> Tensor:
+    core, code = native.library(), native.DTYPE_CODES.get(out.dtype, 9)
+    if core is None or code > 1:
+        return reference.edge_softmax_backward(indptr, out, grad)
+    indptr, out, grad = indptr.contiguous(), out.contiguous(), grad.contiguous()
+    grad_scores = torch.empty_like(out)
+    native.check(
+        core.weft_edge_softmax_backward(
+            indptr.data_ptr(),
+            out.data_ptr(),
+            grad.data_ptr(),
+            grad_scores.data_ptr(),
+            indptr.shape[0] - 1,
+            out.shape[0],
+            math.prod(out.shape[1:]),
+            code,
+            native.threads(),
+        ),
+        "edge_softmax backward",
+    )
+    return grad_scores
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -26,12 +73,14 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 edge_softmax_backward_op: Any = define(
     "edge_softmax_backward(Tensor indptr, Tensor out, Tensor grad) -> Tensor",
     reference=reference.edge_softmax_backward,
+    cpu=_backward_cpu,
     fake=lambda indptr, out, grad: out.new_empty(out.shape),
 )
 
 edge_softmax_op: Any = define(
     "edge_softmax(Tensor indptr, Tensor scores) -> Tensor",
     reference=reference.edge_softmax,
+    cpu=_softmax_cpu,
     fake=lambda indptr, scores: scores.new_empty(scores.shape),
     setup=_setup,
     backward=_backward,
