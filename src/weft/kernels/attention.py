@@ -41,9 +41,9 @@ def attention(
     """Return GAT's attention, [num_dst, H, D]; scores are leaky_relu(score_src[u] + score_dst[v] + edge[e]).
 
     score_src [num_src, H], score_dst [num_dst, H], value [num_src, H, D], edge [E, H] or None; a term of
-    minus infinity masks its edge, and a row without edges gives 0. `dropout` zeroes attention weights by draws
-    of (edge id, head): `edge_ids` defaults to the position of the edge, `clock` (seed, epoch, step) to a fresh
-    one from torch's generator. `transposed` saves building the transposed CSR in backward.
+    minus infinity masks its edge, and a row without edges gives 0. `dropout` zeroes attention weights by
+    draws of (edge id, head): `edge_ids` defaults to the position of the edge, `clock` (seed, epoch, step) to
+    a fresh one from torch's generator. `transposed` saves building the transposed CSR in backward.
     """
     given = (score_src, score_dst, None, value, edge)
     return _attend(
@@ -135,11 +135,10 @@ def _attend(
 def _checked(kind: int, indptr: Tensor, indices: Tensor, given: _Given) -> _Given:
     """Return the float inputs in one type, or say which has the wrong shape."""
     src, dst, a, value, edge = given
+    scores = "[num_src, heads]" if kind == ADDITIVE else "[num_src, heads, dim]"
     if value.dim() != 3 or src.dim() != (2 if kind == ADDITIVE else 3):
-        raise InputError(
-            f"attention: expected value [num_src, heads, dim] and scores [num_src, heads{'' if kind == ADDITIVE else ', dim'}]"
-            f", got {list(value.shape)} and {list(src.shape)}"
-        )
+        got = f"{list(value.shape)} and {list(src.shape)}"
+        raise InputError(f"attention: expected value [num_src, heads, dim] and sources {scores}, got {got}")
     tail = src.shape[1:]
     edge_tail = tail if kind == GATV2 else tail[:1]
     expected = [

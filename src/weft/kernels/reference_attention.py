@@ -55,7 +55,7 @@ class Arguments(NamedTuple):
 
 
 def forward(*arguments: object) -> tuple[Tensor, Tensor, Tensor]:
-    """Return out [num_dst, H, Dv], and of each row's scores the maximum and the sum of exponentials [num_dst, H].
+    """Return out [num_dst, H, Dv], and of each row's scores the maximum and the sum of exponentials.
 
     A row without edges, or whose scores are all minus infinity, gives 0.
     """
