@@ -7,6 +7,7 @@ WeftError
 │   ├── RecipeError   a recipe key or value, or an option of a command
 │   ├── UnknownName   a name that no registry holds
 │   ├── MissingExtra  an optional dependency that is not installed
+│   ├── PartitionError a partitioner that crashed, took too long or gave rubbish: choose another
 │   └── TrainingError numbers that stopped being numbers: the settings must change
 └── WorkerLost        a worker died, raised or stalled: exit code 3
 
@@ -48,6 +49,10 @@ class UnknownName(InputError, KeyError):
 
 class MissingExtra(InputError, ImportError):
     """An optional dependency that is not installed; the message holds the command that installs it."""
+
+
+class PartitionError(InputError):
+    """A partitioner that crashed, took too long or gave rubbish; the message says what to try instead."""
 
 
 class TrainingError(InputError):

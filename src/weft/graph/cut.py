@@ -16,6 +16,7 @@ from weft.errors import GraphError
 from weft.graph.assignment import Assignment
 from weft.graph.degrees import edge_destinations, entries_of_rows
 from weft.graph.graph import Graph
+from weft.graph.sorting import distinct, group, sort_keys
 
 
 class Piece(NamedTuple):
@@ -63,7 +64,7 @@ def replicas(graph: Graph, parts: Tensor, num_parts: int) -> Replicas:
     The root is drawn from the parts that hold the node; a node without edges has one replica, drawn from all.
     """
     part = parts.long()
-    keys = torch.unique(
+    keys = distinct(
         torch.cat(
             [graph.indices.long() * num_parts + part, edge_destinations(graph.indptr) * num_parts + part]
         )
@@ -73,7 +74,7 @@ def replicas(graph: Graph, parts: Tensor, num_parts: int) -> Replicas:
     )
     held = torch.bincount(keys // num_parts, minlength=graph.num_nodes)
     alone = (held == 0).nonzero().flatten()
-    keys = torch.cat([keys, alone * num_parts + bits[alone] % num_parts]).sort().values
+    keys = sort_keys(torch.cat([keys, alone * num_parts + bits[alone] % num_parts]))
     counts = held.clamp(min=1)
     first = counts.cumsum(0) - counts
     node, holder = keys // num_parts, (keys % num_parts).int()
@@ -81,10 +82,9 @@ def replicas(graph: Graph, parts: Tensor, num_parts: int) -> Replicas:
 
 
 def _node_pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
-    order = torch.argsort(assignment.parts, stable=True)
-    ends = torch.bincount(assignment.parts.long(), minlength=assignment.num_parts).cumsum(0).tolist()
-    for part, (begin, end) in enumerate(zip([0, *ends], ends)):
-        node_ids = order[begin:end]
+    ends, order = group(assignment.parts, assignment.num_parts)
+    for part in range(assignment.num_parts):
+        node_ids = order[ends[part] : ends[part + 1]]
         indptr, edges = entries_of_rows(graph.indptr, node_ids)
         edge_dst = node_ids[edge_destinations(indptr)]
         yield Piece(part, node_ids, torch.full((len(node_ids),), part, dtype=torch.int32), edges, edge_dst)
@@ -92,15 +92,10 @@ def _node_pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
 
 def _edge_pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
     held = replicas(graph, assignment.parts, assignment.num_parts)
-    by_part = torch.argsort(held.part, stable=True)
-    by_edge = torch.argsort(assignment.parts, stable=True)
-    node_ends, edge_ends = (
-        torch.bincount(parts.long(), minlength=assignment.num_parts).cumsum(0).tolist()
-        for parts in (held.part, assignment.parts)
-    )
+    node_ends, by_part = group(held.part, assignment.num_parts)
+    edge_ends, by_edge = group(assignment.parts, assignment.num_parts)
     for part in range(assignment.num_parts):
-        rows = by_part[node_ends[part - 1] if part else 0 : node_ends[part]]
-        edges = by_edge[edge_ends[part - 1] if part else 0 : edge_ends[part]]
-        node_ids = held.node[rows]
+        edges = by_edge[edge_ends[part] : edge_ends[part + 1]]
+        node_ids = held.node[by_part[node_ends[part] : node_ends[part + 1]]]
         edge_dst = torch.searchsorted(graph.indptr, edges, right=True) - 1
         yield Piece(part, node_ids, held.root[node_ids], edges, edge_dst)

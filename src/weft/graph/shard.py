@@ -15,6 +15,7 @@ from weft.graph.assignment import Assignment, Cuts
 from weft.graph.cut import Piece, as_assignment, pieces
 from weft.graph.degrees import Degrees, Direction
 from weft.graph.graph import Graph
+from weft.graph.sorting import distinct
 from weft.graph.sparse import Features, SparseFeatures
 from weft.graph.topology import index_dtype
 
@@ -139,7 +140,7 @@ def _localise(edge_src: Tensor, node_ids: Tensor, node_part: Tensor) -> tuple[Te
     own = place < len(node_ids)
     own &= node_ids[place.clamp(max=max(len(node_ids) - 1, 0))] == edge_src if len(node_ids) else own
     remote = edge_src[~own]
-    halo = torch.unique(remote)
+    halo = distinct(remote)
     owner = node_part[halo]
     order = torch.argsort(owner, stable=True)
     row = torch.empty_like(order)

@@ -1,0 +1,12 @@
+"""Ways of cutting a graph into parts, one a file, entered in a registry by name.
+
+assignment = weft.partitioners.partition(graph, 8)                  # metis, in a child process, verified
+assignment.quality.halo_rows, assignment.quality.balance
+weft.graph.partition.write_partition("parts", graph, assignment)    # a folder a part
+"""
+
+from weft.graph.assignment import Assignment, Quality
+from weft.partitioners.base import Partitioner, partitioners
+from weft.partitioners.run import partition
+
+__all__ = ["Assignment", "Partitioner", "Quality", "partition", "partitioners"]

@@ -1,0 +1,126 @@
+"""How good a partition is: what travels, how even the parts are, and the bytes an epoch will send.
+
+Bytes an epoch, for L layers of width H in float32. The aggregate of the input features never changes and is
+computed once, so L − 1 layers exchange, forward and backward alike. With M halo rows in all parts:
+
+    exact          2 (L − 1) · M · 4 H
+    sampled 0.1    0.1 of it, on average: the same rows are drawn at both ends, no ids travel
+    stale          as exact, sent while the parts compute
+    quantised 8    2 (L − 1) · M · (H + 8): a byte a value, a scale and an offset a row
+
+Where edges are assigned, M are the replicas that are not roots: partial sums go to the root and totals
+return, forward and backward alike: exact 4 (L − 1) · M · 4 H, delayed 5 a fifth of it, none 0.
+"""
+
+import torch
+from torch import Tensor
+
+from weft.graph.assignment import Cuts, Quality
+from weft.graph.cut import replicas
+from weft.graph.degrees import edge_destinations
+from weft.graph.graph import Graph
+from weft.graph.sorting import distinct
+from weft.graph.sparse import SparseFeatures
+from weft.partitioners.base import train_rows
+
+HIDDEN = 128
+LAYERS = 3
+_FLOAT = 4
+
+
+def measure(
+    graph: Graph,
+    parts: Tensor,
+    num_parts: int,
+    *,
+    cuts: Cuts = "nodes",
+    hidden: int = HIDDEN,
+    layers: int = LAYERS,
+    moved: int = 0,
+) -> Quality:
+    """Return the quality of an assignment of nodes or of edges; the predictions are for the given model."""
+    if cuts == "edges":
+        held = replicas(graph, parts, num_parts)
+        owner, edge_part = held.root, parts.long()
+        own = held.root[held.node] == held.part
+        link = held.part.long()[~own] * num_parts + held.root[held.node[~own]]
+        rows = torch.bincount(held.part, minlength=num_parts)
+        row_data = (
+            torch.zeros(num_parts).double().index_add_(0, held.part.long(), _row_bytes(graph)[held.node])
+        )
+        cut_edges = 0
+    else:
+        owner, edge_part = parts, parts[edge_destinations(graph.indptr)].long()
+        pairs = _halo_pairs(graph, parts)
+        link = (pairs // graph.num_nodes) * num_parts + parts[pairs % graph.num_nodes]
+        rows = torch.bincount(parts, minlength=num_parts)
+        row_data = torch.zeros(num_parts).double().index_add_(0, parts.long(), _row_bytes(graph))
+        cut_edges = count_cut(graph, parts, num_parts)
+    links = torch.bincount(link, minlength=num_parts**2).reshape(num_parts, num_parts)
+    edges = torch.bincount(edge_part, minlength=num_parts)
+    halo = int(links.sum())
+    size = (
+        row_data + 8.0 * rows + _edge_bytes(graph) * edges + 12.0 * (links.sum(1) if cuts == "nodes" else 0)
+    )
+    return Quality(
+        cuts=cuts,
+        cut_edges=cut_edges,
+        cut_share=cut_edges / max(graph.num_edges, 1),
+        halo_rows=halo,
+        halo_share=halo / (graph.num_nodes + halo),
+        replication=1 + halo / graph.num_nodes,
+        nodes=torch.bincount(owner, minlength=num_parts).tolist(),
+        edges=edges.tolist(),
+        train_nodes=torch.bincount(owner[train_rows(graph)], minlength=num_parts).tolist(),
+        bytes=size.long().tolist(),
+        links=links.tolist(),
+        hidden=hidden,
+        layers=layers,
+        predicted=predict_bytes(halo, hidden, layers, cuts=cuts),
+        moved=moved,
+    )
+
+
+def predict_bytes(halo_rows: int, hidden: int, layers: int, *, cuts: Cuts = "nodes") -> dict[str, int]:
+    """Return the bytes an epoch sends to other parts, by exchange."""
+    rounds = 2 * max(layers - 1, 0) * halo_rows
+    exact = rounds * hidden * _FLOAT
+    if cuts == "edges":
+        return {"exact": 2 * exact, "delayed 5": 2 * exact // 5, "none": 0}
+    return {"exact": exact, "sampled 0.1": exact // 10, "quantised 8": rounds * (hidden + 8), "stale": exact}
+
+
+def count_cut(graph: Graph, parts: Tensor, num_parts: int) -> int:
+    """Return the number of edges between parts."""
+    return int((parts[graph.indices] != parts[edge_destinations(graph.indptr)]).sum())
+
+
+def count_halo(graph: Graph, parts: Tensor, num_parts: int) -> int:
+    """Return the number of halo rows: distinct pairs of a part and a source that another part owns."""
+    return len(_halo_pairs(graph, parts))
+
+
+def _halo_pairs(graph: Graph, parts: Tensor) -> Tensor:
+    """Return the distinct (part, remote source) pairs as part · N + source, int64."""
+    src, dst_part = graph.indices, parts[edge_destinations(graph.indptr)]
+    cut = parts[src] != dst_part
+    return distinct(dst_part[cut].long() * graph.num_nodes + src[cut])
+
+
+def _row_bytes(graph: Graph) -> Tensor:
+    """Return the bytes of features, labels and masks of each node, [N] float64."""
+    size = torch.zeros(graph.num_nodes, dtype=torch.float64)
+    for kind in graph.node_types:
+        for value in graph.node_data[kind].values():
+            if isinstance(value, SparseFeatures):
+                width = value.values.element_size() + value.indices.element_size()
+                size[graph.rows_of_type(kind)] += value.indptr.diff() * width + 8
+            else:
+                size[graph.rows_of_type(kind)] += value[:1].numel() * value.element_size()
+    return size
+
+
+def _edge_bytes(graph: Graph) -> float:
+    """Return the bytes of an edge: source row, canonical id, relation, data."""
+    data = sum(value[:1].numel() * value.element_size() for value in graph.edge_data.values())
+    return float(graph.indices.element_size() + 8 + (4 if graph.edge_type is not None else 0) + data)
