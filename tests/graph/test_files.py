@@ -39,6 +39,12 @@ def test_every_dtype_survives(tmp_path: Path) -> None:
         assert torch.equal(load(tmp_path / str(dtype)).x, graph.x)
 
 
+def test_a_named_target_type_survives(tmp_path: Path) -> None:
+    nodes = {"a": {"y": [0, 1]}, "b": {"y": [1, 0]}}
+    Graph.from_types(nodes, {("a", "to", "b"): [[0], [1]]}, target_type="b").save(tmp_path / "g")
+    assert load(tmp_path / "g").target_type == "b"
+
+
 def test_names_of_types_may_be_anything(tmp_path: Path) -> None:
     graph = Graph.from_types(
         {"../up": {"x": np.eye(2)}, "a/b": {"num_nodes": 1}}, {("../up", "–→", "a/b"): [[0, 1], [0, 0]]}
@@ -49,7 +55,7 @@ def test_names_of_types_may_be_anything(tmp_path: Path) -> None:
 
 
 def test_loading_maps_the_files_and_copies_nothing(tmp_path: Path) -> None:
-    count = 2_000_000
+    count = 500_000
     Graph.from_edges([[0], [1]], x=torch.ones(count, 16), y=torch.zeros(count, dtype=torch.int64)).save(
         tmp_path / "g"
     )
@@ -71,7 +77,7 @@ print(private() - before, any(start <= low < stop for start, stop in ranges))
     out = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert int(out[0]) < 20_000, "the features alone are 128,000 KiB"
+    assert int(out[0]) < 8_000, "the features alone are 32,000 KiB"
     assert out[1] == "True", "the tensor's memory is a mapping of the file"
 
 
@@ -166,12 +172,12 @@ def test_saving_killed_in_the_middle_leaves_no_half_graph(tmp_path: Path) -> Non
     code = f"""
 import torch
 from weft.graph import Graph
-graph = Graph.from_edges([[0], [1]], x=torch.ones(1_000_000, 32))
+graph = Graph.from_edges([[0], [1]], x=torch.ones(300_000, 32))
 graph.indptr
 print("saving", flush=True)
 graph.save({str(tmp_path / "g")!r})
 """
-    for moment in (0.01, 0.1):
+    for moment in (0.01, 0.05):
         saver = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
         assert saver.stdout is not None
         saver.stdout.readline()
@@ -180,6 +186,6 @@ graph.save({str(tmp_path / "g")!r})
         saver.wait()
         saver.stdout.close()
         if (tmp_path / "g").exists():
-            assert load(tmp_path / "g").num_nodes == 1_000_000
+            assert load(tmp_path / "g").num_nodes == 300_000
     Graph.from_edges(EDGES).save(tmp_path / "g", overwrite=True)
     assert [item.name for item in tmp_path.iterdir()] == ["g"]

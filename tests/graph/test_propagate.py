@@ -178,6 +178,16 @@ def test_messages_of_one_chunk_never_exceed_it(monkeypatch: pytest.MonkeyPatch) 
     assert sum(sizes) == graph.num_edges
 
 
+@pytest.mark.parametrize("reduce", ["max", "min"])
+def test_ties_across_the_cuts_of_a_hub_share_the_gradient(chunk_elements: int, reduce: str) -> None:
+    graph = Graph.from_edges([[0, 1, 2, 3, 1], [4, 4, 4, 4, 4]], num_nodes=5)
+    sign = 1 if reduce == "max" else -1
+    h = (sign * torch.tensor([[5.0], [5.0], [1.0], [5.0], [9.0]])).requires_grad_()
+    graph.block().propagate(lambda u: u, src=[h], reduce=reduce).sum().backward()
+    assert h.grad is not None
+    assert h.grad.flatten().tolist() == [0.25, 0.5, 0, 0.25, 0]
+
+
 def test_a_masked_score_gives_its_edge_no_weight(chunk_elements: int) -> None:
     graph = Graph.from_edges([[0, 1, 2], [3, 3, 3]], num_nodes=4)
     h = torch.tensor([[1.0], [2.0], [4.0], [0.0]])
