@@ -73,4 +73,5 @@ class Attention(Layer):
         return Linear(edge_features, self.heads * self.out_features, bias=False, glorot=True)
 
     def _zero_bias(self, bias: bool) -> nn.Parameter | None:
+        self.output_is_free = bias  # without a bias the output is the kernel's own, which backward reads
         return nn.Parameter(torch.zeros(self.out_width)) if bias else None

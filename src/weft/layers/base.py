@@ -79,6 +79,8 @@ class Layer(nn.Module):
     """Whether the published layer includes each node among its own neighbours: weft adds the loops before
     training.
     """
+    output_is_free: bool = False
+    """Whether a caller may overwrite the output: backward of the layer does not look at it."""
     takes_edge_features: bool = False
     """Whether the constructor has an option `edge_features` that `stacked` should set from the graph."""
 

@@ -40,9 +40,8 @@ class GAT(Attention):
 
     def forward(self, block: Block, h: Features) -> Tensor:
         value = self.lin(h)
-        scores = self._scores(h, value)
-        score_src, score_dst = scores[:, : self.heads], block.dst(scores[:, self.heads :])
-        score = Additive(score_src, score_dst, self.negative_slope, self._edge_scores(block))
+        score_src, score_dst = self._scores(h, value).chunk(2, dim=1)
+        score = Additive(score_src, block.dst(score_dst), self.negative_slope, self._edge_scores(block))
         heads = value.view(-1, self.heads, self.out_features)
         return self._join(block.attend(score, heads, self._dropout(), layer=self.draw_layer))
 

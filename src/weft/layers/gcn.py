@@ -15,6 +15,7 @@ class GCN(Layer):
     """
 
     self_loops = True
+    output_is_free = True
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = True) -> None:
         super().__init__(in_features, out_features)

@@ -19,6 +19,7 @@ class GIN(Layer):
     default).
     """
 
+    output_is_free = True
     eps: Tensor
 
     def __init__(

@@ -20,6 +20,8 @@ class SAGE(Layer):
     paper), `normalize` scales the rows of the output to length 1.
     """
 
+    output_is_free = True
+
     def __init__(
         self,
         in_features: int,

@@ -111,12 +111,17 @@ class Stack(nn.Module):
     def _layer(self, number: int, layer: nn.Module, group: Sequence[Block], h: Features) -> Tensor:
         out: Tensor = layer(group[0] if _hops(layer) == 1 else group, h)
         if number < len(self.norms):
-            out = ACTIVATIONS[self.activation](self.norms[number](out))
+            out = self._activate(layer, self.norms[number](out))
         if len(self.residuals):
             out = out + self.residuals[number](_through(group, h))
         if number < len(self.drops):
             out = self.drops[number](group[-1], out, rows="dst")
         return out
+
+    def _activate(self, layer: nn.Module, out: Tensor) -> Tensor:
+        if self.activation == "relu" and layer.output_is_free:
+            return out.relu_()  # one matrix of the size of the output less to write
+        return ACTIVATIONS[self.activation](out)
 
     def _groups(self, blocks: Blocks) -> list[Sequence[Block]]:
         """Return the blocks of each layer."""

@@ -80,7 +80,7 @@ def test_dropout_of_a_sparse_input_stays_sparse_and_trains_as_before(x, make):
 
 def test_dropped_values_are_zero_or_scaled(x):
     model = weft.accelerate(Net(SAGEConv(50, 4)))
-    with inputs._SparseDropout():
+    with inputs._Dropout():
         F.dropout(x, 0.25)
         out = F.dropout(x, 0.25)
     assert isinstance(out, SparseBacked)
@@ -96,3 +96,18 @@ def test_an_error_in_the_model_leaves_no_mode_behind(x):
         model(x[:, :7], torch.tensor([[0], [1]]))
     assert inputs._entered.models == []
     assert type(F.dropout(x, 0.5)) is torch.Tensor
+
+
+def test_large_hidden_matrices_are_dropped_by_counters_with_their_gradient(monkeypatch):
+    monkeypatch.setattr(inputs, "_SMALLEST", 100)
+    h = torch.ones(60, 50, requires_grad=True)
+    with inputs._Dropout():
+        torch.manual_seed(0)
+        out, other = F.dropout(h, 0.25), F.dropout(h, 0.25)
+        torch.manual_seed(0)
+        assert torch.equal(F.dropout(h, 0.25), out)
+        assert F.dropout(h, 0.25, training=False) is h
+    assert not torch.equal(out, other)
+    assert set(out.unique().tolist()) == {0.0, torch.tensor(1 / 0.75).item()}
+    out.sum().backward()
+    assert torch.equal(h.grad, out.detach())

@@ -119,8 +119,8 @@ def _gat_scores(conv: Any, src: Tensor, dst: Tensor) -> tuple[Tensor, Tensor, Te
     value = linear(lin_src, src)
     if lin_src is lin_dst and src is dst:
         both = torch.cat([head_columns(conv.att_src), head_columns(conv.att_dst)], dim=1)
-        scores = _score(lin_src, src, value, both)
-        return value.view(shape), scores[:, : conv.heads], scores[:, conv.heads :]
+        score_src, score_dst = _score(lin_src, src, value, both).chunk(2, dim=1)
+        return value.view(shape), score_src, score_dst
     score_src = _score(lin_src, src, value, head_columns(conv.att_src))
     other = linear(lin_dst, dst) if lin_dst.weight.shape[1] > lin_dst.weight.shape[0] else None
     return value.view(shape), score_src, _score(lin_dst, dst, other, head_columns(conv.att_dst))

@@ -16,12 +16,14 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
+from weft import kernels
 from weft.graph.sparse import Features, SparseFeatures
 from weft.layers.accelerate.adjacency import Kept
 from weft.layers.base import linear as weft_linear
 
 _SMALLEST = 1 << 20  # elements: below, a dense product is as fast
 _DENSITY = 0.05
+_DROPPED = (torch.float32, torch.float64)
 _SAMPLED_ROWS = 256
 
 _kept = Kept(4)
@@ -94,8 +96,8 @@ class SparseBacked(Tensor):
         return func(*tree_map(dense, args), **tree_map(dense, kwargs or {}))
 
 
-class _SparseDropout(TorchFunctionMode):
-    """Dropout of a constant sparse input draws for its non-zeros only: zeros stay zeros."""
+class _Dropout(TorchFunctionMode):
+    """Dropout of a constant sparse input draws for its non-zeros only, of large matrices by counters."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = _dropped(*args, **(kwargs or {})) if func is F.dropout else None
@@ -106,7 +108,19 @@ def _dropped(input: Any, p: float = 0.5, training: bool = True, inplace: bool = 
     if not training or inplace or not 0.0 < p < 1.0 or not isinstance(input, Tensor):
         return None
     sparse = sparse_of(input)
-    return None if sparse is None else SparseBacked(sparse.with_values(F.dropout(sparse.values, p)))
+    if sparse is not None:
+        return SparseBacked(sparse.with_values(F.dropout(sparse.values, p)))
+    if (
+        type(input) is not Tensor
+        or input.dim() != 2
+        or input.dtype not in _DROPPED
+        or input.device.type != "cpu"
+    ):
+        return None
+    if input.numel() < _SMALLEST:
+        return None
+    # By counters: drawn on all threads, and no mask is kept for backward.
+    return kernels.dropout(input, torch.arange(input.shape[0]), p, clock=torch.randint(2**62, (3,)))
 
 
 def watch_inputs(model: nn.Module) -> None:
@@ -119,7 +133,7 @@ def watch_inputs(model: nn.Module) -> None:
 def _enter(model: nn.Module, args: Any) -> None:
     if torch.compiler.is_compiling():
         return
-    mode = _SparseDropout()
+    mode = _Dropout()
     mode.__enter__()  # type: ignore[no-untyped-call]
     _entered.models.append((weakref.ref(model), mode))
 
@@ -133,7 +147,7 @@ class _Entered(threading.local):
     """The models whose forward is under way in this thread."""
 
     def __init__(self) -> None:
-        self.models: list[tuple[Any, _SparseDropout]] = []
+        self.models: list[tuple[Any, _Dropout]] = []
 
 
 _entered = _Entered()
@@ -151,4 +165,7 @@ def _nonzeros(x: Tensor) -> SparseFeatures | None:
     if int(rows.count_nonzero()) > _DENSITY * rows.numel():
         return None
     sparse = SparseFeatures.from_dense(x)
-    return sparse if sparse.nnz <= _DENSITY * x.numel() else None
+    if sparse.nnz > _DENSITY * x.numel():
+        return None
+    _ = sparse.transposed  # made now, so that all that is derived from it shares it
+    return sparse
