@@ -74,7 +74,8 @@ def test_public_names_change_only_on_purpose() -> None:
         *("Block", "Graph", "SparseFeatures", "Summary", "Recipe"),
         *("InputError", "WeftError", "WeftWarning"),
         *("accelerate", "accelerated", "load", "read_events", "read_recipe", "train"),
-        *("algorithms", "datasets", "draw", "kernels", "layers", "nn", "report", "strategies"),
+        *("algorithms", "datasets", "draw", "kernels", "layers", "nn", "partitioners", "report"),
+        "strategies",
         "__version__",
     }
 
@@ -89,6 +90,10 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
     }
     assert options == {
         "train": ["--help", "--json", "--out", "--resume", "--set", "--workers", "-h", "recipe"],
+        "partition": [
+            *("--help", "--hidden", "--json", "--layers", "--name", "--out", "--overwrite", "--parts"),
+            *("--set", "--timeout", "-h", "graph"),
+        ],
         "report": ["--help", "-h", "run_folder"],
         "bench": ["--help", "--list", "-h", "cases"],
         "selftest": ["--help", "-h", "parts"],

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft import algorithms, datasets, draw, kernels, layers, nn, report, strategies, train
+    from weft import algorithms, datasets, draw, kernels, layers, nn, partitioners, report, strategies, train
     from weft.config import Recipe, read_recipe
     from weft.errors import InputError, WeftError, WeftWarning
     from weft.events import read_events
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weft.graph.graph import Graph
     from weft.graph.sparse import SparseFeatures
     from weft.layers.accelerate import accelerate, accelerated
+    from weft.train.launch import train
     from weft.train.summary import Summary
 
     __version__: str
@@ -44,6 +45,7 @@ _HOME = {
     "kernels": "",
     "layers": "",
     "nn": "",
+    "partitioners": "",
     "read_events": "weft.events",
     "read_recipe": "weft.config",
     "report": "",
@@ -70,6 +72,7 @@ __all__ = [
     "layers",
     "load",
     "nn",
+    "partitioners",
     "read_events",
     "read_recipe",
     "report",

@@ -193,10 +193,10 @@ def _parse_override(text: str) -> tuple[tuple[str, ...], Any]:
     keys = tuple(name.strip().split("."))
     if not equals or len(keys) < 2 or not all(keys):
         raise RecipeError(f"--set {text}: expected section.key=value, for example --set train.epochs=50")
-    return keys, _parse_value(value.strip())
+    return keys, parse_value(value.strip())
 
 
-def _parse_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """Return a TOML value, or the text itself where it is none: `0.01`, `true`, `[1, 2]`, `../cora.npz`."""
     try:
         parsed = tomllib.loads(f"value = {text}")

@@ -12,10 +12,17 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from weft.cli import bench, doctor, report, selftest, train
+from weft.cli import bench, doctor, partition, report, selftest, train
 from weft.errors import InputError, WeftError, WeftWarning
 
-COMMANDS = {"train": train, "report": report, "bench": bench, "selftest": selftest, "doctor": doctor}
+COMMANDS = {
+    "train": train,
+    "partition": partition,
+    "report": report,
+    "bench": bench,
+    "selftest": selftest,
+    "doctor": doctor,
+}
 INTERRUPTED = 130
 
 # What the machine can refuse without weft being at fault; anything else keeps its traceback.

@@ -1,7 +1,7 @@
 """The child process that a partitioner runs in: `python -m weft.partitioners.child FOLDER`.
 
 The folder holds the task as JSON and the graph's structure as .npy arrays; the answer is one more array, or
-an error as JSON. Features stay with the parent: a partitioner sees edges, types and which nodes are trained on.
+an error as JSON. Features stay with the parent: a partitioner sees edges, types and training nodes.
 """
 
 import ctypes

@@ -2,8 +2,8 @@
 
 DGL renumbers nodes so that a part owns a range of new ids a type, and writes those ranges into the JSON as
 `node_map`. To say which of *your* nodes they are, the original id of each new id is needed: an array that
-`dgl.distributed.partition_graph(..., return_mapping=True)` returns. Save it with `numpy.save` beside the JSON as
-`orig_nids.npy` (`orig_nids_TYPE.npy` for several types). Where DGL did not renumber (`reshuffle=False`),
+`dgl.distributed.partition_graph(..., return_mapping=True)` returns. Save it with `numpy.save` beside the JSON
+as `orig_nids.npy` (`orig_nids_TYPE.npy` for several types). Where DGL did not renumber (`reshuffle=False`),
 `node_map` names an .npy file with the part of each node, and nothing else is needed.
 """
 
@@ -66,8 +66,8 @@ class DglPartition(Partitioner):
         found = next((file.parent / name for name in names if (file.parent / name).is_file()), None)
         if found is None:
             raise FormatError(
-                f"{file}: node_map gives ranges of DGL's new ids; save the original id of each new one (what "
-                f"partition_graph(..., return_mapping=True) returns) with numpy.save as {names[0]} beside it, "
+                f"{file}: node_map gives ranges of DGL's new ids; save the original id of each, "
+                f"which partition_graph(..., return_mapping=True) gives, with numpy.save as {names[0]} beside it "
                 "or pass renumbered=true if the graph is in DGL's new ids"
             )
         original = _load(found)

@@ -2,8 +2,8 @@
 
 Node v goes to the part p with the largest |neighbours of v in p| · (1 − load(p) / capacity); where no part
 scores, to the least loaded one. A further pass (restreaming, Nishimura and Ugander, KDD 2013) streams again
-with empty loads and the parts of the pass before. Memory is that of the neighbour lists: for graphs that METIS
-has no room for.
+with empty loads and the parts of the pass before. Memory is that of the neighbour lists: for graphs that
+METIS has no room for.
 """
 
 import ctypes

@@ -1,5 +1,6 @@
 """METIS, through pymetis. It checks nothing and balances one weight, so we check and combine."""
 
+from importlib import import_module
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -8,11 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft.config import Range
+from weft.errors import MissingExtra
 from weft.graph.graph import Graph
 from weft.partitioners.base import Partitioner, Undirected, partitioners, undirected
 from weft.partitioners.quality import count_cut, count_halo
 from weft.partitioners.weights import Combined, Parts, search
-from weft.registry import require
 
 
 @partitioners.add("metis")
@@ -37,7 +38,7 @@ class MetisPartitioner(Partitioner):
 
     def assign(self, graph: Graph, num_parts: int) -> Tensor:
         """Return the part of each node; the graph is taken as undirected, without loops and duplicates."""
-        metis = require("pymetis", "dev")
+        metis = _pymetis()
         near = undirected(graph)
         count = count_halo if self.objective == "volume" else count_cut
         best = search(
@@ -60,3 +61,10 @@ class MetisPartitioner(Partitioner):
         # k-way even for few parts: recursive bisection, pymetis's choice up to 8, cuts more.
         _, parts = metis.part_graph(num_parts, adjacency, vweights=weight, options=options, recursive=False)
         return np.asarray(parts, dtype=np.int32)
+
+
+def _pymetis() -> Any:
+    try:
+        return import_module("pymetis")
+    except ImportError as error:
+        raise MissingExtra("pymetis is not installed; install it with: pip install pymetis") from error

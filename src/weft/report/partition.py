@@ -1,0 +1,106 @@
+"""The picture of a partition: rows that travel between parts as a heat map, and how even the parts are."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib.resources import files
+
+from weft.graph.assignment import Quality
+from weft.report.markup import Bar, bars, panel, panels, small, table
+from weft.report.words import count, decimal, percent, size
+
+_MOST = 64  # parts drawn one by one: beyond, cells would be smaller than a pixel or two
+
+
+def render_partition(title: str, quality: Quality) -> str:
+    """Return the page as HTML that loads nothing."""
+    style = files("weft.report").joinpath("templates", "page.css").read_text(encoding="utf-8")
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    rows = "halo rows" if quality.cuts == "nodes" else "replicas"
+    body = panels(
+        panel(f"{rows.capitalize()} by part", heat_map(quality.links, rows)),
+        panel("What an epoch sends", _predicted(quality)),
+        panel("Parts", _balance(quality), wide=True),
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<title>{escape(title)} · weft</title><style>{style}</style></head><body>"
+        f'<header><div class="top"><div class="brand">weft</div></div><h1>{escape(title)}</h1></header>'
+        f"<main><section>{table(('', ''), quality_rows(quality))}{body}</section></main></body></html>\n"
+    )
+
+
+def quality_rows(quality: Quality) -> list[tuple[str, str]]:
+    """Return the numbers of a partition, named and in words: what the page and the terminal show."""
+    rows = []
+    if quality.cuts == "nodes":
+        rows += [("cut edges", f"{quality.cut_edges:,} ({percent(quality.cut_share)})")]
+        rows += [("halo rows", f"{quality.halo_rows:,} ({percent(quality.halo_share)} of the rows held)")]
+    else:
+        rows += [
+            (
+                "replicas beside roots",
+                f"{quality.halo_rows:,} ({percent(quality.halo_share)} of the rows held)",
+            )
+        ]
+    rows += [("replication factor", f"{quality.replication:.3f}")]
+    for name, value in quality.balance.items():
+        counts = getattr(quality, name)
+        shown = size(max(counts)) if name == "bytes" else count(max(counts))
+        words = name.replace("_", " ")
+        told = f"{value:.3f} (largest part {shown})" if sum(counts) else "none"
+        rows.append((f"balance of {words}", told))
+    if quality.moved:
+        rows.append(("moved", f"{quality.moved:,} nodes, to fill empty parts"))
+    model = f"{quality.layers} layers of {quality.hidden}"
+    rows += [
+        (f"bytes an epoch, {name}", f"{size(value)} ({model})") for name, value in quality.predicted.items()
+    ]
+    return rows
+
+
+def heat_map(links: list[list[int]], what: str) -> str:
+    """Return an SVG with a cell a pair of parts: who takes how many rows from whom."""
+    parts = len(links)
+    if parts > _MOST:
+        return small(f"{parts} parts are too many to draw; partition.json holds the numbers.")
+    most = max(max(row) for row in links)
+    cells = []
+    for taker, row in enumerate(links):
+        for owner, value in enumerate(row):
+            # By root: a few heavy pairs must not hide the rest.
+            shade = 0.04 + 0.96 * ((value / most) ** 0.5 if most else 0.0)
+            told = f"part {taker} takes {value:,} {what} from part {owner}"
+            style = f"fill:var(--t1);fill-opacity:{shade:.3f}"
+            place = f'x="{owner}" y="{taker}" width="0.96" height="0.96"'
+            cells.append(f'<rect {place} style="{style}"><title>{told}</title></rect>')
+    label = f"{what} between {parts} parts; the largest number is {most:,}"
+    box = f'viewBox="0 0 {parts} {parts}" style="width:100%;max-width:26rem"'
+    svg = f'<svg {box} role="img" aria-label="{escape(label)}">{"".join(cells)}</svg>'
+    return svg + small(f"Row: the part that takes. Column: the part that owns. Darkest: {most:,}.")
+
+
+def _predicted(quality: Quality) -> str:
+    most = max(quality.predicted.values()) or 1
+    drawn = bars(Bar(name, value / most, size(value)) for name, value in quality.predicted.items())
+    return drawn + small(
+        f"Predicted for {quality.layers} layers of width {quality.hidden} in float32, all parts together."
+    )
+
+
+def _balance(quality: Quality) -> str:
+    drawn = []
+    for tone, name in enumerate(("nodes", "edges", "train_nodes", "bytes"), start=1):
+        counts = getattr(quality, name)
+        if not sum(counts) or len(counts) > _MOST:
+            continue
+        show = size if name == "bytes" else count
+        lines = [
+            Bar(f"part {part}", held / max(counts), show(held), f"t{tone}")
+            for part, held in enumerate(counts)
+        ]
+        title = f"{name.replace('_', ' ').capitalize()}: largest over mean {decimal(quality.balance[name])}"
+        drawn.append(panel(title, bars(lines)))
+    return panels(*drawn)
