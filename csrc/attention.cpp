@@ -58,7 +58,15 @@ PlanView view(const Plan& plan, int64_t num_rows) {
                     num_rows};
 }
 
-int forward(const Call& call) {
+// The call with as many threads as are worth waking for it.
+Call with_threads(Call call) {
+    const int64_t width = call.heads * (call.value_dim + call.dim + 8);
+    call.threads = worth(static_cast<int>(call.threads), (call.num_edges + call.num_dst) * width);
+    return call;
+}
+
+int forward(const Call& given) {
+    const Call call = with_threads(given);
     Plan plan;
     if (!make_plan(call.indptr, call.num_dst, call.num_edges, plan)) return kBadPointers;
     const PlanView rows = view(plan, call.num_dst);
@@ -74,7 +82,8 @@ int forward(const Call& call) {
     }
 }
 
-int backward(const Call& call) {
+int backward(const Call& given) {
+    const Call call = with_threads(given);
     Plan plan, t_plan;
     if (!make_plan(call.indptr, call.num_dst, call.num_edges, plan)) return kBadPointers;
     if (!make_plan(call.t_indptr, call.num_src, call.num_edges, t_plan)) return kBadPointers;

@@ -162,8 +162,13 @@ void drop(const Call& call, const int64_t* positions, int64_t first, int64_t n, 
     }
 }
 
+// to[h] = <x[h], y[h]>
 template <class T>
-WEFT_INLINE void head_dots(const T* x, const T* y, int64_t heads, int64_t dim, T* to) {
-    static const int64_t self[kListEnd + 1] = {};
-    rows_dot(x, y, heads, dim, self, 1, to);
+void head_dots(const T* x, const T* y, int64_t heads, int64_t dim, T* to) {
+    with_width<T>(dim, [&](auto width) {
+        constexpr int W = decltype(width)::value, N = W < 8 ? W : 8;
+        int64_t h = 0;
+        for (; h + N <= heads; h += N) heads_dot<W, N>(x, h, dim, DotTerm<T>{y}, to);
+        for (; h < heads; h++) heads_dot<W, 1>(x, h, dim, DotTerm<T>{y}, to);
+    });
 }
