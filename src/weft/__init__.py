@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft import algorithms, datasets, draw, kernels, layers, nn, partitioners, report, strategies, train
+    from weft import algorithms, datasets, draw, kernels, layers, nn, partitioners, report, strategies
     from weft.config import Recipe, read_recipe
     from weft.errors import InputError, WeftError, WeftWarning
     from weft.events import read_events

@@ -267,6 +267,12 @@ def test_saved_weights_load_into_a_plain_stack(graph: weft.Graph, tmp_path: Path
     assert equal(model, summary.model)
 
 
+def test_extra_files_need_a_run_folder(graph: weft.Graph) -> None:
+    for option in ({"trace": True}, {"tensorboard": True}):
+        with pytest.raises(InputError, match="needs the folder of the run"):
+            train(graph, "sage", hidden=4, epochs=2, **option)  # type: ignore[arg-type]
+
+
 def test_progress_sees_every_event(graph: weft.Graph) -> None:
     seen: list[dict[str, Any]] = []
     train(graph, "sage", hidden=4, epochs=2, progress=seen.append)

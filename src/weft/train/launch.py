@@ -14,6 +14,7 @@ from weft.datasets import open_dataset
 from weft.errors import InputError, RecipeError
 from weft.events import Sink
 from weft.graph.graph import Graph
+from weft.registry import require
 from weft.strategies.base import LossName, Strategy, strategies
 from weft.train.model import adapt, build_model, check_options, ready
 from weft.train.optim import OptimizerName, ScheduleName
@@ -90,8 +91,7 @@ def run(
 ) -> Summary:
     """Train as `train` does, with settings already checked and a recipe to keep with the run."""
     kind = strategies[recipe["strategy"]["name"]]
-    if place.resume and place.out is None:
-        raise InputError("resume needs the folder of the run: out=")
+    _check_place(settings, place)
     device = choose_device(settings.device)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
     graph = adapt(graph, model).to(dtype=dtype, device=device)
@@ -106,6 +106,18 @@ def run(
             graph, ready(model, device=device, dtype=dtype), settings, kind=kind, folder=folder, place=place
         )
         return trainer.run()
+
+
+def _check_place(settings: Settings, place: Place) -> None:
+    for asked, what in (
+        (place.resume, "resume"),
+        (settings.tensorboard, "tensorboard"),
+        (settings.trace, "trace"),
+    ):
+        if asked and place.out is None:
+            raise InputError(f"{what} needs the folder of the run: out=")
+    if settings.tensorboard:
+        require("tensorboard", "tensorboard")
 
 
 def run_recipe(recipe: Recipe, place: Place) -> Summary:

@@ -1,0 +1,115 @@
+"""The recipes that ship: each is accepted as it stands and trains; the real graphs reach what they should."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor, nn
+
+import weft
+from weft.cli.main import main
+from weft.config import read_recipe
+from weft.train.launch import DEFAULT_DATA, DEFAULT_MODEL, train
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
+DATA = ROOT.parent / "shared" / "data"
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main([*arguments, "--json"]) == 0
+    summary: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return summary
+
+
+def need(name: str) -> Path:
+    path = DATA / name
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    return path
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_trains_as_it_stands(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = read_recipe(path)
+    if "path" in recipe.data:
+        need(Path(recipe.data["path"]).name)
+    monkeypatch.chdir(ROOT)
+    summary = run(["train", str(path), "--set", "train.epochs=2", "--out", str(tmp_path / "run")], capsys)
+    assert summary["epochs"] == 2
+
+
+def test_the_default_recipe_is_what_an_empty_command_trains() -> None:
+    recipe = read_recipe(ROOT / "recipes" / "default.toml")
+    assert recipe.data["name"] == DEFAULT_DATA["name"]
+    assert recipe.model["name"] == DEFAULT_MODEL
+
+
+class Rows(nn.Module):
+    """A linear model, or one with a hidden layer, that sees no edges."""
+
+    def __init__(self, in_features: int, out_features: int, hidden: int = 0) -> None:
+        super().__init__()
+        linear = nn.Linear(in_features, out_features)
+        deep = nn.Sequential(
+            nn.Linear(in_features, hidden or 1), nn.ReLU(), nn.Linear(hidden or 1, out_features)
+        )
+        self.map = deep if hidden else linear
+
+    def forward(self, blocks: object, x: Tensor) -> Tensor:
+        return self.map(x)  # type: ignore[no-any-return]
+
+
+def test_the_built_in_graph_needs_its_edges() -> None:
+    graph = weft.datasets.open_dataset(name="community", nodes=5000)
+    width = graph.x.shape[1]
+    linear, deep = (train(graph, Rows(width, graph.num_classes, n), epochs=40, lr=0.02) for n in (0, 64))
+    sage = train(graph, "sage", hidden=32, epochs=20)
+    assert sage.test_accuracy is not None
+    assert sage.test_accuracy > 0.85
+    assert sage.test_accuracy > (linear.test_accuracy or 1) + 0.15
+    assert sage.test_accuracy > (deep.test_accuracy or 1) + 0.15
+
+
+def test_the_documented_command_works_on_cora(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need("cora.npz")
+    monkeypatch.chdir(ROOT)
+    arguments = ["train", "--set", "data.path=../shared/data/cora.npz", "--set", "model.name=gcn"]
+    summary = run([*arguments, "--out", str(tmp_path / "run")], capsys)
+    assert summary["test_accuracy"] > 0.78  # a linear model gets .60
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_relations_matter_on_aifb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need("rdf_aifb.npz")
+    monkeypatch.chdir(ROOT)
+    summary = run(["train", "recipes/aifb_rgcn.toml", "--out", str(tmp_path / "run")], capsys)
+    assert summary["test_accuracy"] >= 0.88
+    assert summary["val_accuracy"] is None
+
+
+@pytest.mark.parametrize(
+    ("model", "epochs", "least"), [("rgcn", 15, 0.7), ("sage", 15, 0.7), ("hgt", 6, 0.0)]
+)
+def test_a_graph_of_several_node_types_trains(
+    model: str, epochs: int, least: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = need("hetero_dblp.npz")
+    arguments = [
+        "train",
+        "--set",
+        f"data.path={path}",
+        "--set",
+        f"model.name={model}",
+        "--set",
+        "model.hidden=32",
+    ]
+    summary = run([*arguments, "--set", f"train.epochs={epochs}", "--out", str(tmp_path / "run")], capsys)
+    assert summary["test_accuracy"] > least  # chance is about .3
