@@ -33,7 +33,7 @@ FILE = "partition.json"
 _KIND = "shard"
 _ARRAYS = ("node_ids", "node_part", "halo_ids", "halo_part", "indptr", "indices", "edge_ids")
 _PLAIN = ("part", "num_parts", "num_nodes", "num_edges", "cuts", "node_types", "node_offsets", "edge_types")
-_TARGET = ("target_type", "num_classes", "multilabel")
+_TARGET = ("edge_columns", "target_type", "num_classes", "multilabel")
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,8 @@ class Shard:
     node_offsets: list[int]
     """Of the whole graph."""
     edge_types: list[EdgeType]
+    edge_columns: dict[str, list[int | None]]
+    """Where relations differ in edge data: the columns each has of a name."""
     target_type: str
     num_classes: int
     multilabel: bool
@@ -128,6 +130,7 @@ def _cut_out(graph: Graph, assignment: Assignment, piece: Piece, degrees: Degree
         node_types=list(graph.node_types),
         node_offsets=list(graph.node_offsets),
         edge_types=list(graph.edge_types),
+        edge_columns=dict(graph.edge_columns),
         target_type=graph.target_type,
         num_classes=graph.num_classes,
         multilabel=graph.multilabel,
@@ -209,6 +212,7 @@ def _merge(shards: list[Shard]) -> Shard:
         node_types=first.node_types,
         node_offsets=first.node_offsets,
         edge_types=first.edge_types,
+        edge_columns=first.edge_columns,
         target_type=first.target_type,
         num_classes=first.num_classes,
         multilabel=first.multilabel,

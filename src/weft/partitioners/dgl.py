@@ -66,8 +66,8 @@ class DglPartition(Partitioner):
         found = next((file.parent / name for name in names if (file.parent / name).is_file()), None)
         if found is None:
             raise FormatError(
-                f"{file}: node_map gives ranges of DGL's new ids; save the original id of each, "
-                f"which partition_graph(..., return_mapping=True) gives, with numpy.save as {names[0]} beside it "
+                f"{file}: node_map gives ranges of DGL's new ids; save the original id of each, which "
+                f"partition_graph(..., return_mapping=True) gives, with numpy.save beside it as {names[0]}, "
                 "or pass renumbered=true if the graph is in DGL's new ids"
             )
         original = _load(found)
