@@ -27,10 +27,8 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,fma,bmi,bmi2,lzcnt,popcnt")
 namespace weft::avx512 {
 constexpr int kVectorBytes = 64;
-// clang-format off: vector.h is written with the vectors of vector_math.h
 #include "vector.h"
 #include WEFT_KERNELS
-// clang-format on
 }  // namespace weft::avx512
 #pragma GCC pop_options
 
@@ -38,20 +36,16 @@ constexpr int kVectorBytes = 64;
 #pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt")
 namespace weft::avx2 {
 constexpr int kVectorBytes = 32;
-// clang-format off: vector.h is written with the vectors of vector_math.h
 #include "vector.h"
 #include WEFT_KERNELS
-// clang-format on
 }  // namespace weft::avx2
 #pragma GCC pop_options
 #endif
 
 namespace weft::portable {
 constexpr int kVectorBytes = 16;
-// clang-format off: vector.h is written with the vectors of vector_math.h
 #include "vector.h"
 #include WEFT_KERNELS
-// clang-format on
 }  // namespace weft::portable
 
 #ifdef WEFT_TARGETS

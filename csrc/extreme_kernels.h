@@ -61,9 +61,11 @@ void extreme_columns(const I* indices, const I* indices_end, int64_t degree, con
     }
     if constexpr (Lanes == kVectorBytes / sizeof(Acc<T>)) {
         while (vectors >= 4) WEFT_PANEL(4);
+        if (vectors >= 2) WEFT_PANEL(2);
         if (vectors == 1) WEFT_PANEL(1);
+    } else {
+        WEFT_PANEL(2);  // of narrow vectors there are never more; a single one is computed twice
     }
-    while (vectors >= 1) WEFT_PANEL(2);
 #undef WEFT_PANEL
 }
 

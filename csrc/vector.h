@@ -1,5 +1,6 @@
 // Reading and writing values of every type as short vectors; the 16-bit types are computed on as float.
 // Included by each_isa.h inside the namespace of one instruction set, so it has no include guard.
+#include "vector_math.h"
 
 // What sums over values of a type are kept in, and integers of that size.
 template <class T>
