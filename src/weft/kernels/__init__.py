@@ -1,7 +1,7 @@
 """The operators that everything else is made of, each in a reference, a native and (later) a Triton form.
 
-They are registered with torch.library: autograd, torch.compile and the choice by device are torch's. Every result
-is the same, bit for bit, for any number of threads.
+They are registered with torch.library: autograd, torch.compile and the choice by device are torch's. Every
+result is the same, bit for bit, for any number of threads.
 """
 
 from weft.kernels.attention import attention, attention_dot, attention_gatv2

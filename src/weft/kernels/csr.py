@@ -68,8 +68,8 @@ def _checked(src: Tensor, dst: Tensor, num_dst: int) -> int:
     (low, most), (dst_low, dst_most) = (map(int, value.aminmax()) for value in (src, dst))
     if low < 0 or dst_low < 0 or dst_most >= num_dst:
         raise GraphError(
-            f"expected src >= 0 and dst in 0 … {num_dst - 1}, got src from {low} and dst {dst_low} … {dst_most}; "
-            "check edge_index and num_nodes"
+            f"expected src >= 0 and dst in 0 … {num_dst - 1}, got src from {low} and dst from {dst_low} "
+            f"to {dst_most}; check edge_index and num_nodes"
         )
     return most
 

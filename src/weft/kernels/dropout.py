@@ -27,8 +27,9 @@ def dropout(
 ) -> Tensor:
     """Return x with each element zeroed with probability p, the others times 1 / (1 − p).
 
-    Row i of x [N, ...] is keyed by ids[i], its columns are the lanes. With `lanes` (int [nnz]) x is 1-D and value i
-    is keyed by (ids[i], lanes[i]): the stored values of a sparse matrix. clock: int64 (seed, epoch, step).
+    Row i of x [N, ...] is keyed by ids[i], its columns are the lanes. With `lanes` (int [nnz]) x is 1-D and
+    value i is keyed by (ids[i], lanes[i]): the stored values of a sparse matrix. clock is int64 (seed, epoch,
+    step).
     """
     if not 0.0 <= p <= 1.0:
         raise InputError(f"dropout must be in 0 … 1, got {p}")

@@ -17,8 +17,8 @@ def extreme(
 ) -> tuple[Tensor, Tensor]:
     """Return the largest (or smallest) value over each row's edges and, as int32, how many edges attain it.
 
-    Empty rows give 0 and 0. Partial results of one row merge by comparing values and adding the counts of equal
-    ones. The gradient of a value is shared equally among the edges that attain it.
+    Empty rows give 0 and 0. Partial results of one row merge by comparing values and adding the counts of
+    equal ones. The gradient of a value is shared equally among the edges that attain it.
     """
     if reduce not in ("max", "min"):
         raise InputError(f"reduce must be max or min, got {reduce!r}")

@@ -12,7 +12,7 @@ from weft.kernels.registration import define
 
 
 def gather(x: Tensor, rows: Tensor) -> Tensor:
-    """Return x[rows] for int32 or int64 rows [M]; a row that is taken twice gets the sum of both gradients."""
+    """Return x[rows] for int32 or int64 rows [M]; a row taken twice gets the sum of both gradients."""
     out: Tensor = gather_op(x, rows)
     return out
 

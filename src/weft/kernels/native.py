@@ -28,23 +28,23 @@ FILE_NAME = "libweftcore.so"
 DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 INDEX_CODES = {torch.int32: 0, torch.int64: 1}
 
-P, I, L, D = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_double
+_P, _I, _L, _D = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_double
 # Argument types of every function of the C interface, in its order; each returns a status (see `check`).
 SIGNATURES: dict[str, list[type]] = {
-    "weft_spmm": [*[P] * 9, *[L] * 5, *[I] * 4],
-    "weft_extreme": [*[P] * 5, *[L] * 4, *[I] * 4],
-    "weft_extreme_backward": [*[P] * 7, *[L] * 4, *[I] * 3],
-    "weft_sddmm_dot": [*[P] * 9, *[L] * 5, *[I] * 4],
-    "weft_sddmm": [*[P] * 5, I, *[L] * 4, *[I] * 3],
-    "weft_edge_softmax": [*[P] * 3, *[L] * 3, *[I] * 2],
-    "weft_edge_softmax_backward": [*[P] * 4, *[L] * 3, *[I] * 2],
-    "weft_dropout": [P, P, P, P, I, L, L, P, L, L, ctypes.c_uint64, D, I, I],
-    "weft_draw": [P, L, L, P, L, L, P, I],
-    "weft_gather": [P, L, P, L, L, P, I, I],
-    "weft_group": [P, L, P, L, L, P, P, P, I, I, I],
-    "weft_build_csr": [P, P, P, L, L, P, P, P, I, I],
-    "weft_relabel": [P, L, P, P, P],
-    "weft_set_level": [I],
+    "weft_spmm": [*[_P] * 9, *[_L] * 5, *[_I] * 4],
+    "weft_extreme": [*[_P] * 5, *[_L] * 4, *[_I] * 4],
+    "weft_extreme_backward": [*[_P] * 7, *[_L] * 4, *[_I] * 3],
+    "weft_sddmm_dot": [*[_P] * 9, *[_L] * 5, *[_I] * 4],
+    "weft_sddmm": [*[_P] * 5, _I, *[_L] * 4, *[_I] * 3],
+    "weft_edge_softmax": [*[_P] * 3, *[_L] * 3, *[_I] * 2],
+    "weft_edge_softmax_backward": [*[_P] * 4, *[_L] * 3, *[_I] * 2],
+    "weft_dropout": [_P, _P, _P, _P, _I, _L, _L, _P, _L, _L, ctypes.c_uint64, _D, _I, _I],
+    "weft_draw": [_P, _L, _L, _P, _L, _L, _P, _I],
+    "weft_gather": [_P, _L, _P, _L, _L, _P, _I, _I],
+    "weft_group": [_P, _L, _P, _L, _L, _P, _P, _P, _I, _I, _I],
+    "weft_build_csr": [_P, _P, _P, _L, _L, _P, _P, _P, _I, _I],
+    "weft_relabel": [_P, _L, _P, _P, _P],
+    "weft_set_level": [_I],
     "weft_detected_level": [],
 }
 
@@ -65,7 +65,8 @@ class _Core:
             return load(find())
         except (OSError, AttributeError, WeftError) as error:
             self.reason = str(error)
-        warnings.warn(f"weft runs on its slower reference kernels: {self.reason}", WeftWarning, stacklevel=4)
+        message = f"weft runs on its slower reference kernels: {self.reason}"
+        warnings.warn(message, WeftWarning, stacklevel=4)
         return None
 
 
@@ -73,7 +74,7 @@ _core = _Core()
 
 
 def load(path: Path | None) -> ctypes.CDLL:
-    """Return the library at `path` with its functions declared; raise if it is missing or of another version."""
+    """Return the library at `path`, its functions declared; raise if it is missing or of another version."""
     if path is None:
         raise WeftError(f"{FILE_NAME} is not installed; reinstall weft where a C++ compiler is found")
     core = ctypes.CDLL(str(path))
@@ -137,7 +138,7 @@ def declare(signatures: dict[str, list[type]]) -> None:
 def _declare(core: ctypes.CDLL, signatures: dict[str, list[type]]) -> None:
     for name, argtypes in signatures.items():
         function = getattr(core, name)
-        function.argtypes, function.restype = argtypes, I
+        function.argtypes, function.restype = argtypes, _I
 
 
 def pointer(tensor: Tensor | None) -> int | None:

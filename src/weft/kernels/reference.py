@@ -51,8 +51,8 @@ def spmm(
 ) -> Tensor:
     """out[v] = dst_scale[v] · Σ weight[e] · src_scale[u] · x[u] over the edges e = (u, v).
 
-    mean divides by the number of edges of v, src_mean each x[u] by the number of edges of u in the transposed CSR:
-    the transpose of a mean.
+    mean divides by the number of edges of v; src_mean divides each x[u] by the number of edges of u in the
+    transposed CSR: the transpose of a mean.
     """
     kind = accumulator(x.dtype)
     if src_mean and t_indptr is not None:
@@ -128,7 +128,7 @@ def sddmm_dot(
     t_indices: Tensor | None = None,
     t_edges: Tensor | None = None,
 ) -> Tensor:
-    """out[e] = src_scale[u] · dst_scale[v] · ⟨a[u], b[v]⟩, the means as for spmm, in the accumulator's type."""
+    """out[e] = src_scale[u] · dst_scale[v] · ⟨a[u], b[v]⟩ in the accumulator's type; means as for spmm."""
     kind = accumulator(a.dtype)
     rows = edge_rows(indptr, indices.shape[0])
     out = (a.to(kind)[indices] * b.to(kind)[rows]).sum(-1)

@@ -27,7 +27,7 @@ def define(
 ) -> Any:
     """Enter an operator and return its overload: `cpu` serves CPU tensors, `reference` all other devices.
 
-    `setup(ctx, inputs, output)` saves what `backward(ctx, *grads)` needs, as torch.library.register_autograd has it.
+    `setup(ctx, inputs, output)` saves what `backward(ctx, *grads)` needs, as for register_autograd of torch.
     """
     name = schema.split("(", 1)[0]
     _fragment.define(schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))

@@ -112,7 +112,8 @@ def _dot_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 sddmm_dot_op: Any = define(
     "sddmm_dot(Tensor indptr, Tensor indices, Tensor? edges, Tensor a, Tensor b, Tensor? src_scale, "
-    "Tensor? dst_scale, bool mean, bool src_mean, Tensor? t_indptr, Tensor? t_indices, Tensor? t_edges) -> Tensor",
+    "Tensor? dst_scale, bool mean, bool src_mean, Tensor? t_indptr, Tensor? t_indices, Tensor? t_edges) "
+    "-> Tensor",
     reference=reference.sddmm_dot,
     cpu=_dot_cpu,
     fake=_dot_fake,
@@ -191,7 +192,7 @@ def _positions(indices: Tensor) -> Tensor:
 
 
 def _sum_edges(indptr: Tensor, edges: Tensor | None, values: Tensor) -> Tensor:
-    """Return the sum of values [E, ...] over each row's edges; `edges` names the place of each edge's value."""
+    """Return the sum of values [E, ...] over each row's edges; `edges` is the place of each edge's value."""
     plain = (None, None, None, False, False)
     out: Tensor = torch.ops.weft.spmm.default(indptr, edges, None, values, *plain, *_NO_TRANSPOSED)
     return out

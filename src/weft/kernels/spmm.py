@@ -33,9 +33,9 @@ def spmm(
 ) -> Tensor:
     """Return, for every row v, the reduction of the rows of x that its edges point at: [num_dst, ...].
 
-    sum: out[v] = dst_scale[v] · Σ weight[e] · src_scale[u] · x[u]; mean divides that by the number of edges of v;
-    max and min take neither weight nor scale, and share the gradient equally among tied edges. Empty rows give 0.
-    x is [N, F] or [N, H, D]; weight [E], or [E, H] for a 3-D x; the scales are constants.
+    sum: out[v] = dst_scale[v] · Σ weight[e] · src_scale[u] · x[u]; mean divides that by the number of edges
+    of v; max and min take neither weight nor scale, and share the gradient equally among tied edges. Empty
+    rows give 0. x is [N, F] or [N, H, D]; weight [E], or [E, H] for a 3-D x; the scales are constants.
     """
     if reduce in ("max", "min"):
         if weight is not None or src_scale is not None or dst_scale is not None:
@@ -153,7 +153,8 @@ def _spmm_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 spmm_op: Any = define(
     "spmm(Tensor indptr, Tensor indices, Tensor? edges, Tensor x, Tensor? weight, Tensor? src_scale, "
-    "Tensor? dst_scale, bool mean, bool src_mean, Tensor? t_indptr, Tensor? t_indices, Tensor? t_edges) -> Tensor",
+    "Tensor? dst_scale, bool mean, bool src_mean, Tensor? t_indptr, Tensor? t_indices, Tensor? t_edges) "
+    "-> Tensor",
     reference=reference.spmm,
     cpu=_spmm_cpu,
     fake=_spmm_fake,

@@ -1,0 +1,40 @@
+"""Every test that asks for `form` runs on the reference and on each instruction set that the machine has."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from weft.kernels import native
+
+LEVELS = {"portable": 0, "AVX2": 1, "AVX-512": 2}
+
+
+@pytest.fixture(params=["reference", *LEVELS])
+def form(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Switch the operators to one of their forms."""
+    if request.param == "reference":
+        with native.disabled():
+            yield request.param
+        return
+    core = native.library()
+    if core is None:
+        pytest.skip(f"the native core is {native.describe()}")
+    if LEVELS[request.param] > core.weft_detected_level():
+        pytest.skip(f"this processor has no {request.param}")
+    core.weft_set_level(LEVELS[request.param])
+    yield request.param
+    core.weft_set_level(core.weft_detected_level())
+
+
+@pytest.fixture
+def nan_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fill memory that torch.empty gives with NaN (or a large number), so that a forgotten write shows."""
+    for name in ("empty", "empty_like"):
+        make = getattr(torch, name)
+
+        def filled(*args: object, make: object = make, **options: object) -> torch.Tensor:
+            out: torch.Tensor = make(*args, **options)  # type: ignore[operator]
+            return out.fill_(float("nan") if out.is_floating_point() else 123_456_789)
+
+        monkeypatch.setattr(torch, name, filled)

@@ -1,0 +1,83 @@
+"""Finding, loading and doing without the native core."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from weft import kernels
+from weft.errors import WeftError, WeftWarning
+from weft.kernels import native
+
+RUN = "import torch, weft.kernels as k; print(k.gather(torch.arange(3.0), torch.tensor([2])).item());"
+SAY = "from weft.kernels import native; print(native.available(), native.describe())"
+
+
+def _python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/bin:/bin", **environment},
+    )
+
+
+def test_the_core_is_switched_off_by_the_environment_without_a_warning() -> None:
+    done = _python(RUN + SAY, WEFT_NATIVE="0")
+    assert done.stdout.split("\n")[:2] == ["2.0", "False not used: switched off by WEFT_NATIVE=0"]
+    assert "WeftWarning" not in done.stderr
+
+
+def test_a_missing_core_is_told_once_and_everything_runs() -> None:
+    hide = "from weft.kernels import native; native.find = lambda: None;"
+    done = _python(hide + RUN + RUN + SAY)
+    assert done.stdout.startswith("2.0\n2.0\nFalse not used: libweftcore.so is not installed")
+    assert done.stderr.count("WeftWarning") == 1
+
+
+def test_a_file_that_is_no_library_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / native.FILE_NAME
+    broken.write_bytes(b"not a library")
+    monkeypatch.setattr(native, "find", lambda: broken)
+    monkeypatch.setattr(native, "_core", native._Core())
+    with pytest.warns(WeftWarning, match="reference kernels"):
+        assert native.library() is None
+
+
+@pytest.mark.skipif(not native.available(), reason="needs the native core")
+def test_a_core_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "ABI_VERSION", -1)
+    with pytest.raises(WeftError, match="expected -1; reinstall weft"):
+        native.load(native.find())
+
+
+@pytest.mark.skipif(not native.available(), reason="needs the native core")
+def test_describe_names_the_file_and_the_instruction_set() -> None:
+    assert native.FILE_NAME in native.describe()
+    assert any(name in native.describe() for name in ("portable", "AVX2", "AVX-512"))
+
+
+def test_disabled_is_undone_after_an_error() -> None:
+    before = native.available()
+    with native.disabled():
+        assert not native.available()
+        assert "disabled" in native.describe()
+    with pytest.raises(ZeroDivisionError), native.disabled():
+        raise ZeroDivisionError
+    assert native.available() == before
+
+
+def test_a_status_of_the_core_becomes_an_error_with_a_reason() -> None:
+    native.check(0, "spmm")
+    with pytest.raises(MemoryError, match="spmm: out of memory"):
+        native.check(3, "spmm")
+    with pytest.raises(WeftError, match="spmm: the native core returned 77"):
+        native.check(77, "spmm")
+
+
+def test_integer_values_run_on_the_reference() -> None:
+    indptr, indices = torch.tensor([0, 2]), torch.tensor([0, 1])
+    assert kernels.spmm(indptr, indices, torch.tensor([[2], [5]])).tolist() == [[7]]
