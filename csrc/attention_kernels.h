@@ -323,16 +323,16 @@ struct Forward : Pass<T> {
         }
     }
 
-    void finish(int64_t row, Scratch<T>&, const T* acc) {
-        const int64_t heads = t.heads, dim = t.value_dim;
+    void finish(int64_t row, Scratch<T>& s, const T* acc) {
+        const int64_t heads = t.heads;
+        T* inverse = s.tile[0];
         for (int64_t h = 0; h < heads; h++) {
-            const T s = acc[heads + h], inverse = s == T(0) ? T(0) : T(1) / s;
+            const T total = acc[heads + h];
             t.row_max[row * heads + h] = acc[h];
-            t.row_sum[row * heads + h] = s;
-            T* to = t.out + row * t.value_width + h * dim;
-            const T* from = acc + 2 * heads + h * dim;
-            for (int64_t d = 0; d < dim; d++) to[d] = from[d] * inverse;
+            t.row_sum[row * heads + h] = total;
+            inverse[h] = total == T(0) ? T(0) : T(1) / total;
         }
+        scale_heads(acc + 2 * heads, inverse, heads, t.value_dim, t.out + row * t.value_width);
     }
 };
 

@@ -101,6 +101,17 @@ WEFT_INLINE void with_width(int64_t dim, F&& f) {
         f(Constant<2>());
 }
 
+// to[H, dim] = x[h] * scale[h]
+template <class T>
+void scale_heads(const T* x, const T* scale, int64_t heads, int64_t dim, T* to) {
+    with_width<T>(dim, [&](auto width) {
+        constexpr int W = decltype(width)::value;
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t at = h * dim; at < (h + 1) * dim; at += W)
+                store<W>(to + at, Vec<T, W>(load<W>(x + at) * scale[h]));
+    });
+}
+
 // to[H, dim] += sum over edges of w[e, h] * x[row]; and the same with w2 into to2 where w2 is given.
 template <class T>
 void add_rows(const T* x, int64_t heads, int64_t dim, const int64_t* rows, int64_t n, const T* w, T* to,
