@@ -60,9 +60,13 @@ class TrainingError(InputError):
 
 
 class WorkerLost(WeftError):
-    """A worker died, raised or stalled; the message names its rank."""
+    """A worker died, raised or stalled; the message names its rank, and `rank` is it (−1: nobody can be named)."""
 
     exit_code = 3
+
+    def __init__(self, message: str = "", rank: int = -1) -> None:
+        super().__init__(message)
+        self.rank = rank
 
 
 class WeftWarning(UserWarning):

@@ -1,0 +1,48 @@
+"""Ranks that work on one graph: how they start, find each other, move rows, notice a loss, and stop.
+
+Names are resolved on first use, so that the launcher starts its workers before anything loads torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.comm.collectives import all_gather_rows, all_reduce_sum, reduce_scatter_rows
+    from weft.comm.failure import guarded, is_worker
+    from weft.comm.group import Group, Pending
+    from weft.comm.launch import run_workers
+    from weft.comm.ledger import Label, Ledger
+    from weft.comm.plan import HaloPlan
+
+_HOME = {
+    "Group": "weft.comm.group",
+    "HaloPlan": "weft.comm.plan",
+    "Label": "weft.comm.ledger",
+    "Ledger": "weft.comm.ledger",
+    "Pending": "weft.comm.group",
+    "all_gather_rows": "weft.comm.collectives",
+    "all_reduce_sum": "weft.comm.collectives",
+    "guarded": "weft.comm.failure",
+    "is_worker": "weft.comm.failure",
+    "reduce_scatter_rows": "weft.comm.collectives",
+    "run_workers": "weft.comm.launch",
+}
+__all__ = [
+    "Group",
+    "HaloPlan",
+    "Label",
+    "Ledger",
+    "Pending",
+    "all_gather_rows",
+    "all_reduce_sum",
+    "guarded",
+    "is_worker",
+    "reduce_scatter_rows",
+    "run_workers",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,356 @@
+"""The ranks of a run as one object: what every distributed part is given. Only this file calls collectives.
+
+Counts of rows come from a plan that both ends verified and are never exchanged at run time: gloo does not
+notice split counts that differ between peers, it delivers wrong numbers. Every wait is bounded, and what gloo
+raises becomes `WorkerLost` with the guilty rank in it. JSON travels through the store; nothing is pickled.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from weft.comm.failure import Failure
+from weft.comm.heartbeat import STALL
+from weft.comm.ledger import OTHER, Label, Ledger
+from weft.comm.link import Link
+from weft.comm.rendezvous import Place
+from weft.errors import InputError, WorkerLost
+
+Reduction = Literal["sum", "max", "min"]
+_OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+TIMEOUT = 30.0
+JOIN = 120.0
+
+
+class Pending:
+    """A transfer under way. `wait()` gives its result, at once and again when called again."""
+
+    def __init__(
+        self,
+        group: "Group",
+        result: Tensor,
+        label: Label,
+        *,
+        work: dist.Work | None = None,
+        holds: Tensor | None = None,
+    ) -> None:
+        self._group, self._result, self._label = group, result, label
+        self._work = work
+        self._finishes: list[Callable[[Tensor], Tensor]] = []
+        self._holds = holds  # the buffer that is sent must live until it is
+        self._started = time.perf_counter()
+        self._ended: list[float] = []
+        if work is not None:
+            work.get_future().add_done_callback(lambda _: self._ended.append(time.perf_counter()))
+
+    def done(self) -> bool:
+        """Return whether `wait` would not block."""
+        return self._work is None or self._work.is_completed()
+
+    def wait(self) -> Tensor:
+        """Return the result; raises WorkerLost when a rank is gone or late."""
+        if self._work is not None:
+            began = time.perf_counter()
+            self._group._complete(self._work, self._label)
+            exposed = time.perf_counter() - began
+            ended = self._ended[0] if self._ended else time.perf_counter()
+            self._group.ledger.waited(exposed, max(0.0, ended - self._started - exposed), self._label)
+            self._work, self._holds = None, None
+        while self._finishes:
+            self._result = self._finishes.pop(0)(self._result)
+        return self._result
+
+    def then(self, finish: Callable[[Tensor], Tensor]) -> "Pending":
+        """Have `wait` give what a function makes of the result, and return this transfer."""
+        self._finishes.append(finish)
+        return self
+
+
+class Group:
+    """Some ranks and the calls among them; a group of one needs no network and answers every call."""
+
+    def __init__(
+        self,
+        rank: int = 0,
+        ranks: Sequence[int] = (0,),
+        *,
+        device: torch.device | str = "cpu",
+        timeout: float = TIMEOUT,
+        ledger: Ledger | None = None,
+        link: Link | None = None,
+        attempt: int = 0,
+    ) -> None:
+        self.ranks = list(ranks)
+        """The members, as ranks of the whole run."""
+        self.rank = rank
+        """The place of this process among them."""
+        self.size = len(self.ranks)
+        self.device = torch.device(device)
+        self.timeout = timeout
+        self.attempt = attempt
+        """How often the run was restarted."""
+        self.ledger = ledger if ledger is not None else Ledger()
+        self._link = link
+
+    @staticmethod
+    def alone(device: torch.device | str = "cpu") -> "Group":
+        """Return a group of this process alone: no sockets, no threads."""
+        return Group(device=device)
+
+    @staticmethod
+    def connect(
+        *,
+        timeout: float | None = None,
+        stall: float | None = None,
+        join_timeout: float = JOIN,
+        device: torch.device | str = "cpu",
+    ) -> "Group":
+        """Return the group of all ranks that torchrun or the launcher started; alone where there is one.
+
+        `timeout` bounds every collective, `stall` the silence of a rank; the environment's WEFT_TIMEOUT and
+        WEFT_STALL stand in where they are not given.
+        """
+        place = Place.from_environment(os.environ)
+        if place is None:
+            return Group.alone(device)
+        timeout = timeout if timeout is not None else float(os.environ.get("WEFT_TIMEOUT", TIMEOUT))
+        stall = stall if stall is not None else float(os.environ.get("WEFT_STALL", STALL))
+        link = Link.open(place, torch.device(device), timeout=timeout, stall=stall, join_timeout=join_timeout)
+        return Group(
+            place.rank, range(place.size), device=device, timeout=timeout, link=link, attempt=place.attempt
+        )
+
+    # Rows
+
+    def all_to_all(
+        self,
+        rows: Tensor,
+        send_counts: Sequence[int],
+        recv_counts: Sequence[int],
+        *,
+        background: bool = False,
+        label: Label = OTHER,
+    ) -> Pending:
+        """Send the first `send_counts[0]` rows to member 0 and so on; get those of all, in member order."""
+        assert len(send_counts) == len(recv_counts) == self.size, "one count a member"
+        assert sum(send_counts) == len(rows), (
+            f"counts add up to {sum(send_counts)}, there are {len(rows)} rows"
+        )
+        if self._link is None:
+            return Pending(self, rows, label)
+        rows = rows.detach().contiguous()
+        received = rows.new_empty(sum(recv_counts), *rows.shape[1:])
+        self._count_rows(rows, send_counts, recv_counts, label)
+        work = self._start(
+            "all_to_all",
+            background,
+            lambda group: dist.all_to_all_single(
+                received, rows, list(recv_counts), list(send_counts), group=group, async_op=True
+            ),
+        )
+        return Pending(self, received, label, work=work, holds=rows)
+
+    def all_gather(
+        self,
+        rows: Tensor,
+        counts: Sequence[int] | None = None,
+        *,
+        background: bool = False,
+        label: Label = OTHER,
+    ) -> Pending:
+        """Get the rows of all members one after the other; `counts` says how many, where unequal."""
+        counts = [len(rows)] * self.size if counts is None else counts
+        assert counts[self.rank] == len(rows), f"{counts[self.rank]} rows were planned, there are {len(rows)}"
+        # Through all-to-all: gloo's gather needs equal counts, and the words on the wire are the same.
+        copies = rows.detach().repeat(self.size, *[1] * (rows.dim() - 1)) if self._link is not None else rows
+        return self.all_to_all(copies, [len(rows)] * self.size, counts, background=background, label=label)
+
+    def reduce_scatter(
+        self, rows: Tensor, counts: Sequence[int], *, background: bool = False, label: Label = OTHER
+    ) -> Pending:
+        """Get the sum over members of one's own block of rows; `counts` are the rows of each member's block.
+
+        Sums run in member order, so results do not depend on who came first. Integers stay integers.
+        """
+        own = counts[self.rank]
+        moved = self.all_to_all(rows, counts, [own] * self.size, background=background, label=label)
+        return moved.then(lambda received: _sum_blocks(received, self.size, own))
+
+    def all_reduce(
+        self,
+        tensor: Tensor,
+        op: Reduction = "sum",
+        *,
+        background: bool = False,
+        label: Label = OTHER,
+    ) -> Pending:
+        """Reduce a tensor over all members, in place; the same bits everywhere."""
+        if self._link is None:
+            return Pending(self, tensor, label)
+        whole = tensor.detach()
+        flat = whole if whole.is_contiguous() else whole.contiguous()
+        # A ring moves 2 (P − 1) / P of the bytes to the next member.
+        volume = 2 * (self.size - 1) * flat.numel() * flat.element_size() // self.size
+        after, before = self.ranks[(self.rank + 1) % self.size], self.ranks[self.rank - 1]
+        self.ledger.sent(after, volume, label, messages=2 * (self.size - 1))
+        self.ledger.received(before, volume, label, messages=2 * (self.size - 1))
+        work = self._start(
+            "all_reduce",
+            background,
+            lambda group: dist.all_reduce(flat, _OPS[op], group=group, async_op=True),
+        )
+        reduced = Pending(self, flat, label, work=work)
+        return reduced if flat is whole else reduced.then(whole.copy_)
+
+    def broadcast(self, tensor: Tensor, root: int = 0, *, label: Label = OTHER) -> Tensor:
+        """Fill a contiguous tensor on all members with that of one, and return it."""
+        assert tensor.is_contiguous(), "a tensor that is filled in place must be contiguous"
+        if self._link is None:
+            return tensor
+        volume = tensor.numel() * tensor.element_size()
+        for peer in self.ranks:
+            if self.rank == root and peer != self.ranks[root]:
+                self.ledger.sent(peer, volume, label)
+        if self.rank != root:
+            self.ledger.received(self.ranks[root], volume, label)
+        work = self._start(
+            "broadcast",
+            False,
+            lambda group: dist.broadcast(tensor.detach(), self.ranks[root], group=group, async_op=True),
+        )
+        Pending(self, tensor, label, work=work).wait()
+        return tensor
+
+    def barrier(self) -> None:
+        """Return when every member has come here."""
+        self.all_reduce(torch.zeros(1, dtype=torch.int32, device=self.device), label=Label("barrier")).wait()
+
+    # Words
+
+    def all_gather_json(self, value: Any) -> list[Any]:
+        """Return the JSON value that each member gave, in member order; for small things, at set-up."""
+        if self._link is None:
+            return [json.loads(json.dumps(value))]
+        return [json.loads(text) for text in self._link.gather_text(self.rank, self.size, json.dumps(value))]
+
+    def agree(self, **facts: Any) -> None:
+        """Check that all members hold the same facts (recipe, version, partition); name two that differ."""
+        mine = {name: _fingerprint(value) for name, value in facts.items()}
+        held = self.all_gather_json(mine)
+        for member, theirs in enumerate(held):
+            for name in sorted({*held[0], *theirs}):
+                if theirs.get(name) != held[0].get(name):
+                    first, other = (_shown(each.get(name)) for each in (held[0], theirs))
+                    raise InputError(
+                        f"ranks disagree on {name}: rank {self.ranks[0]} has {first}, rank "
+                        f"{self.ranks[member]} has {other}; start every rank with the same recipe, code "
+                        "and files"
+                    )
+
+    def subgroup(self, ranks: Sequence[int]) -> "Group":
+        """Return the group of some members (ranks of the whole run) with this one; only they call it."""
+        members = sorted(ranks)
+        place = members.index(self.ranks[self.rank])
+        link = self._link.part(members) if self._link is not None and len(members) > 1 else None
+        return Group(
+            place,
+            members,
+            device=self.device,
+            timeout=self.timeout,
+            ledger=self.ledger,
+            link=link,
+            attempt=self.attempt,
+        )
+
+    # The end
+
+    def drain(self) -> None:
+        """Wait for everything that was sent in the background, as before a checkpoint."""
+        if self._link is not None:
+            for work in self._link.take_background():
+                self._complete(work, Label("drain"))
+
+    def close(self) -> None:
+        """Drain, leave the other ranks and stop the heartbeat. A second call does nothing."""
+        if self._link is not None and self._link.whole:
+            link = self._link
+            if not link.closed:
+                self.drain()
+            link.close()
+
+    def abandon(self, error: BaseException) -> None:
+        """Leave because of an error of this rank: the others are told first, then connections close."""
+        if self._link is not None and self._link.whole:
+            self._link.abandon(None if isinstance(error, WorkerLost) else Failure.of(self.rank, error))
+
+    def __enter__(self) -> "Group":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon(error)
+
+    # Inside
+
+    def _start(
+        self, doing: str, background: bool, call: Callable[[dist.ProcessGroup], dist.Work | None]
+    ) -> dist.Work:
+        link = self._link
+        assert link is not None, "a group of one starts nothing"
+        link.heart.enter(doing)
+        try:
+            work = call(link.background if background else link.main)
+        except RuntimeError as error:
+            raise link.heart.blame(error, doing) from None
+        assert work is not None, "asynchronous calls give work"
+        if background:
+            link.in_flight.append(work)
+        return work
+
+    def _complete(self, work: dist.Work, label: Label) -> None:
+        try:
+            work.wait()
+        except RuntimeError as error:
+            link = self._link
+            assert link is not None, "a group of one waits for nobody"
+            raise link.heart.blame(error, link.heart.doing) from None
+
+    def _count_rows(
+        self, rows: Tensor, send_counts: Sequence[int], recv_counts: Sequence[int], label: Label
+    ) -> None:
+        width = rows.element_size()
+        for extent in rows.shape[1:]:
+            width *= extent
+        for member, peer in enumerate(self.ranks):
+            if member != self.rank:
+                self.ledger.sent(peer, send_counts[member] * width, label)
+                self.ledger.received(peer, recv_counts[member] * width, label)
+
+
+def _sum_blocks(received: Tensor, size: int, rows: int) -> Tensor:
+    blocks = torch.split(received, rows) if rows else [received] * size
+    total = blocks[0].clone()
+    for block in blocks[1:]:
+        total += block
+    return total
+
+
+def _fingerprint(value: Any) -> dict[str, str]:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return {"sha256": hashlib.sha256(text.encode()).hexdigest(), "shown": text[:60]}
+
+
+def _shown(fact: dict[str, str] | None) -> str:
+    return "nothing" if fact is None else f"{fact['shown']} ({fact['sha256'][:8]})"

@@ -1,0 +1,331 @@
+"""Starts the ranks of a run on this machine, watches them, and ends them together: `weft train --workers N`.
+
+The launcher serves the store, so losing rank 0 is not losing the store, and it sees how every rank ends. A
+rank that fails leaves a record; the launcher shows the first cause once, with its rank, and ends the others.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from weft.comm.failure import INTERRUPTED, Failure, describe_exit, first_cause
+from weft.comm.output import RankOutput
+from weft.errors import InputError, WorkerLost
+
+if TYPE_CHECKING:
+    from weft.comm.rendezvous import Store
+
+ADDRESS = "127.0.0.1"
+POLL = 0.05
+GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL."""
+_SETTLE = 1.0  # ranks that fail together leave their records within this time
+_CAUSE = 6.0  # survivors may end before the guilty rank does: so long they are not taken for the cause
+
+
+def run_workers(
+    command: Sequence[str],
+    workers: int,
+    *,
+    max_restarts: int = 0,
+    env: Mapping[str, str] | None = None,
+    stall: float | None = None,
+) -> int:
+    """Run a command as `workers` ranks and return the exit code of the run.
+
+    0 when all ranks ended well, 2 for the user's mistake, 3 when a rank was lost, 130 when interrupted. A
+    lost run is started again up to `max_restarts` times with WEFT_ATTEMPT raised; it is up to the command to
+    continue from its last checkpoint.
+    """
+    if workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}")
+    # The socket is bound before the store runs: ranks can start while this process still loads torch.
+    listener = socket.create_server((ADDRESS, 0), backlog=1024)
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder, _signals() as signals:
+        launch = _Launch(list(command), workers, env or {}, Path(folder), listener, signals, stall)
+        try:
+            return launch.run(max_restarts)
+        finally:
+            launch.close()
+
+
+class _Launch:
+    def __init__(
+        self,
+        command: list[str],
+        workers: int,
+        env: Mapping[str, str],
+        folder: Path,
+        listener: socket.socket,
+        signals: "_Signals",
+        stall: float | None,
+    ) -> None:
+        self.command, self.workers, self.env = command, workers, env
+        self.folder, self.listener, self.signals = folder, listener, signals
+        self.stall = stall if stall is not None else float(os.environ.get("WEFT_STALL", "15"))
+        self.port = listener.getsockname()[1]
+        self.store: Store | None = None
+        self.attempt = 0
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.outputs: list[RankOutput] = []
+
+    def run(self, max_restarts: int) -> int:
+        """Run up to 1 + max_restarts attempts."""
+        while True:
+            code = self._attempt()
+            if code != WorkerLost.exit_code or self.attempt >= max_restarts or self.signals.asked:
+                return code
+            self.attempt += 1
+            _say(f"weft: starting again from the last checkpoint ({self.attempt} of {max_restarts})")
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._end(kill=True)
+        self.store = None
+        self.listener.close()
+
+    def _attempt(self) -> int:
+        self.records = self.folder / f"attempt{self.attempt}"
+        self.records.mkdir()
+        try:
+            self._start()
+            ended = self._watch()
+            if self.signals.asked:
+                _say("weft: interrupted; the workers are being ended")
+                return INTERRUPTED
+            if ended is None:
+                return 0
+            failures = self._failures()
+            cause = self._judge(failures)
+            self._stacks(cause)
+            self._tell(cause, failures)
+            return _exit_code(failures)
+        finally:
+            self._end()
+
+    # Starting
+
+    def _start(self) -> None:
+        self.processes, self.outputs = [], []
+        for rank in range(self.workers):
+            # Rank 0 keeps the terminal: its progress bar, and the one object that --json prints.
+            pipes = {} if rank == 0 else {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            process = subprocess.Popen(
+                self.command,
+                env={**os.environ, **self._threads(), **self.env, **self._place(rank)},
+                stdin=subprocess.DEVNULL,
+                **pipes,  # type: ignore[call-overload]
+            )
+            self.processes.append(process)
+            if process.stdout is not None:
+                self.outputs.append(RankOutput(rank, process.stdout))
+        if self.workers > 1 and self.store is None:
+            from weft.comm.rendezvous import host_store
+
+            self.store = host_store(self.listener, ADDRESS, timeout=self.stall)
+
+    def _threads(self) -> dict[str, str]:
+        cores = len(os.sched_getaffinity(0))
+        chosen = {"OMP_NUM_THREADS": str(max(1, cores // self.workers)), "OMP_WAIT_POLICY": "passive"}
+        return {name: value for name, value in chosen.items() if name not in os.environ}
+
+    def _place(self, rank: int) -> dict[str, str]:
+        return {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(self.workers),
+            "LOCAL_WORLD_SIZE": str(self.workers),
+            "MASTER_ADDR": ADDRESS,
+            "MASTER_PORT": str(self.port),
+            "GLOO_SOCKET_IFNAME": "lo",
+            "WEFT_ATTEMPT": str(self.attempt),
+            "WEFT_FAILURES": str(self.records),
+            "WEFT_STALL": f"{self.stall:g}",
+        }
+
+    # Watching
+
+    def _watch(self) -> int | None:
+        """Return the first rank that did not end well, None when all did; also returns on Ctrl-C."""
+        beats = _Beats(self.store, self.attempt, self.workers, self.stall)
+        while not self.signals.asked:
+            codes = [process.poll() for process in self.processes]
+            for rank, code in enumerate(codes):
+                if code:
+                    return rank
+            if all(code == 0 for code in codes):
+                return None
+            stalled = beats.look()
+            if stalled is not None:
+                self._record(Failure(stalled, "stalled", f"stalled: no heartbeat for {self.stall:g} s"))
+                return stalled
+            for output in self.outputs:
+                output.turn()
+            time.sleep(POLL)
+        return None
+
+    def _failures(self) -> list[Failure]:
+        """Return what is known of the failure, after the time that ranks need to say it."""
+        began = time.monotonic()
+        while True:
+            for output in self.outputs:
+                output.quiet = True
+            known = self._known()
+            waited = time.monotonic() - began
+            guilty = any(failure.kind != "lost" for failure in known)
+            if (guilty and waited > _SETTLE) or waited > _CAUSE or self._all_ended():
+                return known
+            time.sleep(POLL)
+
+    def _known(self) -> list[Failure]:
+        """Return the records of ranks, and of each rank that ended without one what its exit code says."""
+        known = []
+        for path in sorted(self.records.glob("*.json")):
+            with suppress(ValueError, TypeError):
+                known.append(Failure.from_json(path.read_text(encoding="utf-8")))
+        told = {path.stem for path in self.records.glob("*.json")}
+        for rank, process in enumerate(self.processes):
+            code = process.poll()
+            if code and str(rank) not in told:
+                failure = Failure(rank, "died", describe_exit(code))
+                self._record(failure, f"{rank}.json")
+                known.append(failure)
+        return known
+
+    def _record(self, failure: Failure, name: str = "launcher.json") -> None:
+        """Keep a failure that the launcher found, and tell the ranks that still run."""
+        (self.records / name).write_text(failure.to_json(), encoding="utf-8")
+        if self.store is not None:
+            from weft.comm.heartbeat import post_failure
+            from weft.comm.rendezvous import PrefixStore
+
+            with suppress(RuntimeError):
+                post_failure(PrefixStore(f"attempt{self.attempt}", self.store), failure)
+
+    def _all_ended(self) -> bool:
+        return all(process.poll() is not None for process in self.processes)
+
+    # Telling
+
+    def _judge(self, failures: list[Failure]) -> Failure:
+        cause = first_cause(failures)
+        return cause if cause is not None else Failure(-1, "lost", "a worker was lost")
+
+    def _stacks(self, cause: Failure) -> None:
+        """Ask a stalled rank where it stands: the others have written their stacks themselves."""
+        if cause.kind != "stalled" or not (self.records / f"{cause.rank}.stacks").exists():
+            return
+        process = self.processes[cause.rank]
+        if process.poll() is None:
+            process.send_signal(signal.SIGUSR2)
+            process.send_signal(signal.SIGCONT)  # a stopped process takes no other signal
+            time.sleep(0.3)
+            process.kill()
+
+    def _tell(self, cause: Failure, failures: list[Failure]) -> None:
+        if cause.kind == "refused":
+            same = all(failure.message == cause.message for failure in failures if failure.kind == "refused")
+            alone = sum(failure.kind == "refused" for failure in failures) == 1
+            _say(f"weft: error: {cause.message if same and not alone else cause.told}")
+            return
+        if cause.traceback:
+            _say(f"weft: rank {cause.rank} of {self.workers} raised:\n{cause.traceback.rstrip()}")
+        for output in self.outputs:
+            output.finish(show=output.rank == cause.rank and not cause.traceback)
+        for path in sorted(self.records.glob("*.stacks")) if cause.kind == "stalled" else ():
+            text = path.read_text(encoding="utf-8", errors="replace").rstrip()
+            if text:
+                _say(f"weft: stacks of rank {path.stem}:\n{text}")
+        _say(f"weft: error: {cause.told}; all {self.workers} workers were ended")
+
+    # Ending
+
+    def _end(self, *, kill: bool = False) -> None:
+        """End every rank that still runs: SIGTERM, after a while SIGKILL, always by id."""
+        running = [process for process in self.processes if process.poll() is None]
+        for process in running:
+            if kill:
+                process.kill()
+            else:
+                process.terminate()
+        deadline = time.monotonic() + GRACE
+        while any(process.poll() is None for process in running):
+            if time.monotonic() > deadline or self.signals.count > 1:
+                for process in running:
+                    process.kill()
+            time.sleep(POLL)
+        for output in self.outputs:
+            output.finish(show=False)
+
+
+class _Beats:
+    """The heartbeats as the launcher sees them: it must notice when every rank was stopped."""
+
+    def __init__(self, store: "Store | None", attempt: int, workers: int, stall: float) -> None:
+        self.watch = None
+        # Ranks come first: they name the stalled one and write their stacks.
+        self.stall = stall + 3.0
+        self.due = 0.0
+        if store is not None:
+            from weft.comm.heartbeat import Watch
+            from weft.comm.rendezvous import PrefixStore
+
+            self.watch = Watch(PrefixStore(f"attempt{attempt}", store), list(range(workers)))
+
+    def look(self) -> int | None:
+        """Return a rank that is silent for too long; reads once a second."""
+        if self.watch is None or time.monotonic() < self.due:
+            return None
+        self.due = time.monotonic() + 1.0
+        self.watch.look()
+        return next(iter(self.watch.silent(self.stall)), None)
+
+
+class _Signals:
+    """Ctrl-C and SIGTERM, counted: the first ends the workers politely, the second at once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @property
+    def asked(self) -> bool:
+        return self.count > 0
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+
+
+@contextmanager
+def _signals() -> Iterator[_Signals]:
+    signals = _Signals()
+    if threading.current_thread() is not threading.main_thread():
+        yield signals  # only the main thread may set handlers
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, signals.receive) for number in numbers}
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit_code(failures: list[Failure]) -> int:
+    """Return 2 when every rank that failed by itself says that it is the user's mistake, else 3."""
+    own = [failure for failure in failures if failure.kind != "lost"]
+    return InputError.exit_code if own and all(f.kind == "refused" for f in own) else WorkerLost.exit_code
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

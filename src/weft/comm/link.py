@@ -1,0 +1,134 @@
+"""The connections beneath a group: two process groups, the store, the heartbeat; opened and closed here."""
+
+import time
+from contextlib import suppress
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from weft.comm.failure import Failure
+from weft.comm.heartbeat import Heartbeat, post_failure
+from weft.comm.rendezvous import Place, PrefixStore, Store, connect_store, join, open_store, use_loopback
+from weft.comm.shutdown import bounded, farewell
+from weft.errors import WorkerLost
+
+
+class Link:
+    """The connections of one group. Background traffic has its own process group: it delays nothing."""
+
+    def __init__(
+        self,
+        place: Place,
+        store: Store,
+        heart: Heartbeat,
+        main: dist.ProcessGroup,
+        background: dist.ProcessGroup,
+        *,
+        timeout: float,
+        whole: bool,
+    ) -> None:
+        self.place, self.store, self.heart = place, store, heart
+        self.main, self.background = main, background
+        self.timeout = timeout
+        self.whole = whole
+        self.closed = False
+        self.in_flight: list[dist.Work] = []
+        self._gathered = 0
+
+    @staticmethod
+    def open(
+        place: Place, device: torch.device, *, timeout: float, stall: float, join_timeout: float
+    ) -> "Link":
+        use_loopback(place)
+        # A restarted run must not read the addresses of the attempt before: each has its own prefix.
+        prefix = f"attempt{place.attempt}"
+        store = PrefixStore(prefix, open_store(place, timeout=join_timeout))
+        beats = PrefixStore(prefix, connect_store(place, timeout=max(timeout, stall)))
+        heart = Heartbeat(beats, place.rank, place.size, stall=stall)
+        heart.start()
+        try:
+            join(store, place, timeout=join_timeout, check=heart.check)
+            return Link._meet(place, device, store, heart, timeout)
+        except RuntimeError as error:
+            raise heart.blame(error, "start") from None
+        except WorkerLost:
+            heart.stop()
+            raise
+
+    @staticmethod
+    def _meet(place: Place, device: torch.device, store: Store, heart: Heartbeat, timeout: float) -> "Link":
+        bound = timedelta(seconds=timeout)
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            store=store,
+            rank=place.rank,
+            world_size=place.size,
+            timeout=bound,
+        )
+        main = dist.group.WORLD
+        background = dist.new_group(timeout=bound)
+        assert main is not None, "the group was just made"
+        return Link(place, store, heart, main, background, timeout=timeout, whole=True)
+
+    def part(self, ranks: list[int]) -> "Link":
+        """Return the connections among some ranks."""
+        bound = timedelta(seconds=self.timeout)
+        self.heart.enter("subgroup")
+        try:
+            main, background = (
+                dist.new_group(ranks, timeout=bound, use_local_synchronization=True) for _ in range(2)
+            )
+        except RuntimeError as error:
+            raise self.heart.blame(error, "subgroup") from None
+        key = f"group-{'-'.join(map(str, ranks))}"
+        store = PrefixStore(key, self.store)
+        return Link(self.place, store, self.heart, main, background, timeout=self.timeout, whole=False)
+
+    def gather_text(self, rank: int, size: int, text: str) -> list[str]:
+        """Return what every member wrote. Keys are removed one call later: then all have read them."""
+        number, self._gathered = self._gathered, self._gathered + 1
+        self.heart.enter("all_gather_json")
+        keys = [f"text/{number}/{member}" for member in range(size)]
+        try:
+            self.store.set(keys[rank], text)
+            self._await(keys)
+            texts = [self.store.get(key).decode() for key in keys]
+            if number:
+                self.store.delete_key(f"text/{number - 1}/{rank}")
+        except RuntimeError as error:
+            raise self.heart.blame(error, "all_gather_json") from None
+        return texts
+
+    def _await(self, keys: list[str]) -> None:
+        deadline = time.monotonic() + self.timeout
+        while not self.store.check(keys):
+            self.heart.check()
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"Timed out after {self.timeout:g} s")
+            time.sleep(0.002)
+
+    def take_background(self) -> list[dist.Work]:
+        """Return the background work of this group, and forget it."""
+        taken, self.in_flight = self.in_flight, []
+        return taken
+
+    def close(self) -> None:
+        """Leave in order."""
+        if self.closed:
+            return
+        self.closed = True
+        self.heart.stop()
+        farewell(self.store, self.place, timeout=min(self.timeout, 10.0))
+        bounded(dist.destroy_process_group, seconds=self.timeout)
+
+    def abandon(self, failure: Failure | None) -> None:
+        """Leave after a failure: say so, then close what can be closed quickly."""
+        if self.closed:
+            return
+        self.closed = True
+        if failure is not None:
+            with suppress(RuntimeError):  # the store is gone: the launcher still sees the exit code
+                post_failure(self.store, failure)
+        self.heart.stop()
+        bounded(dist.destroy_process_group, seconds=2.0)

@@ -1,0 +1,195 @@
+"""Which rows go where: fixed once from the shards, verified by exchanging ids, used for every exchange after.
+
+The owner of a row learns at set-up who reads it. From then on both ends know the counts, so a transfer is
+rows and nothing else, and a subset that both ends compute by one rule (`select`) needs no message either.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from weft import kernels
+from weft.comm.group import Group, Pending
+from weft.comm.ledger import OTHER, Label
+from weft.errors import GraphError
+from weft.graph.shard import Shard
+
+
+@dataclass(frozen=True, eq=False)
+class HaloPlan:
+    """The rows a member sends and gets. `recv_*` stand in the order of arrival: by owning rank, then id."""
+
+    num_rows: int
+    """Rows this member owns."""
+    send_rows: Tensor
+    """[s] int64 own rows, one block a member in member order, each by ascending id."""
+    send_ids: Tensor
+    """[s] int64 their global ids."""
+    send_counts: list[int]
+    recv_ids: Tensor
+    """[m] int64 global ids of the halo rows."""
+    recv_counts: list[int]
+    order: Tensor | None
+    """[m] int64 the halo row that each arriving row is; None where they arrive in halo order."""
+
+    @staticmethod
+    def make(shard: Shard, group: Group, part_rank: Sequence[int] | None = None) -> "HaloPlan":
+        """Return the plan of this member's shard; all members call it. `part_rank[p]` is who holds part p."""
+        _check_whole(shard, group)
+        ranks = torch.tensor(spread(shard.num_parts, group.size) if part_rank is None else part_rank)
+        owner = ranks[shard.halo_part.long()]
+        order = torch.argsort(owner, stable=True)  # halo rows are by (part, id): now by rank, then part
+        order = order[_by_block(owner[order], shard.halo_ids[order])]
+        recv_ids = shard.halo_ids[order]
+        recv_counts = torch.bincount(owner, minlength=group.size)
+        send_counts = _swap(recv_counts, group).tolist()
+        send_ids = group.all_to_all(recv_ids, recv_counts.tolist(), send_counts, label=_PLAN).wait()
+        plan = HaloPlan(
+            num_rows=len(shard.node_ids),
+            send_rows=_own_rows(send_ids, send_counts, shard, group),
+            send_ids=send_ids,
+            send_counts=send_counts,
+            recv_ids=recv_ids,
+            recv_counts=recv_counts.tolist(),
+            order=None if torch.equal(order, torch.arange(len(order))) else order,
+        )
+        plan._verify(shard, group)
+        return plan
+
+    @property
+    def num_halo(self) -> int:
+        """Rows this member gets."""
+        return len(self.recv_ids)
+
+    @cached_property
+    def halo_ids(self) -> Tensor:
+        """[m] int64 global ids in halo order, as `pull` returns the rows."""
+        return self._to_halo(self.recv_ids)
+
+    def select(self, halo: Tensor, sent: Tensor) -> "HaloPlan":
+        """Return the plan of some rows: masks of halo rows [m], in halo order, and of sent rows [s].
+
+        Both ends must compute them from the ids by one rule: a row is kept at both or at neither.
+        """
+        arriving = halo if self.order is None else halo[self.order]
+        place = halo.cumsum(0) - 1  # of a kept halo row among the kept ones
+        return HaloPlan(
+            num_rows=self.num_rows,
+            send_rows=self.send_rows[sent],
+            send_ids=self.send_ids[sent],
+            send_counts=_counts(sent, self.send_counts),
+            recv_ids=self.recv_ids[arriving],
+            recv_counts=_counts(arriving, self.recv_counts),
+            order=None if self.order is None else place[self.order[arriving]],
+        )
+
+    def pull(self, group: Group, rows: Tensor, *, background: bool = False, label: Label = OTHER) -> Pending:
+        """Get the halo rows [m, ...], in halo order, from their owners; `rows` are one's own [n, ...]."""
+        sent = rows.detach()[self.send_rows]
+        moved = group.all_to_all(sent, self.send_counts, self.recv_counts, background=background, label=label)
+        return moved.then(self._to_halo)
+
+    def push(self, group: Group, halo: Tensor, *, background: bool = False, label: Label = OTHER) -> Pending:
+        """Send halo rows [m, ...] to their owners, get the sums of what came [n, ...]: the adjoint of `pull`."""
+        sent = halo.detach() if self.order is None else halo.detach()[self.order]
+        moved = group.all_to_all(sent, self.recv_counts, self.send_counts, background=background, label=label)
+        return moved.then(self.sum_at_owner)
+
+    def sum_at_owner(self, received: Tensor) -> Tensor:
+        """Return [n, ...] from rows [s, ...] in the order of `send_rows`; sums run in member order."""
+        total = received.new_zeros(self.num_rows, *received.shape[1:])
+        rows, indptr, indices = self._readers
+        if not len(rows) or not total.numel():
+            return total
+        if not received.is_floating_point():
+            return total.index_add_(0, self.send_rows, received)
+        flat = received.reshape(len(received), -1)
+        with torch.no_grad():
+            total[rows] = kernels.spmm(indptr, indices, flat).reshape(len(rows), *received.shape[1:])
+        return total
+
+    @cached_property
+    def _readers(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows that are sent at all, and for each the places in `send_rows` where it stands, as CSR."""
+        ordered, places = torch.sort(self.send_rows, stable=True)
+        rows, counts = torch.unique_consecutive(ordered, return_counts=True)
+        return rows, torch.cat([counts.new_zeros(1), counts.cumsum(0)]), places
+
+    def _to_halo(self, received: Tensor) -> Tensor:
+        if self.order is None:
+            return received
+        rows = torch.empty_like(received)
+        rows[self.order] = received
+        return rows
+
+    def _verify(self, shard: Shard, group: Group) -> None:
+        """Send the ids of the own rows the way all rows will go, and compare what arrives with the halo."""
+        arrived = self.pull(group, shard.node_ids, label=_PLAN).wait()
+        wrong = (arrived != shard.halo_ids).nonzero().flatten()
+        if len(wrong):
+            first = int(wrong[0])
+            raise GraphError(
+                f"rank {group.ranks[group.rank]} was to get node {int(shard.halo_ids[first])} as halo row "
+                f"{first}, but {int(arrived[first])} came; the shards are of different partitions"
+            )
+
+
+_PLAN = Label("plan")
+
+
+def spread(num_parts: int, size: int) -> list[int]:
+    """Return the rank that holds each part: contiguous runs, as equal as can be."""
+    if num_parts < size:
+        raise GraphError(
+            f"{num_parts} parts cannot occupy {size} workers; use at most {num_parts} workers or more parts"
+        )
+    return [part * size // num_parts for part in range(num_parts)]
+
+
+def _check_whole(shard: Shard, group: Group) -> None:
+    """Refuse ranks that together do not hold every node once, on all of them alike."""
+    held = int(group.all_reduce(torch.tensor(len(shard.node_ids)), label=_PLAN).wait())
+    if shard.cuts == "nodes" and held != shard.num_nodes:
+        raise GraphError(
+            f"the ranks hold {held} nodes together, the graph has {shard.num_nodes}; the shards are of "
+            "different partitions, or a part is missing or held twice"
+        )
+
+
+def _by_block(block: Tensor, ids: Tensor) -> Tensor:
+    """Return the order by (block, id) of rows whose blocks ascend already."""
+    by_id = torch.argsort(ids, stable=True)
+    return by_id[torch.argsort(block[by_id], stable=True)]
+
+
+def _swap(counts: Tensor, group: Group) -> Tensor:
+    """Return how many rows each member wants of this one: one number a pair, so the splits are known."""
+    ones = [1] * group.size
+    return group.all_to_all(counts, ones, ones, label=_PLAN).wait()
+
+
+def _own_rows(ids: Tensor, counts: list[int], shard: Shard, group: Group) -> Tensor:
+    """Return the own row of each asked id; refuse to answer for a node that is not held here."""
+    own = shard.node_ids
+    rows = torch.searchsorted(own, ids)
+    held = rows < len(own)
+    held &= own[rows.clamp(max=len(own) - 1)] == ids if len(own) else held
+    if not bool(held.all()):
+        first = int((~held).nonzero()[0])
+        asks = group.ranks[int(torch.searchsorted(torch.tensor(counts).cumsum(0), first, right=True))]
+        raise GraphError(
+            f"rank {asks} asks rank {group.ranks[group.rank]} for node {int(ids[first])}, which is not "
+            "there; the shards are of different partitions, or the ranks map parts differently"
+        )
+    return rows
+
+
+def _counts(mask: Tensor, counts: list[int]) -> list[int]:
+    """Return how many of each block a mask keeps."""
+    running = torch.cat([torch.zeros(1, dtype=torch.int64), mask.long().cumsum(0)])
+    ends = torch.tensor([0, *counts]).cumsum(0)
+    kept: list[int] = running[ends].diff().tolist()
+    return kept

@@ -1,0 +1,170 @@
+"""How ranks find each other: the environment that torchrun or our launcher sets, and the store they share."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from weft.errors import InputError, WorkerLost
+
+__all__ = [
+    "Place",
+    "PrefixStore",
+    "Store",
+    "TCPStore",
+    "bound_socket",
+    "connect_store",
+    "host_store",
+    "join",
+    "open_store",
+    "use_loopback",
+]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this process stands among the ranks."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    address: str
+    port: int
+    attempt: int
+    hosted: bool
+    """Whether a launcher hosts the store; otherwise rank 0 does."""
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str]) -> "Place | None":
+        """Return the place that the environment tells, None where there are no other ranks."""
+        if "WORLD_SIZE" not in environment or environment["WORLD_SIZE"] == "1":
+            return None
+        read = _Reader(environment)
+        size, rank = read.number("WORLD_SIZE"), read.number("RANK")
+        if not 0 <= rank < size:
+            raise InputError(f"RANK is {rank}, but WORLD_SIZE is {size}: ranks are 0 … {size - 1}")
+        attempt = "WEFT_ATTEMPT" if "WEFT_ATTEMPT" in environment else "TORCHELASTIC_RESTART_COUNT"
+        hosted = (
+            "WEFT_FAILURES" in environment or environment.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True"
+        )
+        return Place(
+            rank=rank,
+            size=size,
+            local_rank=read.number("LOCAL_RANK", rank),
+            local_size=read.number("LOCAL_WORLD_SIZE", 0),
+            address=read.text("MASTER_ADDR"),
+            port=read.number("MASTER_PORT"),
+            attempt=read.number(attempt, 0),
+            hosted=hosted,
+        )
+
+    @property
+    def on_one_machine(self) -> bool:
+        """Whether all ranks run here, so that loopback is enough."""
+        return self.local_size == self.size or self.address in ("127.0.0.1", "localhost", "::1")
+
+
+class _Reader:
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = environment
+
+    def text(self, name: str) -> str:
+        if name not in self.environment:
+            raise InputError(
+                f"WORLD_SIZE is set but {name} is not; start with `weft train --workers N` or torchrun"
+            )
+        return self.environment[name]
+
+    def number(self, name: str, default: int | None = None) -> int:
+        if default is not None and name not in self.environment:
+            return default
+        text = self.text(name)
+        try:
+            return int(text)
+        except ValueError:
+            raise InputError(f"environment variable {name} must be a number, got {text!r}") from None
+
+
+def use_loopback(place: Place) -> None:
+    """Make gloo listen on loopback alone where all ranks are on this machine and nothing else was asked."""
+    if place.on_one_machine:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+def bound_socket(address: str, port: int = 0) -> socket.socket:
+    """Return a listening socket bound to one address, so that the store is not open to every network."""
+    family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(1024)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def host_store(listener: socket.socket, address: str, *, timeout: float) -> TCPStore:
+    """Return the store served on a bound socket by a thread of this process."""
+    port = listener.getsockname()[1]
+    return TCPStore(
+        address,
+        port,
+        is_master=True,
+        timeout=timedelta(seconds=timeout),
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+    )
+
+
+def open_store(place: Place, *, timeout: float) -> TCPStore:
+    """Return a connection to the store of this run; rank 0 serves it where no launcher does."""
+    if place.rank == 0 and not place.hosted:
+        try:
+            return host_store(bound_socket(place.address, place.port), place.address, timeout=timeout)
+        except OSError as error:
+            raise InputError(
+                f"rank 0 cannot serve the store on MASTER_ADDR {place.address}, port {place.port}: "
+                f"{error.strerror}"
+            ) from None
+    return connect_store(place, timeout=timeout)
+
+
+def connect_store(place: Place, *, timeout: float) -> TCPStore:
+    """Return a connection of its own to the store: calls on one connection wait for each other."""
+    try:
+        return TCPStore(
+            place.address,
+            place.port,
+            is_master=False,
+            timeout=timedelta(seconds=timeout),
+            wait_for_workers=False,
+        )
+    except RuntimeError:
+        raise WorkerLost(
+            f"rank {place.rank} could not reach the store at {place.address}, port {place.port} within "
+            f"{timeout:g} s; check MASTER_ADDR, MASTER_PORT and the firewall, and that its host still runs"
+        ) from None
+
+
+def join(store: Store, place: Place, *, timeout: float, check: Callable[[], None]) -> None:
+    """Wait until every rank is here; `check` raises when one has failed meanwhile."""
+    store.set(f"here/{place.rank}", "1")
+    everyone = [f"here/{rank}" for rank in range(place.size)]
+    deadline = time.monotonic() + timeout
+    while not store.check(everyone):
+        check()
+        if time.monotonic() > deadline:
+            missing = [rank for rank in range(place.size) if not store.check([f"here/{rank}"])]
+            names = ", ".join(map(str, missing))
+            raise WorkerLost(
+                f"rank {place.rank} waited {timeout:g} s for {place.size} ranks; missing: {names}",
+                rank=missing[0] if missing else -1,
+            )
+        time.sleep(0.02)
