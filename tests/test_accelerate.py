@@ -208,14 +208,30 @@ def test_training_mode_drops_out_and_obeys_the_seed():
     assert not torch.equal(first, second)
 
 
+@pytest.mark.parametrize("make", [GATConv, GATv2Conv, TransformerConv])
+def test_attention_weights_are_dropped_in_training_only(make):
+    fast, x, edges = weft.accelerate(make(6, 4, dropout=0.5)), torch.randn(N, 6), _edges()
+    assert not torch.equal(fast(x, edges), fast(x, edges))
+    fast.eval()
+    assert torch.equal(fast(x, edges), fast(x, edges))
+
+
+class Drawing(nn.Module):
+    """A network that draws a number in every call, in evaluation too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0 * torch.rand(1)
+
+
 def test_the_comparison_leaves_the_random_state_alone():
-    fast, x, edges = weft.accelerate(GATConv(6, 4)), torch.randn(N, 6), _edges()
-    torch.manual_seed(1)
-    fast(x, edges)
-    after = torch.rand(1)
-    torch.manual_seed(1)
-    fast(x, edges)
-    assert torch.equal(torch.rand(1), after)
+    plain, x, edges = GINConv(Drawing()), torch.randn(N, 6), _edges()
+    fast = weft.accelerate(copy.deepcopy(plain))
+    numbers = []
+    for conv in (plain, fast):
+        torch.manual_seed(1)
+        conv(x, edges)
+        numbers.append(torch.rand(1))
+    assert torch.equal(*numbers)
 
 
 def test_the_comparison_leaves_running_statistics_alone():
@@ -287,7 +303,8 @@ def test_a_sparse_adjacency_runs_pygs_forward():
     plain = SAGEConv(6, 4)
     fast = weft.accelerate(copy.deepcopy(plain))
     x, edges = torch.randn(N, 6), torch.unique(_edges(), dim=1)
-    adj_t = torch.sparse_coo_tensor(edges.flip(0), torch.ones(edges.shape[1]), (N, N)).to_sparse_csr()
+    values = torch.ones(edges.shape[1])
+    adj_t = torch.sparse_coo_tensor(edges.flip(0), values, (N, N), check_invariants=True).to_sparse_csr()
     with pytest.warns(WeftWarning, match="not as a"):
         out = fast(x, adj_t)
     torch.testing.assert_close(out, plain(x, adj_t))

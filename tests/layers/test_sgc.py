@@ -24,6 +24,8 @@ def test_constant_input_gives_the_same_as_any_input(sparse):
     expected = layer(block, x.clone())
     for _ in range(2):
         torch.testing.assert_close(layer(block, graph.x), expected)
+    if not sparse:
+        assert len(block._memory._answers) == 2  # both hops are remembered
 
 
 def test_wrong_number_of_blocks_is_refused():

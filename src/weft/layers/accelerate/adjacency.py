@@ -141,5 +141,6 @@ def with_loops(edge_index: Tensor, num_nodes: int, loops: Loops) -> Tensor:
 
 
 def plain(edge_index: Tensor) -> Tensor:
-    """Return an ordinary tensor for PyG's EdgeIndex, itself otherwise."""
-    return edge_index.as_subclass(Tensor) if type(edge_index) is not Tensor else edge_index
+    """Return an ordinary tensor for PyG's EdgeIndex, which only wraps one, and itself otherwise."""
+    as_tensor = getattr(edge_index, "as_tensor", None)
+    return edge_index if as_tensor is None else as_tensor()  # type: ignore[no-any-return]

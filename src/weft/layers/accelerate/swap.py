@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import WeftWarning
+from weft.layers.accelerate.adjacency import plain
 
 Forward = Callable[..., Tensor]
 _CHECKED_EDGES = 1 << 18  # PyG's own forward on all edges of a large graph may not fit in memory
@@ -89,6 +90,8 @@ def _require_covered(conv: nn.Module, call: dict[str, Any]) -> None:
     edge_index = call["edge_index"]
     if not isinstance(edge_index, Tensor) or edge_index.layout is not torch.strided:
         raise NotCovered(f"the graph is given as {type(edge_index).__name__}, not as a (2, E) edge_index")
+    if type(edge_index) is not Tensor and not hasattr(edge_index, "as_tensor"):
+        raise NotCovered(f"edge_index is a {type(edge_index).__name__}")
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
         raise NotCovered(f"edge_index has shape {tuple(edge_index.shape)}")
     if edge_index.device.type != "cpu":
@@ -151,7 +154,7 @@ def _fewer_edges(call: dict[str, Any]) -> dict[str, Any]:
     if edges <= _CHECKED_EDGES:
         return call
     keep = torch.arange(0, edges, -(-edges // _CHECKED_EDGES))
-    part = {"edge_index": call["edge_index"].as_subclass(Tensor)[:, keep]}
+    part = {"edge_index": plain(call["edge_index"])[:, keep]}
     for name in ("edge_weight", "edge_attr", "edge_type"):
         if isinstance(call.get(name), Tensor):
             part[name] = call[name][keep]
