@@ -1,0 +1,98 @@
+"""Quality: counts that can be seen on a graph of four nodes, and the bytes that follow from them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from generated_graphs import graphs, typed_graphs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.graph import Graph
+from weft.graph.assignment import Assignment, Quality
+from weft.graph.shard import make_shards
+from weft.partitioners.quality import count_cut, count_halo, measure, predict_bytes
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+# 0 and 1 in part 0, 2 and 3 in part 1; 0 → 2 and 0 → 3 cross and share one halo row, 3 → 1 crosses back.
+GRAPH = Graph.from_edges(
+    [[0, 0, 0, 3, 2], [1, 2, 3, 1, 3]],
+    x=torch.zeros(4, 8),
+    y=[0, 1, 0, 1],
+    train_mask=torch.tensor([True, False, False, False]),
+)
+PARTS = torch.tensor([0, 0, 1, 1], dtype=torch.int32)
+
+
+def test_cut_halo_and_balance_of_a_small_graph() -> None:
+    quality = measure(GRAPH, PARTS, 2, hidden=16, layers=2)
+    assert (quality.cut_edges, quality.cut_share) == (3, 0.6)
+    assert (quality.halo_rows, quality.halo_share, quality.replication) == (2, 2 / 6, 1.5)
+    assert quality.links == [[0, 1], [1, 0]]
+    assert (quality.nodes, quality.edges, quality.train_nodes) == ([2, 2], [2, 3], [1, 0])
+    assert quality.balance["edges"] == 3 / 2.5
+    assert quality.balance["train_nodes"] == 2.0
+    # A row: 8 for its pointer, 32 of x, 8 of y, 1 of the mask; an edge: 4 + 8; a halo row: 8 + 4.
+    assert quality.bytes == [2 * 49 + 2 * 12 + 12, 2 * 49 + 3 * 12 + 12]
+
+
+def test_replicas_of_a_partition_of_edges() -> None:
+    path = Graph.from_edges([[0, 1, 2], [1, 2, 3]])
+    quality = measure(path, torch.tensor([0, 0, 1], dtype=torch.int32), 2, cuts="edges")
+    assert quality.halo_rows == 1  # node 2 lies in both parts
+    assert quality.replication == 5 / 4
+    assert (quality.cut_edges, quality.edges, sum(quality.nodes)) == (0, [2, 1], 4)
+
+
+def test_bytes_an_epoch_follow_the_formulas() -> None:
+    told = predict_bytes(10, 128, 3)
+    assert told["exact"] == 2 * 2 * 10 * 128 * 4
+    assert told["stale"] == told["exact"]
+    assert told["sampled 0.1"] == told["exact"] // 10
+    assert told["quantised 8"] <= 0.27 * told["exact"]
+    split = predict_bytes(10, 128, 3, cuts="edges")
+    assert split == {"exact": 2 * told["exact"], "delayed 5": 2 * told["exact"] // 5, "none": 0}
+    assert predict_bytes(10, 128, 1)["exact"] == 0  # one layer aggregates the input alone
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.one_of(graphs(), typed_graphs()),
+    st.integers(1, 4),
+    st.sampled_from(["nodes", "edges"]),
+    st.integers(0, 99),
+)
+def test_counts_are_those_of_the_shards(graph: Graph, num_parts: int, cuts: str, seed: int) -> None:
+    count = graph.num_nodes if cuts == "nodes" else graph.num_edges
+    parts = torch.randint(0, num_parts, (count,), generator=torch.Generator().manual_seed(seed)).int()
+    quality = measure(graph, parts, num_parts, cuts=cuts)  # type: ignore[arg-type]
+    shards = make_shards(graph, Assignment(parts, num_parts, cuts=cuts))  # type: ignore[arg-type]
+    held = [len(shard.row_ids) for shard in shards]
+    assert sum(held) == graph.num_nodes + quality.halo_rows
+    assert quality.edges == [len(shard.edge_ids) for shard in shards]
+    assert quality.nodes == [int((shard.node_part == shard.part).sum()) for shard in shards]
+    if cuts == "nodes":
+        assert [sum(row) for row in quality.links] == [len(shard.halo_ids) for shard in shards]
+        assert (count_cut(graph, parts, num_parts), count_halo(graph, parts, num_parts)) == (
+            quality.cut_edges,
+            quality.halo_rows,
+        )
+
+
+def test_quality_survives_json() -> None:
+    quality = measure(GRAPH, PARTS, 2)
+    assert Quality.from_dict(quality.to_dict()) == quality
+
+
+def test_a_real_graph_has_the_halo_that_counting_by_hand_gives() -> None:
+    file = DATA / "cora.npz"
+    if not file.is_file():
+        pytest.skip(f"{file} is not there")
+    from weft.datasets import open_dataset
+
+    graph = open_dataset(file)
+    parts = torch.arange(graph.num_nodes, dtype=torch.int32) % 4
+    source, target = graph.edge_index
+    pairs = {(int(parts[v]), int(u)) for u, v in zip(source, target) if parts[u] != parts[v]}
+    assert measure(graph, parts, 4).halo_rows == len(pairs)
