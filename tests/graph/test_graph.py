@@ -270,3 +270,10 @@ def test_edges_of_a_row_are_sorted_by_relation_then_source(graph: Graph) -> None
     assert graph.edge_type is not None
     key = (graph.block().edge_dst * 2 + graph.edge_type) * graph.num_nodes + graph.indices
     assert bool((key[1:] >= key[:-1]).all())
+
+
+def test_weighted_degrees_keep_double_precision() -> None:
+    weight = torch.tensor([1.0, 1e-9], dtype=torch.float64)
+    graph = Graph.from_edges([[0, 1], [1, 1]], num_nodes=2, edge_weight=weight)
+    assert graph.in_degree(weighted=True)[1].item() == 1.0 + 1e-9
+    assert graph.block().in_degree(weighted=True)[1].item() == 1.0 + 1e-9

@@ -30,7 +30,7 @@ class Degrees(Protocol):
     """Degrees of the whole graph, whatever part of it a block shows."""
 
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
-        """Return the number (or the summed weight) of edges into or out of every node, [N] float32."""
+        """Return the number of edges into or out of every node, [N] float32, or their summed weight, float64."""
 
 
 class Block:
@@ -148,13 +148,13 @@ class Block:
         return name in self._edge_data
 
     def in_degree(self, rows: Rows = "dst", relation: int | None = None, *, weighted: bool = False) -> Tensor:
-        """Return the in-degrees, in the whole graph, of the source or destination rows, float32."""
+        """Return the in-degrees, in the whole graph, of the source or destination rows."""
         return self._degree("in", rows, relation, weighted)
 
     def out_degree(
         self, rows: Rows = "src", relation: int | None = None, *, weighted: bool = False
     ) -> Tensor:
-        """Return the out-degrees, in the whole graph, of the source or destination rows, float32."""
+        """Return the out-degrees, in the whole graph, of the source or destination rows."""
         return self._degree("out", rows, relation, weighted)
 
     def type_ranges(self, rows: Rows = "src") -> dict[str, slice]:
@@ -414,7 +414,8 @@ class Block:
         counted = self.edge("weight").double() if weighted else torch.ones(len(ends), dtype=torch.float64)
         if relation is not None and self.edge_type is not None:
             counted = counted * (self.edge_type == relation)
-        degree = torch.bincount(ends, counted.to(ends.device), minlength=self.num_src).float()
+        degree = torch.bincount(ends, counted.to(ends.device), minlength=self.num_src)
+        degree = degree if weighted else degree.float()
         return degree[: self.num_dst] if rows == "dst" else degree
 
     def _relation_edges(self, relation: int) -> Tensor | slice:

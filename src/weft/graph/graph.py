@@ -276,11 +276,11 @@ class Graph:
     # Degrees and blocks
 
     def in_degree(self, relation: int | None = None, weighted: bool = False) -> Tensor:
-        """Return the number (or summed weight) of edges into each node, [N] float32; kept."""
+        """Return the number of edges into each node, [N] float32, or their summed weight, float64; kept."""
         return self.degree("in", relation, weighted)
 
     def out_degree(self, relation: int | None = None, weighted: bool = False) -> Tensor:
-        """Return the number (or summed weight) of edges out of each node, [N] float32; kept."""
+        """Return the number of edges out of each node, [N] float32, or their summed weight, float64; kept."""
         return self.degree("out", relation, weighted)
 
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
@@ -443,7 +443,8 @@ class Graph:
         if relation is not None and kinds is not None:
             chosen = kinds == relation
             ends, weight = ends[chosen], None if weight is None else weight[chosen]
-        return torch.bincount(ends, weight, minlength=self.num_nodes).float()
+        degree = torch.bincount(ends, weight, minlength=self.num_nodes)
+        return degree if weighted and weight is not None else degree.float()
 
 
 def _to(value: Features, device: torch.device | str | None) -> Features:
