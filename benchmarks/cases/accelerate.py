@@ -29,7 +29,7 @@ class ExampleGAT(nn.Module):
 
 
 def _data(name: str) -> dict[str, Any]:
-    graph = real(name, undirected=True, normalise_features=True)
+    graph = real(name, symmetrise=True, normalise_features=True)
     torch.manual_seed(0)
     model = ExampleGAT(graph.x.shape[1], graph.num_classes)
     x = graph.x if isinstance(graph.x, Tensor) else graph.x.to_dense()

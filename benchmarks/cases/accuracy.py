@@ -62,7 +62,7 @@ def citation() -> list[str]:
     for model, settings in (("gcn", GCN), ("gat", GAT)):
         cells = []
         for name, paper in CITATION[model].items():
-            found = test_accuracies(real(name, undirected=True, normalise_features=True), model, **settings)
+            found = test_accuracies(real(name, symmetrise=True, normalise_features=True), model, **settings)
             cells.append(f"{statistics.mean(found):.1f} ± {statistics.stdev(found):.1f} (paper {paper})")
         rows.append(f"| {model.upper()} | {' | '.join(cells)} |")
     return rows
@@ -70,7 +70,7 @@ def citation() -> list[str]:
 
 def relational() -> list[str]:
     """Return the row of R-GCN on rdf_aifb: inverse relations, no validation set, a fixed number of epochs."""
-    graph = real("rdf_aifb", undirected=False, inverse_relations=True)
+    graph = real("rdf_aifb", symmetrise=False, inverse_relations=True)
     found = test_accuracies(
         graph,
         "rgcn",
@@ -92,7 +92,7 @@ def relational() -> list[str]:
 
 def wordnet() -> list[str]:
     """Return SAGE on wordnet30, ours and PyG's, same settings and seeds."""
-    graph = real("wordnet30", undirected=True, normalise_features=True)
+    graph = real("wordnet30", symmetrise=True, normalise_features=True)
     settings: dict[str, Any] = {
         "layers": 2,
         "hidden": 128,

@@ -40,7 +40,7 @@ class PyGNet(nn.Module):
 
 def _data(name: str) -> dict[str, Any]:
     # Self loops are added before, so that both sides work on the same edges.
-    graph = real("wordnet30", undirected=True, normalise_features=True)
+    graph = real("wordnet30", symmetrise=True, normalise_features=True)
     graph = graph.add_self_loops() if name == "gat" else graph
     torch.manual_seed(0)
     rival = PyGNet(name, graph.x.shape[1], graph.num_classes, dropout=0.3)
