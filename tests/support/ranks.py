@@ -16,7 +16,7 @@ LIMIT = 90.0
 
 
 def run_ranks(size: int, job: Callable[..., Any], *arguments: Any, **connect: Any) -> list[Any]:
-    """Return what `job(group, *arguments)` gave on each rank; fails with the tracebacks of those that raised."""
+    """Return what `job(group, *arguments)` gave a rank; fails with the tracebacks of any that raised."""
     before = dict(os.environ)
     os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     store = host_store(bound_socket("127.0.0.1"), "127.0.0.1", timeout=LIMIT)

@@ -316,7 +316,7 @@ class Group:
             raise link.heart.blame(error, doing) from None
         assert work is not None, "asynchronous calls give work"
         if background:
-            link.in_flight.append(work)
+            link.in_flight = [*(each for each in link.in_flight if not each.is_completed()), work]
         return work
 
     def _complete(self, work: dist.Work, label: Label) -> None:

@@ -93,7 +93,7 @@ class HaloPlan:
         return moved.then(self._to_halo)
 
     def push(self, group: Group, halo: Tensor, *, background: bool = False, label: Label = OTHER) -> Pending:
-        """Send halo rows [m, ...] to their owners, get the sums of what came [n, ...]: the adjoint of `pull`."""
+        """Send halo rows [m, ...] home and get the sums of what came [n, ...]; the adjoint of `pull`."""
         sent = halo.detach() if self.order is None else halo.detach()[self.order]
         moved = group.all_to_all(sent, self.recv_counts, self.send_counts, background=background, label=label)
         return moved.then(self.sum_at_owner)

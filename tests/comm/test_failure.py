@@ -1,0 +1,53 @@
+"""Records of failures: what is kept of an error, and which of several explains the others."""
+
+import signal
+
+import pytest
+
+from weft.comm.failure import Failure, describe_exit, first_cause
+from weft.errors import FormatError, WorkerLost
+
+
+def raised(error: Exception) -> Failure:
+    try:
+        raise error
+    except Exception as caught:
+        return Failure.of(1, caught)
+
+
+def test_an_exception_keeps_its_traceback_through_json() -> None:
+    failure = Failure.from_json(raised(ValueError("bad")).to_json())
+    assert (failure.kind, failure.told, failure.exit_code) == ("raised", "rank 1 raised ValueError: bad", 1)
+    assert "raise error" in failure.traceback
+
+
+def test_the_users_mistake_is_one_line_without_a_traceback() -> None:
+    failure = raised(FormatError("bad\nfile"))
+    assert (failure.kind, failure.message, failure.traceback, failure.exit_code) == (
+        "refused",
+        "bad file",
+        "",
+        2,
+    )
+
+
+def test_a_survivor_blames_the_rank_it_knows() -> None:
+    failure = raised(WorkerLost("rank 2 stalled", rank=2))
+    assert (failure.kind, failure.rank, failure.told) == ("lost", 2, "rank 2 stalled")
+
+
+def test_a_ranks_own_word_comes_before_what_others_saw() -> None:
+    seen = Failure(0, "lost", "closed", time=1.0)
+    silent = Failure(2, "stalled", "stalled", time=2.0)
+    late, early = Failure(1, "raised", "late", time=4.0), Failure(3, "died", "early", time=3.0)
+    assert first_cause([seen, late, silent, early]) is early
+    assert first_cause([seen, silent]) is silent
+    assert first_cause([]) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(-signal.SIGKILL, "killed by SIGKILL"), (-signal.SIGSEGV, "SIGSEGV"), (7, "exit code 7")],
+)
+def test_exit_codes_are_put_in_words(code: int, words: str) -> None:
+    assert words in describe_exit(code)

@@ -1,0 +1,65 @@
+"""Watching others: silence is counted fairly, the first failure stays."""
+
+import pytest
+from torch.distributed import HashStore
+
+from weft.comm import heartbeat
+from weft.comm.failure import Failure
+from weft.comm.heartbeat import Heartbeat, Watch, post_failure, read_failure
+
+
+class Clock:
+    """Time that the test moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(heartbeat.time, "monotonic", lambda: self.now)
+
+
+def test_a_rank_that_stops_beating_becomes_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, store = Clock(monkeypatch), HashStore()
+    watch = Watch(store, [0, 1, 2])
+    for second in range(6):
+        clock.now = float(second)
+        store.set("beat/0", f"{second} 3 all_to_all")
+        store.set("beat/1", "1 2 barrier")
+        watch.look()
+    assert watch.silent(5.0) == [1]
+    assert watch.silence[2] == 0.0, "a rank that has not come yet is not silent"
+    assert watch.beats[1].doing == "barrier"
+
+
+def test_sleep_of_the_watcher_makes_nobody_guilty(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, store = Clock(monkeypatch), HashStore()
+    store.set("beat/1", "1 0 start")
+    watch = Watch(store, [1])
+    watch.look()
+    clock.now = 3600.0
+    watch.look()
+    assert watch.silence[1] <= 2.0
+
+
+def test_a_rank_that_left_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, store = Clock(monkeypatch), HashStore()
+    store.set("beat/1", "done 0 end")
+    watch = Watch(store, [1])
+    for second in range(100):
+        clock.now = float(second)
+        watch.look()
+    assert watch.silent(1.0) == []
+    assert watch.gone() == [1]
+
+
+def test_the_first_failure_posted_stays() -> None:
+    store = HashStore()
+    assert read_failure(store) is None
+    post_failure(store, Failure(1, "raised", "ValueError: first"))
+    post_failure(store, Failure(0, "raised", "ValueError: second"))
+    found = read_failure(store)
+    assert found is not None
+    assert (found.rank, found.told) == (1, "rank 1 raised ValueError: first")
+
+
+def test_each_rank_watches_its_successors_only() -> None:
+    assert list(Heartbeat(HashStore(), 3, 4).watch.silence) == [0, 1, 2]
+    assert list(Heartbeat(HashStore(), 14, 16).watch.silence) == [15, 0, 1, 2, 3, 4, 5, 6]

@@ -1,0 +1,102 @@
+"""The launcher with workers that do little: what it sets, shows, returns. Real runs are in tests/faults."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.comm import run_workers
+from weft.errors import InputError
+
+FAIL = "import weft.comm.failure as f, weft.errors as e, os, sys, time; rank = int(os.environ['RANK'])\n"
+
+
+def worker(program: str) -> list[str]:
+    return [sys.executable, "-c", program]
+
+
+def test_each_rank_learns_its_place_and_only_loopback(tmp_path: Path) -> None:
+    program = (
+        "import os, json, sys\n"
+        "open(f'{sys.argv[1]}/' + os.environ['RANK'], 'w').write(json.dumps(dict(os.environ)))"
+    )
+    assert run_workers([*worker(program), str(tmp_path)], 2, env={"MINE": "1"}) == 0
+    seen = [__import__("json").loads((tmp_path / str(rank)).read_text()) for rank in range(2)]
+    assert [place["RANK"] for place in seen] == ["0", "1"]
+    for place in seen:
+        assert (place["WORLD_SIZE"], place["MASTER_ADDR"], place["MINE"]) == ("2", "127.0.0.1", "1")
+        assert (place["GLOO_SOCKET_IFNAME"], place["WEFT_ATTEMPT"]) == ("lo", "0")
+        assert not Path(place["WEFT_FAILURES"]).exists()
+
+
+def test_cores_are_shared_among_the_ranks(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    program = "import os; print(os.environ['OMP_NUM_THREADS'], os.environ['OMP_WAIT_POLICY'])"
+    assert run_workers(worker(program), 2) == 0
+    shown = capfd.readouterr()
+    assert shown.out == "3 passive\n", "rank 0 keeps standard output"
+    assert shown.err == "[rank 1] 3 passive\n", "others speak with their rank, on standard error"
+
+
+def test_first_cause_is_shown_once_and_secondary_errors_are_not(capfd: pytest.CaptureFixture[str]) -> None:
+    program = FAIL + (
+        "def run():\n"
+        "    if rank != 1: raise e.WorkerLost('Connection closed by peer')\n"
+        "    time.sleep(0.5); raise ValueError('bad weights')\n"
+        "f.guarded(run)"
+    )
+    assert run_workers(worker(program), 3) == 3
+    shown = capfd.readouterr().err
+    assert shown.startswith("weft: rank 1 of 3 raised:\nTraceback")
+    assert shown.count("Traceback") == 1
+    assert "Connection closed" not in shown
+    assert shown.endswith("weft: error: rank 1 raised ValueError: bad weights; all 3 workers were ended\n")
+
+
+def test_traceback_of_a_worker_that_told_nothing_is_shown_once(capfd: pytest.CaptureFixture[str]) -> None:
+    program = FAIL + "if rank == 1: raise RuntimeError('import went wrong')\ntime.sleep(60)"
+    assert run_workers(worker(program), 2) == 3
+    shown = capfd.readouterr().err
+    assert shown.count("[rank 1] RuntimeError: import went wrong") == 1
+    assert "rank 1 ended with exit code 1" in shown
+
+
+@pytest.mark.parametrize(("guilty", "named"), [("rank >= 0", ""), ("rank == 1", "rank 1: ")])
+def test_the_users_mistake_is_one_line_and_exit_code_2(
+    guilty: str, named: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = FAIL + (
+        "def run():\n"
+        f"    if {guilty}: raise e.FormatError('part-00001 is truncated')\n"
+        "    raise e.WorkerLost('rank 1 is gone')\n"
+        "f.guarded(run)"
+    )
+    assert run_workers(worker(program), 2, max_restarts=2) == 2
+    assert capfd.readouterr().err == f"weft: error: {named}part-00001 is truncated\n"
+
+
+def test_a_lost_run_starts_again_as_often_as_allowed(capfd: pytest.CaptureFixture[str]) -> None:
+    program = (
+        FAIL
+        + "print(os.environ['WEFT_ATTEMPT'], flush=True)\nif os.environ['WEFT_ATTEMPT'] < '2': os._exit(9)"
+    )
+    assert run_workers(worker(program), 1, max_restarts=1) == 3
+    assert run_workers(worker(program), 1, max_restarts=3) == 0
+    shown = capfd.readouterr()
+    assert shown.out.split() == ["0", "1", "0", "1", "2"]
+    assert "starting again from the last checkpoint (2 of 3)" in shown.err
+
+
+def test_no_workers_are_refused() -> None:
+    with pytest.raises(InputError, match="at least 1"):
+        run_workers(["true"], 0)
+
+
+def test_the_launcher_loads_no_torch_before_its_workers_run() -> None:
+    program = "import sys, weft.comm.launch, weft.comm.failure; assert 'torch' not in sys.modules"
+    subprocess.run(worker(program), check=True)

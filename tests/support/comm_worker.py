@@ -1,0 +1,77 @@
+"""A rank that exchanges rows step by step and on one rank does one thing wrong.
+
+`comm_worker.py WHAT [RANK] [FOLDER]` is started by `run_workers` and by torchrun alike.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+from comm_jobs import halo, whole_graph
+
+from weft.comm import Group, HaloPlan, guarded
+from weft.errors import FormatError
+from weft.graph.shard import make_shards
+
+
+def main() -> int:
+    what = sys.argv[1]
+    guilty = int(sys.argv[2]) if len(sys.argv) > 2 else -1
+    folder = Path(sys.argv[3]) if len(sys.argv) > 3 else None
+    rank = int(os.environ["RANK"])
+    if what == "early" and rank == guilty:
+        raise FormatError("part-00001 is truncated")
+    with Group.connect() as group:
+        if folder is not None:
+            (folder / f"{group.attempt}-{group.rank}.pid").write_text(str(os.getpid()))
+        if what == "check":
+            for kind in ("random", "hub"):
+                halo(group, kind, 1, scattered=True)
+        elif what == "refuse":
+            group.agree(recipe="a" if group.rank == guilty else "b")
+        else:
+            steps(group, what, guilty, folder)
+        group.barrier()
+        if group.rank == 0:
+            print(f"done {group.size} attempt {group.attempt}", flush=True)
+        else:
+            print("hello", flush=True)
+    return 0
+
+
+def steps(group: Group, what: str, guilty: int, folder: Path | None) -> None:
+    """Exchange halo rows for a long time; after a few steps the guilty rank does what it was told."""
+    shard = make_shards(whole_graph("random"), (torch.arange(30) * group.size // 30).int())[group.rank]
+    plan = HaloPlan.make(shard, group)
+    x = torch.ones(plan.num_rows, 8)
+    for step in range(100_000):
+        plan.pull(group, x, background=step % 2 == 0).wait()
+        time.sleep(0.01)
+        if step == 5 and folder is not None:
+            (folder / f"{group.attempt}-{group.rank}.ready").write_text("")
+        if step == 10 and what == "restart":
+            if group.attempt == 0 and group.rank == guilty:
+                os._exit(7)
+            if group.attempt > 0:
+                return
+        if step == 10 and group.rank == guilty:
+            if what == "raise":
+                broken_model()
+            if what == "segfault":
+                import faulthandler
+
+                faulthandler._sigsegv()
+        if what == "deaf" and group.rank == guilty and step == 10:
+            import signal
+
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def broken_model() -> None:
+    raise ValueError("bad weights")
+
+
+if __name__ == "__main__":
+    raise SystemExit(guarded(main))
