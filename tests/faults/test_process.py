@@ -121,19 +121,6 @@ def test_asked_to_stop_a_run_saves_says_how_to_continue_and_leaves(
     assert outcome(out) == undisturbed
 
 
-def test_a_second_interrupt_stops_at_once(folder: Path) -> None:
-    out = folder / "run"
-    # One epoch of this takes long enough for two signals to fall into it.
-    process = start(out, data__nodes=30000)
-    wait_for_epoch(out, process, 1)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    code, told = finish(process)
-    assert code == 130
-    assert "Traceback" not in told
-
-
 def test_an_interrupt_before_the_first_epoch_stops_at_once(folder: Path) -> None:
     process = start(folder / "run", data__nodes=2000000)
     time.sleep(3.0)

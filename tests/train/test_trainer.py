@@ -42,7 +42,8 @@ RESUMED: list[dict[str, Any]] = [
         "schedule": "step",
         "schedule_every": 5,
     },
-    {"model": "sage", "schedule": "plateau", "schedule_every": 3, "patience": 6, "eval_every": 2, "lr": 0.1},
+    {"model": "sage", "schedule": "plateau", "schedule_every": 1, "lr": 0.2},
+    {"model": "sage", "lr": 0.1, "patience": 6, "eval_every": 2},
 ]
 
 

@@ -1,0 +1,42 @@
+"""The run folder: what marks it as taken, and what run.json says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from weft.errors import FormatError, InputError
+from weft.train.run import RunFolder, holds_run, read_run, versions
+
+RECIPE = {"data": {}, "model": {"name": "gcn"}, "strategy": {}, "train": {"epochs": 3}}
+
+
+@pytest.mark.parametrize("mark", ["run.json", "events.jsonl", "checkpoint"])
+def test_any_trace_of_a_run_marks_a_folder_as_taken(tmp_path: Path, mark: str) -> None:
+    assert not holds_run(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    assert not holds_run(tmp_path)
+    (tmp_path / mark).mkdir()
+    assert holds_run(tmp_path)
+    with pytest.raises(InputError, match="already holds a run"):
+        RunFolder(tmp_path, recipe=RECIPE)
+
+
+def test_run_json_is_read_back(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "a" / "b", recipe=RECIPE)
+    assert not folder.path.exists()  # opening changes nothing
+    folder.create()
+    folder.write("running", summary={"loss": float("nan")})
+    run = read_run(folder.path)
+    assert run["status"] == "running"
+    assert run["recipe"] == RECIPE
+    assert run["summary"] == {"loss": None}
+    assert set(versions()) <= set(run["versions"])
+
+
+def test_a_folder_without_a_run_and_a_damaged_one_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no run"):
+        read_run(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps(RECIPE)[:-5])
+    with pytest.raises(FormatError, match=r"cannot read .*run\.json"):
+        read_run(tmp_path)
