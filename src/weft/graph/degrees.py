@@ -23,7 +23,7 @@ class RowDegrees:
     count: Tensor
     """[rows] float32 number of edges."""
     weight: Tensor | None
-    """[rows] float32 summed edge weight, None where edges have none."""
+    """[rows] float64 summed edge weight, None where edges have none."""
     indptr: Tensor | None
     """[rows + 1] int64: the entries of each row below, None where there is one relation."""
     relation: Tensor | None
@@ -31,7 +31,7 @@ class RowDegrees:
     relation_count: Tensor | None
     """[entries] float32."""
     relation_weight: Tensor | None
-    """[entries] float32, None where edges have no weight."""
+    """[entries] float64, None where edges have no weight."""
 
     def rows(self, index: Tensor) -> "RowDegrees":
         """Return the degrees of some rows."""
@@ -44,7 +44,7 @@ class RowDegrees:
         return RowDegrees(self.count[index], weight, indptr, relation, by_count, by_weight)
 
     def get(self, relation: int | None, weighted: bool) -> Tensor:
-        """Return the degrees [rows] float32, of one relation or of all."""
+        """Return the degrees [rows], float32 or of weights float64, of one relation or of all."""
         total = self.weight if weighted and self.weight is not None else self.count
         if relation is None or self.indptr is None or self.relation is None:
             return total
@@ -59,7 +59,7 @@ class RowDegrees:
 
 @dataclass(frozen=True, eq=False)
 class Degrees:
-    """Degrees of rows in both directions: `degrees["in", relation, weighted]` is [rows] float32."""
+    """Degrees of rows in both directions: `degrees["in", relation, weighted]` is [rows]."""
 
     into: RowDegrees
     out_of: RowDegrees
@@ -121,11 +121,11 @@ def _whole(graph: Graph, direction: Direction) -> RowDegrees:
     keys, place = torch.unique(ends * graph.num_relations + kinds, return_inverse=True)
     row, relation = keys // graph.num_relations, (keys % graph.num_relations).int()
     indptr = torch.searchsorted(row, torch.arange(graph.num_nodes + 1))
-    # bincount adds in the order of edges and in float64, as Graph.degree does: the same bits.
+    # bincount adds in the order of edges, in float64, as Graph.degree does: the same bits.
     by_count = torch.bincount(place, minlength=len(keys)).float()
     by_weight = None
     if weighted:
-        by_weight = torch.bincount(place, graph.edge_data["weight"].double(), minlength=len(keys)).float()
+        by_weight = torch.bincount(place, graph.edge_data["weight"].double(), minlength=len(keys)).double()
     return RowDegrees(count, weight, indptr, relation, by_count, by_weight)
 
 

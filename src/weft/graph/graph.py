@@ -444,7 +444,8 @@ class Graph:
             chosen = kinds == relation
             ends, weight = ends[chosen], None if weight is None else weight[chosen]
         degree = torch.bincount(ends, weight, minlength=self.num_nodes)
-        return degree if weighted and weight is not None else degree.float()
+        # Without edges bincount counts in integers, weights or not.
+        return degree.double() if weight is not None else degree.float()
 
 
 def _to(value: Features, device: torch.device | str | None) -> Features:

@@ -54,7 +54,7 @@ class Shard:
     edge_data: dict[str, Tensor]
     """[e, ...] by name."""
     degrees: Degrees
-    """`degrees[direction, relation or None, weighted]`: [n + m] float32, in the whole graph."""
+    """`degrees[direction, relation or None, weighted]`: [n + m] in the whole graph; of weights float64."""
     node_data: dict[str, dict[str, Features]]
     """x, y, masks of the own rows, by node type."""
     node_types: list[str]
@@ -78,7 +78,7 @@ class Shard:
         return torch.cat([self.node_ids, self.halo_ids])
 
     def degree(self, direction: Direction, relation: int | None, weighted: bool) -> Tensor:
-        """Return the degree in the whole graph of each row, [n + m] float32."""
+        """Return the degree in the whole graph of each row, [n + m] float32; of weights float64."""
         return self.degrees[direction, relation, weighted]
 
     def type_ranges(self) -> dict[str, slice]:
