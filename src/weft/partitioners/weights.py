@@ -23,8 +23,8 @@ Shares = tuple[float, float, float]
 Parts = NDArray[np.int32]
 _SCALE = 100.0
 _SMALL = 0.01
-# Where the search ends early. On web_google in 8 parts this is the second try (worst balance 1.055, 32,625 halo
-# rows); all four tries give 1.053 and 31,840.
+# Where the search ends early. On web_google in 8 parts this is the second try (worst balance 1.055, 32,625
+# halo rows); all four tries give 1.053 and 31,840.
 _EVEN = 1.06
 
 
