@@ -5,10 +5,12 @@
 // (weight, source scale) is gathered into a small buffer first, so one loop serves every variant; a plain sum
 // multiplies by ones, which costs nothing beside the reads.
 
-// Edges ahead that a source row is prefetched: fewer leave the memory idle, more push rows out of L1 again.
-constexpr int64_t kAhead = 8;
-// Accumulators of a panel: as many as leave some of the 32 (AVX-512) or 16 registers free.
-constexpr int kPanel = kVectorBytes == 64 ? 16 : 8;
+// Accumulators of a panel. 16 of the 32 registers of AVX-512 were slower on wide rows than two panels of 8.
+constexpr int kPanel = 8;
+
+// Edges ahead that a source row of a panel of this many bytes is prefetched: fewer leave the memory idle,
+// more push rows out of L1 again.
+constexpr int64_t edges_ahead(int64_t bytes) { return bytes >= 512 ? 8 : bytes >= 256 ? 12 : 16; }
 
 // Sums K vectors of the source row of each edge: vectors 0 … K - 2 follow each other, the last begins `last`
 // values after the first and overlaps its neighbour where the width is no multiple of the vector.
@@ -16,6 +18,7 @@ template <int Lanes, int K, class T, class I>
 __attribute__((noinline)) void sum_panel(const I* indices, const I* indices_end, int64_t degree,
                                          const Acc<T>* factors, const T* x, int64_t width, Acc<T>* out,
                                          int64_t last, Acc<T> scale) {
+    constexpr int64_t kAhead = edges_ahead(K * Lanes * sizeof(T));
     Vec<Acc<T>, Lanes> sums[K] = {};
     for (int64_t e = 0; e < degree; ++e) {
         const I* ahead = indices + e + kAhead < indices_end ? indices + e + kAhead : indices_end - 1;
@@ -50,9 +53,7 @@ int64_t sum_some(const I* indices, const I* indices_end, int64_t degree, const A
         return vectors <= K ? columns : K * Lanes;                                              \
     }
     if constexpr (whole) {
-        if constexpr (kPanel > 8)
-            if (vectors >= kPanel) WEFT_PANEL(kPanel);
-        if (vectors >= 8) WEFT_PANEL(8);
+        if (vectors >= kPanel) WEFT_PANEL(kPanel);
         if (vectors >= 4) WEFT_PANEL(4);
         if (vectors == 3) WEFT_PANEL(3);
         if (vectors == 1) WEFT_PANEL(1);

@@ -10,7 +10,7 @@ from weft import draw
 from weft.draw import Stream, fold
 from weft.kernels import native, reference
 
-# (seed, stream, epoch, step, layer), id, lane → 32 bits. A change of any of them would change every saved run.
+# (seed, stream, epoch, step, layer), id, lane → 32 bits. A change of any would change every saved run.
 VECTORS = [
     ((0, 1, 0, 0, 0), 0, 0, 0x78B02A24),
     ((0, 1, 0, 0, 0), 1, 0, 0xBA854E00),

@@ -47,7 +47,9 @@ def fold(seed: int, stream: int, epoch: int = 0, step: int = 0, layer: int = 0) 
 def draw(key: int, ids: NDArray[np.integer], lanes: NDArray[np.integer] | int = 0) -> NDArray[np.uint32]:
     """Return 32 uniform bits for each (id, lane); ids and lanes are broadcast against each other."""
     with np.errstate(over="ignore"):
-        row = _mix64_array(np.uint64(key) + np.uint64(GOLDEN64) * (np.asarray(ids).astype(np.uint64) + np.uint64(1)))
+        row = _mix64_array(
+            np.uint64(key) + np.uint64(GOLDEN64) * (np.asarray(ids).astype(np.uint64) + np.uint64(1))
+        )
         low = (row & np.uint64(0xFFFFFFFF)).astype(np.uint32)
         high = (row >> np.uint64(32)).astype(np.uint32)
         lane = np.asarray(lanes).astype(np.uint32)

@@ -31,7 +31,9 @@ class Registry(Generic[T]):
             for name in names:
                 held = self._entries.setdefault(name, entry)
                 if held is not entry:
-                    raise WeftError(f"two {self.kind}s are named {name!r}: {_label(held)} and {_label(entry)}")
+                    raise WeftError(
+                        f"two {self.kind}s are named {name!r}: {_label(held)} and {_label(entry)}"
+                    )
             return entry
 
         return enter
@@ -65,7 +67,9 @@ def require(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise MissingExtra(f"{module} is not installed; install it with: pip install 'weft[{extra}]'") from error
+        raise MissingExtra(
+            f"{module} is not installed; install it with: pip install 'weft[{extra}]'"
+        ) from error
 
 
 def _label(entry: object) -> str:

@@ -66,6 +66,14 @@ def test_traceback_of_a_worker_that_told_nothing_is_shown_once(capfd: pytest.Cap
     assert "rank 1 ended with exit code 1" in shown
 
 
+def test_tracebacks_that_follow_the_first_are_dropped(capfd: pytest.CaptureFixture[str]) -> None:
+    program = FAIL + "if rank: time.sleep(rank / 2 - 0.5); raise RuntimeError(f'of {rank}')\ntime.sleep(60)"
+    assert run_workers(worker(program), 3) == 3
+    shown = capfd.readouterr().err
+    assert shown.count("Traceback") == 1
+    assert "[rank 1] RuntimeError: of 1" in shown
+
+
 @pytest.mark.parametrize(("guilty", "named"), [("rank >= 0", ""), ("rank == 1", "rank 1: ")])
 def test_the_users_mistake_is_one_line_and_exit_code_2(
     guilty: str, named: str, capfd: pytest.CaptureFixture[str]

@@ -3,7 +3,9 @@
 `comm_worker.py WHAT [RANK] [FOLDER]` is started by `run_workers` and by torchrun alike.
 """
 
+import faulthandler
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -23,6 +25,8 @@ def main() -> int:
     rank = int(os.environ["RANK"])
     if what == "early" and rank == guilty:
         raise FormatError("part-00001 is truncated")
+    if what == "restart" and rank == guilty and attempt() != "0":
+        time.sleep(2)  # the others must wait for it, and not find what it left in the attempt before
     with Group.connect() as group:
         if folder is not None:
             (folder / f"{group.attempt}-{group.rank}.pid").write_text(str(os.getpid()))
@@ -60,13 +64,20 @@ def steps(group: Group, what: str, guilty: int, folder: Path | None) -> None:
             if what == "raise":
                 broken_model()
             if what == "segfault":
-                import faulthandler
-
                 faulthandler._sigsegv()
-        if what == "deaf" and group.rank == guilty and step == 10:
-            import signal
+        if step == 3 and what == "deaf" and group.rank == guilty:
+            signal.signal(signal.SIGTERM, lambda *_: ignore(folder))
 
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+def ignore(folder: Path | None) -> None:
+    """Note that SIGTERM came, and go on for longer than anybody waits."""
+    assert folder is not None
+    (folder / "terminated").write_text("")
+    time.sleep(60)
+
+
+def attempt() -> str:
+    return os.environ.get("WEFT_ATTEMPT", os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def broken_model() -> None:

@@ -280,11 +280,15 @@ class Group:
 
     def close(self) -> None:
         """Drain, leave the other ranks and stop the heartbeat. A second call does nothing."""
-        if self._link is not None and self._link.whole:
-            link = self._link
-            if not link.closed:
-                self.drain()
-            link.close()
+        link = self._link
+        if link is None or not link.whole or link.closed:
+            return
+        try:
+            self.drain()
+        except WorkerLost as error:
+            self.abandon(error)
+            raise
+        link.close()
 
     def abandon(self, error: BaseException) -> None:
         """Leave because of an error of this rank: the others are told first, then connections close."""
