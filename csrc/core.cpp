@@ -21,22 +21,18 @@ int detect() {
 const int kDetected = detect();
 std::atomic<int> chosen{kDetected};
 
-// Rows are weighed too: a row without edges still has to be written.
-constexpr int64_t kRowWork = 4;
-constexpr int64_t kBlockWork = 8192;
-
 }  // namespace
 
 int level() { return chosen.load(std::memory_order_relaxed); }
 
-Plan make_plan(const int64_t* indptr, int64_t num_rows, int threads) {
+Plan make_plan(const int64_t* indptr, int64_t num_rows) {
     Plan plan;
     const int64_t total = indptr[num_rows] + kRowWork * num_rows;
-    const int64_t blocks = threads > 1 ? 1 + total / kBlockWork : 1;
+    const int64_t blocks = 1 + total / kBlockWork;
     plan.bounds.reserve(blocks + 1);
     plan.bounds.push_back(0);
     for (int64_t block = 1; block < blocks; ++block) {
-        const int64_t target = total / blocks * block;
+        const int64_t target = block * kBlockWork;
         int64_t low = plan.bounds.back(), high = num_rows;
         while (low < high) {
             const int64_t middle = (low + high) / 2;

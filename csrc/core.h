@@ -33,6 +33,13 @@ struct Float16 {
 // hold up the call and the result does not depend on the number of threads.
 constexpr int64_t kHub = 4096;
 
+// Work of a block of rows: its edges and, since a row without edges has to be written too, four a row.
+constexpr int64_t kBlockWork = 8192;
+constexpr int64_t kRowWork = 4;
+// Edges of the rows of a block that are no hubs, at most: the last row may begin just before the end of the
+// block.
+constexpr int64_t kMaxBlock = kBlockWork + kHub;
+
 // Runs task(0) … task(num_tasks - 1) on up to `threads` threads, in no particular order.
 template <class Task>
 void parallel(int threads, int64_t num_tasks, const Task& task) {
@@ -74,7 +81,7 @@ struct Plan {
     int64_t num_hubs() const { return static_cast<int64_t>(first_piece.size()) - 1; }
 };
 
-Plan make_plan(const int64_t* indptr, int64_t num_rows, int threads);
+Plan make_plan(const int64_t* indptr, int64_t num_rows);
 
 // Runs on_piece(number, piece) for the pieces of hub rows and on_rows(first, last) for the blocks of rows.
 template <class OnPiece, class OnRows>
@@ -100,7 +107,7 @@ void run_hubs(const Plan& plan, int threads, const OnHub& on_hub) {
 // Threads worth waking for this many elementary operations: below some microseconds a second one costs more
 // than it brings.
 inline int worth(int threads, int64_t operations) {
-    const int64_t most = 1 + operations / 32768;
+    const int64_t most = 1 + operations / 262144;
     return most < threads ? static_cast<int>(most) : threads;
 }
 

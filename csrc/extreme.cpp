@@ -29,7 +29,7 @@ struct Checked {
 template <class T, class I>
 Status extreme(const Extreme& call, bool maximum, int threads) {
     threads = worth(threads, call.num_edges * (call.width + 8) + call.num_rows * call.width);
-    const Plan plan = make_plan(call.indptr, call.num_rows, threads);
+    const Plan plan = make_plan(call.indptr, call.num_rows);
     const std::unique_ptr<T[]> values(new T[plan.pieces.size() * call.width]);
     const std::unique_ptr<int32_t[]> counts(new int32_t[plan.pieces.size() * call.width]);
     Checked<I> good{static_cast<const I*>(call.indices), call.num_src};
@@ -62,7 +62,7 @@ Status extreme_backward(ExtremeBackward& call, const T* grad, const int32_t* cou
         WEFT_CALL(share_rows, grad, count, share.get(), begin, end);
     });
     call.share = share.get();
-    const Plan plan = make_plan(call.indptr, call.num_rows, threads);
+    const Plan plan = make_plan(call.indptr, call.num_rows);
     const std::unique_ptr<Acc<T>[]> parts(new Acc<T>[plan.pieces.size() * call.width]);
     Checked<I> good{static_cast<const I*>(call.indices), call.num_dst};
     T* out = static_cast<T*>(call.out);

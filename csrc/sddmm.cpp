@@ -19,7 +19,7 @@ template <class I, class OnEdges>
 bool each_row(const Sddmm& call, int threads, const OnEdges& on_edges) {
     const int64_t width = call.heads * call.dim;
     threads = worth(threads, call.num_edges * (width + 8));
-    const Plan plan = make_plan(call.indptr, call.num_rows, threads);
+    const Plan plan = make_plan(call.indptr, call.num_rows);
     const I* indices = static_cast<const I*>(call.indices);
     std::atomic<bool> bad{false};
     const auto good = [&](int64_t begin, int64_t end) {

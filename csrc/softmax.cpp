@@ -85,7 +85,7 @@ void hub_gradient(const Plan& plan, const T* out, const T* grad, T* to, int64_t 
 template <class T>
 void softmax(const int64_t* indptr, int64_t num_rows, const T* scores, T* out, int64_t heads, int threads) {
     threads = worth(threads, indptr[num_rows] * heads * 8);
-    const Plan plan = make_plan(indptr, num_rows, threads);
+    const Plan plan = make_plan(indptr, num_rows);
     parallel(threads, plan.num_blocks(), [&](int64_t block) {
         WEFT_CALL(softmax_rows, indptr, scores, out, heads, plan.bounds[block], plan.bounds[block + 1]);
     });
@@ -96,7 +96,7 @@ template <class T>
 void gradient(const int64_t* indptr, int64_t num_rows, const T* out, const T* grad, T* to, int64_t heads,
               int threads) {
     threads = worth(threads, indptr[num_rows] * heads * 4);
-    const Plan plan = make_plan(indptr, num_rows, threads);
+    const Plan plan = make_plan(indptr, num_rows);
     parallel(threads, plan.num_blocks(), [&](int64_t block) {
         WEFT_CALL(softmax_grad_rows, indptr, out, grad, to, heads, plan.bounds[block],
                   plan.bounds[block + 1]);

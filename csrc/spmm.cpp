@@ -16,7 +16,7 @@ using portable::Acc;
 template <class T, class I>
 Status spmm(const Spmm& call, int threads) {
     threads = worth(threads, call.num_edges * (call.width + 8) + call.num_rows * call.width);
-    const Plan plan = make_plan(call.indptr, call.num_rows, threads);
+    const Plan plan = make_plan(call.indptr, call.num_rows);
     const std::unique_ptr<Acc<T>[]> parts(new Acc<T>[plan.pieces.size() * call.width]);
     const I* indices = static_cast<const I*>(call.indices);
     std::atomic<bool> bad{false};
@@ -54,13 +54,11 @@ WEFT_API int weft_spmm(const int64_t* indptr, const void* indices, const void* e
     using namespace weft;
     if (bad_pointers(indptr, num_rows, num_edges)) return kBadPointers;
     if (num_rows == 0 || width == 0) return kOk;
-    Spmm call{indptr,   indices, edges,     x,     weight, src_scale, dst_scale, out,
-              num_rows, num_src, num_edges, width, heads,  mean != 0, nullptr};
+    Spmm call{indptr, indices,  edges,   x,         weight, src_scale, dst_scale,
+              out,    num_rows, num_src, num_edges, width,  heads,     mean != 0};
     return guarded([&](Status& status) {
         with_types(dtype, index, [&](auto value, auto place) {
             using A = Acc<decltype(value)>;
-            static const std::vector<A> ones(kHub, A{1});
-            call.ones = ones.data();
             std::unique_ptr<A[]> scale;
             if (src_degrees) {
                 scale.reset(new A[num_src]);

@@ -16,7 +16,6 @@ struct Spmm {
     int64_t num_rows, num_src, num_edges;
     int64_t width, heads;  // columns of a row; heads of the weight, which divide them (1 where it has none)
     bool mean;
-    const void* ones;  // kHub ones of the accumulator's type: the factors of a plain sum
 };
 
 }  // namespace weft

@@ -12,111 +12,6 @@ constexpr int kPanel = 8;
 // more push rows out of L1 again.
 constexpr int64_t edges_ahead(int64_t bytes) { return bytes >= 512 ? 8 : bytes >= 256 ? 12 : 16; }
 
-// Sums K vectors of the source row of each edge: vectors 0 … K - 2 follow each other, the last begins `last`
-// values after the first and overlaps its neighbour where the width is no multiple of the vector.
-template <int Lanes, int K, class T, class I>
-__attribute__((noinline)) void sum_panel(const I* indices, const I* indices_end, int64_t degree,
-                                         const Acc<T>* factors, const T* x, int64_t width, Acc<T>* out,
-                                         int64_t last, Acc<T> scale) {
-    constexpr int64_t kAhead = edges_ahead(K * Lanes * sizeof(T));
-    Vec<Acc<T>, Lanes> sums[K] = {};
-    for (int64_t e = 0; e < degree; ++e) {
-        const I* ahead = indices + e + kAhead < indices_end ? indices + e + kAhead : indices_end - 1;
-        prefetch(x + static_cast<int64_t>(*ahead) * width, K * Lanes * sizeof(T));
-        const T* row = x + static_cast<int64_t>(indices[e]) * width;
-        const Vec<Acc<T>, Lanes> factor = splat<Lanes>(factors[e]);
-#pragma GCC unroll 16
-        for (int k = 0; k < K - 1; ++k) sums[k] += factor * read<Lanes>(row + k * Lanes);
-        sums[K - 1] += factor * read<Lanes>(row + last);
-    }
-    const Vec<Acc<T>, Lanes> scales = splat<Lanes>(scale);
-#pragma GCC unroll 16
-    for (int k = 0; k < K - 1; ++k) store<Lanes>(out + k * Lanes, sums[k] * scales);
-    store<Lanes>(out + last, sums[K - 1] * scales);
-}
-
-// Sums at most kPanel vectors of columns: the widest panel that fits, so a caller asks again for the rest.
-// Returns how many columns were done.
-template <int Lanes, class T, class I>
-int64_t sum_some(const I* indices, const I* indices_end, int64_t degree, const Acc<T>* factors, const T* x,
-                 int64_t width, Acc<T>* out, int64_t columns, Acc<T> scale) {
-    constexpr bool whole = Lanes == kVectorBytes / sizeof(Acc<T>);
-    if constexpr (Lanes > 1) {
-        if (columns < Lanes)
-            return sum_some<Lanes / 2>(indices, indices_end, degree, factors, x, width, out, columns, scale);
-    }
-    const int64_t vectors = (columns + Lanes - 1) / Lanes;
-#define WEFT_PANEL(K)                                                                           \
-    {                                                                                           \
-        const int64_t last = vectors <= K ? columns - Lanes : (K - 1) * Lanes;                  \
-        sum_panel<Lanes, K>(indices, indices_end, degree, factors, x, width, out, last, scale); \
-        return vectors <= K ? columns : K * Lanes;                                              \
-    }
-    if constexpr (whole) {
-        if (vectors >= kPanel) WEFT_PANEL(kPanel);
-        if (vectors >= 4) WEFT_PANEL(4);
-        if (vectors == 3) WEFT_PANEL(3);
-        if (vectors == 1) WEFT_PANEL(1);
-    }
-    WEFT_PANEL(2);  // of narrow vectors there are never more; a single one is computed twice
-#undef WEFT_PANEL
-}
-
-// Sums `columns` columns of the source rows and writes them, scaled, in the type of `out`.
-template <class T, class O, class I>
-WEFT_INLINE void sum_columns(const I* indices, const I* indices_end, int64_t degree, const Acc<T>* factors,
-                             const T* x, int64_t width, O* out, int64_t columns, Acc<T> scale) {
-    constexpr int Lanes = kVectorBytes / sizeof(Acc<T>);
-    for (int64_t done = 0; done < columns;) {
-        if constexpr (Same<O, Acc<T>>::value) {
-            done += sum_some<Lanes>(indices, indices_end, degree, factors, x + done, width, out + done,
-                                    columns - done, scale);
-        } else {
-            Acc<T> panel[kPanel * Lanes];
-            const int64_t some = sum_some<Lanes>(indices, indices_end, degree, factors, x + done, width,
-                                                 panel, columns - done, scale);
-            narrow_all(panel, out + done, some);
-            done += some;
-        }
-    }
-}
-
-// Fills `factors` with what multiplies each of the edges begin … end for one head.
-template <class A, class I>
-WEFT_INLINE void fill_factors(const Spmm& call, int64_t begin, int64_t end, int64_t head, A* factors) {
-    const A* weight = static_cast<const A*>(call.weight);
-    const A* scale = static_cast<const A*>(call.src_scale);
-    const I* edges = static_cast<const I*>(call.edges);
-    const I* indices = static_cast<const I*>(call.indices);
-    if (!weight) {
-        for (int64_t e = begin; e < end; ++e) factors[e - begin] = scale[indices[e]];
-        return;
-    }
-    for (int64_t e = begin; e < end; ++e) {
-        const int64_t place = edges ? static_cast<int64_t>(edges[e]) : e;
-        const A factor = weight[place * call.heads + head];
-        factors[e - begin] = scale ? factor * scale[indices[e]] : factor;
-    }
-}
-
-// Sums the edges begin … end (at most kHub) into all columns of `out`.
-template <class T, class O, class I>
-WEFT_INLINE void sum_edges(const Spmm& call, int64_t begin, int64_t end, O* out, Acc<T> scale) {
-    const I* indices = static_cast<const I*>(call.indices) + begin;
-    const I* indices_end = static_cast<const I*>(call.indices) + call.num_edges;
-    const T* x = static_cast<const T*>(call.x);
-    if (!call.weight && !call.src_scale)
-        return sum_columns(indices, indices_end, end - begin, static_cast<const Acc<T>*>(call.ones), x,
-                           call.width, out, call.width, scale);
-    Acc<T> factors[kHub];
-    const int64_t dim = call.width / call.heads;
-    for (int64_t head = 0; head < call.heads; ++head) {
-        fill_factors<Acc<T>, I>(call, begin, end, head, factors);
-        sum_columns(indices, indices_end, end - begin, static_cast<const Acc<T>*>(factors), x + head * dim,
-                    call.width, out + head * dim, dim, scale);
-    }
-}
-
 template <class A>
 WEFT_INLINE A row_scale(const Spmm& call, int64_t row) {
     A scale = call.dst_scale ? static_cast<const A*>(call.dst_scale)[row] : A{1};
@@ -127,21 +22,143 @@ WEFT_INLINE A row_scale(const Spmm& call, int64_t row) {
     return scale;
 }
 
-// The rows first … last, except hubs.
-template <class T, class I>
-void sum_rows(T, I, const Spmm& call, int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; ++row) {
+// What one call of a panel reads and writes, at its first column.
+template <class T, class O, class I>
+struct Panel {
+    const I *indices, *indices_end;
+    const Acc<T>* factors;  // of the edges to be summed, one after the other
+    int64_t step;           // 1, or 0 where one factor serves all edges
+    const T* x;
+    O* out;  // of row 0
+    int64_t width;
+};
+
+// The sum over edges begin … end of K vectors of the source rows: vectors 0 … K - 2 follow each other, the
+// last begins `last` values after the first and overlaps its neighbour where the width is no multiple of the
+// vector.
+template <int Lanes, int K, class T, class O, class I>
+WEFT_INLINE void sum_edges(const Panel<T, O, I>& panel, int64_t begin, int64_t end, const Acc<T>* factors,
+                           O* out, int64_t last, Acc<T> scale) {
+    constexpr int64_t kAhead = edges_ahead(K * Lanes * sizeof(T));
+    Vec<Acc<T>, Lanes> sums[K] = {};
+    for (const I *at = panel.indices + begin, *stop = panel.indices + end; at < stop; ++at) {
+        const I* ahead = at + kAhead < panel.indices_end ? at + kAhead : panel.indices_end - 1;
+        prefetch(panel.x + static_cast<int64_t>(*ahead) * panel.width, K * Lanes * sizeof(T));
+        const T* row = panel.x + static_cast<int64_t>(*at) * panel.width;
+        const Vec<Acc<T>, Lanes> factor = splat<Lanes>(*factors);
+        factors += panel.step;
+#pragma GCC unroll 16
+        for (int k = 0; k < K - 1; ++k) sums[k] += factor * read<Lanes>(row + k * Lanes);
+        sums[K - 1] += factor * read<Lanes>(row + last);
+    }
+    const Vec<Acc<T>, Lanes> scales = splat<Lanes>(scale);
+#pragma GCC unroll 16
+    for (int k = 0; k < K - 1; ++k) write<Lanes>(out + k * Lanes, sums[k] * scales);
+    write<Lanes>(out + last, sums[K - 1] * scales);
+}
+
+// One panel of the rows first … last, except hubs; or, where `piece` is given, of that piece of a hub,
+// unscaled. The loop over rows is in here because many rows are short: a call for each would cost more than
+// its sum.
+template <int Lanes, int K, class T, class O, class I>
+__attribute__((noinline)) void sum_panel(const Spmm& call, const Panel<T, O, I>& panel, int64_t first,
+                                         int64_t last_row, const Piece* piece, int64_t last) {
+    if (piece)
+        return sum_edges<Lanes, K>(panel, piece->begin, piece->end, panel.factors, panel.out, last,
+                                   Acc<T>{1});
+    const Acc<T>* factors = panel.factors;
+    for (int64_t row = first; row < last_row; ++row) {
         const int64_t begin = call.indptr[row], end = call.indptr[row + 1];
         if (end - begin > kHub) continue;
-        T* out = static_cast<T*>(call.out) + row * call.width;
-        sum_edges<T, T, I>(call, begin, end, out, row_scale<Acc<T>>(call, row));
+        sum_edges<Lanes, K>(panel, begin, end, factors, panel.out + row * panel.width, last,
+                            row_scale<Acc<T>>(call, row));
+        factors += panel.step * (end - begin);
     }
+}
+
+// Sums the widest panel that fits into `columns` columns and returns how many columns that were.
+template <int Lanes, class T, class O, class I>
+int64_t sum_some(const Spmm& call, const Panel<T, O, I>& panel, int64_t first, int64_t last_row,
+                 const Piece* piece, int64_t columns) {
+    if constexpr (Lanes > 1) {
+        if (columns < Lanes) return sum_some<Lanes / 2>(call, panel, first, last_row, piece, columns);
+    }
+    const int64_t vectors = (columns + Lanes - 1) / Lanes;
+#define WEFT_PANEL(K)                                                          \
+    {                                                                          \
+        const int64_t last = vectors <= K ? columns - Lanes : (K - 1) * Lanes; \
+        sum_panel<Lanes, K>(call, panel, first, last_row, piece, last);        \
+        return vectors <= K ? columns : K * Lanes;                             \
+    }
+    if constexpr (Lanes == kVectorBytes / sizeof(Acc<T>)) {
+        if (vectors >= kPanel) WEFT_PANEL(kPanel);
+        if (vectors >= 4) WEFT_PANEL(4);
+        if (vectors == 3) WEFT_PANEL(3);
+        if (vectors == 1) WEFT_PANEL(1);
+    }
+    WEFT_PANEL(2);  // of narrow vectors there are never more; a single one is computed twice
+#undef WEFT_PANEL
+}
+
+// Appends what multiplies the edges begin … end for one head.
+template <class A, class I>
+WEFT_INLINE A* fill_factors(const Spmm& call, int64_t begin, int64_t end, int64_t head, A* factors) {
+    const A* weight = static_cast<const A*>(call.weight);
+    const A* scale = static_cast<const A*>(call.src_scale);
+    const I* edges = static_cast<const I*>(call.edges);
+    const I* indices = static_cast<const I*>(call.indices);
+    if (!weight) {
+        for (int64_t e = begin; e < end; ++e) *factors++ = scale[indices[e]];
+        return factors;
+    }
+    for (int64_t e = begin; e < end; ++e) {
+        const int64_t place = edges ? static_cast<int64_t>(edges[e]) : e;
+        const A factor = weight[place * call.heads + head];
+        *factors++ = scale ? factor * scale[indices[e]] : factor;
+    }
+    return factors;
+}
+
+// All columns of the rows first … last or of a piece; `out` is row 0, or the part that the piece goes to.
+template <class T, class O, class I>
+WEFT_INLINE void sum_all(const Spmm& call, int64_t first, int64_t last, const Piece* piece, O* out) {
+    constexpr int Lanes = kVectorBytes / sizeof(Acc<T>);
+    const I* indices = static_cast<const I*>(call.indices);
+    const Acc<T> one = 1;
+    Panel<T, O, I> panel{indices,   indices + call.num_edges, &one, 0, static_cast<const T*>(call.x), out,
+                         call.width};
+    Acc<T> factors[kMaxBlock];
+    const bool plain = !call.weight && !call.src_scale;
+    const int64_t dim = call.width / call.heads;
+    for (int64_t head = 0; head < call.heads; ++head) {
+        if (!plain) {
+            panel.factors = factors;
+            panel.step = 1;
+            Acc<T>* to = factors;
+            if (piece) fill_factors<Acc<T>, I>(call, piece->begin, piece->end, head, to);
+            for (int64_t row = first; row < last; ++row)
+                if (call.indptr[row + 1] - call.indptr[row] <= kHub)
+                    to = fill_factors<Acc<T>, I>(call, call.indptr[row], call.indptr[row + 1], head, to);
+        }
+        for (int64_t done = 0; done < dim;) {
+            const int64_t some = sum_some<Lanes>(call, panel, first, last, piece, dim - done);
+            panel.x += some;
+            panel.out += some;
+            done += some;
+        }
+    }
+}
+
+// The rows first … last of a block, except hubs.
+template <class T, class I>
+void sum_rows(T, I, const Spmm& call, int64_t first, int64_t last) {
+    sum_all<T, T, I>(call, first, last, nullptr, static_cast<T*>(call.out));
 }
 
 // A part of a hub row, unscaled, in the accumulator's type.
 template <class T, class I, class A>
 void sum_piece(T, I, const Spmm& call, const Piece& piece, A* part) {
-    sum_edges<T, A, I>(call, piece.begin, piece.end, part, A{1});
+    sum_all<T, A, I>(call, 0, 0, &piece, part);
 }
 
 // Adds the parts of a hub row in their order.

@@ -1,15 +1,16 @@
 """Random numbers as a function of counters: nothing is stored, nothing depends on order.
 
-A draw is a function of (run seed, stream, epoch, step, layer, global id, lane). The stream names the purpose, the id
-is a node or an edge of the whole graph, the lane a column, a head or a number of the draw. So a dropout mask, a
-sample or a shuffle is the same for one process and for many, for one thread and for eight, and after a resume.
+A draw is a function of (run seed, stream, epoch, step, layer, global id, lane). The stream names the purpose,
+the id is a node or an edge of the whole graph, the lane a column, a head or a number of the draw. So a
+dropout mask, a sample or a shuffle is the same for one process and for many, for any number of threads, and
+after a resume.
 
     key  = fold(seed, stream, epoch, step, layer)            64 bits, once a call
     row  = mix64(key + 0x9E3779B97F4A7C15 * (id + 1))        64 bits, once an id
     draw = mix32(mix32(low32(row) + 0x9E3779B9 * lane) ^ high32(row))      32 bits
 
-The C++ form is csrc/draw.h, the torch form kernels/reference.py; tests/test_draw.py holds all of them to the same
-vectors. mix64 is the finaliser of SplitMix64, mix32 a 32-bit multiply-xorshift finaliser with low bias.
+The C++ form is csrc/draw.h, the torch form kernels/reference.py; tests/test_draw.py holds all of them to the
+same vectors. mix64 is the finaliser of SplitMix64, mix32 a 32-bit multiply-xorshift finaliser with low bias.
 """
 
 from enum import IntEnum
@@ -78,7 +79,7 @@ def permutation(key: int, count: int) -> NDArray[np.int64]:
 
 
 def threshold(probability: float) -> int:
-    """Return t in 0 … 2³² such that a draw is below t with the given probability; compare as 64-bit integers."""
+    """Return t in 0 … 2³² such that a draw is below t with the given probability."""
     return min(max(round(probability * 2.0**32), 0), 1 << 32)
 
 

@@ -60,7 +60,7 @@ class TrainingError(InputError):
 
 
 class WorkerLost(WeftError):
-    """A worker died, raised or stalled; the message names its rank, and `rank` is it (−1: nobody can be named)."""
+    """A worker died, raised or stalled; the message names its rank, and so does `rank` (−1: unknown)."""
 
     exit_code = 3
 

@@ -1,7 +1,8 @@
 """Registries: the entries of one plural folder, by name.
 
-A plural folder (layers, datasets, strategies …) holds interchangeable things, one file each. A decorator enters
-each thing under its name, and the folder is read on the first look-up: adding one more edits no existing file.
+A plural folder (layers, datasets, strategies …) holds interchangeable things, one file each. A decorator
+enters each thing under its name, and the folder is read on the first look-up: adding one more edits no
+existing file.
 """
 
 import difflib

@@ -30,7 +30,7 @@ class Degrees(Protocol):
     """Degrees of the whole graph, whatever part of it a block shows."""
 
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
-        """Return the number of edges into or out of every node, [N] float32, or their summed weight, float64."""
+        """Return the edges into or out of every node: their number, float32, or summed weight, float64."""
 
 
 class Block:
