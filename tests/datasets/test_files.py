@@ -31,7 +31,9 @@ def test_column_of_large_whole_numbers_keeps_every_digit(tmp_path: Path) -> None
     assert read_table(path).tolist() == [[9007199254740993], [1]]
 
 
-@pytest.mark.parametrize("content", [b"", gzip.compress(b"1,2\n3,4\n")[:-9], b"not compressed"])
+@pytest.mark.parametrize(
+    "content", [b"", gzip.compress(b"1,2\n3,4\n")[:-9], b"not compressed"], ids=["empty", "cut", "plain"]
+)
 def test_damaged_table_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.csv.gz"
     path.write_bytes(content)
