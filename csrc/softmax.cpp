@@ -6,79 +6,75 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kHeads = portable::kHeads;
-
-// Runs on_heads(first head, number of heads) over at most kHeads heads at a time.
-template <class OnHeads>
-void each_heads(int64_t heads, const OnHeads& on_heads) {
-    for (int64_t head = 0; head < heads; head += kHeads)
-        on_heads(head, heads - head < kHeads ? heads - head : kHeads);
-}
-
+// The parts of hub rows, each holding a number for each head.
 template <class T>
-void hub_softmax(const Plan& plan, const T* scores, T* out, int64_t heads, int threads) {
-    const int64_t num_pieces = static_cast<int64_t>(plan.pieces.size());
-    std::vector<T> tops(num_pieces * heads), sums(num_pieces * heads);
-    const auto each_piece = [&](const auto& on_part) {
-        parallel(threads, num_pieces, [&](int64_t number) {
+struct Parts {
+    const Plan& plan;
+    int64_t stride;
+    int threads;
+    std::vector<T> held;
+
+    Parts(const Plan& rows, int64_t heads, int use)
+        : plan(rows), stride(heads), threads(use), held(rows.pieces.size() * heads) {}
+
+    // on_part(place of the first score, edges, heads, the numbers of these heads)
+    template <class OnPart>
+    void each(const OnPart& on_part) {
+        parallel(threads, static_cast<int64_t>(plan.pieces.size()), [&](int64_t number) {
             const Piece& piece = plan.pieces[number];
-            each_heads(heads, [&](int64_t head, int64_t some) {
-                on_part(piece.begin * heads + head, piece.end - piece.begin, some, number * heads + head);
+            portable::head_blocks(stride, [&](int64_t head, int64_t heads) {
+                on_part(piece.begin * stride + head, piece.end - piece.begin, heads,
+                        &held[number * stride + head]);
             });
         });
-    };
-    each_piece([&](int64_t at, int64_t count, int64_t some, int64_t slot) {
-        WEFT_CALL(softmax_max, scores + at, count, some, heads, &tops[slot]);
-    });
-    run_hubs(plan, 1, [&](int64_t, int64_t first, int64_t count) {
-        for (int64_t head = 0; head < heads; ++head) {
-            T top = tops[first * heads + head];
-            for (int64_t part = 1; part < count; ++part) {
-                const T other = tops[(first + part) * heads + head];
-                top = other > top || other != other ? other : top;
+    }
+
+    // Reduces the numbers of all parts of a row, in their order, and gives every part the result.
+    template <class Combine>
+    void merge(const Combine& combine) {
+        run_hubs(plan, 1, [&](int64_t, int64_t first, int64_t count) {
+            for (int64_t head = 0; head < stride; ++head) {
+                T value = held[first * stride + head];
+                for (int64_t part = 1; part < count; ++part)
+                    value = combine(value, held[(first + part) * stride + head]);
+                for (int64_t part = 0; part < count; ++part) held[(first + part) * stride + head] = value;
             }
-            for (int64_t part = 0; part < count; ++part) tops[(first + part) * heads + head] = top;
-        }
+        });
+    }
+};
+
+template <class T>
+void hub_softmax(const Plan& plan, const T* scores, T* out, int64_t stride, int threads) {
+    Parts<T> parts(plan, stride, threads);
+    parts.each([&](int64_t at, int64_t count, int64_t heads, T* top) {
+        WEFT_CALL(softmax_max, scores + at, count, heads, stride, top);
     });
-    each_piece([&](int64_t at, int64_t count, int64_t some, int64_t slot) {
-        WEFT_CALL(softmax_exp, scores + at, out + at, count, some, heads, &tops[slot], &sums[slot]);
+    parts.merge([](T a, T b) { return b > a || b != b ? b : a; });
+    parts.each([&](int64_t at, int64_t count, int64_t heads, const T* top) {
+        WEFT_CALL(softmax_shift, scores + at, out + at, count, heads, stride, top);
     });
-    run_hubs(plan, 1, [&](int64_t, int64_t first, int64_t count) {
-        for (int64_t head = 0; head < heads; ++head) {
-            T sum = 0;
-            for (int64_t part = 0; part < count; ++part) sum += sums[(first + part) * heads + head];
-            for (int64_t part = 0; part < count; ++part) sums[(first + part) * heads + head] = sum;
-        }
+    parallel(threads, static_cast<int64_t>(plan.pieces.size()), [&](int64_t number) {
+        const Piece& piece = plan.pieces[number];
+        WEFT_CALL(softmax_exp, out + piece.begin * stride, (piece.end - piece.begin) * stride);
     });
-    each_piece([&](int64_t at, int64_t count, int64_t some, int64_t slot) {
-        WEFT_CALL(softmax_scale, out + at, count, some, heads, &sums[slot]);
+    parts.each([&](int64_t at, int64_t count, int64_t heads, T* sums) {
+        WEFT_CALL(softmax_sum, out + at, count, heads, stride, sums);
+    });
+    parts.merge([](T a, T b) { return a + b; });
+    parts.each([&](int64_t at, int64_t count, int64_t heads, const T* sums) {
+        WEFT_CALL(softmax_scale, out + at, count, heads, stride, sums);
     });
 }
 
 template <class T>
-void hub_gradient(const Plan& plan, const T* out, const T* grad, T* to, int64_t heads, int threads) {
-    const int64_t num_pieces = static_cast<int64_t>(plan.pieces.size());
-    std::vector<T> sums(num_pieces * heads);
-    const auto each_piece = [&](const auto& on_part) {
-        parallel(threads, num_pieces, [&](int64_t number) {
-            const Piece& piece = plan.pieces[number];
-            each_heads(heads, [&](int64_t head, int64_t some) {
-                on_part(piece.begin * heads + head, piece.end - piece.begin, some, number * heads + head);
-            });
-        });
-    };
-    each_piece([&](int64_t at, int64_t count, int64_t some, int64_t slot) {
-        WEFT_CALL(softmax_dot, out + at, grad + at, count, some, heads, &sums[slot]);
+void hub_gradient(const Plan& plan, const T* out, const T* grad, T* to, int64_t stride, int threads) {
+    Parts<T> parts(plan, stride, threads);
+    parts.each([&](int64_t at, int64_t count, int64_t heads, T* sums) {
+        WEFT_CALL(softmax_dot, out + at, grad + at, count, heads, stride, sums);
     });
-    run_hubs(plan, 1, [&](int64_t, int64_t first, int64_t count) {
-        for (int64_t head = 0; head < heads; ++head) {
-            T sum = 0;
-            for (int64_t part = 0; part < count; ++part) sum += sums[(first + part) * heads + head];
-            for (int64_t part = 0; part < count; ++part) sums[(first + part) * heads + head] = sum;
-        }
-    });
-    each_piece([&](int64_t at, int64_t count, int64_t some, int64_t slot) {
-        WEFT_CALL(softmax_grad, out + at, grad + at, to + at, count, some, heads, &sums[slot]);
+    parts.merge([](T a, T b) { return a + b; });
+    parts.each([&](int64_t at, int64_t count, int64_t heads, const T* sums) {
+        WEFT_CALL(softmax_grad, out + at, grad + at, to + at, count, heads, stride, sums);
     });
 }
 

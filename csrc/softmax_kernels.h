@@ -1,159 +1,174 @@
-// Softmax over the edges of a row for one instruction set (see each_isa.h). Scores are [E, heads]; `heads`
-// counts at most kHeads of them at a time, and `stride` is the distance of two edges.
+// Softmax over the edges of a row for one instruction set (see each_isa.h).
+//
+// Scores are [E, stride]; a call works on `heads` neighbouring heads of them, at most kHeads. The usual
+// numbers of heads are vectors of that many lanes; others go head by head.
 
 constexpr int64_t kHeads = 64;
 
-template <class T>
-constexpr int kLanes = kVectorBytes / sizeof(T);
-
-// Whether heads lie side by side and divide a vector, so that lane i of any vector belongs to head i % heads:
-// then a row is one run of numbers, and a value for each head is a vector that repeats them.
-template <class T>
-WEFT_INLINE bool regular(int64_t heads, int64_t stride) {
-    return stride == heads && kLanes<T> % heads == 0;
-}
-template <class T>
-WEFT_INLINE void repeat(const T* value, int64_t heads, T* lanes) {
-    for (int64_t lane = 0; lane < kLanes<T>; ++lane) lanes[lane] = value[lane % heads];
-}
-
 // NaN wins, so that it is seen in the result.
-template <class T>
-WEFT_INLINE T larger(T a, T b) {
-    return a > b || a != a ? a : b;
+template <class V>
+WEFT_INLINE V larger(const V& a, const V& b) {
+    return (a > b) | (a != a) ? a : b;
 }
 
-// Largest score of each head over the edges of a range.
+// Calls body with H heads at a time: all in one vector where their number is a vector's, else one by one.
+template <class T, class Body>
+WEFT_INLINE void by_heads(int64_t heads, const Body& body) {
+    switch (heads) {
+        case 2:
+            return body(Vec<T, 2>{}, 0);
+        case 4:
+            return body(Vec<T, 4>{}, 0);
+        case 8:
+            return body(Vec<T, 8>{}, 0);
+        case 16:
+            return body(Vec<T, 16>{}, 0);
+    }
+    for (int64_t head = 0; head < heads; ++head) body(Vec<T, 1>{}, head);
+}
+
+template <class V, class T>
+WEFT_INLINE V get(const T* from) {
+    V value;
+    __builtin_memcpy(&value, from, sizeof value);
+    return value;
+}
+template <class V, class T>
+WEFT_INLINE void put(T* to, const V& value) {
+    __builtin_memcpy(to, &value, sizeof value);
+}
+
+// Largest score of each head over a range of edges.
 template <class T>
 void softmax_max(const T* scores, int64_t count, int64_t heads, int64_t stride, T* top) {
-    constexpr int Lanes = kLanes<T>;
-    for (int64_t h = 0; h < heads; ++h) top[h] = scores[h];
-    int64_t e = 1;
-    if (regular<T>(heads, stride)) {
-        const int64_t all = count * heads, whole = all - all % Lanes;
-        T lanes[Lanes];
-        repeat(top, heads, lanes);
-        for (int64_t i = 0; i < whole; i += Lanes)
-            for (int lane = 0; lane < Lanes; ++lane) lanes[lane] = larger(scores[i + lane], lanes[lane]);
-        for (int lane = 0; lane < Lanes; ++lane) top[lane % heads] = larger(lanes[lane], top[lane % heads]);
-        e = whole / heads;
-    }
-    for (; e < count; ++e)
-        for (int64_t h = 0; h < heads; ++h) top[h] = larger(scores[e * stride + h], top[h]);
+    by_heads<T>(heads, [&](auto zero, int64_t head) __attribute__((always_inline)) {
+        using V = decltype(zero);
+        V most = get<V>(scores + head);
+        for (int64_t e = 1; e < count; ++e) most = larger(get<V>(scores + e * stride + head), most);
+        put(top + head, most);
+    });
 }
 
-// out = exp(score - top), and the sum of each head.
+// out = score - top.
 template <class T>
-void softmax_exp(const T* scores, T* out, int64_t count, int64_t heads, int64_t stride, const T* top,
-                 T* sums) {
-    constexpr int Lanes = kLanes<T>;
-    for (int64_t h = 0; h < heads; ++h) sums[h] = 0;
-    int64_t e = 0;
-    if (regular<T>(heads, stride)) {
-        const int64_t all = count * heads, whole = all - all % Lanes;
-        T shift[Lanes], lanes[Lanes] = {};
-        repeat(top, heads, shift);
-        for (int64_t i = 0; i < whole; i += Lanes)
-            for (int lane = 0; lane < Lanes; ++lane) {
-                out[i + lane] = exponential(scores[i + lane] - shift[lane]);
-                lanes[lane] += out[i + lane];
-            }
-        for (int lane = 0; lane < Lanes; ++lane) sums[lane % heads] += lanes[lane];
-        e = whole / heads;
-    }
-    for (; e < count; ++e)
-        for (int64_t h = 0; h < heads; ++h) {
-            const T power = exponential(scores[e * stride + h] - top[h]);
-            out[e * stride + h] = power;
-            sums[h] += power;
-        }
+void softmax_shift(const T* scores, T* out, int64_t count, int64_t heads, int64_t stride, const T* top) {
+    by_heads<T>(heads, [&](auto zero, int64_t head) __attribute__((always_inline)) {
+        using V = decltype(zero);
+        const V shift = get<V>(top + head);
+        for (int64_t e = head; e < count * stride; e += stride) put(out + e, get<V>(scores + e) - shift);
+    });
+}
+
+// out = exp(out) over a run of numbers, whatever their rows and heads: whole vectors at a time.
+template <class T>
+void softmax_exp(T* out, int64_t size) {
+    for (int64_t i = 0; i < size; ++i) out[i] = exponential(out[i]);
+}
+
+template <class T>
+void softmax_sum(const T* out, int64_t count, int64_t heads, int64_t stride, T* sums) {
+    by_heads<T>(heads, [&](auto zero, int64_t head) __attribute__((always_inline)) {
+        using V = decltype(zero);
+        V sum = zero;
+        for (int64_t e = head; e < count * stride; e += stride) sum += get<V>(out + e);
+        put(sums + head, sum);
+    });
 }
 
 template <class T>
 void softmax_scale(T* out, int64_t count, int64_t heads, int64_t stride, const T* sums) {
-    constexpr int Lanes = kLanes<T>;
-    T inverse[kHeads];
-    for (int64_t h = 0; h < heads; ++h) inverse[h] = T{1} / sums[h];
-    int64_t e = 0;
-    if (regular<T>(heads, stride)) {
-        const int64_t all = count * heads, whole = all - all % Lanes;
-        T lanes[Lanes];
-        repeat(inverse, heads, lanes);
-        for (int64_t i = 0; i < whole; i += Lanes)
-            for (int lane = 0; lane < Lanes; ++lane) out[i + lane] *= lanes[lane];
-        e = whole / heads;
-    }
-    for (; e < count; ++e)
-        for (int64_t h = 0; h < heads; ++h) out[e * stride + h] *= inverse[h];
+    by_heads<T>(heads, [&](auto zero, int64_t head) __attribute__((always_inline)) {
+        using V = decltype(zero);
+        const V inverse = T{1} / get<V>(sums + head);
+        for (int64_t e = head; e < count * stride; e += stride) put(out + e, get<V>(out + e) * inverse);
+    });
 }
 
 // Σ out · grad of each head.
 template <class T>
 void softmax_dot(const T* out, const T* grad, int64_t count, int64_t heads, int64_t stride, T* sums) {
-    constexpr int Lanes = kLanes<T>;
-    for (int64_t h = 0; h < heads; ++h) sums[h] = 0;
-    int64_t e = 0;
-    if (regular<T>(heads, stride)) {
-        const int64_t all = count * heads, whole = all - all % Lanes;
-        T lanes[Lanes] = {};
-        for (int64_t i = 0; i < whole; i += Lanes)
-            for (int lane = 0; lane < Lanes; ++lane) lanes[lane] += out[i + lane] * grad[i + lane];
-        for (int lane = 0; lane < Lanes; ++lane) sums[lane % heads] += lanes[lane];
-        e = whole / heads;
-    }
-    for (; e < count; ++e)
-        for (int64_t h = 0; h < heads; ++h) sums[h] += out[e * stride + h] * grad[e * stride + h];
+    by_heads<T>(heads, [&](auto zero, int64_t head) __attribute__((always_inline)) {
+        using V = decltype(zero);
+        V sum = zero;
+        for (int64_t e = head; e < count * stride; e += stride) sum += get<V>(out + e) * get<V>(grad + e);
+        put(sums + head, sum);
+    });
 }
 
 // to = out · (grad - sum).
 template <class T>
 void softmax_grad(const T* out, const T* grad, T* to, int64_t count, int64_t heads, int64_t stride,
                   const T* sums) {
-    constexpr int Lanes = kLanes<T>;
-    int64_t e = 0;
-    if (regular<T>(heads, stride)) {
-        const int64_t all = count * heads, whole = all - all % Lanes;
-        T lanes[Lanes];
-        repeat(sums, heads, lanes);
-        for (int64_t i = 0; i < whole; i += Lanes)
-            for (int lane = 0; lane < Lanes; ++lane)
-                to[i + lane] = out[i + lane] * (grad[i + lane] - lanes[lane]);
-        e = whole / heads;
-    }
-    for (; e < count; ++e)
-        for (int64_t h = 0; h < heads; ++h)
-            to[e * stride + h] = out[e * stride + h] * (grad[e * stride + h] - sums[h]);
+    by_heads<T>(heads, [&](auto zero, int64_t head) __attribute__((always_inline)) {
+        using V = decltype(zero);
+        const V sum = get<V>(sums + head);
+        for (int64_t e = head; e < count * stride; e += stride)
+            put(to + e, get<V>(out + e) * (get<V>(grad + e) - sum));
+    });
 }
 
+// Calls body(first head, number of heads) over at most kHeads heads at a time.
+template <class Body>
+WEFT_INLINE void head_blocks(int64_t heads, const Body& body) {
+    for (int64_t head = 0; head < heads; head += kHeads)
+        body(head, heads - head < kHeads ? heads - head : kHeads);
+}
+
+// The rows first … last of a block, none of them a hub. Rows are short, so the exponentials of all are taken
+// at once.
 template <class T>
-void softmax_rows(const int64_t* indptr, const T* scores, T* out, int64_t all_heads, int64_t first,
-                  int64_t last) {
-    T top[kHeads], sums[kHeads];
-    for (int64_t row = first; row < last; ++row) {
-        const int64_t begin = indptr[row], count = indptr[row + 1] - begin;
-        if (count == 0 || count > kHub) continue;
-        for (int64_t head = 0; head < all_heads; head += kHeads) {
-            const int64_t heads = all_heads - head < kHeads ? all_heads - head : kHeads,
-                          at = begin * all_heads + head;
-            softmax_max(scores + at, count, heads, all_heads, top);
-            softmax_exp(scores + at, out + at, count, heads, all_heads, top, sums);
-            softmax_scale(out + at, count, heads, all_heads, sums);
+void softmax_run(const int64_t* indptr, const T* scores, T* out, int64_t stride, int64_t first,
+                 int64_t last) {
+    T held[kHeads];
+    const auto each_row = [&](const auto& body) __attribute__((always_inline)) {
+        for (int64_t row = first; row < last; ++row) {
+            const int64_t at = indptr[row] * stride, count = indptr[row + 1] - indptr[row];
+            if (count)
+                head_blocks(stride, [&](int64_t head, int64_t heads)
+                                        __attribute__((always_inline)) { body(at + head, count, heads); });
         }
+    };
+    each_row([&](int64_t at, int64_t count, int64_t heads) __attribute__((always_inline)) {
+        softmax_max(scores + at, count, heads, stride, held);
+        softmax_shift(scores + at, out + at, count, heads, stride, held);
+    });
+    softmax_exp(out + indptr[first] * stride, (indptr[last] - indptr[first]) * stride);
+    each_row([&](int64_t at, int64_t count, int64_t heads) __attribute__((always_inline)) {
+        softmax_sum(out + at, count, heads, stride, held);
+        softmax_scale(out + at, count, heads, stride, held);
+    });
+}
+
+// Calls run(first, last) for the runs of rows between hubs.
+template <class Run>
+WEFT_INLINE void between_hubs(const int64_t* indptr, int64_t first, int64_t last, const Run& run) {
+    int64_t begin = first;
+    for (int64_t row = first; row < last; ++row) {
+        if (indptr[row + 1] - indptr[row] <= kHub) continue;
+        run(begin, row);
+        begin = row + 1;
     }
+    run(begin, last);
 }
 
 template <class T>
-void softmax_grad_rows(const int64_t* indptr, const T* out, const T* grad, T* to, int64_t all_heads,
+void softmax_rows(const int64_t* indptr, const T* scores, T* out, int64_t stride, int64_t first,
+                  int64_t last) {
+    between_hubs(indptr, first, last,
+                 [&](int64_t begin, int64_t end) { softmax_run(indptr, scores, out, stride, begin, end); });
+}
+
+template <class T>
+void softmax_grad_rows(const int64_t* indptr, const T* out, const T* grad, T* to, int64_t stride,
                        int64_t first, int64_t last) {
     T sums[kHeads];
     for (int64_t row = first; row < last; ++row) {
-        const int64_t begin = indptr[row], count = indptr[row + 1] - begin;
+        const int64_t count = indptr[row + 1] - indptr[row];
         if (count > kHub) continue;
-        for (int64_t head = 0; head < all_heads; head += kHeads) {
-            const int64_t heads = all_heads - head < kHeads ? all_heads - head : kHeads,
-                          at = begin * all_heads + head;
-            softmax_dot(out + at, grad + at, count, heads, all_heads, sums);
-            softmax_grad(out + at, grad + at, to + at, count, heads, all_heads, sums);
-        }
+        head_blocks(stride, [&](int64_t head, int64_t heads) {
+            const int64_t at = indptr[row] * stride + head;
+            softmax_dot(out + at, grad + at, count, heads, stride, sums);
+            softmax_grad(out + at, grad + at, to + at, count, heads, stride, sums);
+        });
     }
 }
