@@ -8,7 +8,7 @@ from torch import Tensor
 
 from weft.errors import GraphError, WeftError
 from weft.kernels import native, reference
-from weft.kernels.registration import as_indptr, define, index_dtype
+from weft.kernels.registration import as_indptr, define, eager, index_dtype
 
 
 class Transposed(NamedTuple):
@@ -76,7 +76,7 @@ def _checked(src: Tensor, dst: Tensor, num_dst: int) -> int:
 
 def transpose_csr(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
     """Return the transposed CSR: for each source row its edges, in forward order."""
-    return Transposed(*transpose_op(as_indptr(indptr), indices, num_src))
+    return Transposed(*eager(transpose_op, as_indptr(indptr), indices, num_src))
 
 
 def relabel(ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -158,6 +158,6 @@ def transposed_or_built(
     """Return the given transposed CSR, or build it: what every backward starts with."""
     t_indptr, t_indices, t_edges = transposed
     if t_indptr is None or t_indices is None:
-        built: tuple[Tensor, Tensor, Tensor] = transpose_op(indptr, indices, num_src)
+        built: tuple[Tensor, Tensor, Tensor] = eager(transpose_op, indptr, indices, num_src)
         return built
     return t_indptr, t_indices, t_edges

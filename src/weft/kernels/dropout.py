@@ -12,7 +12,7 @@ from torch import Tensor
 from weft.draw import Stream, threshold
 from weft.errors import InputError
 from weft.kernels import native, reference
-from weft.kernels.registration import define
+from weft.kernels.registration import define, eager
 
 
 def dropout(
@@ -37,7 +37,7 @@ def dropout(
         raise InputError(f"expected one id (and lane) for each of {x.shape[0]} rows, got {ids.shape[0]} ids")
     if p == 0.0:
         return x
-    out: Tensor = dropout_op(x, ids, p, clock, int(stream), layer, lanes)
+    out: Tensor = eager(dropout_op, x, ids, p, clock, int(stream), layer, lanes)
     return out
 
 
@@ -84,7 +84,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     ids, clock, lanes = ctx.saved_tensors
     p, stream, layer = ctx.draw
-    return dropout_op(grad, ids, p, clock, stream, layer, lanes), None, None, None, None, None, None
+    grad_x = eager(dropout_op, grad, ids, p, clock, stream, layer, lanes)
+    return grad_x, None, None, None, None, None, None
 
 
 dropout_op: Any = define(

@@ -9,7 +9,7 @@ from torch import Tensor
 from weft.errors import InputError
 from weft.kernels import native, reference
 from weft.kernels.csr import Transposed, transposed_or_built
-from weft.kernels.registration import as_indptr, define
+from weft.kernels.registration import as_indptr, define, eager
 
 
 def extreme(
@@ -23,7 +23,7 @@ def extreme(
     if reduce not in ("max", "min"):
         raise InputError(f"reduce must be max or min, got {reduce!r}")
     t_indptr, t_indices, _ = transposed or (None, None, None)
-    value, count = extreme_op(as_indptr(indptr), indices, x, reduce == "max", t_indptr, t_indices)
+    value, count = eager(extreme_op, as_indptr(indptr), indices, x, reduce == "max", t_indptr, t_indices)
     return value, count
 
 
@@ -101,7 +101,7 @@ def _extreme_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 def _extreme_backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
     indptr, indices, x, value, count, t_indptr, t_indices = ctx.saved_tensors
     t_indptr, t_indices, _ = transposed_or_built((t_indptr, t_indices, None), indptr, indices, x.shape[0])
-    grad_x = extreme_backward_op(t_indptr, t_indices, x, value, count, grad)
+    grad_x = eager(extreme_backward_op, t_indptr, t_indices, x, value, count, grad)
     return None, None, grad_x, None, None, None
 
 

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from weft.kernels import native, reference
 from weft.kernels.csr import group
-from weft.kernels.registration import define
+from weft.kernels.registration import define, eager
 
 
 def gather(x: Tensor, rows: Tensor) -> Tensor:
     """Return x[rows] for int32 or int64 rows [M]; a row taken twice gets the sum of both gradients."""
-    out: Tensor = gather_op(x, rows)
+    out: Tensor = eager(gather_op, x, rows)
     return out
 
 
@@ -43,7 +43,7 @@ def _gather_backward_cpu(grad: Tensor, rows: Tensor, num_rows: int) -> Tensor:
         return reference.gather_backward(grad, rows, num_rows)
     indptr, _, positions = group(rows, num_rows)
     plain = (None, None, None, False, False, None, None, None)
-    out: Tensor = torch.ops.weft.spmm.default(indptr, positions, None, grad, *plain)
+    out: Tensor = eager(torch.ops.weft.spmm.default, indptr, positions, None, grad, *plain)
     return out
 
 
@@ -54,7 +54,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     (rows,) = ctx.saved_tensors
-    return gather_backward_op(grad, rows, ctx.num_rows), None
+    return eager(gather_backward_op, grad, rows, ctx.num_rows), None
 
 
 def _scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -63,7 +63,7 @@ def _scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _scatter_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     (rows,) = ctx.saved_tensors
-    return gather_op(grad, rows), None, None
+    return eager(gather_op, grad, rows), None, None
 
 
 gather_backward_op: Any = define(

@@ -9,7 +9,7 @@ from torch import Tensor
 from weft.errors import InputError
 from weft.kernels import native, reference
 from weft.kernels.csr import Transposed, transposed_or_built
-from weft.kernels.registration import accumulator, as_indptr, define
+from weft.kernels.registration import accumulator, as_indptr, define, eager
 
 _NO_TRANSPOSED = (None, None, None)
 
@@ -37,9 +37,11 @@ def sddmm(
     indptr = as_indptr(indptr)
     held = transposed or _NO_TRANSPOSED
     if op == "dot":
-        dots: Tensor = sddmm_dot_op(indptr, indices, None, a_src, b_dst, None, None, False, False, *held)
+        dots: Tensor = eager(
+            sddmm_dot_op, indptr, indices, None, a_src, b_dst, None, None, False, False, *held
+        )
         return dots.to(a_src.dtype)
-    out: Tensor = sddmm_op(indptr, indices, a_src, b_dst, op, *held)
+    out: Tensor = eager(sddmm_op, indptr, indices, a_src, b_dst, op, *held)
     return out
 
 
@@ -104,9 +106,13 @@ def _dot_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     grad_a = grad_b = None
     if ctx.needs_input_grad[3]:
         backward = transposed_or_built(transposed, indptr, indices, a.shape[0])
-        grad_a = spmm_op(*backward, b, grad, dst_scale, src_scale, src_mean, mean, indptr, indices, edges)
+        grad_a = eager(
+            spmm_op, *backward, b, grad, dst_scale, src_scale, src_mean, mean, indptr, indices, edges
+        )
     if ctx.needs_input_grad[4]:
-        grad_b = spmm_op(indptr, indices, edges, a, grad, src_scale, dst_scale, mean, src_mean, *transposed)
+        grad_b = eager(
+            spmm_op, indptr, indices, edges, a, grad, src_scale, dst_scale, mean, src_mean, *transposed
+        )
     return None, None, None, grad_a, grad_b, None, None, None, None, None, None, None
 
 
@@ -181,7 +187,7 @@ def _sddmm_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_a = _sum_edges(t_indptr, t_edges, messages)
     if ctx.needs_input_grad[3]:
         if ctx.op == "mul":
-            grad = grad * torch.ops.weft.gather.default(a, indices)
+            grad = grad * eager(torch.ops.weft.gather.default, a, indices)
         grad_b = _sum_edges(indptr, _positions(indices), grad)
         grad_b = -grad_b if ctx.op == "sub" else grad_b
     return None, None, grad_a, grad_b, None, None, None, None
@@ -194,7 +200,7 @@ def _positions(indices: Tensor) -> Tensor:
 def _sum_edges(indptr: Tensor, edges: Tensor | None, values: Tensor) -> Tensor:
     """Return the sum of values [E, ...] over each row's edges; `edges` is the place of each edge's value."""
     plain = (None, None, None, False, False)
-    out: Tensor = torch.ops.weft.spmm.default(indptr, edges, None, values, *plain, *_NO_TRANSPOSED)
+    out: Tensor = eager(torch.ops.weft.spmm.default, indptr, edges, None, values, *plain, *_NO_TRANSPOSED)
     return out
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from weft.errors import InputError
 from weft.kernels import reference
-from weft.kernels.registration import define
+from weft.kernels.registration import define, eager
 
 
 def segment_matmul(x: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
@@ -23,7 +23,7 @@ def segment_matmul(x: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
             f"got {list(x.shape)}, {list(offsets.shape)}, {list(weights.shape)}"
         )
     # Under autocast rows come in bfloat16 while parameters stay in float32, as for torch's own products.
-    out: Tensor = segment_matmul_op(x, offsets, weights.to(x.dtype))
+    out: Tensor = eager(segment_matmul_op, x, offsets, weights.to(x.dtype))
     return out
 
 
@@ -35,9 +35,9 @@ def _matmul_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     x, offsets, weights = ctx.saved_tensors
     grad_x = grad_weights = None
     if ctx.needs_input_grad[0]:
-        grad_x = segment_matmul_op(grad, offsets, weights.transpose(1, 2))
+        grad_x = eager(segment_matmul_op, grad, offsets, weights.transpose(1, 2))
     if ctx.needs_input_grad[2]:
-        grad_weights = segment_outer_op(x, grad, offsets)
+        grad_weights = eager(segment_outer_op, x, grad, offsets)
     return grad_x, None, grad_weights
 
 
@@ -45,9 +45,9 @@ def _outer_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     x, other, offsets = ctx.saved_tensors
     grad_x = grad_other = None
     if ctx.needs_input_grad[0]:
-        grad_x = segment_matmul_op(other, offsets, grad.transpose(1, 2))
+        grad_x = eager(segment_matmul_op, other, offsets, grad.transpose(1, 2))
     if ctx.needs_input_grad[1]:
-        grad_other = segment_matmul_op(x, offsets, grad)
+        grad_other = eager(segment_matmul_op, x, offsets, grad)
     return grad_x, grad_other, None
 
 

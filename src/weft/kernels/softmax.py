@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from weft.kernels import native, reference
-from weft.kernels.registration import accumulator, as_indptr, define
+from weft.kernels.registration import accumulator, as_indptr, define, eager
 
 
 def edge_softmax(indptr: Tensor, scores: Tensor) -> Tensor:
     """Return the softmax of scores ([E] or [E, H]) over the edges of each row, head by head."""
-    out: Tensor = edge_softmax_op(as_indptr(indptr), scores.to(accumulator(scores.dtype)))
+    out: Tensor = eager(edge_softmax_op, as_indptr(indptr), scores.to(accumulator(scores.dtype)))
     return out.to(scores.dtype)
 
 
@@ -67,7 +67,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     indptr, out = ctx.saved_tensors
-    return None, edge_softmax_backward_op(indptr, out, grad)
+    return None, eager(edge_softmax_backward_op, indptr, out, grad)
 
 
 edge_softmax_backward_op: Any = define(

@@ -14,7 +14,7 @@ from weft.errors import GraphError, InputError
 from weft.kernels import native, reference
 from weft.kernels.csr import Transposed, transposed_or_built
 from weft.kernels.extreme import extreme
-from weft.kernels.registration import accumulator, as_indptr, define
+from weft.kernels.registration import accumulator, as_indptr, define, eager
 from weft.kernels.sddmm import sddmm_dot_op
 
 _NO_TRANSPOSED = (None, None, None)
@@ -50,8 +50,8 @@ def spmm(
     src_scale = None if src_scale is None else src_scale.detach().to(kind)
     dst_scale = None if dst_scale is None else dst_scale.detach().to(kind)
     held, mean = transposed or _NO_TRANSPOSED, reduce == "mean"
-    out: Tensor = spmm_op(
-        as_indptr(indptr), indices, None, x, weight, src_scale, dst_scale, mean, False, *held
+    out: Tensor = eager(
+        spmm_op, as_indptr(indptr), indices, None, x, weight, src_scale, dst_scale, mean, False, *held
     )
     return out
 
@@ -143,11 +143,13 @@ def _spmm_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     if ctx.needs_input_grad[3]:
         t_indptr, t_indices, t_edges = transposed_or_built(transposed, indptr, indices, ctx.num_src)
         backward = (t_indptr, t_indices, t_edges if weight is not None else None)
-        grad_x = spmm_op(*backward, grad, weight, dst_scale, src_scale, src_mean, mean, *forward)
+        grad_x = eager(spmm_op, *backward, grad, weight, dst_scale, src_scale, src_mean, mean, *forward)
     if ctx.needs_input_grad[4]:
         if weight.dim() == 1 and x.dim() > 2:
             x, grad = x.flatten(1), grad.flatten(1)
-        grad_weight = sddmm_dot_op(*forward, x, grad, src_scale, dst_scale, mean, src_mean, *transposed)
+        grad_weight = eager(
+            sddmm_dot_op, *forward, x, grad, src_scale, dst_scale, mean, src_mean, *transposed
+        )
     return None, None, None, grad_x, grad_weight, None, None, None, None, None, None, None
 
 
