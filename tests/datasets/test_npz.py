@@ -66,6 +66,15 @@ def test_one_of_several_splits_is_chosen_by_number(tmp_path: Path) -> None:
         npz(path, split=4)
 
 
+def test_splits_without_validation_nodes_are_read(tmp_path: Path) -> None:
+    several = {"train_masks": np.eye(4, dtype=bool), "test_masks": np.eye(4, dtype=bool)[::-1]}
+    path = written(tmp_path, edge_index=EDGES, num_nodes=4, y=np.zeros(4, np.int16), **several)
+    for graph in (npz(path), npz(path, split=0)):
+        assert graph.train_mask.tolist() == [True, False, False, False]
+        assert graph.val_mask is None
+        assert graph.test_mask.tolist() == [False, False, False, True]
+
+
 def typed_arrays() -> dict[str, Any]:
     return {
         "node_types": np.array(["a", "p", "p_x"]),
@@ -138,6 +147,18 @@ def test_wrong_typed_file_is_named(tmp_path: Path, changes: dict[str, Any], mess
         (
             {"edge_index": EDGES, "num_nodes": 4, "x_data": SPARSE["x_data"]},
             "sparse features 'x' lack x_indptr",
+        ),
+        (
+            {"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_shape": np.array([4])},
+            r"x: shape must be two whole numbers, rows and columns, got int64 \(1,\)",
+        ),
+        (
+            {"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_shape": np.array([4.5, 3.0])},
+            "x: shape must be two whole numbers",
+        ),
+        (
+            {"edge_index": EDGES, "num_nodes": 4, "train_masks": np.array(True)},
+            r"train_masks must be \(splits, nodes\), got shape \(\)",
         ),
     ],
 )

@@ -42,7 +42,12 @@ def npz(path: Path, *, split: int | None = None) -> Graph:
 
 def sparse_features(indptr: Array, indices: Array, data: Array, shape: Any, *, where: str) -> SparseFeatures:
     """Return CSR arrays as features, after checking that they fit together; whole numbers become float32."""
-    rows, columns = (int(size) for size in shape)
+    sizes = np.asarray(shape)
+    if sizes.shape != (2,) or sizes.dtype.kind not in "iu":
+        raise FormatError(
+            f"{where}: shape must be two whole numbers, rows and columns, got {sizes.dtype} {sizes.shape}"
+        )
+    rows, columns = (int(size) for size in sizes)
     starts = np.ascontiguousarray(indptr, np.int64)
     if len(starts) != rows + 1 or starts[0] != 0 or (np.diff(starts) < 0).any() or starts[-1] != len(indices):
         raise FormatError(f"{where}: indptr does not describe {rows:,} rows of {len(indices):,} values")
@@ -81,12 +86,12 @@ def _graph(arrays: dict[str, Array], path: Path, split: int | None) -> Graph:
 def _masks(arrays: dict[str, Array], path: Path, split: int | None, num_nodes: int | None) -> dict[str, Any]:
     """Return the masks of the wanted split: a row of `*_masks`, or `*_mask`, or the ids in `*_K`."""
     if split is not None and "train_masks" in arrays:
-        return {f"{name}_mask": _row(arrays[f"{name}_masks"], split, path) for name in MASKS}
+        return _rows(arrays, split, path)
     single = {f"{name}_mask": arrays[f"{name}_mask"] for name in MASKS if f"{name}_mask" in arrays}
     if split is None and single:
         return single
     if "train_masks" in arrays:
-        return {f"{name}_mask": _row(arrays[f"{name}_masks"], 0, path) for name in MASKS}
+        return _rows(arrays, 0, path)
     numbers = sorted(int(key[6:]) for key in arrays if key.startswith("train_") and key[6:].isdigit())
     if split is not None and split not in numbers:
         raise FormatError(
@@ -99,11 +104,15 @@ def _masks(arrays: dict[str, Array], path: Path, split: int | None, num_nodes: i
     return {f"{name}_mask": mask_of(arrays[f"{name}_{chosen}"], num_nodes, path) for name in held}
 
 
-def _row(masks: Array, split: int, path: Path) -> Array:
-    if not 0 <= split < len(masks):
-        raise FormatError(f"{path}: no split {split}; it has 0 … {len(masks) - 1}")
-    row: Array = masks[split]
-    return row
+def _rows(arrays: dict[str, Array], split: int, path: Path) -> dict[str, Any]:
+    """Return one row of each `*_masks`; a file may have no validation or no test nodes."""
+    several = {f"{name}_mask": arrays[f"{name}_masks"] for name in MASKS if f"{name}_masks" in arrays}
+    for name, masks in several.items():
+        if masks.ndim != 2:
+            raise FormatError(f"{path}: {name}s must be (splits, nodes), got shape {masks.shape}")
+        if not 0 <= split < len(masks):
+            raise FormatError(f"{path}: no split {split}; it has 0 … {len(masks) - 1}")
+    return {name: masks[split] for name, masks in several.items()}
 
 
 def _features(arrays: dict[str, Array], name: str, path: Path) -> Array | SparseFeatures | None:
