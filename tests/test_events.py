@@ -95,3 +95,45 @@ def test_tensorboard_gets_every_number_of_an_epoch(tmp_path: Path) -> None:
     assert {"loss", "val/accuracy", "seconds/forward"} <= set(held.Tags()["scalars"])
     assert held.Scalars("val/accuracy")[0].value == 0.75
     assert held.Scalars("val/accuracy")[0].step == 3
+
+
+def traced(path: Path) -> list[str]:
+    return [entry["name"] for entry in json.loads(path.read_text()) if entry["ph"] == "X"]
+
+
+def test_chrome_trace_of_a_continued_run_keeps_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    for name in ("forward", "backward"):
+        events = Events(sinks=[ChromeTrace(path)])
+        with events.phase(name):
+            pass
+        events.close()
+    assert traced(path) == ["forward", "backward"]
+
+
+@pytest.mark.parametrize("lost", [1, 30])
+def test_chrome_trace_is_continued_after_a_killed_run(tmp_path: Path, lost: int) -> None:
+    path = tmp_path / "trace.json"
+    killed = Events(sinks=[ChromeTrace(path)])
+    for name in ("forward", "backward"):
+        with killed.phase(name):
+            pass
+    path.write_text(path.read_text()[:-lost])
+    events = Events(sinks=[ChromeTrace(path)])
+    with events.phase("optimizer"):
+        pass
+    events.close()
+    assert traced(path) == ["forward", "optimizer"]
+
+
+def test_a_trace_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"cannot write .*trace\.json: No such file"):
+        ChromeTrace(tmp_path / "none" / "trace.json")
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    full = tmp_path / "trace.json"
+    full.symlink_to("/dev/full")
+    with pytest.raises(FormatError, match=r"cannot write .*trace\.json: No space left"):
+        events = Events(sinks=[ChromeTrace(full)])
+        with events.phase("forward"):
+            pass

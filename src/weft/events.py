@@ -103,23 +103,33 @@ class TensorBoard:
 class ChromeTrace:
     """A sink that writes stages and phases as a Chrome trace, for chrome://tracing or Perfetto.
 
-    The file is an array that is closed at the end only; viewers accept one cut short by a killed run.
+    The file is an array that is closed at the end only; viewers accept one cut short by a killed run. The
+    trace of an earlier session of the run is continued: the entries of each carry its process number.
     """
 
     def __init__(self, path: Path) -> None:
-        self.file = path.open("w", buffering=1, encoding="utf-8")
-        self.file.write("[\n")
+        with _told(path):
+            kept = _whole_entries(path)
+            self.file = path.open("r+" if kept else "w", buffering=1, encoding="utf-8")
+            if kept:
+                self.file.truncate(kept)
+                self.file.seek(0, os.SEEK_END)
+            else:
+                self.file.write("[\n")
 
     def __call__(self, event: Event) -> None:
         if event["event"] in ("span", "phase"):
             place = {"ph": "X", "pid": os.getpid(), "tid": 0}
             when = {"ts": round(event["start"] * 1e6), "dur": round(event["seconds"] * 1e6)}
-            self.file.write(dumps({"name": event["name"], **place, **when}) + ",\n")
+            with _told(self.file.name):
+                self.file.write(dumps({"name": event["name"], **place, **when}) + ",\n")
 
     def close(self) -> None:
         """End the array."""
-        self.file.write(dumps({"name": "weft", "ph": "M", "pid": os.getpid(), "args": {}}) + "]\n")
-        self.file.close()
+        with suppress(OSError):  # a full disk: the trace is then one cut short
+            self.file.write(dumps({"name": "weft", "ph": "M", "pid": os.getpid(), "args": {}}) + "]\n")
+        with suppress(OSError):
+            self.file.close()
 
 
 def read_events(path: str | Path) -> list[Event]:
@@ -154,7 +164,13 @@ def _told(path: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FormatError(f"cannot write events {path}: {error.strerror}") from None
+        raise FormatError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _whole_entries(path: Path) -> int:
+    """Return how many bytes of a trace are whole entries with more to come; 0 where there is no trace."""
+    last = path.read_bytes().rfind(b"},\n") if path.is_file() else -1
+    return last + 3 if last >= 0 else 0
 
 
 def _finite(value: Any) -> Any:
