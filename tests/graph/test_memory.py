@@ -59,6 +59,14 @@ def test_a_change_in_place_is_noticed(graph: Graph, calls: list[Any]) -> None:
     assert len(calls) == 3
 
 
+@pytest.mark.parametrize("inference", [False, True])
+def test_an_answer_changed_by_its_user_is_computed_again(graph: Graph, inference: bool) -> None:
+    block = graph.block()
+    with torch.inference_mode(inference):
+        block.aggregate(graph.x).add_(100)
+    assert block.aggregate(graph.x).tolist() == [[4, 5], [0, 1], [6, 9]]
+
+
 def test_hidden_states_and_copies_are_computed_each_time(graph: Graph, calls: list[Any]) -> None:
     block, hidden = graph.block(), torch.relu(graph.x)
     assert not block.constant(hidden)

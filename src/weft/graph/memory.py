@@ -1,8 +1,9 @@
 """What a block remembers: aggregates of inputs that do not change.
 
 The aggregate of the graph's own features is the same in every epoch, so it is computed once. An answer is
-given again only for the very same tensors, unchanged since: identity and version counter are compared. Hidden
-states are new tensors each time and are never kept.
+given again only for the very same tensors, unchanged since: identity and version counter are compared, the
+latter of the answer too, which its user may have changed in place. Hidden states are new tensors each time
+and are never kept.
 """
 
 from collections.abc import Callable, Hashable
@@ -23,6 +24,7 @@ class _Answer:
     inputs: tuple[Any, ...]
     versions: tuple[int, ...]
     result: Features
+    result_version: int
 
 
 class Memory:
@@ -50,7 +52,7 @@ class Memory:
         versions = tuple(_version(item) for item in inputs)
         for answer in self._answers:
             same = answer.question == question and all(a is b for a, b in zip(answer.inputs, inputs))
-            if same and answer.versions == versions:
+            if same and answer.versions == versions and answer.result_version == _version(answer.result):
                 return answer.result
             if same:
                 self._answers.remove(answer)
@@ -58,7 +60,10 @@ class Memory:
         # The answer outlives this call, which may be an evaluation in inference mode.
         with torch.inference_mode(False), torch.no_grad():
             result = compute()
-        self._answers = [*self._answers[1 - _MOST :], _Answer(question, inputs, versions, result)]
+        self._answers = [
+            *self._answers[1 - _MOST :],
+            _Answer(question, inputs, versions, result, _version(result)),
+        ]
         return result
 
     def _answerable(self, inputs: tuple[Any, ...]) -> bool:
