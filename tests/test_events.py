@@ -134,7 +134,7 @@ def test_a_trace_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     full = tmp_path / "trace.json"
     trace = ChromeTrace(full)
     trace.file.close()
-    trace.file = Path("/dev/full").open("w", buffering=1)
+    trace.file = Path("/dev/full").open("w", buffering=1)  # noqa: SIM115
     with pytest.raises(FormatError, match=r"cannot write /dev/full: No space left"):
         trace({"event": "phase", "name": "forward", "start": 0.0, "seconds": 0.1})
     trace.close()
