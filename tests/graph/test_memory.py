@@ -1,5 +1,6 @@
 """What a block remembers: the aggregate of its constant input, and nothing else."""
 
+import weakref
 from typing import Any
 
 import pytest
@@ -108,10 +109,17 @@ def test_an_answer_made_in_inference_mode_serves_training(graph: Graph) -> None:
     assert weight.grad.flatten().tolist() == [10, 15]
 
 
-def test_answers_do_not_fill_memory(graph: Graph) -> None:
-    block = graph.block()
+def test_an_answer_goes_with_the_weight_it_was_given_for(graph: Graph) -> None:
+    block, results = graph.block(), []
     for _ in range(50):
-        block.aggregate(graph.x, src_scale=torch.ones(3))
+        results.append(weakref.ref(block.aggregate(graph.x, src_scale=torch.ones(3))))
+    assert len([result for result in results if result() is not None]) <= 1
+
+
+def test_answers_do_not_fill_memory(graph: Graph) -> None:
+    block, scales = graph.block(), [torch.ones(3) for _ in range(50)]
+    for scale in scales:
+        block.aggregate(graph.x, src_scale=scale)
     assert len(block._memory._answers) <= 8
 
 

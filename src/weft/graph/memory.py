@@ -3,9 +3,11 @@
 The aggregate of the graph's own features is the same in every epoch, so it is computed once. An answer is
 given again only for the very same tensors, unchanged since: identity and version counter are compared, the
 latter of the answer too, which its user may have changed in place. Hidden states are new tensors each time
-and are never kept.
+and are never kept. An answer does not keep the tensors alive that it was asked with: once a weight is gone it
+cannot be asked about again, and the answer goes with it.
 """
 
+import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -15,16 +17,22 @@ from torch import Tensor
 
 from weft.graph.sparse import Features, SparseFeatures
 
-_MOST = 8  # answers kept: a caller who makes its scales anew each time must not fill memory
+_MOST = 8  # answers kept: a caller who keeps every weight it made must not fill memory
 
 
 @dataclass
 class _Answer:
     question: Hashable
-    inputs: tuple[Any, ...]
+    inputs: tuple[Callable[[], Features | None], ...]  # weak references, or one that gives None for None
     versions: tuple[int, ...]
     result: Features
     result_version: int
+
+    def is_about(self, question: Hashable, inputs: tuple[Any, ...]) -> bool:
+        return self.question == question and all(a() is b for a, b in zip(self.inputs, inputs))
+
+    def is_orphan(self) -> bool:
+        return any(held is not _nothing and held() is None for held in self.inputs)
 
 
 class Memory:
@@ -51,7 +59,7 @@ class Memory:
             return compute()
         versions = tuple(_version(item) for item in inputs)
         for answer in self._answers:
-            same = answer.question == question and all(a is b for a, b in zip(answer.inputs, inputs))
+            same = answer.is_about(question, inputs)
             if same and answer.versions == versions and answer.result_version == _version(answer.result):
                 return answer.result
             if same:
@@ -60,16 +68,19 @@ class Memory:
         # The answer outlives this call, which may be an evaluation in inference mode.
         with torch.inference_mode(False), torch.no_grad():
             result = compute()
-        self._answers = [
-            *self._answers[1 - _MOST :],
-            _Answer(question, inputs, versions, result, _version(result)),
-        ]
+        held = tuple(_nothing if item is None else weakref.ref(item) for item in inputs)
+        self._answers = [answer for answer in self._answers if not answer.is_orphan()][1 - _MOST :]
+        self._answers.append(_Answer(question, held, versions, result, _version(result)))
         return result
 
     def _answerable(self, inputs: tuple[Any, ...]) -> bool:
         if not self._constants or torch.compiler.is_compiling() or not self.holds(inputs[0]):
             return False
         return not any(t is not None and (t.requires_grad or _is_inference(t)) for t in inputs)
+
+
+def _nothing() -> None:
+    """Stands for an input that was not given."""
 
 
 def _version(item: Features | None) -> int:
