@@ -1,0 +1,152 @@
+"""What every exchange is: halo rows brought forward, their gradients returned to the owners backward.
+
+The pair enters autograd on every rank, also where a rank sends or gets nothing: a rank that left one out would
+make fewer collectives than the others. It comes in two halves, so that local edges are worked on while rows
+travel: forward between `start` and `finish`, backward between the gradients' departure and their arrival.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from weft.comm.group import Group, Pending
+from weft.comm.ledger import Label
+from weft.comm.plan import HaloPlan
+from weft.config import bind
+from weft.errors import RecipeError
+from weft.registry import Registry
+
+Options = str | Mapping[str, Any]
+_GIVEN = ("plan", "group", "clock")
+
+
+class Transfer:
+    """Rows under way: what `start` gives and `finish` takes."""
+
+    def __init__(self, exchange: "Exchange", slot: int) -> None:
+        self.exchange, self.slot = exchange, slot
+        self.token: Tensor | None = None  # ties both halves together in autograd
+        self.rows: Pending | None = None
+        self.gradient: Pending | None = None
+
+
+class Exchange:
+    """Brings the halo rows of a plan, exactly. Policies override what is sent, when, and what is kept.
+
+    Calls are numbered within a step, and `slot` k means the same tensor on every rank: all of them make the
+    same calls in the same order.
+    """
+
+    exact_at: ClassVar[Mapping[str, Any]] = {}
+    """The options at which the policy changes nothing."""
+    stateful: ClassVar[bool] = False
+    """Whether one step leaves something to the next, which a checkpoint must hold."""
+
+    def __init__(self, plan: HaloPlan, group: Group, clock: Tensor) -> None:
+        self.whole_plan = plan
+        self.plan = plan
+        """The rows that are exchanged in this step."""
+        self.group = group
+        self.clock = clock
+        """(seed, epoch, step): draws are a function of it."""
+        self.kept: Tensor | None = None
+        """[m] bool: the halo rows that exist in this step; None: all of them."""
+        self.scale = 1.0
+        """What sums and means multiply halo rows with."""
+        self._slot = 0
+
+    def begin_step(self) -> None:
+        """Begin a training step; every rank calls it before its forward pass."""
+        self._slot = 0
+
+    def end_step(self) -> None:
+        """End a training step, after backward: what was written in it can be read from now on."""
+
+    def drain(self) -> None:
+        """Wait for what travels in the background, as before a checkpoint."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the next step needs from the steps before."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+
+    def gather(self, h: Tensor) -> Tensor:
+        """Return the halo rows that exist in this step, [kept, ...], in halo order; `h` are the own rows."""
+        return self.finish(self.start(h))
+
+    def start(self, h: Tensor) -> Transfer:
+        """Send what others need of `h`, and return at once."""
+        transfer = Transfer(self, self._slot)
+        self._slot += 1
+        transfer.token = _Start.apply(h, transfer)  # type: ignore[no-untyped-call]
+        return transfer
+
+    def finish(self, transfer: Transfer) -> Tensor:
+        """Return the rows that `start` asked for."""
+        rows: Tensor = _Finish.apply(transfer.token, transfer)  # type: ignore[no-untyped-call]
+        return rows
+
+    # What policies override: both are called without autograd.
+
+    def pull(self, h: Tensor, slot: int) -> Pending:
+        """Begin to bring the halo rows."""
+        return self.plan.pull(self.group, h, label=Label("halo", slot))
+
+    def push(self, gradient: Tensor, slot: int) -> Pending:
+        """Begin to return the gradients of halo rows; the adjoint of `pull`."""
+        return self.plan.push(self.group, gradient, label=Label("halo", slot, "backward"))
+
+
+exchanges: Registry[type[Exchange]] = Registry("exchange", "weft.exchanges")
+
+
+def check_exchange(options: Options, *, where: str = "strategy.exchange") -> tuple[str, dict[str, Any]]:
+    """Return the name and the options, converted, of an exchange as a recipe gives it; refuse mistakes."""
+    given = {"name": options} if isinstance(options, str) else dict(options)
+    name = given.pop("name", None)
+    if not isinstance(name, str):
+        raise RecipeError(f'{where}: expected a name or a table with one, such as {{name = "exact"}}')
+    return name, bind(exchanges[name], given, where, given=_GIVEN)
+
+
+def make_exchange(options: Options, plan: HaloPlan, group: Group, clock: Tensor) -> Exchange:
+    """Return the exchange that a recipe describes."""
+    name, bound = check_exchange(options)
+    return exchanges[name](plan, group, clock, **bound)
+
+
+class _Start(torch.autograd.Function):
+    """Forward: rows depart. Backward: wait for the gradients, which have travelled meanwhile."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, transfer: Transfer) -> Tensor:
+        ctx.transfer = transfer
+        transfer.rows = transfer.exchange.pull(h.detach(), transfer.slot)
+        return h.new_zeros(1)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
+        pending, ctx.transfer.gradient = ctx.transfer.gradient, None
+        assert pending is not None, "the second half ran its backward first"
+        return pending.wait(), None
+
+
+class _Finish(torch.autograd.Function):
+    """Forward: wait for the rows. Backward: their gradients depart."""
+
+    @staticmethod
+    def forward(ctx: Any, token: Tensor, transfer: Transfer) -> Tensor:
+        ctx.transfer = transfer
+        pending, transfer.rows = transfer.rows, None
+        assert pending is not None, "a transfer is finished once"
+        return pending.wait()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        transfer = ctx.transfer
+        transfer.gradient = transfer.exchange.push(gradients[0].detach(), transfer.slot)
+        return gradients[0].new_zeros(1), None
