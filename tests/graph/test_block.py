@@ -270,3 +270,20 @@ def test_sparse_aggregation_equals_the_dense_one(graph: Graph) -> None:
     out = block.aggregate(sparse, "mean", src_scale=scale, dst_scale=scale)
     expected = block.aggregate(dense, "mean", src_scale=scale, dst_scale=scale)
     assert torch.allclose(out if isinstance(out, Tensor) else out.to_dense(), expected)
+
+
+def test_degrees_of_a_block_with_more_destinations_than_sources() -> None:
+    block = Block(torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 0]), num_src=2)
+    assert block.in_degree().tolist() == [1, 1, 1]
+    assert block.in_degree("src").tolist() == [1, 1]
+    assert block.out_degree().tolist() == [2, 1]
+    assert block.out_degree("dst").tolist() == [2, 1, 0]
+    h = torch.tensor([[2.0], [4.0]])
+    assert block.aggregate(h, "mean").flatten().tolist() == [2, 4, 2]
+
+
+def test_own_degrees_are_by_row_whatever_the_ids() -> None:
+    block = Block(torch.tensor([0, 1, 3]), torch.tensor([1, 0, 1]), num_src=2, src_ids=torch.tensor([70, 50]))
+    assert block.in_degree().tolist() == [1, 2]
+    assert block.relation(0).in_degree().tolist() == [1, 2]
+    assert block.out_degree().tolist() == [1, 2]

@@ -399,24 +399,24 @@ class Block:
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
     ) -> Tensor:
         def make() -> Tensor:
-            if self._degrees is None:
-                return self._own_degree(direction, rows, relation, weighted)
-            degree = self._degrees.degree(direction, relation, weighted)
+            degrees = self._degrees or _OwnDegrees(self)
+            degree = degrees.degree(direction, relation, weighted)
             ids = self._src_ids if rows == "src" or self._dst_ids is None else self._dst_ids
-            degree = degree if ids is None else degree[ids]
-            return degree[: self.num_dst] if rows == "dst" else degree
+            if ids is not None and not isinstance(degrees, _OwnDegrees):
+                degree = degree[ids]
+            return degree[: self.num_dst if rows == "dst" else self.num_src]
 
         return self.cached((direction, rows, relation, weighted), make)
 
-    def _own_degree(self, direction: str, rows: Rows, relation: int | None, weighted: bool) -> Tensor:
+    def _own_degree(self, direction: str, relation: int | None, weighted: bool) -> Tensor:
         """Count the block's own edges: right for a block that was made by hand and is the whole graph."""
         ends = self.edge_dst if direction == "in" else self.indices.long()
         counted = self.edge("weight").double() if weighted else torch.ones(len(ends), dtype=torch.float64)
         if relation is not None and self.edge_type is not None:
             counted = counted * (self.edge_type == relation)
-        degree = torch.bincount(ends, counted.to(ends.device), minlength=self.num_src)
-        degree = degree if weighted else degree.float()
-        return degree[: self.num_dst] if rows == "dst" else degree
+        num_nodes = max(self.num_src, self.num_dst)
+        degree = torch.bincount(ends, counted.to(ends.device), minlength=num_nodes)
+        return degree if weighted else degree.float()
 
     def _relation_edges(self, relation: int) -> Tensor | slice:
         kinds = self.edge_type
@@ -448,4 +448,4 @@ class _OwnDegrees:
         self.block = block
 
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
-        return self.block._own_degree(direction, "src", relation, weighted)
+        return self.block._own_degree(direction, relation, weighted)
