@@ -287,3 +287,11 @@ def test_own_degrees_are_by_row_whatever_the_ids() -> None:
     assert block.in_degree().tolist() == [1, 2]
     assert block.relation(0).in_degree().tolist() == [1, 2]
     assert block.out_degree().tolist() == [1, 2]
+
+
+def test_weights_of_a_16_bit_input_keep_their_precision() -> None:
+    block = Block(torch.tensor([0, 2]), torch.tensor([0, 1]), num_src=2)
+    h = torch.tensor([[256.0], [256.0]], dtype=torch.bfloat16)
+    out = block.aggregate(h, weight=torch.tensor([1 + 1 / 512, -1.0]))
+    assert out.dtype == torch.bfloat16
+    assert out.tolist() == [[0.5]]

@@ -368,7 +368,6 @@ class Block:
             if reduce == "sum" and self.aggregates_sparse(h):
                 return product(self.indptr, self.indices, h, self._edge_scale(weight, src_scale, dst_scale))
             h = h.to_dense()
-        weight = None if weight is None else weight.to(h.dtype)
         flat = h if h.dim() in (2, 3) else h.reshape(h.shape[0], -1)
         out = kernels.spmm(
             self.indptr,
