@@ -226,3 +226,15 @@ def test_a_copied_message_is_an_aggregate(graph: Graph, reduce: str, chunk: int)
         assert torch.allclose(ours.grad, plain.grad, atol=1e-5)  # type: ignore[arg-type]
     finally:
         module.CHUNK_ELEMENTS = before
+
+
+@pytest.mark.parametrize("reduce", ["max", "min"])
+def test_nan_beats_every_number(reduce: str, chunk_elements: int) -> None:
+    graph = Graph.from_edges([[0, 1, 2, 3, 4], [0, 0, 0, 0, 1]], num_nodes=5)
+    x = torch.tensor([[1.0], [torch.nan], [3.0], [torch.nan], [4.0]], requires_grad=True)
+    out = graph.block().propagate(lambda u: u, src=[x], reduce=reduce)
+    assert out.isnan().flatten().tolist() == [True, False, False, False, False]
+    assert out[1:].flatten().tolist() == [4, 0, 0, 0]
+    out.sum().backward()
+    assert x.grad is not None
+    assert x.grad.flatten().tolist() == [0, 0.5, 0, 0.5, 1]

@@ -107,8 +107,9 @@ class Max:
         old, old_count = self.value[chunk.rows], self.count[chunk.rows]
         new, count = new.reshape(old.shape), count.reshape(old.shape)
         ahead = new > old if self.largest else new < old
+        ahead = ahead | (new.isnan() & ~old.isnan())  # NaN beats every number, as in the kernel
         ahead = (count > 0) & (ahead | (old_count == 0))
-        level = (count > 0) & (old_count > 0) & (new == old)
+        level = (count > 0) & (old_count > 0) & _same(new, old)
         self.value[chunk.rows] = torch.where(ahead, new, old)
         self.count[chunk.rows] = torch.where(ahead, count, old_count + count * level)
 
@@ -131,7 +132,7 @@ class Max:
         assert self.value is not None
         assert self.count is not None
         share = grad / self.count.clamp(min=1)
-        return [share[chunk.dst] * (made == self.value[chunk.dst])]
+        return [torch.where(_same(made, self.value[chunk.dst]), share[chunk.dst], 0)]
 
 
 class Min(Max):
@@ -241,6 +242,10 @@ def add_rows(total: Tensor, index: Tensor, values: Tensor) -> None:
     ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     summed = kernels.spmm(ends, order, _matrix(values)).reshape(-1, *values.shape[1:])
     total[rows] += summed
+
+
+def _same(a: Tensor, b: Tensor) -> Tensor:
+    return (a == b) | (a.isnan() & b.isnan())
 
 
 def _every_edge(block: "Block") -> tuple[Tensor, Tensor]:
