@@ -169,3 +169,19 @@ def test_edges_of_any_integer_type_are_taken(dtype: Any) -> None:
 def test_sparse_features_of_another_length_are_refused() -> None:
     with pytest.raises(GraphError, match="x has 2 rows, but there are 3 nodes"):
         Graph.from_edges(EDGES, num_nodes=3, x=SparseFeatures.from_dense(torch.eye(2)))
+
+
+def test_the_name_of_a_relation_says_nothing_about_its_data() -> None:
+    timed, weighty = ("a", "has_attribute", "a"), ("a", "has_weight", "a")
+    graph = Graph.from_types(
+        {"a": {"num_nodes": 2}}, {timed: {"edge_index": [[0], [1]], "edge_time": [2**40 + 1]}}
+    )
+    assert graph.edge_data["time"].tolist() == [2**40 + 1]
+    graph = Graph.from_types(
+        {"a": {"num_nodes": 2}}, {weighty: {"edge_index": [[0], [1]], "edge_attr": [[1.0, 2.0, 3.0]]}}
+    )
+    assert graph.edge_data["attr"].tolist() == [[1, 2, 3]]
+    with pytest.raises(GraphError, match=r"edge_weight of .'a', 'has_weight', 'a'. must have shape"):
+        Graph.from_types(
+            {"a": {"num_nodes": 2}}, {weighty: {"edge_index": [[0], [1]], "edge_weight": [[1.0, 2.0]]}}
+        )

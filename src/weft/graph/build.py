@@ -64,7 +64,7 @@ def from_edges(
         Topology.from_edges(count, ends, edge_type),
         node_data={"node": validate.as_node_data(nodes, count, check=check)},
         edge_data={
-            name: validate.as_edge_data(value, ends.shape[1], f"edge_{name}", check=check)
+            name: validate.as_edge_data(value, ends.shape[1], name, check=check)
             for name, value in edges.items()
             if value is not None
         },
@@ -189,7 +189,7 @@ def _edge_values(store: dict[str, Any], name: str, check: bool) -> Tensor | None
     if value is None:
         return None
     label = f"edge_{name} of {store['kind']}"
-    return validate.as_edge_data(value, store["edge_index"].shape[1], label, check=check)
+    return validate.as_edge_data(value, store["edge_index"].shape[1], name, label=label, check=check)
 
 
 def _columns(part: Tensor, name: str) -> int:

@@ -183,20 +183,26 @@ def as_edge_type(value: Any, num_edges: int, num_relations: int | None) -> tuple
     return kinds.to(torch.int32), limit
 
 
-def as_edge_data(value: Any, num_edges: int, name: str, *, check: bool = True) -> Tensor:
-    """Return a weight, feature or time an edge, [E, ...]; weights and features floating and finite."""
-    data = as_tensor(value, name)
-    _check_rows(data, num_edges, name, "edge")
-    if "weight" in name or "attr" in name:
-        if "weight" in name and data.dim() == 2 and data.shape[1] == 1:
+def as_edge_data(
+    value: Any, num_edges: int, name: str, *, label: str | None = None, check: bool = True
+) -> Tensor:
+    """Return a weight, feature or time an edge, [E, ...]; weights and features floating and finite.
+
+    `name` is that of the data (weight, attr, time, ...); messages call it `label`, by default edge_<name>.
+    """
+    label = label or f"edge_{name}"
+    data = as_tensor(value, label)
+    _check_rows(data, num_edges, label, "edge")
+    if name in ("weight", "attr"):
+        if name == "weight" and data.dim() == 2 and data.shape[1] == 1:
             data = data[:, 0]
-        if "weight" in name and data.dim() != 1:
+        if name == "weight" and data.dim() != 1:
             raise GraphError(
-                f"{name} must have shape (E,), got {tuple(data.shape)}; use edge_attr for several columns"
+                f"{label} must have shape (E,), got {tuple(data.shape)}; use edge_attr for several columns"
             )
         data = data if data.is_floating_point() else data.to(torch.float32)
     if check and data.is_floating_point():
-        _check_finite(data, name)
+        _check_finite(data, label)
     return data
 
 
