@@ -182,6 +182,42 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
     assert weft.read_events(tmp_path)[-1]["event"] == "error"
 
 
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (ValueError("shapes differ\nby much"), "failed", "ValueError: shapes differ by much"),
+        (InputError("no features"), "failed", "no features"),
+        (KeyboardInterrupt(), "interrupted", "interrupted"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_whatever_ends_a_run_is_told_in_its_folder(
+    graph: weft.Graph, tmp_path: Path, error: BaseException, status: str, told: str
+) -> None:
+    def progress(event: dict[str, Any]) -> None:
+        if event["event"] == "epoch":
+            raise error
+
+    with pytest.raises(type(error)):
+        train(graph, "sage", hidden=4, epochs=3, out=tmp_path, progress=progress)
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert (run["status"], run["error"]) == (status, told)
+    last = weft.read_events(tmp_path)[-1]
+    assert (last["event"], last["message"]) == ("error", told)
+    assert train(graph, "sage", hidden=4, epochs=3, out=tmp_path, resume=True).epochs == 3
+
+
+def test_a_run_that_cannot_tell_its_end_raises_what_ended_it(graph: weft.Graph, tmp_path: Path) -> None:
+    def progress(event: dict[str, Any]) -> None:
+        if event["event"] in ("epoch", "error"):
+            (tmp_path / "run.json").unlink(missing_ok=True)
+            (tmp_path / "run.json").mkdir(exist_ok=True)  # it can no longer be written
+            raise ValueError(event["event"])
+
+    with pytest.raises(ValueError, match="epoch"):
+        train(graph, "sage", hidden=4, epochs=3, out=tmp_path, progress=progress)
+
+
 def test_weights_that_are_not_finite_are_never_saved(graph: weft.Graph, tmp_path: Path) -> None:
     large = graph.with_data(x=graph.x * 1000)
     settings: dict[str, Any] = {"optimizer": "sgd", "lr": 3e38, "eval_every": 9, "checkpoint_every": 1}

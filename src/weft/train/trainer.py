@@ -4,13 +4,14 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from weft.errors import TrainingError
+from weft.errors import TrainingError, WeftError
 from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
 from weft.graph.graph import Graph
 from weft.strategies.base import Scores, Strategy
@@ -91,10 +92,8 @@ class Trainer:
         try:
             self.fit()
             return self.finish()
-        except TrainingError as error:
-            self.events.write("error", message=str(error))
-            if self.folder:
-                self.folder.write("failed", error=str(error))
+        except BaseException as error:
+            self._tell(error)
             raise
         finally:
             self.events.close()
@@ -294,6 +293,18 @@ class Trainer:
 
     def _device(self) -> torch.device:
         return self.graph.indptr.device
+
+    def _tell(self, error: BaseException) -> None:
+        """Leave word in the run's folder of what ended it."""
+        interrupted = isinstance(error, KeyboardInterrupt)
+        kind = "" if isinstance(error, WeftError) else f"{type(error).__name__}: "
+        message = "interrupted" if interrupted else " ".join(f"{kind}{error}".split())
+        # What ended the run may be the very disk or sink that is to tell of it: the error itself counts more.
+        with suppress(Exception):
+            self.events.write("error", message=message)
+        with suppress(OSError, WeftError):
+            if self.folder:
+                self.folder.write("interrupted" if interrupted else "failed", error=message)
 
     def _refuse(self, what: str) -> None:
         remedy = f"lower train.lr ({self.settings.lr:g}) or check the features' scale"
