@@ -1,5 +1,7 @@
 """What people see: short, aligned, and the same in a log whatever the number of epochs."""
 
+from pathlib import Path
+
 import pytest
 from torch import nn
 
@@ -93,5 +95,9 @@ def test_the_table_says_which_weights_count(capsys: pytest.CaptureFixture[str]) 
     assert rows["epochs"] == "20 (done; weights of epoch 7)"
     show_summary(summary(stopped="interrupted"), None)
     shown = capsys.readouterr().err
+    assert "weft train --out runs/[x] --resume" in shown
+    show_summary(summary(stopped="interrupted"), Path("runs/[x]/report.html"))
+    shown = capsys.readouterr().err
+    assert "runs/[x]/report.html" in shown
     assert "weft train --out runs/[x] --resume" in shown
     assert dict(summary_rows(summary(metric="micro_f1")))["test accuracy"] == "0.8000"

@@ -113,7 +113,7 @@ def show_summary(summary: Summary, page: Path | None) -> None:
     console.print(table)
     if page is not None:
         console.print(f"report         {page}", markup=False)
-    elif summary.stopped == "interrupted":
+    if summary.stopped == "interrupted":
         console.print(f"continue with  weft train --out {summary.out} --resume", markup=False)
 
 

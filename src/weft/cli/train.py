@@ -11,11 +11,13 @@ examples:
 
 import argparse
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.config import Recipe, make_recipe, read_recipe
-from weft.errors import InputError, RecipeError
+from weft.errors import InputError, RecipeError, WeftError
 
 if TYPE_CHECKING:
     from weft.train.summary import Summary
@@ -53,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from weft.train.launch import run_recipe
     from weft.train.trainer import Place
 
-    with stop_requests() as stop, watching() as progress:
+    with _drawn_on_failure(out), stop_requests() as stop, watching() as progress:
         summary = run_recipe(recipe, Place(out=out, resume=options.resume, progress=progress, stop=stop))
     return conclude(summary, json=options.json)
 
@@ -83,15 +85,36 @@ def conclude(summary: "Summary", *, json: bool) -> int:
     from weft.cli.output import show_summary
     from weft.events import dumps
 
-    interrupted = summary.stopped == "interrupted"
-    page = None if interrupted else _draw(summary)
-    show_summary(summary, page)
+    show_summary(summary, _draw(summary.out) if summary.out else None)
     if json:
         print(dumps(summary.to_dict()))
-    return INTERRUPTED if interrupted else 0
+    return INTERRUPTED if summary.stopped == "interrupted" else 0
 
 
-def _draw(summary: "Summary") -> Path | None:
+@contextmanager
+def _drawn_on_failure(out: Path) -> Iterator[None]:
+    """Draw the report of a run that ends in an error, as far as it came; what ended it is raised on."""
+    before = _written(out)
+    try:
+        yield
+    except BaseException:
+        # A run that was refused has written nothing: the folder is another run's.
+        if _written(out) != before:
+            with suppress(OSError, WeftError):  # the disk may be what ended the run
+                _draw(out)
+        raise
+
+
+def _written(out: Path) -> tuple[int, int] | None:
+    """Return what changes whenever run.json is written."""
+    try:
+        status = (out / "run.json").stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _draw(out: str | Path) -> Path:
     from weft.report import write_report
 
-    return Path(write_report(summary.out)) if summary.out else None
+    return write_report(out)

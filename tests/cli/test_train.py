@@ -1,0 +1,56 @@
+"""The train command: what it leaves behind when a run ends before its time, and what it will not continue."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from weft.cli.main import main
+
+SMALL = ["--set", "data.name=community", "--set", "data.nodes=200", "--set", "data.features=8"]
+FAST = [*SMALL, "--set", "model.hidden=8", "--set", "train.epochs=3"]
+
+
+def test_a_run_that_fails_is_drawn_as_far_as_it_came(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    diverges = ["--set", "train.optimizer=sgd", "--set", "train.lr=3e38"]
+    assert main(["train", *FAST, *diverges, "--out", str(tmp_path / "run")]) == 2
+    shown = capsys.readouterr().err
+    assert shown.splitlines()[-1].startswith("weft: error: the ")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "failed" in page
+    assert "lower train.lr" in page
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["after its epoch", "at once"])
+def test_a_run_that_is_interrupted_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at_once: bool
+) -> None:
+    from weft.cli.signals import _Requests
+
+    def asked(self: _Requests) -> bool:
+        if at_once:
+            raise KeyboardInterrupt
+        return True
+
+    monkeypatch.setattr(_Requests, "asked", asked)
+    assert main(["train", *FAST, "--out", str(tmp_path / "run")]) == 130
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
+    assert "interrupted" in (tmp_path / "run" / "report.html").read_text()
+    if not at_once:
+        shown = capsys.readouterr().err
+        assert "report.html" in shown
+        assert "--resume" in shown
+
+
+def test_a_run_that_may_not_begin_leaves_the_other_runs_report_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *FAST, "--out", str(tmp_path / "run")]) == 0
+    (tmp_path / "run" / "report.html").write_text("mine")
+    assert main(["train", *FAST, "--out", str(tmp_path / "run")]) == 2
+    other = [*FAST, "--set", "train.lr=0.5", "--resume"]
+    assert main(["train", *other, "--out", str(tmp_path / "run")]) == 2
+    assert (tmp_path / "run" / "report.html").read_text() == "mine"
