@@ -53,7 +53,7 @@ def _dropout_cpu(
         clock.contiguous(),
         native.dense(lanes),
     )
-    out = torch.empty_like(x)
+    out = native.empty(x.shape, x.dtype)
     status = core.weft_dropout(
         x.data_ptr(),
         out.data_ptr(),

@@ -40,8 +40,8 @@ def _extreme_cpu(
     if core is None or code is None or index is None:
         return reference.extreme(indptr, indices, x, maximum)
     num_rows = indptr.shape[0] - 1
-    value = torch.empty((num_rows, *x.shape[1:]), dtype=x.dtype)
-    count = torch.empty(value.shape, dtype=torch.int32)
+    value = native.empty((num_rows, *x.shape[1:]), x.dtype)
+    count = native.empty(value.shape, torch.int32)
     indptr, indices, x = indptr.contiguous(), indices.contiguous(), x.contiguous()
     status = core.weft_extreme(
         indptr.data_ptr(),
@@ -69,7 +69,7 @@ def _backward_cpu(
     code, index = native.DTYPE_CODES.get(x.dtype), native.INDEX_CODES.get(t_indices.dtype)
     if core is None or code is None or index is None:
         return reference.extreme_backward(t_indptr, t_indices, x, value, count, grad)
-    out = torch.empty(x.shape, dtype=x.dtype)
+    out = native.empty(x.shape, x.dtype)
     dense = [tensor.contiguous() for tensor in (t_indptr, t_indices, x, value, count, grad)]
     status = core.weft_extreme_backward(
         *[tensor.data_ptr() for tensor in dense],

@@ -22,7 +22,7 @@ def _gather_cpu(x: Tensor, rows: Tensor) -> Tensor:
     if core is None or index is None or not x.is_contiguous():
         return reference.gather(x, rows)
     rows = rows.contiguous()
-    out = torch.empty((rows.shape[0], *x.shape[1:]), dtype=x.dtype)
+    out = native.empty((rows.shape[0], *x.shape[1:]), x.dtype)
     row_bytes = math.prod(x.shape[1:]) * x.element_size()
     status = core.weft_gather(
         x.data_ptr(),

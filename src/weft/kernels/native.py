@@ -10,7 +10,7 @@ Loading it loads OpenMP's runtime. This module imports torch first, so the proce
 import ctypes
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from weft.errors import GraphError, WeftError, WeftWarning
 
 ABI_VERSION = 1
 FILE_NAME = "libweftcore.so"
+HUGE_BYTES = 1 << 24
 
 # The codes of csrc/core.h; a type that is not here runs on the reference.
 DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
@@ -44,6 +45,7 @@ SIGNATURES: dict[str, list[type]] = {
     "weft_group": [_P, _L, _P, _L, _L, _P, _P, _P, _I, _I, _I],
     "weft_build_csr": [_P, _P, _P, _L, _L, _P, _P, _P, _I, _I],
     "weft_relabel": [_P, _L, _P, _P, _P],
+    "weft_advise": [_P, _L],
     "weft_set_level": [_I],
     "weft_detected_level": [],
 }
@@ -139,6 +141,14 @@ def _declare(core: ctypes.CDLL, signatures: dict[str, list[type]]) -> None:
     for name, argtypes in signatures.items():
         function = getattr(core, name)
         function.argtypes, function.restype = argtypes, _I
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Return an uninitialised CPU tensor; a large one in huge pages: most of writing it is page faults."""
+    out = torch.empty(shape, dtype=dtype)
+    if out.nbytes >= HUGE_BYTES and (core := library()) is not None:
+        core.weft_advise(out.data_ptr(), out.nbytes)
+    return out
 
 
 def pointer(tensor: Tensor | None) -> int | None:

@@ -65,7 +65,7 @@ def _dot_cpu(
         return reference.sddmm_dot(
             indptr, indices, edges, a, b, src_scale, dst_scale, mean, src_mean, t_indptr, t_indices, t_edges
         )
-    out = torch.empty((indices.shape[0], *a.shape[1:-1]), dtype=accumulator(a.dtype))
+    out = native.empty((indices.shape[0], *a.shape[1:-1]), accumulator(a.dtype))
     dense = [native.dense(tensor) for tensor in (indptr, indices, a, b, src_scale, dst_scale, t_indptr)]
     edges = native.dense(edges if edges is None else edges.to(indices.dtype))
     pointers = [native.pointer(tensor) for tensor in dense]
@@ -145,7 +145,7 @@ def _sddmm_cpu(
     code, index = native.DTYPE_CODES.get(a.dtype), native.INDEX_CODES.get(indices.dtype)
     if core is None or code is None or index is None:
         return reference.sddmm(indptr, indices, a, b, op)
-    out = torch.empty((indices.shape[0], *a.shape[1:]), dtype=a.dtype)
+    out = native.empty((indices.shape[0], *a.shape[1:]), a.dtype)
     dense = [tensor.contiguous() for tensor in (indptr, indices, a, b)]
     status = core.weft_sddmm(
         *[tensor.data_ptr() for tensor in dense],

@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from weft.kernels import native, reference
@@ -21,7 +20,7 @@ def _softmax_cpu(indptr: Tensor, scores: Tensor) -> Tensor:
     if core is None or code > 1:
         return reference.edge_softmax(indptr, scores)
     indptr, scores = indptr.contiguous(), scores.contiguous()
-    out = torch.empty_like(scores)
+    out = native.empty(scores.shape, scores.dtype)
     native.check(
         core.weft_edge_softmax(
             indptr.data_ptr(),
@@ -43,7 +42,7 @@ def _backward_cpu(indptr: Tensor, out: Tensor, grad: Tensor) -> Tensor:
     if core is None or code > 1:
         return reference.edge_softmax_backward(indptr, out, grad)
     indptr, out, grad = indptr.contiguous(), out.contiguous(), grad.contiguous()
-    grad_scores = torch.empty_like(out)
+    grad_scores = native.empty(out.shape, out.dtype)
     native.check(
         core.weft_edge_softmax_backward(
             indptr.data_ptr(),

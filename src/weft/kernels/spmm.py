@@ -7,7 +7,6 @@ permuted and derivatives of any order come from one formula. The gradient of the
 import math
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from weft.errors import GraphError, InputError
@@ -97,7 +96,7 @@ def _spmm_cpu(
             t_edges,
         )
     num_rows, num_src, num_edges = indptr.shape[0] - 1, x.shape[0], indices.shape[0]
-    out = torch.empty((num_rows, *x.shape[1:]), dtype=x.dtype)
+    out = native.empty((num_rows, *x.shape[1:]), x.dtype)
     # the tensors made dense here must live until the call is over
     dense = [native.dense(tensor) for tensor in (indptr, indices, x, weight, src_scale, dst_scale, t_indptr)]
     edges = native.dense(edges if edges is None else edges.to(indices.dtype))
