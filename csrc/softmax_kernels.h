@@ -49,12 +49,13 @@ void softmax_max(const T* scores, int64_t count, int64_t heads, int64_t stride, 
     });
 }
 
-// out = score - top.
+// out = score - top; a row of nothing but -inf stays that, where the difference would be NaN.
 template <class T>
 void softmax_shift(const T* scores, T* out, int64_t count, int64_t heads, int64_t stride, const T* top) {
     by_heads<T>(heads, [&](auto zero, int64_t head) __attribute__((always_inline)) {
         using V = decltype(zero);
-        const V shift = get<V>(top + head);
+        const V most = get<V>(top + head);
+        const V shift = most == zero - static_cast<T>(__builtin_inf()) ? zero : most;
         for (int64_t e = head; e < count * stride; e += stride) put(out + e, get<V>(scores + e) - shift);
     });
 }
@@ -75,11 +76,12 @@ void softmax_sum(const T* out, int64_t count, int64_t heads, int64_t stride, T* 
     });
 }
 
+// out / sum; the sum of a row of nothing but -inf is 0, and so are its weights.
 template <class T>
 void softmax_scale(T* out, int64_t count, int64_t heads, int64_t stride, const T* sums) {
     by_heads<T>(heads, [&](auto zero, int64_t head) __attribute__((always_inline)) {
         using V = decltype(zero);
-        const V inverse = T{1} / get<V>(sums + head);
+        const V sum = get<V>(sums + head), inverse = sum == zero ? zero : T{1} / sum;
         for (int64_t e = head; e < count * stride; e += stride) put(out + e, get<V>(out + e) * inverse);
     });
 }

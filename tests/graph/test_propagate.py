@@ -238,3 +238,16 @@ def test_nan_beats_every_number(reduce: str, chunk_elements: int) -> None:
     out.sum().backward()
     assert x.grad is not None
     assert x.grad.flatten().tolist() == [0, 0.5, 0, 0.5, 1]
+
+
+def test_a_row_whose_scores_are_all_masked_gives_zero_and_no_gradient(chunk_elements: int) -> None:
+    graph = Graph.from_edges([[0, 1, 2], [0, 0, 1]], num_nodes=3)
+    score = torch.tensor([-torch.inf, -torch.inf, 2.0], requires_grad=True)
+    x = torch.ones(3, 2, requires_grad=True)
+    out = graph.block().propagate(lambda u, s: (s, u), src=[x], edge=[score], reduce="softmax")
+    assert out.tolist() == [[0, 0], [1, 1], [0, 0]]
+    out.sum().backward()
+    assert score.grad is not None
+    assert x.grad is not None
+    assert score.grad.tolist() == [0, 0, 0]
+    assert x.grad.tolist() == [[0, 0], [0, 0], [1, 1]]

@@ -40,6 +40,23 @@ def test_large_scores_do_not_overflow_and_masked_edges_get_zero(form: str) -> No
     assert kernels.edge_softmax(torch.tensor([0, 4]), scores).tolist() == [0.5, 0.5, 0, 0]
 
 
+@pytest.mark.parametrize("heads", [1, 2, 3])
+@pytest.mark.parametrize("edges", [3, 5000], ids=["row", "hub"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_row_that_is_masked_as_a_whole_gives_zero_and_no_gradient(
+    form: str, heads: int, edges: int, dtype: torch.dtype
+) -> None:
+    scores = values(edges + 2, heads, dtype=dtype)
+    scores[:edges, 0] = -torch.inf
+    scores.requires_grad_()
+    out = kernels.edge_softmax(torch.tensor([0, edges, edges + 2]), scores)
+    assert not out[:edges, 0].any()
+    torch.testing.assert_close(out[edges:].sum(0), torch.ones(heads, dtype=dtype))
+    (grad,) = torch.autograd.grad(out, scores, values(edges + 2, heads, dtype=dtype, seed=2))
+    assert not grad[:edges, 0].any()
+    assert grad[edges:].all()
+
+
 def test_nan_stays_in_its_row_and_head(form: str) -> None:
     scores = torch.zeros(4, 2)
     scores[1, 0] = float("nan")

@@ -194,7 +194,8 @@ class Softmax:
         assert self.total is not None
         score, value = headed(*made)
         grad = grad.reshape(self.total.shape)
-        alpha = torch.exp(score - self.top[chunk.dst]) / self.mass[chunk.dst]
+        top = torch.where(self.top == -torch.inf, 0.0, self.top)  # all scores masked: −inf − −inf is NaN
+        alpha = torch.exp(score - top[chunk.dst]) / self.mass[chunk.dst]
         mean = (self.total * grad).sum(-1)  # [N, H]
         grad = grad[chunk.dst]
         grad_value = (grad * alpha.unsqueeze(-1).to(grad.dtype)).reshape(made[1].shape)

@@ -162,13 +162,14 @@ def sddmm(
 
 
 def edge_softmax(indptr: Tensor, scores: Tensor) -> Tensor:
-    """Return the softmax of scores [E, ...] over the edges of each row."""
+    """Return the softmax of scores [E, ...] over the edges of each row; 0 where all of them are −inf."""
     rows, scores = edge_rows(indptr, scores.shape[0]), scores.contiguous()
     top = scores.new_zeros((indptr.shape[0] - 1, *scores.shape[1:]))
     top.scatter_reduce_(0, _column(rows, scores).expand_as(scores), scores, reduce="amax", include_self=False)
+    top = torch.where(top == -torch.inf, 0.0, top)
     powers = (scores - top[rows]).exp()
     total = torch.zeros_like(top).index_add_(0, rows, powers)
-    return powers / total[rows]
+    return powers / torch.where(total == 0, 1.0, total)[rows]
 
 
 def edge_softmax_backward(indptr: Tensor, out: Tensor, grad: Tensor) -> Tensor:
