@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import weft
 from weft.cli.main import main
 
 SMALL = ["--set", "data.name=community", "--set", "data.nodes=200", "--set", "data.features=8"]
@@ -54,3 +55,17 @@ def test_a_run_that_may_not_begin_leaves_the_other_runs_report_alone(
     other = [*FAST, "--set", "train.lr=0.5", "--resume"]
     assert main(["train", *other, "--out", str(tmp_path / "run")]) == 2
     assert (tmp_path / "run" / "report.html").read_text() == "mine"
+
+
+def test_a_run_made_in_python_is_continued_in_python(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = weft.datasets.open_dataset(name="community", nodes=200)
+    weft.train(graph, "sage", hidden=8, epochs=2, out=tmp_path / "run")
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    assert main(["train", "--resume", "--out", str(tmp_path / "run")]) == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert "was made in Python, on a graph that its recipe does not name" in shown
+    assert "weft.train(graph, model, ..., out=" in shown
+    assert (tmp_path / "run" / "run.json").read_bytes() == before

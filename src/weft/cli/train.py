@@ -69,6 +69,11 @@ def resolve(options: argparse.Namespace) -> Recipe:
 
         saved = dict(read_run(options.out)["recipe"])
         saved.pop("graph", None)
+        if not saved.get("data"):
+            raise InputError(
+                f"{options.out} was made in Python, on a graph that its recipe does not name; continue it "
+                f"there: weft.train(graph, model, ..., out={options.out!r}, resume=True)"
+            )
         return make_recipe(saved, overrides=options.settings)
     return read_recipe(options.recipe, overrides=options.settings)
 
