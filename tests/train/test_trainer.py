@@ -315,6 +315,7 @@ def test_progress_sees_every_event(graph: weft.Graph) -> None:
     train(graph, "sage", hidden=4, epochs=2, progress=seen.append)
     kinds = [event["event"] for event in seen if event["event"] != "phase"]
     assert kinds == ["graph", "start", "epoch", "epoch", "end"]
+    assert seen[1]["why"] == "one process, as no more were asked for"
 
 
 @pytest.mark.parametrize("layer", ["gcn", "sage", "gat"])

@@ -257,7 +257,7 @@ class Trainer:
                 device=str(self._device()),
                 parameters=parameters,
                 metric=self.metric,
-                why="the whole graph fits into this process",
+                why=_why(self.strategy.workers),
             )
 
     def _restore(self, saved: Checkpoint | None) -> None:
@@ -333,6 +333,10 @@ class Best:
             self.epoch, self.value, self.loss = epoch, value, loss
         self.seen, self.waited = epoch, epoch - self.epoch
         return improved
+
+
+def _why(workers: int) -> str:
+    return "one process, as no more were asked for" if workers == 1 else f"{workers} processes, as asked for"
 
 
 def _training_seconds(event: Event) -> float:
