@@ -1,6 +1,7 @@
 """Recipes are read, overridden and checked against what they configure."""
 
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.config import Range, bind, differences, make_recipe, read_recipe, recipe_hash, to_toml
-from weft.errors import RecipeError
+from weft.config import EVERY_DATA, Range, bind, differences, make_recipe, read_recipe, recipe_hash, to_toml
+from weft.datasets.prepare import prepare
+from weft.errors import RecipeError, WeftWarning
 
 
 @dataclass
@@ -115,9 +117,31 @@ def test_recipe_is_read_and_overridden(tmp_path: Path) -> None:
     assert recipe.data == {"name": "community", "nodes": 100, "seed": 3}
 
 
-def test_another_source_of_data_drops_the_settings_of_the_first() -> None:
-    recipe = make_recipe({"data": {"name": "community", "nodes": 5}}, overrides=["data.path=../x.npz"])
-    assert recipe.data == {"path": "../x.npz"}
+def test_another_file_keeps_what_is_done_to_the_data() -> None:
+    held = {"data": {"path": "cora.npz", "normalise_features": True, "standardise": True}}
+    recipe = make_recipe(held, overrides=["data.path=../x.npz"])
+    assert recipe.data == {"path": "../x.npz", "normalise_features": True, "standardise": True}
+
+
+@pytest.mark.parametrize("source", ["path=../x.npz", "name=rmat"])
+def test_another_kind_of_data_drops_the_settings_of_the_first_and_says_which(source: str) -> None:
+    held = {"data": {"name": "community", "nodes": 5, "seed": 1, "self_loops": True}}
+    with pytest.warns(WeftWarning, match=r"data\.nodes, data\.seed of the recipe dropped"):
+        recipe = make_recipe(held, overrides=[f"data.{source}", "data.seed=2"])
+    key, _, value = source.partition("=")
+    assert recipe.data == {key: value, "self_loops": True, "seed": 2}
+
+
+def test_nothing_is_said_where_nothing_is_dropped(recwarn: pytest.WarningsRecorder) -> None:
+    assert make_recipe({"data": {"name": "community"}}, overrides=["data.path=x"]).data == {"path": "x"}
+    assert make_recipe({"data": {"path": "x"}}, overrides=["data.name=community"]).data == {
+        "name": "community"
+    }
+    assert not recwarn
+
+
+def test_the_settings_that_every_data_set_has_are_those_of_prepare() -> None:
+    assert set(signature(prepare).parameters) - {"graph"} == EVERY_DATA
 
 
 @pytest.mark.parametrize(

@@ -20,15 +20,30 @@ import json
 import math
 import tomllib
 import types
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from weft.errors import RecipeError
+from weft.errors import RecipeError, WeftWarning
 from weft.registry import suggest
 
 SECTIONS = ("data", "model", "strategy", "train")
+
+# Settings of [data] that mean the same whatever the source: the keywords of `weft.datasets.prepare.prepare`,
+# by name since this module loads no torch.
+EVERY_DATA = frozenset(
+    {
+        "symmetrise",
+        "inverse_relations",
+        "self_loops",
+        "normalise_features",
+        "train_fraction",
+        "val_fraction",
+        "split_seed",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -91,11 +106,7 @@ def make_recipe(sections: Mapping[str, Any], *, overrides: Sequence[str] = ()) -
             raise RecipeError(f"{name}: expected a section [{name}], got {section!r}")
     merged = {name: dict(sections.get(name, {})) for name in SECTIONS}
     settings = [_parse_override(text) for text in overrides]
-    changes = dict(settings)
-    for source in ("path", "name"):
-        # Another source of data has other settings: what the file said about the first one does not apply.
-        if changes.get(("data", source), merged["data"].get(source)) != merged["data"].get(source):
-            merged["data"].clear()
+    _replace_source(merged["data"], dict(settings))
     for keys, value in settings:
         _assign(merged, keys, value)
     return Recipe(**merged)
@@ -205,6 +216,22 @@ def parse_value(text: str) -> Any:
     value = parsed["value"]
     plain = isinstance(value, bool | int | float | str | list | dict)
     return value if plain and len(parsed) == 1 else text
+
+
+def _replace_source(data: dict[str, Any], changes: Mapping[tuple[str, ...], Any]) -> None:
+    """Drop what belongs to a source of data that is replaced by one of another kind, and say so."""
+    for source in ("path", "name"):
+        new = changes.get(("data", source), data.get(source))
+        same_kind = source == "path" and "path" in data  # another file: what is done to it stays the same
+        if new == data.get(source) or same_kind:
+            continue
+        dropped = [key for key in data if key not in EVERY_DATA]
+        for key in dropped:
+            del data[key]
+        lost = [f"data.{key}" for key in dropped if key not in ("path", "name")]
+        if lost:
+            told = f"data.{source}={new} is another source of data: {', '.join(lost)} of the recipe dropped"
+            warnings.warn(told, WeftWarning, stacklevel=3)
 
 
 def _assign(sections: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
