@@ -1,5 +1,6 @@
 """Bad graphs, given to the command: one line that names the trouble, exit code 2, nothing written."""
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from weft.cli.main import main
+from weft.format import MANIFEST, _manifest_checksum
 from weft.graph.graph import Graph
 
 Arrays = dict[str, Any]
@@ -42,24 +44,27 @@ def at(name: str, place: Any, value: Any) -> Callable[[Arrays], None]:
 
 
 BAD: dict[str, tuple[Callable[[Arrays], None], str]] = {
-    "negative id": (at("edge_index", (0, 1), -1), "-1"),
-    "id too large": (at("edge_index", (1, 2), 6), "6"),
-    "three rows of ids": (put("edge_index", np.zeros((3, 4), np.int32)), "edge_index"),
-    "fractional ids": (put("edge_index", np.zeros((2, 4), np.float32) + 0.5), "edge_index"),
-    "features too short": (put("x", np.eye(5, 4, dtype=np.float32)), "x"),
+    "negative id": (at("edge_index", (0, 1), -1), "edge 1 has source -1, nodes are 0 … 5"),
+    "id too large": (at("edge_index", (1, 2), 6), "edge 2 has target 6, nodes are 0 … 5"),
+    "three rows of ids": (put("edge_index", np.zeros((3, 4), np.int32)), "must have shape (2, E)"),
+    "fractional ids": (
+        put("edge_index", np.zeros((2, 4), np.float32) + 0.5),
+        "edge_index must hold integers",
+    ),
+    "features too short": (put("x", np.eye(5, 4, dtype=np.float32)), ": x has 5 rows, but there are 6 nodes"),
     "a feature is nan": (at("x", (2, 3), np.nan), "column 3"),
     "a feature is infinite": (at("x", (2, 1), np.inf), "column 1"),
-    "label below -1": (at("y", 0, -2), "-2"),
-    "labels too short": (put("y", np.zeros(5, np.int16)), "y"),
-    "masks overlap": (at("val_mask", 0, True), "overlap"),
-    "train mask empty": (put("train_mask", np.zeros(NODES, bool)), "train_mask"),
-    "mask of numbers": (put("val_mask", np.full(NODES, 0.5)), "val_mask"),
-    "mask too short": (put("val_mask", np.zeros(5, bool)), "val_mask"),
+    "label below -1": (at("y", 0, -2), "y holds label -2 at node 0"),
+    "labels too short": (put("y", np.zeros(5, np.int16)), ": y has 5 rows, but there are 6 nodes"),
+    "masks overlap": (at("val_mask", 0, True), "train_mask and val_mask overlap"),
+    "train mask empty": (put("train_mask", np.zeros(NODES, bool)), "train_mask chooses none of the 6 nodes"),
+    "mask of numbers": (put("val_mask", np.full(NODES, 0.5)), "val_mask must be boolean"),
+    "mask too short": (put("val_mask", np.zeros(5, bool)), "val_mask has 5 rows"),
     "no nodes": (
         lambda arrays: arrays.update(
             edge_index=np.zeros((2, 0), np.int32), num_nodes=np.int64(0), x=np.zeros((0, 4), np.float32)
         ),
-        "",
+        "a graph needs at least one node, got num_nodes=0",
     ),
 }
 
@@ -144,7 +149,10 @@ def test_a_truncated_array_in_a_saved_graph(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_manifest_that_points_outside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = saved(tmp_path)
-    manifest = folder / "manifest.json"
-    name = max(folder.glob("*.npy"), key=lambda file: file.stat().st_size).name
-    manifest.write_text(manifest.read_text().replace(name, f"../{name}"))
-    refused(folder, tmp_path, capsys)
+    path = folder / MANIFEST
+    manifest = json.loads(path.read_text())
+    name = max(manifest["arrays"], key=lambda name: manifest["arrays"][name]["bytes"])
+    manifest["arrays"][name]["file"] = f"../{manifest['arrays'][name]['file']}"
+    manifest["checksum"] = _manifest_checksum(manifest)  # an attacker would not forget it
+    path.write_text(json.dumps(manifest))
+    assert "outside its folder" in refused(folder, tmp_path, capsys)
