@@ -34,6 +34,34 @@ def test_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> Non
     assert result.returncode == 0, result.stderr[-3000:]
 
 
+# Names that a file of src/weft/layers imports, and a stack that asks a layer for its widths.
+BEFORE = """
+import torch, torch.nn.functional as F
+import weft
+from torch import Tensor
+from weft.graph.block import Block
+from weft.graph.sparse import Features
+from weft.layers.base import Layer, Linear, layers
+"""
+AFTER = """
+graph = weft.Graph.from_edges([[0, 1, 2], [1, 2, 0]], x=torch.eye(3))
+for options in ({"norm": "layer"}, {"residual": True}, {"jumping": "cat"}):
+    assert weft.nn.Stack(3, 2, layer="mine", hidden=4, **options)(graph.block(), graph.x).shape == (3, 2)
+layer = layers["mine"](3, 2)
+assert (layer.in_features, layer.out_width) == (3, 2)
+"""
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/quickstart.md"])
+def test_the_layer_that_a_page_teaches_works_in_a_stack(page: str, tmp_path: Path) -> None:
+    (taught,) = [body for body in blocks(ROOT / page, "python") if "class Mine" in body]
+    taught = taught.split("\n\n\n")[0].replace('@layers.add("mine")\n', "")
+    script = tmp_path / "layer.py"
+    script.write_text(f'{BEFORE}\n\n@layers.add("mine")\n{taught}\n{AFTER}')
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240)
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     commands = [
