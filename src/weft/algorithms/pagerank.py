@@ -27,7 +27,7 @@ def pagerank(
 
     >>> graph = Graph.from_edges([[1, 2, 3], [0, 0, 0]], num_nodes=4)
     >>> [round(value, 3) for value in pagerank(graph).tolist()]
-    [0.541, 0.153, 0.153, 0.153]
+    [0.542, 0.153, 0.153, 0.153]
     """
     if not 0 <= damping < 1:
         raise InputError(f"damping must lie in [0, 1), got {damping}")

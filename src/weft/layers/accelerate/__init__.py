@@ -20,9 +20,9 @@ Model = TypeVar("Model", bound=nn.Module)
 def accelerate(model: Model, *, check: bool = True) -> Model:
     """Return the same model with its PyG convolutions running on weft's kernels.
 
-    >>> model = weft.accelerate(model)                     # doctest: +SKIP
-    >>> weft.accelerated(model)                         # doctest: +SKIP
-    ['conv1: GATConv', 'conv2: GATConv']
+    >>> from torch_geometric.nn import GAT
+    >>> accelerated(accelerate(GAT(8, 16, num_layers=2)))
+    ['convs.0: GATConv', 'convs.1: GATConv']
 
     With `check`, the first call of each kind is compared with PyG's own forward on the same input (dropout
     off, the state of the random generators kept); a convolution that disagrees warns and goes back to its own
