@@ -102,6 +102,12 @@ def test_mistakes_are_named() -> None:
         kernels.sddmm(INDPTR, INDICES, A, B, "div")
     with pytest.raises(InputError, match="one width and type"):
         kernels.sddmm(INDPTR, INDICES, A, B[:, :1])
+    for shape in ((), (2, 2, 2)):
+        with pytest.raises(InputError, match=r"dot takes \[N, F\] or \[N, heads, D\]"):
+            kernels.sddmm(INDPTR, INDICES, torch.ones(len(A), *shape), torch.ones(len(B), *shape))
+    for rows in (B[1:], torch.cat([B, B])):
+        with pytest.raises(InputError, match=f"b_dst of {len(B)} rows, got {len(rows)}"):
+            kernels.sddmm(INDPTR, INDICES, A, rows, "add")
     if native.available():
         with pytest.raises(GraphError, match="points outside"):
             kernels.sddmm(INDPTR, INDICES + 1, A, B)

@@ -227,6 +227,33 @@ def test_mistakes_are_named() -> None:
         kernels.spmm(INDPTR, INDICES, X, torch.ones(3), reduce="max")
     with pytest.raises(GraphError, match=r"expected weight \[3\]"):
         kernels.spmm(INDPTR, INDICES, X, torch.ones(4))
+    rows = {"src_scale": X.shape[0], "dst_scale": INDPTR.shape[0] - 1}
+    for name, count in rows.items():
+        for wrong in (torch.ones(count - 1), torch.ones(count, 1)):
+            with pytest.raises(GraphError, match=rf"{name} of shape \[{count}\], got \[{wrong.shape[0]}"):
+                kernels.spmm(INDPTR, INDICES, X, **{name: wrong})
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+def test_a_vector_is_a_matrix_of_one_column(form: str, reduce: str) -> None:
+    weight = None if reduce == "max" else torch.tensor([2.0, 3.0, 5.0], requires_grad=True)
+    x = values(X.shape[0], grad=True)
+    leaves = [leaf for leaf in (x, weight) if leaf is not None]
+    out = kernels.spmm(INDPTR, INDICES, x, weight, reduce)
+    wide = kernels.spmm(INDPTR, INDICES, x[:, None], weight, reduce)
+    assert torch.equal(out, wide[:, 0])
+    grads, expected = (torch.autograd.grad(made.square().sum(), leaves) for made in (out, wide))
+    assert all(torch.equal(a, b) for a, b in zip(grads, expected))
+
+
+@pytest.mark.parametrize("index", [torch.int16, torch.uint8])
+def test_small_indices_are_widened(form: str, index: torch.dtype) -> None:
+    indptr = INDPTR.to(index)
+    for reduce in ("sum", "max"):
+        expected = kernels.spmm(INDPTR, INDICES, X, reduce=reduce)
+        assert torch.equal(kernels.spmm(indptr, INDICES.to(index), X, reduce=reduce), expected)
+    with pytest.raises(InputError, match="indices must be whole numbers, got"):
+        kernels.spmm(INDPTR, INDICES.float(), X)
 
 
 @pytest.mark.skipif(not native.available(), reason="needs the native core")

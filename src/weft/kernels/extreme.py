@@ -9,7 +9,7 @@ from torch import Tensor
 from weft.errors import InputError
 from weft.kernels import native, reference
 from weft.kernels.csr import Transposed, transposed_or_built
-from weft.kernels.registration import as_indptr, define, eager
+from weft.kernels.registration import as_indices, as_indptr, define, eager
 
 
 def extreme(
@@ -23,7 +23,9 @@ def extreme(
     if reduce not in ("max", "min"):
         raise InputError(f"reduce must be max or min, got {reduce!r}")
     t_indptr, t_indices, _ = transposed or (None, None, None)
-    value, count = eager(extreme_op, as_indptr(indptr), indices, x, reduce == "max", t_indptr, t_indices)
+    value, count = eager(
+        extreme_op, as_indptr(indptr), as_indices(indices), x, reduce == "max", t_indptr, t_indices
+    )
     return value, count
 
 

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.library import Library
 
+from weft.errors import InputError
+
 _fragment: Any = Library("weft", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 Form = Callable[..., Any]
@@ -109,6 +111,22 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 def as_indptr(indptr: Tensor) -> Tensor:
     """Return row pointers as int64, which is what every operator takes."""
     return indptr if indptr.dtype == torch.int64 else indptr.to(torch.int64)
+
+
+def as_indices(indices: Tensor) -> Tensor:
+    """Return indices as the operators take them, int32 or int64; torch reads uint8 as a mask."""
+    if indices.dtype in (torch.int32, torch.int64):
+        return indices
+    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
+        raise InputError(f"indices must be whole numbers, got {indices.dtype}")
+    return indices.to(torch.int64)
+
+
+def as_clock(clock: Tensor) -> Tensor:
+    """Return a clock (seed, epoch, step) as int64 [3], which is what every draw takes."""
+    if clock.shape != (3,):
+        raise InputError(f"expected a clock (seed, epoch, step) of shape [3], got {list(clock.shape)}")
+    return clock if clock.dtype == torch.int64 else clock.to(torch.int64)
 
 
 def index_dtype(bound: int) -> torch.dtype:

@@ -9,7 +9,7 @@ from torch import Tensor
 from weft.errors import InputError
 from weft.kernels import native, reference
 from weft.kernels.csr import Transposed, transposed_or_built
-from weft.kernels.registration import accumulator, as_indptr, define, eager
+from weft.kernels.registration import accumulator, as_indices, as_indptr, define, eager
 
 _NO_TRANSPOSED = (None, None, None)
 
@@ -34,7 +34,11 @@ def sddmm(
             f"expected a_src and b_dst of one width and type, got {list(a_src.shape)} {a_src.dtype} "
             f"and {list(b_dst.shape)} {b_dst.dtype}"
         )
-    indptr = as_indptr(indptr)
+    if op == "dot" and a_src.dim() not in (2, 3):
+        raise InputError(f"dot takes [N, F] or [N, heads, D], got {list(a_src.shape)}")
+    if b_dst.shape[0] != indptr.shape[0] - 1:
+        raise InputError(f"expected b_dst of {indptr.shape[0] - 1} rows, got {b_dst.shape[0]}")
+    indptr, indices = as_indptr(indptr), as_indices(indices)
     held = transposed or _NO_TRANSPOSED
     if op == "dot":
         dots: Tensor = eager(

@@ -7,13 +7,14 @@ permuted and derivatives of any order come from one formula. The gradient of the
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from weft.errors import GraphError, InputError
 from weft.kernels import native, reference
 from weft.kernels.csr import Transposed, transposed_or_built
 from weft.kernels.extreme import extreme
-from weft.kernels.registration import accumulator, as_indptr, define, eager
+from weft.kernels.registration import accumulator, as_indices, as_indptr, define, eager
 from weft.kernels.sddmm import sddmm_dot_op
 
 _NO_TRANSPOSED = (None, None, None)
@@ -46,13 +47,24 @@ def spmm(
     if weight is not None:
         _check_weight(weight, indices, x)
         weight = weight.to(kind)
-    src_scale = None if src_scale is None else src_scale.detach().to(kind)
-    dst_scale = None if dst_scale is None else dst_scale.detach().to(kind)
+    scales = (
+        _scale(src_scale, x.shape[0], kind, "src_scale"),
+        _scale(dst_scale, indptr.shape[0] - 1, kind, "dst_scale"),
+    )
+    flat = x.unsqueeze(1) if x.dim() == 1 else x
     held, mean = transposed or _NO_TRANSPOSED, reduce == "mean"
     out: Tensor = eager(
-        spmm_op, as_indptr(indptr), indices, None, x, weight, src_scale, dst_scale, mean, False, *held
+        spmm_op, as_indptr(indptr), as_indices(indices), None, flat, weight, *scales, mean, False, *held
     )
-    return out
+    return out.squeeze(1) if x.dim() == 1 else out
+
+
+def _scale(scale: Tensor | None, rows: int, kind: torch.dtype, name: str) -> Tensor | None:
+    if scale is None:
+        return None
+    if scale.shape != (rows,):
+        raise GraphError(f"expected {name} of shape [{rows}], got {list(scale.shape)}")
+    return scale.detach().to(kind)
 
 
 def _check_weight(weight: Tensor, indices: Tensor, x: Tensor) -> None:
