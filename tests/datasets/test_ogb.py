@@ -137,6 +137,12 @@ def test_truncated_file_is_named(tmp_path: Path, name: str) -> None:
         ("edge", [[0.5, 1], [1, 2], [1, 2]], "expected whole numbers for node ids"),
         ("node-feat", [[1, 2]], "expected 4 rows, one for each node, found 1"),
         ("node-label", [[1], [0], [0.5], [1]], "expected whole numbers for labels"),
+        (
+            "node-label",
+            [[1, 0], [0, 0], ["nan", 1], [0, 1]],
+            "1 of 8 labels is neither 0 nor 1, the first at",
+        ),
+        ("node-label", [[1, 0], [0, 2], [3, 1], [0, 1]], "2 of 8 labels are neither 0 nor 1, .* at node 1"),
         ("num-node-list", [[4], [5]], "describes 2 graphs"),
     ],
 )

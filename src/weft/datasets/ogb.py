@@ -1,8 +1,8 @@
 """OGB folders for node prediction: `raw/` with csv.gz or npz files, `split/SCHEME/{train,valid,test}.csv.gz`.
 
 Three layouts are read: csv (arxiv, products, proteins), npz (papers100M) and typed csv (mag). A path may be
-the folder of the data set or its `raw`. Labels that are missing are -1; a table of several label columns is
-multi-label.
+the folder of the data set or its `raw`. A class that is missing is -1; a table of several label columns is
+multi-label, and must be complete.
 """
 
 from pathlib import Path
@@ -151,7 +151,14 @@ def _labels(table: Array, path: Path) -> Array:
     values = whole_numbers(np.where(known, table, -1), path, "labels")
     if values.shape[1] == 1:
         return values[:, 0]
-    return (values > 0).astype(np.uint8)
+    unclear = (values != 0) & (values != 1)
+    if unclear.any():
+        count, node = int(unclear.sum()), int(unclear.any(axis=1).argmax())
+        raise FormatError(
+            f"{path}: {count:,} of {values.size:,} labels {'is' if count == 1 else 'are'} neither 0 nor 1, "
+            f"the first at node {node}; a table of several labels a node must be complete"
+        )
+    return values.astype(np.uint8)
 
 
 def _scheme(root: Path, wanted: str | None) -> Path | None:
