@@ -462,6 +462,32 @@ def test_bad_input_is_named() -> None:
         attention(indptr, indices, scores, scores, value, dropout=0.5, edge_ids=torch.arange(3))
 
 
+def test_whole_numbers_are_refused() -> None:
+    indptr, indices = csr([0, 1], [0, 1], 2)
+    scores, value = torch.zeros(2, 3), torch.zeros(2, 3, 4)
+    with pytest.raises(InputError, match="floating-point inputs, got"):
+        attention(indptr, indices, scores.long(), scores.long(), value.long())
+    assert attention(indptr, indices, scores, scores, value.long()).dtype == torch.float32
+    with pytest.raises(InputError, match="clock"):
+        attention(indptr, indices, scores, scores, value, dropout=0.5, clock=torch.arange(2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("index", [torch.uint8, torch.int16, torch.int64])
+def test_indices_of_any_size_give_the_same_gradients(kind: int, index: torch.dtype, form: str) -> None:
+    torch.manual_seed(3)
+    indptr, indices = random_csr(8, 5, 60)
+    args = arguments(kind, (3, 4, 5), graph=(indptr, indices), num_src=5, dtype=torch.float32)
+    src, dst, a, value = args[3:7]
+    given = (src, dst, value) if a is None else (src, dst, a, value)
+    run = {ADDITIVE: attention, GATV2: attention_gatv2, DOT: attention_dot}[kind]
+    (expected, got) = (
+        torch.autograd.grad(run(indptr, kind_of, *given).square().sum(), given)
+        for kind_of in (indices, indices.to(index))
+    )
+    assert all(torch.equal(a, b) for a, b in zip(expected, got))
+
+
 def test_an_index_outside_its_rows_is_refused() -> None:
     if not native.available():
         pytest.skip("the native core is not installed")

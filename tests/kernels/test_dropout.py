@@ -90,6 +90,14 @@ def test_views_no_rows_small_ids_and_threads(form: str, nan_memory: None) -> Non
     same_bits(lambda: [kernels.dropout(many, torch.arange(3000), 0.5, clock=CLOCK)])
 
 
+def test_the_clock_and_the_lanes_may_be_of_another_integer_type(form: str) -> None:
+    x, ids, lanes = values(50), torch.arange(50), torch.arange(50) % 7
+    expected = kernels.dropout(x, ids, 0.5, clock=CLOCK, lanes=lanes)
+    for kind in (torch.int32, torch.int16):
+        got = kernels.dropout(x, ids, 0.5, clock=CLOCK.to(kind), lanes=lanes.to(kind))
+        assert torch.equal(got, expected)
+
+
 def test_gradcheck_opcheck_and_compile_with_a_moving_clock(form: str) -> None:
     ids = torch.arange(5)
     x = values(5, 3, dtype=torch.float64, grad=True)
@@ -105,5 +113,7 @@ def test_gradcheck_opcheck_and_compile_with_a_moving_clock(form: str) -> None:
 def test_mistakes_are_named() -> None:
     with pytest.raises(InputError, match=r"0 … 1, got 1\.5"):
         kernels.dropout(torch.ones(2, 2), torch.arange(2), 1.5, clock=CLOCK)
+    with pytest.raises(InputError, match=r"clock .* \[3\], got \[2\]"):
+        kernels.dropout(torch.ones(2, 2), torch.arange(2), 0.5, clock=torch.arange(2))
     with pytest.raises(InputError, match="each of 2 rows, got 3 ids"):
         kernels.dropout(torch.ones(2, 2), torch.arange(3), 0.5, clock=CLOCK)

@@ -20,7 +20,7 @@ from weft.kernels import native_attention
 from weft.kernels import reference_attention as reference
 from weft.kernels.csr import Transposed, transposed_or_built
 from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
-from weft.kernels.registration import accumulator, as_indptr, define
+from weft.kernels.registration import accumulator, as_clock, as_indices, as_indptr, define
 
 
 def attention(
@@ -118,8 +118,8 @@ def _attend(
     if not 0.0 <= dropout <= 1.0:
         raise InputError(f"dropout must be in 0 … 1, got {dropout}")
     src, dst, a, value, edge = _checked(kind, indptr, indices, given)
-    if dropout > 0.0 and clock is None:
-        clock = torch.randint(0, 2**62, (3,))
+    if dropout > 0.0:
+        clock = torch.randint(0, 2**62, (3,)) if clock is None else as_clock(clock)
     if edge_ids is not None:
         edge_ids = edge_ids.to(torch.int64)
         if edge_ids.shape != indices.shape:
@@ -127,7 +127,17 @@ def _attend(
     draws = (float(dropout), edge_ids, clock, layer) if dropout > 0.0 else (0.0, None, None, 0)
     pointers = transposed if transposed is not None else (None, None, None)
     out: Tensor = attention_op(
-        kind, as_indptr(indptr), indices, src, dst, a, value, edge, float(slope), *draws, *pointers
+        kind,
+        as_indptr(indptr),
+        as_indices(indices),
+        src,
+        dst,
+        a,
+        value,
+        edge,
+        float(slope),
+        *draws,
+        *pointers,
     )[0]
     return out
 
@@ -154,6 +164,8 @@ def _checked(kind: int, indptr: Tensor, indices: Tensor, given: _Given) -> _Give
     for tensor in (src, dst, a, edge):
         if tensor is not None and tensor.dtype != dtype:
             dtype = torch.promote_types(dtype, tensor.dtype)
+    if not dtype.is_floating_point:
+        raise InputError(f"attention: expected floating-point inputs, got {dtype}")
     return (
         src.to(dtype),
         dst.to(dtype),

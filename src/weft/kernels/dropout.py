@@ -12,7 +12,7 @@ from torch import Tensor
 from weft.draw import Stream, threshold
 from weft.errors import InputError
 from weft.kernels import native, reference
-from weft.kernels.registration import define, eager
+from weft.kernels.registration import as_clock, as_indices, define, eager
 
 
 def dropout(
@@ -37,7 +37,8 @@ def dropout(
         raise InputError(f"expected one id (and lane) for each of {x.shape[0]} rows, got {ids.shape[0]} ids")
     if p == 0.0:
         return x
-    out: Tensor = eager(dropout_op, x, ids, p, clock, int(stream), layer, lanes)
+    lanes = None if lanes is None else as_indices(lanes)
+    out: Tensor = eager(dropout_op, x, ids, p, as_clock(clock), int(stream), layer, lanes)
     return out
 
 

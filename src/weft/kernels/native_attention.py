@@ -39,10 +39,9 @@ native.declare({"weft_attention_forward": [ctypes.c_void_p], "weft_attention_bac
 
 def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return what `reference_attention.forward` returns."""
-    library = native.library()
-    if library is None:
+    library, given = native.library(), Arguments(*arguments)
+    if library is None or not _supported(given):
         return reference.forward(*arguments)
-    given = Arguments(*arguments)
     args = _prepared(given)
     num_rows, (heads, dim) = args.indptr.shape[0] - 1, args.value.shape[1:]
     out = args.value.new_empty((num_rows, heads, dim))
@@ -56,13 +55,14 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def backward(*arguments: Any) -> tuple[Tensor, ...]:
     """Return what `reference_attention.backward` returns; gradients that are not wanted are empty."""
-    library = native.library()
-    if library is None:
+    library, given = native.library(), Arguments(*arguments[:16])
+    if library is None or not _supported(given):
         return reference_backward(*arguments)
-    given = Arguments(*arguments[:16])
     top, total, grad, wanted = arguments[16:]
     pointers = transposed_or_built(given[13:], given.indptr, given.indices, given.value.shape[0])
-    args = _prepared(given)._replace(t_indptr=pointers[0], t_indices=pointers[1], t_edges=pointers[2])
+    t_indices = pointers[1].to(given.indices.dtype).contiguous()  # the core reads both in one width
+    t_edges = native.dense(pointers[2])
+    args = _prepared(given)._replace(t_indptr=pointers[0].contiguous(), t_indices=t_indices, t_edges=t_edges)
     grad = _padded(grad.to(args.value.dtype))
     top, total = top.contiguous(), total.contiguous()
     inputs = (args.src, args.dst, args.a, args.value, args.edge)
@@ -82,6 +82,11 @@ def reference_backward(*arguments: Any) -> tuple[Tensor, ...]:
     """Return the wanted gradients of `reference_attention.backward`, empty ones for the others."""
     grads = reference.backward(*arguments)
     return tuple(made if want else made.new_empty(0) for made, want in zip(grads, arguments[-1]))
+
+
+def _supported(args: Arguments) -> bool:
+    """Return whether the core has this type of values and of indices."""
+    return args.value.dtype in native.DTYPE_CODES and args.indices.dtype in native.INDEX_CODES
 
 
 def _prepared(args: Arguments) -> Arguments:
