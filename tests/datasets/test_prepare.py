@@ -7,6 +7,7 @@ from weft.datasets.prepare import one_way, prepare, split_nodes
 from weft.datasets.typed import typed
 from weft.errors import GraphError
 from weft.graph.graph import Graph
+from weft.graph.sparse import SparseFeatures
 
 ONCE = [[0, 0, 1, 2], [1, 2, 2, 3]]
 
@@ -101,3 +102,11 @@ def test_fractions_above_one_are_refused() -> None:
 def test_split_without_labels_is_refused() -> None:
     with pytest.raises(GraphError, match="a split needs labels"):
         split_nodes(Graph.from_edges(ONCE))
+
+
+def test_identity_features_give_every_node_a_column_and_stay_sparse() -> None:
+    graph = prepare(Graph.from_edges([[0, 1], [1, 2]]), symmetrise=False, identity_features=True)
+    assert isinstance(graph.x, SparseFeatures)
+    assert torch.equal(graph.x.to_dense(), torch.eye(3))
+    with pytest.raises(GraphError, match="no features"):
+        prepare(graph, identity_features=True)

@@ -10,6 +10,7 @@ from weft.config import Range
 from weft.draw import Stream, fold, permutation
 from weft.errors import GraphError
 from weft.graph.graph import Graph
+from weft.graph.sparse import SparseFeatures
 
 Auto = Literal["auto"]
 SPLITS = ("train_mask", "val_mask", "test_mask")
@@ -23,6 +24,7 @@ def prepare(
     inverse_relations: bool | Auto = "auto",
     self_loops: bool = False,
     normalise_features: bool = False,
+    identity_features: bool = False,
     train_fraction: Fraction | None = None,
     val_fraction: Fraction | None = None,
     split_seed: int | None = None,
@@ -31,7 +33,8 @@ def prepare(
 
     `symmetrise="auto"` adds the other direction of every edge where a file states each pair once: one kind
     of edge, and no edge whose reverse is there too. `inverse_relations="auto"` adds the inverse of every
-    relation where some type of node would otherwise receive no messages. A split is drawn where the data has
+    relation where some type of node would otherwise receive no messages. `identity_features` gives every node a
+    column of its own, for graphs without features: the first layer then learns a row a node. A split is drawn where the data has
     labels and none, or when a fraction or a seed is given: 60 % train, 20 % validation and the rest test
     unless said otherwise.
     """
@@ -41,12 +44,24 @@ def prepare(
         graph = graph.add_inverse_relations()
     if self_loops:
         graph = graph.add_self_loops()
+    if identity_features:
+        graph = with_identity(graph)
     if normalise_features:
         graph = graph.normalise_features()
     asked = not (train_fraction is None and val_fraction is None and split_seed is None)
     if asked or (graph.y is not None and graph.train_mask is None):
         graph = split_nodes(graph, train=train_fraction or 0.6, val=val_fraction or 0.2, seed=split_seed or 0)
     return graph
+
+
+def with_identity(graph: Graph) -> Graph:
+    """Return the graph with the identity matrix as its features, kept sparse."""
+    if len(graph.node_types) > 1 or graph.x is not None:
+        raise GraphError("identity_features is for graphs of one node type that have no features")
+    ids = torch.arange(graph.num_nodes + 1)
+    columns = ids[:-1].to(torch.int32 if graph.num_nodes < 2**31 else torch.int64)
+    size = (graph.num_nodes, graph.num_nodes)
+    return graph.with_data(x=SparseFeatures(ids, columns, torch.ones(graph.num_nodes), size))
 
 
 def one_way(graph: Graph) -> bool:
