@@ -50,6 +50,8 @@ def test_the_default_folder_is_named_for_data_and_model(
         (["train", "--workers", "2"], "--workers 2: this version trains in one process"),
         (["train", "absent.toml"], "no recipe absent.toml"),
         (["train", "--resume"], "--resume needs the folder of the run: --out DIR"),
+        (["train", "--resume", "--out", "absent"], "absent holds no run to continue"),
+        (["train", "--out", ""], "--out: expected a folder, got an empty name"),
         (["train", "--set", "train.epoch=3"], "did you mean 'epochs'?"),
         (["train", "--set", "epochs=3"], "expected section.key=value"),
         (

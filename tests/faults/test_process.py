@@ -91,7 +91,7 @@ def test_killed_at_any_moment_and_continued_gives_the_same_bits(
     moments = random.Random(0)
     out = folder / "run"
     for target in (2, 20, 40):
-        process = start(out, "--resume")
+        process = start(out, *(["--resume"] if out.exists() else []))
         wait_for_epoch(out, process, target)
         time.sleep(moments.uniform(0, 0.03))  # an epoch and its checkpoint take about that long
         process.kill()

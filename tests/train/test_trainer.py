@@ -230,7 +230,7 @@ def test_a_run_folder_is_never_written_over(graph: weft.Graph, tmp_path: Path) -
     train(graph, "sage", hidden=8, epochs=2, out=tmp_path)
     before = (tmp_path / "run.json").read_bytes()
     with pytest.raises(
-        InputError, match="already holds a run; choose another folder, or continue it with --resume"
+        InputError, match=r"already holds a run; .* continue it with --resume \(in Python: resume=True\)"
     ):
         train(graph, "sage", hidden=8, epochs=2, out=tmp_path)
     assert (tmp_path / "run.json").read_bytes() == before
@@ -267,7 +267,13 @@ def test_a_checkpoint_of_another_model_names_the_tensors(graph: weft.Graph, tmp_
         train(graph, weft.nn.Stack(8, 3, hidden=16), epochs=2, out=tmp_path, resume=True)
 
 
-def test_resume_where_there_is_no_run_yet_begins_one(graph: weft.Graph, tmp_path: Path) -> None:
+def test_resume_where_there_is_no_run_is_refused_unless_a_launcher_restarted_it(
+    graph: weft.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match=r"new holds no run to continue; .*resume=True"):
+        train(graph, "sage", hidden=8, epochs=2, out=tmp_path / "new", resume=True)
+    assert not (tmp_path / "new").exists()
+    monkeypatch.setenv("WEFT_ATTEMPT", "1")
     assert train(graph, "sage", hidden=8, epochs=2, out=tmp_path / "new", resume=True).epochs == 2
     with pytest.raises(InputError, match="resume needs the folder"):
         train(graph, "sage", hidden=8, epochs=2, resume=True)

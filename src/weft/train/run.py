@@ -1,7 +1,8 @@
 """The folder of a run: who may write into it, and what `run.json` says.
 
 run.json         status, recipe, versions, summary
-events.jsonl     one line an event
+events.jsonl     one line an event; events-rank1.jsonl … the traffic of other workers
+partition/       the parts that workers hold, where there are several
 checkpoint/      everything needed to continue
 model.safetensors    the weights the run returned
 report.html      drawn from the above by `weft report`
@@ -32,18 +33,17 @@ _PACKAGES = ("weft", "torch", "numpy", "torch_geometric", "safetensors")
 class RunFolder:
     """One run's folder. Opening it checks that the run may start or continue there; `create` makes it."""
 
-    def __init__(self, path: str | Path, *, recipe: Mapping[str, Any], resume: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, *, recipe: Mapping[str, Any], resume: bool = False, rank: int = 0
+    ) -> None:
         self.path = Path(path)
         self.recipe = recipe
+        self.rank = rank
+        """Of several workers only the first, 0, writes more than its own events."""
         self.checkpoints = Checkpoints(self.path / "checkpoint")
         self.resumed: Checkpoint | None = None
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path} is a file; choose another folder for the run")
-        if holds_run(self.path):
-            if not resume:
-                raise InputError(
-                    f"{self.path} already holds a run; choose another folder, or continue it with --resume"
-                )
+        check_folder(self.path, resume=resume)
+        if resume:
             self.resumed = self.checkpoints.load()
 
     def create(self) -> None:
@@ -69,7 +69,7 @@ class RunFolder:
     def continue_events(self) -> list[Event]:
         """Return the events up to the checkpoint that is continued, and drop later ones from the file."""
         done = self.resumed.epoch if self.resumed else 0
-        path = self.path / "events.jsonl"
+        path = self.events
         kept = [
             event
             for event in (read_events(path) if self.resumed and path.exists() else [])
@@ -78,8 +78,15 @@ class RunFolder:
         atomic_write(path, "".join(dumps(event) + "\n" for event in kept).encode())
         return kept
 
+    @property
+    def events(self) -> Path:
+        """The file of this worker's events."""
+        return self.path / (f"events-rank{self.rank}.jsonl" if self.rank else "events.jsonl")
+
     def write(self, status: str, **fields: Any) -> None:
         """Write run.json."""
+        if self.rank:
+            return
         entry = {
             "status": status,
             "recipe": self.recipe,
@@ -89,6 +96,27 @@ class RunFolder:
             **fields,
         }
         atomic_write(self.path / "run.json", (json.dumps(json.loads(dumps(entry)), indent=1) + "\n").encode())
+
+
+def check_folder(path: Path, *, resume: bool) -> None:
+    """Refuse a folder in which a run cannot begin or, with `resume`, holds no run to continue."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file; choose another folder for the run")
+    if not resume and holds_run(path):
+        raise InputError(
+            f"{path} already holds a run; choose another folder, or continue it with --resume"
+            " (in Python: resume=True)"
+        )
+    if resume and not holds_run(path) and not _restarted():
+        raise InputError(
+            f"{path} holds no run to continue; leave out --resume (in Python: resume=True) to begin one there"
+        )
+
+
+def _restarted() -> bool:
+    """Return whether a launcher started this process again: the attempt before may have left nothing yet."""
+    attempts = ("WEFT_ATTEMPT", "TORCHELASTIC_RESTART_COUNT")
+    return any(os.environ.get(name, "0") != "0" for name in attempts)
 
 
 def holds_run(path: Path) -> bool:
