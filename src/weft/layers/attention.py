@@ -15,6 +15,7 @@ class Attention(Layer):
     """
 
     self_loops = True
+    output_is_free = True
     takes_edge_features = True
     bias: nn.Parameter | None
 
@@ -60,8 +61,7 @@ class Attention(Layer):
     def _join(self, out: Tensor) -> Tensor:
         """Return [num_dst, out_width] from [num_dst, heads, out_features], with the bias."""
         joined = out.flatten(1) if self.concat or self.heads == 1 else out.mean(dim=1)
-        # Not in place: attention keeps its output for backward.
-        return joined if self.bias is None else joined + self.bias
+        return joined if self.bias is None else joined.add_(self.bias)
 
     def _dropout(self) -> float:
         return self.attention_dropout if self.training else 0.0
@@ -73,5 +73,4 @@ class Attention(Layer):
         return Linear(edge_features, self.heads * self.out_features, bias=False, glorot=True)
 
     def _zero_bias(self, bias: bool) -> nn.Parameter | None:
-        self.output_is_free = bias  # without a bias the output is the kernel's own, which backward reads
         return nn.Parameter(torch.zeros(self.out_width)) if bias else None
