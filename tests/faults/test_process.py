@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import runpy
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -60,6 +62,20 @@ def wait_for_epoch(out: Path, process: "subprocess.Popen[str]", epoch: int) -> N
     if process.poll() is None:
         process.kill()
         pytest.fail(f"epoch {epoch} was not reached in time")
+
+
+def wait_for_library(process: "subprocess.Popen[str]", library: str) -> None:
+    """Wait until a process has mapped a library."""
+    maps = Path(f"/proc/{process.pid}/maps")
+    if not maps.exists():
+        process.kill()
+        pytest.skip("what a process has loaded is not to be seen here")
+    deadline = time.monotonic() + 60
+    while library not in maps.read_text():
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            pytest.fail(f"{library} was not loaded in time")
+        time.sleep(0.005)
 
 
 def outcome(out: Path) -> tuple[bytes, list[float]]:
@@ -121,13 +137,28 @@ def test_asked_to_stop_a_run_saves_says_how_to_continue_and_leaves(
     assert outcome(out) == undisturbed
 
 
-def test_an_interrupt_before_the_first_epoch_stops_at_once(folder: Path) -> None:
+# A library of torch is mapped while it is being imported, that of safetensors just before the data is made.
+@pytest.mark.parametrize("library", ["libtorch_cpu", "_safetensors_rust"])
+def test_an_interrupt_before_the_first_epoch_stops_at_once(folder: Path, library: str) -> None:
     process = start(folder / "run", data__nodes=2000000)
-    time.sleep(3.0)
+    wait_for_library(process, library)
     process.send_signal(signal.SIGINT)
     code, told = finish(process)
     assert code == 130
     assert told.strip().endswith("weft: interrupted")
+
+
+def test_an_interrupt_while_the_command_itself_is_imported_has_the_same_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "weft.cli.main", Interrupted("weft.cli.main"))
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("weft", run_name="__main__")
+    assert caught.value.code == 130
 
 
 KILL_WHILE_SAVING = """
