@@ -70,6 +70,7 @@ class Adjacency:
         self._transposed: kernels.Transposed | None = None
         self._degrees: Tensor | None = None
         self._derived = Kept(4)
+        self._typed: dict[int, Block] = {}
 
     @property
     def transposed(self) -> "kernels.Transposed":
@@ -100,6 +101,19 @@ class Adjacency:
     def block(self) -> Block:
         """Return the edges as a block, for `propagate`."""
         return Block(self.indptr, self.indices, num_src=self.num_src, transposed=lambda: self.transposed)
+
+    def typed_block(self, num_relations: int) -> Block:
+        """Return the kept block of typed edges: it holds the pairs and the degrees of each relation."""
+        if num_relations not in self._typed:
+            self._typed[num_relations] = Block(
+                self.indptr,
+                self.indices,
+                # Own degrees are counted over source rows; more destinations than sources need room for them.
+                num_src=max(self.num_src, self.num_dst),
+                edge_type=self.edge_type,
+                num_relations=num_relations,
+            )
+        return self._typed[num_relations]
 
 
 _adjacencies = Kept()

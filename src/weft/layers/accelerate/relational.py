@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from weft import kernels
-from weft.graph.block import Block
 from weft.graph.sparse import SparseFeatures
-from weft.layers.accelerate.adjacency import Adjacency, typed_adjacency
+from weft.layers.accelerate.adjacency import typed_adjacency
 from weft.layers.accelerate.inputs import features
 from weft.layers.accelerate.swap import NotCovered
 from weft.layers.base import linear
@@ -30,7 +29,8 @@ def rgcn(conv: Any, x: Any, edge_index: Tensor, edge_type: Tensor | None = None)
 
 def _neighbours(conv: Any, src: Tensor, num_dst: int, edge_index: Tensor, edge_type: Tensor) -> Tensor:
     edges = typed_adjacency(edge_index, edge_type, src.shape[0], num_dst)
-    pairs = _block(edges, conv.num_relations).by_relation()
+    block = edges.typed_block(conv.num_relations)
+    pairs = block.by_relation()
     weights = conv.weight
     if conv.num_bases is not None:
         weights = (conv.comp @ weights.flatten(1)).view(-1, *weights.shape[1:])
@@ -39,24 +39,8 @@ def _neighbours(conv: Any, src: Tensor, num_dst: int, edge_index: Tensor, edge_t
         each = stacked_rows(pairs, rows).matmul(weights.reshape(-1, weights.shape[2]))
     else:
         each = kernels.segment_matmul(kernels.gather(rows, pairs.rows), pairs.offsets, weights)
-    weight = relation_mean(_block(edges, conv.num_relations), each.dtype) if conv.aggr == "mean" else None
+    weight = relation_mean(block, each.dtype) if conv.aggr == "mean" else None
     return pairs.aggregate(each, "sum", weight=weight)
-
-
-def _block(edges: Adjacency, num_relations: int) -> Block:
-    """Return the kept block of the typed edges: it holds the pairs and the degrees of each relation."""
-    blocks: dict[int, Block] = edges.__dict__.setdefault("blocks", {})
-    if num_relations not in blocks:
-        # Own degrees are counted over source rows; a graph with more destinations than sources needs room for
-        # them.
-        blocks[num_relations] = Block(
-            edges.indptr,
-            edges.indices,
-            num_src=max(edges.num_src, edges.num_dst),
-            edge_type=edges.edge_type,
-            num_relations=num_relations,
-        )
-    return blocks[num_relations]
 
 
 def _one_hot(numbers: Tensor, width: int, dtype: torch.dtype) -> SparseFeatures:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from weft.layers.accelerate.adjacency import Adjacency, adjacency
+from weft.layers.accelerate.adjacency import Adjacency, Kept, adjacency
 from weft.layers.accelerate.inputs import linear, sparse_of
 from weft.layers.accelerate.swap import NotCovered
 
@@ -82,7 +82,7 @@ def sgc(conv: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = N
         return conv.lin(conv._cached_x.detach())  # type: ignore[no-any-return]
     edges, weight, scales = _normalised(conv, x, edge_index, edge_weight)
     if not conv.cached and _narrows(conv.lin):
-        h = F.linear(x, conv.lin.weight) if sparse_of(x) is None else linear(conv.lin, x) - _bias(conv.lin)
+        h = _without_bias(conv.lin, x)
         for _ in range(conv.K):
             h = edges.spmm(h, weight, **scales)
         return h if conv.lin.bias is None else h + conv.lin.bias
@@ -135,27 +135,16 @@ def _normalised(
     found = conv._cached_edge_index if cached else None
     if found is None:
         options = (num_nodes, improved, conv.add_self_loops, conv.flow, x.dtype)
-        found = _norms.get(edge_index, edge_weight, options, gcn_norm)
+        given = (edge_index,) if edge_weight is None else (edge_index, edge_weight)
+        found = _norms.get(given, options, lambda: gcn_norm(edge_index, edge_weight, *options))
         if cached:
             conv._cached_edge_index = found
     edges = adjacency(found[0], num_nodes, num_nodes)
     return edges, edges.ordered(found[1]), {}
 
 
-class _Norms:
-    """Normalised edges and weights, kept while the given ones are unchanged constants."""
-
-    def __init__(self) -> None:
-        from weft.layers.accelerate.adjacency import Kept
-
-        self._kept = Kept(4)
-
-    def get(self, edge_index: Tensor, edge_weight: Tensor | None, options: Any, make: Any) -> Any:
-        tensors = (edge_index,) if edge_weight is None else (edge_index, edge_weight)
-        return self._kept.get(tensors, options, lambda: make(edge_index, edge_weight, *options))
-
-
-_norms = _Norms()
+# Normalised edges and weights, kept while the given ones are unchanged constants.
+_norms = Kept(4)
 
 
 def _aggregate_then(
@@ -164,14 +153,14 @@ def _aggregate_then(
     """Return lin(aggregate(x)), transforming first where that is narrower and the reduction is linear."""
     if reduce == "max" or not (_narrows(lin) or sparse_of(x) is not None):
         return lin(edges.spmm(x, weight, reduce))  # type: ignore[no-any-return]
-    sparse = sparse_of(x)
-    h = F.linear(x, lin.weight) if sparse is None else sparse.matmul(lin.weight.t())
-    out = edges.spmm(h, weight, reduce)
+    out = edges.spmm(_without_bias(lin, x), weight, reduce)
     return out if lin.bias is None else out + lin.bias
 
 
-def _bias(lin: Any) -> Tensor | float:
-    return 0.0 if lin.bias is None else lin.bias
+def _without_bias(lin: Any, x: Tensor) -> Tensor:
+    """Return x through the matrix of a linear map: its bias comes after the aggregation."""
+    sparse = sparse_of(x)
+    return F.linear(x, lin.weight) if sparse is None else sparse.matmul(lin.weight.t())
 
 
 def _narrows(lin: Any) -> bool:
