@@ -179,16 +179,9 @@ def aggregate_linear(
     narrower than the output; otherwise the transformed rows are what travels.
     """
     if aggregates_first(block, h, matrix):
-        return linear(aggregate(block, h, reduce, **scales), matrix, bias)
+        return linear(block.aggregate(h, reduce, **scales), matrix, bias)
     out = block.aggregate(linear(h, matrix), reduce, **scales)
     return out if bias is None else out.add_(bias)
-
-
-def aggregate(block: Block, h: Features, reduce: str = "sum", **scales: Any) -> Features:
-    """Return block.aggregate(h, …) for features of either form."""
-    if isinstance(h, Tensor):
-        return block.aggregate(h, reduce, **scales)
-    return block.aggregate(h, reduce, **scales)
 
 
 def aggregates_first(block: Block, h: Features, weight: Tensor) -> bool:

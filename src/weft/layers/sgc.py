@@ -10,7 +10,6 @@ from weft.layers.base import (
     GraphInfo,
     Layer,
     Linear,
-    aggregate,
     gcn_scales,
     hop_blocks,
     layers,
@@ -43,7 +42,7 @@ class SGC(Layer):
         while hops and hops[0].prefers_aggregate_first(h):
             # Every hop of a constant input is remembered by its block; in the end one product is left.
             block = hops.pop(0)
-            h = aggregate(block, h, "sum", **gcn_scales(block, h.dtype))
+            h = block.aggregate(h, "sum", **gcn_scales(block, h.dtype))
             for following in hops[:1]:
                 following.mark_constant(h)
         if not hops:
