@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft import kernels
 from weft.kernels import native
+from weft.kernels.attention import attention_op
 from weft.kernels.registration import accumulator, eager, index_dtype
 from weft.kernels.spmm import spmm_op
 
@@ -37,6 +38,21 @@ def test_a_direct_call_gives_the_result_and_gradient_of_the_registered_operator(
     assert "Spmm" in type(direct.grad_fn).__name__ or "spmm" in type(direct.grad_fn).__name__
     up = values(25, 7)
     assert torch.equal(*(torch.autograd.grad(out, x, up)[0] for out in (direct, registered)))
+
+
+def test_attention_goes_around_the_dispatcher_too() -> None:
+    indptr, indices = csr(30, 25, 200)
+    scores, value = values(30, 2, grad=True), values(30, 2, 4, grad=True)
+    out = kernels.attention(indptr, indices, scores, scores[:25], value)
+    assert out.grad_fn is not None
+    assert out.grad_fn.name() == "attentionBackward"
+    out.sum().backward()
+    assert value.grad is not None
+    registered = attention_op(
+        0, indptr, indices, scores, scores[:25], None, value, None, 0.2, 0.0, None, None, 0, None, None, None
+    )[0]
+    assert torch.equal(out, registered)
+    assert torch.equal(torch.autograd.grad(registered.sum(), value)[0], value.grad)
 
 
 def test_no_gradient_is_recorded_where_none_is_wanted() -> None:

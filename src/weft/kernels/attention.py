@@ -20,7 +20,7 @@ from weft.kernels import native_attention
 from weft.kernels import reference_attention as reference
 from weft.kernels.csr import Transposed, transposed_or_built
 from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
-from weft.kernels.registration import accumulator, as_clock, as_indices, as_indptr, define
+from weft.kernels.registration import accumulator, as_clock, as_indices, as_indptr, define, eager
 
 
 def attention(
@@ -126,7 +126,8 @@ def _attend(
             raise GraphError(f"expected {indices.shape[0]} edge ids, got shape {list(edge_ids.shape)}")
     draws = (float(dropout), edge_ids, clock, layer) if dropout > 0.0 else (0.0, None, None, 0)
     pointers = transposed if transposed is not None else (None, None, None)
-    out: Tensor = attention_op(
+    out: Tensor = eager(
+        attention_op,
         kind,
         as_indptr(indptr),
         as_indices(indices),
@@ -229,8 +230,23 @@ def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     wanted = [bool(ctx.needs_input_grad[place]) for place in places]
     pointers = transposed_or_built(tuple(transposed), indptr, indices, value.shape[0])
     draws = (dropout, edge_ids, clock, layer)
-    grads = attention_backward_op(
-        kind, indptr, indices, src, dst, a, value, edge, slope, *draws, *pointers, top, total, grad, wanted
+    grads = eager(
+        attention_backward_op,
+        kind,
+        indptr,
+        indices,
+        src,
+        dst,
+        a,
+        value,
+        edge,
+        slope,
+        *draws,
+        *pointers,
+        top,
+        total,
+        grad,
+        wanted,
     )
     result: list[Tensor | None] = [None] * 16
     for place, want, made in zip(places, wanted, grads):

@@ -47,8 +47,7 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     out = args.value.new_empty((num_rows, heads, dim))
     top = args.value.new_empty((num_rows, heads))
     total = torch.empty_like(top)
-    call = _call(args)
-    call.out, call.row_max, call.row_sum = out.data_ptr(), top.data_ptr(), total.data_ptr()
+    call = _call(args, out, top, total)
     native.check(library.weft_attention_forward(ctypes.byref(call)), "attention")
     return _narrow(out, given.value), top, total
 
@@ -67,9 +66,7 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
     top, total = top.contiguous(), total.contiguous()
     inputs = (args.src, args.dst, args.a, args.value, args.edge)
     grads = [torch.empty_like(x) if want and x is not None else None for x, want in zip(inputs, wanted)]
-    call = _call(args)
-    call.row_max, call.row_sum, call.grad = top.data_ptr(), total.data_ptr(), grad.data_ptr()
-    call.d_src, call.d_dst, call.d_a, call.d_value, call.d_edge = (native.pointer(x) for x in grads)
+    call = _call(args, None, top, total, grad, *grads)
     native.check(library.weft_attention_backward(ctypes.byref(call)), "attention backward")
     originals = (given.src, given.dst, given.a, given.value, given.edge)
     return tuple(
@@ -125,25 +122,38 @@ def _narrow(x: Tensor, like: Tensor) -> Tensor:
     return x.to(like.dtype).contiguous()
 
 
-def _call(args: Arguments) -> _Call:
+def _call(args: Arguments, *results: Tensor | None) -> _Call:
+    """Return the arguments in the order of the fields; `results` are those from `out` on."""
     num_src, heads, value_dim = args.value.shape
-    call = _Call()
-    call.kind, call.is_double, call.threads = args.kind, args.value.dtype == torch.float64, native.threads()
-    call.num_dst, call.num_src, call.num_edges = args.indptr.shape[0] - 1, num_src, args.indices.shape[0]
-    call.heads, call.value_dim = heads, value_dim
-    call.dim = 0 if args.kind == ADDITIVE else args.src.shape[-1]
-    call.slope = args.slope
-    call.indptr, call.indices = args.indptr.data_ptr(), args.indices.data_ptr()
-    call.wide_indices = args.indices.dtype == torch.int64
-    call.t_indptr, call.t_indices, call.t_edges = (native.pointer(x) for x in args[13:])
-    if args.t_edges is not None:
-        call.wide_edges = args.t_edges.dtype == torch.int64
-    call.src, call.dst, call.a = args.src.data_ptr(), args.dst.data_ptr(), native.pointer(args.a)
-    call.value, call.edge = args.value.data_ptr(), native.pointer(args.edge)
-    if args.dropout > 0.0:
-        assert args.clock is not None
-        seed, epoch, step = args.clock.tolist()
-        call.draw_key = fold(seed, Stream.ATTENTION, epoch, step, args.layer)
-        call.drop_below, call.keep_scale = threshold(args.dropout), keep_scale(args.dropout)
-        call.edge_ids = native.pointer(args.edge_ids)
-    return call
+    key, below, keep = _draws(args)
+    # One call of the constructor: setting the fields by name takes longer than a kernel on a small graph.
+    return _Call(
+        args.kind,
+        args.value.dtype == torch.float64,
+        args.indices.dtype == torch.int64,
+        args.t_edges is not None and args.t_edges.dtype == torch.int64,
+        native.threads(),
+        args.indptr.shape[0] - 1,
+        num_src,
+        args.indices.shape[0],
+        heads,
+        0 if args.kind == ADDITIVE else args.src.shape[-1],
+        value_dim,
+        args.slope,
+        keep,
+        key,
+        below,
+        args.indptr.data_ptr(),
+        args.indices.data_ptr(),
+        *[None if x is None else x.data_ptr() for x in (*args[13:], args.edge_ids, *args[3:8], *results)],
+    )
+
+
+def _draws(args: Arguments) -> tuple[int, int, float]:
+    """Return the key of the draws, the bound below which one drops, and what the others are scaled by."""
+    if args.dropout == 0.0:
+        return 0, 0, 0.0
+    assert args.clock is not None
+    seed, epoch, step = args.clock.tolist()
+    key = fold(seed, Stream.ATTENTION, epoch, step, args.layer)
+    return key, threshold(args.dropout), keep_scale(args.dropout)
