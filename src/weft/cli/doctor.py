@@ -16,6 +16,7 @@ from typing import Any
 # Optional package to the extra that installs it and what it is for.
 EXTRAS = {
     "torch_geometric": ("pyg", "PyG models and data sets"),
+    "kaminpar": ("kaminpar", "KaMinPar, a second partitioner"),
     "tensorboard": ("tensorboard", "TensorBoard files of a run"),
 }
 
