@@ -53,6 +53,14 @@ def test_imports_go_one_way(path: Path) -> None:
         assert LEVEL_OF[target] <= LEVEL_OF[part], f"{path} imports weft.{target}, which stands above {part}"
 
 
+def test_contributors_are_told_the_same_direction() -> None:
+    page = (Path(__file__).resolve().parents[1] / "CONTRIBUTING.md").read_text()
+    (line,) = [line for line in page.splitlines() if line.startswith("errors ") and "←" in line]
+    held = {part_of(path) for path in FILES} - {"nn", "__main__"}
+    told = [set(level.split()) for level in line.split("←")]
+    assert told == [level & held for level in LEVELS if level & held]
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_nothing_dangerous_is_written(path: Path) -> None:
     tree = ast.parse(path.read_text())
