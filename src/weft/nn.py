@@ -1,6 +1,4 @@
-"""Everything a model is made of: `weft.nn.SAGE`, `weft.nn.Dropout`, `weft.nn.Stack` …, resolved on first
-use.
-"""
+"""Everything a model is made of: `weft.nn.SAGE`, `weft.nn.Stack` …, resolved on first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -14,8 +14,9 @@ class RelationBlock(Block):
 
     A typed layer transforms each pair once with the weight of its relation, then aggregates in one call:
 
-        pairs = block.by_relation() hr = segment_matmul(gather(block.src(h), pairs.rows), pairs.offsets,
-        weights)    # weights [R, in, out] out = pairs.aggregate(hr, "sum", weight=norm)
+        pairs = block.by_relation()
+        hr = segment_matmul(gather(block.src(h), pairs.rows), pairs.offsets, weights)  # weights [R, in, out]
+        out = pairs.aggregate(hr, "sum", weight=norm)
     """
 
     def __init__(self, block: Block) -> None:

@@ -23,8 +23,7 @@ from weft.layers.dropout import Dropout
 
 @layers.add("appnp")
 class APPNP(Layer):
-    """z ← (1 - α) D^-1/2 A D^-1/2 z + α MLP(h), `hops` times: personalised PageRank of a network's
-    predictions.
+    """z ← (1 - α) D^-1/2 A D^-1/2 z + α MLP(h), `hops` times: personalised PageRank of predictions.
 
     `hidden` units between the `depth` linear maps of the MLP; with depth 1 there are none.
     """

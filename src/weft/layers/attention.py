@@ -10,9 +10,7 @@ from weft.layers.base import GraphInfo, Layer, Linear, require_positive, require
 
 
 class Attention(Layer):
-    """Base of layers with heads: `concat` puts them side by side (out_features each), else they are
-    averaged.
-    """
+    """Base of layers with heads: `concat` puts them side by side, else they are averaged."""
 
     self_loops = True
     output_is_free = True
@@ -48,9 +46,7 @@ class Attention(Layer):
         out_heads: int = 1,
         **options: Any,
     ) -> list[Layer]:
-        """Return layers whose hidden width is `hidden` in all (hidden / heads each head); the last averages
-        `out_heads`.
-        """
+        """Return layers that are `hidden` wide over all heads; the last averages `out_heads`."""
         if heads <= 0 or hidden % heads:
             raise InputError(f"{cls.__name__}: hidden={hidden} must be a multiple of heads={heads}")
         options = cls.options_of(info) | options

@@ -1,5 +1,4 @@
-"""What every layer stands on: the registry, the base class, and the linear map that also takes sparse
-features.
+"""What every layer stands on: the registry, the base class, a linear map of dense or sparse rows.
 
 A layer is given a `Block` and the rows the caller holds, and returns one row for each destination. It never
 knows whether the block is a whole graph, a shard or a sample: degrees are those of the whole graph, self
@@ -76,9 +75,7 @@ class Layer(nn.Module):
     hops: int = 1
     """How many blocks a call takes; a layer of several hops is given a list of them."""
     self_loops: bool = False
-    """Whether the published layer includes each node among its own neighbours: weft adds the loops before
-    training.
-    """
+    """Whether a node is among its own neighbours in the published layer: weft then adds the loops."""
     output_is_free: bool = False
     """Whether a caller may overwrite the output: backward of the layer does not look at it."""
     takes_edge_features: bool = False
@@ -100,9 +97,7 @@ class Layer(nn.Module):
     def stacked(
         cls, in_features: int, out_features: int, *, hidden: int, layers: int, info: GraphInfo, **options: Any
     ) -> list["Layer"]:
-        """Return `layers` layers of this class, `hidden` wide between them, that map in_features to
-        out_features.
-        """
+        """Return `layers` layers from in_features to out_features, `hidden` wide between them."""
         widths = [in_features, *[hidden] * (layers - 1), out_features]
         options = cls.options_of(info) | options
         return [cls(a, b, **options) for a, b in itertools.pairwise(widths)]
@@ -123,9 +118,7 @@ layers: Registry[type[Layer]] = Registry("layer", "weft.layers")
 
 
 class Linear(nn.Module):
-    """A linear map of dense or sparse rows, [N, in_features] to [N, out_features], with PyG's two
-    initialisations.
-    """
+    """A linear map of dense or sparse rows, with PyG's two initialisations."""
 
     def __init__(
         self, in_features: int, out_features: int, *, bias: bool = True, glorot: bool = False
@@ -192,9 +185,7 @@ def aggregates_first(block: Block, h: Features, weight: Tensor) -> bool:
 
 
 def gcn_scales(block: Block, dtype: torch.dtype) -> dict[str, Any]:
-    """Return weight, src_scale and dst_scale of D^-1/2 A D^-1/2, with the whole graph's in-degrees (PyG's
-    gcn_norm).
-    """
+    """Return the weights and scales of D^-1/2 A D^-1/2 with whole-graph in-degrees (PyG's gcn_norm)."""
     weighted = block.has_edge("weight")
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     # The very same tensors each time: a block remembers an aggregate by the identity of its arguments.
@@ -221,9 +212,7 @@ def typed_rows(block: Block, rows: Literal["src", "dst"]) -> list[tuple[str, sli
 
 
 def held_rows(block: Block, h: Features) -> Literal["src", "dst"]:
-    """Return which rows of the block h holds: a shard's caller holds the destinations, a sample's the
-    sources.
-    """
+    """Return which rows h holds: destinations with a shard, sources with a sample."""
     return "src" if h.shape[0] == block.num_src else "dst"
 
 
@@ -255,9 +244,7 @@ def dense(h: Features) -> Tensor:
 
 
 def number_draws(model: nn.Module) -> None:
-    """Give every module of the model that draws random numbers its own stream, in the order of
-    model.modules().
-    """
+    """Give each module that draws random numbers its own stream, in the order of model.modules()."""
     drawing = [module for module in model.modules() if isinstance(getattr(module, "draw_layer", None), int)]
     for number, module in enumerate(drawing):
         module.draw_layer = number  # type: ignore[assignment]

@@ -20,9 +20,7 @@ class Dropout(nn.Module):
         self.draw_layer = 0
 
     def forward(self, block: Block, h: Features, rows: Literal["src", "dst", "held"] = "held") -> Features:
-        """Return h with elements dropped; `rows` says which rows of the block h holds ("held": told by
-        their number).
-        """
+        """Return h with elements dropped; `rows`: which rows h holds, told by their number if "held"."""
         if not self.training or self.p == 0.0:
             return h
         ids = _ids(block, h, rows)

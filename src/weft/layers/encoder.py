@@ -1,6 +1,4 @@
-"""Encoder: features of several node types, or learned embeddings where a type has none, as rows of one
-width.
-"""
+"""Encoder: several node types as rows of one width, mapped from features or learned."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -17,8 +15,7 @@ TypedFeatures = Features | Mapping[str, Features] | None
 
 
 class Encoder(nn.Module):
-    """Map each node type to `width` columns: a linear map of its features, or a learned row for each of its
-    nodes.
+    """Map each node type to `width` columns: a linear map of its features, or learned rows.
 
     `encoder(block, x)` gives [rows held, width] in the block's order; x is a mapping from node type to the
     features of the rows held (of that type, in order), or the features themselves for a graph of one type.
@@ -68,9 +65,7 @@ class Encoder(nn.Module):
         return x
 
     def _held(self, block: Block, given: Mapping[str, Features]) -> Literal["src", "dst"]:
-        """Return which rows the caller holds: told by the number of feature rows of the types that have
-        features.
-        """
+        """Return which rows the caller holds, told by the number of feature rows."""
         ranges = block.type_ranges("src")
         fits = all(ranges[t].stop - ranges[t].start == x.shape[0] for t, x in given.items() if t in ranges)
         return "src" if fits else "dst"

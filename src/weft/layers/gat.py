@@ -46,9 +46,7 @@ class GAT(Attention):
         return self._join(block.attend(score, heads, self._dropout(), layer=self.draw_layer))
 
     def _scores(self, h: Features, value: Tensor) -> Tensor:
-        """Return [rows, 2 · heads]: both halves of the score by one product, from the narrower of input and
-        value.
-        """
+        """Return [rows, 2 · heads]: both halves of the score by one product, from the narrower side."""
         both = torch.cat([head_columns(self.att_src), head_columns(self.att_dst)], dim=1)
         if not isinstance(h, Tensor) or self.in_features < value.shape[1]:
             return linear(h, both.t() @ self.lin.weight)
@@ -62,9 +60,7 @@ class GAT(Attention):
 
 
 def head_columns(a: Tensor) -> Tensor:
-    """Return [heads · D, heads] from a of [1, heads, D] such that x.view(N, H, D)·a summed over D is x @
-    columns.
-    """
+    """Return columns [heads · D, heads] such that x @ columns is x.view(N, H, D)·a summed over D."""
     _, heads, width = a.shape
     eye = torch.eye(heads, dtype=a.dtype, device=a.device)
     return (a[0][:, :, None] * eye[:, None, :]).reshape(heads * width, heads)

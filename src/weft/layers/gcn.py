@@ -10,9 +10,7 @@ from weft.layers.base import Layer, Linear, aggregate_linear, gcn_scales, layers
 
 @layers.add("gcn")
 class GCN(Layer):
-    """h'ᵥ = Σ e(u,v) / √(dᵤ dᵥ) · W hᵤ + b, with d the whole graph's (weighted) in-degrees, self loops
-    included.
-    """
+    """h'ᵥ = Σ e(u,v) / √(dᵤ dᵥ) · W hᵤ + b; d: the whole graph's (weighted) in-degrees, loops included."""
 
     self_loops = True
     output_is_free = True

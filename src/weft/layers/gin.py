@@ -15,9 +15,7 @@ def perceptron(in_features: int, hidden: int, out_features: int) -> nn.Sequentia
 
 @layers.add("gin")
 class GIN(Layer):
-    """h'ᵥ = MLP((1 + ε) hᵥ + Σ hᵤ); the MLP is Linear, ReLU, Linear with `hidden` units (out_features by
-    default).
-    """
+    """h'ᵥ = MLP((1 + ε) hᵥ + Σ hᵤ); the MLP is Linear, ReLU, Linear, `hidden` wide (or out_features)."""
 
     output_is_free = True
     eps: Tensor

@@ -29,8 +29,7 @@ from weft.layers.encoder import type_key
 
 @layers.add("hgt")
 class HGT(Layer):
-    """Dot-product attention over all relations at once, with projections by node type and matrices by
-    relation.
+    """Dot-product attention over all relations: projections by node type, matrices by relation.
 
     score(u, r, v, head) = (K_{τ(u)} hᵤ · A_r)·(Q_{τ(v)} hᵥ) · p_r / √d, message = V_{τ(u)} hᵤ · M_r, and
     the output σ(s_τ) · O_τ gelu(…) + (1 - σ(s_τ)) · hᵥ, the second term where widths agree.
@@ -80,9 +79,7 @@ class HGT(Layer):
         heads: int = 4,
         **options: Any,
     ) -> list[Layer]:
-        """Return layers of `heads` heads; the last has one head where `out_features` is no multiple of
-        `heads`.
-        """
+        """Return layers of `heads` heads; the last has one where they do not divide `out_features`."""
         if heads <= 0 or (layers > 1 and hidden % heads):
             raise InputError(f"HGT: hidden={hidden} must be a multiple of heads={heads}")
         options = cls.options_of(info) | options
@@ -109,8 +106,7 @@ class HGT(Layer):
     def _related(self, rows: Tensor, pairs: Any, matrices: Tensor) -> Tensor:
         """Return [pairs, heads, D]: the source row of each pair through the matrices of its relation."""
         taken = self._heads(kernels.gather(rows.contiguous(), pairs.rows))
-        # Heads become segments too: all (head, relation) products are one segment_matmul of [heads · pairs,
-        # D].
+        # Heads become segments too: all (head, relation) products are one segment_matmul.
         num_pairs, heads, width = taken.shape
         starts = torch.arange(heads)[:, None] * num_pairs + pairs.offsets[None, :-1]
         offsets = torch.cat([starts.flatten(), torch.tensor([heads * num_pairs])])

@@ -14,8 +14,7 @@ from weft.layers.base import GraphInfo, Layer, glorot_, layers, linear, require_
 
 @layers.add("rgcn")
 class RGCN(Layer):
-    """h'ᵥ = W₀ hᵥ + Σ_r 1/c_{v,r} Σ_{u ∈ N_r(v)} W_r hᵤ + b, with c the whole graph's in-degree in relation
-    r.
+    """h'ᵥ = W₀ hᵥ + Σ_r 1/c_{v,r} Σ_{u ∈ N_r(v)} W_r hᵤ + b, c the whole graph's in-degree in r.
 
     With `bases` = B, W_r = Σ_b comp[r, b] · weight[b]. Each (relation, source) pair that occurs is
     transformed once; nothing of size nodes x relations is formed.
@@ -73,9 +72,7 @@ class RGCN(Layer):
 
 
 def stacked_rows(pairs: RelationBlock, x: SparseFeatures) -> SparseFeatures:
-    """Return the sparse row of each pair with its columns moved to r·F …, to meet the stacked weights [R·F,
-    out].
-    """
+    """Return each pair's sparse row, its columns moved to r·F … to meet the weights [R·F, out]."""
     made_of, stacked = pairs.cached("stacked rows", lambda: (x, _stack_rows(pairs, x)))
     return stacked if made_of is x else _stack_rows(pairs, x)
 
@@ -90,9 +87,7 @@ def _stack_rows(pairs: RelationBlock, x: SparseFeatures) -> SparseFeatures:
 
 
 def relation_mean(block: Block, dtype: torch.dtype) -> Tensor:
-    """Return [E]: one over the number of edges of the whole graph that share the edge's target and
-    relation.
-    """
+    """Return [E]: one over the number of the whole graph's edges with that target and relation."""
     return block.cached(("relation mean", dtype), lambda: _relation_mean(block).to(dtype))
 
 

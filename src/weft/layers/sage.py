@@ -13,8 +13,7 @@ from weft.layers.base import Layer, Linear, aggregate_linear, layers, linear, re
 
 @layers.add("sage")
 class SAGE(Layer):
-    """h'ᵥ = W_l · aggregate(hᵤ) + W_r · hᵥ + b; "gcn" averages over the node and its neighbours with one
-    matrix.
+    """h'ᵥ = W_l · aggregate(hᵤ) + W_r · hᵥ + b; "gcn" has one matrix for node and neighbours.
 
     `project` passes the neighbours through a ReLU layer first (with "max": the pooling aggregator of the
     paper), `normalize` scales the rows of the output to length 1.
