@@ -51,3 +51,9 @@ def test_opcheck_and_compile() -> None:
 def test_wrong_shapes_are_named() -> None:
     with pytest.raises(InputError, match=r"got \[10, 4\], \[3\], \[3, 4, 5\]"):
         kernels.segment_matmul(values(10, 4), torch.tensor([0, 3, 10]), values(3, 4, 5))
+
+
+@pytest.mark.parametrize("offsets", [[0, 3, 3, 9], [0, 3, 3, 11], [1, 3, 3, 10], [0, 5, 3, 10]])
+def test_offsets_that_leave_rows_out_are_refused(offsets: list[int]) -> None:
+    with pytest.raises(InputError, match=r"offsets must rise from 0 to the 10 rows of x, got \d+, \d"):
+        kernels.segment_matmul(values(10, 4), torch.tensor(offsets), values(3, 4, 5))

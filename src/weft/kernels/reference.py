@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from weft.draw import GOLDEN32, GOLDEN64, threshold
+from weft.errors import InputError
 from weft.kernels.registration import accumulator, index_dtype
 
 _MASK32 = 0xFFFFFFFF
@@ -249,8 +250,7 @@ def relabel(ids: Tensor) -> tuple[Tensor, Tensor]:
 def segment_matmul(x: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
     """Return x[offsets[s] : offsets[s + 1]] @ weights[s] for every segment s, stacked."""
     out = x.new_zeros((x.shape[0], weights.shape[2]))
-    bounds = offsets.tolist()
-    for segment, (start, stop) in enumerate(pairwise(bounds)):
+    for segment, (start, stop) in enumerate(_segments(offsets, x.shape[0])):
         if stop > start:
             torch.mm(x[start:stop], weights[segment], out=out[start:stop])
     return out
@@ -259,11 +259,18 @@ def segment_matmul(x: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
 def segment_outer(x: Tensor, grad: Tensor, offsets: Tensor) -> Tensor:
     """Return x[segment].T @ grad[segment] for every segment: the gradient of the weights."""
     out = x.new_zeros((offsets.shape[0] - 1, x.shape[1], grad.shape[1]))
-    bounds = offsets.tolist()
-    for segment, (start, stop) in enumerate(pairwise(bounds)):
+    for segment, (start, stop) in enumerate(_segments(offsets, x.shape[0])):
         if stop > start:
             torch.mm(x[start:stop].T, grad[start:stop], out=out[segment])
     return out
+
+
+def _segments(offsets: Tensor, num_rows: int) -> list[tuple[int, int]]:
+    bounds: list[int] = offsets.tolist()
+    if bounds[0] != 0 or bounds[-1] != num_rows or any(b < a for a, b in pairwise(bounds)):
+        got = ", ".join(map(str, bounds[:8])) + (" …" if len(bounds) > 8 else "")
+        raise InputError(f"offsets must rise from 0 to the {num_rows} rows of x, got {got}")
+    return list(pairwise(bounds))
 
 
 def draw(clock: Tensor, stream: int, layer: int, ids: Tensor, lanes: Tensor) -> Tensor:
