@@ -215,6 +215,14 @@ def test_to_changes_the_type_of_features_and_weights_only() -> None:
     assert torch.equal(half.indices, graph.indices)
 
 
+def test_to_returns_the_graph_itself_when_nothing_changes() -> None:
+    graph = Graph.from_edges(EDGES, x=torch.ones(3, 2), edge_weight=[1.0, 2.0, 3.0, 4.0, 5.0])
+    assert graph.to() is graph
+    assert graph.to(device="cpu") is graph
+    assert graph.to(dtype=torch.float32, device=torch.device("cpu")) is graph
+    assert graph.to(dtype=torch.float64) is not graph
+
+
 def test_summary_is_plain_numbers() -> None:
     graph = Graph.from_edges(
         EDGES, num_nodes=4, y=[0, 1, 0, 1], train_mask=torch.tensor([True, False, True, False])

@@ -381,7 +381,10 @@ class Graph:
         return Graph(changed)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Graph":
-        """Return the graph with floating node and edge data in `dtype`, and everything on `device`."""
+        """Return the graph with floating node and edge data in `dtype`, and everything on `device`.
+
+        Where nothing changes it is this graph itself, with all that it has built.
+        """
 
         def moved(value: Any) -> Any:
             if dtype is not None and value.dtype.is_floating_point:
@@ -393,16 +396,15 @@ class Graph:
             kind: {name: moved(value) if name != "y" else _to(value, device) for name, value in data.items()}
             for kind, data in self.node_data.items()
         }
-        changed = replace(
-            self.parts(),
-            topology=self._topology if device is None else self._topology.to(device),
-            node_data=node_data,
-            edge_data={
-                name: moved(value) if name != "time" else value.to(device or value.device)
-                for name, value in self.edge_data.items()
-            },
-            edge_data_is_canonical=True,
-        )
+        edge_data = {
+            name: moved(value) if name != "time" else value.to(device or value.device)
+            for name, value in self.edge_data.items()
+        }
+        topology = self._topology if device is None else self._topology.to(device)
+        before = [self._topology, *self.edge_data.values(), *_values(self.node_data)]
+        if all(new is old for new, old in zip([topology, *edge_data.values(), *_values(node_data)], before)):
+            return self
+        changed = replace(self.parts(), topology=topology, node_data=node_data, edge_data=edge_data)
         return Graph(changed)
 
     def parts(self) -> Parts:
@@ -450,3 +452,7 @@ class Graph:
 
 def _to(value: Features, device: torch.device | str | None) -> Features:
     return value if device is None else value.to(device)
+
+
+def _values(node_data: Mapping[str, Mapping[str, Features]]) -> list[Features]:
+    return [value for data in node_data.values() for value in data.values()]

@@ -81,8 +81,10 @@ class Topology:
         return torch.empty_like(values).index_copy_(dim, self.csr.edge_ids.long(), values)
 
     def to(self, device: torch.device | str) -> "Topology":
-        """Return the edges on another device."""
+        """Return the edges on `device`, themselves if they are there."""
         csr = Csr(*(None if part is None else part.to(device) for part in self.csr))  # type: ignore[arg-type]
+        if all(new is old for new, old in zip(csr, self.csr)):
+            return self
         made = Topology.from_csr(csr)
         if self._transposed is not None:
             made._transposed = kernels.Transposed(*(part.to(device) for part in self._transposed))
