@@ -30,8 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Stack(nn.Module):
-    """Layers of one kind with activation, dropout, normalisation and residuals between them: `model(blocks,
-    x)`.
+    """Layers of one kind and what goes between them, called as `model(blocks, x)`.
 
     `blocks` is one block for all layers (a whole graph, a shard) or a list with `Layer.hops` blocks a
     layer. `hidden` is the whole width between layers, heads together. A graph of several node types, or
