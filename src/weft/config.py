@@ -130,6 +130,12 @@ def bind(target: Any, options: Mapping[str, Any], where: str, *, given: Iterable
     return {key: convert(value, known[key], f"{where}.{key}") for key, value in options.items()}
 
 
+def parameters(target: Any, *, given: Iterable[str] = ()) -> list[str]:
+    """Return the names that `bind` accepts, in order."""
+    targets = target if isinstance(target, list) else [target]
+    return [name for name in _parameters(targets) if name not in given]
+
+
 def convert(value: Any, annotation: Any, where: str) -> Any:
     """Return the value as the annotated type, or raise saying what was expected and what came."""
     try:

@@ -153,7 +153,7 @@ def test_an_interrupt_while_the_command_itself_is_imported_has_the_same_code(
 ) -> None:
     class Interrupted(ModuleType):
         def __getattr__(self, name: str) -> None:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt if name == "main" else AttributeError(name)
 
     monkeypatch.setitem(sys.modules, "weft.cli.main", Interrupted("weft.cli.main"))
     with pytest.raises(SystemExit) as caught:

@@ -137,3 +137,10 @@ def test_mistakes_are_refused_in_one_line(options, message):
     with pytest.raises(weft.InputError, match=message) as caught:
         weft.nn.Stack(16, 3, **options)
     assert "\n" not in str(caught.value)
+
+
+def test_a_width_that_is_no_number_is_refused():
+    with pytest.raises(
+        weft.InputError, match="in_features must be a whole number, or one a node type, got 'a'"
+    ):
+        weft.nn.Stack("a", 2)

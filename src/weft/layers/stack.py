@@ -64,9 +64,10 @@ class Stack(nn.Module):
         self.jumping = jumping
         self.activation = activation
         self.encoder, width = _encoder(in_features, hidden, info)
+        projected = jumping is not None or kind.stays_wide
         built = kind.stacked(
             width,
-            hidden if jumping else out_features,
+            hidden if projected else out_features,
             hidden=hidden,
             layers=layers,
             info=info or GraphInfo(),
@@ -74,14 +75,14 @@ class Stack(nn.Module):
         )
         self.layers = nn.ModuleList(built)
         widths = [one.out_width for one in built]
-        between = len(widths) if jumping else len(widths) - 1
+        between = len(widths) if projected else len(widths) - 1
         self.input_drop = Dropout(input_dropout or 0.0)
         self.drops = nn.ModuleList(Dropout(dropout) for _ in range(between))
         self.norms = nn.ModuleList(_norm(norm, width) for width in widths[:between])
         self.residuals = nn.ModuleList()
         if residual:
             self.residuals.extend(_residual(one.in_features, width) for one, width in zip(built, widths))
-        self.final = Linear(sum(widths) if jumping == "cat" else hidden, out_features) if jumping else None
+        self.final = Linear(sum(widths) if jumping == "cat" else hidden, out_features) if projected else None
         number_draws(self)
 
     @property
@@ -97,6 +98,8 @@ class Stack(nn.Module):
     def forward(self, blocks: Blocks, x: TypedFeatures) -> Tensor:
         """Return [num_dst of the last block, out_features]."""
         groups = self._groups(blocks)
+        if self.encoder is None:
+            self._check_width(x)
         h: Any = x if self.encoder is None else self.encoder(groups[0][0], x)
         h = self.input_drop(groups[0][0], h)
         outputs: list[Tensor] = []
@@ -104,8 +107,19 @@ class Stack(nn.Module):
             h = self._layer(number, layer, group, h)
             if self.jumping:
                 outputs = [_through(group, kept) for kept in outputs] + [h]
-        out: Tensor = h if self.final is None else self.final(_jump(outputs, self.jumping))
+        h = _jump(outputs, self.jumping) if self.jumping else h
+        out: Tensor = h if self.final is None else self.final(h)
         return out
+
+    def _check_width(self, x: Any) -> None:
+        """Refuse features of another width than the first layer takes."""
+        expected = self.layers[0].in_features
+        if x is None:
+            raise InputError(
+                "Stack: the graph has no features x; info=GraphInfo.of(graph) makes it learn a row a node"
+            )
+        if len(x.shape) > 1 and x.shape[1] != expected:
+            raise InputError(f"Stack: x has {x.shape[1]} features a node, the model was made for {expected}")
 
     def _layer(self, number: int, layer: nn.Module, group: Sequence[Block], h: Features) -> Tensor:
         out: Tensor = layer(group[0] if _hops(layer) == 1 else group, h)
@@ -172,6 +186,10 @@ def _encoder(
     if isinstance(in_features, int) and not typed:
         require_positive(Stack, in_features=in_features)
         return None, in_features
+    if not isinstance(in_features, int | Mapping):
+        raise InputError(
+            f"Stack: in_features must be a whole number, or one a node type, got {in_features!r}"
+        )
     if info is None:
         raise InputError("Stack: a graph of several node types needs info=GraphInfo.of(graph)")
     return Encoder(info, hidden), hidden

@@ -16,7 +16,8 @@ from weft.events import Sink
 from weft.graph.graph import Graph
 from weft.registry import require
 from weft.strategies.base import LossName, Strategy, strategies
-from weft.train.model import adapt, build_model, check_options, ready
+from weft.train.check import check_arguments, check_keywords
+from weft.train.model import adapt, build_model, check_options, option_names, ready
 from weft.train.optim import OptimizerName, ScheduleName
 from weft.train.run import RunFolder, check_folder
 from weft.train.settings import MetricName, Precision, Settings, choose_device
@@ -68,12 +69,12 @@ def train(
         weft.train(graph, "gcn", hidden=16, lr=0.01, weight_decay=5e-4).test_accuracy
     """
     given = locals()
+    check_arguments(graph, model, out)
+    check_keywords(
+        options, signature(train).parameters, option_names(model) if isinstance(model, str) else None
+    )
     values = {item.name: given[item.name] for item in fields(Settings)}
     settings = Settings(**bind(Settings, values, "train"))
-    if not isinstance(model, str) and options:
-        raise InputError(
-            f"unknown keyword {next(iter(options))!r}; a model that is already built takes no options"
-        )
     described = {"name": model, **options} if isinstance(model, str) else {"class": type(model).__qualname__}
     recipe = {"data": {}, "model": described, "strategy": {"name": strategy}, "train": asdict(settings)}
     place = Place(out=out, resume=resume, progress=progress, stop=stop)

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from weft.config import bind
+from weft.config import bind, parameters
+from weft.errors import GraphError
 from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo, layers, number_draws
 from weft.layers.stack import Stack
@@ -21,10 +22,18 @@ def check_options(name: str, options: Mapping[str, Any], *, where: str = "model"
     return bind([Stack, kind.stacked, kind], options, where, given=_GIVEN)
 
 
+def option_names(name: str) -> list[str]:
+    """Return the options of a stack of such layers."""
+    kind = layers[name]
+    return parameters([Stack, kind.stacked, kind], given=_GIVEN)
+
+
 def build_model(graph: Graph, name: str, options: Mapping[str, Any], *, seed: int = 0) -> nn.Module:
     """Return a stack of layers for a graph, with weights that depend on the seed alone."""
     options = check_options(name, options)
     info = GraphInfo.of(graph)
+    if not info.num_classes:
+        raise GraphError("the graph has no labels y; training needs them, with -1 for nodes without a label")
     widths = info.in_features
     in_features = widths if len(widths) > 1 else next(iter(widths.values()))
     with torch.random.fork_rng(devices=[]):

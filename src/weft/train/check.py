@@ -1,0 +1,74 @@
+"""What `weft.train` is called with, checked before anything is done: one line instead of a traceback."""
+
+import inspect
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import nn
+
+from weft.errors import InputError
+from weft.graph.graph import Graph
+from weft.registry import suggest
+
+
+def check_arguments(graph: Any, model: Any, out: Any) -> None:
+    """Refuse a graph, a model or a folder that is something else."""
+    if not isinstance(graph, Graph):
+        opened = (
+            f"weft.datasets.open_dataset({str(graph)!r})" if _is_path(graph) else "weft.Graph.from_pyg(data)"
+        )
+        raise InputError(f"graph: expected a weft.Graph, got {_describe(graph)}; make one, as with {opened}")
+    if inspect.isclass(model):
+        raise InputError(f"model: expected a model, got the class {model.__name__}; call it to make one")
+    if isinstance(model, nn.Module):
+        _check_call(model)
+    elif not isinstance(model, str):
+        raise InputError(
+            f"model: expected a torch.nn.Module or the name of a layer, as 'gcn', got {_describe(model)}"
+        )
+    if not (out is None or _is_path(out)):
+        raise InputError(f"out: expected the path of a folder, got {_describe(out)}")
+
+
+def check_keywords(options: Mapping[str, Any], own: Iterable[str], model: Iterable[str] | None) -> None:
+    """Refuse a keyword that neither training nor the model, None for one that is built, has."""
+    for key in options:
+        if model is None:
+            hint = suggest(key, own)
+            raise InputError(f"unknown keyword {key!r}; {hint}a model that is already built takes no options")
+        if key not in model:
+            known = ", ".join(sorted(model))
+            hint = suggest(key, [*own, *model])
+            raise InputError(f"unknown keyword {key!r}; {hint}options of the model: {known}")
+
+
+def _check_call(model: nn.Module) -> None:
+    """Refuse a model that cannot be called as `model(blocks, x)`."""
+    kind = type(model).__name__
+    if type(model).forward is nn.Module.forward and "forward" not in vars(model):
+        raise InputError(f"model: {kind} has no forward(blocks, x)")
+    call = inspect.signature(model.forward)
+    if "edge_index" in call.parameters:
+        raise InputError(
+            f"model: {kind} is called with an edge_index, as PyG's models are; train it in its own "
+            "loop after weft.accelerate(model), or wrap its convolutions in weft.nn.PyG and call it as "
+            "model(blocks, x)"
+        )
+    try:
+        call.bind(None, None)
+    except TypeError:
+        names = ", ".join(call.parameters)
+        raise InputError(
+            f"model: expected one called as model(blocks, x), got {kind}, whose forward takes ({names})"
+        ) from None
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
+
+
+def _describe(value: Any) -> str:
+    return (
+        repr(value) if value is None or isinstance(value, str | int | float) else f"a {type(value).__name__}"
+    )
