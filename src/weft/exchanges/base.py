@@ -1,8 +1,8 @@
 """What every exchange is: halo rows brought forward, their gradients returned to the owners backward.
 
-The pair enters autograd on every rank, also where a rank sends or gets nothing: a rank that left one out would
-make fewer collectives than the others. It comes in two halves, so that local edges are worked on while rows
-travel: forward between `start` and `finish`, backward between the gradients' departure and their arrival.
+The pair enters autograd on every rank, also where a rank sends or gets nothing: a rank that left one out
+would make fewer collectives than the others. It comes in two halves, so that local edges are worked on while
+rows travel: forward between `start` and `finish`, backward between the gradients' departure and arrival.
 """
 
 from collections.abc import Mapping
@@ -55,6 +55,8 @@ class Exchange:
         """[m] bool: the halo rows that exist in this step; None: all of them."""
         self.scale = 1.0
         """What sums and means multiply halo rows with."""
+        self.kind = "halo"
+        """What the ledger calls the traffic."""
         self._slot = 0
 
     def begin_step(self) -> None:
@@ -94,11 +96,11 @@ class Exchange:
 
     def pull(self, h: Tensor, slot: int) -> Pending:
         """Begin to bring the halo rows."""
-        return self.plan.pull(self.group, h, label=Label("halo", slot))
+        return self.plan.pull(self.group, h, label=Label(self.kind, slot))
 
     def push(self, gradient: Tensor, slot: int) -> Pending:
         """Begin to return the gradients of halo rows; the adjoint of `pull`."""
-        return self.plan.push(self.group, gradient, label=Label("halo", slot, "backward"))
+        return self.plan.push(self.group, gradient, label=Label(self.kind, slot, "backward"))
 
 
 exchanges: Registry[type[Exchange]] = Registry("exchange", "weft.exchanges")

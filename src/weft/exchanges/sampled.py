@@ -5,7 +5,8 @@ layers. Both ends compute it, so no ids travel. Sums and means weigh the rows th
 them unbiased; attention normalises itself, and an extreme has no scale. At p = 0 the parts stand alone.
 """
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from weft.exchanges.base import Exchange, exchanges
 class Sampled(Exchange):
     """Bring each halo row with probability `p`, drawn anew each epoch."""
 
-    exact_at = {"p": 1.0}
+    exact_at: ClassVar[Mapping[str, Any]] = {"p": 1.0}
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ knows nothing of how the work is done; the strategy knows nothing of checkpoints
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -73,14 +73,33 @@ class Strategy:
         self.clock[2] = 0
 
     def traffic(self) -> Traffic:
-        """Return what was sent so far."""
+        """Return what was sent so far, by all workers."""
         return Traffic()
+
+    def take_traffic(self) -> dict[str, Any] | None:
+        """Return what this worker sent since the last call, for an event; None where there is nobody else."""
+        return None
+
+    def agree(self, *values: float) -> list[float]:
+        """Return the largest of each value over all workers, so that all of them decide alike."""
+        return list(values)
+
+    def close(self) -> None:
+        """Let go of the model; a strategy that ended can be made anew."""
 
 
 strategies: Registry[type[Strategy]] = Registry("strategy", "weft.strategies")
 
 
-def choose_loss(name: LossName, graph: Graph) -> LossName:
+class Labelled(Protocol):
+    """A graph, or what a worker holds of one."""
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a node has several labels."""
+
+
+def choose_loss(name: LossName, graph: Labelled) -> LossName:
     """Return the loss that fits the labels, or refuse one that does not."""
     fitting: LossName = "bce" if graph.multilabel else "cross_entropy"
     if name not in ("auto", fitting):

@@ -1,0 +1,228 @@
+"""What all strategies of several ranks share: one loss, one gradient, one evaluation, whoever holds what.
+
+The loss is the sum over own nodes divided by the count of the whole graph, and gradients are summed: so the
+step is that of one process. Every rank enters every collective, also one without a training node.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from weft.comm.group import Group
+from weft.comm.ledger import Label
+from weft.errors import GraphError
+from weft.events import Events
+from weft.graph.block import Block
+from weft.strategies.base import (
+    SPLITS,
+    LossName,
+    Metrics,
+    Scores,
+    Strategy,
+    Traffic,
+    choose_loss,
+    summed_loss,
+)
+from weft.strategies.local import LocalGraph
+from weft.strategies.norm import make_global
+from weft.strategies.reducer import Reducer
+from weft.strategies.single import SameBlock, hops_of
+
+_EVALUATE = Label("evaluate")
+_CONTROL = Label("control")
+
+
+class Distributed(Strategy):
+    """A rank's share of an epoch over a graph that several ranks hold together."""
+
+    graph: LocalGraph  # type: ignore[assignment]
+    exchanges: ClassVar[tuple[str, ...]] = ("exact",)
+    """The exchanges that it allows."""
+
+    def __init__(
+        self,
+        graph: LocalGraph,
+        *,
+        loss: LossName = "auto",
+        seed: int = 0,
+        events: Events | None = None,
+        autocast: torch.dtype | None = None,
+        group: Group | None = None,
+    ) -> None:
+        self.group = Group.alone() if group is None else group
+        self.workers = self.group.size
+        self.graph = graph
+        self.loss = choose_loss(loss, graph)
+        self.events = events if events is not None else Events()
+        self.autocast = autocast
+        self.clock = torch.tensor([seed, 0, 0], dtype=torch.int64)
+        self.y, self.splits, self.counts = self._split(graph)
+        self._sent = Traffic()
+        self._model: nn.Module | None = None
+        self._reducer: Reducer | None = None
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse options that cannot be, before any data is read."""
+
+    # What a layout provides
+
+    def training_block(self) -> Block:
+        """Return the block of this step; called once a step, on every rank."""
+        raise NotImplementedError
+
+    def exact_block(self) -> Block:
+        """Return the block of an exact forward pass, which leaves no trace."""
+        raise NotImplementedError
+
+    def end_step(self) -> None:
+        """Note that backward is done."""
+
+    # What the trainer calls
+
+    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+        """Take one step on all training nodes and return their mean loss, the same on every rank."""
+        reducer = self._prepare(model)
+        model.train()
+        rows = self.splits["train"]
+        with self.events.phase("forward"):
+            outputs = self._forward(model, self.training_block())[rows]
+            loss = summed_loss(self.loss, outputs, self.y[rows]) / self.counts["train"]
+        with self.events.phase("backward"):
+            optimizer.zero_grad()
+            reducer.begin()
+            loss.backward()  # type: ignore[no-untyped-call]
+            reducer.finish()
+            self.end_step()
+        with self.events.phase("optimizer"):
+            optimizer.step()
+        self.clock[1] += 1
+        return float(self.group.all_reduce(loss.detach().double().clone(), label=_CONTROL).wait())
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:
+        """Return the metrics and the loss of each split over all ranks, from one exact forward pass."""
+        self._prepare(model)
+        with self.events.phase("evaluate"):
+            outputs = self._exact_outputs(model)
+            return {
+                split: self._score(outputs[rows], rows, self.counts[split], metrics)
+                for split, rows in self.splits.items()
+            }
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module) -> Tensor:
+        """Return the outputs for every node of the target type, gathered on every rank."""
+        self._prepare(model)
+        outputs = self._exact_outputs(model)
+        place = self.graph.node_types.index(self.graph.target_type)
+        first, last = self.graph.node_offsets[place : place + 2]
+        ids = self.graph.shard.node_ids[self.graph.target_rows] - first
+        gathered = outputs.new_empty(last - first, outputs.shape[1])
+        gathered[self._gathered(ids)] = self._gathered(outputs)
+        return gathered
+
+    def take_traffic(self) -> dict[str, Any] | None:
+        """Return the ledger since the last call, and start it anew."""
+        snapshot = self.group.ledger.snapshot(clear=True)
+        self.add_traffic(snapshot)
+        return snapshot if self.group.size > 1 else None
+
+    def add_traffic(self, snapshot: Mapping[str, Any]) -> None:
+        """Add what a ledger told, that of an earlier session of the run for instance."""
+        self._sent = Traffic(
+            self._sent.bytes_sent + snapshot["bytes_sent"],
+            self._sent.messages + snapshot["messages"],
+            self._sent.exposed_seconds + snapshot["exposed_seconds"],
+        )
+
+    def traffic(self) -> Traffic:
+        """Return what all ranks sent so far."""
+        self.take_traffic()
+        sent = self._sent
+        counts = torch.tensor([sent.bytes_sent, sent.messages], dtype=torch.int64)
+        seconds = torch.tensor(sent.exposed_seconds, dtype=torch.float64)
+        total = self.group.all_reduce(counts, label=_CONTROL).wait().tolist()
+        exposed = float(self.group.all_reduce(seconds, label=_CONTROL).wait())
+        return Traffic(total[0], total[1], exposed)
+
+    def agree(self, *values: float) -> list[float]:
+        """Return the largest of each value over all ranks."""
+        held = torch.tensor(values, dtype=torch.float64)
+        agreed: list[float] = self.group.all_reduce(held, "max", label=_CONTROL).wait().tolist()
+        return agreed
+
+    def close(self) -> None:
+        """Take the hooks off the model."""
+        if self._reducer is not None:
+            self._reducer.close()
+        self._model, self._reducer = None, None
+
+    # Underneath
+
+    def _prepare(self, model: nn.Module) -> Reducer:
+        if self._reducer is None or self._model is not model:
+            self.close()
+            make_global(model, self.group)
+            # A group of its own: a rank may send a bucket late, between exchanges of others.
+            lane = self.group.subgroup(self.group.ranks)
+            self._model, self._reducer = model, Reducer(list(model.parameters()), lane)
+        return self._reducer
+
+    def _forward(self, model: nn.Module, block: Block) -> Tensor:
+        device = self.graph.indptr.device.type
+        with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
+            outputs: Tensor = model(SameBlock(block, hops_of(model)), self.graph.x)
+        wide = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+        return wide[self.graph.target_rows]
+
+    def _exact_outputs(self, model: nn.Module) -> Tensor:
+        training = model.training
+        model.eval()
+        outputs = self._forward(model, self.exact_block())
+        model.train(training)
+        return outputs
+
+    def _score(self, outputs: Tensor, rows: Tensor, count: int, metrics: Metrics) -> dict[str, float]:
+        y = self.y[rows]
+        scores: dict[str, float] = {}
+        everything: tuple[Tensor, Tensor] | None = None
+        for name, metric in metrics.items():
+            counts = getattr(metric, "counts", None)
+            if counts is not None:
+                held = counts(outputs, y)
+                scores[name] = metric.value(  # type: ignore[attr-defined]
+                    self.group.all_reduce(held, label=_EVALUATE).wait()
+                )
+            else:
+                everything = everything or (self._gathered(outputs), self._gathered(y))
+                scores[name] = metric(*everything)
+        loss = summed_loss(self.loss, outputs, y).double()
+        return {**scores, "loss": float(self.group.all_reduce(loss, label=_EVALUATE).wait()) / count}
+
+    def _gathered(self, rows: Tensor) -> Tensor:
+        """Return the rows of all ranks, in rank order."""
+        counts = self.group.all_gather(torch.tensor([len(rows)]), label=_EVALUATE).wait().tolist()
+        return self.group.all_gather(rows, counts, label=_EVALUATE).wait()
+
+    def _split(self, graph: LocalGraph) -> tuple[Tensor, dict[str, Tensor], dict[str, int]]:
+        """Return labels, own rows of every split that some rank has, and how many all ranks have together."""
+        y = graph.y
+        if y is None:
+            raise GraphError(
+                "the graph has no labels y; training needs them, with -1 for nodes without a label"
+            )
+        rows: dict[str, Tensor] = {}
+        for name in SPLITS:
+            mask = getattr(graph, f"{name}_mask")
+            held = torch.zeros(0, dtype=torch.int64) if mask is None else mask.nonzero().flatten()
+            rows[name] = held if graph.multilabel else held[y[held] >= 0]
+        sizes = torch.tensor([len(held) for held in rows.values()])
+        total = dict(zip(rows, self.group.all_reduce(sizes, label=_CONTROL).wait().tolist()))
+        if not total["train"]:
+            raise GraphError(
+                "the graph has no train_mask; pass train_mask= (and val_mask=, test_mask=), a boolean a node"
+            )
+        return y, {name: held for name, held in rows.items() if total[name]}, total

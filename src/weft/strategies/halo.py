@@ -1,0 +1,91 @@
+"""The whole graph in every step, cut by nodes: each rank computes its own rows and is sent those it reads."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import torch
+
+from weft.comm.group import Group
+from weft.comm.plan import HaloPlan
+from weft.config import Range
+from weft.errors import GraphError, RecipeError
+from weft.events import Events
+from weft.exchanges.base import check_exchange, make_exchange
+from weft.exchanges.exact import Exact
+from weft.graph.block import Block
+from weft.strategies.base import LossName, strategies
+from weft.strategies.distributed import Distributed
+from weft.strategies.halo_block import HaloBlock
+from weft.strategies.local import LocalGraph
+
+
+@strategies.add("halo")
+class Halo(Distributed):
+    """Train on the whole graph across workers; halo rows travel as the exchange says.
+
+    `partitioner` is a name or a table with its options, `parts` their number (one a worker), `exchange` a
+    name or a table: exact, or {name = "sampled", p = 0.1}. A worker may hold several parts.
+    """
+
+    name: ClassVar[str] = "halo"
+    exchanges: ClassVar[tuple[str, ...]] = ("exact", "sampled", "stale", "skip", "quantised")
+
+    def __init__(
+        self,
+        graph: LocalGraph,
+        *,
+        loss: LossName = "auto",
+        seed: int = 0,
+        events: Events | None = None,
+        autocast: torch.dtype | None = None,
+        group: Group | None = None,
+        part_rank: Sequence[int] | None = None,
+        partitioner: str | Mapping[str, Any] = "metis",
+        parts: Annotated[int, Range(least=1)] | None = None,
+        exchange: str | Mapping[str, Any] = "exact",
+    ) -> None:
+        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group)
+        shard = graph.shard
+        if shard.cuts != "nodes":
+            raise GraphError("halo needs parts of nodes; this partition cuts edges: use another partitioner")
+        plan = HaloPlan.make(shard, self.group, part_rank)
+        self.exchange = make_exchange(exchange, plan, self.group, self.clock)
+        self._exact = Exact(plan, self.group, self.clock)
+        self._exact.kind = "evaluate"
+        self.whole = HaloBlock(shard, self._exact, self.group, clock=self.clock)
+        self._block = self.whole
+        if len(graph.node_types) == 1 and graph.x is not None:
+            self.whole.mark_constant(graph.x)
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse an exchange that is not allowed here, before any data is read."""
+        name, _ = check_exchange(options.get("exchange", "exact"))
+        if name not in cls.exchanges:
+            allowed = ", ".join(cls.exchanges)
+            raise RecipeError(f"strategy.exchange: {cls.name!r} does not allow {name!r}; allowed: {allowed}")
+
+    def training_block(self) -> Block:
+        """Return the block of the step: where rows are sampled, one without those that are not kept."""
+        self.exchange.begin_step()
+        if self.exchange.kept is None:
+            self._block = self.whole
+            self.whole.exchange = self.exchange
+        else:
+            self._block = HaloBlock(
+                self.graph.shard, self.exchange, self.group, clock=self.clock, whole=self.whole
+            )
+        return self._block
+
+    def exact_block(self) -> Block:
+        """Return the block with every halo row, exchanged exactly."""
+        self._exact.begin_step()
+        self.whole.forget()
+        self.whole.exchange = self._exact
+        return self.whole
+
+    def end_step(self) -> None:
+        """Let go of the rows of the step."""
+        self._block.forget()
+        self._block = self.whole
+        self.exchange.end_step()

@@ -1,0 +1,357 @@
+"""The block of a shard: own rows are destinations, sources are own rows and the halo.
+
+Layers hold the own rows and never learn more. Sums and means aggregate local edges while the halo travels;
+all else joins both first. The inputs of a model do not change: their halo is fetched once, exactly, and what
+is aggregated from them is remembered, whatever the exchange.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+from weakref import ref
+
+import torch
+from torch import Tensor
+
+from weft.comm.group import Group
+from weft.errors import GraphError
+from weft.exchanges.base import Exchange
+from weft.exchanges.features import fetch_halo
+from weft.graph.block import Block, Rows
+from weft.graph.relations import RelationBlock
+from weft.graph.shard import Shard
+from weft.graph.sparse import Features, SparseFeatures
+
+_REMEMBERED = 4  # exchanged tensors that a second call may ask for again within a step
+
+
+class HaloBlock(Block):
+    """The edges into the own rows of a shard. All ranks make the same calls in the same order.
+
+    `whole` is the block with every halo row, where this one shows those of a step: rows and their numbers
+    are the same, the edges of halo rows that do not exist in the step are missing.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        exchange: Exchange,
+        group: Group,
+        *,
+        clock: Tensor | None = None,
+        whole: "HaloBlock | None" = None,
+    ) -> None:
+        self.shard, self.exchange, self.group = shard, exchange, group
+        self.num_own = len(shard.node_ids)
+        self._edges = _existing_edges(shard, exchange.kept)
+        every = self._edges is None
+        chosen = slice(None) if self._edges is None else self._edges
+        super().__init__(
+            shard.indptr if self._edges is None else torch.searchsorted(self._edges, shard.indptr),
+            shard.indices[chosen],
+            num_src=self.num_own + len(shard.halo_ids),
+            src_ids=shard.row_ids if whole is None else whole.src_ids,
+            dst_ids=shard.node_ids,
+            edge_ids=shard.edge_ids[chosen],
+            edge_type=None if shard.edge_type is None else shard.edge_type[chosen],
+            num_relations=len(shard.edge_types),
+            edge_data=shard.edge_data if every else {name: v[chosen] for name, v in shard.edge_data.items()},
+            clock=clock,
+        )
+        self.whole = self if whole is None else whole
+        if whole is not None:
+            self._memory = whole._memory
+        self._asked: list[tuple[Any, int, Tensor]] = []
+        self._scales: list[Tensor] = []
+        self._joined: list[tuple[Any, Any]] = []
+
+    def forget(self) -> None:
+        """Let go of what was exchanged in a step."""
+        self._asked.clear()
+
+    # What the block is
+
+    def edge(self, name: str) -> Tensor:
+        """Return the edge weight, features or time under `name`, [E, ...] in block order."""
+        if name not in self._edge_data:
+            known = ", ".join(self._edge_data) or "none"
+            raise GraphError(f"the graph has no edge data {name!r}; it has: {known}")
+        return self._edge_data[name]
+
+    def type_ranges(self, rows: Rows = "src") -> dict[str, slice]:
+        """Return the own rows of each node type: those that a caller holds, whichever end is meant."""
+        return self.shard.type_ranges()
+
+    def by_relation(self) -> RelationBlock:
+        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
+        return self.cached("by_relation", lambda: _ScaledRelations(self))
+
+    # Constants
+
+    def aggregates_sparse(self, h: SparseFeatures) -> bool:
+        """Return whether the aggregate of a constant stays sparse; decided for all ranks together."""
+        if self.whole is not self:
+            return self.whole.aggregates_sparse(h)
+        h = next((own for own, joined in self._joined if joined is h), h)
+        if not self.constant(h):
+            return False
+
+        def decide() -> bool:
+            lengths = self._join_constant(h).indptr.diff()
+            counts = torch.stack([lengths[self.indices.long()].sum(), torch.tensor(self.num_dst)])
+            terms, rows = self.group.all_reduce(counts).wait().tolist()
+            return bool(terms <= rows * min(h.shape[1] / 8, 256))
+
+        return self.cached(("sparse", id(h)), decide)
+
+    # What layers do with it
+
+    def src(self, h: Any) -> Any:
+        """Return own rows and the halo, [num_src, ...]; rows that do not exist in this step are zero."""
+        if h.shape[0] != self.num_own:
+            return super().src(h)
+        if self.constant(h):
+            return self.whole._join_constant(h)
+        h = h if isinstance(h, Tensor) else h.to_dense()
+        rows = self._recall(h)
+        if rows is None:
+            rows = self._keep(h, self.exchange.gather(h))
+        kept = self.exchange.kept
+        if kept is not None:
+            empty = h.new_zeros(len(kept), *h.shape[1:])
+            rows = empty.index_copy(0, self._kept_rows, rows)
+        return torch.cat([h, rows])
+
+    def aggregate(  # type: ignore[override]
+        self,
+        h: Features,
+        reduce: str = "sum",
+        weight: Tensor | None = None,
+        relation: int | None = None,
+        *,
+        src_scale: Tensor | None = None,
+        dst_scale: Tensor | None = None,
+    ) -> Features:
+        """Return what `Block.aggregate` does; local edges are summed while the halo travels."""
+        if self.constant(h):
+            return self._aggregate_constant(h, reduce, weight, relation, src_scale, dst_scale)
+        h = h if isinstance(h, Tensor) else h.to_dense()
+        if reduce not in ("sum", "mean"):
+            return super().aggregate(h, reduce, weight, relation, src_scale=src_scale, dst_scale=dst_scale)
+        if reduce == "mean":
+            mean = self.mean_scale(h.dtype, relation)
+            dst_scale = mean if dst_scale is None else mean * dst_scale
+        return self._sum(h, weight, relation, src_scale, dst_scale)
+
+    # Underneath
+
+    def _sum(
+        self,
+        h: Tensor,
+        weight: Tensor | None,
+        relation: int | None,
+        src_scale: Tensor | None,
+        dst_scale: Tensor | None,
+    ) -> Tensor:
+        cut = self.cached(("cut", relation), lambda: self._cut(relation))
+        local_weight, halo_weight = cut.split(weight)
+        local_scale = None if src_scale is None else src_scale[: self.num_own]
+        held = self._recall(h)
+        transfer = self.exchange.start(h) if held is None else None
+        local = cut.local._reduce(h, "sum", local_weight, local_scale, dst_scale)
+        rows = held
+        if transfer is not None:
+            rows = self._keep(h, self.exchange.finish(transfer))
+        halo_scale = self._halo_scale(src_scale, h.dtype)
+        halo = cut.halo._reduce(cast(Tensor, rows), "sum", halo_weight, halo_scale, dst_scale)
+        return cast(Tensor, local) + cast(Tensor, halo)
+
+    def _halo_scale(self, src_scale: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+        scale, kept = self.exchange.scale, self.exchange.kept
+        if src_scale is None:
+            wide = torch.float64 if dtype == torch.float64 else torch.float32
+            return None if scale == 1.0 else torch.full((self.exchange.plan.num_halo,), scale, dtype=wide)
+        rows = src_scale[self.num_own :] if kept is None else src_scale[self.num_own :][kept]
+        return rows if scale == 1.0 else rows * scale
+
+    def _cut(self, relation: int | None) -> "_Cut":
+        """Return local and halo edges apart; halo columns count the rows that exist."""
+        edges = None if relation is None else self._relation_edges(relation)
+        part = self if relation is None else self.relation(relation)
+        remote = part.indices >= self.num_own
+        blocks, places = [], []
+        for chosen in (~remote, remote):
+            held = chosen.nonzero().flatten()
+            indices = part.indices[held]
+            if chosen is remote:
+                indices = self._halo_columns(indices)
+            size = self.num_own if chosen is not remote else self.exchange.plan.num_halo
+            blocks.append(Block(torch.searchsorted(held, part.indptr), indices, num_src=size))
+            places.append(held if edges is None or isinstance(edges, slice) else edges[held])
+        return _Cut(blocks[0], blocks[1], places[0], places[1])
+
+    def _halo_columns(self, indices: Tensor) -> Tensor:
+        columns = indices - self.num_own
+        kept = self.exchange.kept
+        return columns if kept is None else (kept.cumsum(0) - 1).to(columns.dtype)[columns.long()]
+
+    @property
+    def _kept_rows(self) -> Tensor:
+        kept = self.exchange.kept
+        assert kept is not None, "asked only where some rows are missing"
+        return self.cached("kept rows", lambda: kept.nonzero().flatten())
+
+    def _recall(self, h: Tensor) -> Tensor | None:
+        """Return the halo rows of the very same tensor, unchanged, where they were asked for before."""
+        for held, version, rows in self._asked:
+            if held() is h and version == _version(h) and rows.requires_grad == _differentiable(h):
+                return rows
+        return None
+
+    def _keep(self, h: Tensor, rows: Tensor) -> Tensor:
+        self._asked = [*self._asked[1 - _REMEMBERED :], (ref(h), _version(h), rows)]
+        return rows
+
+    def _degree(
+        self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
+    ) -> Tensor:
+        if self.whole is not self:
+            return self.whole._degree(direction, rows, relation, weighted)
+
+        def make() -> Tensor:
+            degree = self.shard.degree(direction, relation, weighted)
+            return degree[: self.num_own] if rows == "dst" else degree
+
+        return self.cached((direction, rows, relation, weighted), make)
+
+    def _only(self, relation: int) -> Block:
+        return _OneRelation(self, relation)
+
+    # Constants, underneath
+
+    def _aggregate_constant(
+        self,
+        h: Features,
+        reduce: str,
+        weight: Tensor | None,
+        relation: int | None,
+        src_scale: Tensor | None,
+        dst_scale: Tensor | None,
+    ) -> Features:
+        """Return the exact aggregate of an input over all edges, from memory after the first time."""
+        whole = self.whole
+        if self is not whole and weight is not None:
+            names = [name for name in self._edge_data if self._edge_data[name] is weight]
+            if not names:
+                raise GraphError("an input was aggregated with edge weights that the graph does not hold")
+            weight = whole.edge(names[0])
+        scales = {"src_scale": whole._same(src_scale), "dst_scale": whole._same(dst_scale)}
+        joined = len(whole._joined)
+        result = Block.aggregate(whole, cast(Any, h), reduce, weight, relation, **scales)
+        if isinstance(h, Tensor):
+            del whole._joined[joined:]  # the aggregate is remembered, its wide inputs need not be
+        return cast(Features, result)
+
+    def _same(self, scale: Tensor | None) -> Tensor | None:
+        """Return an equal tensor that was given before: memory goes by identity, a step's block is new."""
+        if scale is None or scale.requires_grad:
+            return scale
+        for held in self._scales:
+            same = held is scale or (held.dtype == scale.dtype and held.shape == scale.shape)
+            if same and (held is scale or torch.equal(held, scale)):
+                return held
+        self._scales = [*self._scales[-7:], scale]
+        return scale
+
+    def _join_constant(self, h: Any) -> Any:
+        for held, joined in self._joined:
+            if held is h:
+                return joined
+        with torch.inference_mode(False), torch.no_grad():
+            joined = fetch_halo(h, self.exchange.whole_plan, self.group)
+        self._joined.append((h, joined))
+        return joined
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Local and halo edges apart, and where each stands among the edges of the block."""
+
+    local: Block
+    halo: Block
+    local_edges: Tensor
+    halo_edges: Tensor
+
+    def split(self, weight: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """Return the weights of both."""
+        if weight is None:
+            return None, None
+        return weight[self.local_edges], weight[self.halo_edges]
+
+
+class _OneRelation(Block):
+    """The edges of one relation, with the degrees and edge data of the block they are from."""
+
+    def __init__(self, block: HaloBlock, relation: int) -> None:
+        edges = cast(Tensor, block._relation_edges(relation))
+        super().__init__(
+            torch.searchsorted(edges, block.indptr),
+            block.indices[edges],
+            num_src=block.num_src,
+            src_ids=block.src_ids,
+            dst_ids=block.dst_ids,
+            edge_ids=block.edge_ids[edges],
+            edge_data={name: value[edges] for name, value in block._edge_data.items()},
+            parent=block,
+        )
+        self._whole = block
+
+    def src(self, h: Any) -> Any:
+        """Return own rows and the halo."""
+        return self._whole.src(h)
+
+    def edge(self, name: str) -> Tensor:
+        """Return edge data in the order of this block."""
+        if name not in self._edge_data:
+            return self._whole.edge(name)
+        return self._edge_data[name]
+
+    def _degree(
+        self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
+    ) -> Tensor:
+        return self._whole._degree(direction, rows, relation, weighted)
+
+
+class _ScaledRelations(RelationBlock):
+    """The pairs of a shard; those of halo rows carry the exchange's scale in sums and means."""
+
+    def __init__(self, block: HaloBlock) -> None:
+        super().__init__(block)
+        self._halo, self._exchange = self.rows >= block.num_own, block.exchange
+
+    def aggregate(self, h: Any, reduce: str = "sum", *args: Any, **options: Any) -> Any:
+        """Return what `Block.aggregate` does, halo pairs scaled."""
+        if self._exchange.scale != 1.0 and reduce in ("sum", "mean"):
+            scale = self.cached(("scale", h.dtype), lambda: self._scale(h.dtype))
+            given = options.pop("src_scale", None)
+            options["src_scale"] = scale if given is None else given * scale
+        return super().aggregate(h, reduce, *args, **options)
+
+    def _scale(self, dtype: torch.dtype) -> Tensor:
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        return torch.where(self._halo, self._exchange.scale, 1.0).to(wide)
+
+
+def _existing_edges(shard: Shard, kept: Tensor | None) -> Tensor | None:
+    """Return the edges whose source exists; None: all of them."""
+    if kept is None:
+        return None
+    rows = torch.cat([torch.ones(len(shard.node_ids), dtype=torch.bool), kept])
+    return rows[shard.indices.long()].nonzero().flatten()
+
+
+def _version(h: Tensor) -> int:
+    return -1 if h.is_inference() else int(h._version)
+
+
+def _differentiable(h: Tensor) -> bool:
+    return h.requires_grad and torch.is_grad_enabled()

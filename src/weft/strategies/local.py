@@ -1,0 +1,92 @@
+"""What a rank holds of the graph, under the names that a whole `Graph` has."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.graph.shard import Shard
+from weft.graph.sparse import Features
+
+
+class LocalGraph:
+    """The rows of one rank. Counts, types and classes are those of the whole graph, data are the rank's own.
+
+    `facts` is the summary of the whole graph, where somebody who had it wrote one.
+    """
+
+    def __init__(
+        self, shard: Shard, *, dtype: torch.dtype | None = None, facts: Mapping[str, Any] | None = None
+    ) -> None:
+        self.shard = shard if dtype is None else _typed(shard, dtype)
+        self.facts = facts
+        self.num_nodes, self.num_edges = shard.num_nodes, shard.num_edges
+        self.node_types, self.node_offsets = shard.node_types, shard.node_offsets
+        self.edge_types, self.edge_data = shard.edge_types, self.shard.edge_data
+        self.node_data = self.shard.node_data
+        self.target_type, self.num_classes = shard.target_type, shard.num_classes
+        self.multilabel = shard.multilabel
+        self.indptr = shard.indptr
+        self.target_rows = shard.type_ranges()[shard.target_type]
+
+    @property
+    def x(self) -> Any:
+        """The features of the own rows: a matrix, or a matrix for each node type that has one."""
+        if len(self.node_types) == 1:
+            return self.node_data[self.node_types[0]].get("x")
+        return {kind: data["x"] for kind, data in self.node_data.items() if "x" in data}
+
+    @property
+    def y(self) -> Tensor | None:
+        """The labels of the own rows of the target type."""
+        return self._target("y")
+
+    @property
+    def train_mask(self) -> Tensor | None:
+        """The own nodes to train on."""
+        return self._target("train_mask")
+
+    @property
+    def val_mask(self) -> Tensor | None:
+        """The own nodes to choose a model by."""
+        return self._target("val_mask")
+
+    @property
+    def test_mask(self) -> Tensor | None:
+        """The own nodes to test on."""
+        return self._target("test_mask")
+
+    def summary(self) -> dict[str, Any]:
+        """Return the counts of the whole graph, and its statistics where they are known."""
+        offsets = zip(self.node_types, self.node_offsets, self.node_offsets[1:])
+        counts = {
+            "num_nodes": self.num_nodes,
+            "num_edges": self.num_edges,
+            "num_classes": self.num_classes,
+            "multilabel": self.multilabel,
+            "node_types": {kind: stop - start for kind, start, stop in offsets},
+        }
+        return counts if self.facts is None else dict(self.facts)
+
+    def _target(self, name: str) -> Tensor | None:
+        value = self.node_data[self.target_type].get(name)
+        return value if isinstance(value, Tensor) else None
+
+
+def _typed(shard: Shard, dtype: torch.dtype) -> Shard:
+    """Return the shard with floating data in a dtype, as `Graph.to` gives a whole graph."""
+
+    def moved(name: str, value: Features) -> Any:
+        free = name not in ("y", "time") and value.dtype.is_floating_point
+        return value.to(dtype) if free else value
+
+    return replace(
+        shard,
+        node_data={
+            kind: {name: moved(name, value) for name, value in data.items()}
+            for kind, data in shard.node_data.items()
+        },
+        edge_data={name: moved(name, value) for name, value in shard.edge_data.items()},
+    )

@@ -1,0 +1,80 @@
+"""Batch normalisation over the rows of all ranks: the statistics, and so the outputs, of one process."""
+
+import torch
+from torch import Tensor, nn
+
+from weft.comm.collectives import all_reduce_sum
+from weft.comm.group import Group
+from weft.comm.ledger import Label
+from weft.errors import InputError
+
+_LABEL = Label("norm")
+
+
+class GlobalBatchNorm(nn.BatchNorm1d):
+    """BatchNorm1d whose mean and variance are those of the rows on all ranks."""
+
+    group: Group
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not (self.training or self.running_mean is None):
+            return super().forward(input)
+        if input.dim() != 2:
+            raise InputError(f"batch normalisation across workers takes [rows, columns], got {input.dim()}-D")
+        # Counts travel with the sums: rows may differ from call to call, and on no rank alike.
+        ones = torch.full((1,), float(len(input)), dtype=torch.float64, device=input.device)
+        sums = all_reduce_sum(self.group, torch.cat([input.sum(0, dtype=torch.float64), ones]), label=_LABEL)
+        count = sums[-1].detach()
+        mean = sums[:-1] / count
+        centred = input - mean.to(input.dtype)
+        squares = centred.square().sum(0, dtype=torch.float64)
+        variance = all_reduce_sum(self.group, squares, label=_LABEL) / count
+        self._track(mean.detach(), variance.detach(), float(count))
+        out = centred * (variance + self.eps).rsqrt().to(input.dtype)
+        if self.weight is not None:
+            out = out * self.weight
+        return out if self.bias is None else out + self.bias
+
+    @torch.no_grad()
+    def _track(self, mean: Tensor, variance: Tensor, count: float) -> None:
+        if not (self.training and self.track_running_stats and self.running_mean is not None):
+            return
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        share = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        unbiased = variance * (count / max(count - 1.0, 1.0))
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
+        self.running_var.lerp_(unbiased.to(self.running_var.dtype), share)
+
+
+def make_global(model: nn.Module, group: Group) -> None:
+    """Replace every BatchNorm1d of a model by a global one with the same parameters and statistics."""
+    for name, module in model.named_children():
+        if isinstance(module, GlobalBatchNorm):
+            module.group = group
+        elif isinstance(module, nn.BatchNorm1d | nn.SyncBatchNorm):
+            setattr(model, name, _converted(module, group))
+        elif isinstance(module, nn.modules.batchnorm._BatchNorm | nn.InstanceNorm1d):
+            raise InputError(
+                f"{type(module).__name__} {name!r} looks at all rows of a batch and cannot do so across "
+                "workers; use torch.nn.BatchNorm1d or LayerNorm"
+            )
+        else:
+            make_global(module, group)
+
+
+def _converted(module: nn.modules.batchnorm._BatchNorm, group: Group) -> GlobalBatchNorm:
+    made = GlobalBatchNorm(
+        module.num_features,
+        module.eps,
+        module.momentum,
+        module.affine,
+        module.track_running_stats,
+    )
+    made.weight, made.bias = module.weight, module.bias
+    made.running_mean, made.running_var = module.running_mean, module.running_var
+    made.num_batches_tracked = module.num_batches_tracked
+    made.train(module.training)
+    made.group = group
+    return made

@@ -1,0 +1,163 @@
+"""What ranks do in the tests of the halo strategy: importable by name, so that other processes find it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft.comm.group import Group
+from weft.comm.plan import spread
+from weft.graph import Graph, SparseFeatures
+from weft.graph.shard import Shard, make_shards
+from weft.strategies.halo import Halo
+from weft.strategies.local import LocalGraph
+from weft.strategies.single import Single
+from weft.train.evaluate import METRICS
+from weft.train.model import adapt, build_model, ready
+
+NODES = 36
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gcn": ("gcn", {}),
+    "sage mean": ("sage", {"norm": "batch"}),
+    "sage max": ("sage", {"aggregate": "max", "layers": 3}),
+    "gat": ("gat", {"heads": 2, "attention_dropout": 0.3}),
+    "gin": ("gin", {"input_dropout": 0.2, "jumping": "cat"}),
+    "rgcn": ("rgcn", {}),
+    "edgeconv": ("edgeconv", {}),
+    "hgt": ("hgt", {"heads": 2}),
+    "sgc": ("sgc", {}),
+}
+
+
+def features(rows: int, salt: int) -> dict[str, Tensor]:
+    """Return features, labels and a split."""
+    generator = torch.Generator().manual_seed(salt)
+    turn = torch.rand(rows, generator=generator)
+    return {
+        "x": torch.randn(rows, 6, generator=generator),
+        "y": torch.randint(0, 3, (rows,), generator=generator),
+        "train_mask": turn < 0.5,
+        "val_mask": (turn >= 0.5) & (turn < 0.8),
+        "test_mask": turn >= 0.8,
+    }
+
+
+def graph_of(kind: str) -> Graph:
+    """Return a graph of 36 nodes of one of the kinds below."""
+    generator = torch.Generator().manual_seed(5)
+    data: dict[str, Any] = features(NODES, 1)
+    edges = torch.randint(0, NODES, (2, 120), generator=generator)
+    if kind == "hub":
+        edges = torch.cat([edges, torch.stack([torch.arange(NODES), torch.full((NODES,), 7)])], 1)
+        data["edge_weight"] = torch.rand(edges.shape[1], generator=generator) + 0.1
+    elif kind == "components":  # one a part of four: no rank has a halo
+        edges = torch.randint(0, NODES // 4, (2, 120), generator=generator)
+        edges += NODES // 4 * torch.randint(0, 4, (120,), generator=generator)
+    elif kind == "isolated":  # half of the nodes have no edge, and only the first part has training nodes
+        edges = edges // 2
+        data["train_mask"] = torch.arange(NODES) < 6
+        data["val_mask"] = torch.arange(NODES) >= 18
+        data["test_mask"] = (torch.arange(NODES) >= 6) & (torch.arange(NODES) < 18)
+    elif kind == "sparse":
+        x = data["x"].relu() * (torch.rand(data["x"].shape, generator=generator) < 0.2)
+        data["x"] = SparseFeatures.from_dense(torch.cat([x, torch.zeros(NODES, 60)], 1))
+    if kind == "typed":
+        return typed_graph(generator)
+    return Graph.from_edges(edges, num_nodes=NODES, **data)
+
+
+def typed_graph(generator: torch.Generator) -> Graph:
+    """Return a graph of three node types, one without features; one relation is rare."""
+
+    def links(count: int, sources: int, targets: int) -> dict[str, Tensor]:
+        ends = [torch.randint(0, n, (count,), generator=generator) for n in (sources, targets)]
+        return {"edge_index": torch.stack(ends)}
+
+    nodes = {"paper": features(20, 2), "author": {"x": torch.randn(10, 4, generator=generator)}}
+    return Graph.from_types(
+        {**nodes, "venue": {"num_nodes": 6}},
+        {
+            ("paper", "cites", "paper"): links(40, 20, 20),
+            ("author", "writes", "paper"): links(30, 10, 20),
+            ("venue", "holds", "paper"): links(2, 6, 20),
+            ("paper", "of", "author"): links(20, 20, 10),
+        },
+    )
+
+
+def parts_of(kind: str, num_parts: int) -> Tensor:
+    """Return contiguous parts, or nodes dealt out in turn."""
+    ids = torch.arange(NODES)
+    return (ids * num_parts // NODES if kind in ("components", "isolated") else ids % num_parts).int()
+
+
+def local_graph(group: Group, graph: Graph, parts: Tensor, num_parts: int) -> LocalGraph:
+    """Return what a rank holds."""
+    held = [part for part, rank in enumerate(spread(num_parts, group.size)) if rank == group.rank]
+    shards = make_shards(graph, parts)
+    return LocalGraph(Shard.merge([shards[part] for part in held]))
+
+
+def cases(name: str) -> Iterator[tuple[str, torch.dtype]]:
+    """Give the graphs and dtypes to try a model on."""
+    typed = name in ("rgcn", "hgt")
+    for kind in ("typed",) if typed else ("directed", "hub", "components", "isolated", "sparse"):
+        for dtype in (torch.float32, torch.float64):
+            yield kind, dtype
+
+
+def equal_to_one_process(group: Group, exchange: Any = "exact") -> list[str]:
+    """Train every model on every graph by the strategy and in one process; return where they differ."""
+    wrong = []
+    for name in MODELS:
+        for kind, dtype in cases(name):
+            graph = adapt(graph_of(kind), MODELS[name][0]).to(dtype=dtype)
+            num_parts = 4 if group.size == 2 else group.size
+            local = local_graph(group, graph, parts_of(kind, num_parts), num_parts)
+            try:
+                reference = trained(Single(graph, seed=3), model_of(graph, name, dtype))
+                found = trained(
+                    Halo(local, seed=3, group=group, exchange=exchange), model_of(local, name, dtype)
+                )
+            except Exception as error:
+                raise AssertionError(f"{name} on {kind}, {dtype}") from error
+            bound = 1e-5 if dtype == torch.float32 else 1e-10
+            for what, value in reference.items():
+                distance = far(found[what], value)
+                if not distance <= bound:
+                    wrong.append(f"{name} on {kind} in {dtype}: {what} differs by {distance:.1e}")
+    return wrong
+
+
+def far(found: Tensor, reference: Tensor) -> float:
+    """Return max |Δ| over max(1, max |reference|)."""
+    if found.shape != reference.shape:
+        return float("inf")
+    return float((found - reference).abs().max() / reference.abs().max().clamp(min=1.0))
+
+
+def model_of(graph: Any, name: str, dtype: torch.dtype) -> nn.Module:
+    """Return the model, with the same first weights everywhere."""
+    layer, options = MODELS[name]
+    model = build_model(graph, layer, {"hidden": 8, "layers": 2, **options}, seed=1)
+    return ready(model, device=torch.device("cpu"), dtype=dtype)
+
+
+def trained(strategy: Any, model: nn.Module) -> dict[str, Tensor]:
+    """Return losses, first gradients, weights after 3 steps, scores and outputs."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = [strategy.epoch(model, optimizer)]
+    kept: dict[str, Tensor] = {
+        f"gradient of {n}": torch.tensor(torch.inf) if p.grad is None else p.grad.clone()
+        for n, p in model.named_parameters()
+    }
+    losses += [strategy.epoch(model, optimizer) for _ in range(2)]
+    kept["losses"] = torch.tensor(losses, dtype=torch.float64)
+    kept |= {f"weight {n}": value.clone() for n, value in model.state_dict().items()}
+    scores = strategy.evaluate(model, METRICS)
+    kept |= {f"{split} {n}": torch.tensor(v) for split in scores for n, v in scores[split].items()}
+    kept["outputs"] = strategy.predict(model)
+    strategy.close()
+    # No gradient anywhere and no curve at all are equal too, though ∞ − ∞ and nan − nan are not zero.
+    return {n: v.double().nan_to_num(nan=-1e6, posinf=1e6) for n, v in kept.items()}
