@@ -97,7 +97,10 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
         for name, command in commands.choices.items()
     }
     assert options == {
-        "train": ["--help", "--json", "--out", "--resume", "--set", "--workers", "-h", "recipe"],
+        "train": [
+            *("--help", "--json", "--max-restarts", "--out", "--parts", "--resume", "--set", "--workers"),
+            *("-h", "recipe"),
+        ],
         "partition": [
             *("--help", "--hidden", "--json", "--layers", "--name", "--out", "--overwrite", "--parts"),
             *("--set", "--timeout", "-h", "graph"),

@@ -47,7 +47,8 @@ def test_the_default_folder_is_named_for_data_and_model(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "--workers", "2"], "--workers 2: this version trains in one process"),
+        (["train", "--workers", "0"], "--workers 0: expected a whole number of at least 1"),
+        (["train", "--workers", "2", "--parts", "1"], "1 parts cannot occupy 2 workers"),
         (["train", "absent.toml"], "no recipe absent.toml"),
         (["train", "--resume"], "--resume needs the folder of the run: --out DIR"),
         (["train", "--resume", "--out", "absent"], "absent holds no run to continue"),

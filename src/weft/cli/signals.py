@@ -2,20 +2,21 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 
 @contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
+def stop_requests(
+    signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+) -> Iterator[Callable[[], bool]]:
     """Give a function that says whether a stop was asked for; the handlers before are put back at the end.
 
     Until that function is called for the first time no epoch has ended and there is nothing to keep: a signal
     then stops at once.
     """
     requests = _Requests()
-    signals = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, requests.receive) for number in signals}
     try:
         yield requests.asked

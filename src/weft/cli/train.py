@@ -7,17 +7,21 @@ examples:
   weft train recipes/cora_gat.toml --out runs/cora
   weft train --set data.path=cora.npz --set model.name=gcn --set train.epochs=100 --json
   weft train --out runs/cora --resume
+  weft train recipes/cora_gat.toml --workers 4 --set strategy.exchange.name=sampled
+  torchrun --nproc-per-node 4 -m weft train recipes/cora_gat.toml --out runs/cora
 """
 
 import argparse
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.cli import workers
 from weft.config import Recipe, make_recipe, read_recipe
-from weft.errors import InputError, RecipeError, WeftError
+from weft.errors import InputError, WeftError
 
 if TYPE_CHECKING:
     from weft.train.summary import Summary
@@ -41,17 +45,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME-TIME)")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out, bit for bit")
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="number of processes (1)")
+    workers.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Train, show how it goes, write the report, print the summary."""
-    if options.workers != 1:
-        raise RecipeError(f"--workers {options.workers}: this version trains in one process; use --workers 1")
+    from weft.comm import guarded, is_worker
+
+    return guarded(lambda: _run_worker(options)) if is_worker() else _run(options)
+
+
+def _run_worker(options: argparse.Namespace) -> int:
+    summary = workers.train_as_worker(options, resolve(options))
+    return 0 if summary is None else conclude(summary, json=options.json)
+
+
+def _run(options: argparse.Namespace) -> int:
     if options.out == "":
         raise InputError("--out: expected a folder, got an empty name; leave it out for runs/NAME-TIME")
-    recipe = resolve(options)
+    recipe, count = resolve(options), workers.count_workers(options)
     out = Path(options.out) if options.out else default_out(recipe, options.recipe)
+    if count > 1:
+        return workers.start_workers(options, recipe, out, count)
     from weft.cli.output import watching
     from weft.cli.signals import stop_requests
     from weft.train.launch import run_recipe
@@ -76,8 +91,13 @@ def resolve(options: argparse.Namespace) -> Recipe:
                 f"{options.out} was made in Python, on a graph that its recipe does not name; continue it "
                 f"there: weft.train(graph, model, ..., out={options.out!r}, resume=True)"
             )
-        return make_recipe(saved, overrides=options.settings)
-    return read_recipe(options.recipe, overrides=options.settings)
+        return _with_parts(make_recipe(saved, overrides=options.settings), options.parts)
+    return _with_parts(read_recipe(options.recipe, overrides=options.settings), options.parts)
+
+
+def _with_parts(recipe: Recipe, parts: int | None) -> Recipe:
+    """Return the recipe with --parts, where it was given, as `strategy.parts`."""
+    return recipe if parts is None else replace(recipe, strategy={**recipe.strategy, "parts": parts})
 
 
 def default_out(recipe: Recipe, path: str | None) -> Path:

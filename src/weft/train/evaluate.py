@@ -5,6 +5,7 @@ All take logits and the true labels of the nodes in question. `y` is [n] with on
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,23 +16,55 @@ from weft.registry import suggest
 Metric = Callable[[Tensor, Tensor], float]
 
 
-def accuracy(logits: Tensor, y: Tensor) -> float:
-    """Return the share of nodes predicted right; with several labels a node, all of them must be."""
+@dataclass(frozen=True)
+class Counted:
+    """A metric made of counts: those of several workers add up, so that no worker needs all nodes."""
+
+    counts: Callable[[Tensor, Tensor], Tensor]
+    """(logits, y) to whole numbers."""
+    value: Callable[[Tensor], float]
+    """The metric from the summed counts."""
+
+    def __call__(self, logits: Tensor, y: Tensor) -> float:
+        """Return the metric of nodes that are all here."""
+        return self.value(self.counts(logits, y))
+
+
+def _right(logits: Tensor, y: Tensor) -> Tensor:
     right = _predict(logits, y) == y
-    return _mean(right.all(dim=1) if y.dim() == 2 else right)
+    right = right.all(dim=1) if y.dim() == 2 else right
+    return torch.stack([right.sum(), right.new_tensor(right.numel(), dtype=torch.int64)])
 
 
-def micro_f1(logits: Tensor, y: Tensor) -> float:
-    """Return F1 over all decisions taken together; with one label a node this is accuracy."""
-    true, wrong, missed = (count.sum() for count in _counts(logits, y))
+def _share(counts: Tensor) -> float:
+    right, total = counts.tolist()
+    return right / total if total else float("nan")
+
+
+def _micro(counts: Tensor) -> float:
+    true, wrong, missed = counts[:3].sum(dim=1)
     return _f1(true, wrong, missed).item()
 
 
-def macro_f1(logits: Tensor, y: Tensor) -> float:
-    """Return the mean F1 over classes; of one label a node, over those that are predicted or present."""
-    true, wrong, missed = _counts(logits, y)
-    seen = torch.ones_like(true, dtype=torch.bool) if y.dim() == 2 else (true + wrong + missed) > 0
-    return _mean(_f1(true, wrong, missed)[seen])
+def _macro(counts: Tensor) -> float:
+    """Of one label a node, over the classes that are predicted or present."""
+    true, wrong, missed, always = counts
+    return _mean(_f1(true, wrong, missed)[(true + wrong + missed + always) > 0])
+
+
+def _decisions(logits: Tensor, y: Tensor) -> Tensor:
+    """Return [4, classes]: true and false positives, false negatives, and whether a class counts anyway."""
+    counts = torch.stack(_counts(logits, y))
+    always = torch.full_like(counts[:1], 1 if y.dim() == 2 else 0)
+    return torch.cat([counts, always])
+
+
+accuracy = Counted(_right, _share)
+"""The share of nodes predicted right; with several labels a node, all of them must be."""
+micro_f1 = Counted(_decisions, _micro)
+"""F1 over all decisions taken together; with one label a node this is accuracy."""
+macro_f1 = Counted(_decisions, _macro)
+"""The mean F1 over classes; of one label a node, over those that are predicted or present."""
 
 
 def roc_auc(logits: Tensor, y: Tensor) -> float:

@@ -1,7 +1,8 @@
 """From what the user says to a run: `weft.train(graph, model, ...)` in Python, `run_recipe` from TOML."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,12 @@ from weft.events import Sink
 from weft.graph.graph import Graph
 from weft.registry import require
 from weft.strategies.base import LossName, Strategy, strategies
+from weft.strategies.distributed import Distributed
+from weft.strategies.local import LocalGraph
 from weft.train.check import check_arguments, check_keywords
 from weft.train.model import adapt, build_model, check_options, option_names, ready
 from weft.train.optim import OptimizerName, ScheduleName
+from weft.train.parts import whole_in_parts
 from weft.train.run import RunFolder, check_folder
 from weft.train.settings import MetricName, Precision, Settings, choose_device
 from weft.train.summary import Summary
@@ -91,7 +95,8 @@ def run(
     place: Place,
 ) -> Summary:
     """Train as `train` does, with settings already checked and a recipe to keep with the run."""
-    kind = strategies[recipe["strategy"]["name"]]
+    strategy = {**recipe["strategy"]}
+    kind = strategies[strategy.pop("name")]
     _check_place(settings, place)
     device = choose_device(settings.device)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
@@ -99,6 +104,26 @@ def run(
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     recipe = {**recipe, "graph": counts}
     folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
+    if issubclass(kind, Distributed):
+        held = whole_in_parts(graph, strategy)
+        made = partial(kind, **strategy)
+        return fit(held, model, options, settings=settings, kind=made, folder=folder, place=place)
+    return fit(graph, model, options, settings=settings, kind=kind, folder=folder, place=place)
+
+
+def fit(
+    graph: Graph | LocalGraph,
+    model: nn.Module | str,
+    options: Mapping[str, Any],
+    *,
+    settings: Settings,
+    kind: Callable[..., Strategy],
+    folder: RunFolder | None,
+    place: Place,
+) -> Summary:
+    """Build the model where only its name is given, and train it; the graph is ready and the folder open."""
+    device = graph.indptr.device
+    dtype = torch.float64 if settings.precision == "float64" else torch.float32
     if isinstance(model, str):
         model = build_model(graph, model, options, seed=settings.seed)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -121,25 +146,67 @@ def _check_place(settings: Settings, place: Place) -> None:
         require("tensorboard", "tensorboard")
 
 
-def run_recipe(recipe: Recipe, place: Place) -> Summary:
-    """Train as a recipe says. What can be checked without the data is checked before it is read."""
+@dataclass(frozen=True)
+class Resolved:
+    """A recipe with every name looked up and every option checked, before any data is read."""
+
+    data: dict[str, Any]
+    model: str
+    options: dict[str, Any]
+    strategy: str
+    strategy_options: dict[str, Any]
+    settings: Settings
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the recipe as a run keeps it."""
+        path = {"path": str(Path(self.data["path"]).resolve())} if "path" in self.data else {}
+        return {
+            "data": {**self.data, **path},
+            "model": {"name": self.model, **self.options},
+            "strategy": {"name": self.strategy, **self.strategy_options},
+            "train": asdict(self.settings),
+        }
+
+    def open(self) -> Graph:
+        """Read the graph."""
+        return open_dataset(**_data_arguments(self.data))
+
+
+def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
+    """Return a recipe checked as far as it can be without its data."""
     settings = Settings(**bind(Settings, recipe.train, "train"))
     name, options = _split_name(recipe.model, DEFAULT_MODEL, "model")
     options = check_options(name, options)
-    strategy, strategy_options = _split_name(recipe.strategy, "single", "strategy")
-    bind(strategies[strategy], strategy_options, "strategy", given=signature(Strategy).parameters)
+    default = "halo" if workers > 1 or "parts" in recipe.strategy else "single"
+    strategy, strategy_options = _split_name(recipe.strategy, default, "strategy")
+    kind = strategies[strategy]
+    given = (*signature(Strategy).parameters, "group", "part_rank")
+    strategy_options = bind(kind, strategy_options, "strategy", given=given)
+    if issubclass(kind, Distributed):
+        kind.check(strategy_options)
+    elif workers > 1:
+        raise RecipeError(
+            f"strategy.name: {strategy!r} trains in one process; use 'halo' with --workers {workers}"
+        )
     choose_device(settings.device)
     data = dict(recipe.data) or dict(DEFAULT_DATA)
+    _data_arguments(data)
+    return Resolved(data, name, options, strategy, strategy_options, settings)
+
+
+def run_recipe(recipe: Recipe, place: Place) -> Summary:
+    """Train as a recipe says, in this process. What can be checked without the data is checked first."""
+    resolved = resolve(recipe)
     if place.out is not None:
         check_folder(Path(place.out), resume=place.resume)  # before time is spent on the data
-    graph = open_dataset(**_data_arguments(data))
-    resolved = {
-        "data": {**data, **({"path": str(Path(data["path"]).resolve())} if "path" in data else {})},
-        "model": {"name": name, **options},
-        "strategy": {"name": strategy, **strategy_options},
-        "train": asdict(settings),
-    }
-    return run(graph, name, options, settings=settings, recipe=resolved, place=place)
+    return run(
+        resolved.open(),
+        resolved.model,
+        resolved.options,
+        settings=resolved.settings,
+        recipe=resolved.to_dict(),
+        place=place,
+    )
 
 
 def _split_name(section: Mapping[str, Any], default: str, where: str) -> tuple[str, dict[str, Any]]:

@@ -1,7 +1,7 @@
 """From the name of a layer and its options to a model that fits a graph."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -11,6 +11,7 @@ from weft.errors import GraphError
 from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo, layers, number_draws
 from weft.layers.stack import Stack
+from weft.strategies.local import LocalGraph
 
 # What the graph decides, or `name` does, and no option may set.
 _GIVEN = ("in_features", "out_features", "info", "layer", "options")
@@ -28,10 +29,12 @@ def option_names(name: str) -> list[str]:
     return parameters([Stack, kind.stacked, kind], given=_GIVEN)
 
 
-def build_model(graph: Graph, name: str, options: Mapping[str, Any], *, seed: int = 0) -> nn.Module:
+def build_model(
+    graph: Graph | LocalGraph, name: str, options: Mapping[str, Any], *, seed: int = 0
+) -> nn.Module:
     """Return a stack of layers for a graph, with weights that depend on the seed alone."""
     options = check_options(name, options)
-    info = GraphInfo.of(graph)
+    info = GraphInfo.of(cast(Graph, graph))  # which asks for what both have
     if not info.num_classes:
         raise GraphError("the graph has no labels y; training needs them, with -1 for nodes without a label")
     widths = info.in_features

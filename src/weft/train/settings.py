@@ -7,8 +7,7 @@ import torch
 
 from weft.config import Range
 from weft.errors import RecipeError
-from weft.graph.graph import Graph
-from weft.strategies.base import LossName
+from weft.strategies.base import Labelled, LossName
 from weft.train.optim import OptimizerName, ScheduleName
 
 Count = Annotated[int, Range(least=1)]
@@ -64,7 +63,7 @@ class Settings:
 FREE_ON_RESUME = ("epochs", "checkpoint_every", "tensorboard", "trace")
 
 
-def choose_metric(name: MetricName, graph: Graph) -> str:
+def choose_metric(name: MetricName, graph: Labelled) -> str:
     """Return the metric that the best epoch is judged by."""
     if name == "auto":
         return "micro_f1" if graph.multilabel else "accuracy"

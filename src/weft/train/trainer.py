@@ -15,6 +15,8 @@ from weft.errors import TrainingError, WeftError
 from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
 from weft.graph.graph import Graph
 from weft.strategies.base import Scores, Strategy
+from weft.strategies.distributed import Distributed
+from weft.strategies.local import LocalGraph
 from weft.train.checkpoint import (
     Checkpoint,
     Tensors,
@@ -49,11 +51,11 @@ class Trainer:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Graph | LocalGraph,
         model: nn.Module,
         settings: Settings,
         *,
-        kind: type[Strategy],
+        kind: Callable[..., Strategy],
         folder: RunFolder | None = None,
         place: Place,
     ) -> None:
@@ -61,7 +63,7 @@ class Trainer:
         self.metric = choose_metric(settings.metric, graph)
         self.watched = {name: METRICS[name] for name in ("accuracy", self.metric)}
         self.stop = place.stop or (lambda: False)
-        self.events = Events()
+        self.events = self.traffic = Events()
         autocast = torch.bfloat16 if settings.precision == "bfloat16" else None
         self.strategy = kind(graph, loss=settings.loss, seed=settings.seed, autocast=autocast)
         self.optimizer = make_optimizer(
@@ -96,7 +98,10 @@ class Trainer:
             self._tell(error)
             raise
         finally:
-            self.events.close()
+            self.strategy.close()
+            self.traffic.close()
+            if self.events is not self.traffic:
+                self.events.close()
 
     def fit(self) -> None:
         """Train epoch after epoch until the last one, until patience ends, or until asked to stop."""
@@ -106,8 +111,8 @@ class Trainer:
             self.schedule.apply(self.optimizer, epoch)
             self.loss = self.strategy.epoch(self.model, self.optimizer)
             self.record(epoch + 1)
-            interrupted = self.stop()
-            if interrupted or self.checkpoint_due(epoch + 1):
+            interrupted, due = self.strategy.agree(self.stop(), self.checkpoint_due(epoch + 1))
+            if interrupted or due:
                 self.save(epoch + 1)
             if interrupted:
                 self.stopped = "interrupted"
@@ -141,6 +146,10 @@ class Trainer:
             seconds=seconds,
             memory_bytes=memory_bytes(self._device()),
         )
+        traffic = self.strategy.take_traffic()
+        if traffic is not None:
+            rank = self.folder.rank if self.folder else 0
+            self.traffic.write("traffic", epoch=epoch, rank=rank, **traffic)
 
     def evaluation_due(self, epoch: int) -> bool:
         """Return whether to evaluate after that many epochs."""
@@ -166,6 +175,8 @@ class Trainer:
         ]
         if bad:
             self._refuse(f"the weights {bad[0]} are not finite after epoch {epoch}")
+        if self.folder.rank:
+            return
         tensors, rest = optimizer_state(self.optimizer)
         groups = {
             "model": weights,
@@ -190,7 +201,7 @@ class Trainer:
             assign_weights(self.model, self.best_weights, where="the best epoch")
         scores = self.strategy.evaluate(self.model, METRICS)
         summary = self.summary(scores)
-        if self.folder:
+        if self.folder and not self.folder.rank:
             save_weights(self.folder.path / "model.safetensors", self.model)
             status = "interrupted" if self.stopped == "interrupted" else "done"
             self.folder.write(status, summary=summary.to_dict())
@@ -200,6 +211,7 @@ class Trainer:
     def summary(self, scores: Scores) -> Summary:
         """Return what the run came to."""
         traffic = self.strategy.traffic()
+        (peak,) = self.strategy.agree(peak_memory_bytes(self._device()))
         restored = self.settings.restore_best and self.best_weights is not None
         return Summary(
             test_accuracy=scores.get("test", {}).get("accuracy"),
@@ -212,7 +224,7 @@ class Trainer:
             bytes_sent=traffic.bytes_sent,
             messages=traffic.messages,
             exposed_comm_seconds=traffic.exposed_seconds,
-            peak_memory_bytes=peak_memory_bytes(self._device()),
+            peak_memory_bytes=int(peak),
             strategy=self.strategy.name,
             workers=self.strategy.workers,
             out=str(self.folder.path) if self.folder else None,
@@ -226,7 +238,7 @@ class Trainer:
         """Begin the run's folder and events, or continue them."""
         sinks = [place.progress] if place.progress else []
         if folder is None:
-            self.events = Events(sinks=sinks)
+            self.events = self.traffic = Events(sinks=sinks)
         else:
             cosine = self.settings.schedule == "cosine"
             # A cosine ends with the run: with another number of epochs every rate would have been another.
@@ -234,11 +246,15 @@ class Trainer:
             self._restore(folder.resumed)
             folder.create()
             past = folder.continue_events()
+            self._count_past(past)
             self.history = [_training_seconds(event) for event in past if event["event"] == "epoch"]
-            sinks += [TensorBoard(folder.path / "tensorboard")] if self.settings.tensorboard else []
-            sinks += [ChromeTrace(folder.path / "trace.json")] if self.settings.trace else []
+            first = not folder.rank
+            sinks += [TensorBoard(folder.path / "tensorboard")] if self.settings.tensorboard and first else []
+            sinks += [ChromeTrace(folder.path / "trace.json")] if self.settings.trace and first else []
             elapsed = folder.resumed.state["elapsed"] if folder.resumed else 0.0
-            self.events = Events(folder.path / "events.jsonl", sinks=sinks, elapsed=elapsed)
+            kept = Events(folder.events, sinks=sinks, elapsed=elapsed)
+            # Other workers tell of their traffic alone: losses and scores are the same everywhere.
+            self.events, self.traffic = (Events(elapsed=elapsed) if folder.rank else kept), kept
             folder.write("running")
         self.strategy.events = self.events
         self._announce()
@@ -259,6 +275,12 @@ class Trainer:
                 metric=self.metric,
                 why=_why(self.strategy.workers),
             )
+
+    def _count_past(self, events: list[Event]) -> None:
+        """Add the traffic of earlier sessions."""
+        for event in events:
+            if event["event"] == "traffic" and isinstance(self.strategy, Distributed):
+                self.strategy.add_traffic(event)
 
     def _restore(self, saved: Checkpoint | None) -> None:
         if saved is None:

@@ -1,0 +1,97 @@
+"""`weft train` with several workers: the process that starts them, and each of them."""
+
+import argparse
+import os
+import signal
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.config import Recipe
+from weft.errors import InputError, RecipeError
+
+if TYPE_CHECKING:
+    from weft.comm import Group
+    from weft.train.summary import Summary
+
+JOIN = 120.0
+# Seconds that ranks under torchrun wait for rank 0 to read and cut the graph.
+PREPARE = 3600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that concern workers."""
+    parser.add_argument("--workers", type=int, metavar="N", help="number of processes (1)")
+    parser.add_argument("--parts", type=int, metavar="M", help="number of parts of the graph (one a worker)")
+    parser.add_argument(
+        "--max-restarts",
+        type=int,
+        default=0,
+        metavar="K",
+        help="how often to continue from the last checkpoint when a worker is lost (0)",
+    )
+
+
+def count_workers(options: argparse.Namespace) -> int:
+    """Return how many workers were asked for; a run that is continued has as many as it had."""
+    for name, least in (("workers", 1), ("parts", 1), ("max_restarts", 0)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            shown = name.replace("_", "-")
+            raise RecipeError(f"--{shown} {value}: expected a whole number of at least {least}")
+    if options.workers is None and options.resume and (Path(options.out) / "run.json").exists():
+        from weft.train.run import read_run
+
+        return int(read_run(options.out)["recipe"].get("graph", {}).get("workers", 1))
+    return options.workers or 1
+
+
+def start_workers(options: argparse.Namespace, recipe: Recipe, out: Path, workers: int) -> int:
+    """Cut the graph once, then run this command as so many workers and return how they ended."""
+    from weft.comm import run_workers
+    from weft.train.run import check_folder
+    from weft.train.worker import prepare
+
+    check_folder(out, resume=options.resume)
+    prepare(recipe, out, workers=workers)
+    command = [sys.executable, "-m", "weft", "train", *([options.recipe] if options.recipe else [])]
+    command += [f"--set={setting}" for setting in options.settings] + [f"--out={out}"]
+    command += [f"--parts={options.parts}"] if options.parts else []
+    command += [f"--{flag}" for flag in ("resume", "json") if getattr(options, flag)]
+    return run_workers(command, workers, max_restarts=options.max_restarts)
+
+
+def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | None":
+    """Train as one rank of several, which weft itself or torchrun started; rank 0 is given the summary."""
+    from weft.comm import Group
+    from weft.comm.failure import launched
+    from weft.train.run import check_folder
+    from weft.train.worker import prepare
+
+    if not options.out:
+        raise InputError("under torchrun pass --out DIR, the folder of the run that all ranks share")
+    out = Path(options.out)
+    if os.environ["RANK"] == "0" and not launched():
+        restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+        check_folder(out, resume=options.resume or restarted)
+        prepare(recipe, out, workers=int(os.environ["WORLD_SIZE"]))
+    # Under torchrun the others wait here until rank 0 has cut the graph.
+    with Group.connect(join_timeout=JOIN if launched() else PREPARE) as group:
+        summary = _train(options, recipe, out, group)
+    return summary if group.rank == 0 else None
+
+
+def _train(options: argparse.Namespace, recipe: Recipe, out: Path, group: "Group") -> "Summary":
+    from weft.cli.output import watching
+    from weft.cli.signals import stop_requests
+    from weft.comm.failure import launched
+    from weft.train.trainer import Place
+    from weft.train.worker import run_worker
+
+    # Ctrl-C reaches every process; the launcher takes it and asks its workers by SIGTERM.
+    signals = (signal.SIGTERM,) if launched() else (signal.SIGINT, signal.SIGTERM)
+    shown = watching() if group.rank == 0 else nullcontext()
+    with stop_requests(signals) as stop, shown as progress:
+        place = Place(out=out, resume=options.resume, progress=progress, stop=stop)
+        return run_worker(recipe, place, group)

@@ -1,0 +1,69 @@
+"""One worker of several: reads its parts, agrees with the others on what is done, and trains."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from weft.comm.group import Group
+from weft.config import Recipe
+from weft.errors import FormatError, RecipeError
+from weft.strategies.base import strategies
+from weft.train.launch import fit, resolve
+from weft.train.parts import prepare_parts, read_parts
+from weft.train.run import RunFolder, versions
+from weft.train.summary import Summary
+from weft.train.trainer import Place
+
+
+def prepare(recipe: Recipe, out: Path, *, workers: int) -> None:
+    """Check a recipe for several workers and write the parts they will read."""
+    resolved = resolve(recipe, workers=workers)
+    if resolved.settings.device not in ("auto", "cpu"):
+        raise RecipeError(
+            f"train.device: {resolved.settings.device!r} with several workers is not supported; use 'cpu'"
+        )
+    prepare_parts(resolved, out, workers=workers)
+
+
+def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary:
+    """Train as one of the ranks of a group. Only rank 0 writes the run; all return the same summary."""
+    assert place.out is not None, "workers meet in the folder of the run"
+    resolved = resolve(recipe, workers=group.size)
+    settings = resolved.settings
+    dtype = torch.float64 if settings.precision == "float64" else torch.float32
+    parts = Path(place.out) / "partition"
+    graph, identity = read_parts(parts, rank=group.rank, workers=group.size, dtype=dtype)
+    counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
+    kept = {**resolved.to_dict(), "graph": {**counts, "workers": group.size, **identity}}
+    group.agree(recipe=kept, versions=versions(), partition=identity["partition"])
+    place = replace(place, resume=place.resume or group.attempt > 0)
+    kind = partial(cast(Any, strategies[resolved.strategy]), group=group, **resolved.strategy_options)
+    return fit(
+        graph,
+        resolved.model,
+        resolved.options,
+        settings=settings,
+        kind=kind,
+        folder=_open(place, kept, group),
+        place=place,
+    )
+
+
+def _open(place: Place, recipe: dict[str, object], group: Group) -> RunFolder:
+    """Return the run's folder; all ranks continue from the checkpoint that rank 0 found."""
+    assert place.out is not None
+    folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if group.rank == 0 else None
+    found = folder.resumed.epoch if folder is not None and folder.resumed else None
+    epoch = group.all_gather_json(found)[0]
+    if folder is None:
+        folder = RunFolder(place.out, recipe=recipe, resume=place.resume, rank=group.rank)
+        seen = folder.resumed.epoch if folder.resumed else None
+        if seen != epoch:
+            raise FormatError(
+                f"rank {group.rank} finds a checkpoint after epoch {seen} in {place.out}, rank 0 after "
+                f"{epoch}; all ranks need the same folder"
+            )
+    return folder
