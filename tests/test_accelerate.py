@@ -392,3 +392,21 @@ def test_compiled_models_run_as_before():
     x, edges = torch.randn(N, 6), _edges()
     compiled = torch.compile(fast, backend="eager")
     torch.testing.assert_close(compiled(x, edges), plain(x, edges))
+
+
+def test_a_model_that_gains_nothing_says_which_classes_are_covered():
+    with pytest.warns(
+        WeftWarning, match="nothing in Linear could be accelerated; covered are .*GATConv, .*SAGEConv"
+    ):
+        weft.accelerate(nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [(3, "expected a PyG model, a torch.nn.Module, got 3"), (GCNConv, "got the class GCNConv; call it")],
+)
+def test_what_is_no_model_is_refused(given: Any, message: str):
+    with pytest.raises(weft.InputError, match=message):
+        weft.accelerate(given)
+    with pytest.raises(weft.InputError, match=message):
+        weft.accelerated(given)

@@ -6,12 +6,14 @@ the model changes. A call that is not covered (hooks, explanations, returned att
 the same input.
 """
 
+import warnings
 from typing import TypeVar
 
 from torch import nn
 
+from weft.errors import InputError, WeftWarning
 from weft.layers.accelerate.inputs import watch_inputs
-from weft.layers.accelerate.swap import convert, is_swapped, swappable
+from weft.layers.accelerate.swap import convert, covered, is_swapped, swappable
 from weft.registry import require
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -29,18 +31,30 @@ def accelerate(model: Model, *, check: bool = True) -> Model:
     forward.
     """
     require("torch_geometric", "pyg")
+    _check_model(model)
     for module in list(model.modules()):
         if swappable(module):
             convert(module, check=check)
     if accelerated(model):
         watch_inputs(model)
+    else:
+        told = f"nothing in {type(model).__name__} could be accelerated; covered are {', '.join(covered())}"
+        warnings.warn(told, WeftWarning, stacklevel=2)
     return model
 
 
 def accelerated(model: nn.Module) -> list[str]:
     """Return "name: class" of each convolution of the model that runs on weft's kernels."""
+    _check_model(model)
     return [
         f"{name or 'model'}: {type(module).__base__.__name__}"  # type: ignore[union-attr]
         for name, module in model.named_modules()
         if is_swapped(module)
     ]
+
+
+def _check_model(model: object) -> None:
+    if isinstance(model, type):
+        raise InputError(f"expected a PyG model, got the class {model.__name__}; call it to make one")
+    if not isinstance(model, nn.Module):
+        raise InputError(f"expected a PyG model, a torch.nn.Module, got {model!r}")

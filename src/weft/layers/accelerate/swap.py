@@ -42,6 +42,11 @@ def swappable(module: nn.Module) -> bool:
     return type(module) in _covered()
 
 
+def covered() -> list[str]:
+    """Return the names of the classes that we cover."""
+    return sorted({kind.__name__ for kind in _covered()})
+
+
 def is_swapped(module: nn.Module) -> bool:
     """Return whether the module runs on our kernels."""
     state = module.__dict__.get("_weft")
