@@ -49,9 +49,9 @@ def from_edges(
 ) -> Parts:
     """Return the parts of a graph of one node type."""
     ends = validate.as_edge_index(edge_index, check=check)
-    count = validate.infer_num_nodes(num_nodes, ends, {**nodes, "node_ids": node_ids})
+    count, counted = validate.infer_num_nodes(num_nodes, ends, {**nodes, "node_ids": node_ids})
     if check:
-        validate.check_edge_range(ends, count, count)
+        validate.check_edge_range(ends, count, count, counted=counted)
     edge_types = [PLAIN_EDGE]
     if edge_type is not None:
         edge_type, relations = validate.as_edge_type(edge_type, ends.shape[1], num_relations)

@@ -54,8 +54,10 @@ def as_edge_index(value: Any, name: str = "edge_index", *, check: bool = True) -
     return edges if edges.dtype in (torch.int32, torch.int64) else edges.to(torch.int64)
 
 
-def check_edge_range(edges: Tensor, num_src: int, num_dst: int, name: str = "edge_index") -> None:
-    """Raise where an edge names a node that does not exist."""
+def check_edge_range(
+    edges: Tensor, num_src: int, num_dst: int, name: str = "edge_index", *, counted: str | None = None
+) -> None:
+    """Raise where an edge names a node that does not exist; `counted` is the data that said how many do."""
     for row, limit, end in ((0, num_src, "source"), (1, num_dst, "target")):
         if edges.shape[1] == 0:
             return
@@ -65,22 +67,29 @@ def check_edge_range(edges: Tensor, num_src: int, num_dst: int, name: str = "edg
         bad = (edges[row] < 0) | (edges[row] >= limit)
         first = int(bad.nonzero()[0])
         count = int(bad.sum())
+        rows = f", as many as {counted} has rows" if counted else ""
         raise GraphError(
             f"{name}: edge {first:,} has {end} {int(edges[row, first]):,}, nodes are 0 … {limit - 1:,}"
-            f" ({limit:,} nodes; {count:,} such edge{'s' if count > 1 else ''})"
+            f" ({limit:,} nodes{rows}; {count:,} such edge{'s' if count > 1 else ''})"
         )
 
 
-def infer_num_nodes(num_nodes: int | None, edges: Tensor, rows: Mapping[str, Any]) -> int:
-    """Return the number of nodes: as given, else the length of the node data, else the largest id + 1."""
-    for value in rows.values():
-        if num_nodes is None and value is not None:
-            num_nodes = int(value.shape[0]) if hasattr(value, "shape") else len(value)
+def infer_num_nodes(num_nodes: int | None, edges: Tensor, rows: Mapping[str, Any]) -> tuple[int, str | None]:
+    """Return the number of nodes: as given, else the length of the node data, else the largest id + 1.
+
+    With it comes the name of the node data that was counted, None where none was.
+    """
+    counted = next((name for name, value in rows.items() if num_nodes is None and value is not None), None)
+    if counted is not None:
+        held = rows[counted]
+        num_nodes = int(held.shape[0]) if hasattr(held, "shape") else len(held)
     if num_nodes is None:
         num_nodes = int(edges.max()) + 1 if edges.numel() else 0
-    if isinstance(num_nodes, bool) or int(num_nodes) != num_nodes or num_nodes < 1:
+    if isinstance(num_nodes, bool) or not hasattr(num_nodes, "__index__"):
+        raise GraphError(f"num_nodes must be a whole number, got {num_nodes!r}")
+    if num_nodes < 1:
         raise GraphError(f"a graph needs at least one node, got num_nodes={num_nodes}")
-    return int(num_nodes)
+    return int(num_nodes), counted
 
 
 def as_node_data(
@@ -133,6 +142,7 @@ def as_features(value: Any, num_nodes: int, name: str = "x", *, check: bool = Tr
 
 def as_labels(value: Any, num_nodes: int, name: str = "y", *, check: bool = True) -> Tensor:
     """Return labels: [N] int64 with -1 for "no label", or [N, C] float32 of 0 and 1 for several a node."""
+    _refuse_text(value, name)
     labels = as_tensor(value, name)
     if labels.dim() == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]  # OGB's shape
@@ -250,6 +260,17 @@ def _check_finite(features: Features, name: str) -> None:
         f"{name} holds {count:,} {values_are} NaN or infinite, in column {column:,}{more}"
         f" (first at row {row:,}); clean or impute them first"
     )
+
+
+def _refuse_text(value: Any, name: str) -> None:
+    """Say how to number labels that are words."""
+    first = value[0] if isinstance(value, list | tuple) and value else None
+    if isinstance(first, str) or (isinstance(value, np.ndarray) and value.dtype.kind in "USO" and value.size):
+        shown = first if first is not None else np.asarray(value).flat[0]
+        raise GraphError(
+            f"{name} holds {str(shown)!r}: labels are numbers 0 … C-1, -1 for no label; "
+            "numpy.unique(labels, return_inverse=True)[1] numbers words"
+        )
 
 
 def _check_label_values(labels: Tensor, num_nodes: int, name: str) -> None:
