@@ -59,8 +59,13 @@ class Registry(Generic[T]):
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return "did you mean 'x'? " for the nearest known name, or the empty string."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {near[0]!r}? " if near else ""
+    near = difflib.get_close_matches(name, list(known), n=5)
+
+    def likeness(other: str) -> tuple[float, bool]:
+        # Of names that are equally near, two letters in the wrong order are the likelier slip: gnc, gcn, sgc.
+        return difflib.SequenceMatcher(None, other, name).ratio(), sorted(other) == sorted(name)
+
+    return f"did you mean {max(near, key=likeness)!r}? " if near else ""
 
 
 def require(module: str, extra: str) -> Any:
