@@ -20,3 +20,8 @@ def test_an_installed_package_says_where_the_benchmarks_are(
     monkeypatch.chdir(tmp_path)
     assert main(["bench"]) == 2
     assert "source checkout" in capsys.readouterr().err
+
+
+def test_an_unknown_case_is_refused_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "gat_laye"]) == 2
+    assert capsys.readouterr().err.startswith("weft: error: no case 'gat_laye'; did you mean 'gat_layer'? ")

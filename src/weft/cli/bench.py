@@ -10,7 +10,8 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from weft.errors import InputError
+from weft.errors import InputError, UnknownName
+from weft.registry import suggest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +24,13 @@ def run(options: argparse.Namespace) -> int:
     """Run the benchmarks of the source checkout."""
     root = checkout()
     sys.path.insert(0, str(root))
+    benchmarks = import_module("benchmarks.run")
+    known = list(benchmarks.all_cases())
+    for name in options.cases:
+        if name not in known:
+            raise UnknownName(f"no case {name!r}; {suggest(name, known)}known: {', '.join(known)}")
     arguments = [*options.cases, *(["--list"] if options.list else [])]
-    return int(import_module("benchmarks.run").main(arguments))
+    return int(benchmarks.main(arguments))
 
 
 def checkout() -> Path:
