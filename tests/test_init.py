@@ -23,6 +23,12 @@ def test_every_public_name_resolves() -> None:
         assert getattr(weft, name) is not None, name
 
 
+def test_a_module_is_there_without_being_imported_before() -> None:
+    program = "import weft; print(weft.errors.InputError.__name__)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "InputError\n", done.stderr
+
+
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = weft.nothing

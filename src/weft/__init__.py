@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft import algorithms, datasets, draw, kernels, layers, nn, partitioners, report, strategies
+    from weft import algorithms, datasets, draw, errors, kernels, layers, nn, partitioners, report, strategies
     from weft.config import Recipe, read_recipe
     from weft.errors import InputError, WeftError, WeftWarning
     from weft.events import read_events
@@ -42,6 +42,7 @@ _HOME = {
     "algorithms": "",
     "datasets": "",
     "draw": "",
+    "errors": "",
     "kernels": "",
     "layers": "",
     "nn": "",
@@ -68,6 +69,7 @@ __all__ = [
     "algorithms",
     "datasets",
     "draw",
+    "errors",
     "kernels",
     "layers",
     "load",
