@@ -49,6 +49,12 @@ def test_lists_of_classes_make_several_labels_a_node(tmp_path: Path) -> None:
     np.testing.assert_array_equal(graph.y, list(classes.values()))
 
 
+def test_node_without_a_list_of_labels_is_refused(tmp_path: Path) -> None:
+    classes = {"0": [1, 0, 1], "1": [0, 0, 0], "3": [1, 1, 1]}
+    with pytest.raises(FormatError, match="node 2 has no list of labels"):
+        saint(write_folder(tmp_path, class_map=classes))
+
+
 def test_node_without_a_class_has_no_label(tmp_path: Path) -> None:
     assert saint(write_folder(tmp_path, class_map={"0": 1, "1": 0, "2": 1})).y.tolist() == [1, 0, 1, -1]
 

@@ -87,6 +87,12 @@ def _labels(path: Path, num_nodes: int) -> Array:
         raise FormatError(
             f"{path}: expected a class number or a list of 0 and 1 for nodes 0 … {num_nodes - 1}"
         )
+    if values.ndim == 2 and len(set(ids.tolist())) < num_nodes:
+        # A row of zeros would say that the node has none of the labels, which nobody knows.
+        absent = min(set(range(num_nodes)) - set(ids.tolist()))
+        raise FormatError(
+            f"{path}: node {absent} has no list of labels; where nodes have several, each needs one"
+        )
     labels = np.full((num_nodes, *values.shape[1:]), -1 if values.ndim == 1 else 0, np.int64)
     labels[ids] = values
     return labels if values.ndim == 1 else labels.astype(np.uint8)
