@@ -44,7 +44,7 @@ def write_directory(
     An array named `a` becomes `a.npy`; `meta` is any JSON object; `files` are extra files by name. An
     existing folder is replaced only with `overwrite` and only if it is one of ours.
     """
-    target = Path(path)
+    target = as_path(path)
     _tidy_after_killed_writers(target)
     _check_target(target, overwrite)
     for name in [*arrays, *(files or {})]:
@@ -84,7 +84,7 @@ def read_directory(
     `verify` reads every byte once to compare checksums; without it only sizes, dtypes and shapes are
     compared.
     """
-    folder = Path(path)
+    folder = as_path(path)
     manifest = _read_manifest(folder)
     with _told(folder):
         arrays = {
@@ -103,6 +103,13 @@ def read_extra(path: str | os.PathLike[str], name: str) -> bytes:
         raise FormatError(f"{folder}: the manifest names no file {name!r}")
     with _told(folder):
         return _check_file(folder, name, entry, verify=True).read_bytes()
+
+
+def as_path(path: Any) -> Path:
+    """Return a path, or refuse what is none."""
+    if not isinstance(path, str | os.PathLike):
+        raise FormatError(f"expected the path of a file or folder, got {path!r}")
+    return Path(path)
 
 
 def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:

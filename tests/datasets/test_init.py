@@ -90,7 +90,10 @@ def test_path_with_a_name_is_read_as_that_format(tmp_path: Path) -> None:
         ({"name": "ring", "symmetrise": "always"}, r"data\.symmetrise: expected"),
         ({"name": "ring", "graph": 3}, r"unknown key data\.graph"),
         ({"name": "npz"}, r"data set 'npz' takes data\.path"),
-        ({"name": "ring", "path": "x"}, r"data set 'ring' takes no data\.path"),
+        (
+            {"name": "ring", "path": "x"},
+            r"'ring' takes no data\.path: .* give one of data\.path and data\.name$",
+        ),
         ({"name": "pyg"}, "needs a PyG Data or HeteroData object"),
         ({}, r"no data: give data\.path .* or data\.name"),
     ],
@@ -103,3 +106,8 @@ def test_wrong_option_is_named(options: dict[str, object], message: str) -> None
 def test_wrong_name_gets_a_suggestion() -> None:
     with pytest.raises(UnknownName, match="no dataset 'comunity'; did you mean 'community'"):
         open_dataset(name="comunity")
+
+
+def test_a_path_that_is_none_is_refused() -> None:
+    with pytest.raises(FormatError, match="expected the path of a file or folder, got 3"):
+        open_dataset(3)  # type: ignore[arg-type]

@@ -189,3 +189,11 @@ graph.save({str(tmp_path / "g")!r})
             assert load(tmp_path / "g").num_nodes == 300_000
     Graph.from_edges(EDGES).save(tmp_path / "g", overwrite=True)
     assert [item.name for item in tmp_path.iterdir()] == ["g"]
+
+
+def test_what_is_no_path_is_refused() -> None:
+    graph = Graph.from_edges([[0], [1]])
+    with pytest.raises(FormatError, match="expected the path of a file or folder, got 3"):
+        graph.save(3)  # type: ignore[arg-type]
+    with pytest.raises(FormatError, match="expected the path of a file or folder, got 3"):
+        load(3)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from typing import Any
 
 from weft.config import bind
 from weft.errors import FormatError, RecipeError
+from weft.format import as_path
 from weft.graph.graph import Graph
 from weft.registry import Registry
 
@@ -37,10 +38,11 @@ def open_dataset(path: str | Path | None = None, *, name: str | None = None, **o
 
     if path is None and name is None:
         raise RecipeError("no data: give data.path (a file or folder) or data.name (a generator)")
-    name = name if name is not None else recognise(Path(path or "."))
+    path = None if path is None else as_path(path)
+    name = name if name is not None else recognise(path or Path("."))
     entry = datasets[name]
     own, common = _split_options(entry, prepare, options, path=path, name=name)
-    graph = entry(**own) if path is None else entry(Path(path), **own)
+    graph = entry(**own) if path is None else entry(path, **own)
     return prepare(graph, **common)
 
 
@@ -70,9 +72,12 @@ def _split_options(
     parameters = signature(entry).parameters
     positional = next(iter(parameters), None)
     reads_path = positional == "path"
-    if reads_path != (path is not None):
-        wanted = "data.path" if reads_path else "no data.path"
-        raise RecipeError(f"data set {name!r} takes {wanted}; known: {', '.join(datasets.names())}")
+    if reads_path and path is None:
+        raise RecipeError(f"data set {name!r} takes data.path, the file or folder to read")
+    if not reads_path and path is not None:
+        raise RecipeError(
+            f"data set {name!r} takes no data.path: it is generated; give one of data.path and data.name"
+        )
     bound = bind([entry, prepare], options, "data", given=("path", "graph"))
     own = {key: value for key, value in bound.items() if key in parameters}
     return own, {key: value for key, value in bound.items() if key not in own}
