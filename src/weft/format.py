@@ -365,7 +365,7 @@ def _told(path: Path, verb: str = "read") -> Iterator[None]:
     except OSError as error:
         hint = ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            hint = "; free some space or write elsewhere. Nothing was left behind"
+            hint = "; free some space or write elsewhere. No part of it was left behind"
         raise FormatError(f"cannot {verb} {path}: {error.strerror or error}{hint}") from error
 
 

@@ -81,7 +81,9 @@ def test_a_disk_that_fills_up_is_told_and_the_last_checkpoint_stays(
 def test_a_disk_too_small_for_the_first_checkpoint(mount: Mount, capsys: pytest.CaptureFixture[str]) -> None:
     disk = mount("size=64k")
     assert main([*RUN, "--set", "model.hidden=512", "--out", str(disk / "run")]) == 2
-    assert "No space left on device" in told(capsys)
+    message = told(capsys)
+    assert "No space left on device" in message
+    assert "Nothing was left" not in message  # run.json tells of the failed run
     assert not (disk / "run" / "checkpoint" / "latest").exists()
 
 
@@ -122,5 +124,9 @@ def test_a_damaged_checkpoint_is_refused_on_resume(
     data[-1] ^= 1
     path.write_bytes(bytes(data))
     assert main([*RUN, "--set", "train.epochs=3", "--out", str(out), "--resume"]) == 2
-    assert "tensors.safetensors" in told(capsys)
+    message = told(capsys)
+    assert "tensors.safetensors" in message
+    assert message.endswith(
+        "restore that folder from a copy, or start anew with another --out (in Python: out=)"
+    )
     assert len(weft.read_events(out)) > 0

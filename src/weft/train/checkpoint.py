@@ -61,6 +61,14 @@ class Checkpoints:
     def load(self) -> Checkpoint | None:
         """Return the latest checkpoint, checked against its checksums, or None if there is none yet."""
         try:
+            name = self._latest()
+            return None if name is None else self._read(self.folder / name)
+        except FormatError as error:
+            way_out = "restore that folder from a copy, or start anew with another --out (in Python: out=)"
+            raise FormatError(f"{error}; {way_out}") from None
+
+    def _latest(self) -> str | None:
+        try:
             name = (self.folder / "latest").read_text(encoding="utf-8").strip()
         except FileNotFoundError:
             return None
@@ -70,7 +78,7 @@ class Checkpoints:
             raise FormatError(
                 f"{self.folder / 'latest'}: expected the name of a checkpoint, got {name[:80]!r}"
             )
-        return self._read(self.folder / name)
+        return name
 
     def _read(self, folder: Path) -> Checkpoint:
         _, meta = read_directory(folder)
