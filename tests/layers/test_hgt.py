@@ -51,6 +51,19 @@ def test_equals_pyg(width):
     )
 
 
+@pytest.mark.parametrize("options", [{}, {"jumping": "cat"}, {"layers": 1}])
+def test_layers_of_a_stack_stay_wide_and_a_linear_map_gives_the_classes(options):
+    graph, _, _ = _graph(5)
+    info = weft.nn.GraphInfo.of(graph)
+    model = weft.nn.Stack(info.in_features, 3, layer="hgt", hidden=8, heads=4, info=info, **options).double()
+    assert {(layer.in_features, layer.out_features, layer.heads) for layer in model.layers} == {(8, 8, 4)}
+    assert all(len(layer.skip) == len(TYPES) for layer in model.layers)
+    out = model(graph.block(), graph.x)
+    assert out.shape == (13, 3)
+    out.square().sum().backward()
+    assert model.final.weight.grad.abs().sum() > 0
+
+
 def _copy(conv, layer) -> None:
     with torch.no_grad():
         for name in TYPES:

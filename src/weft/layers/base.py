@@ -78,6 +78,8 @@ class Layer(nn.Module):
     """Whether a node is among its own neighbours in the published layer: weft then adds the loops."""
     output_is_free: bool = False
     """Whether a caller may overwrite the output: backward of the layer does not look at it."""
+    stays_wide: bool = False
+    """Whether every layer of a stack is `hidden` wide, and a linear map after the last gives the output."""
     takes_edge_features: bool = False
     """Whether the constructor has an option `edge_features` that `stacked` should set from the graph."""
 

@@ -35,6 +35,9 @@ class HGT(Layer):
     the output σ(s_τ) · O_τ gelu(…) + (1 - σ(s_τ)) · hᵥ, the second term where widths agree.
     """
 
+    # Scores of as few columns as there are classes would tell nothing, and the gate needs equal widths.
+    stays_wide = True
+
     def __init__(
         self,
         in_features: int,
@@ -79,14 +82,12 @@ class HGT(Layer):
         heads: int = 4,
         **options: Any,
     ) -> list[Layer]:
-        """Return layers of `heads` heads; the last has one where they do not divide `out_features`."""
-        if heads <= 0 or (layers > 1 and hidden % heads):
+        """Return layers of `heads` heads each."""
+        if heads <= 0 or hidden % heads:
             raise InputError(f"HGT: hidden={hidden} must be a multiple of heads={heads}")
-        options = cls.options_of(info) | options
-        widths = [in_features, *[hidden] * (layers - 1)]
-        inner = [cls(width, hidden, heads=heads, **options) for width in widths[:-1]]
-        last = heads if out_features % heads == 0 else 1
-        return [*inner, cls(widths[-1], out_features, heads=last, **options)]
+        return super().stacked(
+            in_features, out_features, hidden=hidden, layers=layers, info=info, heads=heads, **options
+        )
 
     def forward(self, block: Block, h: Features) -> Tensor:
         rows = dense(h)
