@@ -40,14 +40,24 @@ constexpr int64_t kRowWork = 4;
 // block.
 constexpr int64_t kMaxBlock = kBlockWork + kHub;
 
-// Runs task(0) … task(num_tasks - 1) on up to `threads` threads, in no particular order.
+// Runs task(0) … task(num_tasks - 1) on up to `threads` threads, in no particular order. Nothing may be
+// thrown out of OpenMP's threads, which would end the process: a task without memory is reported when all are
+// over.
 template <class Task>
 void parallel(int threads, int64_t num_tasks, const Task& task) {
 #ifdef _OPENMP
     if (threads > 1 && num_tasks > 1) {
         if (threads > num_tasks) threads = static_cast<int>(num_tasks);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-        for (int64_t i = 0; i < num_tasks; ++i) task(i);
+        bool no_memory = false;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) reduction(|| : no_memory)
+        for (int64_t i = 0; i < num_tasks; ++i) {
+            try {
+                task(i);
+            } catch (const std::bad_alloc&) {
+                no_memory = true;
+            }
+        }
+        if (no_memory) throw std::bad_alloc();
         return;
     }
 #endif

@@ -1,5 +1,9 @@
 """CSR building, transposing and relabelling."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from kernel_checks import csr, same_bits
@@ -133,3 +137,37 @@ def test_relabel_of_nothing(form: str) -> None:
     unique, local = kernels.relabel(torch.zeros(0, 2, dtype=torch.int64))
     assert unique.shape == (0,)
     assert local.shape == (0, 2)
+
+
+_TOO_LARGE = """
+import resource
+import torch
+from weft import kernels
+
+torch.set_num_threads(2)
+size = 1 << 20
+dst = torch.randint(4, (size,))
+src = torch.arange(size).flip(0)
+kernels.build_csr(src, dst, 4)  # starts the threads
+outcomes = set()
+for extra in range(0, 96 << 20, 4 << 20):
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + extra, resource.RLIM_INFINITY))
+    try:
+        kernels.build_csr(src, dst, 4)
+        outcome = "built"
+    except (MemoryError, RuntimeError):
+        outcome = "refused"
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    outcomes.add(outcome)
+assert outcomes == {"built", "refused"}, outcomes
+"""
+
+
+@pytest.mark.skipif(not native.available(), reason="needs the native core")
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
+def test_running_out_of_memory_is_an_error_not_the_end_of_the_process() -> None:
+    environment = os.environ | {"OMP_WAIT_POLICY": "passive"}
+    done = subprocess.run([sys.executable, "-c", _TOO_LARGE], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
