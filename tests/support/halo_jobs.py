@@ -1,6 +1,6 @@
 """What ranks do in the tests of the halo strategy: importable by name, so that other processes find it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -107,10 +107,12 @@ def cases(name: str) -> Iterator[tuple[str, torch.dtype]]:
             yield kind, dtype
 
 
-def equal_to_one_process(group: Group, exchange: Any = "exact") -> list[str]:
+def equal_to_one_process(
+    group: Group, exchange: Any = "exact", names: Sequence[str] = tuple(MODELS)
+) -> list[str]:
     """Train every model on every graph by the strategy and in one process; return where they differ."""
     wrong = []
-    for name in MODELS:
+    for name in names:
         for kind, dtype in cases(name):
             graph = adapt(graph_of(kind), MODELS[name][0]).to(dtype=dtype)
             num_parts = 4 if group.size == 2 else group.size
@@ -161,3 +163,62 @@ def trained(strategy: Any, model: nn.Module) -> dict[str, Tensor]:
     strategy.close()
     # No gradient anywhere and no curve at all are equal too, though ∞ − ∞ and nan − nan are not zero.
     return {n: v.double().nan_to_num(nan=-1e6, posinf=1e6) for n, v in kept.items()}
+
+
+def sampled_sums(group: Group, p: float) -> None:
+    """Compare what a block of a sampled epoch gives with sums over the edges that should be left."""
+    graph = graph_of("hub")
+    local = local_graph(group, graph, parts_of("hub", group.size), group.size)
+    strategy = Halo(local, seed=3, group=group, exchange={"name": "sampled", "p": p})
+    table = torch.randn(NODES, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    for epoch in range(3):
+        strategy.clock[1] = epoch
+        block: Any = strategy.training_block()
+        own = block.dst_ids
+        h = table[own].requires_grad_()
+        remote = ~torch.isin(block.src_ids, own)
+        kept = ~remote | torch.cat([torch.ones(len(own)).bool(), strategy.exchange.kept])
+        scale = torch.where(remote, 1.0 / p if p else 1.0, 1.0).double()
+        edges = dense_edges(graph, own, block.src_ids) * kept
+        rows = table[block.src_ids]
+        assert far(block.aggregate(h), (edges * scale) @ rows) < 1e-12
+        degree = graph.in_degree()[own].double()[:, None].clamp(min=1)
+        assert far(block.aggregate(h, "mean"), (edges * scale) @ rows / degree) < 1e-12
+        pairs = block.by_relation()
+        assert far(pairs.aggregate(block.src(h)[pairs.rows]), (edges * scale) @ rows) < 1e-12
+        plain = block.propagate(lambda u: u, src=(h,))
+        assert far(plain, edges @ rows) < 1e-12, "no scale in propagate"
+        assert block.num_edges == int(edges.sum())
+        block.aggregate(h).sum().backward()
+        strategy.end_step()
+    exact = strategy.exact_block()
+    assert far(exact.aggregate(table[exact.dst_ids]), dense_edges(graph, own, block.src_ids) @ rows) < 1e-12
+
+
+def dense_edges(graph: Graph, dst: Tensor, src: Tensor) -> Tensor:
+    """Return how many edges lead from each of some nodes to each of others."""
+    counts = torch.zeros(NODES, NODES, dtype=torch.float64)
+    source, target = graph.edge_index
+    counts.index_put_((target, source), torch.ones(len(source), dtype=torch.float64), accumulate=True)
+    return counts[dst][:, src]
+
+
+def one_exchange_a_tensor(group: Group) -> list[int]:
+    """Return how many messages were sent for one tensor asked for twice, then for a changed one."""
+    graph = graph_of("directed")
+    local = local_graph(group, graph, parts_of("directed", group.size), group.size)
+    strategy = Halo(local, group=group)
+    block = strategy.training_block()
+    counts = []
+    h = torch.ones(block.num_dst, 2)
+    group.ledger.clear()
+    for reduce in ("sum", "max", "mean"):
+        block.aggregate(h, reduce)
+    counts.append(group.ledger.messages)
+    h += 1
+    block.aggregate(h)
+    counts.append(group.ledger.messages)
+    for _ in range(3):
+        block.aggregate(local.x)
+    counts.append(group.ledger.messages)
+    return counts

@@ -38,7 +38,8 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary:
     graph, identity = read_parts(parts, rank=group.rank, workers=group.size, dtype=dtype)
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     kept = {**resolved.to_dict(), "graph": {**counts, "workers": group.size, **identity}}
-    group.agree(recipe=kept, versions=versions(), partition=identity["partition"])
+    # Section by section, so that a disagreement is easy to find.
+    group.agree(**{f"[{name}]": section for name, section in kept.items()}, versions=versions())
     place = replace(place, resume=place.resume or group.attempt > 0)
     kind = partial(cast(Any, strategies[resolved.strategy]), group=group, **resolved.strategy_options)
     return fit(
