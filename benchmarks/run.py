@@ -106,7 +106,7 @@ def environment(threads: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torch_geometric": torch_geometric.__version__,
-        "native": native.describe(),
+        "native_core": native.available(),
     }
 
 
