@@ -14,11 +14,18 @@ namespace {
 
 constexpr int64_t kMaxBuckets = 1024;
 
-// What travels with a key: its position, and the row it was found in.
-template <class O>
+// What travels with a key: its position and, where it is asked for, the row it was found in.
+template <class O, bool WithRow>
 struct Entry {
     uint32_t low;  // key - first key of the bucket
+    O position;
+    void set_row(O) {}
+};
+template <class O>
+struct Entry<O, true> {
+    uint32_t low;
     O position, row;
+    void set_row(O found) { row = found; }
 };
 
 struct Buckets {
@@ -48,9 +55,9 @@ struct RowOf {
 
 // Distributes positions 0 … size - 1 to the buckets of their keys, in order. starts[b] is where bucket b
 // begins.
-template <class K, class O>
+template <class K, class O, bool WithRow>
 bool distribute(const K* keys, int64_t size, int64_t num_keys, const Buckets& buckets, const int64_t* indptr,
-                int64_t num_rows, Entry<O>* entries, std::vector<int64_t>& starts, int threads) {
+                int64_t num_rows, Entry<O, WithRow>* entries, std::vector<int64_t>& starts, int threads) {
     const int64_t chunks = threads, chunk = (size + chunks - 1) / chunks,
                   mask = (int64_t{1} << buckets.shift) - 1;
     std::vector<int64_t> places(chunks * buckets.count, 0);
@@ -85,8 +92,10 @@ bool distribute(const K* keys, int64_t size, int64_t num_keys, const Buckets& bu
         RowOf row(indptr, num_rows, begin);
         for (int64_t i = begin; i < end; ++i) {
             const int64_t key = static_cast<int64_t>(keys[i]);
-            entries[cursors[key >> buckets.shift]++] = {static_cast<uint32_t>(key & mask), static_cast<O>(i),
-                                                        static_cast<O>(row(i))};
+            Entry<O, WithRow>& entry = entries[cursors[key >> buckets.shift]++];
+            entry.low = static_cast<uint32_t>(key & mask);
+            entry.position = static_cast<O>(i);
+            entry.set_row(static_cast<O>(row(i)));
         }
     });
     return true;
@@ -103,8 +112,8 @@ void each_bucket(const Buckets& buckets, int64_t num_keys, const std::vector<int
 }
 
 // Writes the row pointers of one bucket's keys and returns the place of each key's first entry.
-template <class O>
-std::vector<int64_t> count_bucket(const Entry<O>* entries, int64_t count, int64_t num_keys, int64_t start,
+template <class E>
+std::vector<int64_t> count_bucket(const E* entries, int64_t count, int64_t num_keys, int64_t start,
                                   int64_t* pointers) {
     std::vector<int64_t> cursors(num_keys + 1, 0);
     for (int64_t i = 0; i < count; ++i) ++cursors[entries[i].low + 1];
@@ -115,24 +124,24 @@ std::vector<int64_t> count_bucket(const Entry<O>* entries, int64_t count, int64_
 }
 
 // Groups positions by key: pointers [num_keys + 1], positions [size] and, where asked for, the row of each.
-template <class K, class O>
+template <bool WithRow, class K, class O>
 Status group(const int64_t* indptr, int64_t num_rows, const K* keys, int64_t size, int64_t num_keys,
              int64_t* pointers, O* rows, O* positions, int threads) {
     threads = worth(threads, size * 8);
     const Buckets buckets(num_keys);
     std::vector<int64_t> starts(buckets.count + 1, 0);
-    const std::unique_ptr<Entry<O>[]> entries(new Entry<O>[size]);
+    const std::unique_ptr<Entry<O, WithRow>[]> entries(new Entry<O, WithRow>[size]);
     if (!distribute(keys, size, num_keys, buckets, indptr, num_rows, entries.get(), starts, threads))
         return kBadIndex;
     each_bucket(buckets, num_keys, starts, threads,
                 [&](int64_t key, int64_t keys_here, int64_t start, int64_t count) {
-                    const Entry<O>* here = entries.get() + start;
+                    const Entry<O, WithRow>* here = entries.get() + start;
                     std::vector<int64_t> cursors =
                         count_bucket(here, count, keys_here, start, pointers + key);
                     for (int64_t i = 0; i < count; ++i) {
                         const int64_t place = cursors[here[i].low]++;
                         positions[place] = here[i].position;
-                        if (rows) rows[place] = here[i].row;
+                        if constexpr (WithRow) rows[place] = here[i].row;
                     }
                 });
     pointers[num_keys] = size;
@@ -149,38 +158,82 @@ struct Edge {
     }
 };
 
-template <class O>
-Status build(const int64_t* src, const int64_t* dst, const int64_t* relation, int64_t size, int64_t num_dst,
-             int64_t* indptr, O* indices, int64_t* edge_ids, int threads) {
-    threads = worth(threads, size * 16);
-    const Buckets buckets(num_dst);
-    std::vector<int64_t> starts(buckets.count + 1, 0);
-    const std::unique_ptr<Entry<int64_t>[]> entries(new Entry<int64_t>[size]);
-    if (!distribute(dst, size, num_dst, buckets, nullptr, 0, entries.get(), starts, threads))
-        return kBadIndex;
-    each_bucket(buckets, num_dst, starts, threads,
-                [&](int64_t key, int64_t keys_here, int64_t start, int64_t count) {
-                    const Entry<int64_t>* here = entries.get() + start;
-                    std::vector<int64_t> cursors = count_bucket(here, count, keys_here, start, indptr + key);
-                    std::vector<Edge> edges(count);
-                    for (int64_t i = 0; i < count; ++i) {
-                        const int64_t at = here[i].position;
-                        const uint64_t upper = relation ? static_cast<uint64_t>(relation[at]) << 32 : 0;
-                        edges[cursors[here[i].low]++ - start] = {upper | static_cast<uint64_t>(src[at]), at};
-                    }
-                    for (int64_t k = 0; k < keys_here; ++k) {  // cursors[k] has moved to the end of row k
-                        Edge* begin = edges.data() + indptr[key + k] - start;
-                        Edge* end = edges.data() + cursors[k] - start;
-                        if (!std::is_sorted(begin, end)) std::sort(begin, end);
-                    }
-                    for (int64_t i = 0; i < count; ++i) {
-                        indices[start + i] = static_cast<O>(edges[i].key & 0xFFFFFFFFull);
-                        edge_ids[start + i] = edges[i].position;
-                    }
-                });
-    indptr[num_dst] = size;
-    return kOk;
+// A row of more edges is sorted in runs of this many, merged two by two.
+constexpr int64_t kRun = int64_t{1} << 16;
+
+void sort_row(Edge* row, int64_t count, int threads) {
+    if (std::is_sorted(row, row + count)) return;
+    if (count <= kRun || threads == 1) return std::sort(row, row + count);
+    const std::unique_ptr<Edge[]> spare(new Edge[count]);
+    parallel_blocks(threads, count, kRun,
+                    [&](int64_t begin, int64_t end) { std::sort(row + begin, row + end); });
+    Edge *from = row, *to = spare.get();
+    for (int64_t run = kRun; run < count; run *= 2) {
+        parallel_blocks(threads, count, 2 * run, [&](int64_t begin, int64_t end) {
+            const Edge* middle = from + std::min(begin + run, end);
+            std::merge(static_cast<const Edge*>(from) + begin, middle, middle,
+                       static_cast<const Edge*>(from) + end, to + begin);
+        });
+        std::swap(from, to);
+    }
+    if (from != row) std::copy(from, from + count, row);
 }
+
+template <class O>
+struct Build {
+    const int64_t *src, *dst, *relation;
+    int64_t *indptr, *edge_ids;
+    O* indices;
+
+    // Sorts the edges of one bucket and writes them: short rows side by side, then hubs one after another.
+    void bucket(const Entry<int64_t, false>* here, int64_t key, int64_t keys_here, int64_t start,
+                int64_t count, int threads) const {
+        std::vector<int64_t> cursors = count_bucket(here, count, keys_here, start, indptr + key);
+        const std::unique_ptr<Edge[]> edges(new Edge[count]);
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t at = here[i].position;
+            const uint64_t upper = relation ? static_cast<uint64_t>(relation[at]) << 32 : 0;
+            edges[cursors[here[i].low]++ - start] = {upper | static_cast<uint64_t>(src[at]), at};
+        }
+        const auto sort_rows = [&](int64_t first, int64_t last, bool hubs) {
+            for (int64_t k = first; k < last; ++k) {  // cursors[k] has moved to the end of row k
+                const int64_t begin = indptr[key + k], length = cursors[k] - begin;
+                if ((length > kRun) == hubs)
+                    sort_row(edges.get() + begin - start, length, hubs ? threads : 1);
+            }
+        };
+        parallel_blocks(threads, keys_here, 64,
+                        [&](int64_t first, int64_t last) { sort_rows(first, last, false); });
+        sort_rows(0, keys_here, true);
+        for (int64_t i = 0; i < count; ++i) {
+            indices[start + i] = static_cast<O>(edges[i].key & 0xFFFFFFFFull);
+            edge_ids[start + i] = edges[i].position;
+        }
+    }
+
+    Status run(int64_t size, int64_t num_dst, int threads) const {
+        threads = worth(threads, size * 16);
+        const Buckets buckets(num_dst);
+        std::vector<int64_t> starts(buckets.count + 1, 0);
+        const std::unique_ptr<Entry<int64_t, false>[]> entries(new Entry<int64_t, false>[size]);
+        if (!distribute(dst, size, num_dst, buckets, nullptr, 0, entries.get(), starts, threads))
+            return kBadIndex;
+        // A bucket with more than its share of the edges has hubs in it: the threads do it together, else
+        // all would wait for the one that has it.
+        const int64_t share = std::max(kRun, size / (4 * threads));
+        each_bucket(buckets, num_dst, starts, threads,
+                    [&](int64_t key, int64_t keys_here, int64_t start, int64_t count) {
+                        if (count <= share) bucket(entries.get() + start, key, keys_here, start, count, 1);
+                    });
+        each_bucket(buckets, num_dst, starts, 1,
+                    [&](int64_t key, int64_t keys_here, int64_t start, int64_t count) {
+                        if (count > share)
+                            bucket(entries.get() + start, key, keys_here, start, count, threads);
+                    });
+        indptr[num_dst] = size;
+        return kOk;
+    }
+};
 
 }  // namespace
 }  // namespace weft
@@ -196,8 +249,9 @@ WEFT_API int weft_group(const int64_t* indptr, int64_t num_rows, const void* key
         const auto run = [&](auto key, auto out) {
             using K = decltype(key);
             using O = decltype(out);
-            status = group(indptr, num_rows, static_cast<const K*>(keys), size, num_keys, pointers,
-                           static_cast<O*>(rows), static_cast<O*>(positions), threads);
+            const auto grouped = rows ? group<true, K, O> : group<false, K, O>;
+            status = grouped(indptr, num_rows, static_cast<const K*>(keys), size, num_keys, pointers,
+                             static_cast<O*>(rows), static_cast<O*>(positions), threads);
         };
         if (index == kInt32)
             out_index == kInt32 ? run(int32_t{}, int32_t{}) : run(int32_t{}, int64_t{});
@@ -213,11 +267,11 @@ WEFT_API int weft_build_csr(const int64_t* src, const int64_t* dst, const int64_
                             int threads) {
     using namespace weft;
     return guarded([&](Status& status) {
-        if (out_index == kInt32)
-            status = build(src, dst, relation, size, num_dst, indptr, static_cast<int32_t*>(indices),
-                           edge_ids, threads);
-        else
-            status = build(src, dst, relation, size, num_dst, indptr, static_cast<int64_t*>(indices),
-                           edge_ids, threads);
+        const auto run = [&](auto index) {
+            using O = decltype(index);
+            const Build<O> build{src, dst, relation, indptr, edge_ids, static_cast<O*>(indices)};
+            status = build.run(size, num_dst, threads);
+        };
+        out_index == kInt32 ? run(int32_t{}) : run(int64_t{});
     });
 }

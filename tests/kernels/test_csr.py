@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from kernel_checks import csr, same_bits
@@ -171,3 +172,18 @@ def test_running_out_of_memory_is_an_error_not_the_end_of_the_process() -> None:
     environment = os.environ | {"OMP_WAIT_POLICY": "passive"}
     done = subprocess.run([sys.executable, "-c", _TOO_LARGE], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("relations", [1, 3])
+def test_hubs_are_sorted_in_runs_that_merge(form: str, relations: int) -> None:
+    generator = torch.Generator().manual_seed(4)
+    size = 700_000  # the hub has five whole runs and a rest
+    dst = torch.randint(50, (size,), generator=generator)
+    dst[: size // 2] = 7
+    src = torch.randint(1000, (size,), generator=generator)
+    kinds = torch.randint(relations, (size,), generator=generator)
+    made = kernels.build_csr(src, dst, 50, edge_type=kinds)
+    same_bits(lambda: kernels.build_csr(src, dst, 50, edge_type=kinds))
+    order = np.lexsort([np.arange(size), src, kinds, dst])
+    assert np.array_equal(made[2], order)
+    assert torch.equal(made[1].long(), src[order])
