@@ -91,7 +91,13 @@ WEFT_API int weft_set_level(int wanted) {
     return weft::kOk;
 }
 
+// The instruction set in use. The kernels of each_isa.h have one form only where the compiler is not GCC.
 WEFT_API const char* weft_features() {
+#if defined(__clang__)
+    static const char* const names[] = {"portable", "portable, attention AVX2",
+                                        "portable, attention AVX-512"};
+#else
     static const char* const names[] = {"portable", "AVX2", "AVX-512"};
+#endif
     return names[weft::level()];
 }
