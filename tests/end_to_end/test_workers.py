@@ -1,0 +1,127 @@
+"""Several workers through the command, as users start them: equal numbers, resumed, restarted, torchrun."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.events import read_events
+
+EPOCHS = 30
+RECIPE = ["data.name=community", "data.nodes=300", "data.classes=4", "model.hidden=8"]
+RECIPE += ["train.precision=float64", "train.checkpoint_every=5"]
+SAMPLED = 'strategy.exchange={name="sampled", p=0.5}'
+
+
+def command(out: Path, *arguments: str, epochs: int = EPOCHS, settings: tuple[str, ...] = ()) -> list[str]:
+    """Return the command that trains on a small community graph."""
+    given = [*RECIPE, f"train.epochs={epochs}", *settings]
+    return ["-m", "weft", "train", *(f"--set={each}" for each in given), f"--out={out}", "--json", *arguments]
+
+
+def environment() -> dict[str, str]:
+    """Return an environment in which processes share the cores politely."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+
+
+def run(arguments: list[str]) -> dict[str, Any]:
+    """Run a command to its good end and return the object that it prints."""
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environment(), capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    summary: dict[str, Any] = json.loads(done.stdout)
+    return summary
+
+
+def losses(out: Path) -> list[float]:
+    """Return the training loss of each epoch."""
+    return [event["loss"] for event in read_events(out) if event["event"] == "epoch"]
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two workers and four parts with boundary sampling, never disturbed."""
+    out = tmp_path_factory.mktemp("runs") / "sampled"
+    run(command(out, "--workers=2", "--parts=4", settings=(SAMPLED,)))
+    return out
+
+
+def test_two_workers_give_the_losses_of_one_and_say_what_they_sent(tmp_path: Path) -> None:
+    one = run(command(tmp_path / "one", epochs=8))
+    two = run(command(tmp_path / "two", "--workers=2", epochs=8))
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-9)
+    assert two["metrics"]["test"] == pytest.approx(one["metrics"]["test"])
+    assert (two["workers"], two["strategy"]) == (2, "halo")
+    told = [
+        event
+        for name in ("events.jsonl", "events-rank1.jsonl")
+        for event in read_events(tmp_path / "two" / name)
+        if event["event"] == "traffic"
+    ]
+    assert len(told) == 2 * 8
+    assert 0 < sum(event["bytes_sent"] for event in told) <= two["bytes_sent"]
+    assert two["messages"] > 0
+    assert (tmp_path / "two" / "report.html").is_file()
+
+
+def test_a_run_is_continued_bit_for_bit_by_as_many_workers(sampled: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run(command(out, "--workers=2", "--parts=4", epochs=10, settings=(SAMPLED,)))
+    arguments = ["-m", "weft", "train", f"--out={out}", "--resume", "--json"]
+    summary = run([*arguments, f"--set=train.epochs={EPOCHS}"])
+    assert summary["workers"] == 2
+    assert losses(out) == losses(sampled)
+    assert (out / "model.safetensors").read_bytes() == (sampled / "model.safetensors").read_bytes()
+
+
+def test_a_lost_worker_is_replaced_and_the_run_ends_bit_for_bit(sampled: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    arguments = command(out, "--workers=2", "--parts=4", "--max-restarts=1", settings=(SAMPLED,))
+    process = subprocess.Popen(
+        [sys.executable, *arguments], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        os.kill(_rank_after_checkpoint(process.pid, out), signal.SIGKILL)
+        _, told = process.communicate(timeout=200)
+    finally:
+        process.kill()
+    assert process.returncode == 0, told.decode()
+    assert b"starting again from the last checkpoint" in told
+    assert losses(out) == losses(sampled)
+
+
+def test_torchrun_starts_the_same_program(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    run(command(one, epochs=3))
+    run(["-m", "torch.distributed.run", "--nproc-per-node=2", *command(two, epochs=3)])
+    assert losses(two) == pytest.approx(losses(one), rel=1e-9)
+
+
+def _rank_after_checkpoint(launcher: int, out: Path) -> int:
+    """Return the process of rank 1 once a checkpoint was written."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if (out / "checkpoint" / "latest").exists():
+            ranks = [pid for pid in _children(launcher) if _variable(pid, "RANK") == "1"]
+            if ranks:
+                return ranks[0]
+        time.sleep(0.002)
+    raise AssertionError("no checkpoint was written in time")
+
+
+def _children(parent: int) -> list[int]:
+    text = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+    return [int(pid) for pid in text.split()]
+
+
+def _variable(pid: int, name: str) -> str | None:
+    pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    held = dict(pair.decode().split("=", 1) for pair in pairs if b"=" in pair)
+    return held.get(name)
