@@ -262,9 +262,26 @@ def test_a_cosine_cannot_be_given_more_epochs(graph: weft.Graph, tmp_path: Path)
 
 
 def test_a_checkpoint_of_another_model_names_the_tensors(graph: weft.Graph, tmp_path: Path) -> None:
-    train(graph, weft.nn.Stack(8, 3, hidden=8), epochs=2, out=tmp_path)
-    with pytest.raises(InputError, match=r"is of another model: .*layers\.0.* is \[8.*the model's is \[16"):
-        train(graph, weft.nn.Stack(8, 3, hidden=16), epochs=2, out=tmp_path, resume=True)
+    def net(width: int) -> nn.Module:
+        made = nn.Module()
+        made.layer = weft.nn.Linear(8, width)
+        made.forward = lambda blocks, x: made.layer(x)  # type: ignore[method-assign]
+        return made
+
+    train(graph, net(3), epochs=2, out=tmp_path)
+    with pytest.raises(InputError, match=r"is of another model: layer\.bias is \[3\], the model's is \[4\]"):
+        train(graph, net(4), epochs=2, out=tmp_path, resume=True)
+
+
+def test_a_built_stack_tells_its_settings(graph: weft.Graph, tmp_path: Path) -> None:
+    train(graph, weft.nn.Stack(8, 3, hidden=8, layer="gat", heads=2), epochs=2, out=tmp_path)
+    told = json.loads((tmp_path / "run.json").read_text())["recipe"]["model"]
+    assert told["class"] == "Stack"
+    assert (told["layer"], told["layers"], told["hidden"], told["heads"]) == ("gat", 2, 8, 2)
+    with pytest.raises(RecipeError, match=r"model\.hidden: 8 → 16"):
+        train(
+            graph, weft.nn.Stack(8, 3, hidden=16, layer="gat", heads=2), epochs=2, out=tmp_path, resume=True
+        )
 
 
 def test_resume_where_there_is_no_run_is_refused_unless_a_launcher_restarted_it(
@@ -293,7 +310,18 @@ def test_run_folder_holds_what_was_done(graph: weft.Graph, tmp_path: Path) -> No
     summary = train(graph, "gat", hidden=8, heads=2, epochs=3, out=tmp_path, trace=True)
     run = json.loads((tmp_path / "run.json").read_text())
     assert run["status"] == "done"
-    assert run["recipe"]["model"] == {"name": "gat", "hidden": 8, "heads": 2}
+    assert run["recipe"]["model"] == {
+        "name": "gat",
+        "layers": 2,
+        "hidden": 8,
+        "dropout": 0.5,
+        "input_dropout": None,
+        "norm": None,
+        "residual": False,
+        "jumping": None,
+        "activation": "relu",
+        "heads": 2,
+    }
     assert run["recipe"]["train"]["epochs"] == 3
     assert run["summary"]["test_accuracy"] == summary.test_accuracy
     assert {"python", "torch", "weft"} <= set(run["versions"])

@@ -61,6 +61,19 @@ class Stack(nn.Module):
         require_choice(self, tuple(ACTIVATIONS), activation=activation)
         kind = registry[layer]
         _check_options(kind, layer, options)
+        self.settings = {
+            "layer": layer,
+            "layers": layers,
+            "hidden": hidden,
+            "dropout": dropout,
+            "input_dropout": input_dropout,
+            "norm": norm,
+            "residual": residual,
+            "jumping": jumping,
+            "activation": activation,
+            **options,
+        }
+        """What it was made with, for the record of a run."""
         self.jumping = jumping
         self.activation = activation
         self.encoder, width = _encoder(in_features, hidden, info)

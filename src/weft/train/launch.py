@@ -20,7 +20,7 @@ from weft.strategies.base import LossName, Strategy, strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.train.check import check_arguments, check_keywords
-from weft.train.model import adapt, build_model, check_options, option_names, ready
+from weft.train.model import adapt, build_model, check_options, describe_model, option_names, ready
 from weft.train.optim import OptimizerName, ScheduleName
 from weft.train.parts import whole_in_parts
 from weft.train.run import RunFolder, check_folder
@@ -79,7 +79,7 @@ def train(
     )
     values = {item.name: given[item.name] for item in fields(Settings)}
     settings = Settings(**bind(Settings, values, "train"))
-    described = {"name": model, **options} if isinstance(model, str) else {"class": type(model).__qualname__}
+    described = describe_model(model, options)
     recipe = {"data": {}, "model": described, "strategy": {"name": strategy}, "train": asdict(settings)}
     place = Place(out=out, resume=resume, progress=progress, stop=stop)
     return run(graph, model, options, settings=settings, recipe=recipe, place=place)
@@ -162,7 +162,7 @@ class Resolved:
         path = {"path": str(Path(self.data["path"]).resolve())} if "path" in self.data else {}
         return {
             "data": {**self.data, **path},
-            "model": {"name": self.model, **self.options},
+            "model": describe_model(self.model, self.options),
             "strategy": {"name": self.strategy, **self.strategy_options},
             "train": asdict(self.settings),
         }

@@ -1,6 +1,7 @@
 """From the name of a layer and its options to a model that fits a graph."""
 
 from collections.abc import Mapping
+from inspect import Parameter, signature
 from typing import Any, cast
 
 import torch
@@ -27,6 +28,18 @@ def option_names(name: str) -> list[str]:
     """Return the options of a stack of such layers."""
     kind = layers[name]
     return parameters([Stack, kind.stacked, kind], given=_GIVEN)
+
+
+def describe_model(model: nn.Module | str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a run's record says of a model: its settings, those nobody gave included."""
+    if isinstance(model, str):
+        defaults = {
+            name: item.default
+            for name, item in signature(Stack).parameters.items()
+            if name not in _GIVEN and item.default is not Parameter.empty
+        }
+        return {"name": model, **defaults, **options}
+    return {"class": type(model).__qualname__, **(model.settings if isinstance(model, Stack) else {})}
 
 
 def build_model(

@@ -34,6 +34,16 @@ def test_headline_gives_the_summary_in_units_of_people(draw: Draw) -> None:
     }
 
 
+def test_the_loss_says_whose_it_is(draw: Draw) -> None:
+    assert "0.331<small>training, last epoch</small>" in draw()
+
+
+def test_a_run_from_python_is_named_for_its_layer_and_the_size_of_its_graph(draw: Draw) -> None:
+    meta = samples.meta()
+    meta["recipe"] |= {"data": {}, "model": {"class": "Stack", "layer": "sage"}, "graph": {"num_nodes": 5000}}
+    assert "<h1>SAGE on 5,000 nodes</h1>" in draw(meta)
+
+
 def test_run_without_test_nodes_is_headed_by_validation(draw: Draw) -> None:
     meta = samples.meta()
     del meta["summary"]["test_accuracy"]

@@ -53,4 +53,7 @@ def test_remarks_gather_errors_warnings_and_resumes_once(draw: Draw) -> None:
 def test_command_and_how_to_draw_again(draw: Draw) -> None:
     html = section(draw(name="a run"), "again")
     assert "weft train --set data.path=cora.npz --set model.name=gcn" in html
-    assert "weft report &#x27;a run&#x27;" in html
+    assert "/a run&#x27;" in html.split("weft report ")[1]
+    meta = samples.meta()
+    meta["summary"]["out"] = "runs/first"
+    assert "weft report runs/first<" in section(draw(meta), "again")

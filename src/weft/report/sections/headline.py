@@ -12,8 +12,11 @@ from weft.report.read import Run
 def title(run: Run) -> str:
     """The name of the run in words: 'GCN on cora'."""
     model, data = run.table("recipe", "model"), run.table("recipe", "data")
-    name = str(model.get("name") or model.get("class") or "A model")
+    name = str(model.get("name") or model.get("layer") or model.get("class") or "A model")
     source = str(data.get("name") or PurePath(str(data.get("path") or "")).stem)
+    nodes = words.number(run.table("recipe", "graph").get("num_nodes"))
+    if not source and nodes:
+        source = words.plural(nodes, "node")  # a graph made in Python has no name
     shown = name.upper() if len(name) <= 4 and name.isalpha() and name.islower() else name
     return f"{shown} on {source}" if source else shown
 
@@ -50,7 +53,7 @@ def _tiles(run: Run, metric: str, val: float | None) -> list[tuple[str, str, str
         loss = run.epochs[-1].loss
     tiles = [
         ("Validation", words.percent(val), metric),
-        ("Loss", words.decimal(loss), "training"),
+        ("Loss", words.decimal(loss), "training, last epoch"),
         ("Epochs", words.count(epochs), best),
         ("Time", words.seconds(words.number(run.summary.get("seconds")) or _clock(run)), "in all"),
         ("Epoch", words.seconds(run.epoch_seconds), "median"),

@@ -103,7 +103,8 @@ def again(run: Run) -> Section | None:
     command = (
         shlex.join(str(word) for word in given) if isinstance(given, list) else str(given) if given else ""
     )
-    redraw = f"weft report {shlex.quote(run.folder.name or '.')}"
+    # As the user wrote it, so that it works from where the run was started.
+    redraw = f"weft report {shlex.quote(str(run.summary.get('out') or run.folder))}"
     body = panels(
         panel("The command of this run", code(command)) if command else "",
         panel("Draw this page again from its events", code(redraw)),
