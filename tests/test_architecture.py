@@ -82,7 +82,7 @@ def test_public_names_change_only_on_purpose() -> None:
         *("Block", "Graph", "SparseFeatures", "Summary", "Recipe"),
         *("InputError", "WeftError", "WeftWarning"),
         *("accelerate", "accelerated", "load", "read_events", "read_recipe", "train"),
-        *("algorithms", "datasets", "draw", "kernels", "layers", "nn", "partitioners", "report"),
+        *("algorithms", "datasets", "draw", "errors", "kernels", "layers", "nn", "partitioners", "report"),
         "strategies",
         "__version__",
     }
