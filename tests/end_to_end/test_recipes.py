@@ -95,6 +95,17 @@ def test_relations_matter_on_aifb(
     assert summary["val_accuracy"] is None
 
 
+def test_several_labels_are_learned_for_nodes_not_seen_in_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need("blogcatalog3_multilabel.npz")
+    monkeypatch.chdir(ROOT)
+    few = ["--set", "train.epochs=90", "--set", "train.eval_every=10"]
+    summary = run(["train", "recipes/multilabel_sage.toml", *few, "--out", str(tmp_path / "run")], capsys)
+    assert summary["metric"] == "micro_f1"
+    assert summary["metrics"]["test"]["micro_f1"] > 0.2  # the nodes' own rows alone give .06
+
+
 @pytest.mark.parametrize(
     ("model", "epochs", "least"), [("rgcn", 15, 0.7), ("sage", 15, 0.7), ("hgt", 10, 0.6)]
 )
