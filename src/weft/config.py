@@ -39,6 +39,7 @@ EVERY_DATA = frozenset(
         "inverse_relations",
         "self_loops",
         "normalise_features",
+        "identity_features",
         "train_fraction",
         "val_fraction",
         "split_seed",
