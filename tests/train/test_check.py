@@ -76,6 +76,11 @@ def test_an_out_that_is_no_path_is_refused(graph: weft.Graph) -> None:
         train(graph, "gcn", out=3)  # type: ignore[arg-type]
 
 
+def test_a_strategy_that_is_no_name_is_refused(graph: weft.Graph) -> None:
+    with pytest.raises(InputError, match="strategy: expected a name, as 'single', got 3"):
+        train(graph, "gcn", strategy=3)  # type: ignore[arg-type]
+
+
 def test_a_model_for_features_on_a_graph_without_any_is_refused() -> None:
     mask = torch.tensor([True, False])
     bare = weft.Graph.from_edges([[0], [1]], num_nodes=2, y=[0, 1], train_mask=mask, val_mask=~mask)

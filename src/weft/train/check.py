@@ -12,8 +12,8 @@ from weft.graph.graph import Graph
 from weft.registry import suggest
 
 
-def check_arguments(graph: Any, model: Any, out: Any) -> None:
-    """Refuse a graph, a model or a folder that is something else."""
+def check_arguments(graph: Any, model: Any, *, out: Any, strategy: Any) -> None:
+    """Refuse a graph, a model, a folder or the name of a strategy that is something else."""
     if not isinstance(graph, Graph):
         opened = (
             f"weft.datasets.open_dataset({str(graph)!r})" if _is_path(graph) else "weft.Graph.from_pyg(data)"
@@ -29,6 +29,8 @@ def check_arguments(graph: Any, model: Any, out: Any) -> None:
         )
     if not (out is None or _is_path(out)):
         raise InputError(f"out: expected the path of a folder, got {_describe(out)}")
+    if not isinstance(strategy, str):
+        raise InputError(f"strategy: expected a name, as 'single', got {_describe(strategy)}")
 
 
 def check_keywords(options: Mapping[str, Any], own: Iterable[str], model: Iterable[str] | None) -> None:

@@ -73,7 +73,7 @@ def train(
         weft.train(graph, "gcn", hidden=16, lr=0.01, weight_decay=5e-4).test_accuracy
     """
     given = locals()
-    check_arguments(graph, model, out)
+    check_arguments(graph, model, out=out, strategy=strategy)
     check_keywords(
         options, signature(train).parameters, option_names(model) if isinstance(model, str) else None
     )
