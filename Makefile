@@ -16,7 +16,7 @@ help:  ## show this list
 .venv: .venv/.stamp  ## set up only: virtual environment, dependencies, native core
 .venv/.stamp: pyproject.toml constraints.txt $(NATIVE)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "setting up .venv (the first time takes a minute or two)"
+	@echo "setting up .venv (the first time takes a few minutes: torch is fetched, the native core compiled)"
 	@$(BIN)/pip install --quiet -e ".[dev]"
 	@touch $@
 
