@@ -285,3 +285,9 @@ def test_weighted_degrees_keep_double_precision() -> None:
     graph = Graph.from_edges([[0, 1], [1, 1]], num_nodes=2, edge_weight=weight)
     assert graph.in_degree(weighted=True)[1].item() == 1.0 + 1e-9
     assert graph.block().in_degree(weighted=True)[1].item() == 1.0 + 1e-9
+
+
+def test_a_type_may_say_that_it_has_no_features() -> None:
+    nodes = {"a": {"x": None, "y": torch.tensor([0, 1])}}
+    graph = Graph.from_types(nodes=nodes, edges={("a", "r", "a"): {"edge_index": [[0], [1]]}})
+    assert (graph.num_nodes, graph.x) == (2, None)

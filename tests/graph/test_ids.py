@@ -68,3 +68,8 @@ def test_ids_survive_parquet(values: list[str] | list[int]) -> None:
     again = from_parquet(to_parquet(NodeIds(values)), "ids")
     assert again.values.tolist() == values
     assert again.find(values).tolist() == list(range(len(values)))
+
+
+def test_looking_among_no_nodes_names_the_id() -> None:
+    with pytest.raises(GraphError, match=r"id 3 \(there are no nodes\)"):
+        NodeIds(np.array([], dtype=np.int64)).find([3])

@@ -138,7 +138,8 @@ def _count_nodes(nodes: Mapping[str, Mapping[str, Any]], ends: Mapping[EdgeType,
     for kind, store in nodes.items():
         given = store.get("num_nodes")
         if given is None:
-            rows = [value.shape[0] if hasattr(value, "shape") else len(value) for value in store.values()]
+            held = [value for value in store.values() if value is not None]
+            rows = [value.shape[0] if hasattr(value, "shape") else len(value) for value in held]
             used = [ends[e][row] for e in ends for row, end in ((0, e[0]), (1, e[2])) if end == kind]
             highest = [int(row.max()) + 1 for row in used if row.numel()]
             given = rows[0] if rows else max(highest, default=0)

@@ -46,6 +46,8 @@ class NodeIds:
         wanted = _as_array(ids, "node")
         if wanted.dtype.kind != self.values.dtype.kind:
             raise GraphError(f"ids are {_kind(self.values)}s, asked for {_kind(wanted)}s")
+        if len(wanted) and not len(self.values):
+            raise GraphError(f"no node has the id {wanted[0].item()!r} (there are no nodes)")
         ordered = self.values[self._order]
         place = np.searchsorted(ordered, wanted).clip(max=len(ordered) - 1)
         unknown = np.flatnonzero(ordered[place] != wanted)
