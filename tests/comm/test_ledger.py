@@ -1,6 +1,9 @@
 """The ledger adds up what a rank sent, waited for and used."""
 
 import json
+import time
+
+import pytest
 
 from weft.comm import Label, Ledger
 
@@ -38,3 +41,18 @@ def test_snapshot_is_json_and_clears_when_asked() -> None:
     assert taken["staleness"] == {"0": 1, "1": 4}
     assert (taken["skipped"], taken["made"]) == (1, 1)
     assert ledger.snapshot()["bytes_sent"] == 0
+
+
+def test_waits_are_kept_one_by_one_but_not_without_bound() -> None:
+    ledger = Ledger()
+    before = time.perf_counter()
+    for _ in range(1200):
+        ledger.waited(0.001, 0.0, Label("halo"))
+    ledger.waited(1e-6, 0.5)
+    taken = ledger.snapshot(clear=True)
+    assert taken["exposed_seconds"] == pytest.approx(1.2, abs=1e-3)
+    assert len(taken["waits"]) == 1000
+    kind, start, seconds = taken["waits"][0]
+    assert (kind, seconds) == ("halo", 0.001)
+    assert start >= before - 0.001
+    assert ledger.snapshot()["waits"] == []

@@ -5,6 +5,7 @@ stood waiting and hidden when it worked while the rows travelled.
 """
 
 import threading
+import time
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -21,6 +22,9 @@ class Label(NamedTuple):
 
 
 OTHER = Label()
+# Waits kept one by one between two snapshots, for a picture of the epoch; sums count all of them.
+_MOST_WAITS = 1000
+_SHORTEST = 2e-5
 
 
 @dataclass
@@ -54,6 +58,7 @@ class Ledger:
         self.seconds: dict[Label, Seconds] = defaultdict(Seconds)
         self.staleness: Counter[int] = Counter()
         self.decisions: Counter[str] = Counter()
+        self.waits: list[tuple[str, float, float]] = []
 
     def sent(self, peer: int, num_bytes: int, label: Label = OTHER, *, messages: int = 1) -> None:
         """Add what went to a peer; nothing is added for zero bytes, which no message carries."""
@@ -72,10 +77,12 @@ class Ledger:
                 volume.messages_received += messages
 
     def waited(self, exposed: float, hidden: float, label: Label = OTHER) -> None:
-        """Add the seconds of one transfer."""
+        """Add the seconds of one transfer, whose wait has just ended."""
         with self._lock:
             self.seconds[label].exposed += exposed
             self.seconds[label].hidden += hidden
+            if exposed >= _SHORTEST and len(self.waits) < _MOST_WAITS:
+                self.waits.append((label.kind, time.perf_counter() - exposed, exposed))
 
     def used(self, age: int, rows: int = 1) -> None:
         """Add rows that were used `age` steps after they were computed."""
@@ -108,7 +115,10 @@ class Ledger:
         return sum(seconds.hidden for seconds in self.seconds.values())
 
     def snapshot(self, *, clear: bool = False) -> dict[str, Any]:
-        """Return everything as plain values for an event; `clear` starts again, so that events add up."""
+        """Return everything as plain values for an event; `clear` starts again, so that events add up.
+
+        `waits` are (kind, start on the clock of time.perf_counter, seconds).
+        """
         with self._lock:
             taken = {
                 "bytes_sent": self.bytes_sent,
@@ -125,6 +135,7 @@ class Ledger:
                 "staleness": {str(age): rows for age, rows in sorted(self.staleness.items())},
                 "skipped": self.decisions["skipped"],
                 "made": self.decisions["made"],
+                "waits": list(self.waits),
             }
             if clear:
                 self.clear()

@@ -32,6 +32,7 @@ from weft.train.optim import Schedule, make_optimizer
 from weft.train.run import RunFolder
 from weft.train.settings import FREE_ON_RESUME, Settings, choose_metric
 from weft.train.summary import Summary
+from weft.train.timeline import Timeline
 
 CHECKPOINT_SECONDS = 10.0
 
@@ -87,6 +88,7 @@ class Trainer:
         self.history: list[float] = []
         self.stopped = "done"
         self._saved_at = time.monotonic()
+        self.timeline = Timeline(settings.epochs)
         self._open(folder, place)
 
     def run(self) -> Summary:
@@ -105,6 +107,7 @@ class Trainer:
 
     def fit(self) -> None:
         """Train epoch after epoch until the last one, until patience ends, or until asked to stop."""
+        self.timeline.begin()
         for epoch in range(self.start, self.settings.epochs):
             if self.exhausted():
                 break
@@ -112,6 +115,7 @@ class Trainer:
             self.loss = self.strategy.epoch(self.model, self.optimizer)
             self.record(epoch + 1)
             interrupted, due = self.strategy.agree(self.stop(), self.checkpoint_due(epoch + 1))
+            self.timeline.begin()
             if interrupted or due:
                 self.save(epoch + 1)
             if interrupted:
@@ -149,7 +153,10 @@ class Trainer:
         traffic = self.strategy.take_traffic()
         if traffic is not None:
             rank = self.folder.rank if self.folder else 0
-            self.traffic.write("traffic", epoch=epoch, rank=rank, **traffic)
+            peak = peak_memory_bytes(self._device())
+            traffic |= self.timeline.take(epoch, traffic.pop("waits", ()))
+            own = {"seconds_of_phases": seconds, "peak_memory_bytes": peak}
+            self.traffic.write("traffic", epoch=epoch, rank=rank, **own, **traffic)
 
     def evaluation_due(self, epoch: int) -> bool:
         """Return whether to evaluate after that many epochs."""
@@ -248,13 +255,15 @@ class Trainer:
             past = folder.continue_events()
             self._count_past(past)
             self.history = [_training_seconds(event) for event in past if event["event"] == "epoch"]
+            sinks.append(self.timeline)
             first = not folder.rank
             sinks += [TensorBoard(folder.path / "tensorboard")] if self.settings.tensorboard and first else []
             sinks += [ChromeTrace(folder.path / "trace.json")] if self.settings.trace and first else []
             elapsed = folder.resumed.state["elapsed"] if folder.resumed else 0.0
             kept = Events(folder.events, sinks=sinks, elapsed=elapsed)
             # Other workers tell of their traffic alone: losses and scores are the same everywhere.
-            self.events, self.traffic = (Events(elapsed=elapsed) if folder.rank else kept), kept
+            silent = Events(sinks=[self.timeline], elapsed=elapsed)
+            self.events, self.traffic = (silent if folder.rank else kept), kept
             folder.write("running")
         self.strategy.events = self.events
         self._announce()
