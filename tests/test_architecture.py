@@ -105,9 +105,9 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             *("--help", "--hidden", "--json", "--layers", "--name", "--out", "--overwrite", "--parts"),
             *("--set", "--timeout", "-h", "graph"),
         ],
-        "report": ["--help", "-h", "run_folder"],
+        "report": ["--help", "--out", "-h", "runs"],
         "bench": ["--help", "--list", "-h", "cases"],
-        "selftest": ["--help", "-h", "parts"],
+        "selftest": ["--cover", "--graph", "--help", "--parts", "--results", "-h", "checks"],
         "doctor": ["--help", "--json", "-h"],
     }
 

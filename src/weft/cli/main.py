@@ -95,6 +95,16 @@ def parser() -> argparse.ArgumentParser:
 class _Parser(argparse.ArgumentParser):
     """A parser whose mistakes are one line."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Take words behind options as more of a list: `selftest equivalence --parts 2 recipe.toml`."""
+        found, rest = super().parse_known_args(args, namespace)
+        lists = [action.dest for action in self._actions if action.nargs == "*" and not action.option_strings]
+        if not lists:
+            return found, rest
+        words = [word for word in rest if not word.startswith("-")]
+        setattr(found, lists[0], [*(getattr(found, lists[0]) or []), *words])
+        return found, [word for word in rest if word.startswith("-")]
+
     def error(self, message: str) -> NoReturn:
         self.exit(InputError.exit_code, f"weft: error: {message} (see {self.prog} --help)\n")
 

@@ -1,8 +1,12 @@
-"""Prove this installation: kernels against their definition, random draws, a small training run.
+"""Prove this installation: kernels, random draws, a small training run, and that workers equal one process.
+
+Without names the quick parts run: all but equivalence, which takes minutes and starts workers.
 
 examples:
   weft selftest
   weft selftest kernels
+  weft selftest equivalence --parts 1,2,4
+  weft selftest equivalence --graph my_graph.npz recipe.toml
 """
 
 import argparse
@@ -10,6 +14,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+
+from weft.cli import equivalence
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,20 +25,46 @@ Check = tuple[str, bool, str]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)")
+    known = ", ".join([*PARTS, equivalence.NAME])
+    parser.add_argument("checks", nargs="*", metavar="PART", help=f"{known} (default: all but the last)")
+    equivalence.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the parts, print a table, and return 0 only if every check holds."""
-    from weft.cli.output import show_table
+    from weft.comm import guarded, is_worker
+
+    recipes = [word for word in options.checks if word.endswith(".toml")]
+    parts = [word for word in options.checks if word not in recipes]
+    _check(parts, recipes, options)
+    if equivalence.NAME in parts and is_worker():
+        return guarded(lambda: equivalence.run_rank(options, next(iter(recipes), None)))
+    quick = [part for part in parts if part != equivalence.NAME]
+    code = _run_quick(quick or list(PARTS)) if quick or not parts else 0
+    if equivalence.NAME in parts:
+        code = equivalence.run(options, next(iter(recipes), None)) or code
+    return code
+
+
+def _check(parts: list[str], recipes: list[str], options: argparse.Namespace) -> None:
     from weft.errors import RecipeError
     from weft.registry import suggest
 
-    for part in options.parts:
-        if part not in PARTS:
-            raise RecipeError(f"no selftest {part!r}; {suggest(part, PARTS)}known: {', '.join(PARTS)}")
+    known = [*PARTS, equivalence.NAME]
+    for part in parts:
+        if part not in known:
+            raise RecipeError(f"no selftest {part!r}; {suggest(part, known)}known: {', '.join(known)}")
+    if (recipes or options.graph) and equivalence.NAME not in parts:
+        raise RecipeError("a recipe or --graph is for: weft selftest equivalence")
+    if len(recipes) > 1:
+        raise RecipeError(f"expected one recipe, got {', '.join(recipes)}")
+
+
+def _run_quick(parts: list[str]) -> int:
+    from weft.cli.output import show_table
+
     failed = 0
-    for part in options.parts or PARTS:
+    for part in parts:
         began = time.perf_counter()
         checks = list(PARTS[part]())
         failed += sum(not holds for _, holds, _ in checks)

@@ -1,0 +1,127 @@
+"""What is to be proved: every legal pair at its exact point, each model, each graph, two types."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import signature
+from itertools import combinations, product
+from typing import Any
+
+import torch
+
+from weft.errors import RecipeError
+from weft.exchanges.base import exchanges
+from weft.strategies.base import strategies
+from weft.strategies.distributed import Distributed
+from weft.train.proof.graphs import GRAPHS
+
+# The name of the layer and its options; dropout is on, as `Stack` has it.
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gcn": ("gcn", {}),
+    "sage mean": ("sage", {"norm": "batch"}),
+    "sage max": ("sage", {"aggregate": "max", "layers": 3}),
+    "gat": ("gat", {"heads": 2, "attention_dropout": 0.3}),
+    "gatv2": ("gatv2", {"heads": 2, "attention_dropout": 0.3}),
+    "gin": ("gin", {"input_dropout": 0.2, "jumping": "cat"}),
+    "rgcn": ("rgcn", {}),
+    "hgt": ("hgt", {"heads": 2}),
+    "edgeconv": ("edgeconv", {}),
+}
+TYPES = {"float32": torch.float32, "float64": torch.float64}
+BOUNDS = {"float32": 1e-5, "float64": 1e-10}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A strategy and the options, an exchange among them, at which it must do as one process does."""
+
+    strategy: str
+    options: Mapping[str, Any] = field(hash=False)
+
+    def __str__(self) -> str:
+        told = {**self.options}
+        exchange = dict(told.pop("exchange", {"name": "exact"}))
+        words = [self.strategy, _plain(told), str(exchange.pop("name")), _plain(exchange)]
+        return " ".join(word for word in words if word)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison with `single`."""
+
+    pair: Pair
+    model: str
+    graph: str
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.pair}: {self.model}, {self.graph} graph, {self.dtype}"
+
+
+def legal_pairs(workers: int, *, names: Sequence[str] | None = None) -> list[Pair]:
+    """Return every pair that so many workers can run, of all strategies or of those named."""
+    pairs = []
+    for name in strategies.names() if names is None else names:
+        kind = strategies[name]
+        if not issubclass(kind, Distributed):
+            continue
+        for layout in _layouts(kind, workers):
+            options = [{**layout, **exchange} for exchange in _exact_points(kind)]
+            pairs += [Pair(name, each) for each in options if _legal(kind, each)]
+    return pairs
+
+
+def all_cases(pairs: Sequence[Pair]) -> list[Case]:
+    """Return every case of some pairs."""
+    return [Case(*each) for each in product(pairs, MODELS, GRAPHS, TYPES)]
+
+
+def cover(pairs: Sequence[Pair]) -> list[Case]:
+    """Return few cases in which any two choices meet: a pair and a model, a model and a graph…"""
+    chosen: list[Case] = []
+    met: set[tuple[Any, Any]] = set()
+    remaining = list(product(GRAPHS, TYPES))
+    for pair, model in product(pairs, MODELS):
+        best = max((Case(pair, model, *rest) for rest in remaining), key=lambda case: len(_meets(case) - met))
+        chosen.append(best)
+        met |= _meets(best)
+    for case in all_cases(pairs):  # with few pairs, models and graphs have not all met
+        if _meets(case) - met:
+            chosen.append(case)
+            met |= _meets(case)
+    return chosen
+
+
+def _meets(case: Case) -> set[tuple[Any, Any]]:
+    """Return the choices that meet in a case, two at a time."""
+    choices = [("pair", str(case.pair)), ("model", case.model), ("graph", case.graph), ("type", case.dtype)]
+    return set(combinations(choices, 2))
+
+
+def _layouts(kind: type[Distributed], workers: int) -> list[dict[str, Any]]:
+    layouts = getattr(kind, "layouts", None)
+    return [{}] if layouts is None else [dict(layout) for layout in layouts(workers)]
+
+
+def _exact_points(kind: type[Distributed]) -> Iterator[dict[str, Any]]:
+    """Give the option `exchange` of each exchange that a strategy allows, at each of its exact points."""
+    if "exchange" not in signature(kind).parameters:
+        yield {}
+        return
+    for name in kind.exchanges:
+        points = exchanges[name].exact_at if name in exchanges else None
+        if points is None:  # such an exchange is never exact
+            continue
+        for point in [points] if isinstance(points, Mapping) else points:
+            yield {"exchange": {"name": name, **point}}
+
+
+def _legal(kind: type[Distributed], options: Mapping[str, Any]) -> bool:
+    try:
+        kind.check(options)
+    except RecipeError:
+        return False
+    return True
+
+
+def _plain(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in options.items())

@@ -1,0 +1,237 @@
+"""Runs the cases of the proof on the ranks of a group, and says how far each was from one process."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from weft.comm.group import Group
+from weft.comm.plan import spread
+from weft.errors import WeftError, WorkerLost
+from weft.graph.assignment import Assignment
+from weft.graph.graph import Graph
+from weft.graph.shard import Shard, make_shards
+from weft.strategies.base import Strategy, strategies
+from weft.strategies.distributed import Distributed
+from weft.strategies.local import LocalGraph
+from weft.strategies.single import Single
+from weft.train.evaluate import METRICS
+from weft.train.model import adapt, build_model, ready
+from weft.train.proof.cases import BOUNDS, MODELS, TYPES, Case, Pair
+from weft.train.proof.graphs import edge_parts, make_graph, node_parts, num_parts
+
+SEED = 3
+STEPS = 3
+RATE = 0.1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How far a case was from one process, on the rank where it was farthest."""
+
+    pair: str
+    case: str
+    workers: int
+    error: float
+    """Largest |Δ| over max(1, largest |reference|), of everything that was compared."""
+    bound: float
+    worst: str = ""
+    """What was farthest."""
+    refused: str = ""
+    """Why the strategy does not take such a model, where it does not."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is equal, or refused by name."""
+        return bool(self.refused) or self.error <= self.bound
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a strategy did to a model: values that all ranks have, and outputs of the rows that one has."""
+
+    values: dict[str, Tensor]
+    ids: Tensor
+    outputs: list[Tensor]
+    """Of each step, in training mode, a row for each of `ids`."""
+
+
+def prove(
+    group: Group, cases: Sequence[Case], *, told: Callable[[int, Case], None] | None = None
+) -> list[Outcome]:
+    """Compare every case with one process and return the outcomes, the same on every rank.
+
+    All ranks of the group call it with the same cases; `told` hears the number of those done and the next.
+    """
+    lanes = Lanes(group)
+    outcomes = []
+    for number, case in enumerate(cases):
+        if told is not None:
+            told(number, case)
+        lanes.begin()
+        outcomes.append(_prove(lanes, case))
+        group.drain()
+    return worst_of_ranks(group, outcomes)
+
+
+def observe(strategy: Strategy, model: nn.Module, *, rate: float = RATE) -> Observed:
+    """Take steps of SGD and return losses, outputs, gradients of the first and the last step, and weights."""
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def note(module: nn.Module, inputs: tuple[Any, ...], outputs: Tensor) -> None:
+        if module.training:
+            seen.append((inputs[0][0].dst_ids, outputs.detach().clone()))
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    hook = model.register_forward_hook(note)
+    values: dict[str, Tensor] = {}
+    losses = []
+    for step in range(1, STEPS + 1):
+        losses.append(strategy.epoch(model, optimizer))
+        if step in (1, STEPS):
+            values |= {f"gradient of {name}, step {step}": grad for name, grad in _gradients(model)}
+    values["losses"] = torch.tensor(losses, dtype=torch.float64)
+    values |= {f"weights {name}, step {STEPS}": value.clone() for name, value in model.state_dict().items()}
+    scores = strategy.evaluate(model, METRICS)
+    values |= {f"{split} {name}": torch.tensor(v) for split in scores for name, v in scores[split].items()}
+    values["outputs of evaluation"] = strategy.predict(model)
+    strategy.close()
+    hook.remove()
+    return Observed(values, seen[0][0], [outputs for _, outputs in seen])
+
+
+def farthest(found: Observed, reference: Observed) -> tuple[float, str]:
+    """Return the largest distance to the reference, and of what."""
+    distances = {name: _far(found.values.get(name), value) for name, value in reference.values.items()}
+    rows = found.ids.to(reference.ids.device)
+    for step, (mine, theirs) in enumerate(zip(found.outputs, reference.outputs, strict=True), 1):
+        distances[f"outputs of step {step}"] = _far(mine, theirs[rows])
+    worst = max(distances, key=lambda name: distances[name])
+    return distances[worst], worst
+
+
+def worst_of_ranks(group: Group, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the outcomes of the rank on which each was worst."""
+    everyone = group.all_gather_json([plain(outcome) for outcome in outcomes])
+    return [
+        max((Outcome(**{**held, "error": float(held["error"])}) for held in of_ranks), key=_badness)
+        for of_ranks in zip(*everyone)
+    ]
+
+
+class Lanes(Group):
+    """All ranks of a group; subgroups are made once and serve one case after another.
+
+    Every strategy makes subgroups, and thousands of cases would run out of sockets. Those of one case stay
+    apart from each other: the n-th that a case asks for is the n-th of every other case.
+    """
+
+    def __init__(self, group: Group) -> None:
+        vars(self).update(vars(group))
+        self._kept: dict[tuple[int, tuple[int, ...]], Group] = {}
+        self._asked: Counter[tuple[int, ...]] = Counter()
+
+    def begin(self) -> None:
+        """Begin another case."""
+        self._asked.clear()
+
+    def subgroup(self, ranks: Sequence[int]) -> Group:
+        """Return the group of some members, made anew only if no case before needed as many."""
+        members = tuple(sorted(ranks))
+        key = self._asked[members], members
+        self._asked[members] += 1
+        if key not in self._kept:
+            self._kept[key] = super().subgroup(members)
+        return self._kept[key]
+
+
+def judge(
+    pair: Pair, case: str, dtype: str, group: Group, *, attempt: Callable[[], Observed], reference: Observed
+) -> Outcome:
+    """Return how far an attempt of all ranks is from the reference; a refusal is an outcome too."""
+    told = Outcome(str(pair), case, group.size, error=0.0, bound=BOUNDS[dtype])
+    try:
+        found = attempt()
+    except WorkerLost:
+        raise
+    except WeftError as refusal:
+        return replace(told, refused=str(refusal))
+    except Exception as failure:
+        raise AssertionError(f"{case}, {group.size} workers: {failure}") from failure
+    error, worst = farthest(found, reference)
+    return replace(told, error=error, worst=worst)
+
+
+def _prove(group: Group, case: Case) -> Outcome:
+    def attempt() -> Observed:
+        local = _held(group, case, _graph(case.model, case.graph, case.dtype))
+        return observe(make_strategy(case.pair, local, group), _model(local, case.model, case.dtype))
+
+    reference = _reference(case.model, case.graph, case.dtype)
+    return judge(case.pair, str(case), case.dtype, group, attempt=attempt, reference=reference)
+
+
+def make_strategy(pair: Pair, local: LocalGraph, group: Group, *, seed: int = SEED) -> Strategy:
+    """Return the strategy of a pair on what a rank holds."""
+    kind = cast(Callable[..., Strategy], strategies[pair.strategy])
+    return kind(local, seed=seed, group=group, **pair.options)
+
+
+@cache
+def _graph(model: str, graph: str, dtype: str) -> Graph:
+    return adapt(make_graph(graph), MODELS[model][0]).to(dtype=TYPES[dtype])
+
+
+@cache
+def _reference(model: str, graph: str, dtype: str) -> Observed:
+    whole = _graph(model, graph, dtype)
+    return observe(Single(whole, seed=SEED), _model(whole, model, dtype))
+
+
+def _held(group: Group, case: Case, graph: Graph) -> LocalGraph:
+    """Return what a rank holds of a graph, cut as the strategy needs it."""
+    kind = cast(type[Distributed], strategies[case.pair.strategy])
+    parts = num_parts(case.graph, group.size)
+    if getattr(kind, "cuts", "nodes") == "edges":
+        cut = Assignment(edge_parts(case.graph, graph, parts), parts, cuts="edges")
+    else:
+        cut = Assignment(node_parts(case.graph, parts), parts)
+    shards = make_shards(graph, cut)
+    held = [shards[part] for part, rank in enumerate(spread(parts, group.size)) if rank == group.rank]
+    return LocalGraph(Shard.merge(held))
+
+
+def _model(graph: Graph | LocalGraph, name: str, dtype: str) -> nn.Module:
+    """Return the model with the same first weights everywhere."""
+    layer, options = MODELS[name]
+    model = build_model(graph, layer, {"hidden": 8, "layers": 2, **options}, seed=1)
+    return ready(model, device=torch.device("cpu"), dtype=TYPES[dtype])
+
+
+def _gradients(model: nn.Module) -> list[tuple[str, Tensor]]:
+    # No gradient is not a gradient of zeros: Adam leaves such a weight alone.
+    absent = torch.tensor(torch.inf)
+    return [(n, absent if p.grad is None else p.grad.clone()) for n, p in model.named_parameters()]
+
+
+def _far(found: Tensor | None, reference: Tensor) -> float:
+    """Return max |Δ| over max(1, max |reference|); what is absent on both sides, or undefined, is equal."""
+    if found is None or found.shape != reference.shape:
+        return float("inf")
+    mine, theirs = (held.double().nan_to_num(nan=-1e6, posinf=1e6) for held in (found, reference))
+    if not mine.numel():
+        return 0.0
+    return float((mine - theirs).abs().max() / theirs.abs().max().clamp(min=1.0))
+
+
+def plain(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as JSON can hold it."""
+    return {**asdict(outcome), "error": repr(outcome.error)}  # JSON has no infinity
+
+
+def _badness(outcome: Outcome) -> tuple[bool, float]:
+    return not outcome.holds, outcome.error
