@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from weft.graph.relations import RelationBlock
 
 Rows = Literal["src", "dst"]
+PairTransform = Callable[..., Tensor | tuple[Tensor, Tensor]]
 T = TypeVar("T")
 
 
@@ -335,6 +336,44 @@ class Block:
         [9.0, -9.0]
         """
         return propagate(self, message, [self.src(t) for t in src], dst, edge, reduce, params)
+
+    def aggregate_pairs(
+        self,
+        transform: PairTransform,
+        src: Sequence[Tensor],
+        params: Sequence[Tensor] = (),
+        *,
+        weight: Tensor | None = None,
+    ) -> Tensor:
+        """Return the sum over incoming edges of a row for each (relation, source) pair, [num_dst, ...].
+
+        `transform(pairs, *rows, *params)` makes the rows, one a pair of `pairs`, a `by_relation()` block;
+        `rows` are what messages are read from, for each tensor of `src`, rows the caller holds. It may run
+        part by part, and again in backward; tensors that need a gradient must be among the arguments.
+        """
+        pairs = self.by_relation()
+        made = transform(pairs, *(self.src(t) for t in src), *params)
+        return pairs.aggregate(cast(Tensor, made), "sum", weight)
+
+    def attend_pairs(
+        self,
+        transform: PairTransform,
+        src: Sequence[Tensor],
+        params: Sequence[Tensor] = (),
+        *,
+        query: Tensor,
+        scale: float = 1.0,
+        dropout: float = 0.0,
+        layer: int = 0,
+    ) -> Tensor:
+        """Return dot-product attention over (relation, source) pairs, [num_dst, H, D].
+
+        `transform` makes (key, value), a row a pair each, as in `aggregate_pairs`; `query` has a row a
+        destination.
+        """
+        pairs = self.by_relation()
+        key, value = transform(pairs, *(self.src(t) for t in src), *params)
+        return pairs.attend(Dot(key, query, scale), value, dropout, layer=layer)
 
     def relation(self, relation: int) -> "Block":
         """Return the edges of one relation between the same rows, kept after first use."""

@@ -50,7 +50,7 @@ def propagate(
         out = reduce_at_once(block, message(*gathered, *edge, *params), kernel_reduce)
     else:
         counts = (len(src), len(dst), len(edge), len(params))
-        plan = _Plan(block, message, kernel_reduce, counts, max(1, CHUNK_ELEMENTS // width))
+        plan = Plan(block, message, kernel_reduce, counts, max(1, CHUNK_ELEMENTS // width))
         tensors = (*src, *dst, *edge, *params)
         out = _InChunks.apply(plan, *tensors, *_captured(plan, tensors))  # type: ignore[no-untyped-call]
     if reduce == "mean":
@@ -72,7 +72,7 @@ def _check(block: "Block", dst: Sequence[Tensor], edge: Sequence[Tensor], reduce
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """What to compute, and where the chunks are cut."""
 
     block: "Block"
@@ -84,6 +84,7 @@ class _Plan:
     chunk_edges: int
 
     def chunks(self) -> Iterator[Chunk]:
+        """Give the chunks in the order of the edges."""
         size = self.chunk_edges
         bounds = self.block.cached(("chunks", size), lambda: _bounds(self.block.indptr, size))
         for start, stop in pairwise(bounds):
@@ -117,8 +118,8 @@ class _InChunks(torch.autograd.Function):
     """Messages made and reduced chunk by chunk, and made again in backward for their gradients."""
 
     @staticmethod
-    def forward(ctx: Any, plan: _Plan, *tensors: Tensor) -> Tensor:
-        ctx.plan, ctx.replay = plan, _Replay(tensors)
+    def forward(ctx: Any, plan: Plan, *tensors: Tensor) -> Tensor:
+        ctx.plan, ctx.replay = plan, Replay(tensors)
         reducer = REDUCERS[plan.reduce]()
         for chunk in plan.chunks():
             made = plan.message(*plan.inputs(chunk, tensors), *plan.params(tensors))
@@ -137,12 +138,12 @@ class _InChunks(torch.autograd.Function):
         grads = [torch.zeros_like(t) if need else None for t, need in zip(tensors, needs)]
         with ctx.replay():
             for chunk in plan.chunks():
-                _add_chunk_gradients(plan, chunk, tensors, needs, reducer, grad, grads)
+                add_chunk_gradients(plan, chunk, tensors, needs, reducer, grad, grads)
         return None, *grads
 
 
-def _add_chunk_gradients(
-    plan: _Plan,
+def add_chunk_gradients(
+    plan: Plan,
     chunk: Chunk,
     tensors: Sequence[Tensor],
     needs: Sequence[bool],
@@ -150,6 +151,7 @@ def _add_chunk_gradients(
     grad: Tensor,
     grads: Sequence[Tensor | None],
 ) -> None:
+    """Make the messages of a chunk again and add the gradients of all tensors, from that of the result."""
     num_src, num_dst, num_edge, _ = plan.counts
     with torch.enable_grad():
         rows = [t.detach().requires_grad_(need) for t, need in zip(plan.inputs(chunk, tensors), needs)]
@@ -179,7 +181,7 @@ def _add_chunk_gradients(
             total += part
 
 
-class _Replay:
+class Replay:
     """The random state and the autocast setting of forward, so that backward makes the very same messages."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
@@ -199,19 +201,23 @@ class _Replay:
             yield
 
 
-def _captured(plan: _Plan, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the parameters that the message uses without being given them, such as those of a module.
-
-    Made again in backward, the messages would lose their gradients in silence; as inputs of the function they
-    get them. What is found is found by running the message on two edges and walking back from its result.
-    """
+def _captured(plan: Plan, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return what `captured` finds on the first two edges."""
     if not torch.is_grad_enabled():
         return []
     probe = Chunk.of(plan.block, 0, min(2, plan.block.num_edges))
-    params = plan.params(tensors)
-    with _Replay(tensors)(), torch.enable_grad():
+    return captured(plan.message, plan.inputs(probe, tensors), plan.params(tensors))
+
+
+def captured(message: Message, rows: Sequence[Tensor], params: Sequence[Tensor]) -> list[Tensor]:
+    """Return the parameters that the message uses without being given them, such as those of a module.
+
+    Made again in backward, the messages would lose their gradients in silence; as inputs of the function they
+    get them. What is found is found by running the message on some rows and walking back from its result.
+    """
+    with Replay([*rows, *params])(), torch.enable_grad():
         start = torch.zeros(1, requires_grad=True).clone().grad_fn._sequence_nr()  # type: ignore[union-attr]
-        made = plan.message(*(t.detach() for t in plan.inputs(probe, tensors)), *params)
+        made = message(*(t.detach() for t in rows), *params)
     outputs = made if isinstance(made, (tuple, list)) else [made]
     given = {t.grad_fn for t in params if t.grad_fn is not None}
     leaves = _leaves([out.grad_fn for out in outputs if out.grad_fn is not None], given, start)

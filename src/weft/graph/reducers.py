@@ -105,13 +105,9 @@ class Max:
         kind = "max" if self.largest else "min"
         new, count = kernels.extreme(chunk.indptr, _arange(len(made), made.device), _matrix(made), kind)
         old, old_count = self.value[chunk.rows], self.count[chunk.rows]
-        new, count = new.reshape(old.shape), count.reshape(old.shape)
-        ahead = new > old if self.largest else new < old
-        ahead = ahead | (new.isnan() & ~old.isnan())  # NaN beats every number, as in the kernel
-        ahead = (count > 0) & (ahead | (old_count == 0))
-        level = (count > 0) & (old_count > 0) & _same(new, old)
-        self.value[chunk.rows] = torch.where(ahead, new, old)
-        self.count[chunk.rows] = torch.where(ahead, count, old_count + count * level)
+        found = new.reshape(old.shape), count.reshape(old.shape)
+        value, count = merged_extremes(found, (old, old_count), largest=self.largest)
+        self.value[chunk.rows], self.count[chunk.rows] = value, count
 
     def result(self) -> Tensor:
         assert self.value is not None
@@ -243,6 +239,18 @@ def add_rows(total: Tensor, index: Tensor, values: Tensor) -> None:
     ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     summed = kernels.spmm(ends, order, _matrix(values)).reshape(-1, *values.shape[1:])
     total[rows] += summed
+
+
+def merged_extremes(
+    new: tuple[Tensor, Tensor], old: tuple[Tensor, Tensor], *, largest: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the (value, count) of all edges from those of two sets of them; a count of 0 is no edge."""
+    (value, count), (old_value, old_count) = new, old
+    ahead = value > old_value if largest else value < old_value
+    ahead = ahead | (value.isnan() & ~old_value.isnan())  # NaN beats every number, as in the kernel
+    ahead = (count > 0) & (ahead | (old_count == 0))
+    level = (count > 0) & (old_count > 0) & _same(value, old_value)
+    return torch.where(ahead, value, old_value), torch.where(ahead, count, old_count + count * level)
 
 
 def _same(a: Tensor, b: Tensor) -> Tensor:

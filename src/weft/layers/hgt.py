@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from weft import kernels
 from weft.errors import InputError
 from weft.graph.block import Block
-from weft.graph.scores import Dot
+from weft.graph.relations import RelationBlock
 from weft.graph.sparse import Features
 from weft.layers.base import (
     GraphInfo,
@@ -93,27 +93,20 @@ class HGT(Layer):
         rows = dense(h)
         projected = by_type(block, rows, self.kqv_lin, held_rows(block, rows))
         key, query, value = projected.chunk(3, dim=1)
-        pairs = block.by_relation()
-        each_key = self._related(block.src(key), pairs, self.k_rel * self.p_rel[:, :, None, None])
-        each_value = self._related(block.src(value), pairs, self.v_rel)
-        score = Dot(each_key, self._heads(block.dst(query)), 1.0 / math.sqrt(each_key.shape[-1]))
-        dropout = self.attention_dropout if self.training else 0.0
-        out = pairs.attend(score, each_value, dropout, layer=self.draw_layer)
+        query = self._heads(block.dst(query))
+        out = block.attend_pairs(
+            _key_and_value,
+            (key, value),
+            (self.k_rel * self.p_rel[:, :, None, None], self.v_rel),
+            query=query,
+            scale=1.0 / math.sqrt(query.shape[-1]),
+            dropout=self.attention_dropout if self.training else 0.0,
+            layer=self.draw_layer,
+        )
         return self._finish(block, out.flatten(1), block.dst(rows))
 
     def _heads(self, rows: Tensor) -> Tensor:
         return rows.reshape(-1, self.heads, self.out_features // self.heads)
-
-    def _related(self, rows: Tensor, pairs: Any, matrices: Tensor) -> Tensor:
-        """Return [pairs, heads, D]: the source row of each pair through the matrices of its relation."""
-        taken = self._heads(kernels.gather(rows.contiguous(), pairs.rows))
-        # Heads become segments too: all (head, relation) products are one segment_matmul.
-        num_pairs, heads, width = taken.shape
-        starts = torch.arange(heads)[:, None] * num_pairs + pairs.offsets[None, :-1]
-        offsets = torch.cat([starts.flatten(), torch.tensor([heads * num_pairs])])
-        flat = taken.transpose(0, 1).reshape(-1, width)
-        done = kernels.segment_matmul(flat, offsets, matrices.transpose(0, 1).reshape(-1, width, width))
-        return done.view(heads, num_pairs, width).transpose(0, 1).contiguous()
 
     def _finish(self, block: Block, out: Tensor, own: Tensor) -> Tensor:
         out = by_type(block, F.gelu(out), self.out_lin, "dst")
@@ -121,6 +114,25 @@ class HGT(Layer):
             return out
         gate = by_type(block, out, {t: _Gate(self.skip[t]) for t in self.skip}, "dst")
         return own + gate * (out - own)
+
+
+def _key_and_value(
+    pairs: RelationBlock, key: Tensor, value: Tensor, for_keys: Tensor, for_values: Tensor
+) -> tuple[Tensor, Tensor]:
+    return _related(key, pairs, for_keys), _related(value, pairs, for_values)
+
+
+def _related(rows: Tensor, pairs: RelationBlock, matrices: Tensor) -> Tensor:
+    """Return [pairs, heads, D]: the source row of each pair through the matrices of its relation."""
+    heads, width = matrices.shape[1:3]
+    taken = kernels.gather(rows.contiguous(), pairs.rows).reshape(-1, heads, width)
+    # Heads become segments too: all (head, relation) products are one segment_matmul.
+    num_pairs = taken.shape[0]
+    starts = torch.arange(heads)[:, None] * num_pairs + pairs.offsets[None, :-1]
+    offsets = torch.cat([starts.flatten(), torch.tensor([heads * num_pairs])])
+    flat = taken.transpose(0, 1).reshape(-1, width)
+    done = kernels.segment_matmul(flat, offsets, matrices.transpose(0, 1).reshape(-1, width, width))
+    return done.view(heads, num_pairs, width).transpose(0, 1).contiguous()
 
 
 class _Gate:

@@ -61,14 +61,19 @@ class RGCN(Layer):
         return (self.comp @ self.weight.flatten(1)).view(-1, self.in_features, self.out_features)
 
     def _neighbours(self, block: Block, h: Features) -> Tensor:
-        pairs = block.by_relation()
         weights = self.relation_weights()
-        rows = block.src(h)
-        if isinstance(rows, SparseFeatures):
-            each = stacked_rows(pairs, rows).matmul(weights.reshape(-1, self.out_features))
-        else:
-            each = kernels.segment_matmul(kernels.gather(rows, pairs.rows), pairs.offsets, weights)
+        rows = h if isinstance(h, Tensor) else block.src(h)
+        if isinstance(rows, Tensor):
+            mean = relation_mean(block, rows.dtype)
+            return block.aggregate_pairs(_transformed, (rows,), (weights,), weight=mean)
+        pairs = block.by_relation()
+        each = stacked_rows(pairs, rows).matmul(weights.reshape(-1, self.out_features))
         return pairs.aggregate(each, "sum", weight=relation_mean(block, each.dtype))
+
+
+def _transformed(pairs: RelationBlock, rows: Tensor, weights: Tensor) -> Tensor:
+    """Return the source row of each pair, transformed by the weights of its relation."""
+    return kernels.segment_matmul(kernels.gather(rows, pairs.rows), pairs.offsets, weights)
 
 
 def stacked_rows(pairs: RelationBlock, x: SparseFeatures) -> SparseFeatures:
