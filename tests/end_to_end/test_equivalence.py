@@ -1,0 +1,68 @@
+"""Workers and one process, side by side: real graphs over 20 epochs, and the whole proof."""
+
+from pathlib import Path
+
+import proof_jobs
+import pytest
+import ranks
+
+from weft.cli.main import main
+from weft.comm.group import Group
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+EPOCHS = 20
+GRAPHS = {
+    "cora": ("gcn", {"hidden": 16}),
+    "pubmed": ("gat", {"hidden": 16, "heads": 2, "attention_dropout": 0.3}),
+    "wordnet30": ("sage", {"hidden": 32}),
+}
+
+
+def _path(name: str) -> str:
+    path = DATA / f"{name}.npz"
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    return str(path)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [
+        ("cora", [2]),
+        pytest.param("cora", [4], marks=pytest.mark.slow),
+        pytest.param("pubmed", [2, 4], marks=pytest.mark.slow),
+        pytest.param("wordnet30", [2, 4], marks=pytest.mark.slow),
+    ],
+)
+def test_the_losses_of_20_epochs_agree_to_6_digits(
+    name: str, workers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "LIMIT", 600.0)
+    arguments = _path(name), *GRAPHS[name], EPOCHS
+    alone = proof_jobs.epochs(Group.alone(), *arguments)
+    assert alone[-1] < alone[0]
+    for size in workers:
+        for losses in ranks.run_ranks(size, proof_jobs.epochs, *arguments, timeout=120.0):
+            assert losses == pytest.approx(alone, rel=5e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_whole_proof_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["selftest", "equivalence", "--parts", "1,2,4"]) == 0
+    assert "FAILED" not in capsys.readouterr().out
+
+
+def test_the_proof_runs_on_a_graph_and_a_recipe_of_the_user(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        '[data]\nname = "community"\nnodes = 300\n[model]\nname = "gat"\nhidden = 8\nheads = 2\n'
+        '[strategy]\nname = "halo"\npartitioner = "hash"\n'
+    )
+    assert main(["selftest", "equivalence", "--parts", "1,2", str(recipe)]) == 0
+    shown = capsys.readouterr().out
+    assert "take the steps of one process" in shown
+    assert "halo sampled p=1.0" in shown

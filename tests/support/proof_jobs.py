@@ -1,0 +1,48 @@
+"""What ranks do in the tests of the proof: importable by name, so that other processes find it."""
+
+from typing import Any
+
+import torch
+
+from weft.comm.group import Group
+from weft.strategies.single import Single
+from weft.train.proof import Case, Outcome, Pair, cover, legal_pairs, prove
+
+
+def prove_cover(group: Group) -> list[Outcome]:
+    """Prove a cover of all legal pairs, and last a pair that is not at its exact point."""
+    away = Case(Pair("halo", {"exchange": {"name": "sampled", "p": 0.5}}), "gcn", "hub", "float64")
+    return prove(group, [*cover(legal_pairs(group.size)), away])
+
+
+def epochs(group: Group, path: str, model: str, options: dict[str, Any], count: int) -> list[float]:
+    """Return the losses of epochs in float64 on a real graph, cut by METIS; alone, those of one process."""
+    from weft.datasets import open_dataset
+    from weft.graph.shard import Shard, make_shards
+    from weft.partitioners import partition
+    from weft.strategies.halo import Halo
+    from weft.strategies.local import LocalGraph
+    from weft.train.model import adapt, build_model, ready
+
+    graph = adapt(open_dataset(path, normalise_features=True), model).to(dtype=torch.float64)
+    held: Any = graph
+    strategy: Any = Single(graph, seed=7)
+    if group.size > 1:
+        # Rank 0 alone partitions: METIS gives the same parts for a seed, but it need not run four times.
+        parts = torch.zeros(graph.num_nodes, dtype=torch.int32)
+        if group.rank == 0:
+            parts = partition(graph, group.size, name="metis").parts.contiguous()
+        group.broadcast(parts)
+        held = LocalGraph(Shard.merge([make_shards(graph, parts)[group.rank]]))
+        strategy = Halo(held, seed=7, group=group)
+    built = build_model(held, model, options, seed=1)
+    trained = ready(built, device=torch.device("cpu"), dtype=torch.float64)
+    optimizer = torch.optim.Adam(trained.parameters(), lr=0.01)
+    losses = [strategy.epoch(trained, optimizer) for _ in range(count)]
+    strategy.close()
+    return losses
+
+
+def told(outcomes: list[Outcome]) -> list[str]:
+    """Return the cases that do not hold, in words."""
+    return [f"{each.case}: {each.worst} {each.error:.1e}" for each in outcomes if not each.holds]

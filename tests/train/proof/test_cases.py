@@ -1,0 +1,69 @@
+"""Which cases are proved: what the registries hold, and a cover in which any two choices meet."""
+
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any, ClassVar
+
+import pytest
+
+from weft.exchanges.base import Exchange, exchanges
+from weft.strategies.base import strategies
+from weft.strategies.distributed import Distributed
+from weft.train.proof import Pair, all_cases, cover, legal_pairs
+from weft.train.proof.cases import MODELS, TYPES
+from weft.train.proof.graphs import GRAPHS
+
+
+def test_pairs_come_from_the_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Twice(Exchange):
+        exact_at: ClassVar[tuple[Mapping[str, Any], ...]] = ({"often": 1}, {"seldom": 0})  # type: ignore[assignment]
+
+        def __init__(self, *given: Any, often: int = 1, seldom: int = 0) -> None:
+            super().__init__(*given)
+
+    class Never(Exchange):
+        exact_at: ClassVar[Any] = None
+
+    class Square(Distributed):
+        name = "square"
+        exchanges = ("exact", "twice", "never", "not there yet")
+
+        def __init__(self, graph: Any, *, side: int = 1, exchange: Any = "exact", **rest: Any) -> None:
+            super().__init__(graph, **rest)
+
+        @classmethod
+        def layouts(cls, workers: int) -> list[dict[str, Any]]:
+            return [{"side": side} for side in range(1, workers + 1)]
+
+    exchanges.names(), strategies.names()
+    monkeypatch.setitem(exchanges._entries, "twice", Twice)
+    monkeypatch.setitem(exchanges._entries, "never", Never)
+    monkeypatch.setitem(strategies._entries, "square", Square)
+    told = [str(pair) for pair in legal_pairs(2, names=["square"])]
+    assert told == [
+        f"square side={side} {exchange}"
+        for side in (1, 2)
+        for exchange in ("exact", "twice often=1", "twice seldom=0")
+    ]
+
+
+def test_every_exchange_of_halo_that_is_there_is_proved() -> None:
+    told = {dict(pair.options)["exchange"]["name"] for pair in legal_pairs(2, names=["halo"])}
+    from weft.strategies.halo import Halo
+
+    assert told == {name for name in Halo.exchanges if name in exchanges}
+
+
+@pytest.mark.parametrize("count", [1, 3, 12])
+def test_in_a_cover_any_two_choices_meet(count: int) -> None:
+    pairs = [Pair("halo", {"number": number}) for number in range(count)]
+    cases = cover(pairs)
+    choices = [[str(pair) for pair in pairs], list(MODELS), list(GRAPHS), list(TYPES)]
+    for (first, one), (second, other) in combinations(enumerate(choices), 2):
+        met = {(told[first], told[second]) for told in map(_told, cases)}
+        assert met == {(a, b) for a in one for b in other}
+    assert len(cases) < len(all_cases(pairs)) / 2 + 60
+
+
+def _told(case: Any) -> tuple[str, ...]:
+    return str(case.pair), case.model, case.graph, case.dtype
