@@ -136,3 +136,56 @@ def per_class() -> list[dict[str, Any]]:
         }
         for i, name in enumerate(NAMES)
     ]
+
+
+def traffic_event(epoch: int, rank: int, workers: int) -> dict[str, Any]:
+    """What a rank tells of an epoch: halo rows to every other rank, features in the first one."""
+    labels = [("halo", 0, "forward", 1000), ("halo", 0, "backward", 1000), ("evaluate", -1, "forward", 300)]
+    labels += [("features", -1, "forward", 4096)] if epoch == 1 else []
+    peers = [peer for peer in range(workers) if peer != rank]
+    names = ("kind", "layer", "direction")
+    phases = [["forward", 0.0, 0.03], ["backward", 0.03, 0.05], ["optimizer", 0.08, 0.01]]
+    phases += [["evaluate", 0.09, 0.03]]
+    held: dict[str, Any] = {
+        "time": 0.1 + 0.014 * epoch,
+        "event": "traffic",
+        "epoch": epoch,
+        "rank": rank,
+        "seconds_of_phases": {name: seconds for name, _, seconds in phases},
+        "peak_memory_bytes": (rank + 1) * 2**20,
+        "bytes_sent": sum(size for *_, size in labels) * len(peers),
+        "messages": len(labels) * len(peers),
+        "exposed_seconds": 0.002 * len(labels),
+        "hidden_seconds": 0.001 * len(labels),
+        "volumes": [
+            {**dict(zip(names, label)), "peer": peer, "bytes_sent": size, "messages_sent": 1}
+            for *label, size in labels
+            for peer in peers
+        ],
+        "seconds": [{**dict(zip(names, label)), "exposed": 0.002, "hidden": 0.001} for *label, _ in labels],
+        "staleness": {},
+        "skipped": 0,
+        "made": 0,
+    }
+    if epoch % 6 < 3:
+        held["timeline"] = {"phases": phases, "waits": [["halo", 0.01 + 0.001 * rank, 0.01]]}
+    return held
+
+
+def traffic(num_epochs: int, *, workers: int) -> list[dict[str, Any]]:
+    """The traffic of all ranks."""
+    return [
+        traffic_event(epoch, rank, workers) for epoch in range(1, num_epochs + 1) for rank in range(workers)
+    ]
+
+
+def write_workers(folder: Path, num_epochs: int = 30, *, workers: int = 2, **changes: Any) -> Path:
+    """Write the folder of a run with several workers, each of which tells its own traffic."""
+    told = traffic(num_epochs, workers=workers)
+    held = meta(**changes)
+    held["summary"] |= {"workers": workers, "strategy": "halo"}
+    write_run(folder, held, [*events(num_epochs), *(event for event in told if event["rank"] == 0)])
+    for rank in range(1, workers):
+        lines = [json.dumps(event) + "\n" for event in told if event["rank"] == rank]
+        (folder / f"events-rank{rank}.jsonl").write_text("".join(lines))
+    return folder

@@ -1,24 +1,37 @@
 """Reports: a run folder drawn as one HTML file that needs nothing else, not even a network.
 
 weft.report.write_report("runs/first")     # PosixPath('runs/first/report.html')
+weft.report.write_comparison(["runs/first", "runs/second"], "comparison.html")
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from weft.errors import InputError
 from weft.format import atomic_write
+from weft.report.compare import render_comparison
 from weft.report.page import render
 from weft.report.read import read_run
 
-__all__ = ["write_report"]
+__all__ = ["write_comparison", "write_report"]
 
 
-def write_report(run_dir: Path | str) -> Path:
-    """Draw `report.html` from the `run.json` and `events.jsonl` of a run folder; return the path of the page.
+def write_report(run_dir: Path | str, out: Path | str | None = None) -> Path:
+    """Draw the page of a run from its `run.json` and events; return where it is: report.html in the folder.
 
     Runs that crashed are drawn as far as they came. FormatError where run.json is missing or damaged.
     """
-    page = Path(run_dir) / "report.html"
+    page = Path(run_dir) / "report.html" if out is None else Path(out)
     atomic_write(page, render(read_run(run_dir)).encode("utf-8", errors="replace"))
     return page
+
+
+def write_comparison(run_dirs: Sequence[Path | str], out: Path | str = "comparison.html") -> Path:
+    """Draw several runs side by side on one page: a table, their curves, what differs; return its path."""
+    if not run_dirs:
+        raise InputError("a comparison needs the folder of at least one run")
+    runs = [read_run(folder) for folder in run_dirs]
+    atomic_write(Path(out), render_comparison(runs).encode("utf-8", errors="replace"))
+    return Path(out)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import chain, repeat
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,21 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     return f'<dl class="facts">{rows}</dl>'
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", words: int = 1) -> str:
-    """A table whose first `words` columns are text and whose others are numbers, set right."""
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    caption: str = "",
+    words: int = 1,
+    tones: Sequence[str] = (),
+) -> str:
+    """A table whose first `words` columns are text and whose others are numbers, set right.
+
+    `tones` are the colours of the rows, where they are those of a chart.
+    """
     top = "".join(f'<th scope="col"{_numeric(i, words)}>{escape(name)}</th>' for i, name in enumerate(head))
-    body = "".join(f"<tr>{_row(row, words)}</tr>" for row in rows)
+    shades = chain(tones, repeat(""))
+    body = "".join(f"<tr>{_row(row, words, tone)}</tr>" for row, tone in zip(rows, shades))
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     return (
         f'<div class="scroll"><table>{title}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
@@ -112,6 +124,7 @@ def _numeric(index: int, words: int) -> str:
     return "" if index < words else ' class="num"'
 
 
-def _row(row: Sequence[str], words: int) -> str:
-    first = f'<th scope="row">{escape(row[0])}</th>' if row else ""
+def _row(row: Sequence[str], words: int, tone: str = "") -> str:
+    mark = f'<i class="square {tone}"></i>' if tone else ""
+    first = f'<th scope="row">{mark}{escape(row[0])}</th>' if row else ""
     return first + "".join(f"<td{_numeric(i, words)}>{escape(cell)}</td>" for i, cell in enumerate(row) if i)

@@ -21,12 +21,14 @@ from weft.report.sections.graph import graph
 from weft.report.sections.headline import headline, title
 from weft.report.sections.learning import classes, learning
 from weft.report.sections.setup import again, environment, recipe, remarks
+from weft.report.sections.workers import workers
 
 SECTIONS: list[Callable[[Run], Section | None]] = [
     remarks,
     learning,
     classes,
     timing,
+    workers,
     memory,
     graph,
     recipe,
@@ -37,21 +39,31 @@ SECTIONS: list[Callable[[Run], Section | None]] = [
 
 def render(run: Run) -> str:
     """Return the whole page as HTML."""
-    drawn = [held for held in (_draw(section, run) for section in SECTIONS) if held is not None]
+    return compose(
+        [held for held in (_draw(section, run) for section in SECTIONS) if held is not None],
+        title=title(run),
+        folder=run.folder.resolve().name,
+        headline=headline(run),
+        version=str(run.table("versions").get("weft", "")),
+    )
+
+
+def compose(drawn: list[Section], *, title: str, folder: str, headline: str, version: str) -> str:
+    """Return a page of sections under a headline, which is HTML already."""
     shown = [section for section in drawn if section.body]
     missing = [f"{section.title}: {section.note}" for section in drawn if section.note]
     script = _template("page.js")
     return Template(_template("page.html")).substitute(
-        title=escape(title(run)),
-        folder=escape(run.folder.resolve().name),
+        title=escape(title),
+        folder=escape(folder),
         style=_template("page.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        headline=headline(run),
+        headline=headline,
         links="".join(f'<a href="#{_anchor(section)}">{escape(section.title)}</a>' for section in shown),
         sections="".join(_section(section) for section in shown),
         missing=_missing(missing),
-        version=escape(str(run.table("versions").get("weft", ""))),
+        version=escape(version),
     )
 
 

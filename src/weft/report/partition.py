@@ -7,6 +7,7 @@ from importlib.resources import files
 
 from weft.graph.assignment import Quality
 from weft.report.markup import Bar, bars, panel, panels, small, table
+from weft.report.pictures import heat_map
 from weft.report.words import count, decimal, percent, size
 
 _MOST = 64  # parts drawn one by one: beyond, cells would be smaller than a pixel or two
@@ -18,7 +19,7 @@ def render_partition(title: str, quality: Quality) -> str:
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     rows = "halo rows" if quality.cuts == "nodes" else "replicas"
     body = panels(
-        panel(f"{rows.capitalize()} by part", heat_map(quality.links, rows)),
+        panel(f"{rows.capitalize()} by part", _links(quality.links, rows)),
         panel("What an epoch sends", _predicted(quality)),
         panel("Parts", _balance(quality), wide=True),
     )
@@ -61,25 +62,22 @@ def quality_rows(quality: Quality) -> list[tuple[str, str]]:
     return rows
 
 
-def heat_map(links: list[list[int]], what: str) -> str:
-    """Return an SVG with a cell a pair of parts: who takes how many rows from whom."""
+def _links(links: list[list[int]], what: str) -> str:
+    """Who takes how many rows from whom, as a map."""
     parts = len(links)
     if parts > _MOST:
         return small(f"{parts} parts are too many to draw; partition.json holds the numbers.")
     most = max(max(row) for row in links)
-    cells = []
-    for taker, row in enumerate(links):
-        for owner, value in enumerate(row):
-            # By root: a few heavy pairs must not hide the rest.
-            shade = 0.04 + 0.96 * ((value / most) ** 0.5 if most else 0.0)
-            told = f"part {taker} takes {value:,} {what} from part {owner}"
-            style = f"fill:var(--t1);fill-opacity:{shade:.3f}"
-            place = f'x="{owner}" y="{taker}" width="0.96" height="0.96"'
-            cells.append(f'<rect {place} style="{style}"><title>{told}</title></rect>')
-    label = f"{what} between {parts} parts; the largest number is {most:,}"
-    box = f'viewBox="0 0 {parts} {parts}" style="width:100%;max-width:26rem"'
-    svg = f'<svg {box} role="img" aria-label="{escape(label)}">{"".join(cells)}</svg>'
-    return svg + small(f"Row: the part that takes. Column: the part that owns. Darkest: {most:,}.")
+    drawn = heat_map(
+        links,
+        names=[str(part) for part in range(parts)],
+        show=count,
+        tell=lambda taker, owner: f"part {taker} takes {links[taker][owner]:,} {what} from part {owner}",
+        label=f"{what} between {parts} parts; the largest number is {most:,}",
+        rows="the part that takes",
+        columns="the part that owns",
+    )
+    return drawn + small(f"Darkest: {most:,}.")
 
 
 def _predicted(quality: Quality) -> str:

@@ -6,6 +6,7 @@
     {"time": 1.93, "event": "epoch", "epoch": 3, "loss": 1.2, "train": {"accuracy": 0.9},
      "val": {...}, "test": {...}, "seconds": {"forward": 0.01, "backward": 0.02, ...}, "memory_bytes": 123456}
 
+Workers beside the first write `events-rank1.jsonl` …, which tell of their traffic alone.
 A number that was not finite is written as null and read back as NaN. Whatever is missing or of another type
 is left out here, and what was wrong with the files is said in `Run.notes`.
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import FormatError
+from weft.report.traffic import Traffic, read_traffic
 from weft.report.words import number, plural
 
 SPLITS = ("train", "val", "test")
@@ -44,6 +46,8 @@ class Epoch:
     seconds: dict[str, float]
     """Phase to seconds."""
     memory_bytes: float | None
+    drift: dict[int, float] = field(default_factory=dict)
+    """Layer to relative error of what the exchange brought, where it was measured."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Run:
     epochs: list[Epoch]
     """By number; an epoch repeated after a resume counts as it was last written."""
     notes: list[str] = field(default_factory=list)
+    others: list[dict[str, Any]] = field(default_factory=list)
+    """The events of the workers beside the first."""
 
     def table(self, *names: str) -> dict[str, Any]:
         """The object at a path of names in run.json; an empty one where there is none."""
@@ -78,6 +84,17 @@ class Run:
         """What the run came to; empty for one that did not come to its end."""
         end = self.last("end").get("summary")
         return self.table("summary") or (dict(end) if isinstance(end, dict) else {})
+
+    @cached_property
+    def traffic(self) -> Traffic | None:
+        """What the workers sent each other; None for one process."""
+        return read_traffic([*self.all("traffic"), *self.others])
+
+    @cached_property
+    def workers(self) -> int:
+        """The number of workers, 1 where nothing says more."""
+        told = number(self.summary.get("workers")) or number(self.last("start").get("workers"))
+        return int(told) if told and told < 2**31 else 1
 
     @cached_property
     def graph(self) -> dict[str, Any]:
@@ -144,8 +161,13 @@ def read_run(folder: Path | str) -> Run:
     meta = _read_meta(folder / "run.json")
     records, notes = _read_events(folder / "events.jsonl")
     epochs = {held.number: held for held in map(_epoch, records) if held is not None}
-    others = [record for record in records if record.get("event") != "epoch"]
-    return Run(folder, meta, others, [epochs[key] for key in sorted(epochs)], notes)
+    rest = [record for record in records if record.get("event") != "epoch"]
+    others: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("events-rank*.jsonl")):
+        told, remarks = _read_events(path)
+        others += told
+        notes += remarks
+    return Run(folder, meta, rest, [epochs[key] for key in sorted(epochs)], notes, others)
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
@@ -172,7 +194,7 @@ def _read_events(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError:
-        return [], ["There is no readable events.jsonl in the run folder, so there are no curves."]
+        return [], [f"There is no readable {path.name} in the run folder, so there are no curves."]
     records: list[dict[str, Any]] = []
     bad: list[int] = []
     for index, line in enumerate(lines, start=1):
@@ -189,12 +211,12 @@ def _read_events(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     notes = []
     if bad and bad[-1] == len(lines):
         notes.append(
-            "The last line of events.jsonl is cut off (the run stopped while writing it) and was left out."
+            f"The last line of {path.name} is cut off (the run stopped while writing it) and was left out."
         )
         bad.pop()
     if bad:
         notes.append(
-            f"{plural(len(bad), 'line')} of events.jsonl could not be read (the first: line {bad[0]})."
+            f"{plural(len(bad), 'line')} of {path.name} could not be read (the first: line {bad[0]})."
         )
     return records, notes
 
@@ -213,7 +235,14 @@ def _epoch(record: Mapping[str, Any]) -> Epoch | None:
         scores={split: held for split, held in scores.items() if held},
         seconds=_numbers(record.get("seconds")),
         memory_bytes=number(record.get("memory_bytes")),
+        drift=_drift(record.get("drift")),
     )
+
+
+def _drift(value: Any) -> dict[int, float]:
+    """Layer to error, from a list or from a table."""
+    held = dict(enumerate(value)) if isinstance(value, list) else value
+    return {int(layer): error for layer, error in _numbers(held).items() if layer.isdigit()}
 
 
 def _numbers(value: Any) -> dict[str, float]:

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from itertools import pairwise
 
 from weft.report import words
-from weft.report.markup import Bar, Section, bars, legend, panel, panels, small, strip, table
-from weft.report.plots import (
-    Axis,
-    Line,
-    Readout,
-    column_chart,
-    epoch_axis,
-    line_chart,
-    linear_axis,
-    sample,
-    stretches,
-)
+from weft.report.columns import epoch_columns
+from weft.report.markup import Bar, Section, bars, legend, panel, panels, strip, table
+from weft.report.plots import Axis, Line, Readout, epoch_axis, line_chart, linear_axis, sample
 from weft.report.read import Run
 
 PHASE_NAMES = {"optimizer": "optimiser", "evaluate": "evaluation"}
-NUM_COLUMNS = 120
 
 
 def timing(run: Run) -> Section | None:
@@ -51,14 +40,19 @@ def timing(run: Run) -> Section | None:
     shares = legend(
         [(tone, name, words.percent(t / whole, 0)) for tone, name, t in zip(tones, names, totals)]
     )
-    chart, remark = _time_chart([epoch.number for epoch in timed], names, tones, held)
+    chart = epoch_columns(
+        [epoch.number for epoch in timed],
+        list(zip(names, tones, held)),
+        title="Time per epoch",
+        text=f"Seconds of each epoch by phase ({', '.join(names)});",
+    )
     largest = max(range(len(names)), key=totals.__getitem__)
     share = words.percent(totals[largest] / whole, 0)
     lead = f"{names[largest].capitalize()} takes the largest share, {share} of the measured time."
     medians = table(["phase", "median", "longest", "total", "share"], rows)
     stages = _stages(run)
     body = panels(
-        panel("Time per epoch", chart + remark, wide=True, aside=shares),
+        panel("Time per epoch", chart, wide=True, aside=shares),
         panel("By phase", strip(zip(tones, (t / whole for t in totals))) + medians),
         stages,
     )
@@ -84,59 +78,6 @@ def _usable(value: float | None) -> float:
     return value if value is not None and math.isfinite(value) and value > 0 else 0.0
 
 
-def _time_chart(
-    numbers: list[int], names: list[str], tones: list[str], held: list[list[float]]
-) -> tuple[str, str]:
-    spans = stretches(len(numbers), NUM_COLUMNS)
-    layers = [[statistics.fmean(values[a:b]) for a, b in spans] for values in held]
-    stacks = [sum(column) for column in zip(*layers)]
-    top, remark = _ceiling(stacks)
-    unit, unit_name = words.time_unit(top)
-    axis = linear_axis(0.0, top / unit, unit_name)
-    y = Axis(0.0, axis.high * unit, tuple((v * unit, text) for v, text in axis.ticks), unit_name)
-    edges = [numbers[a] - 0.5 for a, _ in spans] + [numbers[-1] + 0.5]
-    inner = epoch_axis(numbers[0], numbers[-1])
-    x = Axis(edges[0], edges[-1], inner.ticks, "epoch")
-    heads = [_stretch(numbers[a], numbers[b - 1]) for a, b in spans]
-    rows = [
-        (name, tone, [words.seconds(v) for v in layer]) for name, tone, layer in zip(names, tones, layers)
-    ]
-    rows.append(("together", "", [words.seconds(v) for v in stacks]))
-    middles = [(left + right) / 2 for left, right in pairwise(edges)]
-    median = words.seconds(statistics.median(stacks))
-    text = f"Seconds of each epoch by phase ({', '.join(names)}); the median epoch takes {median}."
-    chart = column_chart(
-        list(zip(tones, layers)),
-        title="Time per epoch",
-        text=text,
-        x=x,
-        y=y,
-        edges=edges,
-        readout=Readout(middles, heads, rows),
-    )
-    if len(spans) < len(numbers):
-        remark = f"Each column is the mean of {spans[0][1]} epochs. {remark}"
-    return chart, small(remark) if remark else ""
-
-
-def _stretch(first: int, last: int) -> str:
-    return (
-        f"epoch {words.count(first)}"
-        if first == last
-        else f"epochs {words.count(first)} – {words.count(last)}"
-    )
-
-
-def _ceiling(stacks: list[float]) -> tuple[float, str]:
-    """The top of the time axis. A slow first epoch (caches, transposes) must not flatten all the others."""
-    highest = max(stacks) or 1e-6
-    ordered = sorted(stacks)
-    usual = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
-    if len(stacks) < 8 or usual <= 0 or highest <= 2.5 * usual:
-        return highest, ""
-    return 1.2 * usual, f"The tallest column leaves the chart: {words.seconds(highest)}."
-
-
 def memory(run: Run) -> Section | None:
     """Resident memory by epoch."""
     points = [
@@ -160,7 +101,8 @@ def memory(run: Run) -> Section | None:
     line = Line("resident", "t4", [(float(number), held) for number, held in points])
     chart = line_chart([line], title="Resident memory", text=text, x=x, y=y, fill=True, readout=readout)
     entries = [("t4", "last epoch", words.size(points[-1][1]))]
-    lead = f"The process held at most {words.size(peak)}."
+    who = "The process" if run.workers == 1 else "The largest worker"
+    lead = f"{who} held at most {words.size(peak)}."
     return Section(
         "Memory",
         panels(panel("Resident memory", chart, wide=True, aside=legend(entries, lines=True))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from pathlib import PurePath
 
@@ -19,6 +20,15 @@ def title(run: Run) -> str:
         source = words.plural(nodes, "node")  # a graph made in Python has no name
     shown = name.upper() if len(name) <= 4 and name.isalpha() and name.islower() else name
     return f"{shown} on {source}" if source else shown
+
+
+def exchange(run: Run) -> str:
+    """The exchange of the run in words: 'sampled, p 0.1'; empty for one process."""
+    held = run.table("recipe", "strategy").get("exchange", "exact" if run.traffic is not None else "")
+    if not isinstance(held, Mapping):
+        return str(held)
+    options = [f"{key} {words.toml(value)}" for key, value in held.items() if key != "name"]
+    return ", ".join([str(held.get("name", "")), *options])
 
 
 def headline(run: Run) -> str:
@@ -57,8 +67,15 @@ def _tiles(run: Run, metric: str, val: float | None) -> list[tuple[str, str, str
         ("Epochs", words.count(epochs), best),
         ("Time", words.seconds(words.number(run.summary.get("seconds")) or _clock(run)), "in all"),
         ("Epoch", words.seconds(run.epoch_seconds), "median"),
-        ("Memory", words.size(memory), "peak"),
+        ("Memory", words.size(memory), "peak" if run.workers == 1 else "peak, largest worker"),
     ]
+    if run.traffic is not None:
+        total = run.traffic.total
+        tiles += [
+            ("Workers", words.count(run.workers), exchange(run)),
+            ("Sent", words.size(total.bytes_sent), "an epoch, all workers"),
+            ("Waiting", words.seconds(total.exposed), "an epoch, mean worker"),
+        ]
     return [tile for tile in tiles if tile[1] != words.NOTHING]
 
 
