@@ -14,6 +14,7 @@ from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.errors import GraphError
 from weft.events import Events
+from weft.graph.assignment import Assignment
 from weft.graph.block import Block
 from weft.strategies.base import (
     SPLITS,
@@ -40,6 +41,10 @@ class Distributed(Strategy):
     graph: LocalGraph  # type: ignore[assignment]
     exchanges: ClassVar[tuple[str, ...]] = ("exact",)
     """The exchanges that it allows."""
+    cuts: ClassVar[str] = "nodes"
+    """What a partition assigns to parts: "nodes", "edges", or nodes to the cells of a "grid"."""
+    partitioner: ClassVar[str] = "metis"
+    """What cuts the graph where nothing is said."""
 
     def __init__(
         self,
@@ -66,6 +71,21 @@ class Distributed(Strategy):
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
         """Refuse options that cannot be, before any data is read."""
+
+    @classmethod
+    def layouts(cls, workers: int) -> list[dict[str, Any]]:
+        """Return the options of every arrangement of so many workers."""
+        return [{}]
+
+    @classmethod
+    def layout(cls, options: Mapping[str, Any], workers: int) -> dict[str, Any]:
+        """Return how so many workers are arranged, what a partition depends on; refuse what cannot be."""
+        return {}
+
+    @classmethod
+    def arranged(cls, assignment: Assignment, options: Mapping[str, Any], workers: int) -> Assignment:
+        """Return the assignment as the workers hold it."""
+        return assignment
 
     # What a layout provides
 

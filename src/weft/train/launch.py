@@ -105,7 +105,7 @@ def run(
     recipe = {**recipe, "graph": counts}
     folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
     if issubclass(kind, Distributed):
-        held = whole_in_parts(graph, strategy)
+        held = whole_in_parts(graph, kind, strategy)
         made = partial(kind, **strategy)
         return fit(held, model, options, settings=settings, kind=made, folder=folder, place=place)
     return fit(graph, model, options, settings=settings, kind=kind, folder=folder, place=place)

@@ -4,7 +4,7 @@ import gc
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -16,6 +16,9 @@ from weft.graph.graph import Graph
 from weft.graph.partition import FILE, read_partition, read_shard, write_partition
 from weft.graph.shard import Shard, make_shards
 from weft.partitioners import partition
+from weft.partitioners.base import partitioners
+from weft.strategies.base import strategies
+from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.train.model import adapt, wants_self_loops
 
@@ -26,21 +29,29 @@ _SUMMARY = "graph.json"
 _SOURCE = "made_of.json"
 
 
-def cut(graph: Graph, num_parts: int, options: Mapping[str, Any]) -> Assignment:
+def cut(
+    graph: Graph, num_parts: int, kind: type[Distributed], options: Mapping[str, Any], *, workers: int = 1
+) -> Assignment:
     """Return the parts of a graph as `[strategy]` says: `partitioner` a name or a table."""
-    asked = options.get("partitioner", "metis")
-    given = {"name": asked} if isinstance(asked, str) else dict(asked)
-    if not isinstance(given.get("name", "metis"), str):
+    asked = options.get("partitioner", kind.partitioner)
+    given = {"name": kind.partitioner} | ({"name": asked} if isinstance(asked, str) else dict(asked))
+    name = given["name"]
+    if not isinstance(name, str):
         raise RecipeError("strategy.partitioner: expected a name or a table with one")
-    assignment = partition(graph, num_parts, **given)
-    if assignment.cuts != "nodes":
-        raise RecipeError(f"strategy.partitioner: {assignment.name!r} cuts edges; halo needs parts of nodes")
-    return assignment
+    wanted = "edges" if kind.cuts == "edges" else "nodes"
+    if partitioners[name].cuts != wanted:
+        fitting = ", ".join(each for each in partitioners.names() if partitioners[each].cuts == wanted)
+        raise RecipeError(
+            f"strategy.partitioner: {name!r} gives parts of {partitioners[name].cuts}, {kind.name!r} needs "
+            f"parts of {wanted}: {fitting}"
+        )
+    return kind.arranged(partition(graph, num_parts, **given), options, workers)
 
 
-def whole_in_parts(graph: Graph, options: Mapping[str, Any]) -> LocalGraph:
+def whole_in_parts(graph: Graph, kind: type[Distributed], options: Mapping[str, Any]) -> LocalGraph:
     """Return all parts of a graph as this one process holds them."""
-    shards = make_shards(graph, cut(graph, options.get("parts") or 1, options))
+    kind.layout(options, 1)
+    shards = make_shards(graph, cut(graph, options.get("parts") or 1, kind, options))
     return LocalGraph(Shard.merge(shards), facts=graph.summary())
 
 
@@ -55,14 +66,16 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
             f"strategy.parts: {num_parts} parts cannot occupy {workers} workers; ask for at least {workers}"
         )
     folder = out / "partition"
-    source = _source(resolved, num_parts)
+    kind = cast(type[Distributed], strategies[resolved.strategy])
+    layout = kind.layout(resolved.strategy_options, workers)
+    source = _source(resolved, num_parts, {"cuts": kind.cuts, "by": kind.partitioner, **layout})
     if _made_of(folder) == source:
         return folder
     graph = adapt(resolved.open(), resolved.model)
     if graph.num_nodes < num_parts:
         raise GraphError(f"the graph has {graph.num_nodes} nodes, too few for {num_parts} parts; use fewer")
     files = {_SUMMARY: dumps(graph.summary()).encode(), _SOURCE: dumps(source).encode()}
-    assignment = cut(graph, num_parts, resolved.strategy_options)
+    assignment = cut(graph, num_parts, kind, resolved.strategy_options, workers=workers)
     out.mkdir(parents=True, exist_ok=True)
     write_partition(folder, graph, assignment, overwrite=True, files=files)
     del graph, assignment
@@ -82,7 +95,7 @@ def read_parts(
     return LocalGraph(shard, dtype=dtype, facts=facts), identity
 
 
-def _source(resolved: "Resolved", num_parts: int) -> dict[str, Any]:
+def _source(resolved: "Resolved", num_parts: int, layout: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the partition depends on; a file that was changed since makes another one."""
     data = resolved.to_dict()["data"]
     path = Path(data["path"]) if "path" in data else None
@@ -93,7 +106,8 @@ def _source(resolved: "Resolved", num_parts: int) -> dict[str, Any]:
                 "data": data,
                 "file": None if stamp is None else [stamp.st_size, stamp.st_mtime_ns],
                 "self_loops": wants_self_loops(resolved.model),
-                "partitioner": resolved.strategy_options.get("partitioner", "metis"),
+                "layout": layout,
+                "partitioner": resolved.strategy_options.get("partitioner"),
                 "parts": num_parts,
             }
         )
