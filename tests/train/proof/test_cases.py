@@ -16,7 +16,8 @@ from weft.train.proof.graphs import GRAPHS
 
 def test_pairs_come_from_the_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     class Twice(Exchange):
-        exact_at: ClassVar[tuple[Mapping[str, Any], ...]] = ({"often": 1}, {"seldom": 0})  # type: ignore[assignment]
+        exact_at: ClassVar[Mapping[str, Any]] = {"often": 1}
+        also_exact_at: ClassVar[tuple[Mapping[str, Any], ...]] = ({"seldom": 0},)
 
         def __init__(self, *given: Any, often: int = 1, seldom: int = 0) -> None:
             super().__init__(*given)

@@ -108,10 +108,10 @@ def _exact_points(kind: type[Distributed]) -> Iterator[dict[str, Any]]:
         yield {}
         return
     for name in kind.exchanges:
-        points = exchanges[name].exact_at if name in exchanges else None
-        if points is None:  # such an exchange is never exact
+        exchange = exchanges[name] if name in exchanges else None
+        if exchange is None or exchange.exact_at is None:  # such an exchange is never exact
             continue
-        for point in [points] if isinstance(points, Mapping) else points:
+        for point in (exchange.exact_at, *getattr(exchange, "also_exact_at", ())):
             yield {"exchange": {"name": name, **point}}
 
 
