@@ -5,8 +5,8 @@ would make fewer collectives than the others. It comes in two halves, so that lo
 rows travel: forward between `start` and `finish`, backward between the gradients' departure and arrival.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -16,10 +16,34 @@ from weft.comm.ledger import Label
 from weft.comm.plan import HaloPlan
 from weft.config import bind
 from weft.errors import RecipeError
+from weft.exchanges.codec import EXACT, Codec
 from weft.registry import Registry
 
 Options = str | Mapping[str, Any]
+Bits = Literal[2, 4, 8, 16, 32]
 _GIVEN = ("plan", "group", "clock")
+
+
+class Arrival(Protocol):
+    """Rows that come, or are there already."""
+
+    def wait(self) -> Tensor:
+        """Return them, the same when called again."""
+
+
+class Later:
+    """Rows that a function makes when they are waited for."""
+
+    def __init__(self, make: Callable[[], Tensor]) -> None:
+        self._make: Callable[[], Tensor] | None = make
+        self._rows: Tensor | None = None
+
+    def wait(self) -> Tensor:
+        """Return them, the same when called again."""
+        if self._make is not None:
+            self._rows, self._make = self._make(), None
+        assert self._rows is not None
+        return self._rows
 
 
 class Transfer:
@@ -28,15 +52,16 @@ class Transfer:
     def __init__(self, exchange: "Exchange", slot: int) -> None:
         self.exchange, self.slot = exchange, slot
         self.token: Tensor | None = None  # ties both halves together in autograd
-        self.rows: Pending | None = None
-        self.gradient: Pending | None = None
+        self.rows: Arrival | None = None
+        self.gradient: Arrival | None = None
 
 
 class Exchange:
     """Brings the halo rows of a plan, exactly. Policies override what is sent, when, and what is kept.
 
-    Calls are numbered within a step, and `slot` k means the same tensor on every rank: all of them make the
-    same calls in the same order.
+    `bits` below 32 code what travels (see codec.py); a policy that allows it takes the option and passes it
+    on. Calls are numbered within a step, and `slot` k means the same tensor on every rank: all of them make
+    the same calls in the same order.
     """
 
     exact_at: ClassVar[Mapping[str, Any]] = {}
@@ -44,7 +69,7 @@ class Exchange:
     stateful: ClassVar[bool] = False
     """Whether one step leaves something to the next, which a checkpoint must hold."""
 
-    def __init__(self, plan: HaloPlan, group: Group, clock: Tensor) -> None:
+    def __init__(self, plan: HaloPlan, group: Group, clock: Tensor, *, bits: int = EXACT) -> None:
         self.whole_plan = plan
         self.plan = plan
         """The rows that are exchanged in this step."""
@@ -55,12 +80,17 @@ class Exchange:
         """[m] bool: the halo rows that exist in this step; None: all of them."""
         self.scale = 1.0
         """What sums and means multiply halo rows with."""
+        self.codec = Codec(clock, bits)
         self.kind = "halo"
         """What the ledger calls the traffic."""
         self._slot = 0
 
     def begin_step(self) -> None:
         """Begin a training step; every rank calls it before its forward pass."""
+        self._slot = 0
+
+    def replay(self) -> None:
+        """Number the calls anew within a step: those that follow get what the first ones got."""
         self._slot = 0
 
     def end_step(self) -> None:
@@ -94,13 +124,42 @@ class Exchange:
 
     # What policies override: both are called without autograd.
 
-    def pull(self, h: Tensor, slot: int) -> Pending:
+    def pull(self, h: Tensor, slot: int) -> Arrival:
         """Begin to bring the halo rows."""
-        return self.plan.pull(self.group, h, label=Label(self.kind, slot))
+        return self.bring(h, slot)
 
-    def push(self, gradient: Tensor, slot: int) -> Pending:
+    def push(self, gradient: Tensor, slot: int) -> Arrival:
         """Begin to return the gradients of halo rows; the adjoint of `pull`."""
-        return self.plan.push(self.group, gradient, label=Label(self.kind, slot, "backward"))
+        return self.send_home(gradient, slot).then(self.plan.sum_at_owner)
+
+    # What they build on
+
+    def bring(self, h: Tensor, slot: int, *, background: bool = False) -> Pending:
+        """Begin to bring the halo rows of `h`, in halo order, coded where the exchange is."""
+        plan = self.plan
+        return self.codec.move(
+            self.group,
+            h,
+            rows=plan.send_rows,
+            ids=plan.send_ids,
+            counts=(plan.send_counts, plan.recv_counts),
+            places=plan.order,
+            background=background,
+            label=Label(self.kind, slot),
+        )
+
+    def send_home(self, gradient: Tensor, slot: int, *, background: bool = False) -> Pending:
+        """Begin to send gradients of halo rows to the owners; gives those that came, as in `send_rows`."""
+        plan = self.plan
+        return self.codec.move(
+            self.group,
+            gradient,
+            rows=plan.order,
+            ids=plan.recv_ids,
+            counts=(plan.recv_counts, plan.send_counts),
+            background=background,
+            label=Label(self.kind, slot, "backward"),
+        )
 
 
 exchanges: Registry[type[Exchange]] = Registry("exchange", "weft.exchanges")
@@ -145,7 +204,7 @@ class _Finish(torch.autograd.Function):
         ctx.transfer = transfer
         pending, transfer.rows = transfer.rows, None
         assert pending is not None, "a transfer is finished once"
-        return pending.wait()
+        return pending.wait().detach()  # what a policy keeps must not become part of the graph of a step
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

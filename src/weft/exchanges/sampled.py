@@ -16,12 +16,12 @@ from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.config import Range
 from weft.draw import Stream, draw, fold, threshold
-from weft.exchanges.base import Exchange, exchanges
+from weft.exchanges.base import Bits, Exchange, exchanges
 
 
 @exchanges.add("sampled")
 class Sampled(Exchange):
-    """Bring each halo row with probability `p`, drawn anew each epoch."""
+    """Bring each halo row with probability `p`, drawn anew each epoch, in `bits` bits a value."""
 
     exact_at: ClassVar[Mapping[str, Any]] = {"p": 1.0}
 
@@ -32,8 +32,9 @@ class Sampled(Exchange):
         clock: Tensor,
         *,
         p: Annotated[float, Range(least=0, most=1)] = 0.1,
+        bits: Bits = 32,
     ) -> None:
-        super().__init__(plan, group, clock)
+        super().__init__(plan, group, clock, bits=bits)
         self.p = p
         self.scale = 1.0 / p if p > 0 else 1.0
 
