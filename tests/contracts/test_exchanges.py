@@ -1,27 +1,32 @@
-"""What every exchange promises: gradients are the adjoint of what was brought, at its exact point and at any
-fixed draw, with as many ranks as one likes.
+"""What every exchange promises: exact at its exact point, gradients the adjoint of what was brought, nothing
+changed within a step, and the same steps after its state was taken and given back; on any number of ranks.
 """
 
 import exchange_jobs
 import pytest
 from ranks import run_ranks
 
+from weft.comm.group import Group
 from weft.errors import InputError
 from weft.exchanges import check_exchange, exchanges
+from weft.strategies.halo import Halo
 
-NAMES = exchanges.names()
+NAMES = [name for name in exchanges.names() if name in Halo.exchanges]
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_every_exchange_of_the_halo_is_in_the_cases_below() -> None:
+    assert {case["name"] for case in exchange_jobs.EXACT_POINTS} == set(NAMES)
+    for name in NAMES:
+        assert {"name": name, **exchanges[name].exact_at} in exchange_jobs.EXACT_POINTS
+    for case in [*exchange_jobs.EXACT_POINTS, *exchange_jobs.APPROXIMATE]:
+        Halo.check({"exchange": case})
+
+
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_backward_is_the_adjoint_of_forward_at_the_exact_point(name: str, size: int) -> None:
-    kept = run_ranks(size, exchange_jobs.adjoint, {"name": name, **exchanges[name].exact_at})
-    assert kept == run_ranks(size, exchange_jobs.adjoint, "exact")
-
-
-@pytest.mark.parametrize("p", [0.0, 0.3])
-def test_backward_of_a_fixed_draw_is_its_adjoint(p: float) -> None:
-    run_ranks(4, exchange_jobs.adjoint, {"name": "sampled", "p": p})
+def test_the_promises_are_kept_on_any_number_of_ranks(size: int) -> None:
+    found = [exchange_jobs.promises(Group.alone())] if size == 1 else run_ranks(size, exchange_jobs.promises)
+    for wrong in found:
+        assert wrong == []
 
 
 def test_mistakes_in_a_recipe_are_named() -> None:
@@ -31,3 +36,22 @@ def test_mistakes_in_a_recipe_are_named() -> None:
         check_exchange({"name": "sampled", "q": 0.1})
     with pytest.raises(InputError, match="expected a name"):
         check_exchange({"p": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"name": "quantised", "bits": 7}, r"strategy\.exchange\.bits: expected one of 2, 4, 8, 16, 32"),
+        ({"name": "exact", "bits": 8}, r"unknown key strategy\.exchange\.bits"),
+        ({"name": "stale", "lag": 2}, r"strategy\.exchange\.lag: expected a number .* got 2"),
+        (
+            {"name": "stale", "smooth_features": 1.0},
+            r"strategy\.exchange\.smooth_features: expected a number",
+        ),
+        ({"name": "skip", "interval": 0}, r"strategy\.exchange\.interval: expected a number"),
+        ({"name": "skip", "change": "little"}, r"strategy\.exchange\.change: expected a number"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_in_one_line(options: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check_exchange(options)
