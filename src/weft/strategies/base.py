@@ -72,6 +72,17 @@ class Strategy:
         self.clock[1] = epoch
         self.clock[2] = 0
 
+    def state(self) -> dict[str, Tensor]:
+        """Return what this worker needs to continue, beyond the clock: nothing where steps stand alone."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave, before the first epoch."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the small JSON value of every worker, in their order."""
+        return [value]
+
     def traffic(self) -> Traffic:
         """Return what was sent so far, by all workers."""
         return Traffic()

@@ -174,6 +174,10 @@ class Distributed(Strategy):
         agreed: list[float] = self.group.all_reduce(held, "max", label=_CONTROL).wait().tolist()
         return agreed
 
+    def gather(self, value: Any) -> list[Any]:
+        """Return the JSON value of every rank."""
+        return self.group.all_gather_json(value)
+
     def close(self) -> None:
         """Take the hooks off the model."""
         if self._reducer is not None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
@@ -89,3 +90,12 @@ class Halo(Distributed):
         self._block.forget()
         self._block = self.whole
         self.exchange.end_step()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the exchange's, with nothing left under way."""
+        self.exchange.drain()
+        return self.exchange.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Give it back to the exchange."""
+        self.exchange.load_state(state)
