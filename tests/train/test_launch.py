@@ -101,3 +101,32 @@ def test_device_is_chosen_or_refused() -> None:
     assert choose_device("auto").type in ("cpu", "cuda")
     with pytest.raises(RecipeError, match="use 'cpu' or 'cuda'"):
         choose_device("meta")
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage"])
+def test_parts_in_one_process_give_the_numbers_of_the_whole(graph: weft.Graph, model: str) -> None:
+    given = {"hidden": 8, "epochs": 3, "precision": "float64"}
+    whole = train(graph, model, **given)  # type: ignore[arg-type]
+    strategy = {"name": "halo", "partitioner": "hash", "exchange": {"name": "sampled", "p": 1.0}}
+    parts = train(graph, model, strategy=strategy, parts=4, **given)  # type: ignore[arg-type]
+    assert parts.loss == pytest.approx(whole.loss, rel=1e-10)
+    assert parts.metrics["train"] == pytest.approx(whole.metrics["train"], rel=1e-10)
+    assert (parts.strategy, parts.workers, parts.bytes_sent) == ("halo", 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workers": 2}, "weft train --workers N --set data.path=my-graph"),
+        ({"parts": 2}, "unknown key strategy.parts"),
+        ({"strategy": "halo", "parts": 0}, "strategy.parts: expected a number >= 1"),
+        ({"strategy": {"name": "halo", "exchange": "delayd"}}, "no exchange 'delayd'"),
+        ({"strategy": {"name": "halo", "part": 3}}, "did you mean 'parts'"),
+        ({"strategy": 3}, "strategy: expected a name, as 'single', or a table with one"),
+    ],
+)
+def test_a_wrong_strategy_is_one_line(graph: weft.Graph, options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        train(graph, "sage", **options)  # type: ignore[arg-type]
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

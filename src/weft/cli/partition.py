@@ -1,6 +1,7 @@
 """Cut a graph into parts, write a folder a part, and show how good the cut is.
 
-Options of the partitioner are key=value, those of the data data.key=value (data.self_loops=true).
+Options of the partitioner are key=value, those of the data data.key=value (data.self_loops=true, which
+GCN and GAT need). The folder is data.path of `weft train --workers N`.
 
 examples:
   weft partition cora.npz --parts 8
@@ -47,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     from weft.graph.partition import write_partition
     from weft.partitioners import partition
     from weft.report.partition import render_partition
+    from weft.train.parts import facts_files
 
     graph = open_dataset(options.graph, **data)
     start = time.perf_counter()
@@ -56,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
     assert assignment.quality is not None
     title = f"{Path(options.graph).name} in {options.parts} parts by {options.name}"
     picture = render_partition(title, assignment.quality).encode()
-    write_partition(out, graph, assignment, overwrite=options.overwrite, files={"partition.html": picture})
+    files = {**facts_files(graph), "partition.html": picture}
+    write_partition(out, graph, assignment, overwrite=options.overwrite, files=files)
     _conclude(assignment, title, out, seconds, json=options.json)
     return 0
 

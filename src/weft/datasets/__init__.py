@@ -53,6 +53,8 @@ def recognise(path: Path) -> str:
     for name in formats.names():
         if formats[name](path):
             return name
+    if (path / "partition.json").is_file():
+        raise FormatError(f"{path}: a graph in parts; train on it with `weft train --set data.path={path}`")
     looked_for = "; ".join((formats[name].__doc__ or name).rstrip(".") for name in formats.names())
     hint = ""
     if path.suffix in (".pt", ".pth", ".pkl", ".pickle"):

@@ -29,13 +29,21 @@ def check_arguments(graph: Any, model: Any, *, out: Any, strategy: Any) -> None:
         )
     if not (out is None or _is_path(out)):
         raise InputError(f"out: expected the path of a folder, got {_describe(out)}")
-    if not isinstance(strategy, str):
-        raise InputError(f"strategy: expected a name, as 'single', got {_describe(strategy)}")
+    if not isinstance(strategy, str | Mapping):
+        raise InputError(
+            f"strategy: expected a name, as 'single', or a table with one, got {_describe(strategy)}"
+        )
 
 
 def check_keywords(options: Mapping[str, Any], own: Iterable[str], model: Iterable[str] | None) -> None:
     """Refuse a keyword that neither training nor the model, None for one that is built, has."""
     for key in options:
+        if key == "workers":
+            raise InputError(
+                "workers: weft.train trains in this process, with parts=N on N parts of the graph; to start "
+                "N processes save the graph, graph.save('my-graph'), and run `weft train --workers N --set "
+                "data.path=my-graph`"
+            )
         if model is None:
             hint = suggest(key, own)
             raise InputError(f"unknown keyword {key!r}; {hint}a model that is already built takes no options")

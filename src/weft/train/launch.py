@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from weft.comm.group import Group
 from weft.config import Recipe, bind
 from weft.datasets import open_dataset
 from weft.errors import InputError, RecipeError
@@ -22,7 +23,7 @@ from weft.strategies.local import LocalGraph
 from weft.train.check import check_arguments, check_keywords
 from weft.train.model import adapt, build_model, check_options, describe_model, option_names, ready
 from weft.train.optim import OptimizerName, ScheduleName
-from weft.train.parts import whole_in_parts
+from weft.train.parts import check_partition, partition_of, whole_in_parts
 from weft.train.run import RunFolder, check_folder
 from weft.train.settings import MetricName, Precision, Settings, choose_device
 from weft.train.summary import Summary
@@ -56,7 +57,8 @@ def train(
     checkpoint_every: int | None = None,
     tensorboard: bool = False,
     trace: bool = False,
-    strategy: str = "single",
+    strategy: str | Mapping[str, Any] = "single",
+    parts: int | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     progress: Sink | None = None,
@@ -70,7 +72,11 @@ def train(
     continues the run in it bit for bit. `progress` is called with every event, `stop` is asked after every
     epoch whether to stop there. The other keywords are those of `weft.train.Settings`.
 
+    `strategy` is a name or a table with its options, `parts` the number of parts the graph is cut into; all
+    of them are held by this process. Several processes are started by `weft train --workers N`.
+
         weft.train(graph, "gcn", hidden=16, lr=0.01, weight_decay=5e-4).test_accuracy
+        weft.train(graph, "gcn", strategy={"name": "halo", "exchange": "exact"}, parts=4).test_accuracy
     """
     given = locals()
     check_arguments(graph, model, out=out, strategy=strategy)
@@ -79,8 +85,14 @@ def train(
     )
     values = {item.name: given[item.name] for item in fields(Settings)}
     settings = Settings(**bind(Settings, values, "train"))
-    described = describe_model(model, options)
-    recipe = {"data": {}, "model": described, "strategy": {"name": strategy}, "train": asdict(settings)}
+    section = {"name": strategy} if isinstance(strategy, str) else dict(strategy)
+    name, strategy_options = _resolve_strategy(section | ({} if parts is None else {"parts": parts}))
+    recipe = {
+        "data": {},
+        "model": describe_model(model, options),
+        "strategy": {"name": name, **strategy_options},
+        "train": asdict(settings),
+    }
     place = Place(out=out, resume=resume, progress=progress, stop=stop)
     return run(graph, model, options, settings=settings, recipe=recipe, place=place)
 
@@ -156,6 +168,8 @@ class Resolved:
     strategy: str
     strategy_options: dict[str, Any]
     settings: Settings
+    partition: Path | None = None
+    """The folder of parts that the data is, where it was cut already."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as a run keeps it."""
@@ -177,21 +191,38 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
     settings = Settings(**bind(Settings, recipe.train, "train"))
     name, options = _split_name(recipe.model, DEFAULT_MODEL, "model")
     options = check_options(name, options)
-    default = "halo" if workers > 1 or "parts" in recipe.strategy else "single"
-    strategy, strategy_options = _split_name(recipe.strategy, default, "strategy")
-    kind = strategies[strategy]
-    given = (*signature(Strategy).parameters, "group", "part_rank")
-    strategy_options = bind(kind, strategy_options, "strategy", given=given)
-    if issubclass(kind, Distributed):
-        kind.check(strategy_options)
-    elif workers > 1:
-        raise RecipeError(
-            f"strategy.name: {strategy!r} trains in one process; use 'halo' with --workers {workers}"
-        )
-    choose_device(settings.device)
     data = dict(recipe.data) or dict(DEFAULT_DATA)
     _data_arguments(data)
-    return Resolved(data, name, options, strategy, strategy_options, settings)
+    folder = partition_of(data)
+    several = workers > 1 or "parts" in recipe.strategy or folder is not None
+    strategy, strategy_options = _resolve_strategy(
+        recipe.strategy, default="halo" if several else "single", workers=workers
+    )
+    if folder is not None:
+        cuts = getattr(strategies[strategy], "cuts", "nodes")
+        check_partition(folder, data=data, model=name, options=strategy_options, cuts=cuts)
+        if not issubclass(strategies[strategy], Distributed):
+            raise RecipeError(
+                f"strategy.name: {strategy!r} needs the whole graph, {folder} holds it in parts; use 'halo'"
+            )
+    choose_device(settings.device)
+    return Resolved(data, name, options, strategy, strategy_options, settings, folder)
+
+
+def _resolve_strategy(
+    section: Mapping[str, Any], *, default: str = "single", workers: int = 1
+) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options, checked, of a strategy."""
+    name, options = _split_name(section, default, "strategy")
+    kind = strategies[name]
+    options = bind(kind, options, "strategy", given=(*signature(Strategy).parameters, "group", "part_rank"))
+    if issubclass(kind, Distributed):
+        kind.check(options)
+    elif workers > 1:
+        raise RecipeError(
+            f"strategy.name: {name!r} trains in one process; use 'halo' with --workers {workers}"
+        )
+    return name, options
 
 
 def run_recipe(recipe: Recipe, place: Place) -> Summary:
@@ -199,6 +230,10 @@ def run_recipe(recipe: Recipe, place: Place) -> Summary:
     resolved = resolve(recipe)
     if place.out is not None:
         check_folder(Path(place.out), resume=place.resume)  # before time is spent on the data
+    if resolved.partition is not None:
+        from weft.train.worker import run_worker  # which builds on this module
+
+        return run_worker(recipe, place, Group.alone())
     return run(
         resolved.open(),
         resolved.model,

@@ -1,4 +1,7 @@
-"""The parts of a graph that workers hold: cut once, kept in the run's folder, each worker reads its own."""
+"""The parts of a graph that workers hold: cut once, kept in the run's folder, each worker reads its own.
+
+The data of a run may be cut already, by `weft partition`: then nobody reads the whole graph.
+"""
 
 import gc
 import json
@@ -9,9 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from weft.comm.plan import spread
-from weft.errors import GraphError, RecipeError
+from weft.errors import FormatError, GraphError, RecipeError
 from weft.events import dumps
 from weft.graph.assignment import Assignment
+from weft.graph.degrees import edge_destinations
 from weft.graph.graph import Graph
 from weft.graph.partition import FILE, read_partition, read_shard, write_partition
 from weft.graph.shard import Shard, make_shards
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
 _SUMMARY = "graph.json"
 _SOURCE = "made_of.json"
+_LOOPS = "self_loop_at_every_node"
 
 
 def cut(
@@ -60,11 +65,16 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
 
     The graph is let go again: the process that starts the workers stays small.
     """
+    given = resolved.partition
     num_parts = resolved.strategy_options.get("parts") or workers
+    num_parts = num_parts if given is None else read_partition(given).num_parts
     if num_parts < workers:
+        where = "strategy.parts" if given is None else f"data.path: {given}"
         raise RecipeError(
-            f"strategy.parts: {num_parts} parts cannot occupy {workers} workers; ask for at least {workers}"
+            f"{where}: {num_parts} parts cannot occupy {workers} workers; ask for at least {workers}"
         )
+    if given is not None:
+        return given
     folder = out / "partition"
     kind = cast(type[Distributed], strategies[resolved.strategy])
     layout = kind.layout(resolved.strategy_options, workers)
@@ -74,13 +84,60 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
     graph = adapt(resolved.open(), resolved.model)
     if graph.num_nodes < num_parts:
         raise GraphError(f"the graph has {graph.num_nodes} nodes, too few for {num_parts} parts; use fewer")
-    files = {_SUMMARY: dumps(graph.summary()).encode(), _SOURCE: dumps(source).encode()}
+    files = {**facts_files(graph), _SOURCE: dumps(source).encode()}
     assignment = cut(graph, num_parts, kind, resolved.strategy_options, workers=workers)
     out.mkdir(parents=True, exist_ok=True)
     write_partition(folder, graph, assignment, overwrite=True, files=files)
     del graph, assignment
     gc.collect()
     return folder
+
+
+def facts_files(graph: Graph) -> dict[str, bytes]:
+    """Return what a partition keeps of the whole graph beside its parts, as files by name."""
+    dst = edge_destinations(graph.indptr)
+    loops = torch.unique_consecutive(dst[graph.indices == dst])
+    return {_SUMMARY: dumps({**graph.summary(), _LOOPS: len(loops) == graph.num_nodes}).encode()}
+
+
+def partition_of(data: Mapping[str, Any]) -> Path | None:
+    """Return the folder of parts that the data of a recipe is; None where it is a graph."""
+    path = Path(data["path"]) if isinstance(data.get("path"), str) else None
+    return path if path is not None and (path / FILE).is_file() else None
+
+
+def check_partition(
+    folder: Path, *, data: Mapping[str, Any], model: str, options: Mapping[str, Any], cuts: str
+) -> None:
+    """Refuse a folder of parts that does not fit the rest of a recipe; `cuts` is what the strategy needs."""
+    info = read_partition(folder)
+    asked = options.get("parts")
+    again = f"weft partition GRAPH --parts {asked or info.num_parts}"
+    for key in data:
+        if key != "path":
+            raise RecipeError(
+                f"data.{key}: {folder} is a graph in parts and stays as it is; cut it anew with `{again} "
+                f"--set data.{key}=...`"
+            )
+    if asked not in (None, info.num_parts):
+        raise RecipeError(
+            f"strategy.parts: {folder} holds {info.num_parts} parts, {asked} were asked for; leave out "
+            f"--parts, or cut the graph anew with `{again}`"
+        )
+    if "partitioner" in options:
+        raise RecipeError(
+            f"strategy.partitioner: {folder} was cut already, by {info.name!r}; leave the partitioner out"
+        )
+    if info.cuts != cuts:
+        raise RecipeError(
+            f"data.path: {folder} holds parts of {info.cuts}, the strategy needs parts of {cuts}; give it "
+            "the graph itself, or cut the graph anew with another partitioner"
+        )
+    if wants_self_loops(model) and not (_facts(folder) or {}).get(_LOOPS):
+        raise RecipeError(
+            f"model.name: {model!r} needs a self loop at every node, and {folder} was cut without; cut the "
+            f"graph anew with `{again} --set data.self_loops=true`"
+        )
 
 
 def read_parts(
@@ -90,7 +147,9 @@ def read_parts(
     info = read_partition(folder)
     held = [part for part, owner in enumerate(spread(info.num_parts, workers)) if owner == rank]
     shard = Shard.merge([read_shard(folder, part) for part in held])
-    facts = json.loads((folder / _SUMMARY).read_text(encoding="utf-8"))
+    facts = _facts(folder)
+    if facts is not None:
+        facts.pop(_LOOPS, None)
     identity = {"parts": info.num_parts, "partition": info.sha256}
     return LocalGraph(shard, dtype=dtype, facts=facts), identity
 
@@ -113,6 +172,18 @@ def _source(resolved: "Resolved", num_parts: int, layout: Mapping[str, Any]) -> 
         )
     )
     return made
+
+
+def _facts(folder: Path) -> dict[str, Any] | None:
+    """Return what a partition keeps of the whole graph; None where it was made without."""
+    file = folder / _SUMMARY
+    if not file.is_file():
+        return None
+    try:
+        facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{file}: damaged ({error}); partition the graph again") from None
+    return facts
 
 
 def _made_of(folder: Path) -> Any:

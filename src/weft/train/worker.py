@@ -30,11 +30,13 @@ def prepare(recipe: Recipe, out: Path, *, workers: int) -> None:
 
 def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary:
     """Train as one of the ranks of a group. Only rank 0 writes the run; all return the same summary."""
-    assert place.out is not None, "workers meet in the folder of the run"
     resolved = resolve(recipe, workers=group.size)
     settings = resolved.settings
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
-    parts = Path(place.out) / "partition"
+    parts = resolved.partition
+    if parts is None:
+        assert place.out is not None, "workers meet in the folder of the run"
+        parts = Path(place.out) / "partition"
     graph, identity = read_parts(parts, rank=group.rank, workers=group.size, dtype=dtype)
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     kept = {**resolved.to_dict(), "graph": {**counts, "workers": group.size, **identity}}
@@ -53,9 +55,10 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary:
     )
 
 
-def _open(place: Place, recipe: dict[str, object], group: Group) -> RunFolder:
+def _open(place: Place, recipe: dict[str, object], group: Group) -> RunFolder | None:
     """Return the run's folder; all ranks continue from the checkpoint that rank 0 found."""
-    assert place.out is not None
+    if place.out is None:
+        return None
     folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if group.rank == 0 else None
     found = folder.resumed.epoch if folder is not None and folder.resumed else None
     epoch = group.all_gather_json(found)[0]

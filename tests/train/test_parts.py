@@ -1,0 +1,94 @@
+"""A folder of parts, as `weft partition` writes it, is data like any other; what does not fit is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.cli.main import main
+from weft.config import make_recipe
+from weft.errors import FormatError, InputError
+from weft.train.launch import resolve, run_recipe
+from weft.train.parts import prepare_parts
+from weft.train.trainer import Place
+
+TRAIN = {"epochs": 3, "precision": "float64"}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A graph on disk, and beside it three parts of it without and with self loops."""
+    home = tmp_path_factory.mktemp("graphs")
+    graph = weft.datasets.open_dataset(name="community", nodes=120, features=6, classes=3)
+    graph.save(home / "graph")
+    command = ["partition", str(home / "graph"), "--parts", "3", "--name"]
+    assert main([*command, "hash", "--out", str(home / "parts")]) == 0
+    loops = ["--set", "data.self_loops=true"]
+    assert main([*command, "hash", *loops, "--out", str(home / "loops")]) == 0
+    assert main([*command, "libra", "--out", str(home / "edges")]) == 0
+    return home
+
+
+@pytest.mark.parametrize(("model", "folder"), [("sage", "parts"), ("gcn", "loops")])
+def test_parts_are_trained_on_as_the_graph_is(saved: Path, tmp_path: Path, model: str, folder: str) -> None:
+    section = {"name": model, "hidden": 4}
+    whole = make_recipe({"data": {"path": str(saved / "graph")}, "model": section, "train": TRAIN})
+    cut = make_recipe({"data": {"path": str(saved / folder)}, "model": section, "train": TRAIN})
+    expected = run_recipe(whole, Place())
+    found = run_recipe(cut, Place(out=tmp_path / "run"))
+    assert found.loss == pytest.approx(expected.loss, rel=1e-10)
+    assert found.metrics["test"] == pytest.approx(expected.metrics["test"], rel=1e-10)
+    assert found.strategy == "halo"
+    assert not (tmp_path / "run" / "partition").exists()
+    kept = json.loads((tmp_path / "run" / "run.json").read_text())["recipe"]["graph"]
+    assert (kept["parts"], len(kept["partition"])) == (3, 64)
+    graph = next(event for event in weft.read_events(tmp_path / "run") if event["event"] == "graph")
+    assert graph["in_degree"]["max"] > 0
+    assert "self_loop_at_every_node" not in graph
+
+
+@pytest.mark.parametrize(
+    ("folder", "changes", "message"),
+    [
+        ("parts", ["strategy.parts=4"], "holds 3 parts, 4 were asked for; leave out --parts, or cut"),
+        ("parts", ["model.name=gcn"], "'gcn' needs a self loop at every node"),
+        ("parts", ["data.self_loops=true"], "--set data.self_loops=..."),
+        ("parts", ["strategy.partitioner=metis"], "was cut already, by 'hash'; leave the partitioner out"),
+        ("parts", ["strategy.name=single"], "'single' needs the whole graph"),
+        ("edges", [], "holds parts of edges, the strategy needs parts of nodes"),
+    ],
+)
+def test_parts_that_do_not_fit_the_recipe_are_refused(
+    saved: Path, tmp_path: Path, folder: str, changes: list[str], message: str
+) -> None:
+    recipe = make_recipe({"data": {"path": str(saved / folder)}}, overrides=changes)
+    with pytest.raises(InputError) as caught:
+        run_recipe(recipe, Place(out=tmp_path / "run"))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_number_of_parts_is_that_of_the_folder(saved: Path, tmp_path: Path) -> None:
+    recipe = make_recipe({"data": {"path": str(saved / "parts")}})
+    assert prepare_parts(resolve(recipe, workers=2), tmp_path, workers=2) == saved / "parts"
+    with pytest.raises(InputError, match="3 parts cannot occupy 4 workers"):
+        prepare_parts(resolve(recipe, workers=4), tmp_path, workers=4)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_parts_is_no_graph_to_open(saved: Path) -> None:
+    with pytest.raises(FormatError, match="a graph in parts; train on it with `weft train"):
+        weft.datasets.open_dataset(saved / "parts")
+
+
+def test_damaged_facts_are_told(saved: Path) -> None:
+    recipe = make_recipe({"data": {"path": str(saved / "parts")}, "model": {"name": "gcn"}})
+    facts = (saved / "parts" / "graph.json").read_bytes()
+    (saved / "parts" / "graph.json").write_text("{")
+    try:
+        with pytest.raises(FormatError, match=r"graph\.json: damaged"):
+            resolve(recipe)
+    finally:
+        (saved / "parts" / "graph.json").write_bytes(facts)
