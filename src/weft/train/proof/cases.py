@@ -64,7 +64,7 @@ def legal_pairs(workers: int, *, names: Sequence[str] | None = None) -> list[Pai
         kind = strategies[name]
         if not issubclass(kind, Distributed):
             continue
-        for layout in _layouts(kind, workers):
+        for layout in kind.layouts(workers):
             options = [{**layout, **exchange} for exchange in _exact_points(kind)]
             pairs += [Pair(name, each) for each in options if _legal(kind, each)]
     return pairs
@@ -97,20 +97,15 @@ def _meets(case: Case) -> set[tuple[Any, Any]]:
     return set(combinations(choices, 2))
 
 
-def _layouts(kind: type[Distributed], workers: int) -> list[dict[str, Any]]:
-    layouts = getattr(kind, "layouts", None)
-    return [{}] if layouts is None else [dict(layout) for layout in layouts(workers)]
-
-
 def _exact_points(kind: type[Distributed]) -> Iterator[dict[str, Any]]:
     """Give the option `exchange` of each exchange that a strategy allows, at each of its exact points."""
     if "exchange" not in signature(kind).parameters:
         yield {}
         return
     for name in kind.exchanges:
-        exchange = exchanges[name] if name in exchanges else None
-        if exchange is None or exchange.exact_at is None:  # such an exchange is never exact
+        if name not in exchanges or exchanges[name].exact_at is None:  # None: such an exchange is never exact
             continue
+        exchange = exchanges[name]
         for point in (exchange.exact_at, *getattr(exchange, "also_exact_at", ())):
             yield {"exchange": {"name": name, **point}}
 

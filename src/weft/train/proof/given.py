@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -16,6 +16,7 @@ from weft.errors import RecipeError
 from weft.events import dumps
 from weft.graph.graph import Graph
 from weft.strategies.base import strategies
+from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.single import Single
 from weft.train.launch import Resolved, resolve
@@ -111,9 +112,9 @@ class Given:
 
     def _parts(self, pair: Pair, workers: int) -> Path:
         """Return the folder of a partition; pairs that need the same one share it."""
-        layout = {name: value for name, value in pair.options.items() if name != "exchange"}
-        cuts = getattr(strategies[pair.strategy], "cuts", "nodes")
-        key = sha256(dumps({"cuts": cuts, **layout}).encode()).hexdigest()[:12]
+        kind = cast(type[Distributed], strategies[pair.strategy])
+        layout = {"cuts": kind.cuts, "by": kind.partitioner, **kind.layout(pair.options, workers)}
+        key = sha256(dumps(layout).encode()).hexdigest()[:12]
         return self.folder / f"{workers}-{key}"
 
     def _keep(self, dtype: str, reference: Observed) -> None:

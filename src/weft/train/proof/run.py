@@ -195,13 +195,14 @@ def _reference(model: str, graph: str, dtype: str) -> Observed:
 def _held(group: Group, case: Case, graph: Graph) -> LocalGraph:
     """Return what a rank holds of a graph, cut as the strategy needs it."""
     kind = cast(type[Distributed], strategies[case.pair.strategy])
-    parts = num_parts(case.graph, group.size)
-    if getattr(kind, "cuts", "nodes") == "edges":
+    parts = group.size if kind.cuts == "grid" else num_parts(case.graph, group.size)
+    if kind.cuts == "edges":
         cut = Assignment(edge_parts(case.graph, graph, parts), parts, cuts="edges")
     else:
         cut = Assignment(node_parts(case.graph, parts), parts)
+    cut = kind.arranged(cut, case.pair.options, group.size)
     shards = make_shards(graph, cut)
-    held = [shards[part] for part, rank in enumerate(spread(parts, group.size)) if rank == group.rank]
+    held = [shards[part] for part, rank in enumerate(spread(cut.num_parts, group.size)) if rank == group.rank]
     return LocalGraph(Shard.merge(held))
 
 
