@@ -66,7 +66,7 @@ def legal_pairs(workers: int, *, names: Sequence[str] | None = None) -> list[Pai
             continue
         for layout in kind.layouts(workers):
             options = [{**layout, **exchange} for exchange in _exact_points(kind)]
-            pairs += [Pair(name, each) for each in options if _legal(kind, each)]
+            pairs += [Pair(name, each) for each in options if _legal(kind, each, workers)]
     return pairs
 
 
@@ -110,9 +110,10 @@ def _exact_points(kind: type[Distributed]) -> Iterator[dict[str, Any]]:
             yield {"exchange": {"name": name, **point}}
 
 
-def _legal(kind: type[Distributed], options: Mapping[str, Any]) -> bool:
+def _legal(kind: type[Distributed], options: Mapping[str, Any], workers: int) -> bool:
     try:
         kind.check(options)
+        kind.layout(options, workers)
     except RecipeError:
         return False
     return True

@@ -195,7 +195,7 @@ def _reference(model: str, graph: str, dtype: str) -> Observed:
 def _held(group: Group, case: Case, graph: Graph) -> LocalGraph:
     """Return what a rank holds of a graph, cut as the strategy needs it."""
     kind = cast(type[Distributed], strategies[case.pair.strategy])
-    parts = group.size if kind.cuts == "grid" else num_parts(case.graph, group.size)
+    parts = num_parts(case.graph, group.size)
     if kind.cuts == "edges":
         cut = Assignment(edge_parts(case.graph, graph, parts), parts, cuts="edges")
     else:
