@@ -99,6 +99,7 @@ class Group:
         """How often the run was restarted."""
         self.ledger = ledger if ledger is not None else Ledger()
         self._link = link
+        self._parts: dict[tuple[str, tuple[int, ...]], Link] = {}
 
     @staticmethod
     def alone(device: torch.device | str = "cpu") -> "Group":
@@ -255,11 +256,15 @@ class Group:
                         "and files"
                     )
 
-    def subgroup(self, ranks: Sequence[int]) -> "Group":
-        """Return the group of some members (ranks of the whole run) with this one; only they call it."""
+    def subgroup(self, ranks: Sequence[int], *, purpose: str = "rows") -> "Group":
+        """Return the group of some members (ranks of the whole run) with this one; only they call it.
+
+        Groups of one purpose and the same members share their connections, which are sockets and threads;
+        what may overtake other traffic among the same members needs a purpose of its own.
+        """
         members = sorted(ranks)
         place = members.index(self.ranks[self.rank])
-        link = self._link.part(members) if self._link is not None and len(members) > 1 else None
+        link = self._part(purpose, members) if self._link is not None and len(members) > 1 else None
         return Group(
             place,
             members,
@@ -307,6 +312,13 @@ class Group:
             self.abandon(error)
 
     # Inside
+
+    def _part(self, purpose: str, members: list[int]) -> Link:
+        assert self._link is not None, "a group of one has no connections"
+        key = (purpose, tuple(members))
+        if key not in self._parts:
+            self._parts[key] = self._link.part(members, purpose)
+        return self._parts[key]
 
     def _start(
         self, doing: str, background: bool, call: Callable[[dist.ProcessGroup], dist.Work | None]

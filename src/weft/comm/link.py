@@ -71,8 +71,8 @@ class Link:
         assert main is not None, "the group was just made"
         return Link(place, store, heart, main, background, timeout=timeout, whole=True)
 
-    def part(self, ranks: list[int]) -> "Link":
-        """Return the connections among some ranks."""
+    def part(self, ranks: list[int], purpose: str) -> "Link":
+        """Return new connections among some ranks."""
         bound = timedelta(seconds=self.timeout)
         self.heart.enter("subgroup")
         try:
@@ -81,7 +81,7 @@ class Link:
             )
         except RuntimeError as error:
             raise self.heart.blame(error, "subgroup") from None
-        key = f"group-{'-'.join(map(str, ranks))}"
+        key = f"{purpose}-{'-'.join(map(str, ranks))}"
         store = PrefixStore(key, self.store)
         return Link(self.place, store, self.heart, main, background, timeout=self.timeout, whole=False)
 

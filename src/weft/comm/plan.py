@@ -59,6 +59,40 @@ class HaloPlan:
         plan._verify(shard, group)
         return plan
 
+    @staticmethod
+    def everything(node_ids: Tensor, group: Group) -> "HaloPlan":
+        """Return the plan by which every member gets all rows of all others: a gather; all members call it.
+
+        `node_ids` are the ids of one's own rows. The halo has the rows of one member after the other.
+        """
+        counts = group.all_gather(torch.tensor([len(node_ids)]), label=_PLAN).wait().tolist()
+        held = torch.split(group.all_gather(node_ids, counts, label=_PLAN).wait(), counts)
+        others = [member for member in range(group.size) if member != group.rank]
+        return HaloPlan(
+            num_rows=len(node_ids),
+            send_rows=torch.arange(len(node_ids)).repeat(len(others)),
+            send_ids=node_ids.repeat(len(others)),
+            send_counts=[len(node_ids) if member in others else 0 for member in range(group.size)],
+            recv_ids=torch.cat([node_ids[:0], *(held[member] for member in others)]),
+            recv_counts=[counts[member] if member in others else 0 for member in range(group.size)],
+            order=None,
+        )
+
+    def reversed(self) -> "HaloPlan":
+        """Return the plan of the way back: halo rows are sent home, and arrive one a reader, unsummed.
+
+        What is own here is the halo there, in halo order; what arrives stands in the order of `send_rows`.
+        """
+        return HaloPlan(
+            num_rows=self.num_halo,
+            send_rows=torch.arange(self.num_halo) if self.order is None else self.order,
+            send_ids=self.recv_ids,
+            send_counts=self.recv_counts,
+            recv_ids=self.send_ids,
+            recv_counts=self.send_counts,
+            order=None,
+        )
+
     @property
     def num_halo(self) -> int:
         """Rows this member gets."""

@@ -191,7 +191,7 @@ class Distributed(Strategy):
             self.close()
             make_global(model, self.group)
             # A group of its own: a rank may send a bucket late, between exchanges of others.
-            lane = self.group.subgroup(self.group.ranks)
+            lane = self.group.subgroup(self.group.ranks, purpose="gradients")
             self._model, self._reducer = model, Reducer(list(model.parameters()), lane)
         return self._reducer
 

@@ -25,7 +25,6 @@ from weft.train.parts import prepare_parts, read_parts
 from weft.train.proof.cases import TYPES, Pair, legal_pairs
 from weft.train.proof.run import (
     RATE,
-    Lanes,
     Observed,
     Outcome,
     judge,
@@ -66,13 +65,11 @@ class Given:
 
     def prove(self, group: Group, told: Callable[[int, Any], None] | None = None) -> list[Outcome]:
         """Compare every pair with the steps of one process; the outcomes are the same on every rank."""
-        lanes = Lanes(group)
         outcomes = []
         for number, (pair, dtype) in enumerate(self.cases(group.size)):
             if told is not None:
                 told(number, f"{pair}, {dtype}")
-            lanes.begin()
-            outcomes.append(self._prove(lanes, pair, dtype))
+            outcomes.append(self._prove(group, pair, dtype))
             group.drain()
         return worst_of_ranks(group, outcomes)
 

@@ -1,6 +1,5 @@
 """Runs the cases of the proof on the ranks of a group, and says how far each was from one process."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -67,13 +66,11 @@ def prove(
 
     All ranks of the group call it with the same cases; `told` hears the number of those done and the next.
     """
-    lanes = Lanes(group)
     outcomes = []
     for number, case in enumerate(cases):
         if told is not None:
             told(number, case)
-        lanes.begin()
-        outcomes.append(_prove(lanes, case))
+        outcomes.append(_prove(group, case))
         group.drain()
     return worst_of_ranks(group, outcomes)
 
@@ -121,32 +118,6 @@ def worst_of_ranks(group: Group, outcomes: Sequence[Outcome]) -> list[Outcome]:
         max((Outcome(**{**held, "error": float(held["error"])}) for held in of_ranks), key=_badness)
         for of_ranks in zip(*everyone)
     ]
-
-
-class Lanes(Group):
-    """All ranks of a group; subgroups are made once and serve one case after another.
-
-    Every strategy makes subgroups, and thousands of cases would run out of sockets. Those of one case stay
-    apart from each other: the n-th that a case asks for is the n-th of every other case.
-    """
-
-    def __init__(self, group: Group) -> None:
-        vars(self).update(vars(group))
-        self._kept: dict[tuple[int, tuple[int, ...]], Group] = {}
-        self._asked: Counter[tuple[int, ...]] = Counter()
-
-    def begin(self) -> None:
-        """Begin another case."""
-        self._asked.clear()
-
-    def subgroup(self, ranks: Sequence[int]) -> Group:
-        """Return the group of some members, made anew only if no case before needed as many."""
-        members = tuple(sorted(ranks))
-        key = self._asked[members], members
-        self._asked[members] += 1
-        if key not in self._kept:
-            self._kept[key] = super().subgroup(members)
-        return self._kept[key]
 
 
 def judge(
