@@ -20,8 +20,8 @@ help:  ## show this list
 	@$(BIN)/pip install --quiet -e ".[dev]"
 	@touch $@
 
-run: .venv/.stamp  ## train on the built-in graph and write report.html
-	@$(BIN)/weft train recipes/default.toml --out runs/default-$$(date +%Y%m%d-%H%M%S)
+run: .venv/.stamp  ## train on the built-in graph with two workers, show what they sent, write report.html
+	@$(BIN)/weft train recipes/default.toml --workers 2 --out runs/default-$$(date +%Y%m%d-%H%M%S)
 
 test: check  ## the checks and the tests (under 15 minutes on two cores)
 	@$(TEST) -m "not slow"

@@ -1,5 +1,6 @@
 """What people see: short, aligned, and the same in a log whatever the number of epochs."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,20 @@ def test_the_table_says_which_weights_count(capsys: pytest.CaptureFixture[str]) 
     assert "runs/[x]/report.html" in shown
     assert "weft train --out runs/[x] --resume" in shown
     assert dict(summary_rows(summary(metric="micro_f1")))["test accuracy"] == "0.8000"
+
+
+def test_several_workers_show_what_they_sent_and_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = {"event": "traffic", "epoch": 1, "rank": 0, "volumes": [], "seconds": []}
+    label = {"kind": "halo", "layer": 0, "direction": "forward"}
+    event["volumes"] = [{**label, "peer": 1, "bytes_sent": 2048, "messages_sent": 3}]
+    event["seconds"] = [{**label, "exposed": 0.004, "hidden": 0.001}]
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "events.jsonl").write_text(json.dumps(event) + "\n")
+    show_summary(summary(workers=2, out=str(tmp_path)), None)
+    shown = [line.split() for line in capsys.readouterr().err.splitlines()]
+    assert ["in", "an", "epoch", "bytes", "messages", "waited", "hidden"] in shown
+    assert ["halo", "rows", "1", "2.00", "KiB", "3", "4.00", "ms", "1.00", "ms"] in shown
+    assert ["together", "2.00", "KiB", "3", "4.00", "ms", "1.00", "ms"] in shown
+    assert any(line[-5:] == ["(the", "largest", "of", "2", "workers)"] for line in shown)

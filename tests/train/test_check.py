@@ -77,9 +77,7 @@ def test_an_out_that_is_no_path_is_refused(graph: weft.Graph) -> None:
 
 
 def test_a_strategy_that_is_no_name_is_refused(graph: weft.Graph) -> None:
-    with pytest.raises(
-        InputError, match="strategy: expected a name.*, or a table with one, got 3"
-    ):
+    with pytest.raises(InputError, match="or a table with one, got 3"):
         train(graph, "gcn", strategy=3)  # type: ignore[arg-type]
 
 

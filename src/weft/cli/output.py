@@ -111,10 +111,32 @@ def show_summary(summary: Summary, page: Path | None) -> None:
         table.add_row(name, value)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(table)
+    if summary.workers > 1 and summary.out is not None:
+        show_ledger(summary.out)
     if page is not None:
         console.print(f"report         {page}", markup=False)
     if summary.stopped == "interrupted":
         console.print(f"continue with  weft train --out {summary.out} --resume", markup=False)
+
+
+def show_ledger(run_folder: str) -> None:
+    """Show what an epoch of a run with several workers sent, why, and what it waited for; else nothing."""
+    from weft.report.read import read_run
+    from weft.report.sections.workers import LEDGER_HEAD, ledger_rows
+
+    held = read_run(run_folder).traffic
+    if held is None:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for place, name in enumerate(LEDGER_HEAD):
+        table.add_column(name, justify="right" if place else "left", no_wrap=True)
+    rows = ledger_rows(held)
+    for place, row in enumerate(rows):
+        table.add_row(*row, style="bold" if place == len(rows) - 1 else None)
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console.print()
+    console.print(table)
+    console.print()
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
@@ -127,7 +149,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("epochs", f"{summary.epochs} ({summary.stopped}; weights of epoch {summary.best_epoch})"),
         ("epoch time", f"{format_seconds(summary.epoch_seconds_median)} (median)"),
         ("total time", format_seconds(summary.seconds)),
-        ("peak memory", f"{summary.peak_memory_bytes / 2**30:.2f} GiB"),
+        ("peak memory", f"{summary.peak_memory_bytes / 2**30:.2f} GiB{_largest(summary)}"),
         ("run folder", str(summary.out)),
     ]
 
@@ -146,6 +168,10 @@ def show_table(title: str, rows: Sequence[tuple[str, ...]]) -> None:
         table.add_row(*row)
     # Without a terminal rich assumes 80 columns and would cut paths.
     Console(highlight=False, width=None if sys.stdout.isatty() else 160, markup=False).print(table)
+
+
+def _largest(summary: Summary) -> str:
+    return "" if summary.workers == 1 else f" (the largest of {summary.workers} workers)"
 
 
 def _score(summary: Summary, split: str) -> str:
