@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-Cuts = Literal["nodes", "edges"]
+Cuts = Literal["nodes", "edges", "grid"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,10 @@ class Quality:
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """The part of every node (`cuts` "nodes") or of every edge in canonical order (`cuts` "edges")."""
+    """The part of every node (`cuts` "nodes", "grid") or of every edge in canonical order (`cuts` "edges").
+
+    On a grid of r x c parts, edge (u, v) lies with part (row of v's part, column of u's part).
+    """
 
     parts: Tensor
     """[N] or [E] int32, each in 0 … num_parts − 1."""
@@ -82,11 +85,14 @@ class Assignment:
     """Its options."""
     cuts: Cuts = "nodes"
     quality: Quality | None = None
+    grid: tuple[int, int] | None = None
+    """Rows and columns of parts where `cuts` is "grid"; part p stands in row p // c, column p % c."""
 
     @property
     def sha256(self) -> str:
         """A fingerprint of who holds what, equal for equal assignments."""
-        head = f"{self.cuts} {self.num_parts} ".encode()
+        shape = "" if self.grid is None else f"{self.grid[0]}x{self.grid[1]} "
+        head = f"{self.cuts} {self.num_parts} {shape}".encode()
         return hashlib.sha256(head + self.parts.cpu().numpy().astype("<i4").tobytes()).hexdigest()
 
 

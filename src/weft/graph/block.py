@@ -46,6 +46,9 @@ class Block:
     `src`; one that brings its own degrees or edge values overrides `in_degree`, `out_degree` or `edge`.
     """
 
+    whole_rows: bool = True
+    """Whether all edges into a destination are here; else results are merged with those of other ranks."""
+
     def __init__(
         self,
         indptr: Tensor,
@@ -157,6 +160,12 @@ class Block:
     ) -> Tensor:
         """Return the out-degrees, in the whole graph, of the source or destination rows."""
         return self._degree("out", rows, relation, weighted)
+
+    def edge_in_degree(self, end: Rows = "dst", relation: int | None = None) -> Tensor:
+        """Return the in-degree, in the whole graph, of one end of each edge (of a relation, in it), [E]."""
+        rows = self.edge_dst if end == "dst" else self.indices.long()
+        chosen = rows if relation is None else rows[self._relation_edges(relation)]
+        return self.in_degree(end, relation)[chosen]
 
     def type_ranges(self, rows: Rows = "src") -> dict[str, slice]:
         """Return the range of source or destination rows of each node type."""

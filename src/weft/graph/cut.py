@@ -2,7 +2,8 @@
 
 Where nodes are assigned, a part holds its nodes and every edge into them. Where edges are assigned, a part
 holds its edges and a replica of each of their ends; one replica of a node is its root, which counts in the
-loss.
+loss. On a grid of parts, nodes are assigned and part (i, j) holds the edges from the nodes of column j to
+those of row i.
 """
 
 from collections.abc import Iterator
@@ -37,25 +38,31 @@ class Replicas(NamedTuple):
     root: Tensor  # [N] int32 the part whose replica counts
 
 
+_ASSIGNED = {"nodes": "nodes", "edges": "edges", "grid": "nodes"}
+
+
 def as_assignment(graph: Graph, parts: Assignment | Tensor) -> Assignment:
     """Return an assignment that fits the graph; a plain tensor gives the part of each node."""
     made = parts
     if isinstance(made, Tensor):
         made = Assignment(made.int(), int(made.max()) + 1 if made.numel() else 1)
-    wanted = graph.num_nodes if made.cuts == "nodes" else graph.num_edges
+    wanted = graph.num_edges if made.cuts == "edges" else graph.num_nodes
     if tuple(made.parts.shape) != (wanted,):
         raise GraphError(
-            f"expected the part of each of {wanted:,} {made.cuts}, got shape {tuple(made.parts.shape)}; "
-            "was the partition made for another graph?"
+            f"expected the part of each of {wanted:,} {_ASSIGNED[made.cuts]}, got shape "
+            f"{tuple(made.parts.shape)}; was the partition made for another graph?"
         )
     if wanted and not 0 <= int(made.parts.min()) <= int(made.parts.max()) < made.num_parts:
         raise GraphError(f"parts must be in 0 … {made.num_parts - 1}")
+    if made.cuts == "grid" and (made.grid is None or made.grid[0] * made.grid[1] != made.num_parts):
+        raise GraphError(f"a grid of {made.grid} does not have {made.num_parts} parts")
     return made
 
 
 def pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
     """Give what each part holds, one part after the other."""
-    return _node_pieces(graph, assignment) if assignment.cuts == "nodes" else _edge_pieces(graph, assignment)
+    kinds = {"nodes": _node_pieces, "edges": _edge_pieces, "grid": _grid_pieces}
+    return kinds[assignment.cuts](graph, assignment)
 
 
 def replicas(graph: Graph, parts: Tensor, num_parts: int) -> Replicas:
@@ -99,3 +106,17 @@ def _edge_pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
         node_ids = held.node[by_part[node_ends[part] : node_ends[part + 1]]]
         edge_dst = torch.searchsorted(graph.indptr, edges, right=True) - 1
         yield Piece(part, node_ids, held.root[node_ids], edges, edge_dst)
+
+
+def _grid_pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
+    assert assignment.grid is not None, "as_assignment has checked it"
+    part, columns = assignment.parts.long(), assignment.grid[1]
+    edge_dst = edge_destinations(graph.indptr)
+    holder = part[edge_dst] // columns * columns + part[graph.indices.long()] % columns
+    node_ends, by_node = group(assignment.parts, assignment.num_parts)
+    edge_ends, by_edge = group(holder, assignment.num_parts)
+    for number in range(assignment.num_parts):
+        node_ids = by_node[node_ends[number] : node_ends[number + 1]]
+        edges = by_edge[edge_ends[number] : edge_ends[number + 1]]
+        owner = torch.full((len(node_ids),), number, dtype=torch.int32)
+        yield Piece(number, node_ids, owner, edges, edge_dst[edges])

@@ -33,7 +33,7 @@ FILE = "partition.json"
 _KIND = "shard"
 _ARRAYS = ("node_ids", "node_part", "halo_ids", "halo_part", "indptr", "indices", "edge_ids")
 _PLAIN = ("part", "num_parts", "num_nodes", "num_edges", "cuts", "node_types", "node_offsets", "edge_types")
-_TARGET = ("edge_columns", "target_type", "num_classes", "multilabel")
+_TARGET = ("edge_columns", "target_type", "num_classes", "multilabel", "grid")
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ class PartitionInfo:
     """Fingerprint of who holds what: `Assignment.sha256`."""
     parts: list[PartInfo]
     quality: Quality | None = None
+    grid: tuple[int, int] | None = None
+    """Rows and columns of parts where `cuts` is "grid"."""
     sha256: str = field(default="")
     """Fingerprint of everything: assignment, edges and data of all parts."""
 
@@ -109,6 +111,8 @@ def write_partition(
             "parts": [vars(part) for part in parts],
             "quality": None if assignment.quality is None else assignment.quality.to_dict(),
         }
+        if assignment.grid is not None:
+            body["grid"] = list(assignment.grid)
         format.atomic_write(folder / FILE, json.dumps({**body, "sha256": _digest(body)}, indent=1).encode())
     return read_partition(path)
 
@@ -133,6 +137,7 @@ def read_partition(path: str | os.PathLike[str]) -> PartitionInfo:
     quality = None if body["quality"] is None else Quality.from_dict(body["quality"])
     plain = {item.name: body[item.name] for item in fields(PartitionInfo) if item.name in body}
     plain |= {"parts": [PartInfo(**part) for part in body["parts"]], "quality": quality}
+    plain["grid"] = _shape(body.get("grid"))
     return PartitionInfo(path=folder, sha256=told, **plain)
 
 
@@ -165,7 +170,7 @@ def read_assignment(path: str | os.PathLike[str]) -> Assignment:
     info = read_partition(path)
     arrays, _ = format.read_directory(info.path / "assignment")
     parts = torch.from_numpy(arrays["parts"])
-    made = Assignment(parts, info.num_parts, info.name, info.options, info.cuts, info.quality)
+    made = Assignment(parts, info.num_parts, info.name, info.options, info.cuts, info.quality, info.grid)
     if made.sha256 != info.assignment:
         raise FormatError(f"{info.path / 'assignment'}: not the assignment that {FILE} lists")
     return made
@@ -203,7 +208,8 @@ def _assemble(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Shard:
     for entry in meta["node_data"]:
         node_data[entry["type"]][entry["name"]] = restore_value(entry, arrays)
     edge_data = {entry["name"]: restore_value(entry, arrays) for entry in meta["edge_data"]}
-    plain = {key: meta[key] for key in _PLAIN + _TARGET}
+    plain = {key: meta[key] for key in _PLAIN + _TARGET if key != "grid"}
+    plain["grid"] = _shape(meta.get("grid"))
     plain["edge_types"] = [(source, name, target) for source, name, target in meta["edge_types"]]
     plain |= {key: torch.from_numpy(arrays[key]) for key in _ARRAYS}
     return Shard(
@@ -228,8 +234,10 @@ def _check(folder: Path, shard: Shard, info: PartitionInfo, part: int, verify: b
     if told != (part, info.num_parts, info.num_nodes, info.num_edges, info.cuts):
         raise FormatError(f"{folder}: holds part {shard.part} of {shard.num_parts} of another partition")
     rows, edges = len(shard.node_ids) + len(shard.halo_ids), len(shard.edge_ids)
+    targets = rows if shard.cuts == "grid" else len(shard.node_ids)
     lengths = [
-        len(shard.indptr) - 1 == len(shard.node_ids) == len(shard.node_part),
+        len(shard.indptr) - 1 == targets,
+        len(shard.node_ids) == len(shard.node_part),
         len(shard.indices) == edges,
     ]
     lengths += [len(shard.halo_ids) == len(shard.halo_part), len(shard.degrees.into.count) == rows]
@@ -242,6 +250,10 @@ def _check(folder: Path, shard: Shard, info: PartitionInfo, part: int, verify: b
         raise FormatError(f"{folder}: the arrays of the part do not fit together; partition the graph again")
     if verify:
         check_rows(folder, "edges", shard.indptr, shard.indices, rows)
+
+
+def _shape(told: Any) -> tuple[int, int] | None:
+    return None if told is None else (int(told[0]), int(told[1]))
 
 
 def _digest(body: Mapping[str, Any]) -> str:

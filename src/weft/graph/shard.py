@@ -34,21 +34,23 @@ class Shard:
     num_edges: int
     """Edges of the whole graph."""
     cuts: Cuts
-    """"nodes": own rows are the nodes assigned here. "edges": they are replicas of the ends of its edges."""
+    """"nodes": own rows are the nodes assigned here, edges those into them. "edges": own rows are replicas of
+    the ends of its edges. "grid": own rows as for nodes, edges those of one block of the matrix."""
     node_ids: Tensor
     """[n] int64 global ids, ascending, so sorted by type."""
     node_part: Tensor
     """[n] int32 the part that owns each row: where edges are assigned, the root among the replicas."""
     halo_ids: Tensor
-    """[m] int64 global ids of remote source rows, sorted by (owner, id); empty where edges are assigned."""
+    """[m] int64 global ids of remote rows that edges touch (sources; on a grid destinations too), sorted by
+    (owner, id); empty where edges are assigned."""
     halo_part: Tensor
     """[m] int32 the part that owns each halo row."""
     indptr: Tensor
-    """[n + 1] int64."""
+    """[n + 1] int64; on a grid [n + m + 1], as any row may be a destination."""
     indices: Tensor
     """[e] source rows."""
     edge_ids: Tensor
-    """[e] int64 canonical ids in the whole graph, ascending."""
+    """[e] int64 canonical ids in the whole graph, ascending; on a grid by destination row, then so."""
     edge_type: Tensor | None
     """[e] int32 relation, None where there is one."""
     edge_data: dict[str, Tensor]
@@ -66,6 +68,8 @@ class Shard:
     target_type: str
     num_classes: int
     multilabel: bool
+    grid: tuple[int, int] | None = None
+    """Rows and columns of parts where `cuts` is "grid"."""
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -106,9 +110,16 @@ def iterate_shards(graph: Graph, parts: Assignment | Tensor) -> Iterator[Shard]:
 
 
 def _cut_out(graph: Graph, assignment: Assignment, piece: Piece, degrees: Degrees) -> Shard:
-    node_part = assignment.parts if assignment.cuts == "nodes" else torch.zeros(0, dtype=torch.int32)
-    edge_src = graph.indices[piece.edges].long()
-    halo_ids, halo_part, indices = _localise(edge_src, piece.node_ids, node_part)
+    node_part = assignment.parts if assignment.cuts != "edges" else torch.zeros(0, dtype=torch.int32)
+    edges, edge_src = piece.edges, graph.indices[piece.edges].long()
+    if assignment.cuts == "grid":
+        halo_ids, halo_part, ends = _localise(
+            torch.cat([edge_src, piece.edge_dst]), piece.node_ids, node_part
+        )
+        indptr, indices, edges = _by_destination(*ends.chunk(2), edges, len(piece.node_ids) + len(halo_ids))
+    else:
+        halo_ids, halo_part, indices = _localise(edge_src, piece.node_ids, node_part)
+        indptr = _row_pointers(piece.edge_dst, piece.node_ids)
     rows = torch.cat([piece.node_ids, halo_ids])
     return Shard(
         part=piece.part,
@@ -120,11 +131,11 @@ def _cut_out(graph: Graph, assignment: Assignment, piece: Piece, degrees: Degree
         node_part=piece.node_part,
         halo_ids=halo_ids,
         halo_part=halo_part,
-        indptr=_row_pointers(piece.edge_dst, piece.node_ids),
+        indptr=indptr,
         indices=indices,
-        edge_ids=piece.edges,
-        edge_type=None if graph.edge_type is None else graph.edge_type[piece.edges],
-        edge_data={name: value[piece.edges] for name, value in graph.edge_data.items()},
+        edge_ids=edges,
+        edge_type=None if graph.edge_type is None else graph.edge_type[edges],
+        edge_data={name: value[edges] for name, value in graph.edge_data.items()},
         degrees=degrees.rows(rows),
         node_data=_rows_of_data(graph, piece.node_ids),
         node_types=list(graph.node_types),
@@ -134,6 +145,7 @@ def _cut_out(graph: Graph, assignment: Assignment, piece: Piece, degrees: Degree
         target_type=graph.target_type,
         num_classes=graph.num_classes,
         multilabel=graph.multilabel,
+        grid=assignment.grid,
     )
 
 
@@ -156,6 +168,13 @@ def _row_pointers(edge_dst: Tensor, node_ids: Tensor) -> Tensor:
     """Return indptr over own rows of edges sorted by destination."""
     inner = torch.searchsorted(edge_dst, node_ids)
     return torch.cat([inner, torch.tensor([len(edge_dst)])])
+
+
+def _by_destination(src: Tensor, dst: Tensor, edges: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return indptr, source rows and ids of edges in the order of their destination rows."""
+    order = torch.argsort(dst, stable=True)
+    counts = torch.bincount(dst, minlength=num_rows)
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), src[order], edges[order]
 
 
 def _rows_of_data(graph: Graph, node_ids: Tensor) -> dict[str, dict[str, Features]]:
@@ -221,6 +240,8 @@ def _merge(shards: list[Shard]) -> Shard:
 
 def _check_alike(shards: list[Shard]) -> None:
     held = [part for shard in shards for part in shard.parts]
+    if any(shard.cuts == "grid" for shard in shards):
+        raise GraphError(f"merge: parts {sorted(held)} are blocks of a grid; a worker holds one block")
     if len(set(held)) != len(held):
         raise GraphError(f"merge: parts {sorted(held)} hold one part twice")
     whole = {(s.num_parts, s.num_nodes, s.num_edges, s.cuts, tuple(s.node_offsets)) for s in shards}

@@ -1,6 +1,6 @@
 """MoNet: Monti et al., Geometric Deep Learning on Graphs and Manifolds Using Mixture Model CNNs, 2017."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +65,5 @@ class MoNet(Layer):
 
 def _degree_coordinates(block: Block) -> Tensor:
     """Return [E, 2]: the inverse square roots of the in-degrees of both ends."""
-    src, dst = block.edge_index()
-    source = inverse_sqrt(block.in_degree("src").double())
-    target = inverse_sqrt(block.in_degree("dst").double())
-    return torch.stack([source[src], target[dst]], dim=1)
+    ends: tuple[Literal["src", "dst"], ...] = ("src", "dst")
+    return torch.stack([inverse_sqrt(block.edge_in_degree(end).double()) for end in ends], dim=1)

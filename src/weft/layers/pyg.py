@@ -75,6 +75,11 @@ class PyG(Layer):
         self.self_loops = call == "normalised" and bool(getattr(self.conv, "add_self_loops", False))
 
     def forward(self, block: Block, h: Features) -> Tensor:
+        if not block.whole_rows:
+            raise InputError(
+                f"{type(self.conv).__name__} needs all incoming edges of a row on one worker, which this "
+                "strategy does not have; use strategy 'halo'"
+            )
         rows = dense(h)
         src, edge_index = block.src(rows), block.edge_index()
         extra = self.edge_values(block, rows.dtype)

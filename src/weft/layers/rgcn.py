@@ -97,11 +97,10 @@ def relation_mean(block: Block, dtype: torch.dtype) -> Tensor:
 
 
 def _relation_mean(block: Block) -> Tensor:
-    target = block.edge_index()[1]
     if block.edge_type is None:
-        return block.in_degree("dst")[target].double().reciprocal()
+        return block.edge_in_degree("dst").double().reciprocal()
     degree = torch.empty(block.num_edges, dtype=torch.float64, device=block.device)
     for relation in range(block.num_relations):
         edges = (block.edge_type == relation).nonzero().flatten()
-        degree[edges] = block.in_degree("dst", relation)[target[edges]].double()
+        degree[edges] = block.edge_in_degree("dst", relation).double()
     return degree.reciprocal()

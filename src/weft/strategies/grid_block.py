@@ -1,0 +1,124 @@
+"""The block of one cell of a grid: sources are the rows of its column, destinations those of its row.
+
+Own rows come first on both sides, then those of the others, one rank after the other. Sources are gathered in
+the column, results merged in the row. The inputs of a model do not change: they are gathered once, exactly.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from weft.comm.ledger import Label
+from weft.comm.plan import HaloPlan
+from weft.errors import GraphError
+from weft.exchanges.base import Exchange
+from weft.exchanges.features import fetch_halo
+from weft.graph.block import Rows
+from weft.graph.degrees import edge_destinations
+from weft.graph.shard import Shard
+from weft.graph.topology import index_dtype
+from weft.strategies.merge import Merge
+from weft.strategies.merging_block import MergingBlock
+from weft.strategies.recall import Recall
+
+_PLAN = Label("plan")
+
+
+class GridBlock(MergingBlock):
+    """The edges of cell (i, j): from the rows of column j to those of row i.
+
+    `exchange` is the gather of the step; its plan brings the rows of the column, `row` those of the row.
+    """
+
+    def __init__(
+        self, shard: Shard, exchange: Exchange, row: HaloPlan, exact: Merge, *, clock: Tensor | None = None
+    ) -> None:
+        sources = torch.cat([shard.node_ids, exchange.whole_plan.halo_ids])
+        targets = torch.cat([shard.node_ids, row.halo_ids])
+        self.exchange = exchange
+        indices = _places(sources, shard.row_ids, "column")[shard.indices.long()]
+        super().__init__(
+            shard,
+            _row_pointers(shard, targets),
+            indices.to(index_dtype(len(sources))),
+            num_src=len(sources),
+            src_ids=sources,
+            exact=exact,
+            clock=clock,
+        )
+        self.num_own = len(shard.node_ids)
+        self._recall = Recall()
+        self._joined: list[tuple[Any, Any]] = []
+
+    def forget(self) -> None:
+        """Let go of what was gathered in a step."""
+        self._recall.clear()
+
+    def src(self, h: Any) -> Any:
+        """Return own rows, then those of the rest of the column, [num_src, ...]."""
+        if h.shape[0] != self.num_own:
+            return super().src(h)
+        if self.constant(h):
+            return self._join_constant(h)
+        h = h if isinstance(h, Tensor) else h.to_dense()
+        return torch.cat([h, self._recall(h, self.exchange.gather)])
+
+    def edge_in_degree(self, end: Rows = "dst", relation: int | None = None) -> Tensor:
+        """Return the in-degree, in the whole graph, of one end of each edge (of a relation, in it), [E]."""
+        if end == "src":
+            return super().edge_in_degree(end, relation)
+        rows = self.cached("shard rows", lambda: edge_destinations(self.shard.indptr))
+        chosen = rows if relation is None else rows[self._relation_edges(relation)]
+        return self.shard.degree("in", relation, False)[chosen]
+
+    def _sources(self, h: Any) -> Tensor:
+        joined = len(self._joined)
+        rows = super()._sources(h)
+        del self._joined[joined:]  # the aggregate is remembered, its wide inputs need not be
+        return rows
+
+    def _degree(
+        self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
+    ) -> Tensor:
+        def make() -> Tensor:
+            own = self.shard.degree(direction, relation, weighted)[: self.num_own]
+            if rows == "dst":
+                return own
+            plan, group = self.exchange.whole_plan, self.exchange.group
+            return torch.cat([own, plan.pull(group, own, label=_PLAN).wait()])
+
+        return self.cached((direction, rows, relation, weighted), make)
+
+    def _join_constant(self, h: Any) -> Any:
+        for held, joined in self._joined:
+            if held is h:
+                return joined
+        with torch.inference_mode(False), torch.no_grad():
+            joined = fetch_halo(h, self.exchange.whole_plan, self.exchange.group)
+        self._joined.append((h, joined))
+        return joined
+
+
+def _row_pointers(shard: Shard, targets: Tensor) -> Tensor:
+    """Return indptr over all rows of the grid's row, from that over the rows that edges touch.
+
+    Both have own rows first, then those of one part after the other by id: edges need not move.
+    """
+    counts = shard.indptr.diff()
+    touched = counts.nonzero().flatten()
+    places = _places(targets, shard.row_ids[touched], "row")
+    if bool((places.diff() <= 0).any()) or bool((places == len(targets)).any()):
+        raise GraphError("the edges of this cell lead to rows of another; the shards are of different grids")
+    total = counts.new_zeros(len(targets) + 1)
+    total[places + 1] = counts[touched]
+    return total.cumsum(0)
+
+
+def _places(held: Tensor, ids: Tensor, what: str) -> Tensor:
+    """Return where each id stands among those held; len(held) where it does not."""
+    ordered, order = torch.sort(held)
+    place = torch.searchsorted(ordered, ids).clamp(max=max(len(held) - 1, 0))
+    if not len(held):
+        return torch.zeros_like(ids)
+    return torch.where(ordered[place] == ids, order[place], len(held))

@@ -1,0 +1,291 @@
+"""A block whose destinations get edges on several ranks: each rank reduces its own, and results are merged.
+
+What is reduced here is a plain block, `part`, over rows of several owners; layers see the rows they hold.
+Each operation is three steps: bring the rows, run the kernel on the part, merge.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from weft import kernels
+from weft.errors import GraphError, InputError
+from weft.graph.block import Block, Rows
+from weft.graph.partial import propagate_part
+from weft.graph.propagate import Message
+from weft.graph.relations import RelationBlock
+from weft.graph.scores import Dot, GATv2, Score
+from weft.graph.shard import Shard
+from weft.graph.sparse import Features, SparseFeatures
+from weft.kernels.partial import attention_part
+from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
+from weft.strategies.merge import Merge
+
+
+class MergingBlock(Block):
+    """Edges of a shard, reduced into rows of several owners. All ranks make the same calls in the same order.
+
+    `indptr` and `edge_dst` are by the rows of `part`; `num_dst` and `dst_ids` are the rows that callers hold.
+    `merge` is that of the step; what comes from constants is merged by `exact`, once.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        indptr: Tensor,
+        indices: Tensor,
+        *,
+        num_src: int,
+        src_ids: Tensor,
+        exact: Merge,
+        clock: Tensor | None = None,
+    ) -> None:
+        given: dict[str, Any] = {
+            "num_src": num_src,
+            "edge_ids": shard.edge_ids,
+            "edge_type": shard.edge_type,
+            "num_relations": len(shard.edge_types),
+        }
+        ids = {"src_ids": src_ids, "dst_ids": shard.node_ids}
+        super().__init__(indptr, indices, edge_data=shard.edge_data, clock=clock, **ids, **given)
+        self.shard = shard
+        self.exact = self.merge = exact
+        self.whole_rows = exact.alone
+        self.num_dst = len(shard.node_ids)
+        self.part = Block(indptr, indices, parent=self, **given)
+
+    # What the block is
+
+    def edge(self, name: str) -> Tensor:
+        """Return the edge weight, features or time under `name`, [E, ...] in block order."""
+        if name not in self._edge_data:
+            known = ", ".join(self._edge_data) or "none"
+            raise GraphError(f"the graph has no edge data {name!r}; it has: {known}")
+        return self._edge_data[name]
+
+    def type_ranges(self, rows: Rows = "src") -> dict[str, slice]:
+        """Return the rows of each node type among those that a caller holds, whichever end is meant."""
+        return self.shard.type_ranges()
+
+    def aggregates_sparse(self, h: SparseFeatures) -> bool:
+        """Return False: results are merged as dense rows, so a linear layer transforms first."""
+        return False
+
+    def by_relation(self) -> RelationBlock:
+        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
+        return self.cached("by_relation", lambda: MergedRelations(self))
+
+    # What layers do with it
+
+    def aggregate(  # type: ignore[override]
+        self,
+        h: Features,
+        reduce: str = "sum",
+        weight: Tensor | None = None,
+        relation: int | None = None,
+        *,
+        src_scale: Tensor | None = None,
+        dst_scale: Tensor | None = None,
+    ) -> Features:
+        """Return what `Block.aggregate` does, dense."""
+
+        def compute(merge: Merge) -> Tensor:
+            scale = _row_scale(self, h.dtype, reduce, relation, dst_scale)
+            return aggregate_part(
+                self.part, merge, self._sources(h), reduce, weight, relation, src_scale, scale
+            )
+
+        if not self.constant(h):
+            return compute(self.merge)
+        question = (reduce, relation), (h, weight, src_scale, dst_scale)
+        return self._memory.recall(*question, lambda: compute(self.exact))
+
+    def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
+        """Return what `Block.attend` does."""
+        brought = (
+            replace(score, key=self.src(score.key))
+            if isinstance(score, Dot)
+            else replace(score, src=self.src(score.src))
+        )
+        return attend_part(self.part, self.merge, brought, self.src(value), dropout, layer)
+
+    def propagate(
+        self,
+        message: Message,
+        src: Sequence[Tensor] = (),
+        dst: Sequence[Tensor] = (),
+        edge: Sequence[Tensor] = (),
+        reduce: str = "sum",
+        params: Sequence[Tensor] = (),
+    ) -> Tensor:
+        """Return what `Block.propagate` does."""
+        self._check(dst, edge, reduce)
+        rows = [self.src(t) for t in src]
+        out = reduce_messages(self.part, self.merge, message, rows, dst, edge, reduce, params)
+        return _scaled(out, _row_scale(self, out.dtype, reduce, None, None))
+
+    # Underneath
+
+    def _sources(self, h: Features) -> Tensor:
+        """Return the dense rows that messages are read from; those of a constant are not kept."""
+        rows = self.src(h)
+        return rows if isinstance(rows, Tensor) else rows.to_dense()
+
+    def _check(self, dst: Sequence[Tensor], edge: Sequence[Tensor], reduce: str) -> None:
+        if reduce not in ("sum", "mean", "max", "min", "softmax"):
+            raise GraphError(f"reduce must be sum, mean, max, min or softmax, got {reduce!r}")
+        for kind, tensors, rows in (("dst", dst, self.num_dst), ("edge", edge, self.num_edges)):
+            for tensor in tensors:
+                if tensor.shape[0] != rows:
+                    hint = "; pass block.dst(h)" if kind == "dst" else ""
+                    got = f"{tensor.shape[0]:,}{hint}"
+                    raise GraphError(f"propagate: {kind} tensors need {rows:,} rows, got {got}")
+
+    def _only(self, relation: int) -> Block:
+        raise GraphError(
+            "the edges of one relation are no block of their own here; use aggregate(h, relation=...)"
+        )
+
+
+class MergedRelations(RelationBlock):
+    """The (relation, source) pairs of a merging block; what is reduced over them is merged too."""
+
+    def __init__(self, block: MergingBlock) -> None:
+        super().__init__(block)
+        self._block = block
+
+    def aggregate(  # type: ignore[override]
+        self,
+        h: Features,
+        reduce: str = "sum",
+        weight: Tensor | None = None,
+        relation: int | None = None,
+        *,
+        src_scale: Tensor | None = None,
+        dst_scale: Tensor | None = None,
+    ) -> Features:
+        """Return what `Block.aggregate` does, dense."""
+        rows = Block.src(self, cast(Any, h))
+        scale = _row_scale(self._block, rows.dtype, reduce, relation, dst_scale)
+        merge = self._block.merge
+        return aggregate_part(self, merge, rows, reduce, weight, relation, src_scale, scale)
+
+    def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
+        """Return what `Block.attend` does."""
+        return attend_part(self, self._block.merge, score, value, dropout, layer)
+
+    def propagate(
+        self,
+        message: Message,
+        src: Sequence[Tensor] = (),
+        dst: Sequence[Tensor] = (),
+        edge: Sequence[Tensor] = (),
+        reduce: str = "sum",
+        params: Sequence[Tensor] = (),
+    ) -> Tensor:
+        """Return what `Block.propagate` does."""
+        self._block._check(dst, edge, reduce)
+        rows = [Block.src(self, t) for t in src]
+        out = reduce_messages(self, self._block.merge, message, rows, dst, edge, reduce, params)
+        return _scaled(out, _row_scale(self._block, out.dtype, reduce, None, None))
+
+
+def aggregate_part(
+    part: Block,
+    merge: Merge,
+    rows: Tensor,
+    reduce: str,
+    weight: Tensor | None,
+    relation: int | None,
+    src_scale: Tensor | None,
+    dst_scale: Tensor | None,
+) -> Tensor:
+    """Return the merged aggregate of source rows; `dst_scale` is for the rows that the caller holds."""
+    if reduce not in ("sum", "mean", "max", "min"):
+        raise GraphError(f"reduce must be sum, mean, max or min, got {reduce!r}")
+    edges = part if relation is None else Block.relation(part, relation)
+    chosen = weight if weight is None or relation is None else weight[part._relation_edges(relation)]
+    if reduce in ("sum", "mean"):
+        total = merge.sum(cast(Tensor, Block._reduce(edges, rows, "sum", chosen, src_scale, None)))
+        return _scaled(total, dst_scale)
+    if weight is not None or src_scale is not None or dst_scale is not None:
+        raise InputError(f"reduce={reduce!r} takes no weight and no scale; use block.propagate instead")
+    flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+    at = edges.indptr, edges.indices
+    value, count = kernels.extreme(*at, flat, reduce, transposed=edges._transposed_for(flat))
+    merged = merge.extreme(value, count, largest=reduce == "max")
+    return merged.reshape(len(merged), *rows.shape[1:])
+
+
+def attend_part(part: Block, merge: Merge, score: Score, value: Tensor, dropout: float, layer: int) -> Tensor:
+    """Return the merged attention over source rows; the destination's side of the score is the caller's."""
+    if merge.alone:
+        return Block.attend(part, score, value, dropout, layer=layer)
+    a: Tensor | None = None
+    if isinstance(score, Dot):
+        kind, source, dst, slope = DOT, score.key, score.query, score.scale
+    else:
+        kind, source, dst, slope = ADDITIVE, score.src, score.dst, score.negative_slope
+    if isinstance(score, GATv2):
+        kind, a = GATV2, score.a
+    dst = merge.expand(dst)
+    out, mass = attention_part(
+        kind,
+        part.indptr,
+        part.indices,
+        source,
+        dst,
+        value,
+        slope,
+        a=a,
+        edge=score.edge,
+        dropout=dropout,
+        edge_ids=part.edge_ids,
+        clock=part.draw_clock() if dropout > 0 else None,
+        layer=layer,
+        transposed=part._transposed_for(source, value, dst, score.edge),
+    )
+    return merge.softmax(out, mass)
+
+
+def reduce_messages(
+    part: Block,
+    merge: Merge,
+    message: Message,
+    rows: Sequence[Tensor],
+    dst: Sequence[Tensor],
+    edge: Sequence[Tensor],
+    reduce: str,
+    params: Sequence[Tensor],
+) -> Tensor:
+    """Return the merged messages; a mean is still a sum."""
+    kind = "sum" if reduce == "mean" else reduce
+    ends = [merge.expand(t) for t in dst]
+    out, beside = propagate_part(part, message, rows, ends, edge, kind, params)
+    if beside is None:
+        return merge.sum(out)
+    if kind != "softmax":
+        return merge.extreme(out, beside, largest=kind == "max")
+    heads = beside.shape[1]
+    merged = merge.softmax(out.reshape(len(out), heads, math.prod(out.shape[1:]) // heads), beside)
+    return merged.reshape(len(merged), *out.shape[1:])
+
+
+def _row_scale(
+    block: Block, dtype: torch.dtype, reduce: str, relation: int | None, scale: Tensor | None
+) -> Tensor | None:
+    """Return what the rows of the caller are multiplied with in the end."""
+    if reduce != "mean":
+        return scale
+    mean = block.mean_scale(dtype, relation)
+    return mean if scale is None else mean * scale
+
+
+def _scaled(rows: Tensor, scale: Tensor | None) -> Tensor:
+    if scale is None:
+        return rows
+    return rows * scale.to(rows.dtype).reshape(-1, *[1] * (rows.dim() - 1))
