@@ -31,6 +31,7 @@ struct Call {
     void *out, *row_max, *row_sum;  // results of forward; the last two are read by backward
     const void* grad;               // [num_dst, H, Dv]
     void *d_src, *d_dst, *d_a, *d_value, *d_edge;
+    void* kept;  // additive: [num_dst, 2 H Dv + H], which forward leaves for backward; see Forward
 };
 
 struct Task {

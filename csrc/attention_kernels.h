@@ -9,7 +9,7 @@
 //     g[v],
 // where B and c' are the sums A and c = sum of alpha D over the edges with pre > 0; and since the de of a row
 // add up to zero, d_dst[v] = (1 - slope) (<g[v], P> - D q) with P and q the sums of w value[u] and alpha over
-// such edges.
+// such edges; forward makes them beside the output, so that backward looks at the edges once, by source.
 
 // Vectors wider than the portable set are only passed between inlined functions.
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -60,12 +60,12 @@ struct Scratch {
 template <class T>
 struct Tables {
     const T *src, *dst, *a, *value, *edge, *grad;
-    T *out, *row_max, *row_sum, *d_src, *d_dst, *d_a, *d_value, *d_edge;
+    T *out, *row_max, *row_sum, *d_src, *d_dst, *d_a, *d_value, *d_edge, *kept;
     T slope;
     int64_t heads, dim, value_dim, score_width, value_width;
     int64_t tile;  // edges in a tile
     T* stats;      // backward: [num_dst, (dst,) m, 1 / s, D], H values each
-    int64_t stats_width;
+    int64_t stats_width, kept_width;
 
     explicit Tables(const Call& c)
         : src(static_cast<const T*>(c.src)),
@@ -82,6 +82,7 @@ struct Tables {
           d_a(static_cast<T*>(c.d_a)),
           d_value(static_cast<T*>(c.d_value)),
           d_edge(static_cast<T*>(c.d_edge)),
+          kept(static_cast<T*>(c.kept)),
           slope(static_cast<T>(c.slope)),
           heads(c.heads),
           dim(c.dim),
@@ -90,7 +91,8 @@ struct Tables {
           value_width(c.heads * c.value_dim),
           tile(tile_edges(c.heads)),
           stats(nullptr),
-          stats_width((c.kind == kAdditive ? 4 : 3) * c.heads) {}
+          stats_width((c.kind == kAdditive ? 4 : 3) * c.heads),
+          kept_width(2 * value_width + c.heads) {}
 };
 
 // The edges of one row (or a part of a hub) in one task.
@@ -100,6 +102,12 @@ struct Part {
     const int64_t* positions;  // of the edges in forward order; null where that is first + i
     bool hub;
 };
+
+// n edges of a part from number `at` on.
+WEFT_INLINE Part piece(const Part& part, int64_t at, int64_t n) {
+    return Part{part.row, part.first + at, n, part.rows + at, part.positions ? part.positions + at : nullptr,
+                part.hub};
+}
 
 template <class T>
 WEFT_INLINE int64_t short_tile(const Tables<T>& t, int64_t n) {
@@ -272,21 +280,22 @@ void score_row(const Call& call, const Tables<T>& t, const Part& part, Scratch<T
     fill_end(score, n, heads, -T(__builtin_inf()));
 }
 
-// ---- forward: accumulators m [H], s [H], sum of w value [H, Dv]
-template <class T>
+// ---- forward: accumulators m [H], s [H], sum of w value [H, Dv]; with Keep also P [H, Dv] and q [H], and
+// the sum, P and q of each row are kept for backward. (The output is not: its owner may change it in place.)
+template <class T, bool Keep>
 struct Forward : Pass<T> {
     using Pass<T>::t;
     using Pass<T>::call;
 
     Forward(const Call& c, const Tables<T>& tables)
-        : Pass<T>(c, tables, c.indptr, 2 * tables.heads + tables.value_width) {}
+        : Pass<T>(c, tables, c.indptr, 2 * tables.heads + (Keep ? tables.kept_width : tables.value_width)) {}
 
     void part(const Part& part, Scratch<T>& s, T* acc) {
         const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
         if (n == 0) return;
         score_row(call, t, part, s, s.edge[1]);
         constexpr int W = widest<T>();
-        T *score = s.edge[0], *top = s.tile[0], *total = s.tile[1];
+        T *score = s.edge[0], *positive = s.edge[1], *top = s.tile[0], *total = s.tile[1], *share = s.tile[2];
         fill(top, rounded(tile * heads), -T(__builtin_inf()));
         each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
             const Vec<T, W> x = load<W>(score + at), before = load<W>(top + i);
@@ -297,29 +306,41 @@ struct Forward : Pass<T> {
         for (int64_t h = 0; h < heads; h++) acc[h] = acc[h] == -T(__builtin_inf()) ? T(0) : acc[h];
         spread(acc, heads, tile, top);
         fill(total, rounded(tile * heads), T(0));
+        if (Keep) fill(share, rounded(tile * heads), T(0));
         each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
             const Vec<T, W> weight = exponentials<W>(Vec<T, W>(load<W>(score + at) - load<W>(top + i)));
             store<W>(score + at, weight);
             store<W>(total + i, Vec<T, W>(load<W>(total + i) + weight));
+            if (!Keep) return;
+            const Vec<T, W> zero = {}, plus = load<W>(positive + at) > T(0) ? weight : zero;
+            store<W>(positive + at, plus);
+            store<W>(share + i, Vec<T, W>(load<W>(share + i) + plus));
         });
         tile_sum(total, heads, tile, acc + heads);
-        drop<T>(call, part.positions, part.first, n, s.keys, score, nullptr);
-        add_rows(t.value, heads, t.value_dim, part.rows, n, score, acc + 2 * heads);
+        if (Keep) tile_sum(share, heads, tile, acc + 2 * heads + 2 * t.value_width);
+        drop<T>(call, part.positions, part.first, n, s.keys, score, Keep ? positive : nullptr);
+        T* sum = acc + 2 * heads;
+        add_rows(t.value, heads, t.value_dim, part.rows, n, score, sum, Keep ? positive : nullptr,
+                 sum + t.value_width);
     }
 
     void merge(T* acc, const T* partial) {
-        const int64_t heads = t.heads;
+        const int64_t heads = t.heads, dim = t.value_dim;
         for (int64_t h = 0; h < heads; h++) {
             const T s = acc[heads + h], other = partial[heads + h];
             if (other == T(0)) continue;
             const T top = s == T(0) || partial[h] > acc[h] ? partial[h] : acc[h];
             const T scale = s == T(0) ? T(0) : exponential(acc[h] - top),
                     scale2 = exponential(partial[h] - top);
+            auto add = [&](int64_t at, int64_t count) {
+                for (int64_t i = at; i < at + count; i++) acc[i] = acc[i] * scale + partial[i] * scale2;
+            };
             acc[h] = top;
-            acc[heads + h] = s * scale + other * scale2;
-            T* to = acc + 2 * heads + h * t.value_dim;
-            const T* from = partial + 2 * heads + h * t.value_dim;
-            for (int64_t d = 0; d < t.value_dim; d++) to[d] = to[d] * scale + from[d] * scale2;
+            add(heads + h, 1);
+            add(2 * heads + h * dim, dim);
+            if (!Keep) continue;
+            add(2 * heads + t.value_width + h * dim, dim);
+            add(2 * heads + 2 * t.value_width + h, 1);
         }
     }
 
@@ -332,7 +353,15 @@ struct Forward : Pass<T> {
             t.row_sum[row * heads + h] = total;
             inverse[h] = total == T(0) ? T(0) : T(1) / total;
         }
-        scale_heads(acc + 2 * heads, inverse, heads, t.value_dim, t.out + row * t.value_width);
+        const T* sum = acc + 2 * heads;
+        T* out = t.out + row * t.value_width;
+        scale_heads(sum, inverse, heads, t.value_dim, out);
+        if (!Keep) return;
+        T* kept = t.kept + row * t.kept_width;
+        std::memcpy(kept, out, t.value_width * sizeof(T));
+        scale_heads(sum + t.value_width, inverse, heads, t.value_dim, kept + t.value_width);
+        for (int64_t h = 0; h < heads; h++)
+            kept[2 * t.value_width + h] = sum[2 * t.value_width + h] * inverse[h];
     }
 };
 
@@ -345,55 +374,37 @@ WEFT_INLINE void row_stats(const Tables<T>& t, int64_t row, T* top, T* inverse) 
     }
 }
 
-// ---- backward by destination, additive scores: accumulators out [H, Dv], P [H, Dv], q [H]; gives D and
-// d_dst
+// ---- backward by destination, additive scores: D and d_dst from what forward kept, without a look at the
+// edges. Where it kept nothing only d_value is wanted, and D is not read.
 template <class T>
-struct AdditiveRows : Pass<T> {
-    using Pass<T>::t;
-    using Pass<T>::call;
+void additive_row(const Tables<T>& t, int64_t row, T* p) {
+    const int64_t heads = t.heads;
+    T *stats = t.stats + row * t.stats_width, *d = stats + 3 * heads;
+    std::memcpy(stats, t.dst + row * heads, heads * sizeof(T));
+    row_stats(t, row, stats + heads, stats + 2 * heads);
+    if (!t.kept) return fill(d, heads, T(0));
+    const T *grad = t.grad + row * t.value_width, *kept = t.kept + row * t.kept_width;
+    head_dots(grad, kept, heads, t.value_dim, d);
+    if (!t.d_dst) return;
+    head_dots(grad, kept + t.value_width, heads, t.value_dim, p);
+    const T* q = kept + 2 * t.value_width;
+    for (int64_t h = 0; h < heads; h++) t.d_dst[row * heads + h] = (T(1) - t.slope) * (p[h] - d[h] * q[h]);
+}
 
-    AdditiveRows(const Call& c, const Tables<T>& tables)
-        : Pass<T>(c, tables, c.indptr, 2 * tables.value_width + tables.heads) {}
-
-    void part(const Part& part, Scratch<T>& s, T* acc) {
-        const int64_t n = part.n, heads = t.heads, tile = short_tile(t, n);
-        if (n == 0) return;
-        constexpr int W = widest<T>();
-        T *score = s.edge[0], *pre = s.edge[1], *top = s.tile[0], *inverse = s.tile[1], *share = s.tile[2];
-        score_row(call, t, part, s, pre);
-        row_stats(t, part.row, top, inverse);
-        spread(top, heads, tile, top);
-        spread(inverse, heads, tile, inverse);
-        fill(share, rounded(tile * heads), T(0));
-        each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
-            const Vec<T, W> power = exponentials<W>(Vec<T, W>(load<W>(score + at) - load<W>(top + i)));
-            const Vec<T, W> alpha = power * load<W>(inverse + i), zero = {};
-            const Vec<T, W> positive = load<W>(pre + at) > T(0) ? alpha : zero;
-            store<W>(score + at, alpha);
-            store<W>(pre + at, positive);
-            store<W>(share + i, Vec<T, W>(load<W>(share + i) + positive));
-        });
-        tile_sum(share, heads, tile, acc + 2 * t.value_width);
-        drop(call, part.positions, part.first, n, s.keys, score, pre);
-        add_rows(t.value, heads, t.value_dim, part.rows, n, score, acc, t.d_dst ? pre : nullptr,
-                 acc + t.value_width);
+template <class T>
+int additive_rows(const Call& call, const Tables<T>& t) {
+    constexpr int64_t kBlock = 1024;
+    const int64_t blocks = (call.num_dst + kBlock - 1) / kBlock;
+    Buffer<T> room(blocks * t.heads);
+    if (!room.get()) return kNoMemory;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(static_cast<int>(call.threads))
+    for (int64_t block = 0; block < blocks; block++) {
+        const int64_t first = block * kBlock;
+        const int64_t last = first + kBlock < call.num_dst ? first + kBlock : call.num_dst;
+        for (int64_t row = first; row < last; row++) additive_row(t, row, room.get() + block * t.heads);
     }
-
-    void finish(int64_t row, Scratch<T>& s, const T* acc) {
-        const int64_t heads = t.heads;
-        const T* grad = t.grad + row * t.value_width;
-        T* stats = t.stats + row * t.stats_width;
-        T *d = stats + 3 * heads, *p = s.tile[0];
-        head_dots(grad, acc, heads, t.value_dim, d);
-        row_stats(t, row, stats + heads, stats + 2 * heads);
-        for (int64_t h = 0; h < heads; h++) stats[h] = t.dst[row * heads + h];
-        if (!t.d_dst) return;
-        head_dots(grad, acc + t.value_width, heads, t.value_dim, p);
-        const T* q = acc + 2 * t.value_width;
-        for (int64_t h = 0; h < heads; h++)
-            t.d_dst[row * heads + h] = (T(1) - t.slope) * (p[h] - d[h] * q[h]);
-    }
-};
+    return kOk;
+}
 
 // ---- backward by source, additive scores: accumulators A [H, Dv], B [H, Dv], c [H], c' [H]; gives d_value
 // and d_src
@@ -408,7 +419,7 @@ struct AdditiveColumns : Pass<T> {
     void part(const Part& part, Scratch<T>& s, T* acc) {
         for (int64_t at = 0; at < part.n; at += kBatch) {
             const int64_t n = part.n - at < kBatch ? part.n - at : kBatch;
-            batch(Part{part.row, part.first + at, n, part.rows + at, part.positions + at, part.hub}, s, acc);
+            batch(piece(part, at, n), s, acc);
         }
     }
 
@@ -595,7 +606,7 @@ struct ScoreColumns : Pass<T> {
         constexpr int64_t kRows = 64;  // rows read twice should still be in the cache
         for (int64_t at = 0; at < part.n; at += kRows) {
             const int64_t n = part.n - at < kRows ? part.n - at : kRows;
-            batch(Part{part.row, part.first + at, n, part.rows + at, part.positions + at, part.hub}, s, acc);
+            batch(piece(part, at, n), s, acc);
         }
     }
 
@@ -646,10 +657,8 @@ struct ScoreColumns : Pass<T> {
 
 template <class T>
 int backward_rows(const Call& call, const Tables<T>& t, const PlanView& rows) {
-    if (call.kind == kAdditive && !t.d_edge) {
-        AdditiveRows<T> pass(call, t);
-        return run<T>(call, pass, rows, call.indices, nullptr, call.num_src);
-    }
+    const bool scores = t.d_src || t.d_dst || t.d_edge;
+    if (call.kind == kAdditive && !t.d_edge && (t.kept || !scores)) return additive_rows(call, t);
     Buffer<T> group_a(t.d_a ? rows.num_groups * t.score_width : 0);
     if (!group_a.get()) return kNoMemory;
     if (rows.num_hubs) {
@@ -673,18 +682,23 @@ int backward_of(const Call& call, const PlanView& rows, const PlanView& columns)
     t.stats = stats.get();
     if (int status = backward_rows(call, t, rows)) return status;
     if (!t.d_src && !t.d_value) return kOk;
+    const void* edges = call.drop_below || call.edge ? call.t_edges : nullptr;
     if (call.kind == kAdditive) {
         AdditiveColumns<T> pass(call, t);
-        return run<T>(call, pass, columns, call.t_indices, call.t_edges, call.num_dst);
+        return run<T>(call, pass, columns, call.t_indices, edges, call.num_dst);
     }
     ScoreColumns<T> pass(call, t);
-    return run<T>(call, pass, columns, call.t_indices, call.t_edges, call.num_dst);
+    return run<T>(call, pass, columns, call.t_indices, edges, call.num_dst);
 }
 
 template <class T>
 int forward_of(const Call& call, const PlanView& rows) {
     const Tables<T> t(call);
-    Forward<T> pass(call, t);
+    if (t.kept) {
+        Forward<T, true> pass(call, t);
+        return run<T>(call, pass, rows, call.indices, nullptr, call.num_src);
+    }
+    Forward<T, false> pass(call, t);
     return run<T>(call, pass, rows, call.indices, nullptr, call.num_src);
 }
 

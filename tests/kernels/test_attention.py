@@ -13,7 +13,12 @@ from weft import draw
 from weft.errors import InputError
 from weft.kernels import attention, attention_dot, attention_gatv2, native, transpose_csr
 from weft.kernels import reference_attention as reference
-from weft.kernels.attention import attention_backward_op, attention_op
+from weft.kernels.attention import (
+    attention_backward_op,
+    attention_keeping_backward_op,
+    attention_keeping_op,
+    attention_op,
+)
 from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
 
 CLOCK = torch.tensor([7, 1, 2])
@@ -93,6 +98,11 @@ def outcome(function: Callable[..., Any], args: list[Any], grad: Tensor) -> list
     return [out.detach(), *torch.autograd.grad(out, leaves(args), grad)]
 
 
+def operators(kind: int) -> tuple[Any, ...]:
+    """Return the operators of a kind of score: what a call uses without gradients of scores, and with."""
+    return (attention_op, attention_keeping_op) if kind == ADDITIVE else (attention_op,)
+
+
 def in_double(args: list[Any]) -> list[Any]:
     return [
         x.detach().double().requires_grad_() if isinstance(x, Tensor) and x.requires_grad else x for x in args
@@ -104,10 +114,11 @@ def assert_like_definition(args: list[Any], tolerance: float, grad: Tensor | Non
     shape = (args[1].numel() - 1, *value.shape[1:])
     grad = torch.randn(shape, dtype=torch.float64).to(value.dtype) if grad is None else grad
     expected = outcome(reference.forward, in_double(args), grad.double())
-    for got, want in zip(outcome(attention_op, args, grad), expected):
-        assert got.dtype == value.dtype
-        error = (got.double() - want).abs().max() if want.numel() else torch.zeros(())
-        assert error <= tolerance * max(1.0, want.abs().max().item() if want.numel() else 0.0)
+    for operator in operators(args[0]):
+        for got, want in zip(outcome(operator, args, grad), expected):
+            assert got.dtype == value.dtype
+            error = (got.double() - want).abs().max() if want.numel() else torch.zeros(())
+            assert error <= tolerance * max(1.0, want.abs().max().item() if want.numel() else 0.0)
 
 
 SHAPES = [(8, 16, 16), (1, 7, 7), (3, 5, 33), (4, 8, 4), (2, 64, 24), (5, 1, 1), (12, 40, 8)]
@@ -208,8 +219,9 @@ def test_a_clock_moved_after_the_call_does_not_change_its_backward(form: str) ->
 
 def test_the_result_may_be_changed_in_place(form: str) -> None:
     args = arguments(ADDITIVE, (2, 4, 4), graph=random_csr(6, 4, 60), num_src=4)
-    attention_op(*args)[0].add_(1.0).sum().backward()
-    assert args[6].grad is not None
+    grads = [torch.autograd.grad(op(*args)[0].add_(1.0).sum(), leaves(args)) for op in operators(ADDITIVE)]
+    for one, other in zip(*grads):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -347,7 +359,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(kind: int) -> None:
             results = []
             for count in (1, 2, 5):
                 torch.set_num_threads(count)
-                results.append(outcome(attention_op, args, grad))
+                results.append([x for op in operators(kind) for x in outcome(op, args, grad)])
             for other in results[1:]:
                 for got, want in zip(other, results[0]):
                     assert got.equal(want)
@@ -382,6 +394,28 @@ def test_opcheck(kind: int) -> None:
     torch.library.opcheck(
         attention_backward_op, (*plain, top, total, grad, [False, True, False, False, False])
     )
+
+
+def test_opcheck_of_the_form_that_keeps_sums() -> None:
+    args = arguments(ADDITIVE, (2, 3, 5), graph=random_csr(6, 4, 20), num_src=4, dropout=0.2)
+    torch.library.opcheck(attention_keeping_op, tuple(args))
+    plain = [x.detach() if isinstance(x, Tensor) else x for x in args]
+    plain[13:] = transpose_csr(args[1], args[2], 4)
+    grad = torch.randn(6, 2, 5, dtype=torch.float64)
+    given = (*plain, *attention_keeping_op(*plain)[1:], grad, [True, True, False, True, False])
+    torch.library.opcheck(attention_keeping_backward_op, given)
+
+
+def test_the_sums_are_kept_where_scores_need_a_gradient() -> None:
+    indptr, indices = random_csr(6, 4, 30)
+    src, dst, value = torch.randn(4, 2), torch.randn(6, 2), torch.randn(4, 2, 4, requires_grad=True)
+    term = torch.randn(30, 2)
+    outs = [
+        attention(indptr, indices, src, dst, value),
+        attention(indptr, indices, src, dst.requires_grad_(), value, edge=term),
+        attention(indptr, indices, src, dst, value, edge=term.requires_grad_()),
+    ]
+    assert ["keeping" in out.grad_fn.name() for out in outs if out.grad_fn] == [False, True, False]
 
 
 def test_compiles_without_graph_breaks() -> None:

@@ -9,6 +9,7 @@ from weft.kernels.csr import Transposed, build_csr, relabel, transpose_csr
 from weft.kernels.dropout import dropout
 from weft.kernels.extreme import extreme
 from weft.kernels.gather import gather
+from weft.kernels.project import project
 from weft.kernels.sddmm import sddmm
 from weft.kernels.segment import segment_matmul
 from weft.kernels.softmax import edge_softmax
@@ -24,6 +25,7 @@ __all__ = [
     "edge_softmax",
     "extreme",
     "gather",
+    "project",
     "relabel",
     "sddmm",
     "segment_matmul",

@@ -7,7 +7,9 @@ Three scores share the rest: additive (GAT), GATv2 and dot product. Rows of the 
 
 where keep is a counter draw of (edge id, head). Forward saves the maximum and the sum of exponentials of each
 row, from which backward computes alpha again: nothing of size edges x heads x dim is stored, nor the output,
-which may be changed in place.
+which may be changed in place. Where additive scores will need a gradient, forward on a CPU also keeps two
+sums of each row (`reference_attention.keeping_forward`), which save backward one of its two passes over the
+edges.
 """
 
 from typing import Any
@@ -127,7 +129,7 @@ def _attend(
     draws = (float(dropout), edge_ids, clock, layer) if dropout > 0.0 else (0.0, None, None, 0)
     pointers = transposed if transposed is not None else (None, None, None)
     out: Tensor = eager(
-        attention_op,
+        attention_keeping_op if _keeps(kind, src, dst, edge) else attention_op,
         kind,
         as_indptr(indptr),
         as_indices(indices),
@@ -141,6 +143,14 @@ def _attend(
         *pointers,
     )[0]
     return out
+
+
+def _keeps(kind: int, src: Tensor, dst: Tensor, edge: Tensor | None) -> bool:
+    """Return whether backward will have use for what `keeping_forward` keeps."""
+    if kind != ADDITIVE or not src.is_cpu or not torch.is_grad_enabled():
+        return False
+    # a gradient of each edge's term needs the other pass anyway
+    return (src.requires_grad or dst.requires_grad) and not (edge is not None and edge.requires_grad)
 
 
 def _checked(kind: int, indptr: Tensor, indices: Tensor, given: _Given) -> _Given:
@@ -190,6 +200,11 @@ def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     return args.value.new_empty((num_rows, heads, dim)), top, torch.empty_like(top)
 
 
+def _keeping_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    out, top, total = _forward_fake(*arguments)
+    return out, top, total, top.new_empty((out.shape[0], reference.kept_width(*out.shape[1:])))
+
+
 def _backward_fake(*arguments: Any) -> tuple[Tensor, ...]:
     args, wanted = reference.Arguments(*arguments[:16]), arguments[-1]
     inputs = (args.src, args.dst, args.a, args.value, args.edge)
@@ -198,10 +213,10 @@ def _backward_fake(*arguments: Any) -> tuple[Tensor, ...]:
     )
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     args = reference.Arguments(*inputs)
-    _, top, total = output
-    ctx.mark_non_differentiable(top, total)
+    saved = output[1:]  # top, total and what is kept, if anything
+    ctx.mark_non_differentiable(*saved)
     ctx.plain = (args.kind, args.slope, args.dropout, args.layer)
     # a strategy moves its clock in place; the draws of this call must stay what they were
     clock = None if args.clock is None else args.clock.clone()
@@ -218,20 +233,20 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tens
         args.t_indptr,
         args.t_indices,
         args.t_edges,
-        top,
-        total,
+        *saved,
     )
 
 
 def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    indptr, indices, src, dst, a, value, edge, edge_ids, clock, *transposed, top, total = ctx.saved_tensors
+    indptr, indices, src, dst, a, value, edge, edge_ids, clock, *rest = ctx.saved_tensors
+    transposed, saved = rest[:3], rest[3:]
     kind, slope, dropout, layer = ctx.plain
     places = (3, 4, 5, 6, 7)
     wanted = [bool(ctx.needs_input_grad[place]) for place in places]
     pointers = transposed_or_built(tuple(transposed), indptr, indices, value.shape[0])
     draws = (dropout, edge_ids, clock, layer)
     grads = eager(
-        attention_backward_op,
+        attention_backward_op if len(saved) == 2 else attention_keeping_backward_op,
         kind,
         indptr,
         indices,
@@ -243,8 +258,7 @@ def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         slope,
         *draws,
         *pointers,
-        top,
-        total,
+        *saved,
         grad,
         wanted,
     )
@@ -267,6 +281,23 @@ attention_op: Any = define(
     reference=reference.forward,
     cpu=native_attention.forward,
     fake=_forward_fake,
+    setup=_setup,
+    backward=_backward,
+)
+
+attention_keeping_backward_op: Any = define(
+    f"attention_keeping_backward({_SCHEMA}, Tensor top, Tensor total, Tensor kept, Tensor grad, "
+    "bool[] wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    reference=native_attention.reference_keeping_backward,
+    cpu=native_attention.keeping_backward,
+    fake=_backward_fake,
+)
+
+attention_keeping_op: Any = define(
+    f"attention_keeping({_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor)",
+    reference=reference.keeping_forward,
+    cpu=native_attention.keeping_forward,
+    fake=_keeping_fake,
     setup=_setup,
     backward=_backward,
 )

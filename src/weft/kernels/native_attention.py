@@ -30,7 +30,7 @@ class _Call(ctypes.Structure):
         + [(name, ctypes.c_void_p) for name in ("indptr", "indices", "t_indptr", "t_indices", "t_edges")]
         + [(name, ctypes.c_void_p) for name in ("edge_ids", "src", "dst", "a", "value", "edge")]
         + [(name, ctypes.c_void_p) for name in ("out", "row_max", "row_sum", "grad")]
-        + [(name, ctypes.c_void_p) for name in ("d_src", "d_dst", "d_a", "d_value", "d_edge")]
+        + [(name, ctypes.c_void_p) for name in ("d_src", "d_dst", "d_a", "d_value", "d_edge", "kept")]
     )
 
 
@@ -42,12 +42,26 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     library, given = native.library(), Arguments(*arguments)
     if library is None or not _supported(given):
         return reference.forward(*arguments)
+    return _forward(library, given, None)
+
+
+def keeping_forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return what `reference_attention.keeping_forward` returns."""
+    library, given = native.library(), Arguments(*arguments)
+    if library is None or not _supported(given):
+        return reference.keeping_forward(*arguments)
+    shape = (given.indptr.shape[0] - 1, reference.kept_width(*given.value.shape[1:]))
+    kept = native.empty(shape, accumulator(given.value.dtype))
+    return *_forward(library, given, kept), kept
+
+
+def _forward(library: ctypes.CDLL, given: Arguments, kept: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     args = _prepared(given)
     num_rows, (heads, dim) = args.indptr.shape[0] - 1, args.value.shape[1:]
-    out = args.value.new_empty((num_rows, heads, dim))
+    out = native.empty((num_rows, heads, dim), args.value.dtype)
     top = args.value.new_empty((num_rows, heads))
     total = torch.empty_like(top)
-    call = _call(args, out, top, total)
+    call = _call(args, out, top, total, *[None] * 6, kept)
     native.check(library.weft_attention_forward(ctypes.byref(call)), "attention")
     return _narrow(out, given.value), top, total
 
@@ -58,6 +72,27 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
     if library is None or not _supported(given):
         return reference_backward(*arguments)
     top, total, grad, wanted = arguments[16:]
+    return _backward(library, given, top, total, None, grad, wanted)
+
+
+def keeping_backward(*arguments: Any) -> tuple[Tensor, ...]:
+    """Return what `backward` returns, from what `keeping_forward` kept."""
+    library, given = native.library(), Arguments(*arguments[:16])
+    if library is None or not _supported(given):
+        return reference_keeping_backward(*arguments)
+    top, total, kept, grad, wanted = arguments[16:]
+    return _backward(library, given, top, total, kept.contiguous(), grad, wanted)
+
+
+def _backward(
+    library: ctypes.CDLL,
+    given: Arguments,
+    top: Tensor,
+    total: Tensor,
+    kept: Tensor | None,
+    grad: Tensor,
+    wanted: list[bool],
+) -> tuple[Tensor, ...]:
     pointers = transposed_or_built(given[13:], given.indptr, given.indices, given.value.shape[0])
     t_indices = pointers[1].to(given.indices.dtype).contiguous()  # the core reads both in one width
     t_edges = native.dense(pointers[2])
@@ -65,8 +100,10 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
     grad = _padded(grad.to(args.value.dtype))
     top, total = top.contiguous(), total.contiguous()
     inputs = (args.src, args.dst, args.a, args.value, args.edge)
-    grads = [torch.empty_like(x) if want and x is not None else None for x, want in zip(inputs, wanted)]
-    call = _call(args, None, top, total, grad, *grads)
+    grads = [
+        native.empty(x.shape, x.dtype) if want and x is not None else None for x, want in zip(inputs, wanted)
+    ]
+    call = _call(args, None, top, total, grad, *grads, kept)
     native.check(library.weft_attention_backward(ctypes.byref(call)), "attention backward")
     originals = (given.src, given.dst, given.a, given.value, given.edge)
     return tuple(
@@ -79,6 +116,11 @@ def reference_backward(*arguments: Any) -> tuple[Tensor, ...]:
     """Return the wanted gradients of `reference_attention.backward`, empty ones for the others."""
     grads = reference.backward(*arguments)
     return tuple(made if want else made.new_empty(0) for made, want in zip(grads, arguments[-1]))
+
+
+def reference_keeping_backward(*arguments: Any) -> tuple[Tensor, ...]:
+    """Return what `reference_backward` returns; it has no use for what was kept."""
+    return reference_backward(*arguments[:18], *arguments[19:])
 
 
 def _supported(args: Arguments) -> bool:
@@ -109,9 +151,9 @@ def _prepared(args: Arguments) -> Arguments:
 
 
 def _padded(x: Tensor) -> Tensor:
-    """Return x with zeros added to its last dimension, to 4 or a multiple of 8: whole vectors."""
+    """Return x with zeros added to its last dimension: whole vectors."""
     dim = x.shape[-1]
-    width = 4 if dim <= 4 else -(-dim // 8) * 8
+    width = reference.padded_width(dim)
     return x.contiguous() if dim == width else pad(x, (0, width - dim))
 
 
@@ -123,7 +165,7 @@ def _narrow(x: Tensor, like: Tensor) -> Tensor:
 
 
 def _call(args: Arguments, *results: Tensor | None) -> _Call:
-    """Return the arguments in the order of the fields; `results` are those from `out` on."""
+    """Return the arguments in the order of the fields; `results` are those from `out` on, all or some."""
     num_src, heads, value_dim = args.value.shape
     key, below, keep = _draws(args)
     # One call of the constructor: setting the fields by name takes longer than a kernel on a small graph.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import leaky_relu
+from torch.nn.functional import leaky_relu, pad
 
 from weft.draw import Stream, threshold
 from weft.kernels.reference import draw, edge_rows, keep_scale
@@ -90,10 +90,7 @@ def backward(*arguments: object) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor
     assert isinstance(grad, Tensor)
     args = given.wide()
     rows = edge_rows(args.indptr, args.indices.shape[0])
-    scores, pre = _scores(args, rows)
-    alpha = torch.exp(scores - top[rows]) / total.masked_fill(total == 0, 1.0)[rows]
-    keep = _keep(args, scores.shape[1], alpha.dtype)
-    weight = alpha if keep is None else alpha * keep
+    alpha, weight, pre = _weights(args, rows, top, total)
     row_grad = grad.to(alpha.dtype)[rows]
     product = weight * (row_grad * args.value[args.indices]).sum(-1)
     d = torch.zeros_like(top).index_add(0, rows, product)
@@ -102,6 +99,44 @@ def backward(*arguments: object) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor
     grads = (*_score_gradients(args, rows, pre, d_score), d_value)
     d_src, d_dst, d_a, d_edge, d_value = (x.to(given.value.dtype) for x in grads)
     return d_src, d_dst, d_a, d_value, d_edge
+
+
+def keeping_forward(*arguments: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return what `forward` returns for additive scores, and what it keeps for backward: see `kept_width`.
+
+    With g the gradient of the output, D = <g, out> and P, q the sums of the weighted values and of alpha over
+    the edges whose argument of the leaky ReLU is positive, d_dst = (1 - slope) (<g, P> - D q): backward need
+    not look at the edges of a row.
+    """
+    given = Arguments(*arguments)  # type: ignore[arg-type]
+    args = given.wide()
+    out, top, total = forward(*args)
+    rows = edge_rows(args.indptr, args.indices.shape[0])
+    alpha, weight, pre = _weights(args, rows, top, total)
+    alpha, weight = (x.masked_fill(pre <= 0, 0.0) for x in (alpha, weight))
+    share = torch.zeros_like(top).index_add(0, rows, alpha)
+    part = torch.zeros_like(out).index_add(0, rows, weight[..., None] * args.value[args.indices])
+    room = (0, padded_width(out.shape[2]) - out.shape[2])
+    kept = torch.cat([pad(out, room).flatten(1), pad(part, room).flatten(1), share], dim=1)
+    return out.to(given.value.dtype), top, total, kept
+
+
+def kept_width(heads: int, dim: int) -> int:
+    """Return the columns of what is kept: out [H, dim] and P [H, dim] with padded heads, q [H]."""
+    return 2 * heads * padded_width(dim) + heads
+
+
+def padded_width(dim: int) -> int:
+    """Return the values of a head in the native core: 4 or a multiple of 8."""
+    return 4 if dim <= 4 else -(-dim // 8) * 8
+
+
+def _weights(args: Arguments, rows: Tensor, top: Tensor, total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return alpha, alpha after dropout, and the argument of the leaky ReLU, from each row's two numbers."""
+    scores, pre = _scores(args, rows)
+    alpha = torch.exp(scores - top[rows]) / total.masked_fill(total == 0, 1.0)[rows]
+    keep = _keep(args, scores.shape[1], alpha.dtype)
+    return alpha, alpha if keep is None else alpha * keep, pre
 
 
 def _scores(args: Arguments, rows: Tensor) -> tuple[Tensor, Tensor]:

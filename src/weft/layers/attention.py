@@ -56,8 +56,11 @@ class Attention(Layer):
 
     def _join(self, out: Tensor) -> Tensor:
         """Return [num_dst, out_width] from [num_dst, heads, out_features], with the bias."""
-        joined = out.flatten(1) if self.concat or self.heads == 1 else out.mean(dim=1)
-        return joined if self.bias is None else joined.add_(self.bias)
+        if self.concat or self.heads == 1:
+            # a change in place of a view would cost autograd copies of the whole gradient
+            return (out if self.bias is None else out.add_(self.bias.view(out.shape[1:]))).flatten(1)
+        mean = out.mean(dim=1)
+        return mean if self.bias is None else mean.add_(self.bias)
 
     def _dropout(self) -> float:
         return self.attention_dropout if self.training else 0.0

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from weft import kernels
 from weft.graph.block import Block
 from weft.graph.scores import Additive
 from weft.graph.sparse import Features
@@ -39,24 +40,29 @@ class GAT(Attention):
                 glorot_(value)
 
     def forward(self, block: Block, h: Features) -> Tensor:
-        value = self.lin(h)
-        score_src, score_dst = self._scores(h, value).chunk(2, dim=1)
+        value, score_src, score_dst = projected(h, self.lin, self.att_src, self.att_dst)
         score = Additive(score_src, block.dst(score_dst), self.negative_slope, self._edge_scores(block))
         heads = value.view(-1, self.heads, self.out_features)
         return self._join(block.attend(score, heads, self._dropout(), layer=self.draw_layer))
-
-    def _scores(self, h: Features, value: Tensor) -> Tensor:
-        """Return [rows, 2 · heads]: both halves of the score by one product, from the narrower side."""
-        both = torch.cat([head_columns(self.att_src), head_columns(self.att_dst)], dim=1)
-        if not isinstance(h, Tensor) or self.in_features < value.shape[1]:
-            return linear(h, both.t() @ self.lin.weight)
-        return value @ both
 
     def _edge_scores(self, block: Block) -> Tensor | None:
         if self.lin_edge is None or self.att_edge is None:
             return None
         # (W_e e)·aₑ = e·(W_eᵀ aₑ): the transformed edge features are never formed.
         return edge_attr(self, block) @ (head_columns(self.att_edge).t() @ self.lin_edge.weight).t()
+
+
+def projected(h: Features, lin: Linear, att_src: Tensor, att_dst: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return lin(h), [rows, heads · D], and its products with att_src and att_dst a head, [rows, heads]."""
+    both = torch.cat([head_columns(att_src), head_columns(att_dst)], dim=1)
+    if isinstance(h, Tensor) and h.is_cpu and not torch.is_autocast_enabled("cpu"):
+        return kernels.project(h, lin.weight, both)
+    # from the narrower side, by one product
+    narrow = not isinstance(h, Tensor) or lin.in_features < lin.out_features
+    value = lin(h)
+    scores = linear(h, both.t() @ lin.weight) if narrow else value @ both
+    score_src, score_dst = scores.chunk(2, dim=1)
+    return value, score_src, score_dst
 
 
 def head_columns(a: Tensor) -> Tensor:
