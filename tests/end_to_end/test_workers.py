@@ -11,18 +11,29 @@ from typing import Any
 
 import pytest
 
+from weft.datasets import open_dataset
 from weft.events import read_events
+from weft.graph.partition import write_partition
+from weft.partitioners import partition
 
 EPOCHS = 30
 RECIPE = ["data.name=community", "data.nodes=300", "data.classes=4", "model.hidden=8"]
 RECIPE += ["train.precision=float64", "train.checkpoint_every=5"]
-SAMPLED = 'strategy.exchange={name="sampled", p=0.5}'
+STALE = 'strategy.exchange={name="stale", smooth_features=0.5, bits=8}'  # with a state on every worker
 
 
 def command(out: Path, *arguments: str, epochs: int = EPOCHS, settings: tuple[str, ...] = ()) -> list[str]:
     """Return the command that trains on a small community graph."""
     given = [*RECIPE, f"train.epochs={epochs}", *settings]
     return ["-m", "weft", "train", *(f"--set={each}" for each in given), f"--out={out}", "--json", *arguments]
+
+
+def on_parts(out: Path, folder: Path, *, epochs: int) -> list[str]:
+    """Return the same command on four parts of the same graph, which are made first."""
+    graph = open_dataset(name="community", nodes=300, classes=4)
+    write_partition(folder, graph, partition(graph, 4, name="hash"))
+    given = [*RECIPE[3:], f"train.epochs={epochs}", f"data.path={folder}"]
+    return ["-m", "weft", "train", *(f"--set={each}" for each in given), f"--out={out}", "--json"]
 
 
 def environment() -> dict[str, str]:
@@ -46,10 +57,10 @@ def losses(out: Path) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two workers and four parts with boundary sampling, never disturbed."""
-    out = tmp_path_factory.mktemp("runs") / "sampled"
-    run(command(out, "--workers=2", "--parts=4", settings=(SAMPLED,)))
+def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two workers and four parts that read the halo of the epoch before, never disturbed."""
+    out = tmp_path_factory.mktemp("runs") / "stale"
+    run(command(out, "--workers=2", "--parts=4", settings=(STALE,)))
     return out
 
 
@@ -71,19 +82,19 @@ def test_two_workers_give_the_losses_of_one_and_say_what_they_sent(tmp_path: Pat
     assert (tmp_path / "two" / "report.html").is_file()
 
 
-def test_a_run_is_continued_bit_for_bit_by_as_many_workers(sampled: Path, tmp_path: Path) -> None:
+def test_a_run_is_continued_bit_for_bit_by_as_many_workers(stale: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    run(command(out, "--workers=2", "--parts=4", epochs=10, settings=(SAMPLED,)))
+    run(command(out, "--workers=2", "--parts=4", epochs=10, settings=(STALE,)))
     arguments = ["-m", "weft", "train", f"--out={out}", "--resume", "--json"]
     summary = run([*arguments, f"--set=train.epochs={EPOCHS}"])
     assert summary["workers"] == 2
-    assert losses(out) == losses(sampled)
-    assert (out / "model.safetensors").read_bytes() == (sampled / "model.safetensors").read_bytes()
+    assert losses(out) == losses(stale)
+    assert (out / "model.safetensors").read_bytes() == (stale / "model.safetensors").read_bytes()
 
 
-def test_a_lost_worker_is_replaced_and_the_run_ends_bit_for_bit(sampled: Path, tmp_path: Path) -> None:
+def test_a_lost_worker_is_replaced_and_the_run_ends_bit_for_bit(stale: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    arguments = command(out, "--workers=2", "--parts=4", "--max-restarts=1", settings=(SAMPLED,))
+    arguments = command(out, "--workers=2", "--parts=4", "--max-restarts=1", settings=(STALE,))
     process = subprocess.Popen(
         [sys.executable, *arguments], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -94,14 +105,51 @@ def test_a_lost_worker_is_replaced_and_the_run_ends_bit_for_bit(sampled: Path, t
         process.kill()
     assert process.returncode == 0, told.decode()
     assert b"starting again from the last checkpoint" in told
-    assert losses(out) == losses(sampled)
+    assert losses(out) == losses(stale)
 
 
-def test_torchrun_starts_the_same_program(tmp_path: Path) -> None:
+def test_torchrun_starts_the_same_program_on_a_folder_of_parts(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     run(command(one, epochs=3))
-    run(["-m", "torch.distributed.run", "--nproc-per-node=2", *command(two, epochs=3)])
+    parts = on_parts(two, tmp_path / "parts", epochs=3)
+    run(["-m", "torch.distributed.run", "--nproc-per-node=2", *parts])
     assert losses(two) == pytest.approx(losses(one), rel=1e-9)
+    assert not (two / "partition").exists()
+
+
+def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    arguments = [*on_parts(out, tmp_path / "parts", epochs=100_000), "--workers=2"]
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        _rank_after_checkpoint(process.pid, out)
+        ranks = _children(process.pid)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: every process of the group gets it
+        _, told = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130, told.decode()
+    assert b"Traceback" not in told
+    assert not [pid for pid in ranks if Path(f"/proc/{pid}").exists()]
+    done = len(losses(out))
+    again = run(
+        ["-m", "weft", "train", f"--out={out}", "--resume", "--json", f"--set=train.epochs={done + 2}"]
+    )
+    assert (again["epochs"], again["workers"], again["stopped"]) == (done + 2, 2, "done")
+    peaks = [
+        event["peak_memory_bytes"]
+        for path in (out / "events.jsonl", out / "events-rank1.jsonl")
+        for event in read_events(path)
+        if event["event"] == "traffic" and event["epoch"] > done
+    ]
+    assert len(peaks) == 2 * 2
+    assert again["peak_memory_bytes"] >= max(peaks) > 0, "memory is that of the largest worker"
 
 
 def _rank_after_checkpoint(launcher: int, out: Path) -> int:
