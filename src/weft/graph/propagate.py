@@ -40,7 +40,7 @@ def propagate(
     params: Sequence[Tensor],
 ) -> Tensor:
     """Return the reduced messages, [num_dst, ...]; see `Block.propagate`."""
-    _check(block, dst, edge, reduce)
+    check_propagate(block, dst, edge, reduce)
     kernel_reduce = "sum" if reduce == "mean" else reduce
     width = max(1, sum(t[:1].numel() if len(t) else 0 for t in (*src, *dst, *edge)))
     whole = block.num_edges * width <= CHUNK_ELEMENTS or torch.compiler.is_compiling()
@@ -59,7 +59,8 @@ def propagate(
     return out
 
 
-def _check(block: "Block", dst: Sequence[Tensor], edge: Sequence[Tensor], reduce: str) -> None:
+def check_propagate(block: "Block", dst: Sequence[Tensor], edge: Sequence[Tensor], reduce: str) -> None:
+    """Refuse a reduction that is none, and tensors that do not have a row a destination or an edge."""
     if reduce not in ("sum", "mean", "max", "min", "softmax"):
         raise GraphError(f"reduce must be sum, mean, max, min or softmax, got {reduce!r}")
     for kind, tensors, rows in (("dst", dst, block.num_dst), ("edge", edge, block.num_edges)):

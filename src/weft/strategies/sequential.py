@@ -1,0 +1,97 @@
+"""The whole graph in every step, cut by nodes, with the remote rows of one part at a time.
+
+Sequential aggregation and rematerialisation: a rank fetches the rows it reads part by part, the next part
+while it works on one, and lets them go. Sums and means need no rows in backward; attention, largest values
+and messages fetch them again. Peak memory is that of the own rows and two parts, whatever the halo.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import torch
+
+from weft.comm.group import Group
+from weft.comm.plan import HaloPlan
+from weft.config import Range
+from weft.errors import GraphError, RecipeError
+from weft.events import Events
+from weft.exchanges.base import check_exchange, make_exchange
+from weft.exchanges.exact import Exact
+from weft.graph.block import Block
+from weft.strategies.base import LossName, strategies
+from weft.strategies.distributed import Distributed
+from weft.strategies.local import LocalGraph
+from weft.strategies.sequential_block import SequentialBlock
+from weft.strategies.sequential_parts import TRAINING, make_links
+
+
+@strategies.add("sequential")
+class Sequential(Distributed):
+    """Train on the whole graph, the rows of other parts fetched and let go one part after the other.
+
+    `partitioner` is a name or a table with its options, `parts` their number (one a worker), `exchange` a
+    name or a table: exact, or {name = "quantised", bits = 8}. Also for one worker with many parts.
+    """
+
+    name: ClassVar[str] = "sequential"
+    exchanges: ClassVar[tuple[str, ...]] = ("exact", "quantised")
+
+    def __init__(
+        self,
+        graph: LocalGraph,
+        *,
+        loss: LossName = "auto",
+        seed: int = 0,
+        events: Events | None = None,
+        autocast: torch.dtype | None = None,
+        group: Group | None = None,
+        part_rank: Sequence[int] | None = None,
+        partitioner: str | Mapping[str, Any] = "metis",
+        parts: Annotated[int, Range(least=1)] | None = None,
+        exchange: str | Mapping[str, Any] = "exact",
+    ) -> None:
+        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group)
+        shard = graph.shard
+        if shard.cuts != "nodes":
+            raise GraphError("sequential needs parts of nodes; this partition cuts otherwise: make another")
+        plan = HaloPlan.make(shard, self.group, part_rank)
+        links = make_links(shard, plan, self.group, self.clock, exchange=exchange, part_rank=part_rank)
+        # What asks for all source rows at once is given them by these two.
+        self._whole = make_exchange(exchange, plan, self.group, self.clock)
+        self._exact = Exact(plan, self.group, self.clock)
+        self._exact.kind = "evaluate"
+        self.exchanges_used = [self._whole, *(link.exchange for link in links)]
+        self.block = SequentialBlock(shard, self._exact, self.group, links, clock=self.clock)
+        if len(graph.node_types) == 1 and graph.x is not None:
+            self.block.mark_constant(graph.x)
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse an exchange that is not allowed here, before any data is read."""
+        name, _ = check_exchange(options.get("exchange", "exact"))
+        if name not in cls.exchanges:
+            allowed = ", ".join(cls.exchanges)
+            raise RecipeError(f"strategy.exchange: {cls.name!r} does not allow {name!r}; allowed: {allowed}")
+
+    def training_block(self) -> Block:
+        """Return the block of the step."""
+        for exchange in self.exchanges_used:
+            exchange.begin_step()
+        return self._begun(TRAINING, self._whole)
+
+    def exact_block(self) -> Block:
+        """Return the block with every row as it is."""
+        self._exact.begin_step()
+        return self._begun("evaluate", self._exact)
+
+    def end_step(self) -> None:
+        """Let go of the rows of the step."""
+        self.block.forget()
+        for exchange in self.exchanges_used:
+            exchange.end_step()
+
+    def _begun(self, kind: str, exchange: Any) -> SequentialBlock:
+        self.block.forget()
+        self.block.exchange = exchange
+        self.block.begin(kind)
+        return self.block
