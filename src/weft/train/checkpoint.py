@@ -2,12 +2,15 @@
 
     checkpoint/
       epoch-000012/    manifest.json and tensors.safetensors
+      ranks-000012/    exchange-rank00000.safetensors …: what each worker's exchange holds, where it holds any
       latest           the name of the folder that counts
 
 A folder is written beside its place, synced and renamed, and only then does `latest` name it, so a run killed
-at any moment has the old checkpoint or the new one. Tensors are safetensors, all else JSON, all checksummed.
+at any moment has the old checkpoint or the new one. The files of workers come first, and the manifest holds
+their checksums. Tensors are safetensors, all else JSON, all checksummed.
 """
 
+import hashlib
 import json
 import re
 import shutil
@@ -26,6 +29,7 @@ from weft.format import atomic_write, read_directory, read_extra, write_director
 
 Tensors = dict[str, Tensor]
 FILE = "tensors.safetensors"
+_WAY_OUT = "restore that folder from a copy, or start anew with another --out (in Python: out=)"
 
 
 @dataclass(frozen=True)
@@ -58,14 +62,42 @@ class Checkpoints:
         atomic_write(self.folder / "latest", f"{name}\n".encode())
         self._remove_all_but(name)
 
+    def save_rank(self, epoch: int, rank: int, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+        """Write what one worker's exchange holds; gives the entry that `save` is to keep under "ranks"."""
+        folder = self.folder / f"ranks-{epoch:06d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        held = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
+        data = to_bytes(held)
+        path = folder / f"exchange-rank{rank:05d}.safetensors"
+        atomic_write(path, data)
+        return {"file": f"{folder.name}/{path.name}", "sha256": hashlib.sha256(data).hexdigest()}
+
+    def load_rank(self, saved: Checkpoint, rank: int, *, workers: int) -> Tensors:
+        """Return what `save_rank` wrote for one worker of as many; nothing where nothing was needed."""
+        entries = saved.state.get("ranks") or []
+        if not entries:
+            return {}
+        if len(entries) != workers:
+            raise InputError(
+                f"{saved.folder} holds what the exchanges of {len(entries)} workers left, this run has "
+                f"{workers}; continue it with --workers {len(entries)}, or start anew with another --out"
+            )
+        path = self.folder / f"ranks-{saved.epoch:06d}" / f"exchange-rank{rank:05d}.safetensors"
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise FormatError(f"cannot read {path}: {error.strerror}; {_WAY_OUT}") from None
+        if hashlib.sha256(data).hexdigest() != entries[rank]["sha256"]:
+            raise FormatError(f"{path}: not what the checkpoint's manifest says; {_WAY_OUT}")
+        return from_bytes(data, path)
+
     def load(self) -> Checkpoint | None:
         """Return the latest checkpoint, checked against its checksums, or None if there is none yet."""
         try:
             name = self._latest()
             return None if name is None else self._read(self.folder / name)
         except FormatError as error:
-            way_out = "restore that folder from a copy, or start anew with another --out (in Python: out=)"
-            raise FormatError(f"{error}; {way_out}") from None
+            raise FormatError(f"{error}; {_WAY_OUT}") from None
 
     def _latest(self) -> str | None:
         try:
@@ -95,7 +127,8 @@ class Checkpoints:
     def _remove_all_but(self, name: str) -> None:
         for path in self.folder.iterdir():
             abandoned = path.name.startswith((".epoch-", ".latest."))
-            if abandoned or (re.fullmatch(r"epoch-\d+", path.name) and path.name != name):
+            number = re.fullmatch(r"(?:epoch|ranks)-(\d+)", path.name)
+            if abandoned or (number and f"epoch-{number[1]}" != name):
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 

@@ -182,6 +182,7 @@ class Trainer:
         ]
         if bad:
             self._refuse(f"the weights {bad[0]} are not finite after epoch {epoch}")
+        ranks = self._save_exchange(epoch)
         if self.folder.rank:
             return
         tensors, rest = optimizer_state(self.optimizer)
@@ -198,8 +199,17 @@ class Trainer:
             "best": asdict(self.best),
             "loss": self.loss,
             "elapsed": self.events.now(),
+            "ranks": ranks,
         }
         self.folder.checkpoints.save(epoch, groups, state)
+
+    def _save_exchange(self, epoch: int) -> list[dict[str, str]]:
+        """Write what every worker's exchange holds, and return the files when all of them are there."""
+        state = self.strategy.state()
+        if self.folder is None or not state:  # which is so on every worker or on none
+            return []
+        entry = self.folder.checkpoints.save_rank(epoch, self.folder.rank, state)
+        return self.strategy.gather(entry)
 
     def finish(self) -> Summary:
         """Save, put the best weights back, score them with every metric, and return the summary."""
@@ -302,6 +312,9 @@ class Trainer:
         self.loss = math.nan if saved.state["loss"] is None else float(saved.state["loss"])
         self.start = saved.epoch
         self.strategy.seek(saved.epoch)
+        if self.folder is not None:
+            rank, workers = self.folder.rank, self.strategy.workers
+            self.strategy.load_state(self.folder.checkpoints.load_rank(saved, rank, workers=workers))
         torch.set_rng_state(saved.tensors["random"]["cpu"])
         if "cuda" in saved.tensors["random"] and self._device().type == "cuda":
             torch.cuda.set_rng_state(saved.tensors["random"]["cuda"], self._device())
