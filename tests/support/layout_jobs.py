@@ -2,18 +2,21 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from halo_jobs import MODELS, cases, far, graph_of, model_of, parts_of, trained
 from torch import Tensor
 
 from weft.comm.group import Group
+from weft.comm.plan import spread
 from weft.graph import Graph
 from weft.graph.assignment import Assignment
-from weft.graph.shard import make_shards
+from weft.graph.shard import Shard, make_shards
 from weft.strategies.grid import Grid
 from weft.strategies.local import LocalGraph
 from weft.strategies.single import Single
+from weft.strategies.vertex_cut import VertexCut
 from weft.train.model import adapt
 
 GRIDS = {1: [(1, 1)], 2: [(2, 1), (1, 2)], 4: [(4, 1), (1, 4), (2, 2)]}
@@ -50,6 +53,33 @@ def grids_equal_one_process(group: Group, names: Sequence[str] = tuple(MODELS)) 
         except Exception as error:
             raise AssertionError(f"{name} on {kind}, {dtype}, {shape}") from error
         wrong += differences(found, held[name, kind, dtype], f"{name} on {kind} in {dtype} on {shape}", dtype)
+    return wrong
+
+
+def replicas(group: Group, graph: Graph, kind: str, num_parts: int) -> LocalGraph:
+    """Return what a rank holds of a graph whose edges are dealt out; a kind without halo keeps one part."""
+    held = [part for part, rank in enumerate(spread(num_parts, group.size)) if rank == group.rank]
+    edges = torch.arange(graph.num_edges)
+    parts = edges % num_parts if kind != "isolated" else edges * num_parts // (2 * graph.num_edges)
+    shards = make_shards(graph, Assignment(parts.int(), num_parts, cuts="edges"))
+    return LocalGraph(Shard.merge([shards[part] for part in held]))
+
+
+def vertex_cut_equals_one_process(
+    group: Group, exchange: Any = "exact", names: Sequence[str] = tuple(MODELS)
+) -> list[str]:
+    """Train every model on every graph by the vertex cut and in one process; return where they differ."""
+    wrong: list[str] = []
+    for name, kind, dtype, _ in turns(group.size, names):
+        graph = adapt(graph_of(kind), MODELS[name][0]).to(dtype=dtype)
+        reference = trained(Single(graph, seed=3), model_of(graph, name, dtype))
+        try:
+            local = replicas(group, graph, kind, 4 if group.size == 2 else group.size)
+            strategy = VertexCut(local, seed=3, group=group, exchange=exchange)
+            found = trained(strategy, model_of(local, name, dtype))
+        except Exception as error:
+            raise AssertionError(f"{name} on {kind}, {dtype}") from error
+        wrong += differences(found, reference, f"{name} on {kind} in {dtype}", dtype)
     return wrong
 
 

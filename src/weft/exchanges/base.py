@@ -64,8 +64,8 @@ class Exchange:
     the same calls in the same order.
     """
 
-    exact_at: ClassVar[Mapping[str, Any]] = {}
-    """The options at which the policy changes nothing."""
+    exact_at: ClassVar[Mapping[str, Any] | None] = {}
+    """The options at which the policy changes nothing; None where there are none."""
     stateful: ClassVar[bool] = False
     """Whether one step leaves something to the next, which a checkpoint must hold."""
 

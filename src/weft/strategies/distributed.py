@@ -140,6 +140,9 @@ class Distributed(Strategy):
         place = self.graph.node_types.index(self.graph.target_type)
         first, last = self.graph.node_offsets[place : place + 2]
         ids = self.graph.shard.node_ids[self.graph.target_rows] - first
+        if self.graph.owned is not None:
+            own = self.graph.owned[self.graph.target_rows]
+            ids, outputs = ids[own], outputs[own]
         gathered = outputs.new_empty(last - first, outputs.shape[1])
         gathered[self._gathered(ids)] = self._gathered(outputs)
         return gathered
@@ -189,7 +192,7 @@ class Distributed(Strategy):
     def _prepare(self, model: nn.Module) -> Reducer:
         if self._reducer is None or self._model is not model:
             self.close()
-            make_global(model, self.group)
+            make_global(model, self.group, self.graph.owned)
             # A group of its own: a rank may send a bucket late, between exchanges of others.
             lane = self.group.subgroup(self.group.ranks, purpose="gradients")
             self._model, self._reducer = model, Reducer(list(model.parameters()), lane)
@@ -239,8 +242,10 @@ class Distributed(Strategy):
                 "the graph has no labels y; training needs them, with -1 for nodes without a label"
             )
         rows: dict[str, Tensor] = {}
+        own = None if graph.owned is None else graph.owned[graph.target_rows]
         for name in SPLITS:
             mask = getattr(graph, f"{name}_mask")
+            mask = mask if mask is None or own is None else mask & own
             held = torch.zeros(0, dtype=torch.int64) if mask is None else mask.nonzero().flatten()
             rows[name] = held if graph.multilabel else held[y[held] >= 0]
         sizes = torch.tensor([len(held) for held in rows.values()])

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from weft.comm.group import Group
 from weft.comm.plan import HaloPlan, spread
@@ -149,6 +150,15 @@ class Grid(Distributed):
         self.block.forget()
         self.exchange.end_step()
         self._merge.end_step()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the exchange's, with nothing left under way."""
+        self.exchange.drain()
+        return self.exchange.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Give it back to the exchange."""
+        self.exchange.load_state(state)
 
     def _groups(self) -> tuple[Group, Group]:
         """Return the group of this rank's column, and that of its row."""

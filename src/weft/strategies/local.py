@@ -32,6 +32,13 @@ class LocalGraph:
         self.target_rows = shard.type_ranges()[shard.target_type]
 
     @property
+    def owned(self) -> Tensor | None:
+        """Which rows count here: the roots among replicas, [n] bool; None where all of them do."""
+        if self.shard.cuts != "edges":
+            return None
+        return torch.isin(self.shard.node_part, torch.tensor(self.shard.parts, dtype=torch.int32))
+
+    @property
     def x(self) -> Any:
         """The features of the own rows: a matrix, or a matrix for each node type that has one."""
         if len(self.node_types) == 1:

@@ -15,6 +15,8 @@ class GlobalBatchNorm(nn.BatchNorm1d):
     """BatchNorm1d whose mean and variance are those of the rows on all ranks."""
 
     group: Group
+    counted: Tensor | None = None
+    """[rows] bool: those that count where a rank also holds replicas of others; None: all of them."""
 
     def forward(self, input: Tensor) -> Tensor:
         if not (self.training or self.running_mean is None):
@@ -22,18 +24,29 @@ class GlobalBatchNorm(nn.BatchNorm1d):
         if input.dim() != 2:
             raise InputError(f"batch normalisation across workers takes [rows, columns], got {input.dim()}-D")
         # Counts travel with the sums: rows may differ from call to call, and on no rank alike.
-        ones = torch.full((1,), float(len(input)), dtype=torch.float64, device=input.device)
-        sums = all_reduce_sum(self.group, torch.cat([input.sum(0, dtype=torch.float64), ones]), label=_LABEL)
+        own = self._own(input)
+        ones = torch.full((1,), float(len(own)), dtype=torch.float64, device=input.device)
+        sums = all_reduce_sum(self.group, torch.cat([own.sum(0, dtype=torch.float64), ones]), label=_LABEL)
         count = sums[-1].detach()
         mean = sums[:-1] / count
         centred = input - mean.to(input.dtype)
-        squares = centred.square().sum(0, dtype=torch.float64)
+        squares = self._own(centred).square().sum(0, dtype=torch.float64)
         variance = all_reduce_sum(self.group, squares, label=_LABEL) / count
         self._track(mean.detach(), variance.detach(), float(count))
         out = centred * (variance + self.eps).rsqrt().to(input.dtype)
         if self.weight is not None:
             out = out * self.weight
         return out if self.bias is None else out + self.bias
+
+    def _own(self, rows: Tensor) -> Tensor:
+        if self.counted is None:
+            return rows
+        if len(rows) != len(self.counted):
+            raise InputError(
+                f"batch normalisation over {len(rows)} of {len(self.counted)} rows: where nodes are split "
+                "over workers it takes all of them; use LayerNorm"
+            )
+        return rows[self.counted]
 
     @torch.no_grad()
     def _track(self, mean: Tensor, variance: Tensor, count: float) -> None:
@@ -48,23 +61,28 @@ class GlobalBatchNorm(nn.BatchNorm1d):
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), share)
 
 
-def make_global(model: nn.Module, group: Group) -> None:
-    """Replace every BatchNorm1d of a model by a global one with the same parameters and statistics."""
+def make_global(model: nn.Module, group: Group, counted: Tensor | None = None) -> None:
+    """Replace every BatchNorm1d of a model by a global one with the same parameters and statistics.
+
+    `counted` says which of a rank's rows count, where it holds replicas of others.
+    """
     for name, module in model.named_children():
         if isinstance(module, GlobalBatchNorm):
-            module.group = group
+            module.group, module.counted = group, counted
         elif isinstance(module, nn.BatchNorm1d | nn.SyncBatchNorm):
-            setattr(model, name, _converted(module, group))
+            setattr(model, name, _converted(module, group, counted))
         elif isinstance(module, nn.modules.batchnorm._BatchNorm | nn.InstanceNorm1d):
             raise InputError(
                 f"{type(module).__name__} {name!r} looks at all rows of a batch and cannot do so across "
                 "workers; use torch.nn.BatchNorm1d or LayerNorm"
             )
         else:
-            make_global(module, group)
+            make_global(module, group, counted)
 
 
-def _converted(module: nn.modules.batchnorm._BatchNorm, group: Group) -> GlobalBatchNorm:
+def _converted(
+    module: nn.modules.batchnorm._BatchNorm, group: Group, counted: Tensor | None
+) -> GlobalBatchNorm:
     made = GlobalBatchNorm(
         module.num_features,
         module.eps,
@@ -76,5 +94,5 @@ def _converted(module: nn.modules.batchnorm._BatchNorm, group: Group) -> GlobalB
     made.running_mean, made.running_var = module.running_mean, module.running_var
     made.num_batches_tracked = module.num_batches_tracked
     made.train(module.training)
-    made.group = group
+    made.group, made.counted = group, counted
     return made

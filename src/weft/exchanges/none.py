@@ -1,0 +1,28 @@
+"""Nothing crosses the network: every rank works with what it computed itself (0c of DistGNN, 2021)."""
+
+import torch
+from torch import Tensor
+
+from weft.comm.group import Group
+from weft.comm.plan import HaloPlan
+from weft.exchanges.base import Arrival, Exchange, Later, exchanges
+
+
+@exchanges.add("none")
+class Silent(Exchange):
+    """Bring no row. There is no setting at which that is exact, except with one worker."""
+
+    exact_at = None
+
+    def __init__(self, plan: HaloPlan, group: Group, clock: Tensor) -> None:
+        super().__init__(plan, group, clock)
+        self.kept = torch.zeros(plan.num_halo, dtype=torch.bool)
+        self.plan = plan.select(self.kept, torch.zeros(len(plan.send_rows), dtype=torch.bool))
+
+    def pull(self, h: Tensor, slot: int) -> Arrival:
+        """Return no rows."""
+        return Later(lambda: h.new_zeros(0, *h.shape[1:]))
+
+    def push(self, gradient: Tensor, slot: int) -> Arrival:
+        """Return that nobody sent a gradient."""
+        return Later(lambda: gradient.new_zeros(self.plan.num_rows, *gradient.shape[1:]))

@@ -1,0 +1,111 @@
+"""The whole graph in every step, cut by edges: nodes are split, their partial results merged (DistGNN, 2021).
+
+Every replica of a split node holds the node's row; results over the edges of each part go to the root of the
+node and the whole returns. `exact` does so in every layer of every step (cd-0), `delayed` for a share of the
+nodes an epoch (cd-r), `none` never (0c). Only roots count in the loss, in batch norm and in evaluation.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from weft.comm.group import Group
+from weft.config import Range
+from weft.errors import GraphError, RecipeError
+from weft.events import Events
+from weft.exchanges.base import Options, check_exchange, make_exchange
+from weft.graph.block import Block
+from weft.strategies.base import LossName, strategies
+from weft.strategies.distributed import Distributed
+from weft.strategies.local import LocalGraph
+from weft.strategies.vertex_cut_block import ReplicaMerge, Replicas, VertexCutBlock
+
+
+@strategies.add("vertex_cut")
+class VertexCut(Distributed):
+    """Train on the whole graph across workers that hold parts of the edges.
+
+    `exchange` is exact, {name = "delayed", r = 5} or none. `backward` "local" exchanges no gradients between
+    replicas, as the published system does; "exact" is the adjoint of the forward pass.
+    """
+
+    name: ClassVar[str] = "vertex_cut"
+    cuts: ClassVar[str] = "edges"
+    partitioner: ClassVar[str] = "libra"
+    exchanges: ClassVar[tuple[str, ...]] = ("exact", "delayed", "none")
+
+    def __init__(
+        self,
+        graph: LocalGraph,
+        *,
+        loss: LossName = "auto",
+        seed: int = 0,
+        events: Events | None = None,
+        autocast: torch.dtype | None = None,
+        group: Group | None = None,
+        partitioner: str | Mapping[str, Any] = "libra",
+        parts: Annotated[int, Range(least=1)] | None = None,
+        exchange: str | Mapping[str, Any] = "exact",
+        backward: Literal["exact", "local"] = "exact",
+    ) -> None:
+        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group)
+        shard = graph.shard
+        if shard.cuts != "edges":
+            raise GraphError("vertex_cut needs parts of edges; this partition is of nodes: use 'libra'")
+        self._replicas = Replicas(shard, self.group)
+        self.merge = self._merging(exchange, ("reduce", "broadcast"), backward)
+        self._exact = self._merging("exact", ("evaluate", "evaluate"), backward)
+        self.block = VertexCutBlock(shard, self._exact, clock=self.clock)
+        if len(graph.node_types) == 1 and graph.x is not None:
+            self.block.mark_constant(graph.x)
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse an exchange that is not allowed here, before any data is read."""
+        name, _ = check_exchange(options.get("exchange", "exact"))
+        if name not in cls.exchanges:
+            allowed = ", ".join(cls.exchanges)
+            raise RecipeError(f"strategy.exchange: {cls.name!r} does not allow {name!r}; allowed: {allowed}")
+
+    def training_block(self) -> Block:
+        """Return the block, merging as the exchange says."""
+        self.merge.begin_step()
+        self.block.merge = self.merge
+        return self.block
+
+    def exact_block(self) -> Block:
+        """Return the block, merging exactly."""
+        self._exact.begin_step()
+        self.block.merge = self._exact
+        return self.block
+
+    def end_step(self) -> None:
+        """End the step of both exchanges."""
+        self.merge.end_step()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state of both exchanges, with nothing left under way."""
+        held: dict[str, Tensor] = {}
+        for name, exchange in self._exchanges():
+            exchange.drain()
+            held |= {f"{name}.{key}": value for key, value in exchange.state().items()}
+        return held
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Give it back to them."""
+        for name, exchange in self._exchanges():
+            own = {key: value for key, value in state.items() if key.startswith(f"{name}.")}
+            exchange.load_state({key.removeprefix(f"{name}."): value for key, value in own.items()})
+
+    def _exchanges(self) -> list[tuple[str, Any]]:
+        return [("collect", self.merge.collect), ("spread", self.merge.spread)]
+
+    def _merging(self, options: Options, kinds: tuple[str, str], backward: str) -> ReplicaMerge:
+        plan = self._replicas.plan
+        collect, spread = (
+            make_exchange(options, held, self.group, self.clock) for held in (plan.reversed(), plan)
+        )
+        collect.kind, spread.kind = kinds
+        return ReplicaMerge(self._replicas, spread, collect, backward=backward)
