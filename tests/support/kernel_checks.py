@@ -3,6 +3,7 @@
 The oracle is the reference form in float64, on the values that the tested type holds.
 """
 
+import os
 from collections.abc import Callable, Sequence
 
 import torch
@@ -13,6 +14,8 @@ from weft.kernels import native
 
 Csr = tuple[Tensor, Tensor]
 
+# `make test-gpu` runs the same tests on a GPU; random numbers are drawn on the CPU in any case.
+DEVICE = os.environ.get("WEFT_TEST_DEVICE", "cpu")
 WIDTHS = (1, 2, 3, 7, 8, 16, 33, 40, 64, 130, 301)
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -20,23 +23,25 @@ FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 def csr(num_src: int, num_dst: int, num_edges: int, seed: int = 0, index: torch.dtype = torch.int32) -> Csr:
     """Return a random CSR with multi-edges; its last rows are empty."""
     generator = torch.Generator().manual_seed(seed)
-    src = torch.randint(max(num_src, 1), (num_edges,), generator=generator)
-    dst = torch.randint(max(num_dst - num_dst // 4, 1), (num_edges,), generator=generator)
-    indptr, indices, _ = kernels.build_csr(src, dst, num_dst)
+    src = torch.randint(max(num_src, 1), (num_edges,), generator=generator, device="cpu")
+    dst = torch.randint(max(num_dst - num_dst // 4, 1), (num_edges,), generator=generator, device="cpu")
+    indptr, indices, _ = kernels.build_csr(src.to(DEVICE), dst.to(DEVICE), num_dst)
     return indptr, indices.to(index)
 
 
 def hub_csr(num_src: int, hub_edges: int) -> Csr:
     """Return three rows: two edges, a hub, none."""
-    degrees = torch.tensor([0, 2, 2 + hub_edges, 2 + hub_edges])
+    degrees = torch.tensor([0, 2, 2 + hub_edges, 2 + hub_edges], device=DEVICE)
     generator = torch.Generator().manual_seed(1)
-    indices = torch.randint(num_src, (2 + hub_edges,), generator=generator, dtype=torch.int32)
-    return degrees, indices
+    shape = (2 + hub_edges,)
+    indices = torch.randint(num_src, shape, generator=generator, dtype=torch.int32, device="cpu")
+    return degrees, indices.to(DEVICE)
 
 
 def values(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0, grad: bool = False) -> Tensor:
     generator = torch.Generator().manual_seed(seed + sum(shape))
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_(grad)
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+    return drawn.to(device=DEVICE, dtype=dtype).requires_grad_(grad)
 
 
 def tolerance(dtype: torch.dtype, terms: int) -> float:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import GraphError, InputError
-from weft.kernels import native_attention
+from weft.kernels import gpu, native_attention
 from weft.kernels import reference_attention as reference
 from weft.kernels.csr import Transposed, transposed_or_built
 from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
@@ -147,7 +147,7 @@ def _attend(
 
 def _keeps(kind: int, src: Tensor, dst: Tensor, edge: Tensor | None) -> bool:
     """Return whether backward will have use for what `keeping_forward` keeps."""
-    if kind != ADDITIVE or not src.is_cpu or not torch.is_grad_enabled():
+    if kind != ADDITIVE or not src.is_cpu or gpu.INTERPRETED or not torch.is_grad_enabled():
         return False
     # a gradient of each edge's term needs the other pass anyway
     return (src.requires_grad or dst.requires_grad) and not (edge is not None and edge.requires_grad)
@@ -273,6 +273,7 @@ attention_backward_op: Any = define(
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     reference=native_attention.reference_backward,
     cpu=native_attention.backward,
+    gpu="attention_backward.backward",
     fake=_backward_fake,
 )
 
@@ -280,6 +281,7 @@ attention_op: Any = define(
     f"attention({_SCHEMA}) -> (Tensor, Tensor, Tensor)",
     reference=reference.forward,
     cpu=native_attention.forward,
+    gpu="attention.forward",
     fake=_forward_fake,
     setup=_setup,
     backward=_backward,

@@ -93,6 +93,7 @@ dropout_op: Any = define(
     "dropout(Tensor x, Tensor ids, float p, Tensor clock, int stream, int layer, Tensor? lanes) -> Tensor",
     reference=reference.dropout,
     cpu=_dropout_cpu,
+    gpu="dropout.dropout",
     fake=lambda x, *rest: x.new_empty(x.shape),
     setup=_setup,
     backward=_backward,

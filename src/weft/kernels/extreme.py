@@ -112,6 +112,7 @@ extreme_backward_op: Any = define(
     "-> Tensor",
     reference=reference.extreme_backward,
     cpu=_backward_cpu,
+    gpu="extreme.extreme_backward",
     fake=lambda t_indptr, t_indices, x, value, count, grad: x.new_empty(x.shape),
 )
 
@@ -120,6 +121,7 @@ extreme_op: Any = define(
     "-> (Tensor, Tensor)",
     reference=reference.extreme,
     cpu=_extreme_cpu,
+    gpu="extreme.extreme",
     fake=_extreme_fake,
     setup=_extreme_setup,
     backward=_extreme_backward,

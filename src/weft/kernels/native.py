@@ -93,6 +93,11 @@ def library() -> ctypes.CDLL | None:
     return _core.library if _core.enabled else None
 
 
+def enabled() -> bool:
+    """Return whether operators may leave their reference form; see `disabled`."""
+    return _core.enabled
+
+
 def available() -> bool:
     """Return whether operators run on the native core."""
     return library() is not None

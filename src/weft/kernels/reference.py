@@ -250,7 +250,7 @@ def relabel(ids: Tensor) -> tuple[Tensor, Tensor]:
 def segment_matmul(x: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
     """Return x[offsets[s] : offsets[s + 1]] @ weights[s] for every segment s, stacked."""
     out = x.new_zeros((x.shape[0], weights.shape[2]))
-    for segment, (start, stop) in enumerate(_segments(offsets, x.shape[0])):
+    for segment, (start, stop) in enumerate(segments(offsets, x.shape[0])):
         if stop > start:
             torch.mm(x[start:stop], weights[segment], out=out[start:stop])
     return out
@@ -259,13 +259,14 @@ def segment_matmul(x: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
 def segment_outer(x: Tensor, grad: Tensor, offsets: Tensor) -> Tensor:
     """Return x[segment].T @ grad[segment] for every segment: the gradient of the weights."""
     out = x.new_zeros((offsets.shape[0] - 1, x.shape[1], grad.shape[1]))
-    for segment, (start, stop) in enumerate(_segments(offsets, x.shape[0])):
+    for segment, (start, stop) in enumerate(segments(offsets, x.shape[0])):
         if stop > start:
             torch.mm(x[start:stop].T, grad[start:stop], out=out[segment])
     return out
 
 
-def _segments(offsets: Tensor, num_rows: int) -> list[tuple[int, int]]:
+def segments(offsets: Tensor, num_rows: int) -> list[tuple[int, int]]:
+    """Return the first and the last row (excluded) of every segment, or say what is wrong with them."""
     bounds: list[int] = offsets.tolist()
     if bounds[0] != 0 or bounds[-1] != num_rows or any(b < a for a, b in pairwise(bounds)):
         got = ", ".join(map(str, bounds[:8])) + (" …" if len(bounds) > 8 else "")

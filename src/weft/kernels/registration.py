@@ -14,6 +14,7 @@ from torch.autograd import Function
 from torch.library import Library
 
 from weft.errors import InputError
+from weft.kernels import gpu as gpu_forms
 
 _fragment: Any = Library("weft", "FRAGMENT")  # type: ignore[no-untyped-call]
 
@@ -21,13 +22,14 @@ Form = Callable[..., Any]
 
 
 class _Direct(NamedTuple):
-    """What a call without the dispatcher uses: the CPU form, and a torch.autograd.Function of it."""
+    """What a call without the dispatcher uses: the form, and a torch.autograd.Function of it."""
 
-    cpu: Form
+    form: Form
     function: type[Function] | None
 
 
-_direct: dict[Any, _Direct] = {}
+_direct: dict[tuple[Any, bool], _Direct] = {}
+"""By operator and whether its tensors are on a GPU."""
 
 
 def define(
@@ -35,48 +37,56 @@ def define(
     *,
     reference: Form,
     cpu: Form | None = None,
+    gpu: str | None = None,
     fake: Form,
     setup: Form | None = None,
     backward: Form | None = None,
 ) -> Any:
-    """Enter an operator and return its overload: `cpu` serves CPU tensors, `reference` all other devices.
+    """Enter an operator and return its overload: `cpu` serves CPU tensors, `reference` other devices.
+
+    `gpu` names the form for CUDA tensors, `module.function` in weft.kernels.triton; without, the reference.
 
     `setup(ctx, inputs, output)` saves what `backward(ctx, *grads)` needs, as for register_autograd of torch.
     """
     name = schema.split("(", 1)[0]
     _fragment.define(schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
     _fragment.impl(name, reference, "CompositeExplicitAutograd")
+    cuda = reference if gpu is None else gpu_forms.form(gpu, reference)
+    if gpu is not None:
+        _fragment.impl(name, cuda, "CUDA")
+        cpu = gpu_forms.interpreted(cuda, reference) if gpu_forms.INTERPRETED else cpu
     if cpu is not None:
         _fragment.impl(name, cpu, "CPU")
     torch.library.register_fake(f"weft::{name}", fake, lib=_fragment)
     if backward is not None:
         torch.library.register_autograd(f"weft::{name}", backward, setup_context=setup, lib=_fragment)
     overload = getattr(torch.ops.weft, name).default
-    function = None if backward is None else _function(name, cpu or reference, setup, backward)
-    _direct[overload] = _Direct(cpu or reference, function)
+    for on_gpu, form in ((False, cpu or reference), (True, cuda)):
+        function = None if backward is None else _function(name, form, setup, backward)
+        _direct[overload, on_gpu] = _Direct(form, function)
     return overload
 
 
 def eager(overload: Any, *arguments: Any) -> Any:
-    """Return the operator's result, past the dispatcher when the call is an ordinary one on CPU tensors.
+    """Return the operator's result, past the dispatcher when the call is an ordinary one on CPU or GPU.
 
     Not ordinary: under torch.compile or a tracer, a dispatch or function mode, a functorch transform, or
     with a subclass of Tensor. Those get the registered operator.
     """
     if torch.compiler.is_compiling() or _watched():
         return overload(*arguments)
-    wanted = False
+    wanted = on_gpu = False
     for value in arguments:
         if isinstance(value, Tensor):
-            if type(value) not in _PLAIN or not value.is_cpu:
+            if type(value) not in _PLAIN or not (value.is_cpu or value.is_cuda):
                 return overload(*arguments)
-            wanted = wanted or value.requires_grad
-    direct = _direct[overload]
+            wanted, on_gpu = wanted or value.requires_grad, on_gpu or value.is_cuda
+    direct = _direct[overload, on_gpu]
     if wanted and torch.is_grad_enabled():
         if direct.function is None:
             return overload(*arguments)
         return direct.function.apply(*arguments)  # type: ignore[no-untyped-call]
-    return direct.cpu(*arguments)
+    return direct.form(*arguments)
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)

@@ -54,6 +54,7 @@ def _outer_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 segment_matmul_op: Any = define(
     "segment_matmul(Tensor x, Tensor offsets, Tensor weights) -> Tensor",
     reference=reference.segment_matmul,
+    gpu="segment.segment_matmul",
     fake=lambda x, offsets, weights: x.new_empty((x.shape[0], weights.shape[2])),
     setup=_setup,
     backward=_matmul_backward,
@@ -62,6 +63,7 @@ segment_matmul_op: Any = define(
 segment_outer_op: Any = define(
     "segment_outer(Tensor x, Tensor grad, Tensor offsets) -> Tensor",
     reference=reference.segment_outer,
+    gpu="segment.segment_outer",
     fake=lambda x, grad, offsets: x.new_empty((offsets.shape[0] - 1, x.shape[1], grad.shape[1])),
     setup=_setup,
     backward=_outer_backward,

@@ -73,6 +73,7 @@ edge_softmax_backward_op: Any = define(
     "edge_softmax_backward(Tensor indptr, Tensor out, Tensor grad) -> Tensor",
     reference=reference.edge_softmax_backward,
     cpu=_backward_cpu,
+    gpu="softmax.edge_softmax_backward",
     fake=lambda indptr, out, grad: out.new_empty(out.shape),
 )
 
@@ -80,6 +81,7 @@ edge_softmax_op: Any = define(
     "edge_softmax(Tensor indptr, Tensor scores) -> Tensor",
     reference=reference.edge_softmax,
     cpu=_softmax_cpu,
+    gpu="softmax.edge_softmax",
     fake=lambda indptr, scores: scores.new_empty(scores.shape),
     setup=_setup,
     backward=_backward,

@@ -170,6 +170,7 @@ spmm_op: Any = define(
     "-> Tensor",
     reference=reference.spmm,
     cpu=_spmm_cpu,
+    gpu="spmm.spmm",
     fake=_spmm_fake,
     setup=_spmm_setup,
     backward=_spmm_backward,

@@ -1,0 +1,97 @@
+"""Which operators run on Triton: finds out once whether it can be used, and says why where it cannot.
+
+Triton is imported when the first tensor on a GPU comes, not before. Where it is missing or the GPU is too
+old, operators run on their reference form, and a warning says so once. Under Triton's interpreter
+(`TRITON_INTERPRET=1`, set before Python starts) the same kernels serve CPU tensors: slow, for tests.
+"""
+
+import os
+import warnings
+from collections.abc import Callable
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.errors import WeftWarning
+from weft.kernels import native
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
+OLDEST = (8, 0)
+
+Form = Callable[..., Any]
+
+
+class _Triton:
+    """Whether Triton can be used here, found out on first use, and why not."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+
+    @cached_property
+    def usable(self) -> bool:
+        self.reason = _obstacle()
+        if self.reason:
+            message = f"weft runs on its slower reference kernels on the GPU: {self.reason}"
+            warnings.warn(message, WeftWarning, stacklevel=4)
+        return not self.reason
+
+
+_triton = _Triton()
+
+
+def available() -> bool:
+    """Return whether operators on GPU tensors run on Triton."""
+    return (INTERPRETED or torch.cuda.is_available()) and _triton.usable
+
+
+def describe() -> str:
+    """Return one line: the GPU and the version of Triton, or why operators do not use them."""
+    if not INTERPRETED and not torch.cuda.is_available():
+        return "not used: torch sees no GPU"
+    if not _triton.usable:
+        return f"not used: {_triton.reason}"
+    where = "its interpreter on the CPU" if INTERPRETED else torch.cuda.get_device_name()
+    return f"Triton {import_module('triton').__version__} on {where}"
+
+
+def _obstacle() -> str:
+    """Return why Triton cannot be used, or nothing."""
+    try:
+        import_module("triton")
+    except ImportError:
+        return "Triton is not installed; pip install 'weft[gpu]'"
+    if INTERPRETED:
+        return ""
+    if torch.version.hip is None and (found := torch.cuda.get_device_capability()) < OLDEST:
+        return f"{torch.cuda.get_device_name()} has compute capability {found}, Triton needs {OLDEST}"
+    return ""
+
+
+def form(name: str, reference: Form) -> Form:
+    """Return the operator `module.function` of weft.kernels.triton, imported when it is first called."""
+    module, function = name.split(".")
+    found: list[Form] = []
+
+    def run(*arguments: Any) -> Any:
+        if not _triton.usable:
+            return reference(*arguments)
+        if not found:
+            found.append(getattr(import_module(f"weft.kernels.triton.{module}"), function))
+        if INTERPRETED or torch.cuda.device_count() == 1:
+            return found[0](*arguments)
+        with torch.cuda.device(next(x.device for x in arguments if isinstance(x, Tensor) and x.is_cuda)):
+            return found[0](*arguments)
+
+    return run
+
+
+def interpreted(gpu: Form, reference: Form) -> Form:
+    """Return the form for CPU tensors under the interpreter; `native.disabled()` is obeyed."""
+
+    def run(*arguments: Any) -> Any:
+        return gpu(*arguments) if native.enabled() else reference(*arguments)
+
+    return run

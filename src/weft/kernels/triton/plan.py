@@ -1,0 +1,162 @@
+"""How the rows of a CSR are dealt to programs: one a row, hubs in segments of a fixed number of edges."""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+# A row of so many edges is some 20 µs for one warp, which is what the tail of a launch may cost.
+SEGMENT = 512
+
+
+class Plan(NamedTuple):
+    """The hubs of a CSR, cut into segments. Programs 0 … num_segments − 1 take these, the others one row."""
+
+    rows: Tensor
+    """row of each segment, int64"""
+    starts: Tensor
+    """first edge of each segment, int64"""
+    hubs: Tensor
+    """rows of more than SEGMENT edges, int64"""
+    firsts: Tensor
+    """first segment of each hub and, last, the number of segments, int64"""
+
+    @property
+    def num_segments(self) -> int:
+        return self.rows.shape[0]
+
+    @property
+    def num_hubs(self) -> int:
+        return self.hubs.shape[0]
+
+
+_plans = WeakTensorKeyDictionary()
+
+
+def plan_of(indptr: Tensor, num_edges: int) -> Plan:
+    """Return the plan of a CSR, remembered with its pointers: finding the hubs waits for the GPU once."""
+    held = _plans.get(indptr)
+    if held is not None and held[0] == (indptr._version, num_edges):
+        plan: Plan = held[1]
+        return plan
+    plan = _find(indptr) if num_edges > SEGMENT else _no_hubs(indptr)
+    _plans[indptr] = ((indptr._version, num_edges), plan)
+    return plan
+
+
+def _find(indptr: Tensor) -> Plan:
+    degree = indptr.diff()
+    hubs = torch.nonzero(degree > SEGMENT).reshape(-1)
+    if not hubs.shape[0]:
+        return _no_hubs(indptr)
+    counts = (degree[hubs] + SEGMENT - 1) // SEGMENT
+    firsts = torch.zeros(hubs.shape[0] + 1, dtype=torch.int64, device=indptr.device)
+    torch.cumsum(counts, 0, out=firsts[1:])
+    place = torch.repeat_interleave(torch.arange(hubs.shape[0], device=indptr.device), counts)
+    nth = torch.arange(place.shape[0], device=indptr.device) - firsts[place]
+    return Plan(hubs[place], indptr[hubs][place] + nth * SEGMENT, hubs, firsts)
+
+
+def _no_hubs(indptr: Tensor) -> Plan:
+    empty = indptr.new_empty(0)
+    return Plan(empty, empty, empty, indptr.new_zeros(1))
+
+
+def power(value: int) -> int:
+    """Return the smallest power of 2 that is not below value; 1 for 0."""
+    return 1 << max(value - 1, 0).bit_length()
+
+
+@triton.jit
+def item_of(indptr, rows, starts, num_segments, SEGMENT: tl.constexpr, HUBS: tl.constexpr):
+    """Give the program's (row, first edge, number of edges, degree of the row, whether it is a segment)."""
+    item = tl.program_id(0)
+    if HUBS:
+        segment = item < num_segments
+        row = tl.load(rows + item, mask=segment, other=0)
+        row = tl.where(segment, row, (item - num_segments).to(tl.int64))
+        first = tl.load(indptr + row)
+        end = tl.load(indptr + row + 1)
+        degree = end - first
+        start = tl.load(starts + item, mask=segment, other=0)
+        start = tl.where(segment, start, first)
+        count = tl.minimum(end - start, SEGMENT)
+        # a hub met as a row is left to its segments
+        count = tl.where(segment | (degree <= SEGMENT), count, 0).to(tl.int32)
+    else:
+        segment = False
+        row = item.to(tl.int64)
+        start = tl.load(indptr + row)
+        degree = tl.load(indptr + row + 1) - start
+        count = degree.to(tl.int32)
+    return row, start, count, degree, segment
+
+
+@triton.jit
+def _merge_kernel(
+    partial,
+    firsts,
+    rows,
+    indptr,
+    scale,
+    out,
+    F: tl.constexpr,
+    MEAN: tl.constexpr,
+    SCALED: tl.constexpr,
+    COMPACT: tl.constexpr,
+    BS: tl.constexpr,
+    BF: tl.constexpr,
+):
+    hub = tl.program_id(0)
+    f = tl.program_id(1) * BF + tl.arange(0, BF)
+    begin = tl.load(firsts + hub)
+    count = (tl.load(firsts + hub + 1) - begin).to(tl.int32)
+    row = tl.load(rows + hub)
+    offsets = tl.arange(0, BS)
+    total = tl.zeros([BS, BF], tl.float32)
+    for k in range(0, count, BS):
+        live = (k + offsets < count)[:, None] & (f < F)[None, :]
+        total += tl.load(partial + (begin + k + offsets)[:, None] * F + f[None, :], mask=live, other=0.0)
+    result = tl.sum(total, 0)
+    if MEAN:
+        result /= (tl.load(indptr + row + 1) - tl.load(indptr + row)).to(tl.float32)
+    if SCALED:
+        result *= tl.load(scale + row)
+    if COMPACT:
+        row = hub.to(tl.int64)
+    tl.store(out + row * F + f, result.to(out.dtype.element_ty), mask=f < F)
+
+
+def merge_sums(
+    plan: Plan,
+    partial: Tensor,
+    out: Tensor,
+    indptr: Tensor | None = None,
+    *,
+    mean: bool = False,
+    scale: Tensor | None = None,
+) -> None:
+    """Add the segments' sums `partial` [num_segments, F] in order, into the rows of the hubs of `out`.
+
+    An `out` of num_hubs rows without `indptr` gets one row a hub.
+    """
+    width = partial.shape[1]
+    block = min(power(width), 128)
+    _merge_kernel[(plan.num_hubs, triton.cdiv(width, block))](
+        partial,
+        plan.firsts,
+        plan.hubs,
+        plan.hubs if indptr is None else indptr,
+        plan.hubs if scale is None else scale,
+        out,
+        F=width,
+        MEAN=mean,
+        SCALED=scale is not None,
+        COMPACT=indptr is None,
+        BS=16,
+        BF=block,
+        num_warps=1,
+    )

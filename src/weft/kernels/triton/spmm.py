@@ -1,0 +1,168 @@
+"""Sums and means over the edges of each row: the neighbours' rows are read once, in wide loads.
+
+A program holds a tile of edges × columns. One tile of columns is done for every row before the next, so that
+the part of x in use is narrower and more of it stays in cache.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from weft.kernels import reference
+from weft.kernels.triton.plan import SEGMENT, item_of, merge_sums, plan_of, power
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Tile(NamedTuple):
+    """How many edges and columns a program holds, and by how many warps."""
+
+    edges: int
+    columns: int
+    warps: int = 1
+
+
+@triton.jit
+def _spmm_kernel(
+    indptr,
+    indices,
+    edges,
+    x,
+    weight,
+    src_scale,
+    dst_scale,
+    out,
+    partial,
+    rows,
+    starts,
+    num_segments,
+    F: tl.constexpr,
+    D: tl.constexpr,
+    HEADS: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    PERMUTED: tl.constexpr,
+    SRC_SCALED: tl.constexpr,
+    DST_SCALED: tl.constexpr,
+    MEAN: tl.constexpr,
+    HUBS: tl.constexpr,
+    SEGMENT: tl.constexpr,
+    WIDE: tl.constexpr,
+    BE: tl.constexpr,
+    BF: tl.constexpr,
+):
+    row, start, count, degree, segment = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
+    f = tl.program_id(1) * BF + tl.arange(0, BF)
+    inside = f < F
+    offsets = tl.arange(0, BE)
+    indices += start
+    total = tl.zeros([BE, BF], tl.float32)
+    # the next indices are fetched while the rows of these are on their way
+    source = tl.load(indices + offsets, mask=offsets < count, other=0)
+    for k in range(0, count, BE):
+        place = k + offsets
+        live = place < count
+        following = tl.load(indices + place + BE, mask=place + BE < count, other=0)
+        if WIDE:
+            source = source.to(tl.int64)
+        value = tl.load(
+            x + source[:, None] * F + f[None, :], mask=live[:, None] & inside[None, :], other=0.0
+        ).to(tl.float32)
+        if SRC_SCALED:
+            value *= tl.load(src_scale + source, mask=live, other=0.0)[:, None]
+        if WEIGHTED:
+            edge = start + place
+            if PERMUTED:
+                edge = tl.load(edges + edge, mask=live, other=0).to(tl.int64)
+            if HEADS == 1:
+                value *= tl.load(weight + edge, mask=live, other=0.0)[:, None]
+            else:
+                value *= tl.load(
+                    weight + edge[:, None] * HEADS + (f // D)[None, :],
+                    mask=live[:, None] & inside[None, :],
+                    other=0.0,
+                )
+        total += value
+        source = following
+    result = tl.sum(total, 0)
+    if HUBS:
+        if segment:
+            tl.store(partial + tl.program_id(0).to(tl.int64) * F + f, result, mask=inside)
+    if MEAN:
+        result /= tl.maximum(degree, 1).to(tl.float32)
+    if DST_SCALED:
+        result *= tl.load(dst_scale + row)
+    alone = inside
+    if HUBS:
+        alone = f < tl.where(degree <= SEGMENT, F, 0)
+    tl.store(out + row * F + f, result.to(out.dtype.element_ty), mask=alone)
+
+
+def tile_for(width: int) -> Tile:
+    """Return the tile for rows of `width` columns; a fixed rule, so the bits are those of every run."""
+    # 1,024 values are 32 registers of each thread; with 2,048 too few programs share a multiprocessor
+    columns = min(power(width), 128)
+    return Tile(min(1024 // columns, 32), columns)
+
+
+def spmm(
+    indptr: Tensor,
+    indices: Tensor,
+    edges: Tensor | None,
+    x: Tensor,
+    weight: Tensor | None,
+    src_scale: Tensor | None,
+    dst_scale: Tensor | None,
+    mean: bool,
+    src_mean: bool,
+    t_indptr: Tensor | None,
+    t_indices: Tensor | None,
+    t_edges: Tensor | None,
+    tile: Tile | None = None,
+) -> Tensor:
+    """Return what `reference.spmm` returns."""
+    if x.dtype not in FLOATS:
+        rest: tuple[Any, ...] = (mean, src_mean, t_indptr, t_indices, t_edges)
+        return reference.spmm(indptr, indices, edges, x, weight, src_scale, dst_scale, *rest)
+    num_rows, width = indptr.shape[0] - 1, math.prod(x.shape[1:])
+    out = torch.empty((num_rows, *x.shape[1:]), dtype=x.dtype, device=x.device)
+    if not out.numel():
+        return out
+    if src_mean and t_indptr is not None:
+        src_scale = reference.inverse_degree(t_indptr, torch.float32, src_scale)
+    plan = plan_of(indptr, indices.shape[0])
+    partial = out if not plan.num_hubs else out.new_empty((plan.num_segments, width), dtype=torch.float32)
+    heads = weight.shape[1] if weight is not None and weight.dim() == 2 else 1
+    tile = tile or tile_for(width)
+    given = [y if y is None else y.contiguous() for y in (edges, x, weight, src_scale, dst_scale)]
+    dense = [indptr if y is None else y for y in given]  # a pointer that is not read
+    _spmm_kernel[(num_rows + plan.num_segments, triton.cdiv(width, tile.columns))](
+        indptr.contiguous(),
+        indices.contiguous(),
+        *dense,
+        out,
+        partial,
+        plan.rows,
+        plan.starts,
+        plan.num_segments,
+        F=width,
+        D=width // heads,
+        HEADS=heads,
+        WEIGHTED=weight is not None,
+        PERMUTED=edges is not None,
+        SRC_SCALED=src_scale is not None,
+        DST_SCALED=dst_scale is not None,
+        MEAN=mean,
+        HUBS=plan.num_hubs > 0,
+        SEGMENT=SEGMENT,
+        WIDE=x.numel() >= 1 << 31,
+        BE=tile.edges,
+        BF=tile.columns,
+        num_warps=tile.warps,
+    )
+    if plan.num_hubs:
+        merge_sums(plan, partial, out.view(num_rows, width), indptr, mean=mean, scale=dst_scale)
+    return out
