@@ -172,3 +172,74 @@ def test_streams_keep_their_numbers() -> None:
         "SYNTHETIC": 8,
         "SPLIT": 9,
     }.items()
+
+
+# Positions: what uniform sampling draws
+
+# Five positions each of nodes 0, 1 and 2⁴⁰ with 10, 100 and a million edges. Every sample hangs on them.
+POSITIONS = [[2, 5, 7, 0, 1], [69, 1, 10, 38, 92], [223903, 842792, 471270, 880153, 385878]]
+
+
+def test_every_position_and_pair_is_drawn_equally_often() -> None:
+    rows = 1500
+    worst, scores = 0.0, []
+    for degree in range(1, 51):
+        for fanout in range(1, 21):
+            keys = draw.row_keys(fold(3, Stream.SAMPLE, degree, fanout), np.arange(rows))
+            counts, positions = draw.draw_positions(keys, np.full(rows, degree), fanout)
+            wanted = min(degree, fanout)
+            assert (counts == wanted).all()
+            held = np.zeros((rows, degree))
+            held[np.repeat(np.arange(rows), wanted), positions] = 1
+            assert held.sum() == rows * wanted  # distinct in a row
+            if wanted == degree:
+                continue
+            chance = wanted / degree
+            off = held.sum(0) - rows * chance
+            squares = (off**2).sum() / (rows * chance * (1 - chance)) * (degree - 1) / degree
+            scores.append(normal_score(squares, degree - 1))
+            together = (held.T @ held)[~np.eye(degree, dtype=bool)]
+            pair = chance * (wanted - 1) / (degree - 1)
+            if pair > 0:
+                spread = np.sqrt(rows * pair * (1 - pair))
+                worst = max(worst, np.abs(together - rows * pair).max() / spread)
+    assert np.abs(scores).max() < 4.5
+    assert abs(np.mean(scores)) < 0.15
+    assert worst < 5.7  # of 0.6 million pairs
+
+
+def normal_score(squares: float, freedom: int) -> float:
+    """Return the standard normal number as likely as a chi-square number (Wilson and Hilferty)."""
+    part = 2 / (9 * freedom)
+    return float(((squares / freedom) ** (1 / 3) - (1 - part)) / part**0.5)
+
+
+def test_degree_two_and_fanout_one_draw_both_positions() -> None:
+    keys = draw.row_keys(fold(0, Stream.SAMPLE), np.arange(4000))
+    _, positions = draw.draw_positions(keys, np.full(4000, 2), 1)
+    assert 1850 < positions.sum() < 2150
+
+
+def test_rows_of_any_degree_and_fanout_share_a_call() -> None:
+    keys = draw.row_keys(9, np.arange(6))
+    degrees, fanouts = np.array([0, 3, 8, 8, 100, 2]), np.array([4, 4, 4, -1, 0, 1])
+    counts, positions = draw.draw_positions(keys, degrees, fanouts)
+    assert counts.tolist() == [0, 3, 4, 8, 0, 1]
+    assert positions[:3].tolist() == [0, 1, 2]
+    assert positions[7:15].tolist() == list(range(8))
+    alone = draw.draw_positions(keys[2:3], degrees[2:3], 4)[1]
+    assert positions[3:7].tolist() == alone.tolist()
+
+
+def test_with_replacement_a_row_gets_as_many_as_asked() -> None:
+    keys = draw.row_keys(9, np.arange(3))
+    counts, positions = draw.draw_positions(keys, np.array([1, 0, 5]), 4, replace=True)
+    assert counts.tolist() == [4, 0, 4]
+    assert positions[:4].tolist() == [0, 0, 0, 0]
+    assert (positions < 5).all()
+
+
+def test_positions_are_what_they_have_always_been() -> None:
+    keys = draw.row_keys(fold(0, Stream.SAMPLE), np.array([0, 1, 2**40]))
+    _, positions = draw.draw_positions(keys, np.array([10, 100, 1_000_000]), 5)
+    assert positions.reshape(3, 5).tolist() == POSITIONS

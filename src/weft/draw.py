@@ -47,14 +47,74 @@ def fold(seed: int, stream: int, epoch: int = 0, step: int = 0, layer: int = 0) 
 
 def draw(key: int, ids: NDArray[np.integer], lanes: NDArray[np.integer] | int = 0) -> NDArray[np.uint32]:
     """Return 32 uniform bits for each (id, lane); ids and lanes are broadcast against each other."""
+    return draw_lanes(row_keys(key, ids), lanes)
+
+
+def row_keys(key: int | NDArray[np.uint64], ids: NDArray[np.integer]) -> NDArray[np.uint64]:
+    """Return the 64 bits of each id, from which its lanes are drawn; keys and ids are broadcast."""
     with np.errstate(over="ignore"):
-        row = _mix64_array(
-            np.uint64(key) + np.uint64(GOLDEN64) * (np.asarray(ids).astype(np.uint64) + np.uint64(1))
-        )
-        low = (row & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-        high = (row >> np.uint64(32)).astype(np.uint32)
+        stride = np.uint64(GOLDEN64) * (np.asarray(ids).astype(np.uint64) + np.uint64(1))
+        return _mix64_array(np.asarray(key, dtype=np.uint64) + stride)
+
+
+def draw_lanes(rows: NDArray[np.uint64], lanes: NDArray[np.integer] | int = 0) -> NDArray[np.uint32]:
+    """Return 32 uniform bits for each (row key, lane); the two are broadcast against each other."""
+    with np.errstate(over="ignore"):
+        low = (rows & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+        high = (rows >> np.uint64(32)).astype(np.uint32)
         lane = np.asarray(lanes).astype(np.uint32)
         return _mix32_array(_mix32_array(low + np.uint32(GOLDEN32) * lane) ^ high)
+
+
+def draw_positions(
+    keys: NDArray[np.uint64],
+    degrees: NDArray[np.integer],
+    fanout: NDArray[np.integer] | int,
+    *,
+    replace: bool = False,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how many positions each row gets, and the positions 0 … degree − 1 of all rows one by one.
+
+    `keys` are row keys. Of a row with more than `fanout` positions, `fanout` are drawn uniformly without
+    replacement by Floyd's algorithm, in the order of drawing; of another all are taken, in order; a negative
+    fanout takes all of every row. With replacement a row that has any gets `fanout` draws. A draw has 32
+    bits: two positions of a row differ in probability by at most degree / 2³².
+
+    >>> counts, positions = draw_positions(row_keys(7, np.arange(3)), np.array([2, 0, 9]), 3)
+    >>> counts.tolist(), len(positions)
+    ([2, 0, 3], 5)
+    """
+    sizes: NDArray[np.int64] = np.asarray(degrees, dtype=np.int64)
+    fanouts = np.broadcast_to(np.asarray(fanout, dtype=np.int64), sizes.shape)
+    drawn = (fanouts >= 0) & (sizes > 0) & ((sizes > fanouts) | replace)
+    counts = np.where(drawn, fanouts, sizes)
+    ends = np.cumsum(counts)
+    starts = ends - counts
+    positions = np.arange(counts.sum(), dtype=np.int64) - np.repeat(starts, counts)
+    for wanted in np.unique(fanouts[drawn]).tolist():
+        rows = np.flatnonzero(drawn & (fanouts == wanted))
+        chosen = (_with_replacement if replace else _floyd)(keys[rows], sizes[rows], wanted)
+        positions[starts[rows, None] + np.arange(wanted)] = chosen
+    return counts, positions
+
+
+def _with_replacement(keys: NDArray[np.uint64], degrees: NDArray[np.int64], wanted: int) -> NDArray[np.int64]:
+    return _scaled(draw_lanes(keys[:, None], np.arange(wanted)), degrees[:, None])
+
+
+def _floyd(keys: NDArray[np.uint64], degrees: NDArray[np.int64], wanted: int) -> NDArray[np.int64]:
+    """Return `wanted` distinct positions a row: step i draws from 0 … base + i, both included."""
+    chosen = np.empty((len(keys), wanted), dtype=np.int64)
+    base = degrees - wanted
+    for step in range(wanted):
+        drawn = _scaled(draw_lanes(keys, step), base + (step + 1))
+        taken = (chosen[:, :step] == drawn[:, None]).any(axis=1)
+        chosen[:, step] = np.where(taken, base + step, drawn)
+    return chosen
+
+
+def _scaled(bits: NDArray[np.uint32], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+    return ((bits.astype(np.uint64) * bounds.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
 
 
 def uniform(key: int, ids: NDArray[np.integer], lanes: NDArray[np.integer] | int = 0) -> NDArray[np.float64]:
