@@ -173,6 +173,15 @@ class Block:
             return dict(self._type_ranges[rows])
         return {"node": slice(0, self.num_src if rows == "src" else self.num_dst)}
 
+    def typed_rows(self, rows: Rows = "src") -> list[tuple[str, slice]]:
+        """Return (node type, range of rows) in the order of rows; a type may have several in a sample."""
+        ranges = [(kind, part) for kind, part in self.type_ranges(rows).items() if part.stop > part.start]
+        return sorted(ranges, key=lambda item: item[1].start)
+
+    def multiplicity(self) -> Tensor | None:
+        """Return how many edges of the whole graph each edge stands for, [E]; None: itself alone."""
+        return None
+
     def mean_scale(self, dtype: torch.dtype = torch.float32, relation: int | None = None) -> Tensor:
         """Return 1 / in-degree in the whole graph, 1 without edges, [num_dst]: the scale of a mean."""
         wide = torch.float64 if dtype == torch.float64 else torch.float32

@@ -209,8 +209,7 @@ def inverse_sqrt(degree: Tensor) -> Tensor:
 
 def typed_rows(block: Block, rows: Literal["src", "dst"]) -> list[tuple[str, slice]]:
     """Return (node type, range of rows) in the order of the rows."""
-    ranges = [(kind, part) for kind, part in block.type_ranges(rows).items() if part.stop > part.start]
-    return sorted(ranges, key=lambda item: item[1].start)
+    return block.typed_rows(rows)
 
 
 def held_rows(block: Block, h: Features) -> Literal["src", "dst"]:

@@ -66,8 +66,10 @@ class Encoder(nn.Module):
 
     def _held(self, block: Block, given: Mapping[str, Features]) -> Literal["src", "dst"]:
         """Return which rows the caller holds, told by the number of feature rows."""
-        ranges = block.type_ranges("src")
-        fits = all(ranges[t].stop - ranges[t].start == x.shape[0] for t, x in given.items() if t in ranges)
+        rows = dict.fromkeys(self.node_types, 0)
+        for node_type, part in typed_rows(block, "src"):
+            rows[node_type] += part.stop - part.start
+        fits = all(rows[t] == x.shape[0] for t, x in given.items() if t in rows)
         return "src" if fits else "dst"
 
     def extra_repr(self) -> str:

@@ -121,6 +121,8 @@ class PyG(Layer):
         """Return the edges, self loops included where the layer has them, and their normalised weights."""
         edge_index, weighted = block.edge_index(), block.has_edge("weight")
         weight = block.edge("weight").double() if weighted else torch.ones(block.num_edges).double()
+        if (stands_for := block.multiplicity()) is not None:  # drawn edges count for those that were not
+            weight = weight * stands_for
         if not self.conv.normalize:
             return edge_index, weight.to(dtype)
         degrees = [block.in_degree(rows, weighted=weighted).double() for rows in _ENDS]
