@@ -14,7 +14,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft import algorithms, datasets, draw, errors, kernels, layers, nn, partitioners, report, strategies
+    from weft import (
+        algorithms,
+        datasets,
+        draw,
+        errors,
+        kernels,
+        layers,
+        nn,
+        partitioners,
+        report,
+        samplers,
+        strategies,
+    )
     from weft.config import Recipe, read_recipe
     from weft.errors import InputError, WeftError, WeftWarning
     from weft.events import read_events
@@ -50,6 +62,7 @@ _HOME = {
     "read_events": "weft.events",
     "read_recipe": "weft.config",
     "report": "",
+    "samplers": "",
     "strategies": "",
     "train": "",
 }
@@ -78,6 +91,7 @@ __all__ = [
     "read_events",
     "read_recipe",
     "report",
+    "samplers",
     "strategies",
     "train",
 ]

@@ -1,0 +1,12 @@
+"""Ways of making mini-batches, one a file, entered in a registry by name.
+
+sampler = weft.samplers.NeighborSampler(graph, fanout=[15, 10, 5], seed=0)
+batch = sampler.sample(seeds, epoch=0)
+model(batch.blocks, batch.x)              # a row a seed
+batch.to_pyg()                            # the same for an unmodified PyG model
+"""
+
+from weft.samplers.base import Batch, Sampler, samplers
+from weft.samplers.neighbor import NeighborSampler
+
+__all__ = ["Batch", "NeighborSampler", "Sampler", "samplers"]

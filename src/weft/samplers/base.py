@@ -1,0 +1,151 @@
+"""What a sampler is, and the batch that it gives."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from weft.draw import Stream, fold
+from weft.errors import GraphError, InputError
+from weft.graph.block import Block
+from weft.graph.graph import Graph
+from weft.registry import Registry
+from weft.samplers.slices import node_rows
+
+samplers: Registry[type["Sampler"]] = Registry("sampler", "weft.samplers")
+
+Resample = Literal["epoch", "step"]
+
+
+class Batch:
+    """Blocks for one step of training: `model(batch.blocks, batch.x)` gives a row a seed.
+
+    `blocks[0]` is what the first layer is given, `blocks[-1]` ends in the seeds. `nodes` [n] are the rows of
+    `x`, seeds first.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        blocks: list[Block],
+        nodes: Tensor,
+        *,
+        num_seeds: int,
+        epoch: int = 0,
+        step: int = 0,
+        seed_of: Tensor | None = None,
+        once: "Callable[[], Batch] | None" = None,
+        hop_sizes: tuple[list[int], list[int]] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.blocks = blocks
+        self.nodes = nodes  # [n] int64
+        self.seeds = nodes[:num_seeds]  # [s] int64
+        self.epoch, self.step = epoch, step
+        self.seed_of = seed_of  # [n] place of the seed a row belongs to, where rows are (seed, node) pairs
+        self.hop_sizes = hop_sizes  # nodes and edges of each hop, where each node was drawn for once
+        self._once = once
+        self._held: dict[str, Any] = {}
+
+    @property
+    def num_nodes(self) -> int:
+        """The rows of x."""
+        return self.nodes.numel()
+
+    @property
+    def num_edges(self) -> int:
+        """The edges of all blocks."""
+        return sum(block.num_edges for block in self.blocks)
+
+    @property
+    def x(self) -> Any:
+        """The features of the nodes; by node type where there are several."""
+        return self._get("x", lambda: node_rows(self.graph, self.nodes))
+
+    @property
+    def y(self) -> Tensor | None:
+        """The labels of the seeds; None where the graph has none."""
+        y: Tensor | None = self._get("y", self._labels)
+        return y
+
+    def fetch(self) -> "Batch":
+        """Read features and labels now, as a loader's thread does, and return the batch."""
+        _ = self.x, self.y
+        return self
+
+    def set_clock(self, clock: Tensor | None) -> None:
+        """Give all blocks the (seed, epoch, step) that dropout is drawn by."""
+        for block in self.blocks:
+            block.clock = clock
+
+    def to_pyg(self) -> Any:
+        """Return a PyG `Data` (or `HeteroData`) of the seeds' neighbourhood, each node drawn for once.
+
+        It has x, y, edge_index, batch_size, n_id, e_id and, for `trim_to_layer`, num_sampled_nodes and
+        num_sampled_edges.
+        """
+        from weft.samplers.pyg import data_of
+
+        if self.hop_sizes is not None:
+            return data_of(self)
+        if self._once is None:
+            raise InputError("this batch is no neighbourhood: to_pyg() needs one of a NeighborSampler")
+        return data_of(self._once())
+
+    def _labels(self) -> Tensor | None:
+        y, rows = self.graph.y, self.graph.target_rows
+        if y is None:
+            return None
+        places = self.seeds - rows.start
+        if places.numel() and (int(places.min()) < 0 or int(places.max()) >= rows.stop - rows.start):
+            raise GraphError(f"not all seeds are of type {self.graph.target_type!r}, the one with labels")
+        return y[places]
+
+    def _get(self, name: str, make: Callable[[], Any]) -> Any:
+        if name not in self._held:
+            self._held[name] = make()
+        return self._held[name]
+
+    def __repr__(self) -> str:
+        counts = f"seeds={self.seeds.numel():,}, nodes={self.num_nodes:,}, edges={self.num_edges:,}"
+        return f"Batch({counts}, blocks={len(self.blocks)})"
+
+
+class Sampler(ABC):
+    """A way of making batches of a graph. The same (seed, epoch, step, seeds) give the same batch, anywhere.
+
+    Draws are keyed by nodes, so within an epoch a node has the same sample in every batch: fewer distinct
+    rows are read. `resample="step"` draws anew in each step.
+    """
+
+    def __init__(self, graph: Graph, *, seed: int = 0, resample: Resample = "epoch") -> None:
+        if resample not in ("epoch", "step"):
+            raise InputError(f"resample must be 'epoch' or 'step', got {resample!r}")
+        self.graph = graph
+        self.seed = seed
+        self.resample = resample
+
+    @abstractmethod
+    def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
+        """Return the batch of these nodes, given by global id."""
+
+    def key(self, epoch: int, step: int, layer: int) -> int:
+        """Return the key of the draws of one moment and hop; the step is left out unless it resamples."""
+        return fold(self.seed, Stream.SAMPLE, epoch, step if self.resample == "step" else 0, layer)
+
+
+def as_seeds(graph: Graph, seeds: Any) -> Tensor:
+    """Return seeds as [n] int64, or say what is wrong with them; those of several types sorted by type."""
+    given = torch.as_tensor(seeds)
+    if given.numel() == 0:
+        return torch.zeros(0, dtype=torch.int64)
+    if given.dim() != 1 or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise GraphError(f"expected seeds [n] of node ids, got {given.dtype} of shape {list(given.shape)}")
+    given = given.to("cpu", torch.int64).contiguous()
+    if len(graph.node_types) > 1:
+        kinds = torch.bucketize(given, torch.tensor(graph.node_offsets[1:-1]), right=True)
+        if bool((kinds[1:] < kinds[:-1]).any()):
+            raise GraphError("seeds of several node types must be sorted by type; use torch.sort(seeds)")
+    return given

@@ -1,0 +1,197 @@
+"""The block of a sample: sums over drawn edges that stand for all edges of the row.
+
+A layer must not see whether it is given all edges or a sample. Degrees are those of the whole graph, so a sum
+(and a mean, which divides the sum by the whole degree) has to be scaled up: an edge drawn with one of
+`fanout` draws from `degree` edges stands for degree / fanout of them. The result is unbiased for sums and is
+the plain mean of the sample for means. Maxima and attention, which normalises itself, are over the sample.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from weft.errors import GraphError
+from weft.graph.block import Block, Rows
+from weft.graph.propagate import Message
+from weft.graph.relations import RelationBlock
+
+Degree = Callable[[int | None], Tensor]
+
+
+class Scaled(Block):
+    """Sums of edges that stand for several each."""
+
+    edge_scale: Tensor | None = None
+    """[E] how many edges of the whole graph each edge stands for, where edges of a row differ in that."""
+
+    @property
+    def row_scale(self) -> Tensor | None:
+        """How many edges of the whole graph each edge of a row stands for [num_dst]; None: see edge_scale."""
+        return None
+
+    def aggregate(
+        self,
+        h: Any,
+        reduce: str = "sum",
+        weight: Tensor | None = None,
+        relation: int | None = None,
+        *,
+        src_scale: Tensor | None = None,
+        dst_scale: Tensor | None = None,
+    ) -> Any:
+        """Return the reduced rows of `h` of each destination; sums and means estimate the whole graph's."""
+        if reduce in ("sum", "mean"):
+            if self.edge_scale is not None:
+                scale = self.edge_scale.to(h.dtype if weight is None else weight.dtype)
+                weight = scale if weight is None else weight * _beside(scale, weight)
+            elif self.row_scale is not None:
+                scale = self.row_scale.to(_wide(h.dtype))
+                dst_scale = scale if dst_scale is None else dst_scale * scale
+        return super().aggregate(h, reduce, weight, relation, src_scale=src_scale, dst_scale=dst_scale)
+
+    def propagate(
+        self,
+        message: Message,
+        src: Sequence[Tensor] = (),
+        dst: Sequence[Tensor] = (),
+        edge: Sequence[Tensor] = (),
+        reduce: str = "sum",
+        params: Sequence[Tensor] = (),
+    ) -> Tensor:
+        """Return the reduced messages; sums and means estimate the whole graph's."""
+        if self.edge_scale is None or reduce not in ("sum", "mean"):
+            out = super().propagate(message, src, dst, edge, reduce, params)
+            scale = self.row_scale if reduce in ("sum", "mean") else None
+            return out if scale is None else out * _beside(scale.to(out.dtype), out)
+        place = len(src) + len(dst) + len(edge)
+
+        def scaled(*given: Tensor) -> Tensor:
+            made: Tensor = message(*given[:place], *given[place + 1 :])
+            return made * _beside(given[place].to(made.dtype), made)
+
+        return super().propagate(scaled, src, dst, [*edge, self.edge_scale], reduce, params)
+
+    def multiplicity(self) -> Tensor | None:
+        """Return how many edges of the whole graph each edge stands for, [E]; None: itself."""
+        if self.edge_scale is not None or self.row_scale is None:
+            return self.edge_scale
+        return self.row_scale[self.edge_dst]
+
+
+class SampledBlock(Scaled):
+    """Drawn edges into the first `num_dst` of the rows; those of a type may lie in several ranges."""
+
+    def __init__(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        *,
+        num_src: int,
+        edge_scale: Tensor | None = None,
+        row_scale: Tensor | None = None,
+        seen_degree: Degree | None = None,
+        node_types: Sequence[str] = ("node",),
+        node_offsets: Sequence[int] = (0,),
+        **parts: Any,
+    ) -> None:
+        super().__init__(indptr, indices, num_src=num_src, **parts)
+        self._seen_degree = seen_degree
+        self._node_types, self._node_offsets = tuple(node_types), tuple(node_offsets)
+        self.edge_scale = edge_scale
+        self._row_scale = row_scale
+
+    @property
+    def row_scale(self) -> Tensor | None:
+        """How many edges of the whole graph each edge of a row stands for [num_dst]; None: see edge_scale."""
+        if self.edge_scale is not None or self._row_scale is not None:
+            return self._row_scale
+        return self.cached("row_scale", self._degree_by_drawn)
+
+    def _degree_by_drawn(self) -> Tensor:
+        drawn = self.indptr[1:] - self.indptr[:-1]
+        return self.in_degree("dst").double().div_(drawn.clamp(min=1)).float()
+
+    def typed_rows(self, rows: Rows = "src") -> list[tuple[str, slice]]:
+        """Return (node type, range of rows) in the order of rows."""
+        return self.cached(("typed", rows), lambda: self._runs(rows))
+
+    def type_ranges(self, rows: Rows = "src") -> dict[str, slice]:
+        """Return the range of rows of each node type, where each lies in one; else use `typed_rows`."""
+        ranges = {kind: slice(0, 0) for kind in self._node_types}
+        for kind, run in self.typed_rows(rows):
+            if ranges[kind].stop:
+                raise GraphError(f"rows of type {kind!r} lie in several ranges of a sample; use typed_rows()")
+            ranges[kind] = run
+        return ranges
+
+    def by_relation(self) -> RelationBlock:
+        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
+        return self.cached("by_relation", lambda: SampledRelations(self))
+
+    def _runs(self, rows: Rows) -> list[tuple[str, slice]]:
+        count = self.num_src if rows == "src" else self.num_dst
+        if len(self._node_types) == 1:
+            return [(self._node_types[0], slice(0, count))] if count else []
+        bounds = torch.tensor(self._node_offsets[1:-1], device=self.device)
+        kinds = torch.bucketize(self.src_ids[:count], bounds, right=True)
+        values, counts = torch.unique_consecutive(kinds, return_counts=True)
+        ends = counts.cumsum(0).tolist()
+        places = zip(values.tolist(), [0, *ends], ends)
+        return [(self._node_types[kind], slice(start, stop)) for kind, start, stop in places]
+
+    def _degree(
+        self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
+    ) -> Tensor:
+        seen = self._seen_degree
+        if seen is None:
+            return super()._degree(direction, rows, relation, weighted)
+        if direction == "out" or weighted:
+            what = "weighted degrees" if weighted else "out-degrees"
+            raise GraphError(f"{what} before a seed's time are not known; use a layer that needs none")
+        degree = self.cached(("seen", relation), lambda: seen(relation))
+        return degree[: self.num_dst if rows == "dst" else self.num_src]
+
+    def _only(self, relation: int) -> Block:
+        plain, chosen = super()._only(relation), self._relation_edges(relation)
+        return SampledBlock(
+            plain.indptr,
+            plain.indices,
+            num_src=self.num_src,
+            edge_scale=None if self.edge_scale is None else self.edge_scale[chosen],
+            row_scale=self.row_scale,
+            seen_degree=None if self._seen_degree is None else self._degree_in(relation),
+            node_types=self._node_types,
+            node_offsets=self._node_offsets,
+            src_ids=self.src_ids,
+            edge_ids=plain.edge_ids,
+            edge_data=self._edge_data,
+            degrees=plain._degrees,
+            parent=self,
+        )
+
+    def _degree_in(self, relation: int) -> Degree:
+        return lambda _: self.in_degree("src", relation)
+
+
+class SampledRelations(Scaled, RelationBlock):
+    """The drawn edges with a source row for each (relation, source) pair."""
+
+    def __init__(self, block: SampledBlock) -> None:
+        RelationBlock.__init__(self, block)
+        self.edge_scale = block.edge_scale
+
+    @property
+    def row_scale(self) -> Tensor | None:
+        """That of the block it was made from: the destinations are the same."""
+        return self._whole.row_scale if isinstance(self._whole, Scaled) else None
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _beside(scale: Tensor, values: Tensor) -> Tensor:
+    """Return the scale with as many dimensions as the values."""
+    return scale.reshape(-1, *[1] * (values.dim() - 1))

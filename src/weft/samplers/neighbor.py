@@ -1,0 +1,238 @@
+"""Sampled neighbourhoods: GraphSAGE's mini-batches, hop by hop from the seeds outwards."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from weft.errors import GraphError, InputError
+from weft.graph.block import Block
+from weft.graph.build import EdgeType
+from weft.graph.graph import Graph
+from weft.kernels import native as core
+from weft.samplers import native, reference
+from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
+from weft.samplers.block import SampledBlock
+from weft.samplers.request import Hop, Request, Sample, Slots
+from weft.samplers.temporal import Times
+
+Fanout = Sequence[int | Mapping[EdgeType, int]]
+
+
+@samplers.add("neighbor")
+class NeighborSampler(Sampler):
+    """Draw up to `fanout[i]` incoming edges of each row in hop i; -1 takes all.
+
+    Where node types are named, a fanout counts for each relation by itself, as in PyG, and may be given for
+    each: `fanout=[{("author", "writes", "paper"): 10, …}, …]`. Draws are uniform without replacement, with
+    it (`replace`), or by edge weight (`weight` names edge data, or is a value an edge in canonical order),
+    where an edge is drawn the sooner the heavier it is and then counts by its chance. `expand="hop"` draws
+    for every row in each hop; "once" only for those found in the hop before, which is PyG's way. `temporal`
+    takes no edge later than its seed's time: rows are then (seed, node) pairs.
+
+    >>> graph = Graph.from_edges([[1, 2, 3, 0], [0, 0, 0, 1]])
+    >>> batch = NeighborSampler(graph, fanout=[2, 2]).sample([0])
+    >>> batch.blocks[-1], batch.blocks[-1].in_degree().tolist()
+    (SampledBlock(num_src=3, num_dst=1, num_edges=2), [3.0])
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        fanout: Fanout = (15, 10, 5),
+        *,
+        seed: int = 0,
+        replace: bool = False,
+        weight: str | Tensor | None = None,
+        resample: Resample = "epoch",
+        expand: Literal["hop", "once"] = "hop",
+        temporal: bool = False,
+    ) -> None:
+        super().__init__(graph, seed=seed, resample=resample)
+        if expand not in ("hop", "once"):
+            raise InputError(f"expand must be 'hop' or 'once', got {expand!r}")
+        if replace and weight is not None:
+            raise InputError("weighted draws are without replacement; leave out replace or weight")
+        self.expand, self.replace = expand, replace
+        self.by_relation = not graph.is_plain or any(isinstance(hop, Mapping) for hop in fanout)
+        self.fanout = fanouts_of(graph, fanout, self.by_relation)
+        self.weight = None if weight is None else weights_of(graph, weight)
+        self.times = Times(graph, by_relation=self.by_relation) if temporal else None
+        self.slots = self._slots()
+
+    @property
+    def hops(self) -> int:
+        """The number of blocks of a batch."""
+        return len(self.fanout)
+
+    def sample(self, seeds: Any, epoch: int = 0, step: int = 0, *, times: Any = None) -> Batch:
+        """Return the batch of these nodes; `times` [n] where the sampler is temporal."""
+        return self._sample(as_seeds(self.graph, seeds), epoch, step, times, once=self.expand == "once")
+
+    def _sample(self, seeds: Tensor, epoch: int, step: int, times: Any, *, once: bool) -> Batch:
+        request = Request(
+            self.slots,
+            seeds,
+            self.fanout,
+            self.keys(epoch, step, once=once),
+            seed_time=self._ranks(seeds, times),
+            replace=self.replace,
+            once=once,
+        )
+        found = run(request)
+        blocks, sizes = self._blocks(request, found)
+        return Batch(
+            self.graph,
+            blocks,
+            found.nodes,
+            num_seeds=seeds.numel(),
+            epoch=epoch,
+            step=step,
+            seed_of=found.seed_of,
+            once=lambda: self._sample(seeds, epoch, step, times, once=True),
+            hop_sizes=sizes if once else None,
+        )
+
+    def keys(self, epoch: int, step: int, *, once: bool = False) -> NDArray[np.uint64]:
+        """Return the keys of all hops [hops, relations]; one for all hops where a node is drawn for once."""
+        hops, kinds = self.fanout.shape
+        layers = [[(0 if once else hop) * kinds + kind for kind in range(kinds)] for hop in range(hops)]
+        keys = [[self.key(epoch, step, layer) for layer in row] for row in layers]
+        return np.array(keys, dtype=np.uint64).reshape(hops, kinds)
+
+    def _slots(self) -> Slots:
+        graph, times = self.graph, self.times
+        if graph.device.type != "cpu":
+            raise GraphError(f"the graph lies on {graph.device}; a sampler draws on the CPU: graph.to('cpu')")
+        kinds = graph.edge_type
+        if kinds is not None and self.by_relation:
+            kinds = kinds.to(torch.int32).contiguous()
+        order = None if times is None else times.order
+        return Slots(
+            graph.indptr,
+            graph.indices if order is None else graph.indices[order],
+            edge_type=kinds if self.by_relation else None,
+            edge_map=order,
+            edge_time=None if times is None else times.rank,
+            weight=self.weight if order is None or self.weight is None else self.weight[order],
+            node_offsets=tuple(graph.node_offsets),
+            sorted=kinds is not None and not self.by_relation and times is None,
+        )
+
+    def _ranks(self, seeds: Tensor, times: Any) -> Tensor | None:
+        if self.times is None:
+            if times is not None:
+                raise InputError(
+                    "times are given but the sampler is not temporal; make it with temporal=True"
+                )
+            return None
+        return self.times.ranks(seeds, times)
+
+    def _blocks(self, request: Request, found: Sample) -> tuple[list[Block], tuple[list[int], list[int]]]:
+        """Return the blocks in the order a model takes them, and the nodes and edges new in each hop."""
+        rows = [request.seeds.numel(), *[hop.num_rows for hop in found.hops]]
+        sizes = [rows[0], *np.diff(rows).tolist()], [hop.indices.numel() for hop in found.hops]
+        hops = _prefixes(found.hops) if request.once else found.hops
+        return [self._block(request, found, hop) for hop in reversed(hops)], sizes
+
+    def _block(self, request: Request, found: Sample, hop: Hop) -> Block:
+        graph, times, ranks = self.graph, self.times, request.seed_time
+        nodes = found.nodes[: hop.num_rows]
+        seen = None
+        if times is not None and ranks is not None and found.seed_of is not None:
+            row_rank = ranks[found.seed_of[: hop.num_rows]]
+
+            def seen(relation: int | None) -> Tensor:
+                return times.degree(nodes, row_rank, relation)
+
+        return SampledBlock(
+            hop.indptr,
+            hop.indices,
+            num_src=hop.num_rows,
+            edge_scale=self._edge_scale(hop),
+            seen_degree=seen,
+            node_types=graph.node_types,
+            node_offsets=graph.node_offsets,
+            src_ids=nodes,
+            edge_ids=hop.edge_ids,
+            edge_type=None if graph.edge_type is None else graph.edge_type[hop.edge_ids],
+            num_relations=graph.num_relations,
+            edge_data=graph.edge_data,
+            degrees=graph,
+        )
+
+    def _edge_scale(self, hop: Hop) -> Tensor | None:
+        if hop.scale is None:
+            return None
+        if self.weight is None:
+            return hop.scale.float()
+        # Given the threshold, the draws of a row are independent: an edge is in with chance 1 − exp(−w · t).
+        return torch.expm1(-self.weight[hop.edge_ids] * hop.scale).neg_().reciprocal_().float()
+
+
+def run(request: Request) -> Sample:
+    """Return the sample of a request, from the native core where there is one."""
+    library = core.library()
+    return reference.sample(request) if library is None else native.sample(library, request)
+
+
+def fanouts_of(graph: Graph, fanout: Any, by_relation: bool) -> NDArray[np.int64]:
+    """Return the fanout of each hop and relation, [hops, relations, or 1 for whole rows]."""
+    if not isinstance(fanout, Sequence) or isinstance(fanout, str) or not fanout:
+        raise InputError(f"expected a fanout for each hop, such as [15, 10, 5], got {fanout!r}")
+    rows = []
+    for hop in fanout:
+        if isinstance(hop, Mapping):
+            wrong = [kind for kind in hop if kind not in graph.edge_types]
+            missing = [kind for kind in graph.edge_types if kind not in hop]
+            if wrong or missing:
+                what = f"no relation {wrong[0]}" if wrong else f"no fanout for {missing[0]}; 0 leaves it out"
+                raise InputError(f"fanout: {what}; the graph has: {', '.join(map(str, graph.edge_types))}")
+            rows.append([hop[kind] for kind in graph.edge_types])
+        else:
+            rows.append([hop] * (graph.num_relations if by_relation else 1))
+    for count in (count for row in rows for count in row):
+        if isinstance(count, bool) or not isinstance(count, int) or count < -1:
+            raise InputError(f"a fanout is a number of edges, or -1 for all, got {count!r}")
+    return np.array(rows, dtype=np.int64)
+
+
+def weights_of(graph: Graph, weight: str | Tensor) -> Tensor:
+    """Return a weight an edge, [E] float64 in canonical order, none negative."""
+    if isinstance(weight, str):
+        if weight not in graph.edge_data:
+            known = ", ".join(graph.edge_data) or "none"
+            raise GraphError(f"weight: the graph has no edge data {weight!r}; it has: {known}")
+        weight = graph.edge_data[weight]
+    values = weight.to("cpu", torch.float64).contiguous()
+    if values.shape != (graph.num_edges,):
+        raise GraphError(f"weight: expected {graph.num_edges:,} values, got shape {list(values.shape)}")
+    if not bool((torch.isfinite(values) & (values >= 0)).all()):
+        raise GraphError("weight: expected finite numbers of at least 0")
+    return values
+
+
+def _prefixes(hops: Sequence[Hop]) -> list[Hop]:
+    """Return for each hop the edges of it and of all before, which go to the first rows in order."""
+    joined: list[Hop] = []
+    for hop in hops:
+        last = joined[-1] if joined else None
+        if last is None:
+            joined.append(hop)
+            continue
+        scale = None
+        if hop.scale is not None and last.scale is not None:
+            scale = torch.cat([last.scale, hop.scale])
+        joined.append(
+            Hop(
+                torch.cat([last.indptr, hop.indptr[1:] + last.indptr[-1]]),
+                torch.cat([last.indices, hop.indices]),
+                torch.cat([last.edge_ids, hop.edge_ids]),
+                scale,
+                hop.num_rows,
+            )
+        )
+    return joined

@@ -1,0 +1,90 @@
+"""What the core of a sampler is asked and what it gives, in its native and its numpy form alike."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """The edges to draw from, by destination.
+
+    A slot is an edge, in canonical order; where times matter, the slots of a row (and relation) are sorted by
+    time, and `edge_map` says which edge each is.
+    """
+
+    indptr: Tensor
+    """[N + 1] int64."""
+    indices: Tensor
+    """[E] source of each slot, int32 or int64."""
+    edge_type: Tensor | None = None
+    """[E] int32 relation, where each relation of a row is drawn from by itself; None: rows as a whole."""
+    edge_map: Tensor | None = None
+    """[E] int64 edge of each slot; None: slots are edges."""
+    edge_time: Tensor | None = None
+    """[E] int64 rank of the time of each slot, rising in a row (and relation)."""
+    weight: Tensor | None = None
+    """[E] float64 weight of each slot, not negative; None: uniform."""
+    node_offsets: tuple[int, ...] = (0,)
+    """The first node of each type, and the number of nodes: rows are put in the order of types."""
+    sorted: bool = False
+    """Whether the draws of a row are put in the order of slots, and so of relations."""
+
+    @property
+    def num_nodes(self) -> int:
+        return self.indptr.numel() - 1
+
+    @property
+    def scaled(self) -> bool:
+        """Whether a hop says for each edge how many it stands for, since degrees of rows do not tell."""
+        return self.weight is not None or self.edge_type is not None or self.edge_time is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One batch: whose neighbourhood, how many edges a row, under which keys."""
+
+    slots: Slots
+    seeds: Tensor
+    """[n] int64, distinct unless they have times."""
+    fanouts: NDArray[np.int64]
+    """[hops, relations drawn from by themselves, or 1]; negative: all."""
+    keys: NDArray[np.uint64]
+    """Of the same shape."""
+    seed_time: Tensor | None = None
+    """[n] int64: a seed sees the slots whose time has a lower rank, and rows are (seed, node) pairs."""
+    replace: bool = False
+    once: bool = False
+    """Whether a node is drawn for only in the hop after it was found; else every row is, in each hop."""
+    table: int = 0
+    """The table that finds rows: 1 of all nodes, 2 a hash table, 0 whichever suits the size of the graph."""
+
+
+@dataclass(frozen=True, eq=False)
+class Hop:
+    """The edges drawn in one hop, by destination row."""
+
+    indptr: Tensor
+    """[rows drawn for + 1] int64; these are the last rows there were before the hop."""
+    indices: Tensor
+    """[e] int32 source rows."""
+    edge_ids: Tensor
+    """[e] int64 canonical edges."""
+    scale: Tensor | None
+    """[e] float64, where asked for: how many edges each stands for; of weighted draws, the key of the first
+    edge of the row that was not taken."""
+    num_rows: int
+    """Rows found until the end of the hop."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The hops of a batch, the seeds' own first. Rows are seeds, then those found in each hop, by type."""
+
+    nodes: Tensor
+    """[rows] int64."""
+    seed_of: Tensor | None
+    """[rows] int64: the place of the seed that a row belongs to, where rows are (seed, node) pairs."""
+    hops: tuple[Hop, ...]

@@ -1,0 +1,43 @@
+"""Rows of node data for a batch, copied by the thread that asks and by it alone.
+
+Threads prepare different batches, so a copy that woke threads of its own would only be in their way.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.graph.graph import Graph
+from weft.graph.sparse import Features, SparseFeatures
+from weft.kernels import native
+
+
+def node_rows(graph: Graph, nodes: Tensor) -> Any:
+    """Return the features of global nodes: a matrix, or one for each type that has them, rows in order."""
+    if len(graph.node_types) == 1:
+        return None if graph.x is None else take_rows(graph.x, nodes)
+    bounds = torch.tensor(graph.node_offsets[1:-1])
+    kinds = torch.bucketize(nodes, bounds, right=True)
+    found = {}
+    for place, kind in enumerate(graph.node_types):
+        if "x" in graph.node_data[kind]:
+            found[kind] = take_rows(
+                graph.node_data[kind]["x"], nodes[kinds == place] - graph.node_offsets[place]
+            )
+    return found
+
+
+def take_rows(x: Features, rows: Tensor) -> Features:
+    """Return x[rows] for rows int64, copied without threads and without the GIL."""
+    if isinstance(x, SparseFeatures):
+        return x.rows(rows)
+    core = native.library()
+    if core is None or not x.is_cpu or not x.is_contiguous():
+        return x[rows]
+    out = torch.empty((rows.numel(), *x.shape[1:]), dtype=x.dtype)
+    row_bytes = math.prod(x.shape[1:]) * x.element_size()
+    sizes = (x.data_ptr(), x.shape[0], rows.data_ptr(), rows.numel(), row_bytes, out.data_ptr())
+    native.check(core.weft_gather(*sizes, native.INDEX_CODES[rows.dtype], 1), "rows of a batch")
+    return out

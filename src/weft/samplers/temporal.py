@@ -1,0 +1,63 @@
+"""Edges by time: what a seed may see of a graph whose edges have times."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.errors import GraphError
+from weft.graph.degrees import edge_destinations
+from weft.graph.graph import Graph
+
+
+class Times:
+    """The edges of each row sorted by time, so that those a seed may see come first.
+
+    Times are compared by rank, whatever type they have: a seed of time t has the rank of the first time later
+    than t, and sees the edges of lower rank.
+    """
+
+    def __init__(self, graph: Graph, *, by_relation: bool) -> None:
+        if "time" not in graph.edge_data:
+            raise GraphError("temporal sampling needs edge_time: the time of each edge")
+        time = graph.edge_data["time"].cpu().numpy()
+        if time.ndim != 1 or not np.isfinite(time).all():
+            raise GraphError(f"expected one finite time an edge, got shape {list(time.shape)}")
+        self.values, rank = np.unique(time, return_inverse=True)  # rising
+        kinds = graph.edge_type if by_relation else None
+        segment = edge_destinations(graph.indptr).numpy()
+        if kinds is not None:
+            segment = segment * graph.num_relations + kinds.numpy()
+        order = np.lexsort((rank, segment))
+        self.order = torch.from_numpy(order)  # [E] edge of each slot
+        self.rank = torch.from_numpy(rank[order].astype(np.int64))  # [E] of each slot
+        self._relations = graph.num_relations if by_relation and kinds is not None else 1
+        # One rising number a slot: how many slots of a row are early is then the difference of two look-ups.
+        self._place = segment[order] * (len(self.values) + 1) + rank[order]
+
+    def ranks(self, seeds: Tensor, times: Any) -> Tensor:
+        """Return the rank of the time of each seed; (seed, time) pairs are distinct."""
+        if times is None:
+            raise GraphError("temporal sampling needs the time of each seed: sample(seeds, times=…)")
+        given = torch.as_tensor(times).cpu().numpy()
+        if given.shape != tuple(seeds.shape):
+            raise GraphError(f"expected {seeds.numel()} times, one a seed, got shape {list(given.shape)}")
+        pairs, counts = np.unique(np.stack([seeds.numpy(), given]), axis=1, return_counts=True)
+        if (counts > 1).any():
+            seed, time = pairs[:, counts > 1][:, 0]
+            raise GraphError(f"seed {int(seed)} at time {time} is there twice: a batch has each once")
+        return torch.from_numpy(np.searchsorted(self.values, given, side="right").astype(np.int64))
+
+    def degree(self, nodes: Tensor, ranks: Tensor, relation: int | None) -> Tensor:
+        """Return the edges into each node, or those of a relation, that are of a lower rank, float32."""
+        if relation is not None and self._relations == 1:
+            if relation == 0:
+                return self.degree(nodes, ranks, None)
+            raise GraphError("degrees by relation need a fanout by relation where edges have times")
+        kinds = range(self._relations) if relation is None else [relation]
+        total = np.zeros(nodes.numel(), dtype=np.int64)
+        for kind in kinds:
+            first = (nodes.numpy() * self._relations + kind) * (len(self.values) + 1)
+            total += np.searchsorted(self._place, first + ranks.numpy()) - np.searchsorted(self._place, first)
+        return torch.from_numpy(total).float()
