@@ -15,6 +15,18 @@ def rmat() -> weft.Graph:
     return weft.datasets.datasets["rmat"](scale=18, edges=8_000_000, a=0.57, b=0.19, c=0.19, seed=0)
 
 
+def tiny() -> bool:
+    """Return whether cases are only to be seen running, on small inputs."""
+    return os.environ.get("WEFT_BENCH_TINY") == "1"
+
+
+@functools.cache
+def communities(nodes: int, edges: int, **options: object) -> weft.Graph:
+    """Return communities of about so many nodes and edges, or a hundredth of it where inputs are tiny."""
+    shrink = 100 if tiny() else 1
+    return weft.datasets.datasets["community"](nodes=nodes // shrink, degree=edges / nodes, **options)
+
+
 @functools.cache
 def real(name: str, **options: object) -> weft.Graph:
     """Return a real graph, or explain where it is looked for."""

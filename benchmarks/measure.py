@@ -3,7 +3,7 @@
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,37 @@ class Case:
     check: Callable[[dict[str, Any]], None] | None = None
     """Compares what the contenders' steps return; raises when they did not do the same work."""
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table whose rows a function measures; it answers to the same `run` as a case."""
+
+    name: str
+    title: str
+    rows: Callable[[], Iterable[str]]
+    """Gives the lines of a Markdown table as they are measured; `files` may be filled meanwhile."""
+    note: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    """Pictures and the like, by name, to be written beside the result."""
+
+    def run(self, threads: int) -> dict[str, Any]:
+        """Return the finished table with what is needed to judge it."""
+        from benchmarks.run import environment
+
+        print(f"\n{self.title}")
+        table = []
+        for line in self.rows():
+            print("  " + line, flush=True)
+            table.append(line)
+        return {
+            "case": self.name,
+            "title": self.title,
+            "note": self.note,
+            "table": table,
+            "files": self.files,
+            "environment": environment(threads),
+        }
 
 
 @dataclass

@@ -9,10 +9,12 @@ import argparse
 import datetime
 import importlib
 import json
+import os
 import pkgutil
 import platform
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -177,7 +179,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--memory-of", metavar="CONTENDER", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--tiny",
+        action="store_true",
+        help="small inputs, to see that cases run; results go to a folder apart",
+    )
     options = parser.parse_args(arguments)
+    if options.tiny:
+        os.environ["WEFT_BENCH_TINY"] = "1"
+        options.out = Path(tempfile.mkdtemp(prefix="weft-tiny-")) if options.out == RESULTS else options.out
     torch.set_num_threads(options.threads)
     known = all_cases()
     if options.list:
@@ -195,6 +205,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name in options.cases or known:
         case = known[name]
         result = case.run(options.threads) if hasattr(case, "run") else run_case(case, options.threads)
+        for file, text in result.pop("files", {}).items():
+            (options.out / file).write_text(text)
         (options.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         write_page(options.out)
     print(f"\nresults: {options.out / 'README.md'}")

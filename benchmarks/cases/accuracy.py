@@ -1,8 +1,6 @@
 """Accuracy over ten seeds on public splits, against the papers and against PyG with the same settings."""
 
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +9,7 @@ import torch.nn.functional as F
 import weft
 from benchmarks.cases.epoch import PyGNet
 from benchmarks.graphs import real
+from benchmarks.measure import Study
 
 SEEDS = range(10)
 CITATION = {
@@ -22,33 +21,6 @@ GAT = {
     "layers": 2, "hidden": 64, "heads": 8, "attention_dropout": 0.6, "dropout": 0.6, "activation": "elu",
     "lr": 0.005, "weight_decay": 5e-4, "epochs": 300,
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Study:
-    """A table of accuracies; it answers to the same `run` as a case."""
-
-    name: str
-    title: str
-    rows: Callable[[], list[str]]
-    note: str = ""
-
-    def run(self, threads: int) -> dict[str, Any]:
-        """Return the finished table with what is needed to judge it."""
-        from benchmarks.run import environment
-
-        print(f"\n{self.title}")
-        table = []
-        for line in self.rows():
-            print("  " + line, flush=True)
-            table.append(line)
-        return {
-            "case": self.name,
-            "title": self.title,
-            "note": self.note,
-            "table": table,
-            "environment": environment(threads),
-        }
 
 
 def test_accuracies(graph: weft.Graph, model: str, **settings: Any) -> list[float]:

@@ -1,0 +1,127 @@
+"""Epochs on a slow network, made for real: 4 ranks in namespaces whose links `tbf` limits."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from benchmarks.graphs import communities, tiny
+from benchmarks.measure import Study
+from benchmarks.namespaces import Network, missing
+from benchmarks.partitions import workspace, write
+from benchmarks.plot import log_plot
+from benchmarks.policies import HALO, known
+from benchmarks.workers import Run, halo_bytes, launch, median
+
+WORKERS = 4
+LAYERS, HIDDEN, CLASSES = 3, 128, 16
+MODEL: dict[str, Any] = {"layers": LAYERS, "hidden": HIDDEN, "dropout": 0.5}
+RATES = (10_000, 3_000, 1_000, 500, 250, 100)
+UNEQUAL = (1_000, 1_000, 1_000, 200)
+SWEPT = ("stale", "sampled(0.1)", "sampled(0.1) + 8 bits", "sampled(auto)", "sampled(auto) + auto bits")
+FIXED = ("quantised(8)", "sampled(0.1)", "sampled(0.1) + 8 bits")
+AUTO = ("sampled(auto)", "quantised(auto)", "sampled(auto) + auto bits")
+
+
+def rows() -> Iterator[str]:
+    """Give a row a speed: compute C, exact communication M, and each policy's epoch with its bound."""
+    why_not = missing()
+    if why_not:
+        yield f"| skipped: {why_not} |"
+        yield "|---|"
+        return
+    with workspace() as folder, Network(WORKERS) as network:
+        graph = communities(200_000, 10_000_000, classes=CLASSES, homophily=0.8, features=64)
+        parts = write(folder / "parts", graph, WORKERS, name="metis")
+        del graph
+        communities.cache_clear()
+        names = ["exact", *[name for name in SWEPT if name in known(HALO)]]
+        yield f"| link, Mbit/s | reached | C, s | M, s | {' | '.join(names)} |"
+        yield "|---|---|---|---|" + "---|" * len(names)
+        yield from _sweep(network, parts, names)
+        yield from _unequal(network, parts)
+
+
+def _sweep(network: Network, parts: str, names: list[str]) -> Iterator[str]:
+    network.limit([None] * WORKERS)
+    free = _measure(network, parts, ["exact"])
+    compute = max(1e-3, median(free["exact"]) - median(free["transfer"]))
+    lines: dict[str, list[tuple[float, float]]] = {name: [] for name in (*names, "(C)", "(M)")}
+    for rate in (1_000, 100) if tiny() else RATES:
+        network.limit([rate] * WORKERS)
+        found = _measure(network, parts, names)
+        moved = median(found["transfer"])
+        reached = _busiest(found["transfer"]) * 8 / moved / 1e6
+        exact = median(found["exact"])
+        cells = [_cell(name, found, exact, compute, moved) for name in names]
+        yield f"| {rate:,} | {reached:,.0f} | {compute:.2f} | {moved:.2f} | {' | '.join(cells)} |"
+        for name in names:
+            lines[name].append((rate, median(found[name])))
+        lines["(C)"].append((rate, compute))
+        lines["(M)"].append((rate, moved))
+    title = "Epoch of SAGE 3 x 128 on 4 ranks by the speed of their links"
+    STUDY.files["network.svg"] = log_plot(title, lines, x="link, Mbit/s", y="seconds an epoch")
+
+
+def _unequal(network: Network, parts: str) -> Iterator[str]:
+    """Give a row for links of unequal speed: fixed settings, and those chosen a link."""
+    names = ["exact", *[name for name in (*FIXED, *AUTO) if name in known(HALO)]]
+    network.limit(UNEQUAL)
+    found = _measure(network, parts, names)
+    told = ", ".join(f"{name} {median(found[name]):.2f} s" for name in names)
+    yield f"| {'/'.join(map(str, UNEQUAL))} | | | {median(found['transfer']):.2f} | {told} |"
+    best = min(median(found[name]) for name in names if name not in AUTO)
+    for name in names:
+        if name in AUTO:
+            yield f"| | | | | {name}: {best / median(found[name]):.2f}× the best fixed setting |"
+
+
+def _measure(network: Network, parts: str, names: list[str]) -> dict[str, Any]:
+    """Return results by name: the exact transfers alone, and an epoch of each policy, in one launch.
+
+    Input features travel once, and the last layer sends its outputs, which are narrower than what it reads.
+    """
+    epochs = 2 if tiny() else 3
+    policies: dict[str, Any] = {"exact": {"name": "exact"}, **known(HALO)}
+    runs = [Run("transfer", parts, transfers=[HIDDEN, CLASSES], epochs=epochs, warm=1)]
+    runs += [
+        Run(name, parts, "halo", {"exchange": policies[name]}, model_options=MODEL, epochs=epochs, warm=2)
+        for name in names
+    ]
+    results = launch(runs, WORKERS, starter=partial(network.run, limit=2400.0))
+    return {result["name"]: result for result in results}
+
+
+def _cell(name: str, found: dict[str, Any], exact: float, compute: float, moved: float) -> str:
+    """Return an epoch's seconds, how much faster than exact it is, and the least it could take."""
+    seconds = median(found[name])
+    share = halo_bytes(found[name]) / max(1.0, halo_bytes(found["exact"]))
+    least = max(compute, share * moved)
+    told = f"{seconds:.2f} s"
+    if name != "exact":
+        told += f", {exact / seconds:.1f}×"
+    if name == "stale":
+        hidden = 1 - max(0.0, seconds - compute) / moved
+        told += f", {hidden:.0%} hidden"
+    return f"{told} (≥ {least:.2f})"
+
+
+def _busiest(result: dict[str, Any]) -> float:
+    """Return the bytes a round of the rank that sends, or is sent, most: what the slowest link carries."""
+    sent: dict[int, float] = {}
+    for volume in result["volumes"]:
+        if volume["kind"] == "other":
+            sent[volume["peer"]] = sent.get(volume["peer"], 0.0) + volume["bytes_sent"]
+    return max(sent.values()) / result["epochs"]
+
+
+STUDY = Study(
+    "network",
+    "epochs on limited links, SAGE 3 x 128, communities of 200,000 nodes and 10 M edges, 4 ranks",
+    rows,
+    note=(
+        "C: an exact epoch without limits less its transfers alone. M: the exact transfers of an epoch "
+        "alone. In brackets the least that is possible, the larger of C and the policy's share of M. "
+        "4 ranks share 2 cores.\n\n![epoch by speed of the links](network.svg)"
+    ),
+)
+CASES = [STUDY]

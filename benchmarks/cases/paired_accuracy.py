@@ -1,0 +1,95 @@
+"""Test accuracy of every approximate policy at its recommended setting against exact, on the same seeds."""
+
+import math
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+import weft
+from benchmarks.graphs import communities, real, tiny
+from benchmarks.measure import Study
+from benchmarks.partitions import workspace, write, write_for
+from benchmarks.policies import HALO, VERTEX_CUT, known
+from benchmarks.workers import Run, launch
+
+WORKERS = 4
+WITHIN = 0.5
+EXACT = {"name": "exact"}
+
+
+def _graphs() -> dict[str, tuple[weft.Graph, str, dict[str, Any], int]]:
+    """Return by name a graph, the model, its options, and for how many epochs it is trained."""
+    small = tiny()
+    citation = real("cora" if small else "pubmed", symmetrise=True, normalise_features=True)
+    built_in = communities(20_000, 360_000)
+    gcn = {"layers": 2, "hidden": 64, "dropout": 0.5}
+    sage = {"layers": 2, "hidden": 64, "dropout": 0.3}
+    return {
+        "cora" if small else "pubmed": (citation, "gcn", gcn, 10 if small else 150),
+        "community, 20,000 nodes": (built_in, "sage", sage, 10 if small else 100),
+    }
+
+
+def rows() -> Iterator[str]:
+    """Give a row a graph and policy: mean accuracies, and the mean difference of pairs with its error."""
+    yield "| graph | policy | exact | with it | difference | |"
+    yield "|---|---|---|---|---|---|"
+    for name, (graph, model, options, epochs) in _graphs().items():
+        with workspace() as folder:
+            results = list(_results(folder, graph, model, options, epochs))
+        exact = {result["name"]: result["accuracies"] for result in results if result["name"] == "exact"}
+        for result in results:
+            if result["name"] != "exact":
+                yield f"| {name} | {_cells(result['name'], exact['exact'], result['accuracies'])} |"
+
+
+def _results(
+    folder: Any, graph: weft.Graph, model: str, options: dict[str, Any], epochs: int
+) -> Iterator[dict[str, Any]]:
+    seeds = range(2 if tiny() else 10)
+
+    def runs(strategy: str, where: str, policies: dict[str, Any]) -> list[Run]:
+        return [
+            Run(
+                name, where, strategy, {"exchange": policy}, model, options,
+                epochs=epochs, warm=0, seed=seed, evaluate_every=5,
+            )
+            for name, policy in policies.items()
+            for seed in seeds
+        ]  # fmt: skip
+
+    metis = write(folder / "metis", graph, WORKERS, name="metis")
+    hashed = write(folder / "hash", graph, WORKERS, name="hash")
+    todo = runs("halo", metis, {"exact": EXACT, **known(HALO)})
+    todo += runs("halo", hashed, {"sampled(0), hash partition": {"name": "sampled", "p": 0.0}})
+    policies = known(VERTEX_CUT, "vertex_cut")
+    if policies:
+        todo += runs("vertex_cut", write_for(folder / "edges", graph, WORKERS, "vertex_cut"), policies)
+    results = launch(todo, WORKERS)
+    for name in dict.fromkeys(run.name for run in todo):
+        accuracies = [100 * result["test"] for result in results if result["name"] == name]
+        yield {"name": name, "accuracies": accuracies}
+
+
+def _cells(name: str, exact: list[float], found: list[float]) -> str:
+    pairs = [b - a for a, b in zip(exact, found)]
+    difference = statistics.mean(pairs)
+    error = statistics.stdev(pairs) / math.sqrt(len(pairs))
+    means = f"{statistics.mean(exact):.2f} | {statistics.mean(found):.2f}"
+    if name.startswith("sampled(0),"):
+        verdict = "measurably lower, as it must be" if difference + 2 * error < 0 else "not lower"
+    elif name == "none":
+        verdict = ""  # nothing is exchanged: no accuracy is promised
+    else:
+        verdict = f"within {WITHIN}" if difference >= -WITHIN else f"more than {WITHIN} lower"
+    return f"{name} | {means} | {difference:+.2f} ± {error:.2f} | {verdict}"
+
+
+CASES = [
+    Study(
+        "paired_accuracy",
+        "test accuracy of approximate exchanges against exact, 4 ranks, 10 paired seeds",
+        rows,
+        note="At the best of the validations made every 5 epochs; ± is the standard error of the mean pair.",
+    )
+]
