@@ -62,6 +62,59 @@ def test_the_layer_that_a_page_teaches_works_in_a_stack(page: str, tmp_path: Pat
     assert result.returncode == 0, result.stderr[-3000:]
 
 
+# Names that files of src/weft/exchanges and src/weft/partitioners import.
+PARTS_BEFORE = """
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+import torch
+from torch import Tensor
+import weft
+from weft.comm.group import Group
+from weft.comm.plan import HaloPlan
+from weft.config import Range
+from weft.exchanges.base import Arrival, Exchange, check_exchange, exchanges
+from weft.graph.graph import Graph
+from weft.partitioners.base import Partitioner, partitioners
+"""
+PARTS_AFTER = """
+assert check_exchange({"name": "damped", "factor": 0.5}) == ("damped", {"factor": 0.5})
+graph = weft.datasets.open_dataset(name="community", nodes=60, features=4, classes=2)
+weft.strategies.strategies["halo"].exchanges += ("damped",)
+losses = {}
+for factor in (0.5, 1.0):
+    cut = {"name": "halo", "partitioner": {"name": "stripes", "width": 3}}
+    cut["exchange"] = {"name": "damped", "factor": factor}
+    losses[factor] = weft.train(graph, "sage", epochs=2, hidden=4, strategy=cut, parts=2).loss
+assert abs(losses[1.0] - weft.train(graph, "sage", epochs=2, hidden=4).loss) < 1e-5
+"""
+
+
+def test_the_exchange_and_the_partitioner_that_contributors_are_taught_work(tmp_path: Path) -> None:
+    taught = [body for body in blocks(ROOT / "CONTRIBUTING.md", "python") if "class Mine" not in body]
+    assert [body.split('"')[1] for body in taught] == ["damped", "stripes"]
+    code = PARTS_BEFORE + "\n\n".join(taught)
+    code = code.replace('"""Deal out nodes in turn, `width` at a time."""', "isolated = False")  # no child
+    script = tmp_path / "parts.py"
+    script.write_text(code + PARTS_AFTER)
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240)
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+def test_the_page_on_strategies_names_every_one_and_where_it_is_exact() -> None:
+    from weft.exchanges.base import exchanges
+    from weft.partitioners.base import partitioners
+    from weft.strategies.base import strategies
+
+    page = (ROOT / "docs" / "choosing-a-strategy.md").read_text()
+    for name in (*exchanges.names(), *partitioners.names(), *strategies.names()):
+        assert f"`{name}`" in page or f'"{name}"' in page or name in ("single", "dgl"), name
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
+    for name in exchanges.names():
+        for option, value in (exchanges[name].exact_at or {}).items():
+            told = [row[-2] for row in rows if f"`{name}`" in row[2]]
+            assert any(f"{option} = {value:g}" in cell for cell in told), name
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     commands = [
