@@ -100,6 +100,7 @@ def describe_epoch(event: Event) -> str:
     told = [f"loss {event['loss']:.4f}"]
     metrics = {name: value for name, value in event.get("val", {}).items() if name != "loss"}
     told += [f"val {name} {value:.4f}" for name, value in list(metrics.items())[-1:]]
+    told += [f"drift {max(event['drift']):.1e}"] if event.get("drift") else []
     seconds = sum(value for name, value in event["seconds"].items() if name != "evaluate")
     return "  ".join([*told, f"{format_seconds(seconds)}/epoch"])
 

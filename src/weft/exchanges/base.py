@@ -17,6 +17,7 @@ from weft.comm.plan import HaloPlan
 from weft.config import bind
 from weft.errors import RecipeError
 from weft.exchanges.codec import EXACT, Codec
+from weft.exchanges.drift import Drift, Meter
 from weft.registry import Registry
 
 Options = str | Mapping[str, Any]
@@ -68,6 +69,8 @@ class Exchange:
     """The options at which the policy changes nothing; None where there are none."""
     stateful: ClassVar[bool] = False
     """Whether one step leaves something to the next, which a checkpoint must hold."""
+    adapts: ClassVar[str] = ""
+    """The option that a budget on the error chooses, where there is one."""
 
     def __init__(self, plan: HaloPlan, group: Group, clock: Tensor, *, bits: int = EXACT) -> None:
         self.whole_plan = plan
@@ -78,8 +81,10 @@ class Exchange:
         """(seed, epoch, step): draws are a function of it."""
         self.kept: Tensor | None = None
         """[m] bool: the halo rows that exist in this step; None: all of them."""
-        self.scale = 1.0
-        """What sums and means multiply halo rows with."""
+        self.scale: float | Tensor = 1.0
+        """What sums and means multiply halo rows with: one number, or one for each row that exists."""
+        self.meter: Meter | None = None
+        """What measures this step's error; None: nothing does."""
         self.codec = Codec(clock, bits)
         self.kind = "halo"
         """What the ledger calls the traffic."""
@@ -106,6 +111,16 @@ class Exchange:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
 
+    def budget(self, error: float) -> None:
+        """Begin to choose the option that `adapts` names so that the measured error stays below `error`."""
+
+    def adapt(self, drift: Drift) -> None:
+        """Choose it anew after a measured step, the same on all ranks."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return what is chosen at present, for an event."""
+        return {}
+
     def gather(self, h: Tensor) -> Tensor:
         """Return the halo rows that exist in this step, [kept, ...], in halo order; `h` are the own rows."""
         return self.finish(self.start(h))
@@ -114,12 +129,16 @@ class Exchange:
         """Send what others need of `h`, and return at once."""
         transfer = Transfer(self, self._slot)
         self._slot += 1
+        if self.meter is not None:
+            self.meter.sent(transfer.slot, h.detach())
         transfer.token = _Start.apply(h, transfer)  # type: ignore[no-untyped-call]
         return transfer
 
     def finish(self, transfer: Transfer) -> Tensor:
         """Return the rows that `start` asked for."""
         rows: Tensor = _Finish.apply(transfer.token, transfer)  # type: ignore[no-untyped-call]
+        if self.meter is not None:
+            self.meter.arrived(transfer.slot, rows.detach(), self.kept, self.scale)
         return rows
 
     # What policies override: both are called without autograd.

@@ -15,8 +15,12 @@ from torch import Tensor
 from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.config import Range
-from weft.draw import Stream, draw, fold, threshold
+from weft.draw import Stream, draw, fold
 from weft.exchanges.base import Bits, Exchange, exchanges
+from weft.exchanges.codec import placed
+from weft.exchanges.drift import Drift
+
+_LEAST = 0.01  # what a budget on the error may bring p down to
 
 
 @exchanges.add("sampled")
@@ -24,6 +28,7 @@ class Sampled(Exchange):
     """Bring each halo row with probability `p`, drawn anew each epoch, in `bits` bits a value."""
 
     exact_at: ClassVar[Mapping[str, Any]] = {"p": 1.0}
+    adapts: ClassVar[str] = "p"
 
     def __init__(
         self,
@@ -36,18 +41,62 @@ class Sampled(Exchange):
     ) -> None:
         super().__init__(plan, group, clock, bits=bits)
         self.p = p
-        self.scale = 1.0 / p if p > 0 else 1.0
+        self.links: Tensor | None = None
+        """[size, size] p of the rows that a member (row) sends to another (column), where they differ."""
+        self._error: float | None = None
 
     def begin_step(self) -> None:
         """Draw the rows of the epoch."""
         super().begin_step()
-        if self.p >= 1.0:
+        plan = self.whole_plan
+        if self.links is None and self.p >= 1.0:
+            self.plan, self.kept, self.scale = plan, None, 1.0
             return
         seed, epoch, _ = self.clock.tolist()
         key = fold(seed, Stream.BOUNDARY, epoch)
-        self.kept = self._chosen(key, self.whole_plan.halo_ids)
-        self.plan = self.whole_plan.select(self.kept, self._chosen(key, self.whole_plan.send_ids))
+        arriving = self._shares(plan.recv_counts, arriving=True)
+        shares = placed(arriving, plan.order)
+        self.kept = _chosen(key, plan.halo_ids, shares)
+        self.plan = plan.select(
+            self.kept, _chosen(key, plan.send_ids, self._shares(plan.send_counts, arriving=False))
+        )
+        if self.links is None:
+            self.scale = 1.0 / self.p if self.p > 0 else 1.0
+        else:
+            self.scale = 1.0 / shares[self.kept]
 
-    def _chosen(self, key: int, ids: Tensor) -> Tensor:
-        bits = draw(key, ids.numpy()).astype(np.int64)
-        return torch.from_numpy(bits < threshold(self.p))
+    def budget(self, error: float) -> None:
+        """Choose p each time the error was measured."""
+        self._error = error
+
+    def adapt(self, drift: Drift) -> None:
+        """Take the p whose expected error, √((1 − p) / p) times the spread, is the budget."""
+        if self._error is not None and drift.spread:
+            spread = max(drift.spread) ** 2
+            self.p = max(spread / (spread + self._error**2), _LEAST)
+
+    def settings(self) -> dict[str, Any]:
+        """Return p: where it differs by link, the mean over the rows."""
+        return {"p": self.p, "bits": self.codec.bits}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return p, where it is chosen."""
+        return {} if self._error is None else {"p": torch.tensor(self.p, dtype=torch.float64)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continue with it."""
+        if "p" in state:
+            self.p = float(state["p"])
+
+    def _shares(self, counts: list[int], *, arriving: bool) -> Tensor:
+        """Return the p of each row that arrives or is sent, by member."""
+        if self.links is None:
+            return torch.full((sum(counts),), self.p, dtype=torch.float64)
+        held = self.links[:, self.group.rank] if arriving else self.links[self.group.rank]
+        return torch.repeat_interleave(held, torch.tensor(counts))
+
+
+def _chosen(key: int, ids: Tensor, shares: Tensor) -> Tensor:
+    """Return which rows are drawn: the same rule at both ends of a link."""
+    bits = torch.from_numpy(draw(key, ids.numpy()).astype(np.int64))
+    return bits < (shares * 2.0**32).round().long()

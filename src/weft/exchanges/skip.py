@@ -25,8 +25,10 @@ from weft.comm.plan import HaloPlan
 from weft.config import Range
 from weft.exchanges.base import Arrival, Exchange, Later, exchanges
 from weft.exchanges.codec import placed
+from weft.exchanges.drift import Drift
 
 INTERVAL = 4
+_LESS, _MORE = 0.5, 1.5  # what a measured error may change the bound on the change by
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Skip(Exchange):
 
     exact_at: ClassVar[Mapping[str, Any]] = {"interval": 1}
     stateful: ClassVar[bool] = True
+    adapts: ClassVar[str] = "change"
 
     def __init__(
         self,
@@ -88,9 +91,29 @@ class Skip(Exchange):
     ) -> None:
         super().__init__(plan, group, clock)
         nothing = interval is None and age is None and change is None
+        self._given = not nothing
         self.interval = INTERVAL if nothing else interval
         self.age, self.change, self.gradients = age, change, gradients
+        self._error: float | None = None
         self._histories: dict[tuple[str, int], _History] = {}
+
+    def budget(self, error: float) -> None:
+        """Watch the change of rows, and choose how much is too much each time the error was measured."""
+        self._error = error
+        self.interval = self.interval if self._given else None
+        self.change = error if self.change is None else self.change
+
+    def adapt(self, drift: Drift) -> None:
+        """Allow more change where the error is below the budget, less where it is above."""
+        if self._error is None or self.change is None or not drift.errors:
+            return
+        worst = max(drift.errors)
+        factor = _MORE if worst == 0 else min(max((self._error / worst) ** 0.5, _LESS), _MORE)
+        self.change = min(max(self.change * factor, self._error / 50), 2.0)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the criteria in use."""
+        return {"interval": self.interval, "age": self.age, "change": self.change}
 
     def pull(self, h: Tensor, slot: int) -> Arrival:
         """Return the halo rows, those of sources that do not send from history."""
@@ -115,7 +138,10 @@ class Skip(Exchange):
 
     def state(self) -> dict[str, Tensor]:
         """Return all histories."""
-        held: dict[str, Tensor] = {}
+        adapted = self._error is not None and self.change is not None
+        held: dict[str, Tensor] = (
+            {"change": torch.tensor(self.change, dtype=torch.float64)} if adapted else {}
+        )
         for (what, slot), history in self._histories.items():
             name = f"{what}.{slot}"
             assert history.held is not None, "saved between steps"
@@ -128,8 +154,11 @@ class Skip(Exchange):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continue with those histories."""
         self._histories.clear()
+        if "change" in state:
+            self.change = float(state["change"])
         for name in sorted(state):
-            what, slot, kind = name.split(".")
+            what, _, rest = name.partition(".")
+            slot, _, kind = rest.partition(".")
             if kind == "held":
                 history = _History(state[name], self.group.size)
                 history.held, history.sent = state[name], state.get(f"{what}.{slot}.sent")

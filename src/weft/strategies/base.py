@@ -79,6 +79,14 @@ class Strategy:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave, before the first epoch."""
 
+    def exchange_errors(self) -> dict[int, float]:
+        """Return the measured relative error of each exchanged tensor of the last epoch, where one was."""
+        return {}
+
+    def exchange_settings(self) -> dict[str, Any]:
+        """Return what an exchange that chooses for itself chose for the next epoch."""
+        return {}
+
     def gather(self, value: Any) -> list[Any]:
         """Return the small JSON value of every worker, in their order."""
         return [value]

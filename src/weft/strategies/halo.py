@@ -11,7 +11,8 @@ from weft.comm.plan import HaloPlan
 from weft.config import Range
 from weft.errors import GraphError, RecipeError
 from weft.events import Events
-from weft.exchanges.base import check_exchange, make_exchange
+from weft.exchanges.base import check_exchange, exchanges, make_exchange
+from weft.exchanges.drift import Drift, Meter
 from weft.exchanges.exact import Exact
 from weft.graph.block import Block
 from weft.strategies.base import LossName, strategies
@@ -25,7 +26,9 @@ class Halo(Distributed):
     """Train on the whole graph across workers; halo rows travel as the exchange says.
 
     `partitioner` is a name or a table with its options, `parts` their number (one a worker), `exchange` a
-    name or a table: exact, or {name = "sampled", p = 0.1}. A worker may hold several parts.
+    name or a table: exact, or {name = "sampled", p = 0.1}. A worker may hold several parts. `drift` measures
+    the true error of the exchange, every epoch (true) or every so many; `error` has p, change or bits chosen
+    so that it stays below that.
     """
 
     name: ClassVar[str] = "halo"
@@ -44,6 +47,8 @@ class Halo(Distributed):
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
         exchange: str | Mapping[str, Any] = "exact",
+        drift: bool | Annotated[int, Range(least=1)] = False,
+        error: Annotated[float, Range(above=0)] | None = None,
     ) -> None:
         super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group)
         shard = graph.shard
@@ -51,6 +56,11 @@ class Halo(Distributed):
             raise GraphError("halo needs parts of nodes; this partition cuts edges: use another partitioner")
         plan = HaloPlan.make(shard, self.group, part_rank)
         self.exchange = make_exchange(exchange, plan, self.group, self.clock)
+        if error is not None:
+            self.exchange.budget(error)
+        self._every = int(drift) or int(error is not None)
+        self._meter = Meter(shard, plan, self.group, self.clock) if self._every else None
+        self._error, self._drift = error, Drift([], [])
         self._exact = Exact(plan, self.group, self.clock)
         self._exact.kind = "evaluate"
         self.whole = HaloBlock(shard, self._exact, self.group, clock=self.clock)
@@ -61,14 +71,20 @@ class Halo(Distributed):
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
         """Refuse an exchange that is not allowed here, before any data is read."""
-        name, _ = check_exchange(options.get("exchange", "exact"))
+        name, chosen = check_exchange(options.get("exchange", "exact"))
         if name not in cls.exchanges:
             allowed = ", ".join(cls.exchanges)
             raise RecipeError(f"strategy.exchange: {cls.name!r} does not allow {name!r}; allowed: {allowed}")
+        if options.get("error") is not None:
+            _check_budget(name, chosen)
 
     def training_block(self) -> Block:
         """Return the block of the step: where rows are sampled, one without those that are not kept."""
         self.exchange.begin_step()
+        due = self._every and int(self.clock[1]) % self._every == 0
+        self.exchange.meter = self._meter if due else None
+        if self.exchange.meter is not None:
+            self.exchange.meter.begin()
         if self.exchange.kept is None:
             self._block = self.whole
             self.whole.exchange = self.exchange
@@ -90,6 +106,18 @@ class Halo(Distributed):
         self._block.forget()
         self._block = self.whole
         self.exchange.end_step()
+        self._drift = Drift([], [])
+        if self.exchange.meter is not None:
+            self._drift = self.exchange.meter.finish()
+            self.exchange.adapt(self._drift)
+
+    def exchange_errors(self) -> dict[int, float]:
+        """Return the errors that were measured in the last epoch."""
+        return dict(enumerate(self._drift.errors))
+
+    def exchange_settings(self) -> dict[str, Any]:
+        """Return p, change or bits, where a budget chooses them."""
+        return {} if self._error is None else self.exchange.settings()
 
     def state(self) -> dict[str, Tensor]:
         """Return the exchange's, with nothing left under way."""
@@ -99,3 +127,14 @@ class Halo(Distributed):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Give it back to the exchange."""
         self.exchange.load_state(state)
+
+
+def _check_budget(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse a budget on the error of an exchange that leaves nothing to choose."""
+    if not exchanges[name].adapts:
+        able = ", ".join(sorted(each for each in Halo.exchanges if exchanges[each].adapts))
+        raise RecipeError(f"strategy.error: {name!r} has nothing that a budget could choose; use {able}")
+    if "auto" in options.values():
+        raise RecipeError(
+            "strategy.error: 'auto' goes by the links; give a number for the budget to start from"
+        )

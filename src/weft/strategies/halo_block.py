@@ -167,11 +167,16 @@ class HaloBlock(Block):
 
     def _halo_scale(self, src_scale: Tensor | None, dtype: torch.dtype) -> Tensor | None:
         scale, kept = self.exchange.scale, self.exchange.kept
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        if isinstance(scale, Tensor):
+            scale = scale.to(wide)
+        elif scale == 1.0 and src_scale is None:
+            return None
         if src_scale is None:
-            wide = torch.float64 if dtype == torch.float64 else torch.float32
-            return None if scale == 1.0 else torch.full((self.exchange.plan.num_halo,), scale, dtype=wide)
+            size = self.exchange.plan.num_halo
+            return scale if isinstance(scale, Tensor) else torch.full((size,), scale, dtype=wide)
         rows = src_scale[self.num_own :] if kept is None else src_scale[self.num_own :][kept]
-        return rows if scale == 1.0 else rows * scale
+        return rows * scale if isinstance(scale, Tensor) or scale != 1.0 else rows
 
     def _cut(self, relation: int | None) -> "_Cut":
         """Return local and halo edges apart; halo columns count the rows that exist."""
@@ -326,11 +331,13 @@ class _ScaledRelations(RelationBlock):
 
     def __init__(self, block: HaloBlock) -> None:
         super().__init__(block)
-        self._halo, self._exchange = self.rows >= block.num_own, block.exchange
+        self._num_own, self._exchange = block.num_own, block.exchange
+        self._halo = self.rows >= block.num_own
 
     def aggregate(self, h: Any, reduce: str = "sum", *args: Any, **options: Any) -> Any:
         """Return what `Block.aggregate` does, halo pairs scaled."""
-        if self._exchange.scale != 1.0 and reduce in ("sum", "mean"):
+        plain = not isinstance(self._exchange.scale, Tensor) and self._exchange.scale == 1.0
+        if not plain and reduce in ("sum", "mean"):
             scale = self.cached(("scale", h.dtype), lambda: self._scale(h.dtype))
             given = options.pop("src_scale", None)
             options["src_scale"] = scale if given is None else given * scale
@@ -338,7 +345,11 @@ class _ScaledRelations(RelationBlock):
 
     def _scale(self, dtype: torch.dtype) -> Tensor:
         wide = torch.float64 if dtype == torch.float64 else torch.float32
-        return torch.where(self._halo, self._exchange.scale, 1.0).to(wide)
+        scale, kept = self._exchange.scale, self._exchange.kept
+        if isinstance(scale, Tensor) and kept is not None:
+            every = torch.ones(len(kept), dtype=wide).masked_scatter(kept, scale.to(wide))
+            scale = every[(self.rows - self._num_own).clamp(min=0)]
+        return torch.where(self._halo, scale, 1.0).to(wide)
 
 
 def _existing_edges(shard: Shard, kept: Tensor | None) -> Tensor | None:

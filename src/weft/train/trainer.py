@@ -146,6 +146,7 @@ class Trainer:
             epoch=epoch,
             loss=self.loss,
             **scores,
+            **self._drift(),
             lr=rate,
             seconds=seconds,
             memory_bytes=memory_bytes(self._device()),
@@ -157,6 +158,14 @@ class Trainer:
             traffic |= self.timeline.take(epoch, traffic.pop("waits", ()))
             own = {"seconds_of_phases": seconds, "peak_memory_bytes": peak}
             self.traffic.write("traffic", epoch=epoch, rank=rank, **own, **traffic)
+
+    def _drift(self) -> dict[str, object]:
+        """Return what an epoch's event says of an approximate exchange: its errors, and what it chose."""
+        told = {
+            "drift": [error for _, error in sorted(self.strategy.exchange_errors().items())],
+            "exchange": self.strategy.exchange_settings(),
+        }
+        return {name: value for name, value in told.items() if value}
 
     def evaluation_due(self, epoch: int) -> bool:
         """Return whether to evaluate after that many epochs."""
