@@ -75,6 +75,11 @@ class Skip(Exchange):
     """
 
     exact_at: ClassVar[Mapping[str, Any]] = {"interval": 1}
+    also_exact_at: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {"age": 0},
+        {"change": 0.0},
+        {"interval": 1, "gradients": True},
+    )
     stateful: ClassVar[bool] = True
     adapts: ClassVar[str] = "change"
 
