@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.report import write_report
+from weft.report import write_comparison, write_report
 
 from . import samples
 from .test_page import hostile_run
@@ -47,6 +47,15 @@ def test_script_runs_under_the_policy_of_the_page(tmp_path: Path) -> None:
     assert html.count('class="tip"') == 5  # the script adds one to every chart
     assert "Content Security Policy" not in log
     assert "Uncaught" not in log
+
+
+def test_pages_of_several_workers_and_runs_load_without_a_complaint(tmp_path: Path) -> None:
+    folders = [samples.write_workers(tmp_path / name) for name in ("a", "b")]
+    for page in (write_report(folders[0]), write_comparison(folders, tmp_path / "both.html")):
+        html, log = load(page, tmp_path / "home")
+        assert "</svg>" in html
+        assert "Content Security Policy" not in log
+        assert "Uncaught" not in log
 
 
 def test_hostile_strings_run_nothing(tmp_path: Path) -> None:

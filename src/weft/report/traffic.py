@@ -18,11 +18,16 @@ from weft.report.words import number
 PURPOSES = {
     ("halo", "forward"): "halo rows",
     ("halo", "backward"): "halo gradients",
+    ("gather", "forward"): "gathered rows",
+    ("gather", "backward"): "gathered gradients",
+    ("reduce", "forward"): "partial sums",
+    ("reduce", "backward"): "partial gradients",
     ("gradient", "backward"): "weight gradients",
     ("norm", "forward"): "batch norm",
     ("evaluate", "forward"): "evaluation",
     ("control", "forward"): "agreement",
 }
+_MEASURING = ("evaluate", "drift")
 Span = tuple[str, float, float]
 
 
@@ -152,13 +157,13 @@ class Traffic:
 
     @cached_property
     def evaluation(self) -> Flow:
-        """The part of it that evaluation sends, which is exact whatever the exchange."""
-        return sum((flow for key, flow in self.flows.items() if key.kind == "evaluate"), Flow())
+        """The part of it that evaluation and the measuring of drift send, exact whatever the exchange."""
+        return sum((flow for key, flow in self.flows.items() if key.kind in _MEASURING), Flow())
 
     @cached_property
     def training(self) -> Flow:
         """The part of it that training sends."""
-        return sum((flow for key, flow in self.flows.items() if key.kind != "evaluate"), Flow())
+        return sum((flow for key, flow in self.flows.items() if key.kind not in _MEASURING), Flow())
 
     @cached_property
     def once(self) -> dict[str, float]:

@@ -58,7 +58,7 @@ def test_ages_skips_and_drift_are_shown_where_they_were_measured(tmp_path: Path)
             event["drift"] = [0.01, 0.02] if event["epoch"] < 5 else {"0": 0.03, "1": 0.04}
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in lines))
     html = write_report(folder).read_text()
-    for text in ("1 step old", "Exchanges that could be skipped", "Drift", "layer 2 <b>0.0400</b>"):
+    for text in ("1 step old", "Exchanges that could be skipped", "Drift", "exchange 2 <b>0.0400</b>"):
         assert text in html
     assert "could not be drawn" not in html
 

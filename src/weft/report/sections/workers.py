@@ -271,7 +271,7 @@ def _drift(run: Run) -> str:
     layers = sorted({layer for epoch in run.epochs for layer in epoch.drift})
     lines = [
         Line(
-            f"layer {layer + 1}",
+            f"exchange {layer + 1}",
             f"t{place % 6 + 1}",
             [(float(e.number), e.drift[layer]) for e in run.epochs if layer in e.drift],
         )
@@ -295,5 +295,5 @@ def _drift(run: Run) -> str:
         f"Relative error of what the exchange brought; last: {', '.join(f'{n} {v}' for _, n, v in entries)}."
     )
     chart = line_chart(lines, title="Drift", text=text, x=x, y=y, readout=readout)
-    remark = small("True relative error of the exchanged rows, measured on a few random rows a layer.")
+    remark = small("True relative error of the exchanged rows, measured on a few random rows of each.")
     return panel("Drift", chart + remark, aside=legend(entries, lines=True))
