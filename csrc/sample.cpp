@@ -548,6 +548,15 @@ WEFT_API int weft_sample(const weft::SampleRequest* request, weft::SampleResult*
     return failed != kOk ? failed : status;
 }
 
+// Limits the threads that the calling thread uses, here and in torch, which shares the runtime.
+WEFT_API int weft_thread_limit(int threads) {
+#ifdef _OPENMP
+    omp_set_num_threads(threads);
+#endif
+    (void)threads;
+    return weft::kOk;
+}
+
 WEFT_API int weft_free(void* pointer) {
     std::free(pointer);
     return weft::kOk;

@@ -4,9 +4,11 @@ sampler = weft.samplers.NeighborSampler(graph, fanout=[15, 10, 5], seed=0)
 batch = sampler.sample(seeds, epoch=0)
 model(batch.blocks, batch.x)              # a row a seed
 batch.to_pyg()                            # the same for an unmodified PyG model
+for batch in weft.samplers.Loader(sampler, batch_size=1024): ...           # prepared by threads, in order
 """
 
 from weft.samplers.base import Batch, Sampler, samplers
+from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
 
-__all__ = ["Batch", "NeighborSampler", "Sampler", "samplers"]
+__all__ = ["Batch", "Loader", "NeighborSampler", "Sampler", "samplers"]

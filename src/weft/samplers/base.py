@@ -71,8 +71,13 @@ class Batch:
         return y
 
     def fetch(self) -> "Batch":
-        """Read features and labels now, as a loader's thread does, and return the batch."""
+        """Do now, as a loader's thread does, what a step of training would wait for; return the batch."""
         _ = self.x, self.y
+        for block in self.blocks:
+            block.mean_scale()
+            block.multiplicity()
+        for block in self.blocks[1:]:  # features need no gradient: the first block has no backward
+            _ = block.transposed
         return self
 
     def set_clock(self, clock: Tensor | None) -> None:

@@ -49,7 +49,11 @@ class _Result(ctypes.Structure):
 
 
 native.declare(
-    {"weft_sample": [ctypes.POINTER(_Request), ctypes.POINTER(_Result)], "weft_free": [ctypes.c_void_p]}
+    {
+        "weft_sample": [ctypes.POINTER(_Request), ctypes.POINTER(_Result)],
+        "weft_free": [ctypes.c_void_p],
+        "weft_thread_limit": [ctypes.c_int],
+    }
 )
 
 

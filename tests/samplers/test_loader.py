@@ -1,0 +1,140 @@
+"""Loader: every seed once an epoch, the same batches for any number of threads, nothing left behind."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from weft.errors import GraphError, InputError
+from weft.graph import Graph
+from weft.samplers import Batch, Loader, NeighborSampler
+
+
+def graph(**data: Any) -> Graph:
+    made = torch.Generator().manual_seed(0)
+    edges = torch.randint(100, (2, 1500), generator=made)
+    return Graph.from_edges(edges, x=torch.rand(100, 3, generator=made), y=[0, 1] * 50, **data)
+
+
+def loader(threads: int = 2, **options: Any) -> Loader:
+    sampler = NeighborSampler(graph(), [4, 3], seed=7)
+    return Loader(sampler, range(90), **{"batch_size": 8, "threads": threads, **options})
+
+
+def parts(batch: Batch) -> list[torch.Tensor]:
+    blocks = [value for block in batch.blocks for value in (block.indptr, block.indices, block.edge_ids)]
+    assert batch.y is not None
+    return [batch.nodes, batch.x, batch.y, *blocks]
+
+
+def equal(one: list[Batch], other: list[Batch]) -> bool:
+    return len(one) == len(other) and all(
+        torch.equal(a, b) for x, y in zip(one, other) for a, b in zip(parts(x), parts(y), strict=True)
+    )
+
+
+def running() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("weft-loader")]
+
+
+def test_every_seed_comes_once_an_epoch_in_another_order() -> None:
+    made = loader()
+    first, second = (torch.cat([batch.seeds for batch in made]) for _ in range(2))
+    assert len(made) == 12
+    assert first.sort().values.tolist() == second.sort().values.tolist() == list(range(90))
+    assert first.tolist() != second.tolist() != list(range(90))
+    assert made.state() == {"epoch": 2, "step": 0}
+    plain = loader(shuffle=False, drop_last=True)
+    assert torch.cat([batch.seeds for batch in plain]).tolist() == list(range(88))
+
+
+def test_any_number_of_threads_gives_the_same_batches() -> None:
+    expected = list(loader(0))
+    for threads in (1, 2, 8):
+        assert equal(list(loader(threads)), expected)
+    assert not running()
+
+
+def test_a_run_resumes_in_the_middle_of_an_epoch() -> None:
+    whole = loader()
+    _, expected = list(whole), list(whole)
+    begun = loader()
+    list(begun)
+    for batch in begun:
+        if batch.step == 4:
+            break
+    assert begun.state() == {"epoch": 1, "step": 5}
+    assert not running()
+    resumed = loader(1)
+    resumed.load_state(begun.state())
+    assert equal(list(resumed), expected[5:])
+    assert equal(list(begun), expected[5:])
+
+
+def test_threads_stay_only_so_far_ahead() -> None:
+    prepared: list[int] = []
+    made = loader(2, ahead=3, convert=lambda batch: prepared.append(batch.step) or batch)
+    steps = iter(made)
+    next(steps)
+    deadline = time.monotonic() + 20
+    while len(prepared) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.05)
+    assert sorted(prepared) == [0, 1, 2]
+    steps.close()  # type: ignore[attr-defined]
+    assert not running()
+
+
+def test_what_a_thread_raises_reaches_the_caller_at_once() -> None:
+    def fail(batch: Batch) -> Batch:
+        if batch.step == 2:
+            raise ValueError("broken features")
+        return batch
+
+    made = loader(2, convert=fail)
+    with pytest.raises(ValueError, match="broken features"):
+        list(made)
+    assert made.step <= 2
+    assert not running()
+    with pytest.raises(GraphError, match="seed 100"):
+        list(Loader(made.sampler, [5, 100], batch_size=1))
+
+
+def test_a_loader_that_is_dropped_leaves_no_thread() -> None:
+    steps = iter(loader(4))
+    next(steps)
+    del steps
+    assert not running()
+
+
+def test_batches_come_as_pyg_data() -> None:
+    pytest.importorskip("torch_geometric")
+    for data in loader(convert=Batch.to_pyg):
+        assert data.x.shape[0] == data.n_id.numel()
+        assert data.batch_size <= 8
+
+
+def test_seeds_are_the_labelled_training_nodes() -> None:
+    y, mask = torch.tensor([0, 1] * 50), torch.arange(100) < 10
+    y[3] = -1
+    sampler = NeighborSampler(graph().with_data(y=y, train_mask=mask, check=False), [2])
+    assert Loader(sampler).seeds.tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    with pytest.raises(GraphError, match="no train_mask"):
+        Loader(NeighborSampler(graph(), [2]))
+
+
+def test_impossible_settings_are_refused() -> None:
+    for options in ({"batch_size": 0}, {"threads": -1}, {"batch_size": 2.5}):
+        with pytest.raises(InputError, match="whole number"):
+            loader(**{"threads": 1, **options})
+    with pytest.raises(InputError, match="no step 99"):
+        loader().seek(0, 99)
+
+
+def test_time_is_accounted_for() -> None:
+    made = loader()
+    list(made)
+    assert made.seconds["prepare"] > 0
+    assert made.seconds["wait"] > 0
