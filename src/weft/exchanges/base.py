@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
+from weft.comm.balance import Matrix
+from weft.comm.balance import bits as bits_of_links
 from weft.comm.group import Group, Pending
 from weft.comm.ledger import Label
 from weft.comm.plan import HaloPlan
@@ -21,7 +23,8 @@ from weft.exchanges.drift import Drift, Meter
 from weft.registry import Registry
 
 Options = str | Mapping[str, Any]
-Bits = Literal[2, 4, 8, 16, 32]
+Bits = Literal[2, 4, 8, 16, 32, "auto"]
+MEAN_BITS = 8  # of "auto", which takes more on fast links and fewer on slow ones
 _GIVEN = ("plan", "group", "clock")
 
 
@@ -72,7 +75,7 @@ class Exchange:
     adapts: ClassVar[str] = ""
     """The option that a budget on the error chooses, where there is one."""
 
-    def __init__(self, plan: HaloPlan, group: Group, clock: Tensor, *, bits: int = EXACT) -> None:
+    def __init__(self, plan: HaloPlan, group: Group, clock: Tensor, *, bits: Bits = EXACT) -> None:
         self.whole_plan = plan
         self.plan = plan
         """The rows that are exchanged in this step."""
@@ -85,7 +88,9 @@ class Exchange:
         """What sums and means multiply halo rows with: one number, or one for each row that exists."""
         self.meter: Meter | None = None
         """What measures this step's error; None: nothing does."""
-        self.codec = Codec(clock, bits)
+        self.auto_bits = bits == "auto"
+        """Whether the bits are to be chosen by the speed of links."""
+        self.codec = Codec(clock, MEAN_BITS if bits == "auto" else bits)
         self.kind = "halo"
         """What the ledger calls the traffic."""
         self._slot = 0
@@ -117,9 +122,37 @@ class Exchange:
     def adapt(self, drift: Drift) -> None:
         """Choose it anew after a measured step, the same on all ranks."""
 
+    @property
+    def wants_speed(self) -> bool:
+        """Whether something is to be chosen by the speed of links."""
+        return self.auto_bits
+
+    def tune(self, speed: Tensor) -> None:
+        """Choose what is "auto", a link at a time; `speed` [size, size] is in bytes a second.
+
+        All ranks call it with the same numbers, before the first step.
+        """
+        if self.auto_bits:
+            chosen = bits_of_links(self._rows_of_links(), speed.numpy(), mean=MEAN_BITS)
+            self.codec.links = torch.from_numpy(chosen)
+
+    def tuned(self) -> dict[str, Tensor]:
+        """Return what `tune` chose, for a checkpoint: a run goes on with it, however fast links are then."""
+        return {} if self.codec.links is None else {"link_bits": self.codec.links}
+
+    def load_tuned(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `tuned` gave."""
+        self.codec.links = state.get("link_bits", self.codec.links)
+
+    def _rows_of_links(self) -> Matrix:
+        """Return the rows that each member sends to each other in a forward pass."""
+        sent = torch.tensor([self.whole_plan.send_counts], dtype=torch.float64)
+        rows: Matrix = self.group.all_gather(sent, label=Label("plan")).wait().numpy()
+        return rows
+
     def settings(self) -> dict[str, Any]:
         """Return what is chosen at present, for an event."""
-        return {}
+        return {"bits": self.codec.bits if self.codec.links is None else self.codec.links.tolist()}
 
     def gather(self, h: Tensor) -> Tensor:
         """Return the halo rows that exist in this step, [kept, ...], in halo order; `h` are the own rows."""

@@ -7,6 +7,7 @@ node, lane): the same bits for every reader of a row, others in every step, and 
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from weft.comm.group import Group, Pending
 from weft.comm.ledger import Label
 from weft.kernels.quantise import coded_bytes, dequantise, quantise
 
-EXACT = 32
+EXACT: Final = 32
 
 
 class Codec:

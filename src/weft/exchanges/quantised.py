@@ -46,10 +46,6 @@ class Quantised(Exchange):
                 self.codec.bits = bits
                 return
 
-    def settings(self) -> dict[str, Any]:
-        """Return the bits in use."""
-        return {"bits": self.codec.bits}
-
     def state(self) -> dict[str, Tensor]:
         """Return the bits, where they are chosen."""
         return {} if self._error is None else {"bits": torch.tensor(self.codec.bits)}

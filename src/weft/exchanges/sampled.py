@@ -6,12 +6,13 @@ them unbiased; attention normalises itself, and an extreme has no scale. At p = 
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from weft.comm.balance import shares
 from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.config import Range
@@ -20,12 +21,16 @@ from weft.exchanges.base import Bits, Exchange, exchanges
 from weft.exchanges.codec import placed
 from weft.exchanges.drift import Drift
 
-_LEAST = 0.01  # what a budget on the error may bring p down to
+MEAN = 0.1  # of "auto", which brings more over fast links and less over slow ones
+_LEAST = 0.01  # what a budget on the error, or a slow link, may bring p down to
 
 
 @exchanges.add("sampled")
 class Sampled(Exchange):
-    """Bring each halo row with probability `p`, drawn anew each epoch, in `bits` bits a value."""
+    """Bring each halo row with probability `p`, drawn anew each epoch, in `bits` bits a value.
+
+    "auto" goes by the speed of links: as many rows as p = 0.1 in all, so that all links finish together.
+    """
 
     exact_at: ClassVar[Mapping[str, Any]] = {"p": 1.0}
     adapts: ClassVar[str] = "p"
@@ -36,11 +41,12 @@ class Sampled(Exchange):
         group: Group,
         clock: Tensor,
         *,
-        p: Annotated[float, Range(least=0, most=1)] = 0.1,
+        p: Annotated[float, Range(least=0, most=1)] | Literal["auto"] = 0.1,
         bits: Bits = 32,
     ) -> None:
         super().__init__(plan, group, clock, bits=bits)
-        self.p = p
+        self.auto_p = p == "auto"
+        self.p = MEAN if p == "auto" else p
         self.links: Tensor | None = None
         """[size, size] p of the rows that a member (row) sends to another (column), where they differ."""
         self._error: float | None = None
@@ -55,15 +61,15 @@ class Sampled(Exchange):
         seed, epoch, _ = self.clock.tolist()
         key = fold(seed, Stream.BOUNDARY, epoch)
         arriving = self._shares(plan.recv_counts, arriving=True)
-        shares = placed(arriving, plan.order)
-        self.kept = _chosen(key, plan.halo_ids, shares)
+        drawn = placed(arriving, plan.order)
+        self.kept = _chosen(key, plan.halo_ids, drawn)
         self.plan = plan.select(
             self.kept, _chosen(key, plan.send_ids, self._shares(plan.send_counts, arriving=False))
         )
         if self.links is None:
             self.scale = 1.0 / self.p if self.p > 0 else 1.0
         else:
-            self.scale = 1.0 / shares[self.kept]
+            self.scale = 1.0 / drawn[self.kept]
 
     def budget(self, error: float) -> None:
         """Choose p each time the error was measured."""
@@ -75,9 +81,34 @@ class Sampled(Exchange):
             spread = max(drift.spread) ** 2
             self.p = max(spread / (spread + self._error**2), _LEAST)
 
+    @property
+    def wants_speed(self) -> bool:
+        """Whether p or the bits are to be chosen by the speed of links."""
+        return self.auto_p or self.auto_bits
+
+    def tune(self, speed: Tensor) -> None:
+        """Choose the bits of each link, then how many rows it brings with them."""
+        super().tune(speed)
+        if self.auto_p:
+            bits = self.codec.bits if self.codec.links is None else self.codec.links.numpy()
+            forward = bits / speed.numpy()
+            cost = forward + forward.T  # gradients return the other way
+            chosen = shares(self._rows_of_links(), cost, mean=MEAN, least=_LEAST)
+            self.links = torch.from_numpy(chosen)
+
+    def tuned(self) -> dict[str, Tensor]:
+        """Return the bits and p of links."""
+        return super().tuned() | ({} if self.links is None else {"link_p": self.links})
+
+    def load_tuned(self, state: Mapping[str, Tensor]) -> None:
+        """Take them back."""
+        super().load_tuned(state)
+        self.links = state.get("link_p", self.links)
+
     def settings(self) -> dict[str, Any]:
-        """Return p: where it differs by link, the mean over the rows."""
-        return {"p": self.p, "bits": self.codec.bits}
+        """Return p and the bits, from row to column where they differ by link."""
+        p = self.p if self.links is None else self.links.tolist()
+        return {"p": p, **super().settings()}
 
     def state(self) -> dict[str, Tensor]:
         """Return p, where it is chosen."""
@@ -96,7 +127,7 @@ class Sampled(Exchange):
         return torch.repeat_interleave(held, torch.tensor(counts))
 
 
-def _chosen(key: int, ids: Tensor, shares: Tensor) -> Tensor:
+def _chosen(key: int, ids: Tensor, probability: Tensor) -> Tensor:
     """Return which rows are drawn: the same rule at both ends of a link."""
     bits = torch.from_numpy(draw(key, ids.numpy()).astype(np.int64))
-    return bits < (shares * 2.0**32).round().long()
+    return bits < (probability * 2.0**32).round().long()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
+from weft.comm.probe import measure
 from weft.config import Range
 from weft.errors import GraphError, RecipeError
 from weft.events import Events
@@ -44,6 +45,7 @@ class Halo(Distributed):
         autocast: torch.dtype | None = None,
         group: Group | None = None,
         part_rank: Sequence[int] | None = None,
+        speed: Tensor | None = None,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
         exchange: str | Mapping[str, Any] = "exact",
@@ -56,6 +58,8 @@ class Halo(Distributed):
             raise GraphError("halo needs parts of nodes; this partition cuts edges: use another partitioner")
         plan = HaloPlan.make(shard, self.group, part_rank)
         self.exchange = make_exchange(exchange, plan, self.group, self.clock)
+        if self.exchange.wants_speed:
+            self.exchange.tune(measure(self.group) if speed is None else speed)
         if error is not None:
             self.exchange.budget(error)
         self._every = int(drift) or int(error is not None)
@@ -116,17 +120,20 @@ class Halo(Distributed):
         return dict(enumerate(self._drift.errors))
 
     def exchange_settings(self) -> dict[str, Any]:
-        """Return p, change or bits, where a budget chooses them."""
-        return {} if self._error is None else self.exchange.settings()
+        """Return p, change or bits, where a budget or the speed of links chooses them."""
+        chosen = self._error is not None or self.exchange.wants_speed
+        return self.exchange.settings() if chosen else {}
 
     def state(self) -> dict[str, Tensor]:
         """Return the exchange's, with nothing left under way."""
         self.exchange.drain()
-        return self.exchange.state()
+        return {**self.exchange.state(), **self.exchange.tuned()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Give it back to the exchange."""
-        self.exchange.load_state(state)
+        self.exchange.load_tuned(state)
+        tuned = self.exchange.tuned()
+        self.exchange.load_state({name: value for name, value in state.items() if name not in tuned})
 
 
 def _check_budget(name: str, options: Mapping[str, Any]) -> None:

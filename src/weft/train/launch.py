@@ -215,7 +215,8 @@ def _resolve_strategy(
     """Return the name and the options, checked, of a strategy."""
     name, options = _split_name(section, default, "strategy")
     kind = strategies[name]
-    options = bind(kind, options, "strategy", given=(*signature(Strategy).parameters, "group", "part_rank"))
+    given = (*signature(Strategy).parameters, "group", "part_rank", "speed")
+    options = bind(kind, options, "strategy", given=given)
     if issubclass(kind, Distributed):
         kind.check(options)
     elif workers > 1:

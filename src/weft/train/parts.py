@@ -5,12 +5,16 @@ The data of a run may be cut already, by `weft partition`: then nobody reads the
 
 import gc
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch import Tensor
 
+from weft.comm.balance import place
+from weft.comm.group import Group
+from weft.comm.ledger import Label
 from weft.comm.plan import spread
 from weft.errors import FormatError, GraphError, RecipeError
 from weft.events import dumps
@@ -141,17 +145,36 @@ def check_partition(
 
 
 def read_parts(
-    folder: Path, *, rank: int, workers: int, dtype: torch.dtype
+    folder: Path, *, rank: int, workers: int, dtype: torch.dtype, part_rank: Sequence[int] | None = None
 ) -> tuple[LocalGraph, dict[str, Any]]:
-    """Return what one worker holds, mapped from the folders of its parts, and what tells partitions apart."""
+    """Return what one worker holds, mapped from the folders of its parts, and what tells partitions apart.
+
+    `part_rank` says who holds each part, where that is not the usual.
+    """
     info = read_partition(folder)
-    held = [part for part, owner in enumerate(spread(info.num_parts, workers)) if owner == rank]
+    owners = spread(info.num_parts, workers) if part_rank is None else part_rank
+    held = [part for part, owner in enumerate(owners) if owner == rank]
     shard = Shard.merge([read_shard(folder, part) for part in held])
     facts = _facts(folder)
     if facts is not None:
         facts.pop(_LOOPS, None)
-    identity = {"parts": info.num_parts, "partition": info.sha256}
+    identity: dict[str, Any] = {"parts": info.num_parts, "partition": info.sha256}
+    if part_rank is not None:
+        identity["part_rank"] = list(part_rank)
     return LocalGraph(shard, dtype=dtype, facts=facts), identity
+
+
+def arrange(folder: Path, speed: Tensor, group: Group) -> list[int]:
+    """Return who should hold each part, so that the slowest link between ranks carries least."""
+    usual = spread(read_partition(folder).num_parts, group.size)
+    read = torch.zeros(group.size, dtype=torch.float64)
+    for part, owner in enumerate(usual):
+        if owner == group.rank:
+            sources = torch.tensor(usual)[read_shard(folder, part).halo_part.long()]
+            read += torch.bincount(sources, minlength=group.size)
+    rows = group.all_gather(read[None], label=Label("plan")).wait().T.contiguous()
+    places = place(rows.numpy(), speed.numpy())
+    return [places[owner] for owner in usual]
 
 
 def _source(resolved: "Resolved", num_parts: int, layout: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,18 +1,24 @@
 """One worker of several: reads its parts, agrees with the others on what is done, and trains."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
 from weft.comm.group import Group
+from weft.comm.probe import measure
 from weft.config import Recipe
 from weft.errors import FormatError, RecipeError
+from weft.events import dumps
+from weft.format import atomic_write
 from weft.strategies.base import strategies
-from weft.train.launch import fit, resolve
-from weft.train.parts import prepare_parts, read_parts
+from weft.train.launch import Resolved, fit, resolve
+from weft.train.parts import arrange, prepare_parts, read_parts
 from weft.train.run import RunFolder, versions
 from weft.train.summary import Summary
 from weft.train.trainer import Place
@@ -37,13 +43,18 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary:
     if parts is None:
         assert place.out is not None, "workers meet in the folder of the run"
         parts = Path(place.out) / "partition"
-    graph, identity = read_parts(parts, rank=group.rank, workers=group.size, dtype=dtype)
+    placed = _by_speed(resolved, parts, place, group)
+    graph, identity = read_parts(
+        parts, rank=group.rank, workers=group.size, dtype=dtype, part_rank=placed.get("part_rank")
+    )
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     kept = {**resolved.to_dict(), "graph": {**counts, "workers": group.size, **identity}}
     # Section by section, so that a disagreement is easy to find.
     group.agree(**{f"[{name}]": section for name, section in kept.items()}, versions=versions())
     place = replace(place, resume=place.resume or group.attempt > 0)
-    kind = partial(cast(Any, strategies[resolved.strategy]), group=group, **resolved.strategy_options)
+    kind = partial(
+        cast(Any, strategies[resolved.strategy]), group=group, **placed, **resolved.strategy_options
+    )
     return fit(
         graph,
         resolved.model,
@@ -53,6 +64,36 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary:
         folder=_open(place, kept, group),
         place=place,
     )
+
+
+def _by_speed(resolved: Resolved, parts: Path, place: Place, group: Group) -> dict[str, Any]:
+    """Return the speed of links and who holds which part, where the exchange goes by them; else nothing.
+
+    They are measured once in a run and kept in its folder: a run that is continued goes on with them.
+    """
+    exchange = resolved.strategy_options.get("exchange")
+    kind = strategies[resolved.strategy]
+    if not isinstance(exchange, Mapping) or "auto" not in exchange.values():
+        return {}
+    if "speed" not in signature(kind).parameters:
+        raise RecipeError(
+            f"strategy.exchange: {resolved.strategy!r} knows no 'auto'; give a number, or use 'halo'"
+        )
+    file = None if place.out is None else Path(place.out) / "links.json"
+    held = group.all_gather_json(_read_speed(file) if group.rank == 0 else None)[0]
+    fits = held is not None and len(held) == group.size
+    speed = torch.tensor(held, dtype=torch.float64).fill_diagonal_(torch.inf) if fits else measure(group)
+    if file is not None and not fits and group.rank == 0:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(file, dumps({"bytes_a_second": speed.nan_to_num(posinf=0.0).tolist()}).encode())
+    return {"speed": speed, "part_rank": arrange(parts, speed, group)}
+
+
+def _read_speed(file: Path | None) -> Any:
+    try:
+        return None if file is None else json.loads(file.read_text(encoding="utf-8"))["bytes_a_second"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # measured again
 
 
 def _open(place: Place, recipe: dict[str, object], group: Group) -> RunFolder | None:
