@@ -6,6 +6,7 @@
 namespace weft::attention {
 namespace {
 
+constexpr int64_t kHugePage = int64_t{1} << 21;
 constexpr int64_t kTaskEdges = 2048;
 constexpr int64_t kTaskRows = 512;
 constexpr int64_t kGroups = 4096;  // at most: a group has its own partial gradient of `a`
@@ -101,6 +102,15 @@ int backward(const Call& given) {
 }
 
 }  // namespace
+
+void* room(int64_t bytes) {
+    const bool large = bytes >= 8 * kHugePage;
+    const int64_t align = large ? kHugePage : 64;
+    void* made = std::aligned_alloc(align, (bytes + align - 1) / align * align);
+    if (large && made) weft_advise(made, bytes);
+    return made;
+}
+
 }  // namespace weft::attention
 
 WEFT_API int weft_attention_forward(const weft::attention::Call* call) {

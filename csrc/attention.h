@@ -61,6 +61,9 @@ struct PlanView {
     int64_t num_tasks, num_hubs, num_groups, num_slots, max_edges, max_part, num_rows;
 };
 
+// malloc, in huge pages where that is worth it.
+void* room(int64_t bytes);
+
 #define WEFT_DECLARE(isa)                                                          \
     namespace isa {                                                                \
     int forward(const Call& call, const PlanView& rows);                           \

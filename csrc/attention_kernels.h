@@ -31,11 +31,11 @@ struct Constant {
 //
 #include "attention_edges.h"
 
-// Memory that is not handed out uninitialised by a std::vector template (see PlanView).
+// Uninitialised memory; no std::vector (see PlanView). Large tables are read at random: in huge pages.
 template <class T>
 class Buffer {
   public:
-    explicit Buffer(int64_t count) : data_(static_cast<T*>(std::malloc((count + 1) * sizeof(T)))) {}
+    explicit Buffer(int64_t count) : data_(static_cast<T*>(room((count + 1) * sizeof(T)))) {}
     ~Buffer() { std::free(data_); }
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
@@ -63,8 +63,9 @@ struct Tables {
     T *out, *row_max, *row_sum, *d_src, *d_dst, *d_a, *d_value, *d_edge, *kept;
     T slope;
     int64_t heads, dim, value_dim, score_width, value_width;
-    int64_t tile;  // edges in a tile
-    T* stats;      // backward: [num_dst, (dst,) m, 1 / s, D], H values each
+    int64_t tile;   // edges in a tile
+    T* stats;       // backward: [num_dst, (grad, dst,) m, 1 / s, D], H values each but for grad
+    int64_t marks;  // of a row of stats without grad: the place of dst, or of m
     int64_t stats_width, kept_width;
 
     explicit Tables(const Call& c)
@@ -91,7 +92,8 @@ struct Tables {
           value_width(c.heads * c.value_dim),
           tile(tile_edges(c.heads)),
           stats(nullptr),
-          stats_width((c.kind == kAdditive ? 4 : 3) * c.heads),
+          marks(c.kind == kAdditive ? value_width : 0),
+          stats_width(c.kind == kAdditive ? rounded(value_width + 4 * c.heads) : 3 * c.heads),
           kept_width(2 * value_width + c.heads) {}
 };
 
@@ -320,8 +322,8 @@ struct Forward : Pass<T> {
         if (Keep) tile_sum(share, heads, tile, acc + 2 * heads + 2 * t.value_width);
         drop<T>(call, part.positions, part.first, n, s.keys, score, Keep ? positive : nullptr);
         T* sum = acc + 2 * heads;
-        add_rows(t.value, heads, t.value_dim, part.rows, n, score, sum, Keep ? positive : nullptr,
-                 sum + t.value_width);
+        add_rows(t.value, t.value_width, heads, t.value_dim, part.rows, n, score, sum,
+                 Keep ? positive : nullptr, sum + t.value_width);
     }
 
     void merge(T* acc, const T* partial) {
@@ -374,14 +376,23 @@ WEFT_INLINE void row_stats(const Tables<T>& t, int64_t row, T* top, T* inverse) 
     }
 }
 
+// Fills the row of stats of additive scores but for D, of which it returns the place. The gradient is copied
+// beside the rest because backward by source reads all of it at random.
+template <class T>
+WEFT_INLINE T* additive_stats(const Tables<T>& t, int64_t row) {
+    T *stats = t.stats + row * t.stats_width, *own = stats + t.marks;
+    std::memcpy(stats, t.grad + row * t.value_width, t.value_width * sizeof(T));
+    std::memcpy(own, t.dst + row * t.heads, t.heads * sizeof(T));
+    row_stats(t, row, own + t.heads, own + 2 * t.heads);
+    return own + 3 * t.heads;
+}
+
 // ---- backward by destination, additive scores: D and d_dst from what forward kept, without a look at the
 // edges. Where it kept nothing only d_value is wanted, and D is not read.
 template <class T>
 void additive_row(const Tables<T>& t, int64_t row, T* p) {
     const int64_t heads = t.heads;
-    T *stats = t.stats + row * t.stats_width, *d = stats + 3 * heads;
-    std::memcpy(stats, t.dst + row * heads, heads * sizeof(T));
-    row_stats(t, row, stats + heads, stats + 2 * heads);
+    T* d = additive_stats(t, row);
     if (!t.kept) return fill(d, heads, T(0));
     const T *grad = t.grad + row * t.value_width, *kept = t.kept + row * t.kept_width;
     head_dots(grad, kept, heads, t.value_dim, d);
@@ -454,15 +465,15 @@ struct AdditiveColumns : Pass<T> {
         tile_sum(c, heads, tile, acc + 2 * t.value_width);
         tile_sum(c_positive, heads, tile, acc + 2 * t.value_width + heads);
         drop(call, part.positions, 0, n, s.keys, weight, positive);
-        add_rows(t.grad, heads, t.value_dim, part.rows, n, weight, acc, t.d_src ? positive : nullptr,
-                 acc + t.value_width);
+        add_rows(t.stats, t.stats_width, heads, t.value_dim, part.rows, n, weight, acc,
+                 t.d_src ? positive : nullptr, acc + t.value_width);
     }
 
     void gather_stats(const Part& part, int64_t n, T* dst, T* top, T* inverse, T* d) {
         with_heads(t.heads, [&](auto heads) {
             for (int64_t i = 0; i < n; i++) {
-                const T* row = t.stats + part.rows[i] * t.stats_width;
-                const T* next = t.stats + part.rows[i + kFarAhead] * t.stats_width;
+                const T* row = t.stats + part.rows[i] * t.stats_width + t.marks;
+                const T* next = t.stats + part.rows[i + kFarAhead] * t.stats_width + t.marks;
                 __builtin_prefetch(next);
                 __builtin_prefetch(next + 2 * heads);
                 copy(dst + i * heads, row, heads);
@@ -500,7 +511,9 @@ struct ScoreRows : Pass<T> {
     ScoreRows(const Call& c, const Tables<T>& tables, T* partial_a)
         : Pass<T>(c, tables, c.indptr, OnlyD ? tables.heads : tables.score_width), group_a(partial_a) {}
 
-    T* d_of(int64_t row) { return t.stats + row * t.stats_width + t.stats_width - t.heads; }
+    T* d_of(int64_t row) {
+        return t.stats + row * t.stats_width + t.marks + (call.kind == kAdditive ? 3 : 2) * t.heads;
+    }
 
     void group(int64_t group, Scratch<T>& s) {
         s.group = group;
@@ -558,7 +571,7 @@ struct ScoreRows : Pass<T> {
         if (call.kind == kDot) {
             if (d_edge) std::memcpy(d_edge, de, n * heads * sizeof(T));
             for (int64_t i = 0; i < n * heads; i++) de[i] *= t.slope;
-            if (t.d_dst) add_rows(t.src, heads, t.dim, part.rows, n, de, acc);
+            if (t.d_dst) add_rows(t.src, t.score_width, heads, t.dim, part.rows, n, de, acc);
             return;
         }
         constexpr int W = widest<T>();
@@ -577,15 +590,15 @@ struct ScoreRows : Pass<T> {
 
     void finish(int64_t row, Scratch<T>&, const T* acc) {
         const int64_t heads = t.heads;
-        T* stats = t.stats + row * t.stats_width;
-        T* m = stats + t.stats_width - 3 * heads;
+        T* m = t.stats + row * t.stats_width;
         if (OnlyD) {
             std::memcpy(d_of(row), acc, heads * sizeof(T));
             return;
         }
-        row_stats(t, row, m, m + heads);
         if (call.kind == kAdditive)
-            for (int64_t h = 0; h < heads; h++) stats[h] = t.dst[row * heads + h];
+            additive_stats(t, row);
+        else
+            row_stats(t, row, m, m + heads);
         if (this->indptr[row] == this->indptr[row + 1]) fill(d_of(row), heads, T(0));
         if (!t.d_dst) return;
         T* to = t.d_dst + row * t.score_width;
@@ -629,7 +642,7 @@ struct ScoreColumns : Pass<T> {
         for (int64_t i = 0; i < count; i++)
             weight[i] = alpha[i] = exponential(alpha[i] - top[i]) * inverse[i];
         drop<T>(call, part.positions, 0, n, s.keys, weight, nullptr);
-        if (t.d_value) add_rows(t.grad, heads, t.value_dim, part.rows, n, weight, acc);
+        if (t.d_value) add_rows(t.grad, t.value_width, heads, t.value_dim, part.rows, n, weight, acc);
         if (!t.d_src) return;
         rows_dot(t.grad, t.value + part.row * t.value_width, heads, t.value_dim, part.rows, n, de);
         for (int64_t i = 0; i < count; i += W) {
@@ -642,7 +655,7 @@ struct ScoreColumns : Pass<T> {
                          nullptr, nullptr);
         } else {
             for (int64_t i = 0; i < count; i++) de[i] *= t.slope;
-            add_rows(t.dst, heads, t.dim, part.rows, n, de, to);
+            add_rows(t.dst, t.score_width, heads, t.dim, part.rows, n, de, to);
         }
     }
 

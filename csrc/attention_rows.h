@@ -71,9 +71,9 @@ void add_vectors(const T* x, int64_t width, int64_t vectors, const int64_t* rows
 }
 
 template <class T, int W, bool Dual>
-void add_width(const T* x, int64_t heads, int64_t dim, const int64_t* rows, int64_t n, const T* w,
-               const T* w2, T* to, T* to2) {
-    const int64_t width = heads * dim, per_head = dim / W, vectors = heads * per_head;
+void add_width(const T* x, int64_t width, int64_t heads, int64_t dim, const int64_t* rows, int64_t n,
+               const T* w, const T* w2, T* to, T* to2) {
+    const int64_t per_head = dim / W, vectors = heads * per_head;
     switch (per_head) {
         case 1:
             return add_vectors<T, W, 1, Dual>(x, width, vectors, rows, n, w, w2, heads, to, to2);
@@ -112,17 +112,18 @@ void scale_heads(const T* x, const T* scale, int64_t heads, int64_t dim, T* to) 
     });
 }
 
-// to[H, dim] += sum over edges of w[e, h] * x[row]; and the same with w2 into to2 where w2 is given.
+// to[H, dim] += sum over edges of w[e, h] * x[row]; and the same with w2 into to2 where w2 is given. Rows of
+// x are `width` apart.
 template <class T>
-void add_rows(const T* x, int64_t heads, int64_t dim, const int64_t* rows, int64_t n, const T* w, T* to,
-              const T* w2 = nullptr, T* to2 = nullptr) {
+void add_rows(const T* x, int64_t width, int64_t heads, int64_t dim, const int64_t* rows, int64_t n,
+              const T* w, T* to, const T* w2 = nullptr, T* to2 = nullptr) {
     if (n == 0) return;
-    with_width<T>(dim, [&](auto width) {
-        constexpr int W = decltype(width)::value;
+    with_width<T>(dim, [&](auto vector) {
+        constexpr int W = decltype(vector)::value;
         if (w2)
-            add_width<T, W, true>(x, heads, dim, rows, n, w, w2, to, to2);
+            add_width<T, W, true>(x, width, heads, dim, rows, n, w, w2, to, to2);
         else
-            add_width<T, W, false>(x, heads, dim, rows, n, w, w, to, to);
+            add_width<T, W, false>(x, width, heads, dim, rows, n, w, w, to, to);
     });
 }
 

@@ -15,6 +15,8 @@
 #define WEFT_API extern "C" __attribute__((visibility("default")))
 #define WEFT_INLINE inline __attribute__((always_inline))
 
+WEFT_API int weft_advise(void* from, int64_t bytes);
+
 namespace weft {
 
 // The codes of kernels/native.py.
