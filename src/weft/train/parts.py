@@ -42,6 +42,12 @@ def cut(
     graph: Graph, num_parts: int, kind: type[Distributed], options: Mapping[str, Any], *, workers: int = 1
 ) -> Assignment:
     """Return the parts of a graph as `[strategy]` says: `partitioner` a name or a table."""
+    given = check_partitioner(kind, options)
+    return kind.arranged(partition(graph, num_parts, **given), options, workers)
+
+
+def check_partitioner(kind: type[Distributed], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the name and the options of the partitioner; refuse one whose parts the strategy cannot use."""
     asked = options.get("partitioner", kind.partitioner)
     given = {"name": kind.partitioner} | ({"name": asked} if isinstance(asked, str) else dict(asked))
     name = given["name"]
@@ -54,7 +60,7 @@ def cut(
             f"strategy.partitioner: {name!r} gives parts of {partitioners[name].cuts}, {kind.name!r} needs "
             f"parts of {wanted}: {fitting}"
         )
-    return kind.arranged(partition(graph, num_parts, **given), options, workers)
+    return given
 
 
 def whole_in_parts(graph: Graph, kind: type[Distributed], options: Mapping[str, Any]) -> LocalGraph:
@@ -82,6 +88,7 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
     folder = out / "partition"
     kind = cast(type[Distributed], strategies[resolved.strategy])
     layout = kind.layout(resolved.strategy_options, workers)
+    check_partitioner(kind, resolved.strategy_options)
     source = _source(resolved, num_parts, {"cuts": kind.cuts, "by": kind.partitioner, **layout})
     if _made_of(folder) == source:
         return folder
