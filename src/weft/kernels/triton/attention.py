@@ -16,7 +16,7 @@ from weft.kernels import reference_attention as reference
 from weft.kernels.reference import keep_scale
 from weft.kernels.reference_attention import Arguments
 from weft.kernels.triton.draw import keep_tile, signed
-from weft.kernels.triton.plan import SEGMENT, Plan, item_of, plan_of, power
+from weft.kernels.triton.plan import Plan, item_of, plan_of, power
 from weft.kernels.triton.softmax import online
 from weft.kernels.triton.spmm import FLOATS
 
@@ -291,7 +291,7 @@ def flags(args: Arguments, plan: Plan) -> dict[str, Any]:
         "HAS_IDS": args.edge_ids is not None,
         "DROPOUT": args.dropout > 0.0,
         "HUBS": plan.num_hubs > 0,
-        "SEGMENT": SEGMENT,
+        "SEGMENT": plan.segment,
         "WIDE": max(args.value.numel(), args.src.numel(), args.dst.numel()) >= 1 << 31,
     }
 

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels import reference
-from weft.kernels.triton.plan import SEGMENT, item_of, merge_sums, plan_of, power
+from weft.kernels.triton.plan import item_of, merge_sums, plan_of, power
 from weft.kernels.triton.spmm import FLOATS
 
 
@@ -147,7 +147,7 @@ def extreme(
         sign,
         F=width,
         HUBS=plan.num_hubs > 0,
-        SEGMENT=SEGMENT,
+        SEGMENT=plan.segment,
         BE=min(1024 // columns, 32),
         BF=columns,
         num_warps=1,
@@ -236,7 +236,7 @@ def extreme_backward(
         plan.num_segments,
         F=width,
         HUBS=plan.num_hubs > 0,
-        SEGMENT=SEGMENT,
+        SEGMENT=plan.segment,
         BE=min(512 // columns, 16),
         BF=columns,
         num_warps=1,

@@ -20,9 +20,11 @@ class Plan(NamedTuple):
     starts: Tensor
     """first edge of each segment, int64"""
     hubs: Tensor
-    """rows of more than SEGMENT edges, int64"""
+    """rows of more than `segment` edges, int64"""
     firsts: Tensor
     """first segment of each hub and, last, the number of segments, int64"""
+    segment: int
+    """edges of a segment; a row of more is a hub"""
 
     @property
     def num_segments(self) -> int:
@@ -39,11 +41,11 @@ _plans = WeakTensorKeyDictionary()
 def plan_of(indptr: Tensor, num_edges: int) -> Plan:
     """Return the plan of a CSR, remembered with its pointers: finding the hubs waits for the GPU once."""
     held = _plans.get(indptr)
-    if held is not None and held[0] == (indptr._version, num_edges):
+    if held is not None and held[0] == (indptr._version, num_edges, SEGMENT):
         plan: Plan = held[1]
         return plan
     plan = _find(indptr) if num_edges > SEGMENT else _no_hubs(indptr)
-    _plans[indptr] = ((indptr._version, num_edges), plan)
+    _plans[indptr] = ((indptr._version, num_edges, SEGMENT), plan)
     return plan
 
 
@@ -57,12 +59,12 @@ def _find(indptr: Tensor) -> Plan:
     torch.cumsum(counts, 0, out=firsts[1:])
     place = torch.repeat_interleave(torch.arange(hubs.shape[0], device=indptr.device), counts)
     nth = torch.arange(place.shape[0], device=indptr.device) - firsts[place]
-    return Plan(hubs[place], indptr[hubs][place] + nth * SEGMENT, hubs, firsts)
+    return Plan(hubs[place], indptr[hubs][place] + nth * SEGMENT, hubs, firsts, SEGMENT)
 
 
 def _no_hubs(indptr: Tensor) -> Plan:
     empty = indptr.new_empty(0)
-    return Plan(empty, empty, empty, indptr.new_zeros(1))
+    return Plan(empty, empty, empty, indptr.new_zeros(1), SEGMENT)
 
 
 def power(value: int) -> int:

@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels import reference
-from weft.kernels.triton.plan import SEGMENT, item_of, plan_of, power
+from weft.kernels.triton.plan import item_of, plan_of, power
 from weft.kernels.triton.spmm import FLOATS
 
 
@@ -108,7 +108,7 @@ def sddmm_dot(
         SRC_SCALED=src_scale is not None,
         DST_SCALED=dst_scale is not None,
         HUBS=plan.num_hubs > 0,
-        SEGMENT=SEGMENT,
+        SEGMENT=plan.segment,
         BE=min(max(2048 // (block * depth), 1), 32),
         BH=block,
         BD=depth,
@@ -180,7 +180,7 @@ def sddmm(
         F=width,
         OP=op,
         HUBS=plan.num_hubs > 0,
-        SEGMENT=SEGMENT,
+        SEGMENT=plan.segment,
         BE=min(1024 // columns, 32),
         BF=columns,
         num_warps=1,

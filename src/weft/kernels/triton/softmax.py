@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels import reference
-from weft.kernels.triton.plan import SEGMENT, Plan, item_of, merge_sums, plan_of, power
+from weft.kernels.triton.plan import Plan, item_of, merge_sums, plan_of, power
 
 
 @triton.jit
@@ -128,7 +128,7 @@ def _shape(indptr: Tensor, scores: Tensor, plan: Plan) -> tuple[tuple[int, int],
     heads = math.prod(scores.shape[1:])
     block = min(power(heads), 32)
     grid = (indptr.shape[0] - 1 + plan.num_segments, triton.cdiv(heads, block))
-    options = {"H": heads, "HUBS": plan.num_hubs > 0, "SEGMENT": SEGMENT, "BH": block, "num_warps": 1}
+    options = {"H": heads, "HUBS": plan.num_hubs > 0, "SEGMENT": plan.segment, "BH": block, "num_warps": 1}
     return grid, options | {"BE": min(max(256 // block, 8), 64)}
 
 

@@ -13,17 +13,20 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels import reference
-from weft.kernels.triton.plan import SEGMENT, item_of, merge_sums, plan_of, power
+from weft.kernels.triton.plan import item_of, merge_sums, plan_of, power
 
+# bytes of x that are taken to stay in the second-level cache; GPUs of today have 40 to 120 MB
+CACHE = 40 << 20
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class Tile(NamedTuple):
-    """How many edges and columns a program holds, and by how many warps."""
+    """How many edges and columns a program, which is one warp, works on at a time."""
 
     edges: int
     columns: int
-    warps: int = 1
+    stages: int = 1
+    """tiles in flight"""
 
 
 @triton.jit
@@ -53,6 +56,7 @@ def _spmm_kernel(
     WIDE: tl.constexpr,
     BE: tl.constexpr,
     BF: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     row, start, count, degree, segment = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     f = tl.program_id(1) * BF + tl.arange(0, BF)
@@ -62,7 +66,7 @@ def _spmm_kernel(
     total = tl.zeros([BE, BF], tl.float32)
     # the next indices are fetched while the rows of these are on their way
     source = tl.load(indices + offsets, mask=offsets < count, other=0)
-    for k in range(0, count, BE):
+    for k in tl.range(0, count, BE, num_stages=STAGES):
         place = k + offsets
         live = place < count
         following = tl.load(indices + place + BE, mask=place + BE < count, other=0)
@@ -101,11 +105,18 @@ def _spmm_kernel(
     tl.store(out + row * F + f, result.to(out.dtype.element_ty), mask=alone)
 
 
-def tile_for(width: int) -> Tile:
-    """Return the tile for rows of `width` columns; a fixed rule, so the bits are those of every run."""
-    # 1,024 values are 32 registers of each thread; with 2,048 too few programs share a multiprocessor
-    columns = min(power(width), 128)
-    return Tile(min(1024 // columns, 32), columns)
+def tile_for(indptr: Tensor, indices: Tensor, x: Tensor, width: int) -> Tile:
+    """Return the tile for a graph and rows of `width` values: a rule of sizes alone, so bits stay the same.
+
+    Rows with few edges are read whole. Otherwise all rows are done for one slice of the columns before the
+    next: of 128 bytes where so much of x stays in cache, else of 256, with three tiles on their way.
+    """
+    few = indices.shape[0] < 32 * (indptr.shape[0] - 1)
+    cached = x.shape[0] * 128 <= CACHE
+    slice_bytes = 512 if few else 128 if cached else 256
+    columns = min(power(width), slice_bytes // x.element_size(), 128)
+    pipelined = not few and not cached and width % columns == 0
+    return Tile(16 if cached and not few else 8, columns, 3 if pipelined else 1)
 
 
 def spmm(
@@ -136,7 +147,7 @@ def spmm(
     plan = plan_of(indptr, indices.shape[0])
     partial = out if not plan.num_hubs else out.new_empty((plan.num_segments, width), dtype=torch.float32)
     heads = weight.shape[1] if weight is not None and weight.dim() == 2 else 1
-    tile = tile or tile_for(width)
+    tile = tile or tile_for(indptr, indices, x, width)
     given = [y if y is None else y.contiguous() for y in (edges, x, weight, src_scale, dst_scale)]
     dense = [indptr if y is None else y for y in given]  # a pointer that is not read
     _spmm_kernel[(num_rows + plan.num_segments, triton.cdiv(width, tile.columns))](
@@ -157,11 +168,12 @@ def spmm(
         DST_SCALED=dst_scale is not None,
         MEAN=mean,
         HUBS=plan.num_hubs > 0,
-        SEGMENT=SEGMENT,
+        SEGMENT=plan.segment,
         WIDE=x.numel() >= 1 << 31,
         BE=tile.edges,
         BF=tile.columns,
-        num_warps=tile.warps,
+        STAGES=tile.stages,
+        num_warps=1,
     )
     if plan.num_hubs:
         merge_sums(plan, partial, out.view(num_rows, width), indptr, mean=mean, scale=dst_scale)
