@@ -1,13 +1,14 @@
 # Everything a newcomer needs: `make run` trains and writes a report, `make test` proves the installation.
 PYTHON ?= python3
 BIN := .venv/bin
+GPU_PYTHON ?= $(BIN)/python
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 NATIVE := CMakeLists.txt $(wildcard csrc/*)
 # Two test processes share two cores: threads that spin while they wait take the core from those that work.
 TEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2
 
-.PHONY: run test test-all check format bench clean help
+.PHONY: run test test-all test-gpu check format bench clean help
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -28,6 +29,10 @@ test: check  ## the checks and the tests (under 15 minutes on two cores)
 
 test-all: check  ## everything, the slow tests included
 	@$(TEST)
+
+test-gpu:  ## the tests of kernels and training on a GPU; GPU_PYTHON is the interpreter that has CUDA's torch
+	@WEFT_TEST_DEVICE=cuda PYTHONPATH=src $(GPU_PYTHON) -m pytest -q tests/train/test_device.py \
+		$(patsubst %,tests/kernels/test_%.py,triton spmm extreme sddmm softmax attention gather segment dropout)
 
 check: .venv/.stamp  ## formatting, lint, types, direction of imports
 	@$(BIN)/ruff format --check src tests benchmarks examples

@@ -1,18 +1,27 @@
-"""Every test that asks for `form` runs on the reference and on each instruction set that the machine has."""
+"""Every test that asks for `form` runs on the reference and on each instruction set that the machine has.
+
+With WEFT_TEST_DEVICE=cuda (`make test-gpu`) tensors are made on the GPU, and operators run on Triton.
+"""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
+from kernel_checks import DEVICE
 
 from weft.kernels import native
 
 LEVELS = {"portable": 0, "AVX2": 1, "AVX-512": 2}
+if DEVICE != "cpu":
+    torch.set_default_device(DEVICE)  # before the test modules make their constants
 
 
-@pytest.fixture(params=["reference", *LEVELS])
+@pytest.fixture(params=["reference", *LEVELS] if DEVICE == "cpu" else [DEVICE])
 def form(request: pytest.FixtureRequest) -> Iterator[str]:
     """Switch the operators to one of their forms."""
+    if request.param == DEVICE:
+        yield request.param
+        return
     if request.param == "reference":
         with native.disabled():
             yield request.param

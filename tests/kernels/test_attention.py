@@ -1,7 +1,7 @@
 """Attention against its plain definition: outputs, gradients, draws, odd shapes, hubs, masks, threads."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,24 +23,6 @@ from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
 
 CLOCK = torch.tensor([7, 1, 2])
 KINDS = (ADDITIVE, GATV2, DOT)
-
-
-@pytest.fixture(params=["reference", "portable", "AVX2", "AVX-512"])
-def form(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Run a test on the reference form and on the native one for each instruction set of this machine."""
-    if request.param == "reference":
-        with native.disabled():
-            yield request.param
-        return
-    library = native.library()
-    if library is None:
-        pytest.skip("the native core is not installed")
-    level = ["portable", "AVX2", "AVX-512"].index(request.param)
-    if level > library.weft_detected_level():
-        pytest.skip(f"this processor has no {request.param}")
-    library.weft_set_level(level)
-    yield request.param
-    library.weft_set_level(library.weft_detected_level())
 
 
 def csr(src: list[int] | Tensor, dst: list[int] | Tensor, num_dst: int) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from kernel_checks import FLOATS, compare, same_bits, values
+from kernel_checks import DEVICE, FLOATS, compare, same_bits, values
 
 from weft import kernels
 from weft.errors import GraphError
@@ -43,7 +43,7 @@ def test_no_rows_views_and_threads(form: str, nan_memory: None) -> None:
     (grad,) = torch.autograd.grad(none.sum(), x)
     assert not grad.any()
     compare(lambda x: kernels.gather(x.T, torch.tensor([3, 0, 3])), [values(6, 10)])
-    rows = torch.randint(100, (20_000,), generator=torch.Generator().manual_seed(0))
+    rows = torch.randint(100, (20_000,), generator=torch.Generator().manual_seed(0), device="cpu").to(DEVICE)
 
     def run() -> list[torch.Tensor]:
         x = values(100, 20, grad=True)
