@@ -5,6 +5,7 @@ the same processes, one after the other, and each gives epoch times, bytes by la
 and hidden seconds, skipped exchanges, memory, and scores where asked.
 """
 
+import ctypes
 import json
 import os
 import sys
@@ -141,7 +142,7 @@ def _run(run: Run, group: Any, launched: float) -> dict[str, Any]:
         result[name] = [each[name] / run.epochs for each in everyone]
     for name in ("skipped", "made"):
         result[name] = sum(each[name] for each in everyone)
-    for name in ("memory_held", "memory_peak", "activations", "shard_bytes"):
+    for name in ("memory_held", "memory_peak", "activations", "shard_bytes", "epoch_peak"):
         result[name] = [each.get(name, 0) for each in everyone]
     strategy.close()
     return result
@@ -169,7 +170,7 @@ def _train(run: Run, strategy: Any, local: Any, group: Any) -> dict[str, Any]:
     optimizer = torch.optim.Adam(model.parameters(), lr=run.lr)
     best = {"val": -1.0, "test": 0.0}
     seconds: list[float] = []
-    kept = _Kept()
+    kept, peak = _Kept(), _Peak()
     cpu = 0.0
     for epoch in range(run.warm + run.epochs):
         if epoch == run.warm:
@@ -177,7 +178,8 @@ def _train(run: Run, strategy: Any, local: Any, group: Any) -> dict[str, Any]:
             group.ledger.clear()
             cpu = time.process_time()
         began = time.perf_counter()
-        with kept if run.memory and epoch == 0 else _nothing():
+        last = epoch == run.warm + run.epochs - 1
+        with kept if run.memory and epoch == 0 else peak if run.memory and last else _nothing():
             loss = strategy.epoch(model, optimizer)
         seconds.append(time.perf_counter() - began)
         if run.evaluate_every and (epoch + 1) % run.evaluate_every == 0:
@@ -194,6 +196,7 @@ def _train(run: Run, strategy: Any, local: Any, group: Any) -> dict[str, Any]:
         "val": best["val"],
         "activations": kept.bytes + 4 * parameters,  # gradients and the two moments of Adam
         "shard_bytes": _shard_bytes(local),
+        "epoch_peak": peak.bytes,
     }
 
 
@@ -244,6 +247,20 @@ class _Kept:
 
     def __exit__(self, *error: object) -> None:
         self.hooks.__exit__(*error)
+
+
+class _Peak:
+    """Measures by how much the resident size rises above the present one."""
+
+    bytes = 0
+
+    def __enter__(self) -> None:
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not hide what is taken now
+        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+        self.before = _resident()
+
+    def __exit__(self, *_: object) -> None:
+        self.bytes = max(0, _peak() - self.before)
 
 
 class _nothing:
