@@ -134,7 +134,8 @@ def _run(run: Run, group: Any, launched: float) -> dict[str, Any]:
     ready = {"start_seconds": time.time() - launched, "setup_seconds": time.perf_counter() - began}
     held = _resident() - before
     measured = _transfers(run, strategy, group) if run.transfers else _train(run, strategy, local, group)
-    mine = {**measured, **ready, "memory_held": held, "memory_peak": _peak() - before}
+    peak = max(_peak(), measured.pop("earlier_peak", 0))
+    mine = {**measured, **ready, "memory_held": held, "memory_peak": peak - before}
     everyone = group.all_gather_json(mine)
     result: dict[str, Any] = {**everyone[0], "name": run.name, "epochs": run.epochs}
     result["volumes"] = [volume for each in everyone for volume in each["volumes"]]
@@ -197,6 +198,7 @@ def _train(run: Run, strategy: Any, local: Any, group: Any) -> dict[str, Any]:
         "activations": kept.bytes + 4 * parameters,  # gradients and the two moments of Adam
         "shard_bytes": _shard_bytes(local),
         "epoch_peak": peak.bytes,
+        "earlier_peak": peak.earlier,
     }
 
 
@@ -252,9 +254,10 @@ class _Kept:
 class _Peak:
     """Measures by how much the resident size rises above the present one."""
 
-    bytes = 0
+    bytes = earlier = 0
 
     def __enter__(self) -> None:
+        self.earlier = _peak()
         ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not hide what is taken now
         Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
         self.before = _resident()
