@@ -224,25 +224,25 @@ class _Homeward:
     """Gradients of rows on their way to the owners; those of one part travel while the next are computed."""
 
     def __init__(self, call: Call, wanted: Sequence[bool], shapes: Sequence[Any]) -> None:
-        self.call, self.wanted = call, wanted
-        self.totals = [
-            torch.zeros(shape, dtype=dtype, device=device) if want else None
-            for want, (shape, dtype, device) in zip(wanted, shapes)
-        ]
-        self._under_way: list[tuple[Tensor, Tensor, Arrival]] = []
+        self.call, self.wanted, self.shapes = call, wanted, shapes
+        self._totals: list[Tensor | None] = [None] * len(wanted)
+        self._under_way: list[tuple[int, Tensor, Arrival]] = []
 
     def give(self, part: Part, gradients: Sequence[Tensor | None]) -> None:
         """Send the gradients of a part's rows, or add them where the rows are own ones."""
         departed = []
-        for number, (total, gradient) in enumerate(zip(self.totals, gradients)):
-            if total is None:
+        for number, (want, gradient) in enumerate(zip(self.wanted, gradients)):
+            if not want:
                 continue
             assert gradient is not None, "every wanted gradient is made, on every rank"
-            if part.link is None:
-                part.add_columns(total, gradient.to(total.dtype))
+            gradient = gradient.to(self.shapes[number][1])
+            if part.link is not None:
+                pushed = part.link.push(gradient, self.call.slots[number])
+                departed.append((number, part.link.sent, pushed))
+            elif self._totals[number] is None and isinstance(part.columns, slice):
+                self._totals[number] = gradient
             else:
-                pushed = part.link.push(gradient.to(total.dtype), self.call.slots[number])
-                departed.append((total, part.link.sent, pushed))
+                part.add_columns(self._total(number), gradient)
         if part.link is not None:
             self._land()
             self._under_way = departed
@@ -250,9 +250,16 @@ class _Homeward:
     def arrived(self) -> list[Tensor | None]:
         """Return the gradients of the own rows, once all have come."""
         self._land()
-        return self.totals
+        return [self._total(number) if want else None for number, want in enumerate(self.wanted)]
+
+    def _total(self, number: int) -> Tensor:
+        shape, dtype, device = self.shapes[number]
+        held = self._totals[number]
+        if held is None:
+            held = self._totals[number] = torch.zeros(shape, dtype=dtype, device=device)
+        return held
 
     def _land(self) -> None:
-        for total, rows, pushed in self._under_way:
-            total.index_add_(0, rows, pushed.wait())
+        for number, rows, pushed in self._under_way:
+            self._total(number).index_add_(0, rows, pushed.wait())
         self._under_way = []
