@@ -28,8 +28,10 @@ _WORD = 4  # bytes
 def rows() -> Iterator[str]:
     """Give a row a grid: words a rank and epoch, measured and due."""
     graph = real("cora" if tiny() else "pubmed", symmetrise=True, normalise_features=True)
-    # The first layer's aggregate is remembered; the second's rows are hidden, the last's are classes wide.
-    widths = [HIDDEN, graph.num_classes]
+    # The second layer's rows are `hidden` wide, the last's a class a column; the first's are the inputs, whose
+    # aggregate is remembered, or transformed where that is narrower.
+    first = [] if graph.block().prefers_aggregate_first(graph.x) else [HIDDEN]
+    widths = [*first, HIDDEN, graph.num_classes]
     shapes = [(each["rows"], each["columns"]) for each in strategies["grid"].layouts(WORKERS)]
     yield "| grid | words a rank, gathered | due | words a rank, summed | due | equal | epoch |"
     yield "|---|---|---|---|---|---|---|"

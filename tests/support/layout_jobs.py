@@ -103,7 +103,11 @@ def grid_promises(group: Group) -> dict[str, Any]:
         f"{rows} x {columns}": moved_words(group, (rows, columns)) for rows, columns in GRIDS[group.size]
     }
     one_column = exact_points(group)
-    return {"wrong": grids_equal_one_process(group) + one_column, "words": words}
+    return {
+        "wrong": grids_equal_one_process(group) + one_column,
+        "words": words,
+        "inputs": inputs_travel_once(group),
+    }
 
 
 def moved_words(group: Group, shape: tuple[int, int], width: int = 5) -> dict[str, int]:
@@ -116,6 +120,27 @@ def moved_words(group: Group, shape: tuple[int, int], width: int = 5) -> dict[st
     block.aggregate(h).sum().backward()
     strategy.end_step()
     return received_words(group)
+
+
+def inputs_travel_once(group: Group) -> list[int]:
+    """Return the bytes that a rank sends for aggregates of sparse inputs after the first of them."""
+    graph = adapt(graph_of("sparse"), "sage").to(dtype=torch.float64)
+    sent = []
+    for strategy in (
+        Grid(
+            cell(group, graph, parts_of("sparse", group.size), (1, group.size)),
+            group=group,
+            columns=group.size,
+        ),
+        VertexCut(replicas(group, graph, "sparse", group.size), group=group),
+    ):
+        block, x = strategy.training_block(), strategy.graph.x
+        assert block.aggregates_sparse(x)
+        first = block.aggregate(x, "mean")
+        group.ledger.clear()
+        assert block.aggregate(x, "mean") is first
+        sent.append(group.ledger.bytes_sent)
+    return sent
 
 
 def received_words(group: Group, size: int = 4) -> dict[str, int]:

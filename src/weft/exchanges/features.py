@@ -31,12 +31,17 @@ def _fetch_sparse(x: SparseFeatures, plan: HaloPlan, group: Group) -> SparseFeat
     halo = SparseFeatures(indptr, columns, values, (plan.num_halo, x.shape[1]))
     if plan.order is not None:
         halo = halo.rows(torch.argsort(plan.order))
-    lengths = torch.cat([own, halo.indptr.diff()])
+    return stack_rows(x, halo)
+
+
+def stack_rows(first: SparseFeatures, second: SparseFeatures) -> SparseFeatures:
+    """Return the rows of one, then those of the other."""
+    lengths = torch.cat([first.indptr.diff(), second.indptr.diff()])
     return SparseFeatures(
         torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]),
-        torch.cat([x.indices, halo.indices]),
-        torch.cat([x.values, halo.values]),
-        (len(lengths), x.shape[1]),
+        torch.cat([first.indices, second.indices]),
+        torch.cat([first.values, second.values]),
+        (len(lengths), first.shape[1]),
     )
 
 

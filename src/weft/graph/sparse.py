@@ -210,6 +210,8 @@ def product(
     Made for inputs that are aggregated once and remembered: it sorts the terms, a block of rows at a time.
     """
     num_rows = indptr.numel() - 1
+    if not num_rows:
+        return x.rows(slice(0, 0))
     lengths = (x.indptr[1:] - x.indptr[:-1])[indices.long()]
     terms = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])[indptr]  # terms before each row
     pieces = []

@@ -74,7 +74,9 @@ class Grid(Distributed):
         self._exact = Exact(gather, column, self.clock)
         self.exchange.kind, self._exact.kind = "gather", "evaluate"
         self._merge, self._exact_merge = (self._merging(merged, row, kind) for kind in ("reduce", "evaluate"))
-        self.block = GridBlock(shard, self._exact, merged, self._exact_merge, clock=self.clock)
+        self.block = GridBlock(
+            shard, self._exact, merged, self._exact_merge, group=self.group, clock=self.clock
+        )
         if len(graph.node_types) == 1 and graph.x is not None:
             self.block.mark_constant(graph.x)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.comm.plan import HaloPlan
 from weft.errors import GraphError
@@ -17,6 +18,7 @@ from weft.exchanges.features import fetch_halo
 from weft.graph.block import Rows
 from weft.graph.degrees import edge_destinations
 from weft.graph.shard import Shard
+from weft.graph.sparse import Features
 from weft.graph.topology import index_dtype
 from weft.strategies.merge import Merge
 from weft.strategies.merging_block import MergingBlock
@@ -32,7 +34,14 @@ class GridBlock(MergingBlock):
     """
 
     def __init__(
-        self, shard: Shard, exchange: Exchange, row: HaloPlan, exact: Merge, *, clock: Tensor | None = None
+        self,
+        shard: Shard,
+        exchange: Exchange,
+        row: HaloPlan,
+        exact: Merge,
+        *,
+        group: Group,
+        clock: Tensor | None = None,
     ) -> None:
         sources = torch.cat([shard.node_ids, exchange.whole_plan.halo_ids])
         targets = torch.cat([shard.node_ids, row.halo_ids])
@@ -45,6 +54,7 @@ class GridBlock(MergingBlock):
             num_src=len(sources),
             src_ids=sources,
             exact=exact,
+            group=group,
             clock=clock,
         )
         self.num_own = len(shard.node_ids)
@@ -72,21 +82,22 @@ class GridBlock(MergingBlock):
         chosen = rows if relation is None else rows[self._relation_edges(relation)]
         return self.shard.degree("in", relation, False)[chosen]
 
-    def _sources(self, h: Any) -> Tensor:
+    def _sources(self, h: Features) -> Features:
         joined = len(self._joined)
         rows = super()._sources(h)
-        del self._joined[joined:]  # the aggregate is remembered, its wide inputs need not be
+        del self._joined[joined:]  # the aggregate is remembered, its inputs need not be
         return rows
+
+    def _source_values(self, own: Tensor) -> Tensor:
+        plan, group = self.exchange.whole_plan, self.exchange.group
+        return torch.cat([own, plan.pull(group, own, label=_PLAN).wait()])
 
     def _degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
     ) -> Tensor:
         def make() -> Tensor:
             own = self.shard.degree(direction, relation, weighted)[: self.num_own]
-            if rows == "dst":
-                return own
-            plan, group = self.exchange.whole_plan, self.exchange.group
-            return torch.cat([own, plan.pull(group, own, label=_PLAN).wait()])
+            return own if rows == "dst" else self._source_values(own)
 
         return self.cached((direction, rows, relation, weighted), make)
 

@@ -6,7 +6,7 @@ softmax carries its mass, and its merge is attention once more, over the results
 """
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from torch import Tensor
 from weft import kernels
 from weft.comm.plan import HaloPlan
 from weft.exchanges.base import Exchange
+from weft.exchanges.features import fetch_halo, stack_rows
+from weft.graph.sparse import SparseFeatures, product
 
 
 class Merge:
@@ -26,6 +28,9 @@ class Merge:
     def __init__(self, plan: HaloPlan, spread: Exchange, collect: Exchange) -> None:
         self.num_own = plan.num_rows
         self.spread, self.collect = spread, collect
+        # Where results for own rows stand among those computed here, and those of others in halo order.
+        self._own: slice | Tensor = slice(0, plan.num_rows)
+        self._others: slice | Tensor = slice(plan.num_rows, None)
         self.alone = spread.group.size == 1
         """Whether no other rank has anything to add."""
         self.rows = torch.cat([torch.arange(plan.num_rows), plan.send_rows])
@@ -56,6 +61,15 @@ class Merge:
         total = kernels.spmm(self.indptr, self.indices, flat)
         return self._finished(total.reshape(self.num_own, *given.shape[1:]))
 
+    def sum_sparse(self, part: SparseFeatures) -> SparseFeatures:
+        """Return the sums of sparse results, exactly: for inputs, whose aggregate is made once."""
+        if self.alone:
+            return part
+        own, others = part[self._own], part[self._others]
+        brought = fetch_halo(others, self.collect.whole_plan, self.collect.group)
+        arrived = cast(SparseFeatures, brought)[others.shape[0] :]
+        return self._finished_sparse(product(self.indptr, self.indices, stack_rows(own, arrived)))
+
     def extreme(self, value: Tensor, count: Tensor, *, largest: bool) -> Tensor:
         """Return the largest or smallest of all values, from those here and how many edges attain each."""
         if self.alone:
@@ -80,17 +94,15 @@ class Merge:
 
     # What layouts differ in
 
-    def _apart(self, part: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the results for own rows, and those for rows of others in halo order."""
-        return part[: self.num_own], part[self.num_own :]
-
     def _finished(self, own: Tensor) -> Tensor:
         """Return the rows that the caller holds, from the own ones."""
         return own
 
+    def _finished_sparse(self, own: SparseFeatures) -> SparseFeatures:
+        return own
+
     def _collected(self, part: Tensor) -> Tensor:
-        own, others = self._apart(part)
-        return torch.cat([own, self.collect.gather(others)])
+        return torch.cat([part[self._own], self.collect.gather(part[self._others])])
 
 
 class _Extreme(torch.autograd.Function):

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from weft import kernels
+from weft.comm.group import Group
+from weft.comm.ledger import Label
 from weft.errors import GraphError, InputError
 from weft.graph.block import Block, Rows
 from weft.graph.partial import propagate_part
@@ -20,10 +22,12 @@ from weft.graph.propagate import Message
 from weft.graph.relations import RelationBlock
 from weft.graph.scores import Dot, GATv2, Score
 from weft.graph.shard import Shard
-from weft.graph.sparse import Features, SparseFeatures
+from weft.graph.sparse import Features, SparseFeatures, product
 from weft.kernels.partial import attention_part
 from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
 from weft.strategies.merge import Merge
+
+_PLAN = Label("plan")
 
 
 class MergingBlock(Block):
@@ -42,6 +46,7 @@ class MergingBlock(Block):
         num_src: int,
         src_ids: Tensor,
         exact: Merge,
+        group: Group,
         clock: Tensor | None = None,
     ) -> None:
         given: dict[str, Any] = {
@@ -52,7 +57,7 @@ class MergingBlock(Block):
         }
         ids = {"src_ids": src_ids, "dst_ids": shard.node_ids}
         super().__init__(indptr, indices, edge_data=shard.edge_data, clock=clock, **ids, **given)
-        self.shard = shard
+        self.shard, self.group = shard, group
         self.exact = self.merge = exact
         self.whole_rows = exact.alone
         self.num_dst = len(shard.node_ids)
@@ -72,8 +77,16 @@ class MergingBlock(Block):
         return self.shard.type_ranges()
 
     def aggregates_sparse(self, h: SparseFeatures) -> bool:
-        """Return False: results are merged as dense rows, so a linear layer transforms first."""
-        return False
+        """Return whether the aggregate of a constant stays sparse; decided for all ranks together."""
+        if not self.constant(h):
+            return False
+
+        def decide() -> bool:
+            lengths = self._source_values(h.indptr.diff())
+            terms = int(self.group.all_reduce(lengths[self.indices.long()].sum(), label=_PLAN).wait())
+            return bool(terms <= self.shard.num_nodes * min(h.shape[1] / 8, 256))
+
+        return self.cached(("sparse", id(h)), decide)
 
     def by_relation(self) -> RelationBlock:
         """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
@@ -93,11 +106,13 @@ class MergingBlock(Block):
     ) -> Features:
         """Return what `Block.aggregate` does, dense."""
 
-        def compute(merge: Merge) -> Tensor:
+        def compute(merge: Merge) -> Features:
             scale = _row_scale(self, h.dtype, reduce, relation, dst_scale)
-            return aggregate_part(
-                self.part, merge, self._sources(h), reduce, weight, relation, src_scale, scale
-            )
+            rows = self._sources(h)
+            if isinstance(rows, SparseFeatures) and reduce in ("sum", "mean") and self.aggregates_sparse(h):
+                return _sum_sparse(self.part, merge, rows, weight, relation, src_scale, scale)
+            rows = rows if isinstance(rows, Tensor) else rows.to_dense()
+            return aggregate_part(self.part, merge, rows, reduce, weight, relation, src_scale, scale)
 
         if not self.constant(h):
             return compute(self.merge)
@@ -130,10 +145,13 @@ class MergingBlock(Block):
 
     # Underneath
 
-    def _sources(self, h: Features) -> Tensor:
-        """Return the dense rows that messages are read from; those of a constant are not kept."""
-        rows = self.src(h)
-        return rows if isinstance(rows, Tensor) else rows.to_dense()
+    def _sources(self, h: Features) -> Features:
+        """Return the rows that messages are read from; those of a constant need not be kept."""
+        return cast(Features, self.src(cast(Any, h)))
+
+    def _source_values(self, own: Tensor) -> Tensor:
+        """Return a number for each source row, from those of the rows that the caller holds."""
+        return own
 
     def _check(self, dst: Sequence[Tensor], edge: Sequence[Tensor], reduce: str) -> None:
         if reduce not in ("sum", "mean", "max", "min", "softmax"):
@@ -219,6 +237,25 @@ def aggregate_part(
     value, count = kernels.extreme(*at, flat, reduce, transposed=edges._transposed_for(flat))
     merged = merge.extreme(value, count, largest=reduce == "max")
     return merged.reshape(len(merged), *rows.shape[1:])
+
+
+def _sum_sparse(
+    part: Block,
+    merge: Merge,
+    rows: SparseFeatures,
+    weight: Tensor | None,
+    relation: int | None,
+    src_scale: Tensor | None,
+    dst_scale: Tensor | None,
+) -> SparseFeatures:
+    edges = part if relation is None else Block.relation(part, relation)
+    chosen = weight if weight is None or relation is None else weight[part._relation_edges(relation)]
+    scale = edges._edge_scale(chosen, src_scale, None)
+    total = merge.sum_sparse(product(edges.indptr, edges.indices, rows, scale))
+    if dst_scale is None:
+        return total
+    values = total.values * dst_scale.to(total.dtype)[total.row_ids]
+    return SparseFeatures(total.indptr, total.indices, values, (total.shape[0], total.shape[1]))
 
 
 def attend_part(part: Block, merge: Merge, score: Score, value: Tensor, dropout: float, layer: int) -> Tensor:

@@ -57,7 +57,7 @@ class VertexCut(Distributed):
         self._replicas = Replicas(shard, self.group)
         self.merge = self._merging(exchange, ("reduce", "broadcast"), backward)
         self._exact = self._merging("exact", ("evaluate", "evaluate"), backward)
-        self.block = VertexCutBlock(shard, self._exact, clock=self.clock)
+        self.block = VertexCutBlock(shard, self._exact, group=self.group, clock=self.clock)
         if len(graph.node_types) == 1 and graph.x is not None:
             self.block.mark_constant(graph.x)
 

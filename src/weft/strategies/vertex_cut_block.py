@@ -6,7 +6,7 @@ is sent to the root, merged there, and the whole sent back to the leaves, so tha
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -14,9 +14,11 @@ from torch import Tensor
 from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.exchanges.base import Exchange
+from weft.exchanges.features import fetch_halo
 from weft.exchanges.none import Silent
 from weft.graph.block import Rows
 from weft.graph.shard import Shard
+from weft.graph.sparse import SparseFeatures
 from weft.strategies.merge import Merge
 from weft.strategies.merging_block import MergingBlock
 
@@ -53,6 +55,7 @@ class ReplicaMerge(Merge):
     ) -> None:
         super().__init__(replicas.plan, spread, collect)
         self.replicas = replicas
+        self._own, self._others = replicas.roots, replicas.leaves
         self.local = backward == "local"
         self.silent = isinstance(collect, Silent)
 
@@ -82,21 +85,21 @@ class ReplicaMerge(Merge):
         passed: Tensor = _Local.apply(part, merged)  # type: ignore[no-untyped-call]
         return passed
 
-    def _apart(self, part: Tensor) -> tuple[Tensor, Tensor]:
-        return part.index_select(0, self.replicas.roots), part.index_select(0, self.replicas.leaves)
-
     def _finished(self, own: Tensor) -> Tensor:
         return torch.cat([own, self.spread.gather(own)]).index_select(0, self.replicas.places)
+
+    def _finished_sparse(self, own: SparseFeatures) -> SparseFeatures:
+        brought = fetch_halo(own, self.spread.whole_plan, self.spread.group)
+        return cast(SparseFeatures, brought)[self.replicas.places]
 
 
 class VertexCutBlock(MergingBlock):
     """The edges of a part between the replicas of their ends."""
 
-    def __init__(self, shard: Shard, exact: Merge, *, clock: Tensor | None = None) -> None:
+    def __init__(self, shard: Shard, exact: Merge, *, group: Group, clock: Tensor | None = None) -> None:
         ids = shard.node_ids
-        super().__init__(
-            shard, shard.indptr, shard.indices, num_src=len(ids), src_ids=ids, exact=exact, clock=clock
-        )
+        at = shard.indptr, shard.indices
+        super().__init__(shard, *at, num_src=len(ids), src_ids=ids, exact=exact, group=group, clock=clock)
 
     def _degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
