@@ -15,8 +15,8 @@ CLOCK = torch.tensor([7, 3, 2])
 
 def _kept(ids: torch.Tensor, lanes: np.ndarray, p: float, layer: int = 0) -> torch.Tensor:
     key = draw.fold(7, Stream.DROPOUT, 3, 2, layer)
-    bits = draw.draw(key, ids.numpy(), lanes).astype(np.uint64)
-    return torch.from_numpy(bits >= np.uint64(draw.threshold(p)))
+    bits = draw.draw(key, ids.cpu().numpy(), lanes).astype(np.uint64)
+    return torch.from_numpy(bits >= np.uint64(draw.threshold(p))).to(ids.device)
 
 
 @pytest.mark.parametrize("shape", [(1,), (7,), (16,), (33,), (3, 5), ()])

@@ -219,6 +219,17 @@ def test_attention_drops_the_weights_that_the_counters_say(kind: str) -> None:
 
 
 @on_triton
+@pytest.mark.usefixtures("small_hubs")
+def test_backward_from_the_sums_that_forward_kept() -> None:
+    indptr, indices = csr(3, 3, 24)
+    inputs = [values(3, 3), values(3, 3), values(3, 3, 5)]
+    run = lambda s, d, v: kernels.attention(indptr, indices, s, d, v, dropout=0.3, clock=CLOCK)  # noqa: E731
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    assert "keeping" in type(run(*leaves).grad_fn).__name__
+    compare(run, inputs)
+
+
+@on_triton
 def test_attention_in_half_precision_without_an_edge_term() -> None:
     indptr, indices = csr(5, 4, 24)
     inputs = [values(5, 4, dtype=HALF), values(4, 4, dtype=HALF), values(5, 4, 8, dtype=HALF)]

@@ -69,6 +69,8 @@ def _native() -> dict[str, Any]:
 def _machine() -> dict[str, Any]:
     import torch
 
+    from weft.kernels import gpu
+
     disk = shutil.disk_usage(Path.cwd())
     return {
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -77,6 +79,7 @@ def _machine() -> dict[str, Any]:
         "disk here": f"{disk.free / 2**30:.1f} of {disk.total / 2**30:.1f} GiB free",
         "shared memory": _shared_memory(),
         "gpus": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "kernels on a gpu": gpu.describe(),
     }
 
 

@@ -7,7 +7,7 @@ Three scores share the rest: additive (GAT), GATv2 and dot product. Rows of the 
 
 where keep is a counter draw of (edge id, head). Forward saves the maximum and the sum of exponentials of each
 row, from which backward computes alpha again: nothing of size edges x heads x dim is stored, nor the output,
-which may be changed in place. Where additive scores will need a gradient, forward on a CPU also keeps two
+which may be changed in place. Where additive scores will need a gradient, forward also keeps two
 sums of each row (`reference_attention.keeping_forward`), which save backward one of its two passes over the
 edges.
 """
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import GraphError, InputError
-from weft.kernels import gpu, native_attention
+from weft.kernels import native_attention
 from weft.kernels import reference_attention as reference
 from weft.kernels.csr import Transposed, transposed_or_built
 from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
@@ -147,7 +147,7 @@ def _attend(
 
 def _keeps(kind: int, src: Tensor, dst: Tensor, edge: Tensor | None) -> bool:
     """Return whether backward will have use for what `keeping_forward` keeps."""
-    if kind != ADDITIVE or not src.is_cpu or gpu.INTERPRETED or not torch.is_grad_enabled():
+    if kind != ADDITIVE or not (src.is_cpu or src.is_cuda) or not torch.is_grad_enabled():
         return False
     # a gradient of each edge's term needs the other pass anyway
     return (src.requires_grad or dst.requires_grad) and not (edge is not None and edge.requires_grad)
@@ -217,6 +217,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
     args = reference.Arguments(*inputs)
     saved = output[1:]  # top, total and what is kept, if anything
     ctx.mark_non_differentiable(*saved)
+    ctx.set_materialize_grads(False)  # or backward is given zeros of their size
     ctx.plain = (args.kind, args.slope, args.dropout, args.layer)
     # a strategy moves its clock in place; the draws of this call must stay what they were
     clock = None if args.clock is None else args.clock.clone()
@@ -237,7 +238,9 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
     )
 
 
-def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 16
     indptr, indices, src, dst, a, value, edge, edge_ids, clock, *rest = ctx.saved_tensors
     transposed, saved = rest[:3], rest[3:]
     kind, slope, dropout, layer = ctx.plain
@@ -292,6 +295,7 @@ attention_keeping_backward_op: Any = define(
     "bool[] wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     reference=native_attention.reference_keeping_backward,
     cpu=native_attention.keeping_backward,
+    gpu="attention_backward.keeping_backward",
     fake=_backward_fake,
 )
 
@@ -299,6 +303,7 @@ attention_keeping_op: Any = define(
     f"attention_keeping({_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor)",
     reference=reference.keeping_forward,
     cpu=native_attention.keeping_forward,
+    gpu="attention.keeping_forward",
     fake=_keeping_fake,
     setup=_setup,
     backward=_backward,

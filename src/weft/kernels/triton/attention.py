@@ -100,9 +100,11 @@ def _forward_kernel(
     out,
     top,
     total,
+    kept,
     part_out,
     part_top,
     part_total,
+    part_kept,
     rows,
     starts,
     num_segments,
@@ -110,6 +112,8 @@ def _forward_kernel(
     key,
     below,
     keep,
+    KEEP: tl.constexpr,
+    PAD: tl.constexpr,
     KIND: tl.constexpr,
     H: tl.constexpr,
     D: tl.constexpr,
@@ -139,6 +143,8 @@ def _forward_kernel(
     high = tl.full([BH], float("-inf"), tl.float32)
     mass = tl.zeros([BH], tl.float32)
     result = tl.zeros([BH, BV], tl.float32)
+    share = tl.zeros([BH], tl.float32)
+    positive = tl.zeros([BH, BV], tl.float32)
     indices += start
     following = tl.load(indices + offsets, mask=offsets < count, other=0)
     for k in range(0, count, BE):
@@ -153,30 +159,53 @@ def _forward_kernel(
             mask=live[:, None, None] & inside[None, :, :],
             other=0.0,
         ).to(tl.float32)
-        score, _ = edge_scores(
+        score, need = edge_scores(
             src, source, own, weights, edge, place, live, h, d, slope, KIND, H, D, H * D, HAS_EDGE
         )
         high, mass, powers, shrink = online(high, mass, score)
+        if KEEP:
+            share = share * shrink + tl.sum(tl.where(need == 1.0, powers, 0.0), 0)
         if DROPOUT:
             ids = place
             if HAS_IDS:
                 ids = tl.load(edge_ids + place, mask=live, other=0)
             powers *= keep_tile(key, ids, h, below, keep)
         result = result * shrink[:, None] + tl.sum(powers[:, :, None] * rows_in, 0)
+        if KEEP:
+            powers = tl.where(need == 1.0, powers, 0.0)
+            positive = positive * shrink[:, None] + tl.sum(powers[:, :, None] * rows_in, 0)
     if HUBS:
         if segment:
             slot = tl.program_id(0).to(tl.int64)
             tl.store(part_top + slot * H + h, high, mask=h < H)
             tl.store(part_total + slot * H + h, mass, mask=h < H)
             tl.store(part_out + slot * (H * V) + at, result, mask=inside)
+            if KEEP:
+                tl.store(part_kept + slot * (H * V + H) + at, positive, mask=inside)
+                tl.store(part_kept + slot * (H * V + H) + H * V + h, share, mask=h < H)
     high = tl.where(high == float("-inf"), 0.0, high)
-    result /= tl.where(mass == 0.0, 1.0, mass)[:, None]
+    safe = tl.where(mass == 0.0, 1.0, mass)
+    result /= safe[:, None]
     alone = h < H
     if HUBS:
         alone = h < tl.where(degree <= SEGMENT, H, 0)
     tl.store(top + row * H + h, high, mask=alone)
     tl.store(total + row * H + h, mass, mask=alone)
     tl.store(out + row * (H * V) + at, result.to(out.dtype.element_ty), mask=inside & alone[:, None])
+    if KEEP:
+        store_kept(kept, row, result, positive / safe[:, None], share / safe, h, v, alone, H, V, PAD)
+
+
+@triton.jit
+def store_kept(
+    kept, row, result, positive, share, h, v, alone, H: tl.constexpr, V: tl.constexpr, PAD: tl.constexpr
+):
+    """Store what `reference_attention.keeping_forward` keeps of a row: two padded tiles and a share."""
+    inside = alone[:, None] & (v < V)[None, :]
+    spot = kept + row * (2 * H * PAD + H) + h[:, None] * PAD + v[None, :]
+    tl.store(spot, result, mask=inside)
+    tl.store(spot + H * PAD, positive, mask=inside)
+    tl.store(kept + row * (2 * H * PAD + H) + 2 * H * PAD + h, share, mask=alone)
 
 
 @triton.jit
@@ -184,11 +213,15 @@ def _merge_kernel(
     part_out,
     part_top,
     part_total,
+    part_kept,
     firsts,
     hubs,
     out,
     top,
     total,
+    kept,
+    KEEP: tl.constexpr,
+    PAD: tl.constexpr,
     H: tl.constexpr,
     V: tl.constexpr,
     BS: tl.constexpr,
@@ -207,6 +240,8 @@ def _merge_kernel(
     high = tl.full([BH], float("-inf"), tl.float32)
     mass = tl.zeros([BH], tl.float32)
     result = tl.zeros([BH, BV], tl.float32)
+    share = tl.zeros([BH], tl.float32)
+    positive = tl.zeros([BH, BV], tl.float32)
     for k in range(0, count, BS):
         live = k + offsets < count
         slot = begin + k + offsets
@@ -224,11 +259,23 @@ def _merge_kernel(
         shrink = tl.exp(high - base)
         mass = mass * shrink + tl.sum(sums * factor, 0)
         result = result * shrink[:, None] + tl.sum(parts * factor[:, :, None], 0)
+        if KEEP:
+            spot = part_kept + slot[:, None] * (H * V + H) + H * V + h[None, :]
+            share = share * shrink + tl.sum(tl.load(spot, mask=flat, other=0.0) * factor, 0)
+            parts = tl.load(
+                part_kept + slot[:, None, None] * (H * V + H) + at[None, :, :],
+                mask=live[:, None, None] & inside[None, :, :],
+                other=0.0,
+            )
+            positive = positive * shrink[:, None] + tl.sum(parts * factor[:, :, None], 0)
         high = above
-    result /= tl.where(mass == 0.0, 1.0, mass)[:, None]
+    safe = tl.where(mass == 0.0, 1.0, mass)
+    result /= safe[:, None]
     tl.store(top + row * H + h, tl.where(high == float("-inf"), 0.0, high), mask=h < H)
     tl.store(total + row * H + h, mass, mask=h < H)
     tl.store(out + row * (H * V) + at, result.to(out.dtype.element_ty), mask=inside)
+    if KEEP:
+        store_kept(kept, row, result, positive / safe[:, None], share / safe, h, v, h < H, H, V, PAD)
 
 
 class Shape(NamedTuple):
@@ -296,11 +343,25 @@ def flags(args: Arguments, plan: Plan) -> dict[str, Any]:
     }
 
 
-def forward(*arguments: Any, shape: Shape | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return what `reference_attention.forward` returns."""
     args = Arguments(*arguments)
     if args.value.dtype not in FLOATS:
         return reference.forward(*arguments)
+    return _forward(args, None)
+
+
+def keeping_forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return what `reference_attention.keeping_forward` returns; the padding of heads stays unwritten."""
+    args = Arguments(*arguments)
+    if args.value.dtype not in FLOATS:
+        return reference.keeping_forward(*arguments)
+    shape = (args.indptr.shape[0] - 1, reference.kept_width(*args.value.shape[1:]))
+    kept = torch.empty(shape, dtype=torch.float32, device=args.value.device)
+    return *_forward(args, kept), kept
+
+
+def _forward(args: Arguments, kept: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     num_rows, (heads, dim) = args.indptr.shape[0] - 1, args.value.shape[1:]
     out = torch.empty((num_rows, heads, dim), dtype=args.value.dtype, device=args.value.device)
     top = torch.empty((num_rows, heads), dtype=torch.float32, device=out.device)
@@ -308,9 +369,12 @@ def forward(*arguments: Any, shape: Shape | None = None) -> tuple[Tensor, Tensor
     if not out.numel():
         return out, top.zero_(), total.zero_()
     plan = plan_of(args.indptr, args.indices.shape[0])
-    shape = shape or shape_of(args)
+    shape, keep = shape_of(args), kept is not None
     part_out = out.new_empty((plan.num_segments, heads, dim), dtype=torch.float32)
     part_top, part_total = top.new_empty((2, plan.num_segments, heads)).unbind()
+    part_kept = top.new_empty((plan.num_segments if keep else 0, heads * (dim + 1)))
+    store = top if kept is None else kept
+    keeping = {"KEEP": keep, "PAD": reference.padded_width(dim)}
     blocks = triton.cdiv(heads, shape.block)
     _forward_kernel[(num_rows + plan.num_segments, blocks)](
         args.indptr.contiguous(),
@@ -319,14 +383,17 @@ def forward(*arguments: Any, shape: Shape | None = None) -> tuple[Tensor, Tensor
         out,
         top,
         total,
+        store,
         part_out,
         part_top,
         part_total,
+        part_kept,
         plan.rows,
         plan.starts,
         plan.num_segments,
         args.slope,
         *draws(args),
+        **keeping,
         **flags(args, plan),
         **shape.sizes(),
     )
@@ -336,12 +403,15 @@ def forward(*arguments: Any, shape: Shape | None = None) -> tuple[Tensor, Tensor
             part_out,
             part_top,
             part_total,
+            part_kept,
             plan.firsts,
             plan.hubs,
             out,
             top,
             total,
+            store,
             BS=shape.edges,
+            **keeping,
             **{name: sizes[name] for name in ("H", "V", "BH", "BV", "num_warps")},
         )
     return out, top, total

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from weft.kernels import reference_attention as reference
 from weft.kernels.csr import transposed_or_built
-from weft.kernels.native_attention import reference_backward
+from weft.kernels.native_attention import reference_backward, reference_keeping_backward
 from weft.kernels.reference_attention import Arguments
 from weft.kernels.triton.attention import (
     ADDITIVE,
@@ -30,7 +30,7 @@ from weft.kernels.triton.attention import (
     shape_of,
 )
 from weft.kernels.triton.draw import keep_tile
-from weft.kernels.triton.plan import item_of, merge_sums, plan_of
+from weft.kernels.triton.plan import item_of, merge_sums, plan_of, power
 from weft.kernels.triton.spmm import FLOATS
 
 
@@ -292,6 +292,46 @@ def _source_kernel(
             tl.store(d_src + row * (H * D) + tile, to_src, mask=alone[:, None] & (d < D)[None, :])
 
 
+@triton.jit
+def _kept_kernel(
+    kept,
+    grad,
+    dst,
+    top,
+    total,
+    stat,
+    result,
+    num_rows,
+    slope,
+    H: tl.constexpr,
+    V: tl.constexpr,
+    PAD: tl.constexpr,
+    BM: tl.constexpr,
+    BH: tl.constexpr,
+    BV: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    h = tl.program_id(1) * BH + tl.arange(0, BH)
+    v = tl.arange(0, BV)
+    flat = (row < num_rows)[:, None] & (h < H)[None, :]
+    inside = flat[:, :, None] & (v < V)[None, None, :]
+    held = kept + row[:, None, None] * (2 * H * PAD + H) + h[None, :, None] * PAD + v[None, None, :]
+    spot = grad + row[:, None, None] * (H * V) + h[None, :, None] * V + v[None, None, :]
+    up = tl.load(spot, mask=inside, other=0.0).to(tl.float32)
+    dots = tl.sum(up * tl.load(held, mask=inside, other=0.0), 2)
+    parts = tl.sum(up * tl.load(held + H * PAD, mask=inside, other=0.0), 2)
+    shares = kept + row[:, None] * (2 * H * PAD + H) + 2 * H * PAD + h[None, :]
+    at = row[:, None] * H + h[None, :]
+    d_dst = (1.0 - slope) * (parts - dots * tl.load(shares, mask=flat, other=0.0))
+    tl.store(result + at, d_dst, mask=flat)
+    mass = tl.load(total + at, mask=flat, other=1.0)
+    level = tl.load(top + at, mask=flat, other=0.0) + tl.log(tl.where(mass == 0.0, 1.0, mass))
+    to = stat + row[:, None] * (3 * H) + h[None, :]
+    tl.store(to, tl.load(dst + at, mask=flat, other=0.0).to(tl.float32), mask=flat)
+    tl.store(to + H, level, mask=flat)
+    tl.store(to + 2 * H, dots, mask=flat)
+
+
 class _Wanted(NamedTuple):
     src: bool
     dst: bool
@@ -302,12 +342,29 @@ class _Wanted(NamedTuple):
 
 def backward(*arguments: Any) -> tuple[Tensor, ...]:
     """Return what `native_attention.reference_backward` returns."""
-    args, (top, total, grad, flagged) = Arguments(*arguments[:16]), arguments[16:]
-    if args.value.dtype not in FLOATS:
+    if Arguments(*arguments[:16]).value.dtype not in FLOATS:
         return reference_backward(*arguments)
+    top, total, grad, wanted = arguments[16:]
+    return _backward(Arguments(*arguments[:16]), top, total, None, grad, wanted)
+
+
+def keeping_backward(*arguments: Any) -> tuple[Tensor, ...]:
+    """Return what `backward` returns, from what `keeping_forward` kept: one pass over the edges, not two."""
+    if Arguments(*arguments[:16]).value.dtype not in FLOATS:
+        return reference_keeping_backward(*arguments)
+    top, total, kept, grad, wanted = arguments[16:]
+    return _backward(Arguments(*arguments[:16]), top, total, kept, grad, wanted)
+
+
+def _backward(
+    args: Arguments, top: Tensor, total: Tensor, kept: Tensor | None, grad: Tensor, flagged: list[bool]
+) -> tuple[Tensor, ...]:
     wanted = _Wanted(*(bool(want and x is not None) for x, want in zip(_inputs(args), flagged)))
     grad = grad.to(args.value.dtype).contiguous()
-    stat, near = _destinations(args, wanted, grad, top, total)
+    if kept is None:
+        stat, near = _destinations(args, wanted, grad, top, total)
+    else:
+        stat, near = _from_kept(args, grad, top, total, kept)
     value, far, term = _sources(args, wanted, grad, stat)
     return _finished(args, wanted, value, far, near, term)
 
@@ -362,6 +419,32 @@ def _destinations(
         stat[:, 2].index_copy_(0, plan.hubs, dots)
         hubs = by_product - dots[..., None] * by_alpha
         result.index_copy_(0, plan.hubs, hubs.reshape(-1, *result.shape[1:]))
+    return stat, result
+
+
+def _from_kept(
+    args: Arguments, grad: Tensor, top: Tensor, total: Tensor, kept: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return what `_destinations` returns, without looking at the edges."""
+    num_rows, heads, value_dim = grad.shape
+    stat = grad.new_empty((num_rows, 3, heads), dtype=torch.float32)
+    result = torch.empty(args.dst.shape, dtype=torch.float32, device=grad.device)
+    shape = shape_of(args)
+    if stat.numel():
+        _kept_kernel[(triton.cdiv(num_rows, shape.edges), triton.cdiv(heads, shape.block))](
+            *(x.contiguous() for x in (kept, grad, args.dst, top, total)),
+            stat,
+            result,
+            num_rows,
+            args.slope,
+            H=heads,
+            V=value_dim,
+            PAD=reference.padded_width(value_dim),
+            BM=shape.edges,
+            BH=shape.block,
+            BV=power(value_dim),
+            num_warps=shape.warps,
+        )
     return stat, result
 
 
