@@ -44,7 +44,8 @@ def rows() -> Iterator[str]:
 
 def _compare(strategy: str, folder: str, policies: dict[str, dict[str, Any]]) -> Iterator[str]:
     runs = [
-        Run(name, folder, strategy, {"exchange": options}, model_options=MODEL, epochs=EPOCHS, warm=0)
+        # The first epoch of an exchange with a history sends everything.
+        Run(name, folder, strategy, {"exchange": options}, model_options=MODEL, epochs=EPOCHS, warm=1)
         for name, options in policies.items()
     ]
     exact, *others = launch(runs, WORKERS)
