@@ -38,8 +38,9 @@ def equal(one: Batch, other: Batch) -> bool:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_batch_is_a_function_of_seed_epoch_and_seeds(name: str) -> None:
     seeds = [4, 9, 2, 30]
-    batch = sampler(name, seed=1).sample(seeds, 2)
-    assert equal(batch, sampler(name, seed=1).sample(seeds, 2, 7))
+    batch = sampler(name, seed=1, resample="epoch").sample(seeds, 2)
+    assert equal(batch, sampler(name, seed=1, resample="epoch").sample(seeds, 2, 7))
+    assert not equal(batch, sampler(name, seed=1, resample="step").sample(seeds, 2, 7))
     assert not equal(batch, sampler(name, seed=2).sample(seeds, 2))
     assert not equal(batch, sampler(name, seed=1).sample(seeds, 3))
 

@@ -8,7 +8,8 @@ for batch in weft.samplers.Loader(sampler, batch_size=1024): ...           # pre
 """
 
 from weft.samplers.base import Batch, Sampler, samplers
+from weft.samplers.labor import LaborSampler
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
 
-__all__ = ["Batch", "Loader", "NeighborSampler", "Sampler", "samplers"]
+__all__ = ["Batch", "LaborSampler", "Loader", "NeighborSampler", "Sampler", "samplers"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from weft.draw import draw_lanes, draw_positions, row_keys
 from weft.errors import GraphError
@@ -21,14 +22,14 @@ Ints = NDArray[np.int64]
 def sample(request: Request) -> Sample:
     """Return the sample of one batch."""
     slots, pairs = request.slots, request.seed_time is not None
-    seeds = _checked(request)
+    seeds = checked_seeds(request.seeds, slots.num_nodes, distinct=not pairs)
     # Rows are known by one number: the node, or seed · nodes + node.
     rows = seeds + (np.arange(len(seeds)) * slots.num_nodes if pairs else 0)
     first, hops = 0, []
     for fanouts, keys in zip(request.fanouts, request.keys):
         last = len(rows)
         drawn = _draw_hop(request, rows[first:last], fanouts, keys)
-        rows, local = _find_rows(slots, rows, drawn.ids)
+        rows, local = find_rows(slots, rows, drawn.ids)
         hops.append(_hop(drawn, local, len(rows)))
         first = last if request.once else 0
     nodes = torch.from_numpy(rows % slots.num_nodes if slots.num_nodes else rows)
@@ -54,16 +55,17 @@ class _Jobs:
     key: NDArray[np.uint64]
 
 
-def _checked(request: Request) -> Ints:
-    seeds: Ints = request.seeds.numpy()
-    outside = seeds[(seeds < 0) | (seeds >= request.slots.num_nodes)]
+def checked_seeds(seeds: Tensor, num_nodes: int, *, distinct: bool = True) -> Ints:
+    """Return the seeds, or refuse those that are no nodes and those that come twice."""
+    given: Ints = seeds.numpy()
+    outside = given[(given < 0) | (given >= num_nodes)]
     if len(outside):
-        raise GraphError(f"seed {outside[0]} is no node: expected 0 … {request.slots.num_nodes - 1}")
-    values, counts = np.unique(seeds, return_counts=True)
-    if request.seed_time is None and (counts > 1).any():
+        raise GraphError(f"seed {outside[0]} is no node: expected 0 … {num_nodes - 1}")
+    values, counts = np.unique(given, return_counts=True)
+    if distinct and (counts > 1).any():
         twice = values[counts > 1][0]
         raise GraphError(f"seed {twice} is there twice: a batch has each seed once; use torch.unique(seeds)")
-    return seeds
+    return given
 
 
 def _draw_hop(request: Request, rows: Ints, fanouts: Ints, keys: NDArray[np.uint64]) -> _Drawn:
@@ -105,7 +107,7 @@ def _jobs(request: Request, rows: Ints, fanouts: Ints, keys: NDArray[np.uint64])
 
 def _by_relation(kinds: NDArray[np.int32], start: Ints, degree: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Return row, start, degree and relation of the ranges of one relation."""
-    slot = _ranges(start, degree)
+    slot = ranges(start, degree)
     row = np.repeat(np.arange(len(start)), degree)
     new = np.ones(len(slot), dtype=bool)
     new[1:] = (row[1:] != row[:-1]) | (kinds[slot[1:]] != kinds[slot[:-1]])
@@ -117,11 +119,11 @@ def _by_relation(kinds: NDArray[np.int32], start: Ints, degree: Ints) -> tuple[I
 def _seen(slots: Slots, start: Ints, degree: Ints, time: Ints) -> Ints:
     """Return how many slots from `start` on have a lower time; times rise there."""
     assert slots.edge_time is not None
-    early = slots.edge_time.numpy()[_ranges(start, degree)] < np.repeat(time, degree)
+    early = slots.edge_time.numpy()[ranges(start, degree)] < np.repeat(time, degree)
     return np.bincount(np.repeat(np.arange(len(start)), degree)[early], minlength=len(start))
 
 
-def _ranges(start: Ints, count: Ints) -> Ints:
+def ranges(start: Ints, count: Ints) -> Ints:
     """Return start … start + count − 1 of each, one after the other."""
     before = np.cumsum(count) - count
     slots: Ints = np.arange(count.sum()) + np.repeat(start - before, count)
@@ -131,7 +133,7 @@ def _ranges(start: Ints, count: Ints) -> Ints:
 def _bottom_k(slots: Slots, jobs: _Jobs) -> tuple[Ints, Ints, NDArray[np.float64]]:
     """Return counts, slots and thresholds of the `fanout` smallest exponential numbers of each range."""
     assert slots.weight is not None
-    slot, job = _ranges(jobs.start, jobs.degree), np.repeat(np.arange(len(jobs.row)), jobs.degree)
+    slot, job = ranges(jobs.start, jobs.degree), np.repeat(np.arange(len(jobs.row)), jobs.degree)
     positive = slots.weight.numpy()[slot] > 0
     slot, job = slot[positive], job[positive]
     edges = slot if slots.edge_map is None else slots.edge_map.numpy()[slot]
@@ -171,7 +173,7 @@ def exact_log(value: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
-def _find_rows(slots: Slots, rows: Ints, ids: Ints) -> tuple[Ints, Ints]:
+def find_rows(slots: Slots, rows: Ints, ids: Ints) -> tuple[Ints, Ints]:
     """Return all rows, the new ones at the end in the order of types, and the row of each id."""
     everything = np.concatenate([rows, ids])
     distinct, first, place = np.unique(everything, return_index=True, return_inverse=True)

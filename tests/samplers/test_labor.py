@@ -1,0 +1,66 @@
+"""LaborSampler: chances that keep the variance, few distinct nodes, means that stay right."""
+
+import numpy as np
+import pytest
+import torch
+
+from weft.errors import InputError
+from weft.graph import Graph
+from weft.samplers import LaborSampler, NeighborSampler
+from weft.samplers.labor import chances
+
+
+def graph(num_nodes: int = 400, num_edges: int = 12_000) -> Graph:
+    made = np.random.default_rng(0)
+    src = (num_nodes * made.random(num_edges) ** 2).astype(np.int64)
+    return Graph.from_edges(np.stack([src, made.integers(num_nodes, size=num_edges)]), num_nodes=num_nodes)
+
+
+def test_chances_are_fanout_over_degree_at_first() -> None:
+    row = np.array([0, 0, 0, 0, 1, 1])
+    given = chances(np.array([0, 1, 2, 3, 1, 2]), row, np.array([4, 2]), 2, 0)
+    np.testing.assert_allclose(given, [0.5] * 4 + [1, 1])
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 4])
+def test_every_row_keeps_the_variance_of_uniform_draws(iterations: int) -> None:
+    made = np.random.default_rng(1)
+    degree = made.integers(1, 40, size=50)
+    row = np.repeat(np.arange(50), degree)
+    given = chances(made.integers(60, size=len(row)), row, degree, 7, iterations)
+    assert ((given > 0) & (given <= 1)).all()
+    inverse = np.bincount(row, 1 / given)
+    np.testing.assert_allclose(inverse, np.where(degree <= 7, degree, degree**2 / 7), rtol=1e-6)
+
+
+def test_batches_have_fewer_nodes_the_more_iterations() -> None:
+    whole, seeds = graph(), torch.arange(40)
+    sizes = [NeighborSampler(whole, [5, 5]).sample(seeds).num_nodes]
+    sizes += [LaborSampler(whole, [5, 5], iterations=i).sample(seeds).num_nodes for i in (0, 3)]
+    assert sizes[0] > sizes[1] > sizes[2]
+
+
+@pytest.mark.parametrize("iterations", [0, 2])
+def test_means_are_those_of_the_whole_graph_on_average(iterations: int) -> None:
+    whole = graph(100, 3000)
+    h = torch.arange(100.0, dtype=torch.float64)[:, None] / 100 + 1
+    expected = whole.block().aggregate(h, "mean")
+    total, sampler = torch.zeros_like(expected), LaborSampler(whole, [6], iterations=iterations)
+    for step in range(300):
+        block = sampler.sample(torch.arange(100), 0, step).blocks[0]
+        total += block.aggregate(h[block.src_ids], "mean")
+    torch.testing.assert_close(total / 300, expected, rtol=0.05, atol=0)
+
+
+def test_all_edges_are_all_edges() -> None:
+    whole = graph(50, 600)
+    block = LaborSampler(whole, [-1]).sample(range(50)).blocks[0]
+    assert block.num_edges == 600
+    assert block.edge_scale is not None
+    assert block.edge_scale.unique().tolist() == [1.0]
+    assert LaborSampler(whole, [0]).sample(range(50)).num_edges == 0
+
+
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(InputError, match="iterations"):
+        LaborSampler(graph(), iterations=-1)
