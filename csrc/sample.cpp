@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kDuplicate = 5;
 constexpr int64_t kRows = 16;     // drawn at once
-constexpr int64_t kBehind = 192;  // edges between the prefetch of an address and its use
+constexpr int64_t kBehind = 128;  // edges between the prefetch of an address and its use
 constexpr int64_t kSlack = 64;
 constexpr int64_t kDenseNodes = int64_t{1} << 24;  // beyond, a table of all nodes is far larger than caches
 enum Table : int { kAuto = 0, kDense = 1, kHash = 2 };
@@ -416,16 +416,18 @@ class Sampler {
                          int64_t& row) {
         const I* columns = static_cast<const I*>(request_.indices);
         const uint64_t num_nodes = static_cast<uint64_t>(request_.num_nodes);
+        const int64_t* edges = out.edge_ids;
+        const Table table = table_;  // a copy, which stores to arrays cannot change
         bool bad = false;
         for (int64_t e = from; e < to; ++e) {
-            uint64_t id = static_cast<uint64_t>(columns[out.edge_ids[e]]);
+            uint64_t id = static_cast<uint64_t>(columns[edges[e]]);
             bad |= id >= num_nodes;
             if (Pairs) {
                 while (e >= out.indptr[row + 1]) ++row;
                 id += static_cast<uint64_t>(rows_[first + row] / request_.num_nodes) * num_nodes;
             }
             ids[e] = static_cast<Id>(id);
-            table_.prefetch(static_cast<int64_t>(id));
+            table.prefetch(static_cast<int64_t>(id));
         }
         if (bad) throw Failed{kBadIndex};
         return to;
@@ -436,10 +438,12 @@ class Sampler {
         for (int64_t begin = from; begin < to; begin += kBehind) {
             const int64_t end = std::min(begin + kBehind, to);
             table_.room(rows_, count_, end - begin);
+            Table table = table_;
+            int64_t* const rows = rows_;
+            int32_t* const local = out.indices;
             int64_t count = count_;
             for (int64_t e = begin; e < end; ++e)
-                out.indices[e] =
-                    static_cast<int32_t>(table_.place(static_cast<int64_t>(ids[e]), rows_, count));
+                local[e] = static_cast<int32_t>(table.place(static_cast<int64_t>(ids[e]), rows, count));
             count_ = count;
         }
         return to;
