@@ -1,5 +1,8 @@
 // Rows as codes of few bits, rounded by counter draws, for what crosses the network. A coded row is its least
 // value and its step (two floats), then the codes: two bytes, one byte, or 4 or 2 bits each.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("fp-contract=off")  // the same codes on every processor, fused multiply-add or not
+#endif
 #define WEFT_KERNELS "quantise_kernels.h"
 #include "each_isa.h"
 

@@ -41,16 +41,44 @@ WEFT_INLINE void extent(const float* row, int64_t width, float& low, float& high
     high += bad;
 }
 
-// Rounded up or down with the probability that makes the mean right; codes fit the `levels` by then.
+template <int Lanes>
+WEFT_INLINE Vec<uint32_t, Lanes> mix32_all(Vec<uint32_t, Lanes> value) {
+    value = (value ^ (value >> 16)) * 0x21F0AAADu;
+    value = (value ^ (value >> 15)) * 0x735A2D97u;
+    return value ^ (value >> 15);
+}
+
+// Lanes values of a row; weyl is golden · (lane, lane + 1, …).
+template <int Lanes, class Code>
+WEFT_INLINE void code_some(const float* row, Code* codes, const Vec<uint32_t, Lanes>& weyl, uint64_t key,
+                           float low, float inverse, int32_t levels) {
+    typedef Vec<uint32_t, Lanes> Bits;
+    typedef Vec<int32_t, Lanes> Ints;
+    typedef Vec<float, Lanes> V;
+    const Bits first = mix32_all<Lanes>(static_cast<uint32_t>(key) + weyl);
+    const Bits drawn = mix32_all<Lanes>(first ^ static_cast<uint32_t>(key >> 32)) >> 8;
+    const V turn = __builtin_convertvector(bits_as<Ints>(drawn), V) * 0x1p-24f;
+    const V scaled = (load<Lanes>(row) - splat<Lanes>(low)) * splat<Lanes>(inverse) + turn;
+    const Ints code = __builtin_convertvector(scaled, Ints), most = splat<Lanes>(levels);
+    const Vec<Code, Lanes> fits = __builtin_convertvector(code < most ? code : most, Vec<Code, Lanes>);
+    std::memcpy(codes, &fits, sizeof fits);
+}
+
+// Rounded up or down with the probability that makes the mean right.
 template <class Code>
-WEFT_INLINE void code_row(const float* __restrict row, Code* __restrict codes, int64_t width, uint64_t key,
-                          float low, float inverse, int32_t levels) {
-    for (int64_t lane = 0; lane < width; ++lane) {
-        const uint32_t bits = draw(key, static_cast<uint32_t>(lane)) >> 8;
-        const float turn = static_cast<float>(static_cast<int32_t>(bits)) * 0x1p-24f;
-        const int32_t code = static_cast<int32_t>((row[lane] - low) * inverse + turn);
-        codes[lane] = static_cast<Code>(code < levels ? code : levels);
+WEFT_INLINE void code_row(const float* row, Code* codes, int64_t width, uint64_t key, float low,
+                          float inverse, int32_t levels) {
+    constexpr int Lanes = kVectorBytes / 4;
+    Vec<uint32_t, Lanes> weyl;
+    for (int lane = 0; lane < Lanes; ++lane) weyl[lane] = kGolden32 * static_cast<uint32_t>(lane);
+    int64_t lane = 0;
+    for (; lane + Lanes <= width; lane += Lanes) {
+        code_some<Lanes>(row + lane, codes + lane, weyl, key, low, inverse, levels);
+        weyl += kGolden32 * static_cast<uint32_t>(Lanes);
     }
+    for (; lane < width; ++lane)
+        code_some<1>(row + lane, codes + lane, Vec<uint32_t, 1>{kGolden32 * static_cast<uint32_t>(lane)}, key,
+                     low, inverse, levels);
 }
 
 // `planes` codes share a byte: those that stand `stride` apart.
@@ -91,17 +119,26 @@ void encode_rows(const T* x, const int64_t* rows, const int64_t* ids, int64_t wi
     }
 }
 
-template <int Shift, int32_t Mask, class T, class Code>
-WEFT_INLINE void decode_some(const Code* __restrict codes, T* __restrict to, int64_t count, float low,
-                             float scale) {
-    for (int64_t i = 0; i < count; ++i) {
-        const int32_t code = (static_cast<int32_t>(codes[i]) >> Shift) & Mask;
-        const float value = low + scale * static_cast<float>(code);
-        if constexpr (sizeof(T) >= 4)
-            to[i] = static_cast<T>(value);
-        else
-            write_one(to + i, value);
+template <int Lanes, int Shift, int32_t Mask, class T, class Code>
+WEFT_INLINE void decode_lanes(const Code* codes, T* to, float low, float scale) {
+    typedef Vec<float, Lanes> V;
+    Vec<Code, Lanes> raw;
+    std::memcpy(&raw, codes, sizeof raw);
+    const Vec<int32_t, Lanes> code = (__builtin_convertvector(raw, Vec<int32_t, Lanes>) >> Shift) & Mask;
+    const V value = splat<Lanes>(low) + splat<Lanes>(scale) * __builtin_convertvector(code, V);
+    if constexpr (sizeof(T) == 8) {
+        for (int lane = 0; lane < Lanes; ++lane) to[lane] = static_cast<T>(value[lane]);
+    } else {
+        write<Lanes>(to, value);
     }
+}
+
+template <int Shift, int32_t Mask, class T, class Code>
+WEFT_INLINE void decode_some(const Code* codes, T* to, int64_t count, float low, float scale) {
+    constexpr int Lanes = kVectorBytes / 4;
+    int64_t i = 0;
+    for (; i + Lanes <= count; i += Lanes) decode_lanes<Lanes, Shift, Mask>(codes + i, to + i, low, scale);
+    for (; i < count; ++i) decode_lanes<1, Shift, Mask>(codes + i, to + i, low, scale);
 }
 
 // The codes of one plane after the other; the last one may be shorter.
