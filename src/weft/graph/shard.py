@@ -116,7 +116,8 @@ def _cut_out(graph: Graph, assignment: Assignment, piece: Piece, degrees: Degree
         halo_ids, halo_part, ends = _localise(
             torch.cat([edge_src, piece.edge_dst]), piece.node_ids, node_part
         )
-        indptr, indices, edges = _by_destination(*ends.chunk(2), edges, len(piece.node_ids) + len(halo_ids))
+        src, dst = ends.tensor_split(2)
+        indptr, indices, edges = _by_destination(src, dst, edges, len(piece.node_ids) + len(halo_ids))
     else:
         halo_ids, halo_part, indices = _localise(edge_src, piece.node_ids, node_part)
         indptr = _row_pointers(piece.edge_dst, piece.node_ids)

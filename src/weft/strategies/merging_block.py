@@ -55,7 +55,7 @@ class MergingBlock(Block):
             "edge_type": shard.edge_type,
             "num_relations": len(shard.edge_types),
         }
-        ids = {"src_ids": src_ids, "dst_ids": shard.node_ids}
+        ids: dict[str, Any] = {"src_ids": src_ids, "dst_ids": shard.node_ids}
         super().__init__(indptr, indices, edge_data=shard.edge_data, clock=clock, **ids, **given)
         self.shard, self.group = shard, group
         self.exact = self.merge = exact
@@ -109,7 +109,8 @@ class MergingBlock(Block):
         def compute(merge: Merge) -> Features:
             scale = _row_scale(self, h.dtype, reduce, relation, dst_scale)
             rows = self._sources(h)
-            if isinstance(rows, SparseFeatures) and reduce in ("sum", "mean") and self.aggregates_sparse(h):
+            added = reduce in ("sum", "mean")
+            if isinstance(rows, SparseFeatures) and added and self.aggregates_sparse(cast(Any, h)):
                 return _sum_sparse(self.part, merge, rows, weight, relation, src_scale, scale)
             rows = rows if isinstance(rows, Tensor) else rows.to_dense()
             return aggregate_part(self.part, merge, rows, reduce, weight, relation, src_scale, scale)
