@@ -110,7 +110,9 @@ def run(
     strategy = {**recipe["strategy"]}
     kind = strategies[strategy.pop("name")]
     _check_place(settings, place)
-    device = choose_device(settings.device)
+    # strategies of several workers exchange rows on the CPU
+    on_cpu = settings.device == "auto" and issubclass(kind, Distributed)
+    device = choose_device("cpu" if on_cpu else settings.device)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
     graph = adapt(graph, model).to(dtype=dtype, device=device)
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
