@@ -25,6 +25,7 @@ from weft.strategies.merging_block import MergingBlock
 from weft.strategies.recall import Recall
 
 _PLAN = Label("plan")
+_FOREIGN = "edges of this cell join rows of others; the shards are of different grids: partition again"
 
 
 class GridBlock(MergingBlock):
@@ -46,7 +47,9 @@ class GridBlock(MergingBlock):
         sources = torch.cat([shard.node_ids, exchange.whole_plan.halo_ids])
         targets = torch.cat([shard.node_ids, row.halo_ids])
         self.exchange = exchange
-        indices = _places(sources, shard.row_ids, "column")[shard.indices.long()]
+        indices = _places(sources, shard.row_ids)[shard.indices.long()]
+        if bool((indices == len(sources)).any()):
+            raise GraphError(_FOREIGN)
         super().__init__(
             shard,
             _row_pointers(shard, targets),
@@ -118,15 +121,15 @@ def _row_pointers(shard: Shard, targets: Tensor) -> Tensor:
     """
     counts = shard.indptr.diff()
     touched = counts.nonzero().flatten()
-    places = _places(targets, shard.row_ids[touched], "row")
+    places = _places(targets, shard.row_ids[touched])
     if bool((places.diff() <= 0).any()) or bool((places == len(targets)).any()):
-        raise GraphError("the edges of this cell lead to rows of another; the shards are of different grids")
+        raise GraphError(_FOREIGN)
     total = counts.new_zeros(len(targets) + 1)
     total[places + 1] = counts[touched]
     return total.cumsum(0)
 
 
-def _places(held: Tensor, ids: Tensor, what: str) -> Tensor:
+def _places(held: Tensor, ids: Tensor) -> Tensor:
     """Return where each id stands among those held; len(held) where it does not."""
     ordered, order = torch.sort(held)
     place = torch.searchsorted(ordered, ids).clamp(max=max(len(held) - 1, 0))
