@@ -41,8 +41,8 @@ def build_csr(
     if core is None or src.device.type != "cpu" or most >= 1 << 32:
         return reference.build_csr(src, dst, num_dst, edge_type)
     kind = index_dtype(most + 1)
-    indptr = torch.empty(num_dst + 1, dtype=torch.int64)
-    indices = torch.empty(src.shape[0], dtype=kind)
+    indptr = native.empty((num_dst + 1,), torch.int64)
+    indices = native.empty((src.shape[0],), kind)  # in huge pages: a sampler reads it all over the place
     edge_ids = torch.empty(src.shape[0], dtype=torch.int64)
     wide = [
         native.dense(value if value is None else value.to(torch.int64)) for value in (src, dst, edge_type)
