@@ -128,6 +128,7 @@ def _forward_kernel(
     BH: tl.constexpr,
     BD: tl.constexpr,
     BV: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     row, start, count, degree, segment = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     h = tl.program_id(1) * BH + tl.arange(0, BH)
@@ -147,7 +148,7 @@ def _forward_kernel(
     positive = tl.zeros([BH, BV], tl.float32)
     indices += start
     following = tl.load(indices + offsets, mask=offsets < count, other=0)
-    for k in range(0, count, BE):
+    for k in tl.range(0, count, BE, num_stages=STAGES):
         live = k + offsets < count
         source = following
         following = tl.load(indices + k + BE + offsets, mask=k + BE + offsets < count, other=0)
@@ -289,6 +290,8 @@ class Shape(NamedTuple):
     block: int
     """heads of a tile"""
     warps: int
+    stages: int
+    """tiles in flight"""
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes under the names that the kernels give them."""
@@ -300,18 +303,24 @@ class Shape(NamedTuple):
             "BH": self.block,
             "BD": power(self.dim),
             "BV": power(self.value_dim),
+            "STAGES": self.stages,
             "num_warps": self.warps,
         }
 
 
-def shape_of(args: Arguments, tile: int = 1024) -> Shape:
+def shape_of(args: Arguments, *, tile: int = 1024, stages: int = 1) -> Shape:
     """Return the sizes for these inputs, with about `tile` elements a program; a fixed rule."""
     heads, value_dim = args.value.shape[1:]
     dim = 1 if args.kind == reference.ADDITIVE else args.src.shape[2]
     deepest = max(power(dim), power(value_dim))
     block = min(power(heads), max(256 // deepest, 1))
     edges = min(max(tile // (block * deepest), 2), 32)
-    return Shape(heads, dim, value_dim, edges, block, 1 if block * deepest <= 256 else 4)
+    return Shape(heads, dim, value_dim, edges, block, 1 if block * deepest <= 256 else 4, stages)
+
+
+def is_half(args: Arguments) -> bool:
+    """Return whether values take 16 bits: loads of 16 bytes then need twice the edges to fill a warp."""
+    return args.value.element_size() == 2
 
 
 def pointers(args: Arguments) -> list[Tensor]:
@@ -369,7 +378,8 @@ def _forward(args: Arguments, kept: Tensor | None) -> tuple[Tensor, Tensor, Tens
     if not out.numel():
         return out, top.zero_(), total.zero_()
     plan = plan_of(args.indptr, args.indices.shape[0])
-    shape, keep = shape_of(args), kept is not None
+    keep = kept is not None
+    shape = shape_of(args, tile=4096, stages=2) if is_half(args) else shape_of(args)
     part_out = out.new_empty((plan.num_segments, heads, dim), dtype=torch.float32)
     part_top, part_total = top.new_empty((2, plan.num_segments, heads)).unbind()
     part_kept = top.new_empty((plan.num_segments if keep else 0, heads * (dim + 1)))

@@ -25,6 +25,7 @@ from weft.kernels.triton.attention import (
     draws,
     edge_scores,
     flags,
+    is_half,
     near_tile,
     pointers,
     shape_of,
@@ -71,6 +72,7 @@ def _destination_kernel(
     BH: tl.constexpr,
     BD: tl.constexpr,
     BV: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     row, start, count, degree, segment = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     h = tl.program_id(1) * BH + tl.arange(0, BH)
@@ -95,7 +97,7 @@ def _destination_kernel(
         by_alpha = tl.zeros([BH, BD], tl.float32)
     indices += start
     following = tl.load(indices + offsets, mask=offsets < count, other=0)
-    for k in range(0, count, BE):
+    for k in tl.range(0, count, BE, num_stages=STAGES):
         live = k + offsets < count
         source = following
         following = tl.load(indices + k + BE + offsets, mask=k + BE + offsets < count, other=0)
@@ -194,6 +196,7 @@ def _source_kernel(
     BH: tl.constexpr,
     BD: tl.constexpr,
     BV: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     row, start, count, degree, segment = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     h = tl.program_id(1) * BH + tl.arange(0, BH)
@@ -214,7 +217,7 @@ def _source_kernel(
         to_src = tl.zeros([BH, BD], tl.float32)
     indices += start
     following = tl.load(indices + offsets, mask=offsets < count, other=0)
-    for k in range(0, count, BE):
+    for k in tl.range(0, count, BE, num_stages=STAGES):
         live = k + offsets < count
         target = following
         following = tl.load(indices + k + BE + offsets, mask=k + BE + offsets < count, other=0)
@@ -458,7 +461,8 @@ def _sources(
     num_rows, heads = args.value.shape[:2]
     held = (args.t_indptr, args.t_indices, args.t_edges)
     t_indptr, t_indices, t_edges = transposed_or_built(held, args.indptr, args.indices, num_rows)
-    plan, shape = plan_of(t_indptr, t_indices.shape[0]), shape_of(args)
+    plan = plan_of(t_indptr, t_indices.shape[0])
+    shape = shape_of(args, tile=2048 if is_half(args) else 1024, stages=2)
     empty = stat.new_empty(0)
     value = (
         torch.empty(args.value.shape, dtype=args.value.dtype, device=grad.device) if wanted.value else empty
