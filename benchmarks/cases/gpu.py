@@ -81,8 +81,7 @@ def _layer_cells(kind: str, block: Block) -> str:
         results = [y.clone() for y in rival_step()]
         for a, b in zip(step(), results, strict=True):
             _near(a, b, 1e-3)
-    passes = 2 if kind == "sage" else 3
-    moved = passes * _row_bytes(block, WIDTH, 4)
+    moved = 2 * _row_bytes(block, WIDTH, 4)  # one pass each way
     return f"{cell(found)} | {cell(low)} | {cell(rival)} | {limit(moved, found)}"
 
 
