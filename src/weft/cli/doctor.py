@@ -17,6 +17,7 @@ from typing import Any
 EXTRAS = {
     "torch_geometric": ("pyg", "PyG models and data sets"),
     "kaminpar": ("kaminpar", "KaMinPar, a second partitioner"),
+    "duckdb": ("data", "tables to graphs: weft ingest, weft validate"),
     "triton": ("gpu", "kernels for GPUs"),
     "tensorboard": ("tensorboard", "TensorBoard files of a run"),
 }

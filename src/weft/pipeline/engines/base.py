@@ -1,0 +1,124 @@
+"""The relational steps that the data plane is made of; what runs them is an engine.
+
+An algorithm names its tables and says each step as SQL in the part of the language that engines share:
+select, where, inner and left joins on equality, union all, group by with count, sum, min and max, distinct,
+order by, row_number over (order by …), cast. Python sees rows only as Arrow batches, in `map`.
+"""
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import RecipeError
+from weft.registry import Registry
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+engines: "Registry[type[Engine]]" = Registry("engine", "weft.pipeline.engines")
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+class Engine(ABC):
+    """Runs steps on tables by name, within a stated memory, spilling to a folder."""
+
+    @abstractmethod
+    def parquet(self, table: str, files: Sequence[str | Path]) -> None:
+        """Name the rows of Parquet files; nothing is read yet."""
+
+    @abstractmethod
+    def arrow(self, table: str, rows: "pa.Table") -> None:
+        """Name the rows of an Arrow table."""
+
+    @abstractmethod
+    def step(self, table: str, query: str) -> int:
+        """Keep the rows of a query as a table, whole or not at all; return how many there are."""
+
+    @abstractmethod
+    def map(
+        self,
+        table: str,
+        query: str,
+        function: "Callable[[pa.RecordBatch], pa.RecordBatch]",
+        schema: "pa.Schema",
+    ) -> int:
+        """Keep what the function makes of each Arrow batch of a query, and return the number of rows."""
+
+    @abstractmethod
+    def batches(self, query: str) -> "Iterator[pa.RecordBatch]":
+        """Give the rows of a query, in its order, a batch at a time."""
+
+    @abstractmethod
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query that has few."""
+
+    @abstractmethod
+    def write(self, query: str, path: str | Path) -> None:
+        """Write the rows of a query, in its order, as one Parquet file."""
+
+    @abstractmethod
+    def has(self, table: str) -> bool:
+        """Return whether there is a table of this name."""
+
+    @abstractmethod
+    def drop(self, *tables: str) -> None:
+        """Forget tables."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the engine and free what it holds."""
+
+    def value(self, query: str) -> Any:
+        """Return the only value of a query."""
+        return self.rows(query)[0][0]
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def name(identifier: str) -> str:
+    """Return a table's or column's name as SQL."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """Return a string as SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def memory_limit(given: str | int | None = None) -> int:
+    """Return a number of bytes: as given ("4GB", "512MiB", bytes), else half of what is free.
+
+    >>> memory_limit("1.5GB"), memory_limit("64 MiB")
+    (1500000000, 67108864)
+    """
+    if given is None:
+        return max(free_memory() // 2, 256 * 2**20)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(given).lower())
+    if found is None or float(found[1]) <= 0:
+        raise RecipeError(f"memory: expected a size such as 4GB or 512MiB, got {given!r}")
+    scale = _BINARY[found[2]] if found[3] and found[2] else _UNITS[found[2]]
+    return int(float(found[1]) * scale)
+
+
+def free_memory() -> int:
+    """Return the bytes that this process may still take: of the machine, or of its control group."""
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+        group = Path("/sys/fs/cgroup")
+        most = (group / "memory.max").read_text().strip()
+        if most.isdigit():
+            free = min(free, int(most) - int((group / "memory.current").read_text()))
+    except (OSError, StopIteration, ValueError):
+        pass
+    return max(free, 0)

@@ -1,0 +1,166 @@
+"""DuckDB in the process: no server, no Java; tables larger than memory are spilled to a folder."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import FormatError, InputError
+from weft.pipeline.engines.base import Engine, engines, memory_limit, name, text
+from weft.registry import require
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Rows of a batch: large enough that Python's share is small, small enough to stay in the cache.
+BATCH = 1 << 16
+
+
+@engines.add("duckdb")
+class DuckDB(Engine):
+    """Runs steps in DuckDB, its tables in the file `folder`/work.duckdb or, without a folder, in memory."""
+
+    def __init__(
+        self, folder: str | Path | None = None, *, memory: str | int | None = None, threads: int | None = None
+    ) -> None:
+        duckdb = require("duckdb", "data")
+        self.duckdb = duckdb
+        self.memory = memory_limit(memory)
+        threads = threads or len(os.sched_getaffinity(0))
+        place = ":memory:"
+        if folder is not None:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            place = str(Path(folder) / "work.duckdb")
+        config = {
+            "memory_limit": f"{self.memory}B",
+            "threads": threads,
+            "temp_directory": "" if folder is None else str(Path(folder) / "spill"),
+            # Nothing is fetched from anywhere, and no file but those named is read.
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        with self._told():
+            self.connection = duckdb.connect(place, config=config)
+
+    def parquet(self, table: str, files: Sequence[str | Path]) -> None:
+        """Name the rows of Parquet files; nothing is read yet."""
+        scan = f"read_parquet({file_list(files)}, hive_partitioning=false)"
+        self._run(f"CREATE OR REPLACE TEMP VIEW {name(table)} AS SELECT * FROM {scan}")
+
+    def arrow(self, table: str, rows: "pa.Table") -> None:
+        """Name the rows of an Arrow table."""
+        with self._told():
+            self.connection.register("arrow_rows", rows)
+            self.connection.execute(f"CREATE OR REPLACE TABLE {name(table)} AS SELECT * FROM arrow_rows")
+            self.connection.unregister("arrow_rows")
+
+    def step(self, table: str, query: str) -> int:
+        """Keep the rows of a query as a table, whole or not at all; return how many there are."""
+        return int(self._run(f"CREATE OR REPLACE TABLE {name(table)} AS {query}")[0][0])
+
+    def map(
+        self,
+        table: str,
+        query: str,
+        function: "Callable[[pa.RecordBatch], pa.RecordBatch]",
+        schema: "pa.Schema",
+    ) -> int:
+        """Keep what the function makes of each Arrow batch of a query, and return the number of rows."""
+        import pyarrow as pa
+
+        # The batches come through a cursor of their own: one connection cannot read and write at once.
+        made = pa.RecordBatchReader.from_batches(schema, (function(batch) for batch in self.batches(query)))
+        with self._told():
+            self.connection.register("arrow_rows", made)
+            try:
+                done = self.connection.execute(f"CREATE OR REPLACE TABLE {name(table)} AS FROM arrow_rows")
+                return int(done.fetchall()[0][0])
+            finally:
+                self.connection.unregister("arrow_rows")
+
+    def batches(self, query: str) -> "Iterator[pa.RecordBatch]":
+        """Give the rows of a query, in its order, a batch at a time."""
+        with self._told():
+            cursor = self.connection.cursor()
+            try:
+                yield from cursor.sql(query).to_arrow_reader(BATCH)
+            finally:
+                cursor.close()
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query that has few."""
+        return self._run(query)
+
+    def write(self, query: str, path: str | Path) -> None:
+        """Write the rows of a query, in its order, as one Parquet file."""
+        self._run(f"COPY ({query}) TO {text(str(path))} (FORMAT parquet, COMPRESSION zstd)")
+
+    def has(self, table: str) -> bool:
+        """Return whether there is a table of this name."""
+        found = self._run(f"SELECT count(*) FROM duckdb_tables() WHERE table_name = {text(table)}")
+        return bool(found[0][0])
+
+    def drop(self, *tables: str) -> None:
+        """Forget tables."""
+        for table in tables:
+            self._run(f"DROP TABLE IF EXISTS {name(table)}")
+
+    def rename(self, table: str, to: str) -> None:
+        """Give a table another name."""
+        self._run(f"ALTER TABLE {name(table)} RENAME TO {name(to)}")
+
+    def close(self) -> None:
+        """End the engine and free what it holds."""
+        self.connection.close()
+
+    def _run(self, query: str) -> list[tuple[Any, ...]]:
+        with self._told():
+            return list(self.connection.execute(query).fetchall())
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn what DuckDB says at length into one line that says what to do."""
+        try:
+            yield
+        except self.duckdb.OutOfMemoryException as error:
+            raise InputError(
+                f"a memory limit of {size(self.memory)} is too small for this; give more with --memory "
+                f"(DuckDB: {first_line(error)})"
+            ) from error
+        except self.duckdb.InterruptException as error:
+            raise KeyboardInterrupt from error
+        except self.duckdb.IOException as error:
+            hint = ""
+            if "No space left" in str(error) or "max_temp_directory_size" in str(error):
+                hint = "; free some space or write elsewhere. No part of it was left behind"
+            if "lock on file" in str(error):
+                hint = "; another ingest is writing to the same folder"
+            raise FormatError(f"{first_line(error)}{hint}") from error
+        except self.duckdb.Error as error:
+            raise FormatError(first_line(error)) from error
+
+
+def file_list(files: Sequence[str | Path]) -> str:
+    """Return paths as a list in SQL, each taken by its letters and not as a pattern."""
+    return "[" + ", ".join(text(_plain(str(path))) for path in files) + "]"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes for people.
+
+    >>> size(64 * 2**20), size(3 * 2**29)
+    ('64 MiB', '1.5 GiB')
+    """
+    scale, unit = (2**30, "GiB") if count >= 2**30 else (2**20, "MiB")
+    return f"{count / scale:.3g} {unit}"
+
+
+def first_line(error: Exception) -> str:
+    """Return what a DuckDB error says, without its suggestions."""
+    line = str(error).strip().partition("\n")[0]
+    return line.partition("Error: ")[2] or line
+
+
+def _plain(path: str) -> str:
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
