@@ -83,7 +83,7 @@ def test_public_names_change_only_on_purpose() -> None:
         *("InputError", "WeftError", "WeftWarning"),
         *("accelerate", "accelerated", "load", "read_events", "read_recipe", "train"),
         *("algorithms", "datasets", "draw", "errors", "kernels", "layers", "nn", "partitioners", "report"),
-        *("samplers", "strategies"),
+        *("samplers", "stores", "strategies"),
         "__version__",
     }
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         partitioners,
         report,
         samplers,
+        stores,
         strategies,
     )
     from weft.config import Recipe, read_recipe
@@ -63,6 +64,7 @@ _HOME = {
     "read_recipe": "weft.config",
     "report": "",
     "samplers": "",
+    "stores": "",
     "strategies": "",
     "train": "",
 }
@@ -92,6 +94,7 @@ __all__ = [
     "read_recipe",
     "report",
     "samplers",
+    "stores",
     "strategies",
     "train",
 ]

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft import format
-from weft.errors import FormatError
+from weft.errors import FormatError, GraphError
 from weft.graph.build import Parts
 from weft.graph.ids import from_parquet, to_parquet
+from weft.graph.source import RowSource
 from weft.graph.sparse import Features, SparseFeatures
 from weft.graph.topology import Csr, Topology
 from weft.graph.validate import is_csr, within
@@ -109,6 +110,8 @@ def store_value(
     name: str, entry: dict[str, Any], value: Features, arrays: dict[str, NDArray[Any]]
 ) -> dict[str, Any]:
     """Put a value among the arrays and return the line of the manifest that finds it again."""
+    if isinstance(value, RowSource):
+        raise GraphError("the features lie in a store and are not copied; save graph.with_data(x=None)")
     if isinstance(value, SparseFeatures):
         for part in ("indptr", "indices", "values"):
             arrays[f"{name}_{part}"] = as_array(getattr(value, part))

@@ -20,6 +20,7 @@ from weft.graph import build, files, pyg, transforms, validate
 from weft.graph.block import Block
 from weft.graph.build import EdgeType, Parts
 from weft.graph.ids import NodeIds
+from weft.graph.source import RowSource
 from weft.graph.sparse import Features
 from weft.graph.summary import summarise
 from weft.graph.topology import Topology
@@ -307,7 +308,7 @@ class Graph:
             )
         if clock is not None:
             self._block.clock = clock
-        if len(self.node_types) == 1 and self.x is not None:
+        if len(self.node_types) == 1 and self.x is not None and not isinstance(self.x, RowSource):
             self._block.mark_constant(self.x)
         return self._block
 

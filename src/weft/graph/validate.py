@@ -5,13 +5,14 @@ Each function takes what a user may pass (torch, numpy, scipy sparse) and return
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from weft.errors import GraphError
+from weft.graph.source import RowSource
 from weft.graph.sparse import Features, SparseFeatures
 
 SPLITS = ("train_mask", "val_mask", "test_mask")
@@ -115,7 +116,12 @@ def as_node_data(
 
 
 def as_features(value: Any, num_nodes: int, name: str = "x", *, check: bool = True) -> Features:
-    """Return features [N, F], dense or sparse, in a floating type; refuse NaN and infinity."""
+    """Return features [N, F], dense or sparse, in a floating type; refuse NaN and infinity.
+
+    Those of a store are taken as they are: nothing of them is read.
+    """
+    if isinstance(value, RowSource):
+        return cast(Tensor, _check_rows(value, num_nodes, name, "node"))
     sparse = isinstance(value, SparseFeatures) or hasattr(value, "tocsr")
     if sparse or (isinstance(value, Tensor) and value.layout is not torch.strided):
         features: Features = SparseFeatures.from_any(value)

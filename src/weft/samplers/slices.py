@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from weft.graph.graph import Graph
+from weft.graph.source import RowSource
 from weft.graph.sparse import Features, SparseFeatures
 from weft.kernels import native
 
@@ -30,7 +31,9 @@ def node_rows(graph: Graph, nodes: Tensor) -> Any:
 
 
 def take_rows(x: Features, rows: Tensor) -> Features:
-    """Return x[rows] for rows int64, copied without threads and without the GIL."""
+    """Return x[rows] for rows int64, copied without threads and without the GIL; a store gathers them."""
+    if isinstance(x, RowSource):
+        return x.gather(rows)
     if isinstance(x, SparseFeatures):
         return x.rows(rows)
     core = native.library()

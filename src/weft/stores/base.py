@@ -1,0 +1,129 @@
+"""What a store is: rows by id, wherever they lie, and the count of what was read."""
+
+import threading
+from abc import abstractmethod
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from weft.errors import GraphError, InputError
+from weft.graph.source import RowSource
+from weft.registry import Registry
+
+stores: Registry[type["Store"]] = Registry("store", "weft.stores")
+
+
+class Counters:
+    """What was asked of a store since it was made. Threads add to it at the same time."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        """Rows asked for."""
+        self.hits = 0
+        """Of these, rows found nearer than where the store's rows lie: in a cache, or on this rank."""
+        self.bytes = 0
+        """Bytes read from where they lie."""
+        self._lock = threading.Lock()
+
+    def add(self, *, rows: int = 0, hits: int = 0, bytes: int = 0) -> None:
+        """Count one more read."""
+        with self._lock:
+            self.rows += rows
+            self.hits += hits
+            self.bytes += bytes
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of rows found near; 0 where none were asked for."""
+        return self.hits / self.rows if self.rows else 0.0
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the counts for an event or a report."""
+        return {"rows": self.rows, "hits": self.hits, "bytes": self.bytes, "hit_rate": self.hit_rate}
+
+    def __repr__(self) -> str:
+        return f"Counters(rows={self.rows:,}, hits={self.hits:,}, bytes={self.bytes:,})"
+
+
+class Store(RowSource):
+    """Rows by id. `gather` may be called by any thread; that of a collective store by all ranks together.
+
+    A collective store brings rows from other ranks: every rank calls, in the same order, also with no ids.
+    """
+
+    collective: bool = False
+    """Whether a call is one of all ranks of a group."""
+    writable: bool = False
+    """Whether `write` is allowed."""
+
+    def __init__(self, shape: Any, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
+        self.shape = torch.Size(shape)
+        self.dtype = dtype
+        self.device = torch.device(device)
+        self.counters = Counters()
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """Return the rows of these ids, in their order, [n, ...]."""
+        ids = self.checked(ids)
+        out = self._gather(ids)
+        self._count(ids.numel())
+        return out
+
+    def write(self, ids: Tensor, rows: Tensor) -> None:
+        """Replace the rows of these ids; of an id given twice the last one stays."""
+        if not self.writable:
+            raise InputError(f"{self.describe()['store']}: this store is for reading only")
+        ids = self.checked(ids)
+        if tuple(rows.shape) != (ids.numel(), *self.shape[1:]):
+            expected = [ids.numel(), *self.shape[1:]]
+            raise GraphError(f"expected rows of shape {expected} to write, got {list(rows.shape)}")
+        self._write(ids, rows.detach())
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the store is, for the record of a run."""
+        name = next((name for name in stores.names() if stores[name] is type(self)), type(self).__name__)
+        dtype = str(self.dtype).removeprefix("torch.")
+        return {"store": name, "shape": list(self.shape), "dtype": dtype, "row_bytes": self.row_bytes}
+
+    def close(self) -> None:
+        """Give back what the store holds. A second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of one row where it lies."""
+        return self.shape[1:].numel() * self.dtype.itemsize
+
+    def checked(self, ids: Any) -> Tensor:
+        """Return ids as [n] int64 in this store's rows, or say which is not."""
+        given = torch.as_tensor(ids)
+        if given.dim() != 1 or given.is_floating_point() or given.dtype == torch.bool:
+            raise GraphError(f"expected ids [n] of rows, got {given.dtype} of shape {list(given.shape)}")
+        given = given.to("cpu", torch.int64).contiguous()
+        if given.numel():
+            least, most = given.aminmax()
+            if int(least) < 0 or int(most) >= self.num_rows:
+                wrong = int(least) if int(least) < 0 else int(most)
+                raise GraphError(f"row {wrong:,} asked for, the store has {self.num_rows:,}: 0 … n - 1")
+        return given
+
+    @abstractmethod
+    def _gather(self, ids: Tensor) -> Tensor:
+        """Return the rows of checked ids."""
+
+    def _write(self, ids: Tensor, rows: Tensor) -> None:
+        """Replace the rows of checked ids."""
+        raise NotImplementedError
+
+    def _count(self, rows: int) -> None:
+        self.counters.add(rows=rows, bytes=rows * self.row_bytes)
+
+    def __repr__(self) -> str:
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{type(self).__name__}({list(self.shape)}, {dtype})"

@@ -1,0 +1,165 @@
+"""The rows most often read, held near: a static cache in front of any store, as PaGraph's."""
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from weft import kernels
+from weft.errors import InputError
+from weft.stores.base import Store, stores
+from weft.stores.storage import Storage, decode, encode, row_bytes
+
+SHARE = 0.5
+"""Of the free memory, what a capacity that is found by looking takes."""
+_RESERVE = 1 << 30  # of a GPU: what a step needs beyond what the allocator holds now, as PaGraph leaves
+
+
+@stores.add("cached")
+class CachedStore(Store):
+    """Hold the rows with the largest `scores` in memory, or on a GPU, and read the others from `store`.
+
+    `scores` [N] come from a ranker: `out_degree`, `importance`, `frequency`. `capacity` is a number of rows,
+    a share of them (a float up to 1), or "auto": what fits into half of the free memory, all if all fits.
+    There is no replacement: which rows are read often does not change while a model trains.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        scores: Tensor,
+        *,
+        capacity: int | float | Literal["auto"] = "auto",
+        device: torch.device | str = "cpu",
+        storage: Storage | None = None,
+        chunk: int = 65536,
+    ) -> None:
+        super().__init__(store.shape, store.dtype, device)
+        if tuple(scores.shape) != (store.num_rows,):
+            raise InputError(
+                f"expected a score for each of {store.num_rows:,} rows, got {list(scores.shape)}"
+            )
+        self.store, self.storage = store, storage
+        self.collective = store.collective
+        self.writable = store.writable and not store.collective  # what other ranks write is not seen here
+        self.capacity = self._rows(capacity)
+        held = best(scores, self.capacity)
+        self.place = torch.full((store.num_rows,), -1, dtype=torch.int32)  # row of the cache, or -1
+        self.place[held] = torch.arange(len(held), dtype=torch.int32)
+        self.values, self.scale = self._fill(held, chunk)
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row in the store behind."""
+        return self.store.row_bytes
+
+    def close(self) -> None:
+        """Close the store behind."""
+        self.store.close()
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the store is, for the record of a run."""
+        return super().describe() | {"capacity": self.capacity, "behind": self.store.describe()}
+
+    def _gather(self, ids: Tensor) -> Tensor:
+        place = self.place[ids]
+        near = (place >= 0).nonzero().flatten()
+        self.counters.add(hits=near.numel())
+        if near.numel() == ids.numel() and not self.store.collective:
+            return self._near(place)
+        far = (place < 0).nonzero().flatten()
+        # A collective store is asked also for nothing: the other ranks wait for this one.
+        fetched = self.store.gather(ids[far]).to(self.device)
+        if not near.numel():
+            return fetched
+        out = torch.empty((ids.numel(), *self.shape[1:]), dtype=self.dtype, device=self.device)
+        out[near.to(self.device)] = self._near(place[near])
+        out[far.to(self.device)] = fetched
+        return out
+
+    def _near(self, place: Tensor) -> Tensor:
+        place = place.to(self.device)
+        scale = None if self.scale is None else self.scale[place.long()]
+        return decode(kernels.gather(self.values, place), scale, self.dtype)
+
+    def _write(self, ids: Tensor, rows: Tensor) -> None:
+        self.store.write(ids, rows)
+        near = torch.unique(ids[self.place[ids] >= 0])
+        if near.numel():  # read back: of an id written twice the store knows what stayed
+            kept, place = encode(self.store.gather(near), self.storage), self.place[near].long()
+            self.values[place] = kept.values.to(self.device)
+            if self.scale is not None and kept.scale is not None:
+                self.scale[place] = kept.scale.to(self.device)
+
+    def _count(self, rows: int) -> None:
+        self.counters.add(rows=rows)
+        self.counters.bytes = self.store.counters.bytes - self._filled
+
+    def _fill(self, held: Tensor, chunk: int) -> tuple[Tensor, Tensor | None]:
+        if self.collective:
+            chunk = max(len(held), 1)  # the same number of calls on every rank
+        first = encode(self.store.gather(held[:0]), self.storage)
+        values = first.values.new_empty((len(held), *self.shape[1:]), device=self.device)
+        scale = None if first.scale is None else first.scale.new_empty(len(held), device=self.device)
+        for start in range(0, len(held), chunk):
+            kept = encode(self.store.gather(held[start : start + chunk]), self.storage)
+            values[start : start + chunk] = kept.values
+            if scale is not None and kept.scale is not None:
+                scale[start : start + chunk] = kept.scale
+        self._filled = self.store.counters.bytes
+        return values, scale
+
+    def _rows(self, capacity: int | float | str) -> int:
+        if capacity == "auto":
+            empty = torch.empty((1, *self.shape[1:]), dtype=self.dtype)
+            size = row_bytes(*encode(empty.zero_(), self.storage))
+            return min(self.num_rows, int(SHARE * free_bytes(self.device)) // max(size, 1))
+        share = isinstance(capacity, float)
+        if isinstance(capacity, str | bool) or capacity < 0 or (share and capacity > 1):
+            raise InputError(
+                f"capacity: expected a number of rows, a share up to 1.0, or 'auto', got {capacity!r}"
+            )
+        return min(self.num_rows, round(capacity * self.num_rows) if share else int(capacity))
+
+
+def best(scores: Tensor, count: int) -> Tensor:
+    """Return the ids of the `count` largest scores, ascending; of equal scores the smaller ids."""
+    order = torch.sort(scores.cpu(), descending=True, stable=True).indices
+    return order[:count].sort().values
+
+
+def free_bytes(device: torch.device | str = "cpu") -> int:
+    """Return the memory that can be taken: of the GPU less a reserve, or of the machine and its container."""
+    device = torch.device(device)
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return max(0, free + unused - _RESERVE)
+    found = [_available(Path("/proc/meminfo")), *_container(Path("/sys/fs/cgroup"))]
+    limits = [value for value in found if value is not None]
+    if limits:
+        return max(0, min(limits))
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _available(path: Path) -> int | None:
+    try:
+        lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _container(folder: Path) -> list[int | None]:
+    """Return what the limit of a container, in either version of cgroups, leaves."""
+    pairs = [("memory.max", "memory.current")]
+    pairs.append(("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+    found: list[int | None] = []
+    for limit, used in pairs:
+        try:
+            found.append(int((folder / limit).read_text()) - int((folder / used).read_text()))
+        except (OSError, ValueError):  # no container, no limit ("max")
+            found.append(None)
+    return found

@@ -1,0 +1,283 @@
+"""Rows in a file, mapped: features larger than memory.
+
+The file is a plain `.npy`, a folder that `graph.save` wrote, or a folder made by `MmapStore.create`, which
+may keep rows in fewer bits. Only the pages of the rows asked for are read; the system is told not to read
+around them, and those of the next rows are asked for while the present ones are copied. Pages lie in the
+system's cache, which gives them up when memory is needed and is one for all processes.
+"""
+
+import ctypes
+import json
+import math
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft import kernels
+from weft.errors import FormatError, InputError
+from weft.format import MANIFEST, as_path, atomic_write, read_directory
+from weft.kernels import native
+from weft.stores.base import Store, stores
+from weft.stores.memory import put_rows
+from weft.stores.storage import Storage, decode, encode, row_bytes, storage_type
+
+_NOTE = "store.json"
+_KIND, _VERSION = "weft store", 1
+_P, _L, _I = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+_SIGNATURES: dict[str, list[type]] = {
+    "weft_gather_mapped": [_P, _L, _P, _L, _L, _P, _I, _I],
+    "weft_advise_random": [_P, _L],
+}
+
+
+@stores.add("mmap")
+class MmapStore(Store):
+    """Read rows from a file without reading the rest of it; `mode="r+"` allows writing.
+
+    `node_type` names the nodes whose features are meant where a graph's folder has several types.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        mode: Literal["r", "r+"] = "r",
+        node_type: str | None = None,
+    ) -> None:
+        if mode not in ("r", "r+"):
+            raise InputError(f"mode must be 'r' or 'r+', got {mode!r}")
+        self.path, self.mode = as_path(path), mode
+        self.writable = mode == "r+"
+        self.values, self.scale, dtype, self.storage = _open(self.path, self.writable, node_type)
+        super().__init__(self.values.shape, dtype)
+        self._begun: dict[str, Any] | None = None
+        for part in (self.values, self.scale):
+            _advise(part)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        shape: Sequence[int],
+        *,
+        dtype: torch.dtype = torch.float32,
+        storage: Storage | None = None,
+    ) -> "MmapStore":
+        """Return a new store to be filled by `write`; it can be opened by others after `close`.
+
+        Its space on disk is taken at once, so a disk that is too small is told of here.
+        """
+        folder = as_path(path)
+        kept = dtype if storage is None else storage_type(storage)
+        note = {"kind": _KIND, "version": _VERSION, "shape": list(shape)}
+        note |= {"dtype": _name(dtype), "kept": _name(kept)}
+        try:
+            folder.mkdir(parents=True)
+            _reserve(folder / "values.bin", math.prod(shape) * kept.itemsize)
+            if kept == torch.int8:
+                _reserve(folder / "scale.bin", shape[0] * 4)
+        except FileExistsError:
+            raise FormatError(f"{folder} exists; remove it or write elsewhere") from None
+        except OSError as error:
+            raise FormatError(f"cannot write {folder}: {error.strerror}") from None
+        made = cls.__new__(cls)
+        made.path, made.mode, made.writable = folder, "r+", True
+        made.values, made.scale = _mapped_folder(folder, note, writable=True)
+        made.storage = _name(kept) if kept != dtype else None
+        Store.__init__(made, shape, dtype)
+        made._begun = note
+        return made
+
+    @classmethod
+    def write_rows(
+        cls,
+        path: str | os.PathLike[str],
+        x: Tensor,
+        *,
+        storage: Storage | None = None,
+        chunk: int = 65536,
+    ) -> "MmapStore":
+        """Return the store of a matrix written to a folder, piece by piece."""
+        store = cls.create(path, x.shape, dtype=x.dtype, storage=storage)
+        for start in range(0, len(x), chunk):
+            rows = x[start : start + chunk]
+            store.write(torch.arange(start, start + len(rows)), rows)
+        store.close()
+        return cls(path)
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes that a row is kept in."""
+        return row_bytes(self.values, self.scale)
+
+    def close(self) -> None:
+        """Finish a store that was created: from now on it can be opened."""
+        if self._begun is not None:
+            for name in ("values.bin", "scale.bin"):
+                _sync(self.path / name)
+            atomic_write(self.path / _NOTE, json.dumps(self._begun).encode())
+            self._begun, self.writable = None, False
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the store is, for the record of a run."""
+        return super().describe() | {"path": str(self.path), "storage": self.storage}
+
+    def _gather(self, ids: Tensor) -> Tensor:
+        scale = None if self.scale is None else _take(self.scale, ids)
+        return decode(_take(self.values, ids), scale, self.dtype)
+
+    def _write(self, ids: Tensor, rows: Tensor) -> None:
+        kept = encode(rows.cpu(), self.storage)
+        ascending = ids.numel() == 0 or bool((ids.diff() == 1).all())
+        for into, part in ((self.values, kept.values), (self.scale, kept.scale)):
+            if into is None or part is None:
+                continue
+            if ascending and ids.numel():
+                into[int(ids[0]) : int(ids[-1]) + 1] = part
+            else:
+                put_rows(into, ids, part)
+
+
+def _take(rows: Tensor, ids: Tensor) -> Tensor:
+    core = native.library()
+    if core is None or not hasattr(core, "weft_gather_mapped") or rows.numel() == 0:
+        return kernels.gather(rows, ids)
+    native.declare(_SIGNATURES)
+    out = native.empty((ids.numel(), *rows.shape[1:]), rows.dtype)
+    size = math.prod(rows.shape[1:]) * rows.element_size()
+    sizes = (rows.data_ptr(), rows.shape[0], ids.data_ptr(), ids.numel(), size, out.data_ptr())
+    status = core.weft_gather_mapped(*sizes, native.INDEX_CODES[ids.dtype], native.threads())
+    native.check(status, "rows of a file")
+    return out
+
+
+def _advise(rows: Tensor | None) -> None:
+    core = native.library()
+    if rows is not None and rows.numel() and core is not None and hasattr(core, "weft_advise_random"):
+        native.declare(_SIGNATURES)
+        core.weft_advise_random(rows.data_ptr(), rows.nbytes)
+
+
+def _open(
+    path: Path, writable: bool, node_type: str | None
+) -> tuple[Tensor, Tensor | None, torch.dtype, str | None]:
+    """Return the values, their scales, the type they are used in, and the storage where it is another."""
+    if path.is_dir() and (path / MANIFEST).is_file():
+        values = _of_graph(path, writable, node_type)
+        return values, None, values.dtype, None
+    if path.is_dir():
+        note = _note(path)
+        values, scale = _mapped_folder(path, note, writable)
+        dtype = getattr(torch, note["dtype"])
+        return values, scale, dtype, None if note["kept"] == note["dtype"] else note["kept"]
+    if not path.is_file():
+        raise FormatError(f"{path} does not exist")
+    values = _mapped_npy(path, writable)
+    return values, None, values.dtype, None
+
+
+def _of_graph(path: Path, writable: bool, node_type: str | None) -> Tensor:
+    arrays, meta = read_directory(path, verify=False)
+    found = {entry["type"]: entry for entry in meta.get("node_data", []) if entry["name"] == "x"}
+    if node_type is None and len(found) == 1:
+        node_type = next(iter(found))
+    if writable or node_type not in found or "sparse" in found[node_type]:
+        why = "a graph's folder has checksums and is for reading only" if writable else ""
+        why = why or f"no dense features x of {node_type!r} in it; node types with x: {', '.join(found)}"
+        raise FormatError(f"{path}: {why}")
+    values = torch.from_numpy(arrays[found[node_type]["array"]])
+    return values.view(torch.bfloat16) if found[node_type]["dtype"] == "bfloat16" else values
+
+
+def _note(folder: Path) -> dict[str, Any]:
+    try:
+        note = json.loads((folder / _NOTE).read_bytes())
+    except FileNotFoundError:
+        raise FormatError(f"{folder} holds no {_NOTE}: no store, or one that was not finished") from None
+    except ValueError:
+        raise FormatError(f"{folder / _NOTE}: damaged, not valid JSON") from None
+    names = {_name(kind) for kind in (torch.float64, torch.float32, torch.float16, torch.bfloat16)}
+    right = (
+        isinstance(note, dict)
+        and note.get("kind") == _KIND
+        and note.get("version") == _VERSION
+        and note.get("dtype") in names
+        and note.get("kept") in {*names, "int8"}
+        and isinstance(note.get("shape"), list)
+        and all(isinstance(extent, int) and extent >= 0 for extent in note["shape"])
+    )
+    if not right:
+        raise FormatError(f"{folder / _NOTE}: does not describe a store that this weft reads")
+    return dict(note)
+
+
+def _mapped_folder(folder: Path, note: dict[str, Any], writable: bool) -> tuple[Tensor, Tensor | None]:
+    shape, kept = note["shape"], getattr(torch, note["kept"])
+    values = _mapped(folder / "values.bin", shape, kept, 0, writable)
+    scale = None
+    if kept == torch.int8:
+        scale = _mapped(folder / "scale.bin", shape[:1], torch.float32, 0, writable)
+    return values, scale
+
+
+def _mapped_npy(path: Path, writable: bool) -> Tensor:
+    try:
+        with open(path, "rb") as file:
+            version = np.lib.format.read_magic(file)
+            header = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, fortran, dtype = header(file)
+            offset = file.tell()
+    except (ValueError, EOFError) as error:
+        raise FormatError(f"{path}: not a plain .npy array ({' '.join(str(error).split())})") from None
+    kinds = {"<f8": torch.float64, "<f4": torch.float32, "<f2": torch.float16}
+    if dtype.str not in kinds or fortran or not shape:
+        order = ", in column order" if fortran else ""
+        raise FormatError(
+            f"{path}: expected rows of float16, float32 or float64, got {dtype.str} {shape}{order}"
+        )
+    return _mapped(path, shape, kinds[dtype.str], offset, writable)
+
+
+def _mapped(path: Path, shape: Sequence[int], dtype: torch.dtype, offset: int, writable: bool) -> Tensor:
+    count = math.prod(shape)
+    if count == 0:
+        return torch.empty(tuple(shape), dtype=dtype)
+    if path.is_symlink() or not path.is_file():
+        raise FormatError(f"{path}: not a file in the store's folder")
+    needed, held = offset + count * dtype.itemsize, path.stat().st_size
+    if held < needed:
+        raise FormatError(f"{path}: {tuple(shape)} needs {needed:,} bytes, the file holds {held:,}")
+    try:
+        with open(path, "r+b" if writable else "rb") as file:
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_COPY
+            held_bytes = mmap.mmap(file.fileno(), needed, access=access)
+    except OSError as error:
+        raise FormatError(f"cannot map {path}: {error.strerror}") from None
+    flat = torch.frombuffer(held_bytes, dtype=dtype, count=count, offset=offset)
+    return flat.reshape(tuple(shape))
+
+
+def _reserve(path: Path, size: int) -> None:
+    with open(path, "xb") as file:
+        if size:
+            os.posix_fallocate(file.fileno(), 0, size)
+
+
+def _sync(path: Path) -> None:
+    if path.exists():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,94 @@
+"""A cache in front of a store."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from weft.errors import InputError
+from weft.graph import Graph
+from weft.samplers import Loader, NeighborSampler
+from weft.stores import CachedStore, MemoryStore, frequency, importance, out_degree
+from weft.stores.cached import best, free_bytes
+
+X = torch.randn(100, 8, generator=torch.Generator().manual_seed(0))
+
+
+def star() -> Graph:
+    """Node 0 is a source of all others; 1 of two; edges back make a cycle."""
+    edges = [[0, v] for v in range(1, 100)] + [[1, 2], [1, 3], [5, 0]]
+    return Graph.from_edges(
+        torch.tensor(edges).T, x=X, train_mask=torch.ones(100, dtype=torch.bool), y=[0, 1] * 50
+    )
+
+
+def test_hits_and_bytes_are_counted() -> None:
+    behind = MemoryStore(X)
+    store = CachedStore(behind, torch.arange(100), capacity=10)  # 90 … 99
+    ids = torch.tensor([95, 3, 90, 89])
+    assert torch.equal(store.gather(ids), X[ids])
+    assert (store.counters.rows, store.counters.hits, store.counters.bytes) == (4, 2, 2 * 32)
+    assert store.counters.hit_rate == 0.5
+
+
+def test_capacity_is_rows_a_share_or_what_fits() -> None:
+    scores = torch.arange(100)
+    assert CachedStore(MemoryStore(X), scores, capacity=0.25).capacity == 25
+    assert CachedStore(MemoryStore(X), scores, capacity=1000).capacity == 100
+    assert CachedStore(MemoryStore(X), scores).capacity == 100  # all of it fits
+    assert free_bytes() > 0
+    for wrong in (-1, 1.5, "much", True):
+        with pytest.raises(InputError, match="capacity"):
+            CachedStore(MemoryStore(X), scores, capacity=wrong)  # type: ignore[arg-type]
+
+
+def test_free_memory_is_what_the_tightest_limit_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from weft.stores import cached
+
+    (tmp_path / "memory.max").write_text("5000")
+    (tmp_path / "memory.current").write_text("2000")
+    assert cached._container(tmp_path)[0] == 3000
+    (tmp_path / "memory.max").write_text("max")
+    assert cached._container(tmp_path)[0] is None
+    monkeypatch.setattr(cached, "free_bytes", lambda device: 64 * 40)
+    assert CachedStore(MemoryStore(X), torch.arange(100)).capacity == 40  # half of 80 rows
+
+
+def test_equal_scores_prefer_small_ids() -> None:
+    assert best(torch.tensor([1.0, 5.0, 1.0, 1.0]), 3).tolist() == [0, 1, 2]
+
+
+def test_a_cache_may_keep_fewer_bits() -> None:
+    store = CachedStore(MemoryStore(X), torch.arange(100), capacity=50, storage="int8")
+    assert (store[:] - X).abs().max() < 0.05
+    assert torch.equal(store[:50], X[:50])
+    store.write(torch.tensor([99, 2]), torch.ones(2, 8))
+    assert (store.gather(torch.tensor([99, 2])) - 1).abs().max() < 1e-6
+
+
+def test_rankers_put_the_source_of_many_first() -> None:
+    graph = star()
+    assert out_degree(graph).argmax() == 0
+    assert importance(graph, hops=1)[:2].tolist() == [99.0, 2.0]
+    # paths of up to two edges: 0 reaches 99 + 3 edges further; into it 5 → 0 and 0 → 5 → 0
+    assert importance(graph, hops=2)[0] == (99 + 3) / 2
+    counts = frequency(NeighborSampler(graph, [2, 2]), batch_size=10)
+    assert counts.argmax() == 0
+    assert counts[5] > 1  # a seed once, and a source of node 0 in every batch
+
+
+def test_a_loader_reads_through_the_store_of_a_graph() -> None:
+    graph = star()
+    store = CachedStore(MemoryStore(X), out_degree(graph), capacity=5)
+    stored = graph.with_data(x=store)
+    for plain, through in zip(
+        Loader(NeighborSampler(graph, [3, 2]), batch_size=30),
+        Loader(NeighborSampler(stored, [3, 2]), batch_size=30),
+    ):
+        assert torch.equal(plain.x, through.x)
+    assert store.counters.hits > 0
+    assert store.counters.rows > store.counters.hits
+    with pytest.raises(InputError, match="lie in a store"):
+        stored.save("nowhere")

@@ -1,0 +1,105 @@
+"""Rows in a file."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from weft.errors import FormatError, InputError
+from weft.graph import Graph
+from weft.kernels import native
+from weft.stores import MmapStore
+
+X = torch.randn(3000, 24, generator=torch.Generator().manual_seed(0))
+IDS = torch.randint(3000, (5000,), generator=torch.Generator().manual_seed(1))
+
+
+def test_a_plain_npy_file_is_read_natively_and_without_the_core(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X.numpy())
+    store = MmapStore(tmp_path / "x.npy")
+    assert torch.equal(store.gather(IDS), X[IDS])
+    with native.disabled():
+        assert torch.equal(store.gather(IDS), X[IDS])
+
+
+@pytest.mark.parametrize("storage", ["float16", "bfloat16", "int8"])
+def test_a_folder_keeps_fewer_bits(tmp_path: Path, storage: str) -> None:
+    store = MmapStore.write_rows(tmp_path / "x", X, storage=storage, chunk=700)  # type: ignore[arg-type]
+    assert (store.gather(IDS) - X[IDS]).abs().max() < 0.05
+    assert store.describe()["storage"] == storage
+    assert store.row_bytes == (28 if storage == "int8" else 48)
+
+
+def test_features_of_a_saved_graph_are_read_from_its_folder(tmp_path: Path) -> None:
+    Graph.from_edges([[0, 1], [1, 2]], x=X[:3]).save(tmp_path / "graph")
+    store = MmapStore(tmp_path / "graph")
+    assert torch.equal(store[:], X[:3])
+    with pytest.raises(FormatError, match="reading only"):
+        MmapStore(tmp_path / "graph", mode="r+")
+    with pytest.raises(FormatError, match="no dense features x of 'paper'"):
+        MmapStore(tmp_path / "graph", node_type="paper")
+
+
+def test_reading_some_rows_does_not_read_the_rest(tmp_path: Path) -> None:
+    """Pages of a cold file that are in memory after a gather: those of the rows, not those around them."""
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros((1 << 14, 1024), dtype=np.float32))  # 64 MiB, a page a row
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    program = (
+        "import sys, torch, weft; from weft.stores import MmapStore\n"
+        "def held():\n"
+        "    line = [l for l in open('/proc/self/smaps_rollup') if l.startswith('Rss')][0]\n"
+        "    return int(line.split()[1])\n"
+        "store = MmapStore(sys.argv[1]); store.gather(torch.tensor([0])); before = held()\n"
+        "store.gather(torch.arange(0, 1 << 14, 128)); print(held() - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 8 * 1024  # KiB; of 64 MiB
+
+
+def test_a_store_that_was_not_finished_cannot_be_opened(tmp_path: Path) -> None:
+    store = MmapStore.create(tmp_path / "x", (4, 2))
+    store.write(torch.tensor([1]), torch.ones(1, 2))
+    with pytest.raises(FormatError, match="not finished"):
+        MmapStore(tmp_path / "x")
+    store.close()
+    assert MmapStore(tmp_path / "x")[:].sum() == 2
+    with pytest.raises(FormatError, match="exists"):
+        MmapStore.create(tmp_path / "x", (4, 2))
+
+
+def test_what_is_no_store_is_refused_in_one_line(tmp_path: Path) -> None:
+    np.save(tmp_path / "whole.npy", np.arange(3))
+    (tmp_path / "text.npy").write_text("hello")
+    np.save(tmp_path / "cut.npy", X.numpy())
+    with open(tmp_path / "cut.npy", "r+b") as file:
+        file.truncate(1000)
+    for name, message in (
+        ("whole.npy", "expected rows of float"),
+        ("text.npy", "not a plain .npy"),
+        ("cut.npy", "the file holds 1,000"),
+        ("nothing", "does not exist"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            MmapStore(tmp_path / name)
+    with pytest.raises(InputError, match="mode"):
+        MmapStore(tmp_path / "cut.npy", mode="w")  # type: ignore[arg-type]
+
+
+def test_a_damaged_note_is_refused(tmp_path: Path) -> None:
+    MmapStore.write_rows(tmp_path / "x", X[:5])
+    note = tmp_path / "x" / "store.json"
+    told = json.loads(note.read_text())
+    for change in ({"shape": [6, 24]}, {"shape": [-1]}, {"kept": "Tensor"}, {"version": 2}):
+        note.write_text(json.dumps(told | change))
+        with pytest.raises(FormatError):
+            MmapStore(tmp_path / "x")
