@@ -15,7 +15,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -52,9 +52,7 @@ def write_directory(
     with _writing(target) as partial:
         entries = {name: _write_array(partial / f"{name}.npy", array) for name, array in arrays.items()}
         extras = {name: _write_bytes(partial / name, data) for name, data in (files or {}).items()}
-        manifest = {"kind": _KIND, "version": VERSION, "meta": meta, "arrays": entries, "files": extras}
-        manifest["checksum"] = _manifest_checksum(manifest)
-        _write_bytes(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
+        _write_manifest(partial, meta, entries, extras)
         _sync_directory(partial)
         _move_into_place(partial, target)
 
@@ -74,6 +72,58 @@ def new_directory(
         yield partial
         _sync_directory(partial)
         _move_into_place(partial, target)
+
+
+class ArrayFile:
+    """An array written to a file a few rows at a time, for arrays that are too large to hold.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = ArrayFile(Path(folder) / "a.npy", np.int64, (3,))
+    ...     file.append(np.array([1, 2]))
+    ...     file.append(np.array([3]))
+    ...     file.close()["shape"], np.load(Path(folder) / "a.npy").tolist()
+    ([3], [1, 2, 3])
+    """
+
+    def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...]) -> None:
+        self.path, self.dtype, self.shape = path, np.dtype(dtype), shape
+        self.rows = 0
+        self._file = open(path, "wb")  # noqa: SIM115 - it stays open between pieces
+        self._through = _Hashed(self._file)
+        descr = np.lib.format.dtype_to_descr(self.dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._through, header)  # type: ignore[arg-type]
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Write the next rows."""
+        rows = np.ascontiguousarray(rows, dtype=self.dtype)
+        assert rows.shape[1:] == self.shape[1:], f"{self.path.name}: rows of {rows.shape[1:]}"
+        self.rows += len(rows)
+        self._through.write(rows.reshape(-1).view(np.uint8).data)
+
+    def close(self) -> dict[str, Any]:
+        """End the file and return its line of the manifest."""
+        assert self.rows == self.shape[0], f"{self.path.name}: {self.rows} rows of {self.shape[0]}"
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        descr = np.lib.format.dtype_to_descr(self.dtype)
+        entry: dict[str, Any] = {"file": self.path.name, "dtype": descr}
+        entry |= {"shape": list(self.shape), "bytes": self._through.size}
+        return entry | {"sha256": self._through.digest.hexdigest()}
+
+
+def seal_directory(
+    folder: Path, meta: Mapping[str, Any], *, arrays: Mapping[str, dict[str, Any]], files: Sequence[str] = ()
+) -> None:
+    """Write the manifest of a folder that `new_directory` gave, with `ArrayFile`s and extra files in it."""
+    for name in [*arrays, *files]:
+        _check_name(folder, name)
+    extras = {}
+    for name in files:
+        path = folder / name
+        extras[name] = {"file": name, "bytes": path.stat().st_size, "sha256": _sha256(path)}
+    _write_manifest(folder, meta, dict(arrays), extras)
 
 
 def read_directory(
@@ -230,7 +280,7 @@ class _Hashed:
         self.digest = hashlib.sha256()
         self.size = 0
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         self.digest.update(data)
         self.size += len(data)
         return self.file.write(data)
@@ -242,6 +292,14 @@ def _write_bytes(path: Path, data: bytes) -> dict[str, Any]:
         file.flush()
         os.fsync(file.fileno())
     return {"file": path.name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _write_manifest(
+    folder: Path, meta: Mapping[str, Any], arrays: Mapping[str, Any], files: Mapping[str, Any]
+) -> None:
+    manifest = {"kind": _KIND, "version": VERSION, "meta": meta, "arrays": arrays, "files": files}
+    manifest["checksum"] = _manifest_checksum(manifest)
+    _write_bytes(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
 
 
 def _sync_directory(path: Path) -> None:
