@@ -358,4 +358,4 @@ def _toml_value(value: Any) -> str:
         return "[" + ", ".join(_toml_value(item) for item in value) + "]"
     if isinstance(value, int | float):
         return repr(value)
-    return json.dumps(str(value))  # a JSON string is a TOML basic string
+    return json.dumps(str(value), ensure_ascii=False)  # then a JSON string is a TOML basic string
