@@ -81,7 +81,7 @@ def test_public_names_change_only_on_purpose() -> None:
     assert set(weft.__all__) == {
         *("Block", "Graph", "SparseFeatures", "Summary", "Recipe"),
         *("InputError", "WeftError", "WeftWarning"),
-        *("accelerate", "accelerated", "load", "read_events", "read_recipe", "train"),
+        *("accelerate", "accelerated", "infer", "load", "read_events", "read_recipe", "train"),
         *("algorithms", "datasets", "draw", "errors", "kernels", "layers", "nn", "partitioners", "report"),
         *("samplers", "stores", "strategies"),
         "__version__",

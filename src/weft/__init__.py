@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weft.graph.graph import Graph
     from weft.graph.sparse import SparseFeatures
     from weft.layers.accelerate import accelerate, accelerated
+    from weft.train.inference import infer
     from weft.train.launch import train
     from weft.train.summary import Summary
 
@@ -56,6 +57,7 @@ _HOME = {
     "datasets": "",
     "draw": "",
     "errors": "",
+    "infer": "weft.train.inference",
     "kernels": "",
     "layers": "",
     "nn": "",
@@ -85,6 +87,7 @@ __all__ = [
     "datasets",
     "draw",
     "errors",
+    "infer",
     "kernels",
     "layers",
     "load",

@@ -111,16 +111,31 @@ class Stack(nn.Module):
     def forward(self, blocks: Blocks, x: TypedFeatures) -> Tensor:
         """Return [num_dst of the last block, out_features]."""
         groups = self._groups(blocks)
-        if self.encoder is None:
-            self._check_width(x)
-        h: Any = x if self.encoder is None else self.encoder(groups[0][0], x)
-        h = self.input_drop(groups[0][0], h)
+        h: Any = x
         outputs: list[Tensor] = []
-        for number, (layer, group) in enumerate(zip(self.layers, groups)):
-            h = self._layer(number, layer, group, h)
+        for number, group in enumerate(groups):
+            h = self.run_layer(number, group, h)
             if self.jumping:
                 outputs = [_through(group, kept) for kept in outputs] + [h]
-        h = _jump(outputs, self.jumping) if self.jumping else h
+        return self.finish(outputs if self.jumping else [h])
+
+    def run_layer(self, number: int, group: Sequence[Block], h: Any) -> Tensor:
+        """Return the rows after one layer and what follows it, [num_dst of the last block of the group, …].
+
+        Layer 0 is given x. `forward` runs one after the other on what each gives; a caller that keeps the
+        rows of all nodes in between can run each over the whole graph, piece by piece.
+        """
+        if number == 0:
+            if self.encoder is None:
+                self._check_width(h)
+            else:
+                h = self.encoder(group[0], h)
+            h = self.input_drop(group[0], h)
+        return self._layer(number, self.layers[number], group, h)
+
+    def finish(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Return the output from the rows after every layer, or after the last alone where none jump."""
+        h = _jump(list(outputs), self.jumping) if self.jumping else outputs[-1]
         out: Tensor = h if self.final is None else self.final(h)
         return out
 

@@ -1,0 +1,276 @@
+"""Inference over the whole graph in bounded memory.
+
+Layer by layer: all edges into a piece of the nodes, the rows of their sources gathered from a store, one
+layer, the results written for all nodes before the next layer begins. Every row is computed once a layer and
+the result is that of a forward over the whole graph. Memory is that of one piece, and of the rows between two
+layers, which lie in memory or in files beside the output.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft.errors import GraphError, InputError
+from weft.events import Events
+from weft.format import as_path
+from weft.graph.graph import Graph
+from weft.samplers.base import Batch, as_seeds
+from weft.samplers.loader import Loader
+from weft.samplers.neighbor import Fanout, NeighborSampler
+from weft.stores.base import Store
+from weft.stores.memory import MemoryStore
+from weft.stores.mmap import MmapStore
+from weft.train.model import adapt
+from weft.train.predictions import Predictions
+from weft.train.stages import Chain, Stage, chain_of
+
+MEMORY = 1 << 28
+_COPIES = 4  # of a piece's rows that a layer makes: gathered, transformed, aggregated, given
+_ROWS = 1 << 16
+
+
+def infer(
+    model: nn.Module | Sequence[nn.Module],
+    graph: Graph,
+    *,
+    nodes: Any = None,
+    out: str | os.PathLike[str] | None = None,
+    fanout: Fanout | None = None,
+    batch_size: int = 1024,
+    seed: int = 0,
+    memory: int = MEMORY,
+    threads: int = 2,
+    events: Events | None = None,
+) -> Predictions:
+    """Return the model's output for nodes (global ids; by default all of the target type), keyed by your ids.
+
+    The features may be a store. Exact, layer by layer, for a Stack or a list of layers; `memory` bounds the
+    bytes of a piece, though never below one node with all its edges. With `fanout` any model is run on
+    sampled neighbourhoods of `batch_size` nodes instead. `out` is a new folder: outputs, and rows between
+    layers while it runs, then lie in files. Each piece is an event `infer` with the layer and the rows done.
+    """
+    listed = list(model) if isinstance(model, Sequence) else None
+    whole = nn.ModuleList(listed) if listed is not None else model
+    assert isinstance(whole, nn.Module)
+    _check(whole, graph, memory)
+    graph = adapt(graph, whole)
+    wanted = _wanted(graph, nodes)
+    modes = [(module, module.training) for module in whole.modules()]
+    whole.eval()
+    try:
+        with torch.no_grad(), _Places(out) as places:
+            report = _Report(events)
+            if fanout is not None:
+                sampler = NeighborSampler(graph, fanout, seed=seed)
+                rows = _sampled(whole, sampler, wanted, places, report, (batch_size, threads))
+            else:
+                rows = _by_layer(chain_of(model), graph, wanted, places, report, memory)
+    finally:
+        for module, training in modes:
+            module.training = training
+    return Predictions.of_graph(graph, wanted, rows)
+
+
+class _Report:
+    def __init__(self, events: Events | None) -> None:
+        self.events = events
+
+    def __call__(self, layer: int, layers: int, rows: int, num_rows: int) -> None:
+        if self.events is not None:
+            self.events.write("infer", layer=layer, layers=layers, rows=rows, num_rows=num_rows)
+
+
+class _Places:
+    """Where rows are written: memory, or files beside the output that are gone in the end."""
+
+    def __init__(self, out: Any) -> None:
+        self.out: Path | None = None if out is None else as_path(out)
+        if self.out is not None and self.out.exists():
+            raise InputError(f"out: {self.out} exists; remove it or write elsewhere")
+        self._scratch: Path | None = None
+
+    def __enter__(self) -> "_Places":
+        if self.out is not None:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            self._scratch = Path(tempfile.mkdtemp(prefix=f".{self.out.name}.", dir=self.out.parent))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def new(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Store:
+        """Return a store for the rows between two layers, or for the output."""
+        if self._scratch is None:
+            return MemoryStore(torch.zeros(tuple(shape), dtype=dtype))
+        return MmapStore.create(self._scratch / name, shape, dtype=dtype)
+
+    def drop(self, name: str) -> None:
+        """Remove rows that no further layer reads."""
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch / name, ignore_errors=True)
+
+    def finish(self, store: Store, name: str) -> Store:
+        """Put the output in its place."""
+        if self.out is None or self._scratch is None:
+            return store
+        store.close()
+        os.rename(self._scratch / name, self.out)
+        return MmapStore(self.out)
+
+
+def _by_layer(
+    chain: Chain, graph: Graph, wanted: Tensor, places: _Places, report: _Report, memory: int
+) -> Store:
+    needed = _needed(graph, wanted, [stage.hops for stage in chain.stages])
+    held: list[Store] = []
+    for number, stage in enumerate(chain.stages):
+        before = held[-1] if held else None
+        store = _run_stage(
+            _Task(number, len(chain.stages), stage, graph, needed[number], before), places, report, memory
+        )
+        if before is not None and not chain.keep_all:
+            places.drop(f"layer{number - 1}")
+            held.pop()
+        held.append(store)
+    return _finish(chain, wanted, held, places, memory)
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    number: int
+    count: int
+    stage: Stage
+    graph: Graph
+    nodes: Tensor
+    before: Store | None
+
+
+def _run_stage(task: _Task, places: _Places, report: _Report, memory: int) -> Store:
+    """Return the rows of all nodes after one stage; those of nodes that nobody needs stay zero."""
+    stage, graph = task.stage, task.graph
+    sampler = NeighborSampler(graph, [-1] * stage.hops)
+    width = max(stage.width, *_widths(graph, task.before), 1)
+    store: Store | None = None
+    done = 0
+    for nodes in pieces(graph, task.nodes, stage.hops, memory // (4 * _COPIES * width)):
+        batch = sampler.sample(nodes)
+        made = stage.run(batch.blocks, _inputs(batch, task.before))
+        if store is None:
+            shape = (graph.num_nodes, *made.shape[1:])
+            store = places.new(f"layer{task.number}", shape, made.dtype)
+        store.write(nodes, made)
+        done += nodes.numel()
+        report(task.number, task.count, done, task.nodes.numel())
+    assert store is not None, "there is always one piece"
+    return store
+
+
+def _finish(chain: Chain, wanted: Tensor, held: list[Store], places: _Places, memory: int) -> Store:
+    """Return the output of the wanted nodes from the rows that the stages gave."""
+    rows = max(1, min(_ROWS, memory // (4 * _COPIES * sum(store.shape[1:].numel() for store in held))))
+    output: Store | None = None
+    for start in range(0, max(wanted.numel(), 1), rows):
+        nodes = wanted[start : start + rows]
+        made = chain.finish([store.gather(nodes) for store in held])
+        if output is None:
+            output = places.new("output", (wanted.numel(), *made.shape[1:]), made.dtype)
+        output.write(torch.arange(start, start + nodes.numel()), made)
+    assert output is not None, "there is always one piece"
+    return places.finish(output, "output")
+
+
+def _sampled(
+    model: nn.Module,
+    sampler: NeighborSampler,
+    wanted: Tensor,
+    places: _Places,
+    report: _Report,
+    loading: tuple[int, int],
+) -> Store:
+    loader = Loader(sampler, wanted, batch_size=loading[0], shuffle=False, threads=loading[1])
+    output: Store | None = None
+    done = 0
+    batches: Iterator[Batch] = iter(loader) if len(loader) else iter([sampler.sample(wanted).fetch()])
+    for batch in batches:
+        made = model(batch.blocks, batch.x)
+        if output is None:
+            output = places.new("output", (wanted.numel(), *made.shape[1:]), made.dtype)
+        output.write(torch.arange(done, done + len(made)), made)
+        done += len(made)
+        report(0, 1, done, wanted.numel())
+    assert output is not None, "there is always one batch"
+    return places.finish(output, "output")
+
+
+def pieces(graph: Graph, nodes: Tensor, hops: int, budget: int) -> Iterator[Tensor]:
+    """Give ascending nodes in runs with at most `budget` edges and rows in `hops` hops, one node at least."""
+    degree = graph.indptr[nodes + 1] - graph.indptr[nodes] + 1
+    spread = (1.0 + graph.num_edges / max(graph.num_nodes, 1)) ** (hops - 1)
+    work = degree.cumsum(0)
+    limit = max(1, int(budget / spread))
+    start = 0
+    while start < nodes.numel():
+        before = int(work[start - 1]) if start else 0
+        stop = int(torch.searchsorted(work, before + limit, right=True))
+        stop = min(max(stop, start + 1), start + _ROWS)
+        yield nodes[start:stop]
+        start = stop
+    if not nodes.numel():
+        yield nodes
+
+
+def _needed(graph: Graph, wanted: Tensor, hops: Sequence[int]) -> list[Tensor]:
+    """Return the nodes whose rows are needed after each stage, ascending: from the wanted ones backwards."""
+    mask = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    mask[wanted] = True
+    needed = []
+    for count in reversed(hops):
+        needed.append(mask.nonzero().flatten())
+        for _ in range(count):
+            if bool(mask.all()):
+                break
+            reads = torch.repeat_interleave(mask, graph.indptr.diff())
+            mask = mask.clone()
+            mask[graph.indices[reads].long()] = True
+    return needed[::-1]
+
+
+def _inputs(batch: Batch, before: Store | None) -> Any:
+    return batch.x if before is None else before.gather(batch.nodes)
+
+
+def _widths(graph: Graph, before: Store | None) -> list[int]:
+    if before is not None:
+        return [before.shape[1:].numel()]
+    x = graph.x
+    given = list(x.values()) if isinstance(x, dict) else [x]
+    return [int(each.shape[1]) for each in given if each is not None and len(each.shape) > 1]
+
+
+def _wanted(graph: Graph, nodes: Any) -> Tensor:
+    if nodes is None:
+        return torch.arange(graph.target_rows.start, graph.target_rows.stop)
+    wanted = as_seeds(graph, nodes)
+    if wanted.numel() and (int(wanted.min()) < 0 or int(wanted.max()) >= graph.num_nodes):
+        raise GraphError(f"nodes: expected ids 0 … {graph.num_nodes - 1:,}, got {int(wanted.max()):,}")
+    if bool((torch.bincount(wanted) > 1).any()):
+        raise GraphError("nodes: an id is there twice; ask for each once")
+    return wanted
+
+
+def _check(model: nn.Module, graph: Any, memory: int) -> None:
+    if not isinstance(graph, Graph):
+        raise InputError(f"graph: expected a weft.Graph, got a {type(graph).__name__}")
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+        raise InputError(f"memory: expected a number of bytes, got {memory!r}")
+    devices = {str(parameter.device) for parameter in model.parameters()} | {str(graph.device)}
+    if devices != {"cpu"}:
+        raise InputError(f"inference runs on the CPU, model and graph lie on {', '.join(sorted(devices))}")

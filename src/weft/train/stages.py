@@ -1,0 +1,120 @@
+"""A model as stages that can be run one after the other over the whole graph.
+
+Layer by layer, every node's row is computed once a layer, whatever the number of nodes that need it. That
+works where a model is a chain: each stage reads the rows that the one before gave for all nodes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor, nn
+
+from weft.errors import InputError
+from weft.graph.block import Block
+from weft.layers.base import Layer, Linear
+from weft.layers.dropout import Dropout
+from weft.layers.encoder import Encoder
+from weft.layers.stack import Stack
+
+_BY_ROW = (
+    *(nn.Linear, Linear, nn.Identity, nn.LayerNorm, nn.BatchNorm1d, nn.Dropout),
+    *(nn.ReLU, nn.ELU, nn.GELU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.PReLU, nn.SELU),
+    *(nn.LogSoftmax, nn.Softmax),
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What is done to all nodes before the next stage begins."""
+
+    hops: int
+    """Blocks that it takes."""
+    width: int
+    """Columns of what it gives; 0 where only a run can tell."""
+    run: Callable[[Sequence[Block], Any], Tensor]
+    """(blocks, rows of the sources of the first) to rows of the destinations of the last."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The stages of a model and what makes its output from the rows they gave."""
+
+    model: nn.Module
+    """All modules, for their mode, parameters and draws."""
+    stages: list[Stage]
+    keep_all: bool
+    """Whether the end needs the rows of every stage, not of the last alone."""
+    finish: Callable[[Sequence[Tensor]], Tensor]
+
+
+def chain_of(model: Any) -> Chain:
+    """Return the stages of a Stack or of a list of layers, or say why there are none."""
+    if isinstance(model, Stack):
+        chain = _of_stack(model)
+    elif isinstance(model, (nn.ModuleList, nn.Sequential, Sequence)):
+        chain = _of_list(list(model))
+    else:
+        raise InputError(
+            f"{type(model).__name__} is a model of its own, and nothing tells where one layer ends: give "
+            "weft.infer its layers as a list, or a fanout, with which any model is run on samples ([-1, -1] "
+            "takes all edges of two hops)"
+        )
+    _check_rows_apart(chain.model)
+    return chain
+
+
+def _of_stack(model: Stack) -> Chain:
+    def stage(number: int, layer: Any) -> Stage:
+        return Stage(int(layer.hops), layer.out_width, lambda group, h: model.run_layer(number, group, h))
+
+    stages = [stage(number, layer) for number, layer in enumerate(model.layers)]
+    return Chain(model, stages, model.jumping is not None, model.finish)
+
+
+def _of_list(parts: list[Any]) -> Chain:
+    for place, part in enumerate(parts):
+        across = isinstance(part, nn.Softmax | nn.LogSoftmax) and part.dim not in (1, -1)
+        if across or not isinstance(part, (Layer, Dropout, Encoder, *_BY_ROW)):
+            raise InputError(
+                f"item {place} of the model, {type(part).__name__}, cannot be run on some rows at a time: "
+                "expected weft layers and, between them, linear maps, norms, dropout and activations"
+            )
+    at = [place for place, part in enumerate(parts) if isinstance(part, Layer)]
+    if not at:
+        raise InputError("the model has no layer of weft: nothing reads edges, call it on the rows instead")
+    bounds = [0, *at[1:], len(parts)]
+    pieces = [parts[start:stop] for start, stop in pairwise(bounds)]
+    model = nn.ModuleList(parts)
+    return Chain(model, [_stage(piece) for piece in pieces], False, lambda rows: rows[-1])
+
+
+def _stage(piece: list[Any]) -> Stage:
+    (layer,) = [part for part in piece if isinstance(part, Layer)]
+
+    def run(group: Sequence[Block], h: Any) -> Tensor:
+        for part in piece:
+            if isinstance(part, Layer):
+                h = part(group[0] if part.hops == 1 else group, h)
+            elif isinstance(part, Encoder):
+                h = part(group[0], h)
+            elif not isinstance(part, Dropout):  # which is off
+                h = part(h)
+        rows: Tensor = h
+        return rows
+
+    width = layer.out_width
+    for part in piece[piece.index(layer) :]:
+        width = part.out_features if isinstance(part, nn.Linear | Linear) else width
+    return Stage(int(layer.hops), width, run)
+
+
+def _check_rows_apart(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        kept = getattr(module, "track_running_stats", True)
+        if not kept:
+            raise InputError(
+                f"{name} ({type(module).__name__}) keeps no running statistics: it would normalise each "
+                "piece of the graph by itself; make it with track_running_stats=True and train it"
+            )
