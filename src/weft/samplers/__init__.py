@@ -8,8 +8,21 @@ for batch in weft.samplers.Loader(sampler, batch_size=1024): ...           # pre
 """
 
 from weft.samplers.base import Batch, Sampler, samplers
+from weft.samplers.edges import EdgeBatch, EdgeLoader, split_edges
 from weft.samplers.labor import LaborSampler
 from weft.samplers.loader import Loader
+from weft.samplers.negative import NegativeSampler
 from weft.samplers.neighbor import NeighborSampler
 
-__all__ = ["Batch", "LaborSampler", "Loader", "NeighborSampler", "Sampler", "samplers"]
+__all__ = [
+    "Batch",
+    "EdgeBatch",
+    "EdgeLoader",
+    "LaborSampler",
+    "Loader",
+    "NegativeSampler",
+    "NeighborSampler",
+    "Sampler",
+    "samplers",
+    "split_edges",
+]

@@ -80,7 +80,7 @@ def roc_auc(logits: Tensor, y: Tensor) -> float:
         if logits.shape[1] == 2:
             scores, positive = scores[:, 1:], positive[:, 1:]
     held = positive.any(dim=0) & ~positive.all(dim=0)
-    areas = [_area(scores[:, column], positive[:, column]) for column in held.nonzero().flatten().tolist()]
+    areas = [area(scores[:, column], positive[:, column]) for column in held.nonzero().flatten().tolist()]
     return sum(areas) / len(areas) if areas else float("nan")
 
 
@@ -117,7 +117,7 @@ def _f1(true: Tensor, wrong: Tensor, missed: Tensor) -> Tensor:
     return 2.0 * true.double() / (2 * true + wrong + missed).clamp(min=1)
 
 
-def _area(scores: Tensor, positive: Tensor) -> float:
+def area(scores: Tensor, positive: Tensor) -> float:
     """Return the chance that a positive node scores above a negative one, ties counting half."""
     _, place, sizes = torch.unique(scores, return_inverse=True, return_counts=True)
     last = sizes.cumsum(0).double()
