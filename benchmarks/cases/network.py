@@ -15,7 +15,7 @@ from benchmarks.workers import Run, halo_bytes, launch, median
 WORKERS = 4
 LAYERS, HIDDEN, CLASSES = 3, 128, 16
 MODEL: dict[str, Any] = {"layers": LAYERS, "hidden": HIDDEN, "dropout": 0.5}
-RATES = (10_000, 3_000, 1_000, 500, 250, 100)
+RATES = (10_000, 2_000, 500, 100)
 UNEQUAL = (1_000, 1_000, 1_000, 200)
 SWEPT = ("stale", "sampled(0.1)", "sampled(0.1) + 8 bits", "sampled(auto)", "sampled(auto) + auto bits")
 FIXED = ("quantised(8)", "sampled(0.1)", "sampled(0.1) + 8 bits")
