@@ -160,7 +160,7 @@ def _padded(x: Tensor) -> Tensor:
 def _narrow(x: Tensor, like: Tensor) -> Tensor:
     """Return x without the padding, in the type of `like`."""
     if x.shape[-1] != like.shape[-1]:
-        x = x[..., : like.shape[-1]]
+        x = x[..., : like.shape[-1]].clone()  # a view of one row is dense, and may not be given out
     return x.to(like.dtype).contiguous()
 
 
