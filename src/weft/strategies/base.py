@@ -37,6 +37,8 @@ class Strategy:
 
     name: ClassVar[str] = ""
     workers: int = 1
+    between: Callable[[], bool] | None = None
+    """Asked between two steps of an epoch, on every worker, whether to leave it there."""
 
     def __init__(
         self,
@@ -85,6 +87,10 @@ class Strategy:
 
     def exchange_settings(self) -> dict[str, Any]:
         """Return what an exchange that chooses for itself chose for the next epoch."""
+        return {}
+
+    def epoch_fields(self) -> dict[str, Any]:
+        """Return what the event of the last epoch tells beyond losses, scores and seconds."""
         return {}
 
     def gather(self, value: Any) -> list[Any]:

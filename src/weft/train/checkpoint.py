@@ -1,7 +1,7 @@
 """Checkpoints: everything a run needs to go on as if it had never stopped.
 
     checkpoint/
-      epoch-000012/    manifest.json and tensors.safetensors
+      epoch-000012/    manifest.json and tensors.safetensors; epoch-000012-000345 after 345 steps more
       ranks-000012/    exchange-rank00000.safetensors …: what each worker's exchange holds, where it holds any
       latest           the name of the folder that counts
 
@@ -51,9 +51,11 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def save(self, epoch: int, tensors: Mapping[str, Tensors], state: Mapping[str, Any]) -> None:
-        """Write a checkpoint after `epoch` epochs, make it the latest and remove the one before."""
-        name = f"epoch-{epoch:06d}"
+    def save(
+        self, epoch: int, tensors: Mapping[str, Tensors], state: Mapping[str, Any], *, step: int = 0
+    ) -> None:
+        """Write a checkpoint after `epoch` epochs and `step` steps, the latest; remove the one before."""
+        name = f"epoch-{_moment(epoch, step)}"
         target = self.folder / name
         # One file for all groups: syncing a file to disk costs more than writing it.
         joined = {f"{group}/{key}": value for group, held in tensors.items() for key, value in held.items()}
@@ -62,9 +64,11 @@ class Checkpoints:
         atomic_write(self.folder / "latest", f"{name}\n".encode())
         self._remove_all_but(name)
 
-    def save_rank(self, epoch: int, rank: int, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    def save_rank(
+        self, epoch: int, rank: int, tensors: Mapping[str, Tensor], *, step: int = 0
+    ) -> dict[str, str]:
         """Write what one worker's exchange holds; gives the entry that `save` is to keep under "ranks"."""
-        folder = self.folder / f"ranks-{epoch:06d}"
+        folder = self.folder / f"ranks-{_moment(epoch, step)}"
         folder.mkdir(parents=True, exist_ok=True)
         held = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
         data = to_bytes(held)
@@ -82,7 +86,8 @@ class Checkpoints:
                 f"{saved.folder} holds what the exchanges of {len(entries)} workers left, this run has "
                 f"{workers}; continue it with --workers {len(entries)}, or start anew with another --out"
             )
-        path = self.folder / f"ranks-{saved.epoch:06d}" / f"exchange-rank{rank:05d}.safetensors"
+        folder = saved.folder.name.replace("epoch-", "ranks-", 1)
+        path = self.folder / folder / f"exchange-rank{rank:05d}.safetensors"
         try:
             data = path.read_bytes()
         except OSError as error:
@@ -106,7 +111,7 @@ class Checkpoints:
             return None
         except (OSError, UnicodeDecodeError) as error:
             raise FormatError(f"cannot read {self.folder / 'latest'}: {error}") from None
-        if not re.fullmatch(r"epoch-\d+", name):
+        if not re.fullmatch(r"epoch-\d+(-\d+)?", name):
             raise FormatError(
                 f"{self.folder / 'latest'}: expected the name of a checkpoint, got {name[:80]!r}"
             )
@@ -127,9 +132,13 @@ class Checkpoints:
     def _remove_all_but(self, name: str) -> None:
         for path in self.folder.iterdir():
             abandoned = path.name.startswith((".epoch-", ".latest."))
-            number = re.fullmatch(r"(?:epoch|ranks)-(\d+)", path.name)
+            number = re.fullmatch(r"(?:epoch|ranks)-(\d+(?:-\d+)?)", path.name)
             if abandoned or (number and f"epoch-{number[1]}" != name):
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _moment(epoch: int, step: int) -> str:
+    return f"{epoch:06d}-{step:06d}" if step else f"{epoch:06d}"
 
 
 def save_weights(path: Path, model: nn.Module) -> None:

@@ -88,6 +88,7 @@ class Trainer:
         self.history: list[float] = []
         self.stopped = "done"
         self._saved_at = time.monotonic()
+        self.strategy.between = self.between_steps
         self.timeline = Timeline(settings.epochs)
         self._open(folder, place)
 
@@ -113,6 +114,8 @@ class Trainer:
                 break
             self.schedule.apply(self.optimizer, epoch)
             self.loss = self.strategy.epoch(self.model, self.optimizer)
+            if self.stopped == "interrupted":  # between two steps of the epoch
+                break
             self.record(epoch + 1)
             interrupted, due = self.strategy.agree(self.stop(), self.checkpoint_due(epoch + 1))
             self.timeline.begin()
@@ -121,6 +124,16 @@ class Trainer:
             if interrupted:
                 self.stopped = "interrupted"
                 break
+
+    def between_steps(self) -> bool:
+        """Save within an epoch where that is due by the clock, and return whether to leave it there."""
+        late = self.settings.checkpoint_every is None and self.checkpoint_due(self.start)
+        interrupted, due = self.strategy.agree(self.stop(), late)
+        if interrupted:
+            self.stopped = "interrupted"  # and the end saves
+        elif due:
+            self.save(self.start)
+        return bool(interrupted)
 
     def exhausted(self) -> bool:
         """Return whether patience has ended."""
@@ -147,6 +160,7 @@ class Trainer:
             loss=self.loss,
             **scores,
             **self._drift(),
+            **self.strategy.epoch_fields(),
             lr=rate,
             seconds=seconds,
             memory_bytes=memory_bytes(self._device()),
@@ -179,7 +193,7 @@ class Trainer:
         return time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
 
     def save(self, epoch: int) -> None:
-        """Write a checkpoint after that many epochs."""
+        """Write a checkpoint after that many epochs, and the steps that were taken of the next."""
         if self.folder is None:
             return
         self._saved_at = time.monotonic()
@@ -210,15 +224,18 @@ class Trainer:
             "elapsed": self.events.now(),
             "ranks": ranks,
         }
-        self.folder.checkpoints.save(epoch, groups, state)
+        self.folder.checkpoints.save(epoch, groups, state, step=self._steps())
 
     def _save_exchange(self, epoch: int) -> list[dict[str, str]]:
         """Write what every worker's exchange holds, and return the files when all of them are there."""
         state = self.strategy.state()
         if self.folder is None or not state:  # which is so on every worker or on none
             return []
-        entry = self.folder.checkpoints.save_rank(epoch, self.folder.rank, state)
+        entry = self.folder.checkpoints.save_rank(epoch, self.folder.rank, state, step=self._steps())
         return self.strategy.gather(entry)
+
+    def _steps(self) -> int:
+        return int(self.strategy.clock[2])
 
     def finish(self) -> Summary:
         """Save, put the best weights back, score them with every metric, and return the summary."""
