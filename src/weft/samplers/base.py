@@ -1,8 +1,8 @@
 """What a sampler is, and the batch that it gives."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -38,6 +38,7 @@ class Batch:
         seed_of: Tensor | None = None,
         once: "Callable[[], Batch] | None" = None,
         hop_sizes: tuple[list[int], list[int]] | None = None,
+        held: Mapping[str, Any] | None = None,
     ) -> None:
         self.graph = graph
         self.blocks = blocks
@@ -47,7 +48,7 @@ class Batch:
         self.seed_of = seed_of  # [n] place of the seed a row belongs to, where rows are (seed, node) pairs
         self.hop_sizes = hop_sizes  # nodes and edges of each hop, where each node was drawn for once
         self._once = once
-        self._held: dict[str, Any] = {}
+        self._held: dict[str, Any] = {} if held is None else dict(held)  # x and y, where they are there
 
     @property
     def num_nodes(self) -> int:
@@ -124,6 +125,9 @@ class Sampler(ABC):
     Draws are keyed by nodes, so within an epoch a node has the same sample in every batch: fewer distinct
     rows are read. `resample="step"` draws anew in each step.
     """
+
+    neighbourhoods: ClassVar[bool] = True
+    """Whether a batch is the neighbourhood of its seeds; else a subgraph that the sampler chooses."""
 
     def __init__(self, graph: Graph, *, seed: int = 0, resample: Resample = "epoch") -> None:
         if resample not in ("epoch", "step"):

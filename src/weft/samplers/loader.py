@@ -8,7 +8,7 @@ resume changes a batch. The state of a loader is the epoch and the step that com
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -66,7 +66,7 @@ class Loader:
         whole, rest = divmod(self.seeds.numel(), self.batch_size)
         return whole + (rest > 0 and not self.drop_last)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Generator[Any, None, None]:
         """Give the batches from the present step on; leaving early keeps the step, and stops the threads."""
         with _Pool(self._prepare, range(self.step, len(self)), self.threads, self.ahead) as pool:
             for step in range(self.step, len(self)):
@@ -80,6 +80,9 @@ class Loader:
         if epoch < 0 or not 0 <= step <= len(self):
             raise InputError(f"no step {step} of epoch {epoch}: an epoch has {len(self)} steps")
         self.epoch, self.step = epoch, step
+
+    def settle(self) -> None:
+        """Wait for what was begun and is not asked for any more, where others take part in it."""
 
     def state(self) -> dict[str, int]:
         """Return what a resumed run gives to `load_state`."""
@@ -95,6 +98,10 @@ class Loader:
         if order is None or order[0] != epoch:
             order = self._order = (epoch, self._shuffled(epoch))
         return order[1][step * self.batch_size : (step + 1) * self.batch_size]
+
+    def count(self, epoch: int, step: int) -> int:
+        """Return how many seeds a step has, those of other workers included."""
+        return self.seeds_of(epoch, step).numel()
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Return the batch of a step, whatever comes next."""

@@ -45,6 +45,8 @@ class Distributed(Strategy):
     """What a partition assigns to parts: "nodes", "edges", or nodes to the cells of a "grid"."""
     partitioner: ClassVar[str] = "metis"
     """What cuts the graph where nothing is said."""
+    takes_whole: ClassVar[bool] = False
+    """Whether one process may hold the graph itself instead of its parts."""
 
     def __init__(
         self,
@@ -242,7 +244,8 @@ class Distributed(Strategy):
                 "the graph has no labels y; training needs them, with -1 for nodes without a label"
             )
         rows: dict[str, Tensor] = {}
-        own = None if graph.owned is None else graph.owned[graph.target_rows]
+        owned = getattr(graph, "owned", None)  # a whole graph has no such thing
+        own = None if owned is None else owned[graph.target_rows]
         for name in SPLITS:
             mask = getattr(graph, f"{name}_mask")
             mask = mask if mask is None or own is None else mask & own

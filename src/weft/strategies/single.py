@@ -100,6 +100,12 @@ class SameBlock(Sequence[Block]):
 
 def hops_of(model: nn.Module) -> int:
     """Return how many blocks a model takes; for one that does not say, as many as it could have layers."""
+    known = known_hops(model)
+    return len(list(model.modules())) if known is None else known
+
+
+def known_hops(model: nn.Module) -> int | None:
+    """Return how many blocks a model takes; None where neither it nor its layers say."""
     told = getattr(model, "hops", None)
     layers = [module.hops for module in model.modules() if isinstance(module, Layer)]
-    return int(told) if told is not None else sum(layers) or len(list(model.modules()))
+    return int(told) if told is not None else sum(layers) or None

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -118,11 +118,11 @@ def run(
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     recipe = {**recipe, "graph": counts}
     folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
-    if issubclass(kind, Distributed):
+    made = partial(cast(Any, kind), **strategy)
+    held: Graph | LocalGraph = graph
+    if issubclass(kind, Distributed) and not (kind.takes_whole and strategy.get("parts") is None):
         held = whole_in_parts(graph, kind, strategy)
-        made = partial(kind, **strategy)
-        return fit(held, model, options, settings=settings, kind=made, folder=folder, place=place)
-    return fit(graph, model, options, settings=settings, kind=kind, folder=folder, place=place)
+    return fit(held, model, options, settings=settings, kind=made, folder=folder, place=place)
 
 
 def fit(

@@ -1,0 +1,88 @@
+"""Rows that workers ask of each other: ids go to their owners, what is known of them comes back in order."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from weft.comm.group import Group
+from weft.comm.ledger import Label
+from weft.graph.degrees import entries_of_rows
+
+LABEL = Label("sample")
+
+
+class Asking:
+    """The rows that each member asked of each, more from hop to hop. All members make the same calls.
+
+    Answers are given for `ids`, which members asked of this one, and arrive in the order of the rows that
+    this one asked for.
+    """
+
+    def __init__(self, owner: Tensor, group: Group) -> None:
+        self.owner, self.group = owner, group
+        self._rows = [torch.zeros(0, dtype=torch.int64) for _ in range(group.size)]
+        self._ids = list(self._rows)
+
+    def add(self, ids: Tensor) -> None:
+        """Ask for more rows [n] int64; they follow those that were asked for before."""
+        first = sum(len(rows) for rows in self._rows)
+        owner = self.owner[ids].long()
+        order = torch.argsort(owner, stable=True)
+        counts = torch.bincount(owner, minlength=self.group.size)
+        ones = [1] * self.group.size
+        asked = self.group.all_to_all(counts, ones, ones, label=LABEL).wait().tolist()
+        arrived = self.group.all_to_all(ids[order], counts.tolist(), asked, label=LABEL).wait()
+        new_rows, new_ids = torch.split(order + first, counts.tolist()), torch.split(arrived, asked)
+        self._rows = [torch.cat(pair) for pair in zip(self._rows, new_rows)]
+        self._ids = [torch.cat(pair) for pair in zip(self._ids, new_ids)]
+
+    @property
+    def ids(self) -> list[Tensor]:
+        """The ids that each member asked for, [n] int64 each."""
+        return self._ids
+
+    def only(self, first: int, last: int, nodes: Tensor) -> "Asking":
+        """Return what was asked of ids first … last − 1; `nodes` [n] are the rows asked for here."""
+        chosen = Asking(self.owner, self.group)
+        inside = (nodes >= first) & (nodes < last)
+        place = inside.long().cumsum(0) - 1
+        chosen._rows = [place[rows[inside[rows]]] for rows in self._rows]
+        chosen._ids = [ids[(ids >= first) & (ids < last)] for ids in self._ids]
+        return chosen
+
+    def fixed(self, values: Tensor, *, label: Label = LABEL) -> Tensor:
+        """Answer with a row for each of `ids`, one member's after the other; get the rows asked for."""
+        sent, got = [len(ids) for ids in self._ids], [len(rows) for rows in self._rows]
+        arrived = self.group.all_to_all(values, sent, got, label=label).wait()
+        out = torch.empty_like(arrived)
+        out[torch.cat(self._rows)] = arrived
+        return out
+
+    def ragged(
+        self, counts: Tensor, values: Sequence[Tensor], *, label: Label = LABEL
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Answer with `counts` rows of each tensor for each of `ids`; get pointers and rows in order."""
+        sent = [len(ids) for ids in self._ids]
+        got = [len(rows) for rows in self._rows]
+        lengths = self.group.all_to_all(counts, sent, got, label=label).wait()
+        sizes = [int(part.sum()) for part in torch.split(counts, sent)]
+        arriving = [int(part.sum()) for part in torch.split(lengths, got)]
+        moving = [self.group.all_to_all(each, sizes, arriving, label=label) for each in values]
+        arrival = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        rows = torch.cat(self._rows)
+        place = torch.empty_like(rows)
+        place[rows] = torch.arange(len(rows))
+        indptr, where = entries_of_rows(arrival, place)
+        return indptr, [each.wait()[where] for each in moving]
+
+
+def owners(node_ids: Tensor, num_nodes: int, group: Group) -> Tensor:
+    """Return the member that holds each node, [N] int32, from the nodes that each holds."""
+    counts = group.all_gather(torch.tensor([len(node_ids)]), label=LABEL).wait().tolist()
+    ids = group.all_gather(node_ids, counts, label=LABEL).wait()
+    table = torch.empty(num_nodes, dtype=torch.int32)
+    table[ids] = torch.repeat_interleave(
+        torch.arange(len(counts), dtype=torch.int32), torch.tensor(counts), output_size=len(ids)
+    )
+    return table

@@ -1,0 +1,391 @@
+"""Sampled neighbourhoods of a graph that several workers hold: the batches of one process, a share each.
+
+The owner of a node draws for it, by the same keys as one process would; ids and drawn edges travel hop by
+hop in batched exchanges, features and degrees of all rows at the end. A worker holds two numbers for every
+node of the graph: who owns it, and where its edges begin.
+"""
+
+import queue
+import threading
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor
+
+from weft import kernels
+from weft.comm.group import Group
+from weft.comm.ledger import Label
+from weft.draw import Stream, fold, permutation
+from weft.graph.block import Block
+from weft.graph.degrees import Degrees, RowDegrees
+from weft.graph.graph import Graph
+from weft.graph.shard import Shard
+from weft.graph.sparse import SparseFeatures
+from weft.samplers.asking import LABEL, Asking, owners
+from weft.samplers.base import Batch, Resample, Sampler, as_seeds
+from weft.samplers.block import SampledBlock
+from weft.samplers.loader import Loader, alone
+from weft.samplers.neighbor import Fanout, NeighborSampler, run
+from weft.samplers.reference import find_rows
+from weft.samplers.request import Request
+from weft.samplers.slices import take_rows
+
+_FEATURES = Label("features")
+
+
+class PartitionedSampler(Sampler):
+    """Draw up to `fanout[i]` incoming edges of each row in hop i, whoever holds them; -1 takes all.
+
+    All members of the group call `sample` together, each with seeds that it owns, or none. The draws are
+    those of a `NeighborSampler` of the whole graph.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        group: Group,
+        fanout: Fanout = (15, 10, 5),
+        *,
+        seed: int = 0,
+        replace: bool = False,
+        weight: str | Tensor | None = None,
+        resample: Resample = "epoch",
+    ) -> None:
+        self.shard, self.group = shard, group
+        held = cast(Graph, _Held(shard))
+        super().__init__(held, seed=seed, resample=resample)
+        self.draws = NeighborSampler(
+            held, fanout, seed=seed, replace=replace, weight=weight, resample=resample
+        )
+        self.slots = _with_ids(self.draws, shard)
+        self.owner = owners(shard.node_ids, shard.num_nodes, group)
+
+    def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
+        """Return this member's share of a batch: the neighbourhood of its seeds."""
+        rows = as_seeds(self.graph, seeds)
+        num_seeds, known = rows.numel(), 0
+        keys, asking, hops = self.draws.keys(epoch, step), Asking(self.owner, self.group), []
+        for hop in range(self.draws.hops):
+            asking.add(rows[known:])
+            known = len(rows)
+            drawn = self._ask(asking, hop, keys)
+            rows, local = self._find(rows, drawn.src)
+            hops.append((drawn, local, len(rows)))
+        asking.add(rows[known:])
+        degrees = _Known(self._degrees(asking))
+        blocks = [self._block(*hop, rows, degrees) for hop in reversed(hops)]
+        held = {"x": self._features(asking, rows), "y": self._labels(rows[:num_seeds])}
+        return Batch(self.graph, blocks, rows, num_seeds=num_seeds, epoch=epoch, step=step, held=held)
+
+    # Edges
+
+    def _ask(self, asking: Asking, hop: int, keys: Any) -> "_Drawn":
+        answers = [self._draw(ids, hop, keys) for ids in asking.ids]
+        names = list(self.shard.edge_data)
+        joined = [torch.cat(parts) for parts in zip(*(answer.columns(names) for answer in answers))]
+        indptr, columns = asking.ragged(torch.cat([answer.counts for answer in answers]), joined)
+        return _Drawn.of(indptr, columns, names, scaled=self.slots.scaled, typed=self._typed)
+
+    def _draw(self, ids: Tensor, hop: int, keys: Any) -> "_Drawn":
+        """Return what is drawn for own nodes in one hop, with what this member knows of the edges."""
+        one = slice(hop, hop + 1)
+        request = Request(self.slots, ids, self.draws.fanout[one], keys[one], replace=self.draws.replace)
+        found = run(request)
+        (edges,) = found.hops
+        place = torch.searchsorted(self.shard.edge_ids, edges.edge_ids) if self._looks_up else None
+        scale = None
+        if edges.scale is not None:
+            local = edges if place is None else replace(edges, edge_ids=place)
+            scale = self.draws._edge_scale(local)
+        kinds = self.shard.edge_type
+        return _Drawn(
+            edges.indptr,
+            found.nodes[edges.indices.long()],
+            edges.edge_ids,
+            scale,
+            None if kinds is None or place is None else kinds[place],
+            {} if place is None else {name: value[place] for name, value in self.shard.edge_data.items()},
+        )
+
+    @property
+    def _typed(self) -> bool:
+        return self.shard.edge_type is not None
+
+    @property
+    def _looks_up(self) -> bool:
+        """Whether anything is known of an edge beyond its ends."""
+        return self._typed or self.draws.weight is not None or bool(self.shard.edge_data)
+
+    def _find(self, rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all rows, new ones at the end, and the row of each id."""
+        if len(self.shard.node_types) > 1:
+            found, local = find_rows(self.slots, rows.numpy(), ids.numpy())
+            return torch.from_numpy(found), torch.from_numpy(local)
+        distinct, places = kernels.relabel(torch.cat([rows, ids]))
+        return distinct, places[len(rows) :]
+
+    def _block(self, drawn: "_Drawn", local: Tensor, num_src: int, nodes: Tensor, degrees: "_Known") -> Block:
+        shard = self.shard
+        return SampledBlock(
+            drawn.indptr,
+            local.int(),
+            num_src=num_src,
+            edge_scale=drawn.scale,
+            node_types=shard.node_types,
+            node_offsets=shard.node_offsets,
+            src_ids=nodes[:num_src],
+            edge_ids=drawn.edge_ids,
+            edge_type=drawn.edge_type,
+            num_relations=len(shard.edge_types),
+            edge_data={name: cast(Tensor, _ByEdge(drawn.edge_ids, v)) for name, v in drawn.data.items()},
+            degrees=degrees,
+        )
+
+    # Rows
+
+    def _own(self, ids: Tensor) -> Tensor:
+        return torch.searchsorted(self.shard.node_ids, ids)
+
+    def _features(self, asking: Asking, nodes: Tensor) -> Any:
+        shard = self.shard
+        if len(shard.node_types) == 1:
+            x = shard.node_data[shard.node_types[0]].get("x")
+            return None if x is None else _bring(asking, x, self._own(torch.cat(asking.ids)))
+        found, ranges = {}, shard.type_ranges()
+        for kind, first, last in zip(shard.node_types, shard.node_offsets, shard.node_offsets[1:]):
+            if "x" in shard.node_data[kind]:
+                chosen = asking.only(first, last, nodes)
+                rows = self._own(torch.cat(chosen.ids)) - ranges[kind].start
+                found[kind] = _bring(chosen, shard.node_data[kind]["x"], rows)
+        return found
+
+    def _labels(self, seeds: Tensor) -> Tensor | None:
+        y = self.shard.node_data[self.shard.target_type].get("y")
+        start = self.shard.type_ranges()[self.shard.target_type].start
+        return cast(Tensor, y)[self._own(seeds) - start] if y is not None else None
+
+    def _degrees(self, asking: Asking) -> Degrees:
+        held = self.shard.degrees.rows(self._own(torch.cat(asking.ids)))
+        both = (held.into, held.out_of)
+        count = asking.fixed(torch.stack([each.count for each in both], 1))
+        weights = [each.weight for each in both if each.weight is not None]
+        weight = asking.fixed(torch.stack(weights, 1)) if weights else None
+        into, out_of = (
+            _row_degrees(asking, each, count[:, i], None if weight is None else weight[:, i])
+            for i, each in enumerate(both)
+        )
+        return Degrees(into, out_of)
+
+
+class PartitionedLoader(Loader):
+    """The loader of a worker: each step has the global seeds of the step that it owns, perhaps none.
+
+    `seeds` are the own ones. One batch is prepared ahead, by a thread that goes through the steps in order,
+    as on all workers. With `local` each worker shuffles its own seeds and takes its share of `batch_size`.
+    """
+
+    def __init__(
+        self,
+        sampler: PartitionedSampler,
+        seeds: Tensor,
+        *,
+        batch_size: int = 1024,
+        local: bool = False,
+        ahead: bool = True,
+    ) -> None:
+        group = sampler.group
+        self.sizes = group.all_gather(torch.tensor([len(seeds)]), label=LABEL).wait().tolist()
+        everyone = group.all_gather(seeds, self.sizes, label=LABEL).wait().sort().values
+        super().__init__(sampler, everyone, batch_size=batch_size, threads=int(ahead))
+        self.rank, self.owner, self.local = group.rank, sampler.owner, local
+        self.share = -(-batch_size // group.size)
+        self.own = seeds.sort().values
+        self._begun: Future[Batch] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of steps of an epoch, the same on all workers."""
+        return max(-(-size // self.share) for size in self.sizes) if self.local else super().__len__()
+
+    def count(self, epoch: int, step: int) -> int:
+        """Return how many seeds a step has on all workers together."""
+        if not self.local:
+            return super().seeds_of(epoch, step).numel()
+        return sum(max(0, min(self.share, size - step * self.share)) for size in self.sizes)
+
+    def seeds_of(self, epoch: int, step: int) -> Tensor:
+        """Return the own seeds of a step."""
+        if not self.local:
+            seeds = super().seeds_of(epoch, step)
+            return seeds[self.owner[seeds] == self.rank]
+        key = fold(self.sampler.seed, Stream.SHUFFLE, epoch, 0, self.rank + 1)
+        order = torch.from_numpy(permutation(key, len(self.own)))
+        return self.own[order[step * self.share : (step + 1) * self.share]]
+
+    def __iter__(self) -> Generator[Any, None, None]:
+        """Give the batches from the present step on, one prepared ahead where a thread does it."""
+        lane = _Lane(self._prepare) if self.threads else None
+        stop = len(self)
+        try:
+            if lane is not None and self.step < stop:
+                self._begun = lane.start(self.step)
+            for step in range(self.step, stop):
+                batch = self._prepare(step) if self._begun is None else self._begun.result()
+                more = lane is not None and step + 1 < stop
+                self._begun = lane.start(step + 1) if lane is not None and more else None
+                self.step = step + 1
+                yield batch
+        finally:
+            if lane is not None:
+                lane.close()
+        self.epoch, self.step = self.epoch + 1, 0
+
+    def settle(self) -> None:
+        """Wait for the batch that was begun: the others wait for this worker's part in it."""
+        if self._begun is not None:
+            self._begun.result()
+        self._begun = None
+
+
+class _Lane:
+    """A thread that prepares steps in the order in which they are asked for."""
+
+    def __init__(self, prepare: Any) -> None:
+        self.prepare = prepare
+        self.asked: queue.SimpleQueue[tuple[int, Future[Batch]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="weft-loader", daemon=True).start()
+
+    def start(self, step: int) -> "Future[Batch]":
+        """Begin with a step, after those before it."""
+        future: Future[Batch] = Future()
+        self.asked.put((step, future))
+        return future
+
+    def close(self) -> None:
+        """Have the thread end when it is done."""
+        self.asked.put(None)
+
+    def _work(self) -> None:
+        alone()
+        while (job := self.asked.get()) is not None:
+            step, future = job
+            try:
+                future.set_result(self.prepare(step))
+            except BaseException as error:  # who asks for the result raises it
+                future.set_exception(error)
+
+
+class _Held:
+    """The edges that a worker holds, under the names of a whole graph: rows are global, edges its own."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.node_types, self.node_offsets = shard.node_types, shard.node_offsets
+        self.edge_types, self.num_relations = shard.edge_types, len(shard.edge_types)
+        self.num_nodes, self.num_edges = shard.num_nodes, len(shard.indices)
+        self.edge_type, self.edge_data = shard.edge_type, shard.edge_data
+        self.device = shard.indptr.device
+        self.target_type = shard.target_type
+        counts = torch.zeros(shard.num_nodes + 1, dtype=torch.int64)
+        counts[shard.node_ids + 1] = shard.indptr.diff()
+        self.indptr = counts.cumsum_(0)
+        small = shard.num_nodes < 2**31
+        self.indices = shard.row_ids[shard.indices.long()].to(torch.int32 if small else torch.int64)
+
+    @property
+    def is_plain(self) -> bool:
+        """What a whole graph says of its types."""
+        told: bool = cast(Any, Graph.is_plain).fget(self)
+        return told
+
+
+def _with_ids(draws: NeighborSampler, shard: Shard) -> Any:
+    """Return the slots with the edges' ids in the whole graph: weighted draws are keyed by them."""
+    return replace(draws.slots, edge_map=shard.edge_ids)
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """The edges drawn for some rows in one hop."""
+
+    indptr: Tensor
+    src: Tensor
+    """[e] int64 global."""
+    edge_ids: Tensor
+    scale: Tensor | None
+    edge_type: Tensor | None
+    data: dict[str, Tensor]
+
+    @property
+    def counts(self) -> Tensor:
+        return self.indptr.diff()
+
+    def columns(self, names: Sequence[str]) -> list[Tensor]:
+        """Return all that is said of edges, in a fixed order."""
+        rest = [each for each in (self.scale, self.edge_type) if each is not None]
+        return [torch.stack([self.src, self.edge_ids], 1), *rest, *(self.data[name] for name in names)]
+
+    @staticmethod
+    def of(
+        indptr: Tensor, columns: list[Tensor], names: Sequence[str], *, scaled: bool, typed: bool
+    ) -> "_Drawn":
+        """Return what `columns` gave."""
+        ends, rest = columns[0], columns[1:]
+        scale = rest.pop(0) if scaled else None
+        kinds = rest.pop(0) if typed else None
+        src, edge_ids = ends.unbind(1)
+        return _Drawn(indptr, src, edge_ids.contiguous(), scale, kinds, dict(zip(names, rest)))
+
+
+class _Known:
+    """Degrees in the whole graph of the rows of a batch; blocks show the first of them."""
+
+    def __init__(self, degrees: Degrees) -> None:
+        self.degrees = degrees
+
+    def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
+        return cast(Tensor, _First(self.degrees[direction, relation, weighted]))
+
+
+class _First:
+    """A value a row of a batch, asked for by the ids of the first rows of it."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+    def __getitem__(self, ids: Tensor) -> Tensor:
+        return self.values[: ids.numel()]
+
+
+class _ByEdge:
+    """Values of edges, asked for by id."""
+
+    def __init__(self, ids: Tensor, values: Tensor) -> None:
+        self.ids, self.values = ids, values
+
+    def __getitem__(self, ids: Tensor) -> Tensor:
+        if ids is self.ids:
+            return self.values
+        ordered, order = torch.sort(self.ids)
+        return self.values[order[torch.searchsorted(ordered, ids)]]
+
+
+def _bring(asking: Asking, x: Any, rows: Tensor) -> Any:
+    """Return the features that this member asked for; it answers with its own `rows`."""
+    part = take_rows(x, rows)
+    if not isinstance(part, SparseFeatures):
+        return asking.fixed(part, label=_FEATURES)
+    indptr, (columns, values) = asking.ragged(
+        part.indptr.diff(), [part.indices, part.values], label=_FEATURES
+    )
+    return SparseFeatures(indptr, columns, values, (len(indptr) - 1, part.shape[1]))
+
+
+def _row_degrees(asking: Asking, held: RowDegrees, count: Tensor, weight: Tensor | None) -> RowDegrees:
+    if held.indptr is None or held.relation is None or held.relation_count is None:
+        return RowDegrees(count, weight, None, None, None, None)
+    parts = [held.relation, held.relation_count]
+    parts += [] if held.relation_weight is None else [held.relation_weight]
+    indptr, found = asking.ragged(held.indptr.diff(), parts)
+    return RowDegrees(count, weight, indptr, found[0], found[1], found[2] if len(found) > 2 else None)

@@ -1,0 +1,286 @@
+"""Mini-batches of sampled neighbourhoods, in one process or data parallel over a partitioned graph.
+
+An epoch is a number of steps. The seeds of step t are a function of (seed, epoch, t), what is drawn for a
+node of (seed, epoch, node), and dropout is keyed by (seed, epoch, t, node): so the steps do not depend on how
+many threads prepare batches, nor on how many workers take part, each with the seeds that it owns.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from weft.comm.group import Group
+from weft.comm.ledger import Label
+from weft.comm.plan import HaloPlan
+from weft.config import Range, bind
+from weft.errors import GraphError, InputError, RecipeError, WeftWarning
+from weft.events import Events
+from weft.exchanges.exact import Exact
+from weft.graph.block import Block
+from weft.graph.graph import Graph
+from weft.samplers.base import Batch, Sampler, samplers
+from weft.samplers.loader import Loader
+from weft.samplers.partitioned import PartitionedLoader, PartitionedSampler
+from weft.strategies.base import LossName, Metrics, Scores, strategies, summed_loss
+from weft.strategies.distributed import Distributed
+from weft.strategies.halo_block import HaloBlock
+from weft.strategies.local import LocalGraph
+from weft.strategies.norm import GlobalBatchNorm
+from weft.strategies.reducer import Reducer
+from weft.strategies.single import hops_of, known_hops
+from weft.strategies.steps import Steps
+
+_CONTROL = Label("control")
+EVERYTHING = -1
+
+
+@strategies.add("sampled")
+class Sampled(Steps, Distributed):
+    """Train on batches of sampled neighbourhoods; `fanout` has the edges drawn a row in each hop, -1: all.
+
+    `batch_size` counts the seeds of all workers together; each takes those that it owns, and the loss is the
+    sum over all, so that several workers take the steps of one process. `seeds="local"` has each worker
+    shuffle its own instead: batches are of equal size on all workers, but no longer those of one process.
+    `sampler` is a name or a table with its options: neighbor, or labor. `evaluate` is exact, over all edges
+    of the whole graph, or a fanout for each hop. `prepare` threads make batches ahead of training. With
+    fanout -1 and one batch a step is that of the whole graph. (Batch normalisation is over the rows of a
+    batch; a row that two workers compute counts twice.)
+    """
+
+    name: ClassVar[str] = "sampled"
+    exchanges: ClassVar[tuple[str, ...]] = ()
+    takes_whole: ClassVar[bool] = True
+    graph: Graph | LocalGraph  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        graph: Graph | LocalGraph,
+        *,
+        loss: LossName = "auto",
+        seed: int = 0,
+        events: Events | None = None,
+        autocast: torch.dtype | None = None,
+        group: Group | None = None,
+        part_rank: Sequence[int] | None = None,
+        partitioner: str | Mapping[str, Any] = "metis",
+        parts: Annotated[int, Range(least=1)] | None = None,
+        fanout: int | Sequence[int] = (15, 10, 5),
+        batch_size: Annotated[int, Range(least=1)] = 1024,
+        sampler: str | Mapping[str, Any] = "neighbor",
+        seeds: Literal["global", "local"] = "global",
+        evaluate: Literal["exact"] | Sequence[int] = "exact",
+        prepare: Annotated[int, Range(least=0)] = 2,
+    ) -> None:
+        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group)  # type: ignore[arg-type]
+        self.fanout, self.batch_size, self.threads = fanout, batch_size, prepare
+        self.kind, self.options = check_sampler(sampler)
+        self.evaluation, self.local_seeds = evaluate, seeds == "local"
+        self._exact: HaloBlock | None = None
+        self._loader: Loader | None = None
+        self._evaluator: Sampler | None = None
+        self._reducer_now: Reducer | None = None
+        if isinstance(graph, LocalGraph):
+            self._exact = self._halo(graph, part_rank)
+            self._lane = self.group.subgroup(self.group.ranks, purpose="sample")
+        if self.local_seeds and self.group.size > 1:
+            warnings.warn(
+                "strategy.seeds = 'local': each worker shuffles its own seeds, so the steps depend on the "
+                "number of workers; 'global' does not",
+                WeftWarning,
+                stacklevel=2,
+            )
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse a sampler or a fanout that cannot be, before any data is read."""
+        check_sampler(options.get("sampler", "neighbor"))
+        for name in ("fanout", "evaluate"):
+            given = options.get(name)
+            for count in given if isinstance(given, Sequence) and not isinstance(given, str) else ():
+                if count < EVERYTHING:
+                    raise RecipeError(
+                        f"strategy.{name}: a fanout is a number of edges, or -1 for all; got {count}"
+                    )
+
+    @classmethod
+    def layouts(cls, workers: int) -> list[dict[str, Any]]:
+        """Return nothing: a batch is not the whole graph, however workers are arranged."""
+        return []
+
+    # An epoch
+
+    def begin_epoch(self, model: nn.Module) -> None:
+        """Check that there is a fanout for each hop of the model, and make the loader on first use."""
+        hops = checked_hops(model, self.fanout, "strategy.fanout")
+        if self._loader is None:
+            self._loader = self._make_loader(self._fanouts(self.fanout, hops))
+        self._reducer_now = self._prepare(model) if self.group.size > 1 else None
+
+    @property
+    def loader(self) -> Loader:
+        """What prepares the batches."""
+        assert self._loader is not None, "begin_epoch makes it"
+        return self._loader
+
+    def step_loss(self, model: nn.Module, batch: Batch, step: int) -> tuple[Tensor, int]:
+        """Return the loss of the own seeds as a share of the step's mean, and how many seeds all have."""
+        count = self.loader.count(int(self.clock[1]), step)
+        if not batch.seeds.numel() and not _communicates(model):
+            return torch.zeros(()), count  # whose gradients are zeros: the reducer sends them
+        outputs = self.batch_outputs(model, batch)
+        return summed_loss(self.loss, outputs, _labels(batch)) / count, count
+
+    def backward(self, loss: Tensor) -> None:
+        """Sum the gradients over workers."""
+        reducer = self._reducer_now
+        if reducer is not None:
+            reducer.begin()
+        if loss.requires_grad:
+            loss.backward()  # type: ignore[no-untyped-call]
+        if reducer is not None:
+            reducer.finish()
+
+    def total(self, value: Tensor) -> float:
+        """Return the sum over workers."""
+        return float(self.group.all_reduce(value.clone(), label=_CONTROL).wait())
+
+    # Evaluation
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:
+        """Return the metrics and the loss of each split over all workers, and change no state."""
+        if self.group.size > 1:
+            self._prepare(model)
+        with self.events.phase("evaluate"):
+            if self.evaluation == "exact":
+                outputs = self._exact_outputs(model)
+                held = {split: outputs[rows] for split, rows in self.splits.items()}
+            else:
+                held = {split: self._sampled_outputs(model, rows) for split, rows in self.splits.items()}
+            return {
+                split: self._score(held[split], rows, self.counts[split], metrics)
+                for split, rows in self.splits.items()
+            }
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module) -> Tensor:
+        """Return the exact outputs for every node of the target type, on every worker."""
+        return self._exact_outputs(model) if isinstance(self.graph, Graph) else super().predict(model)
+
+    def exact_block(self) -> Block:
+        """Return the block of the whole graph, or of the worker's own rows of it."""
+        if self._exact is None:
+            assert isinstance(self.graph, Graph)
+            return self.graph.block(self.clock)
+        self._exact.exchange.begin_step()
+        self._exact.forget()
+        return self._exact
+
+    # Underneath
+
+    def _exact_outputs(self, model: nn.Module) -> Tensor:
+        outputs = super()._exact_outputs(model)
+        if isinstance(self.graph, Graph):
+            self.graph.block().clock = None  # the block is the graph's, and the graph outlives this run
+        return outputs
+
+    def _sampled_outputs(self, model: nn.Module, rows: Tensor) -> Tensor:
+        """Return the outputs of own rows of the target type, from samples of their own fanouts."""
+        assert self.evaluation != "exact"
+        hops = checked_hops(model, self.evaluation, "strategy.evaluate")
+        if self._evaluator is None:
+            self._evaluator = self._make_sampler(self._fanouts(self.evaluation, hops))
+        sampler = self._evaluator
+        training = model.training
+        model.eval()
+        ids = self._ids(rows)
+        chunks = list(torch.split(ids, self.batch_size))
+        (steps,) = self.agree(len(chunks))
+        chunks += [ids[:0]] * (int(steps) - len(chunks))
+        batches = (sampler.sample(chunk, int(self.clock[1]), step) for step, chunk in enumerate(chunks))
+        outputs = [self.batch_outputs(model, batch) for batch in batches if batch.seeds.numel()]
+        model.train(training)
+        double = any(parameter.dtype == torch.float64 for parameter in model.parameters())
+        wide = torch.float64 if double else torch.float32
+        return torch.cat(outputs) if outputs else torch.zeros(0, self.graph.num_classes, dtype=wide)
+
+    def _make_sampler(self, fanout: list[int]) -> Sampler:
+        options = {"seed": int(self.clock[0]), **self.options}
+        if isinstance(self.graph, Graph):
+            made: Any = samplers[self.kind]
+            sampler: Sampler = made(self.graph, fanout, **options)
+            return sampler
+        if self.kind != "neighbor":
+            raise RecipeError(f"strategy.sampler: {self.kind!r} draws in one process; use 'neighbor'")
+        return PartitionedSampler(self.graph.shard, self._lane, fanout, **options)
+
+    def _make_loader(self, fanout: list[int]) -> Loader:
+        sampler = self._make_sampler(fanout)
+        if not isinstance(sampler, PartitionedSampler):
+            return Loader(sampler, batch_size=self.batch_size, threads=self.threads)
+        return PartitionedLoader(
+            sampler,
+            self._ids(self.splits["train"]),
+            batch_size=self.batch_size,
+            local=self.local_seeds,
+            ahead=self.threads > 0,
+        )
+
+    def _ids(self, rows: Tensor) -> Tensor:
+        """Return the global ids of own rows of the target type."""
+        rows = rows + int(self.graph.target_rows.start)
+        return rows if isinstance(self.graph, Graph) else self.graph.shard.node_ids[rows]
+
+    def _halo(self, graph: LocalGraph, part_rank: Sequence[int] | None) -> HaloBlock:
+        if graph.shard.cuts != "nodes":
+            raise GraphError("sampled needs parts of nodes; this partition cuts edges: use another")
+        exchange = Exact(HaloPlan.make(graph.shard, self.group, part_rank), self.group, self.clock)
+        exchange.kind = "evaluate"
+        block = HaloBlock(graph.shard, exchange, self.group, clock=self.clock)
+        if len(graph.node_types) == 1 and graph.x is not None:
+            block.mark_constant(graph.x)
+        return block
+
+    @staticmethod
+    def _fanouts(fanout: int | Sequence[int], hops: int) -> list[int]:
+        return [fanout] * hops if isinstance(fanout, int) else list(fanout)
+
+
+def check_sampler(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options of a sampler of neighbourhoods, checked."""
+    options = {"name": given} if isinstance(given, str) else dict(given)
+    name = options.pop("name", "neighbor")
+    if not isinstance(name, str):
+        raise RecipeError("strategy.sampler: expected a name or a table with one")
+    kind = samplers[name]
+    if not kind.neighbourhoods:
+        able = ", ".join(each for each in samplers.names() if samplers[each].neighbourhoods)
+        raise RecipeError(f"strategy.sampler: {name!r} gives no neighbourhoods of seeds; use one of {able}")
+    given_here = ("graph", "fanout", "seed", "expand", "temporal")
+    return name, bind(kind, options, "strategy.sampler", given=given_here)
+
+
+def checked_hops(model: nn.Module, fanout: int | Sequence[int], where: str) -> int:
+    """Return the number of hops; refuse a list of fanouts of another length than the model has hops."""
+    hops = known_hops(model)
+    if hops is None:
+        return hops_of(model) if isinstance(fanout, int) else len(fanout)
+    if not isinstance(fanout, int) and len(fanout) != hops:
+        raise InputError(
+            f"{where}: the model takes {hops} hops, {list(fanout)} are {len(fanout)}; give one fanout a hop"
+        )
+    return hops
+
+
+def _communicates(model: nn.Module) -> bool:
+    """Return whether all workers must run the model together, also one without a seed in a step."""
+    return any(isinstance(module, GlobalBatchNorm) for module in model.modules())
+
+
+def _labels(batch: Batch) -> Tensor:
+    y = batch.y
+    assert y is not None, "a strategy is made of a graph with labels"
+    return y

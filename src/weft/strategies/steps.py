@@ -1,0 +1,157 @@
+"""An epoch of several steps, each on a batch that others prepared: what all mini-batch strategies share.
+
+The clock is (seed, epoch, step), and a run can be saved between any two steps: what has been done of an epoch
+is the step and the loss so far.
+"""
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft.samplers.base import Batch
+from weft.samplers.loader import Loader
+from weft.strategies.base import Strategy
+
+_ZERO = torch.zeros(2, dtype=torch.float64)
+
+
+class Steps(Strategy):
+    """Takes the batches of a loader one after the other. A mixin: what a step is, the strategy says."""
+
+    _loss = _ZERO
+    """The summed loss of own seeds of the epoch so far, and how many seeds all workers had."""
+    _told: Mapping[str, Any] | None = None
+
+    # What a strategy provides
+
+    def begin_epoch(self, model: nn.Module) -> None:
+        """Make ready for the steps of an epoch."""
+        raise NotImplementedError
+
+    @property
+    def loader(self) -> Loader:
+        """What prepares the batches."""
+        raise NotImplementedError
+
+    def step_loss(self, model: nn.Module, batch: Batch, step: int) -> tuple[Tensor, int]:
+        """Return the loss to go downhill on, a mean, and the number of seeds that it is a mean of."""
+        raise NotImplementedError
+
+    def backward(self, loss: Tensor) -> None:
+        """Fill the gradients."""
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def total(self, value: Tensor) -> float:
+        """Return the sum over workers."""
+        return float(value)
+
+    # What the trainer calls
+
+    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+        """Take the steps that are left of the epoch and return the mean loss of its seeds.
+
+        Where `between` says so it ends after a step, and the next call goes on there.
+        """
+        self.begin_epoch(model)
+        model.train()
+        epoch, first, steps = int(self.clock[1]), int(self.clock[2]), len(self.loader)
+        if first == 0:
+            self._loss = _ZERO.clone()
+        began = _Counts(self)
+        self.loader.seek(epoch, first)
+        with closing(iter(self.loader)) as batches:
+            for step in range(first, steps):
+                with self.events.phase("wait"):
+                    batch = next(batches)
+                self._step(model, optimizer, batch, step)
+                began.add(batch)
+                self.clock[2] = step + 1
+                if step + 1 < steps and self.between is not None and self.between():
+                    self.loader.settle()
+                    self._told = began.told(self)
+                    return self._mean_loss()
+        self.clock[1] += 1
+        self.clock[2] = 0
+        self._told = began.told(self)
+        return self._mean_loss()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the step and the loss so far, within an epoch."""
+        if int(self.clock[2]) == 0:
+            return {}
+        return {"step": self.clock[2:].clone(), "loss": self._loss.clone()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on within an epoch."""
+        if state:
+            self.clock[2] = int(state["step"])
+            self._loss = state["loss"].clone()
+
+    def epoch_fields(self) -> dict[str, Any]:
+        """Return what the batches of the last epoch were, and the seconds of their way."""
+        return {} if self._told is None else {"batches": self._told}
+
+    # Underneath
+
+    def batch_outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the outputs of the seeds, in at least 32 bits."""
+        batch.set_clock(self.clock)
+        device = batch.nodes.device.type
+        with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
+            outputs: Tensor = model(self.blocks_of(model, batch), batch.x)
+        seeds = outputs[: batch.seeds.numel()]
+        return seeds.float() if seeds.dtype in (torch.bfloat16, torch.float16) else seeds
+
+    def blocks_of(self, model: nn.Module, batch: Batch) -> Any:
+        """Return the blocks a model is called with."""
+        return batch.blocks
+
+    def _step(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, step: int) -> None:
+        with self.events.phase("forward"):
+            loss, count = self.step_loss(model, batch, step)
+        if count == 0:  # for nobody anywhere there is anything to learn from
+            return
+        with self.events.phase("backward"):
+            optimizer.zero_grad()
+            self.backward(loss)
+        with self.events.phase("optimizer"):
+            optimizer.step()
+        self._loss += torch.tensor([float(loss.detach()) * count, count], dtype=torch.float64)
+
+    def _mean_loss(self) -> float:
+        return self.total(self._loss[0]) / max(float(self._loss[1]), 1.0)
+
+
+class _Counts:
+    """What an epoch's batches held, and how long they took to make and to use."""
+
+    def __init__(self, strategy: Steps) -> None:
+        self.steps = self.nodes = self.edges = 0
+        self.prepared = strategy.loader.seconds["prepare"]
+        self.seconds = dict(strategy.events.seconds)
+
+    def add(self, batch: Batch) -> None:
+        """Count a batch."""
+        self.steps += 1
+        self.nodes += batch.num_nodes
+        self.edges += batch.num_edges
+
+    def told(self, strategy: Steps) -> dict[str, Any]:
+        """Return the field of an epoch's event; `prepare` ran beside the rest where threads did it."""
+        now = strategy.events.seconds
+        spent = {name: now.get(name, 0.0) - self.seconds.get(name, 0.0) for name in now}
+        compute = sum(spent.get(name, 0.0) for name in ("forward", "backward", "optimizer"))
+        return {
+            "steps": self.steps,
+            "nodes": self.nodes,
+            "edges": self.edges,
+            "seconds": {
+                "prepare": strategy.loader.seconds["prepare"] - self.prepared,
+                "wait": spent.get("wait", 0.0),
+                "transfer": spent.get("transfer", 0.0),
+                "compute": compute,
+            },
+        }

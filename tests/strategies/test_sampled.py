@@ -1,0 +1,118 @@
+"""The sampled strategy: steps of the whole graph at its exact point, the same steps however it is run."""
+
+from pathlib import Path
+from typing import Any
+
+import halo_jobs
+import pytest
+import sampled_jobs
+import torch
+from ranks import run_ranks
+
+import weft
+from weft.errors import InputError, RecipeError
+from weft.events import read_events
+from weft.strategies.sampled import Sampled
+from weft.strategies.single import Single
+from weft.train.model import adapt
+
+OPTIONS: dict[str, Any] = {"name": "sampled", "fanout": [3, 2], "batch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def graph() -> weft.Graph:
+    return weft.datasets.open_dataset(name="community", nodes=150, degree=8, classes=3, features=8, seed=1)
+
+
+@pytest.mark.parametrize("name", [name for name in halo_jobs.MODELS if name != "sage mean"])
+def test_all_edges_and_one_batch_are_a_step_on_the_whole_graph(name: str) -> None:
+    for kind, dtype in halo_jobs.cases(name):
+        graph = adapt(halo_jobs.graph_of(kind), halo_jobs.MODELS[name][0]).to(dtype=dtype)
+        whole = halo_jobs.trained(Single(graph, seed=3), halo_jobs.model_of(graph, name, dtype))
+        strategy = Sampled(graph, seed=3, fanout=-1, batch_size=10**6, prepare=0)
+        found = halo_jobs.trained(strategy, halo_jobs.model_of(graph, name, dtype))
+        bound = 1e-5 if dtype == torch.float32 else 1e-10
+        # What no row of a batch reads has no gradient, where in the whole graph it is zero.
+        held = {what: v for what, v in whole.items() if v.any() or not what.startswith("gradient")}
+        far = {what: halo_jobs.far(found[what], value) for what, value in held.items()}
+        assert max(far.values()) <= bound, (kind, dtype, far)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_any_number_of_ranks_takes_the_steps_of_one_process(size: int) -> None:
+    for wrong in run_ranks(size, sampled_jobs.equal_to_one_process):
+        assert wrong == []
+
+
+def test_parts_in_one_process_take_the_same_steps(graph: weft.Graph) -> None:
+    losses = [
+        weft.train(graph, "sage", strategy={**OPTIONS, **parts}, epochs=3, hidden=8).loss
+        for parts in ({}, {"parts": 3})
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_threads_do_not_change_a_run(graph: weft.Graph) -> None:
+    losses = {
+        weft.train(graph, "sage", strategy={**OPTIONS, "prepare": threads}, epochs=2, hidden=8).loss
+        for threads in (0, 1, 3)
+    }
+    assert len(losses) == 1
+
+
+def test_a_run_stopped_within_an_epoch_goes_on_bit_for_bit(graph: weft.Graph, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"strategy": OPTIONS, "epochs": 4, "hidden": 8, "eval_every": 4}
+    whole = weft.train(graph, "sage", **settings, out=tmp_path / "whole")
+    asked = iter(range(100))
+    cut = weft.train(graph, "sage", **settings, out=tmp_path / "cut", stop=lambda: next(asked) == 7)
+    assert cut.stopped == "interrupted"
+    (saved,) = (tmp_path / "cut" / "checkpoint").glob("epoch-*")
+    assert saved.name.count("-") == 2, "between two epochs"
+    rest = weft.train(graph, "sage", **settings, out=tmp_path / "cut", resume=True)
+    assert rest.loss == whole.loss
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(rest.model.state_dict()[name], value), name
+
+
+def test_events_tell_the_way_of_batches(graph: weft.Graph, tmp_path: Path) -> None:
+    weft.train(graph, "sage", strategy=OPTIONS, epochs=1, hidden=8, out=tmp_path / "run")
+    (event,) = [each for each in read_events(tmp_path / "run") if each["event"] == "epoch"]
+    batches = event["batches"]
+    assert set(batches["seconds"]) == {"prepare", "wait", "transfer", "compute"}
+    train = int(graph.train_mask.sum())
+    assert batches["steps"] == -(-train // 16)
+    assert batches["nodes"] >= train
+    assert {"wait", "forward", "backward", "optimizer"} <= set(event["seconds"])
+
+
+def test_evaluation_on_samples_of_all_edges_is_exact(graph: weft.Graph) -> None:
+    found = [
+        weft.train(graph, "sage", strategy={**OPTIONS, "evaluate": how}, epochs=1, hidden=8).metrics
+        for how in ("exact", [-1, -1], [1, 1])
+    ]
+    assert found[1]["val"] == pytest.approx(found[0]["val"], rel=1e-4)
+    assert found[2]["val"]["loss"] != pytest.approx(found[0]["val"]["loss"], rel=1e-4)
+
+
+def test_other_samplers_draw_too(graph: weft.Graph) -> None:
+    sampler = {"name": "labor", "iterations": 1}
+    done = weft.train(graph, "gcn", strategy={**OPTIONS, "sampler": sampler}, epochs=2, hidden=8)
+    assert done.strategy == "sampled"
+
+
+def test_what_cannot_be_is_refused_by_name(graph: weft.Graph) -> None:
+    def train(**options: Any) -> None:
+        weft.train(graph, "sage", strategy={**OPTIONS, **options}, epochs=1, layers=2)
+
+    with pytest.raises(InputError, match=r"strategy\.fanout: the model takes 2 hops, \[5\] are 1"):
+        train(fanout=[5])
+    with pytest.raises(InputError, match=r"strategy\.evaluate: the model takes 2 hops"):
+        train(evaluate=[5, 5, 5])
+    with pytest.raises(RecipeError, match="got -2"):
+        train(fanout=[-2, 1])
+    with pytest.raises(RecipeError, match=r"strategy\.batch_size"):
+        train(batch_size=0)
+    with pytest.raises(RecipeError, match=r"strategy\.sampler\.speed"):
+        train(sampler={"name": "neighbor", "speed": 1})
+    with pytest.raises(RecipeError, match="'labor' draws in one process"):
+        train(sampler="labor", parts=2)

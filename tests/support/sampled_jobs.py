@@ -1,0 +1,119 @@
+"""What ranks do in the tests of the sampled strategy: importable by name, so that other processes find it."""
+
+import warnings
+from typing import Any
+
+import torch
+from halo_jobs import MODELS, far, graph_of, local_graph, model_of, parts_of, trained
+from torch import Tensor
+
+from weft.comm.group import Group
+from weft.samplers import NeighborSampler
+from weft.samplers.partitioned import PartitionedSampler
+from weft.strategies.sampled import Sampled
+from weft.train.model import adapt
+
+# Model, graph, options. Four seeds a batch, so that with four ranks some have none in a step.
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("gcn", "directed", {"fanout": [3, 2], "batch_size": 4}),
+    ("sage max", "isolated", {"fanout": [2, 2, 2], "batch_size": 4, "prepare": 0}),
+    ("gcn", "hub", {"fanout": [5, 2], "batch_size": 7}),
+    ("gat", "hub", {"fanout": [4, 4], "batch_size": 7, "sampler": {"weight": "weight"}}),
+    ("gin", "sparse", {"fanout": [2, 3], "batch_size": 5, "sampler": {"resample": "step"}}),
+    ("gin", "sparse", {"fanout": [3, 3], "batch_size": 5, "sampler": {"replace": True}}),
+    ("rgcn", "typed", {"fanout": [2, 2], "batch_size": 4}),
+    ("hgt", "typed", {"fanout": [2, 1], "batch_size": 4, "evaluate": [2, 2]}),
+    ("gcn", "directed", {"fanout": -1, "batch_size": 1000}),
+]
+
+
+def equal_to_one_process(group: Group) -> list[str]:
+    """Train by samples on all ranks and in one process; return where they differ."""
+    wrong = []
+    for name, kind, options in CASES:
+        for dtype in (torch.float32, torch.float64):
+            graph = adapt(graph_of(kind), MODELS[name][0]).to(dtype=dtype)
+            num_parts = 4 if group.size == 2 else group.size
+            local = local_graph(group, graph, parts_of(kind, num_parts), num_parts)
+            reference = trained(Sampled(graph, seed=3, **options), model_of(graph, name, dtype))
+            found = trained(Sampled(local, seed=3, group=group, **options), model_of(local, name, dtype))
+            bound = 1e-5 if dtype == torch.float32 else 1e-10
+            for what, value in reference.items():
+                distance = far(found[what], value)
+                if not distance <= bound:
+                    wrong.append(f"{name} on {kind} in {dtype}: {what} differs by {distance:.1e}")
+    wrong += same_batches(group)
+    wrong += own_shuffles(group)
+    wrong += pauses(group)
+    return wrong
+
+
+def same_batches(group: Group) -> list[str]:
+    """Return the seeds whose neighbourhoods are not those that one process draws."""
+    wrong = []
+    for kind in ("hub", "typed"):
+        graph = graph_of(kind)
+        local = local_graph(group, graph, parts_of(kind, group.size), group.size)
+        shard = local.shard
+        seeds = torch.arange(*graph.target_rows.indices(graph.num_nodes))
+        seeds = seeds[torch.isin(seeds, shard.node_ids)]
+        found = PartitionedSampler(shard, group, [3, 2], seed=5).sample(seeds, 2, 7)
+        whole = NeighborSampler(graph, [3, 2], seed=5).sample(seeds, 2, 7)
+        pairs: list[tuple[str, Any, Any]] = [("nodes", found.nodes, whole.nodes), ("y", found.y, whole.y)]
+        for mine, theirs in zip(found.blocks, whole.blocks):
+            for name in ("indptr", "indices", "edge_ids", "src_ids", "edge_type"):
+                pairs.append((name, getattr(mine, name), getattr(theirs, name)))
+            pairs.append(("in-degree", mine.in_degree("src"), theirs.in_degree("src")))
+            pairs.append(("out-degree", mine.out_degree("src"), theirs.out_degree("src")))
+            pairs.append(("stands for", mine.multiplicity(), theirs.multiplicity()))
+            if theirs.has_edge("weight"):
+                pairs.append(("weight", mine.edge("weight"), theirs.edge("weight")))
+        x, given = (each if isinstance(each, dict) else {"node": each} for each in (found.x, whole.x))
+        pairs += [(f"x of {name}", x[name], given[name]) for name in given]
+        wrong += [f"{kind}: {name}" for name, a, b in pairs if not _same(a, b)]
+    return wrong
+
+
+def own_shuffles(group: Group) -> list[str]:
+    """Return what is wrong with steps of which each rank shuffles its own seeds."""
+    graph = graph_of("directed")
+    local = local_graph(group, graph, parts_of("directed", group.size), group.size)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        strategy = Sampled(local, seed=3, group=group, fanout=[3, 2], batch_size=5, seeds="local")
+    wrong = [] if any("number of workers" in str(each.message) for each in told) else ["nothing is told"]
+    model = model_of(local, "gcn", torch.float32)
+    strategy.epoch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    loader: Any = strategy.loader
+    seen = torch.cat([loader.seeds_of(0, step) for step in range(len(loader))])
+    own = local.shard.node_ids[strategy.splits["train"]]
+    wrong += [] if torch.equal(seen.sort().values, own) else ["not every own seed once"]
+    total = sum(loader.count(0, step) for step in range(len(loader)))
+    return wrong + ([] if total == strategy.counts["train"] else [f"{total} seeds in all"])
+
+
+def pauses(group: Group) -> list[str]:
+    """Return what differs where an epoch is left after two steps and taken up by another strategy."""
+    graph = graph_of("directed")
+    local = local_graph(group, graph, parts_of("directed", group.size), group.size)
+    weights = []
+    for cut in (False, True):
+        model = model_of(local, "gcn", torch.float32)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        strategy = Sampled(local, seed=3, group=group, fanout=[3, 2], batch_size=4)
+        if cut:
+            strategy.between = lambda clock=strategy.clock: int(clock[2]) == 2  # type: ignore[misc]
+            strategy.epoch(model, optimizer)
+            state = strategy.state()
+            strategy.close()
+            strategy = Sampled(local, seed=3, group=group, fanout=[3, 2], batch_size=4)
+            strategy.seek(0)
+            strategy.load_state(state)
+        loss = strategy.epoch(model, optimizer)
+        strategy.close()
+        weights.append([torch.tensor(loss), *(value.clone() for value in model.state_dict().values())])
+    return [] if all(torch.equal(a, b) for a, b in zip(*weights)) else ["a pause changes the epoch"]
+
+
+def _same(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b if a is None or b is None else torch.equal(a, b)
