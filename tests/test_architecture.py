@@ -101,6 +101,13 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             *("--help", "--json", "--max-restarts", "--out", "--parts", "--resume", "--set", "--workers"),
             *("-h", "recipe"),
         ],
+        "ingest": [
+            *("--fix", "--help", "--json", "--memory", "--out", "--overwrite", "--save-schema", "--schema"),
+            *("-h", "tables"),
+        ],
+        "validate": [
+            *("--fix", "--help", "--json", "--memory", "--save-schema", "--schema", "-h", "tables"),
+        ],
         "partition": [
             *("--help", "--hidden", "--json", "--layers", "--name", "--out", "--overwrite", "--parts"),
             *("--set", "--timeout", "-h", "graph"),

@@ -12,11 +12,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from weft.cli import bench, doctor, partition, report, selftest, train
+from weft.cli import bench, doctor, ingest, partition, report, selftest, train, validate
 from weft.errors import InputError, WeftError, WeftWarning
 
 COMMANDS = {
     "train": train,
+    "ingest": ingest,
+    "validate": validate,
     "partition": partition,
     "report": report,
     "bench": bench,

@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from weft.errors import RecipeError
 from weft.registry import Registry
@@ -77,7 +77,7 @@ class Engine(ABC):
         """Return the only value of a query."""
         return self.rows(query)[0][0]
 
-    def __enter__(self) -> "Engine":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
