@@ -38,10 +38,11 @@ def importance(graph: Graph, hops: int = 2) -> Tensor:
     return readers / needed.clamp(min=1.0)
 
 
-def frequency(sampler: Sampler, seeds: Any = None, *, epochs: int = 1, batch_size: int = 1024) -> Tensor:
+def frequency(sampler: Sampler, seeds: Any = None, *, epochs: int = 3, batch_size: int = 1024) -> Tensor:
     """Return how often each node is a row of a batch, [N], in epochs that training will not draw itself.
 
-    Nodes that were never drawn are ordered by out-degree.
+    In an epoch a node has one sample, so several are needed to tell a habit from chance. Nodes that were
+    never drawn are ordered by out-degree.
     """
     loader = Loader(sampler, seeds, batch_size=batch_size, threads=0)
     counts = torch.zeros(sampler.graph.num_nodes, dtype=torch.float64)
