@@ -5,13 +5,23 @@ A graph holds one as its `x` and hands it on; loaders and inference read the row
 """
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from weft.errors import GraphError
+
+
+class NotInMemory(GraphError, AttributeError):
+    """Something that only a matrix in memory can do was asked of one that is not."""
+
 
 class RowSource(ABC):
-    """Rows by number: `source.gather(ids)`. It has the shape and the type of the matrix it stands for."""
+    """Rows by number: `source.gather(ids)`. It has the shape and the type of the matrix it stands for.
+
+    What needs the matrix itself, as a forward over the whole graph does, is refused in one line.
+    """
 
     shape: torch.Size
     """[num_rows, ...] as a matrix would have it."""
@@ -50,6 +60,26 @@ class RowSource(ABC):
         """Return the number of values."""
         return self.shape.numel()
 
+    def element_size(self) -> int:
+        """Return the bytes of one value, as a tensor does."""
+        return self.dtype.itemsize
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no {name!r}")
+        raise _refusal(type(self), name)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise _refusal(cls, getattr(function, "__name__", str(function)))
+
     def to(self, target: torch.device | torch.dtype | str) -> "RowSource":
         """Return itself: rows are moved and converted when they are read."""
         return self
+
+
+def _refusal(kind: type, name: str) -> NotInMemory:
+    return NotInMemory(
+        f"the features lie in a {kind.__name__}, and this needs them in memory ({name}): train on samples "
+        "(strategy 'sampled'), or read all of them with graph.with_data(x=graph.x[:])"
+    )
