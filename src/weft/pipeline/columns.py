@@ -185,7 +185,7 @@ class CategoryEncoder(Encoder):
 def make_encoder(source: Source, feature: Feature, problems: Problems) -> Encoder | None:
     """Return what reads a feature, or tell why it cannot be one."""
     kind, encode = source.kinds[feature.column], feature.encode
-    if encode is None and kind in (TEXT, TIME, OTHER):
+    if encode is None and kind in (TEXT, TIME, OTHER) and feature.column not in source.mostly_numbers:
         query = source.scan({"v": f"CAST({name(feature.column)} AS VARCHAR)"}, position=False)
         first = source.engine.rows(f"SELECT v FROM ({query}) WHERE v IS NOT NULL LIMIT 1")
         value = first[0][0] if first else None
@@ -277,7 +277,7 @@ def label_expression(source: Source, column: str) -> str:
     c = name(column)
     if source.kinds[column] == REAL:
         number = f"TRY_CAST({c} AS DOUBLE)"
-        whole = f"CAST(CAST({number} AS BIGINT) AS VARCHAR)"
+        whole = f"CAST(TRY_CAST({number} AS BIGINT) AS VARCHAR)"
         return (
             f"CASE WHEN isnan({number}) THEN NULL WHEN {number} = floor({number}) AND abs({number}) < 1e15 "
             f"THEN {whole} ELSE CAST({c} AS VARCHAR) END"

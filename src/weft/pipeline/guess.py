@@ -84,7 +84,7 @@ def _features(source: Source, used: set[str | None], problems: Problems) -> list
     for column, kind in source.kinds.items():
         if column in used:
             continue
-        number = kind in _NUMBERS
+        number = kind in _NUMBERS or column in source.mostly_numbers
         if kind == LIST or (number and not column.lower().endswith("_id")):
             found.append(Feature(column, "list" if kind == LIST and source.is_text else None))
             continue

@@ -52,7 +52,7 @@ def ingest(
     problems = Problems(frozenset(fixes))
     with format.new_directory(out, overwrite) as partial:
         try:
-            with DuckDB(work, memory=memory) as engine:
+            with DuckDB(work, keep=True, memory=memory) as engine:
                 intake = Intake(schema, engine, problems, say)
                 intake.survey()
                 problems.check()

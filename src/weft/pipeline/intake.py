@@ -66,7 +66,7 @@ class Intake:
                 self.problems.check()
         for place, (edge_kind, edges) in enumerate(self.schema.edges.items()):
             source = self.edge_sources.get(edge_kind)
-            if source is None or edge_kind[0] not in self.nodes or edge_kind[2] not in self.nodes:
+            if source is None or not self._whole(edge_kind):
                 continue
             held = load_edges(self.engine, place, edge_kind, edges, source, self.nodes, self.problems)
             if held is not None:
@@ -110,6 +110,18 @@ class Intake:
             start += batch.num_rows
         for reader in readers:
             reader.finish(self.problems)
+
+    def _whole(self, kind: EdgeType) -> bool:
+        """Return whether all nodes of both ends are known; else edges would seem to dangle."""
+        torn = {"no-file", "unreadable", "damaged", "empty-file", "wrong-extension", "encoding", "file-name"}
+        torn |= {"same-name", "schema-drift"}
+        for end in (kind[0], kind[2]):
+            broken = [p for p in self.problems.errors if p.table == f"nodes {end}" and p.kind in torn]
+            if broken or end not in self.nodes:
+                told = f"edges were not compared with nodes {end}, which could not all be read"
+                self.problems.add("note", "not-checked", f"edges {'.'.join(kind)}", told)
+                return False
+        return True
 
     def _open(self, name: str, table: Table) -> Source | None:
         options = {"header": table.header, "delimiter": table.delimiter, "null": table.null}

@@ -16,6 +16,7 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
+from weft.errors import FormatError
 from weft.pipeline.engines.base import name, text
 from weft.pipeline.engines.duckdb import DuckDB, file_list
 from weft.pipeline.problems import EXAMPLES, Problems
@@ -68,6 +69,8 @@ class Source:
     engine: DuckDB
     kinds: dict[str, str] = field(default_factory=dict)
     """What each column holds in all files."""
+    mostly_numbers: set[str] = field(default_factory=set)
+    """Columns of text files that hold numbers but for a few values, which are likely wrong."""
 
     def __post_init__(self) -> None:
         self.groups = [list(files) for _, files in groupby(self.files, lambda file: file.signature)]
@@ -177,6 +180,8 @@ class Source:
         for place, column in enumerate(columns):
             total, *held = counts[6 * place : 6 * place + 6]
             fits = [kind for kind, count in zip((INTEGER, REAL, BOOL, TIME, LIST), held) if count == total]
+            if not fits and held[1] > total / 2:
+                self.mostly_numbers.add(column)
             kinds[column] = fits[0] if fits and total else TEXT
         return kinds
 
@@ -196,8 +201,21 @@ def open_source(
     for path in _expand(table, patterns, problems):
         file = _open(table, path, problems, header=header, delimiter=delimiter, null=tuple(null))
         files += [] if file is None else [file]
-    _compare(table, files, problems)
-    return Source(table, files, engine)
+    files = _agreeing(table, files, problems)
+    try:
+        return Source(table, files, engine)
+    except FormatError as error:
+        if not tell_damaged(table, error, problems):
+            raise
+        return Source(table, [], engine)
+
+
+def tell_damaged(table: str, error: Exception, problems: Problems) -> bool:
+    """Tell of a compressed file that ends too early, if that is what an error says."""
+    what, _, path = str(error).partition("GZIP stream: ")
+    if path:
+        problems.add("error", "damaged", table, f"truncated or damaged gz ({what.strip()})", file=path)
+    return bool(path)
 
 
 def _expand(table: str, patterns: Sequence[str], problems: Problems) -> list[Path]:
@@ -349,11 +367,11 @@ def _number(cell: str) -> bool:
     return True
 
 
-def _compare(table: str, files: Sequence[File], problems: Problems) -> None:
-    """Tell of files whose columns differ from those of the first."""
+def _agreeing(table: str, files: Sequence[File], problems: Problems) -> list[File]:
+    """Return the files whose columns agree with those of the first, and tell of the others."""
     if not files:
-        return
-    first = files[0]
+        return []
+    first, agreeing = files[0], [files[0]]
     for number, file in enumerate(files[1:], 2):
         place = f"file {number} of {len(files)}"
         missing = [column for column in first.columns if column not in file.columns]
@@ -377,6 +395,9 @@ def _compare(table: str, files: Sequence[File], problems: Problems) -> None:
         if (file.dialect is None) != (first.dialect is None):
             told = f"{place} is {'Parquet' if file.dialect is None else 'text'}, the first file is not"
             problems.add("error", "schema-drift", table, told, file=str(file.path))
+        elif not missing and not changed:
+            agreeing.append(file)
+    return agreeing
 
 
 def _alike(one: str, other: str) -> bool:
@@ -389,4 +410,4 @@ def _position(group: Sequence[File], start: int) -> str:
     if len(group) == 1:
         return f"file_row_number + {start}"
     starts = [start, *(start + total for total in accumulate(file.rows or 0 for file in group))][:-1]
-    return f"file_row_number + [{', '.join(map(str, starts))}][file_index + 1]"
+    return f"file_row_number + [{', '.join(map(str, starts))}][CAST(file_index AS BIGINT) + 1]"

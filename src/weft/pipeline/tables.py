@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.errors import FormatError
 from weft.pipeline.engines.base import name
 from weft.pipeline.engines.duckdb import DuckDB
 from weft.pipeline.problems import EXAMPLES, Problems, show
 from weft.pipeline.schema import EdgeTable, EdgeType, NodeTable
-from weft.pipeline.sources import BIG, BOOL, INTEGER, LIST, OTHER, REAL, TEXT, TIME, Source
+from weft.pipeline.sources import BIG, BOOL, INTEGER, LIST, OTHER, REAL, TEXT, TIME, Source, tell_damaged
 
 _NO_ID = (BOOL, TIME, LIST, OTHER)
 
@@ -272,10 +273,9 @@ def _keep_whole(engine: DuckDB, table: str, query: str, source: Source, problems
     engine.rows("DROP TABLE IF EXISTS rejects_scans")
     try:
         engine.step("loading", query)
-    except Exception as error:
-        if not isinstance(error, ValueError) or "GZIP" not in str(error):
+    except FormatError as error:
+        if not tell_damaged(source.table, error, problems):
             raise
-        problems.add("error", "damaged", source.table, f"truncated or damaged gz ({error})")
         return False
     if source.is_text and _tell_rejects(engine, source, problems):
         engine.drop("loading")

@@ -19,10 +19,18 @@ BATCH = 1 << 16
 
 @engines.add("duckdb")
 class DuckDB(Engine):
-    """Runs steps in DuckDB, its tables in the file `folder`/work.duckdb or, without a folder, in memory."""
+    """Runs steps in DuckDB within its memory; what does not fit is spilled to the folder, if there is one.
+
+    With `keep` its tables are in the file `folder`/work.duckdb, and still there after a crash.
+    """
 
     def __init__(
-        self, folder: str | Path | None = None, *, memory: str | int | None = None, threads: int | None = None
+        self,
+        folder: str | Path | None = None,
+        *,
+        keep: bool = False,
+        memory: str | int | None = None,
+        threads: int | None = None,
     ) -> None:
         duckdb = require("duckdb", "data")
         self.duckdb = duckdb
@@ -31,7 +39,7 @@ class DuckDB(Engine):
         place = ":memory:"
         if folder is not None:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            place = str(Path(folder) / "work.duckdb")
+            place = str(Path(folder) / "work.duckdb") if keep else place
         config = {
             "memory_limit": f"{self.memory}B",
             "threads": threads,

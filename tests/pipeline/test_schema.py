@@ -1,0 +1,98 @@
+"""Schemas are read, refused with the nearest key, guessed, saved, and read again."""
+
+from pathlib import Path
+
+import pytest
+from tables import schema_of, write_parquet, write_text
+
+from weft.cli.main import main
+from weft.errors import RecipeError
+from weft.pipeline.problems import parse_fixes
+from weft.pipeline.schema import EdgeTable, NodeTable, Schema, add_files, parse_schema, read_schema
+from weft.pipeline.validate import validate
+
+
+def test_a_schema_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
+    nodes = {
+        "a b": NodeTable(files=["x.csv"], id="é😀", features=["f", {"column": "c", "encode": "one-hot"}])
+    }
+    edges = {
+        ("a b", "r", "a b"): EdgeTable(
+            files=["e"], source="a b", target="a b", src="s", dst="t", features=[]
+        ),
+        ("a b", "q", "z"): EdgeTable(files=["e"], source="a b", target="z", weight="w", features=[]),
+        ("z", "q", "a b"): EdgeTable(files=["e"], source="z", target="a b", time="when", features=[]),
+    }
+    schema = Schema(nodes, edges)
+    path = write_text(tmp_path / "s.toml", schema.to_toml())
+    read = read_schema(path)
+    assert read.to_toml().replace(f"{tmp_path}/", "") == schema.to_toml()
+    assert list(read.edges) == list(edges)
+    assert read.nodes["a b"].files == [f"{tmp_path}/x.csv"]  # counted from where the schema lies
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({"node": {}}, r"expected sections \[nodes.TYPE\] and \[edges.RELATION\], got 'node'"),
+        ({"nodes": {"a": {"lable": "y"}}}, "unknown key nodes.a.lable; did you mean 'label'"),
+        ({"nodes": {"a": {"label": 3}}}, "nodes.a.label: expected a string"),
+        ({"nodes": {"a": {"features": [3]}}}, "nodes.a.features: expected a column or"),
+        ({"nodes": {"a": {"features": [{"column": "c", "encode": "onehot"}]}}}, "one of 'number'.*'one-hot'"),
+        ({"nodes": {"a": {"split": {"tarin": "m"}}}}, "expected train, val and test, got 'tarin'"),
+        ({"edges": {"r": {"scr": "a"}}}, "did you mean 'src'"),
+        ({"edges": {"r": {"guess": True}}}, "unknown key edges.r.guess"),
+    ],
+)
+def test_what_is_wrong_in_a_schema_is_one_line(sections: dict[str, object], told: str) -> None:
+    with pytest.raises(RecipeError, match=told):
+        parse_schema(sections, "schema")  # type: ignore[arg-type]
+
+
+def test_tables_of_the_command_line() -> None:
+    plain = schema_of(["nodes=a.csv", "nodes=b.csv", "edges=e.csv"])
+    assert plain.nodes["node"].files == ["a.csv", "b.csv"]
+    assert list(plain.edges) == [("node", "edge", "node")]
+    one = schema_of(["edges.knows=e.csv", "nodes.person=a.csv"])
+    assert list(one.edges) == [("person", "knows", "person")]
+    typed = schema_of(["nodes.a=a.csv", "nodes.b=b.csv", "edges.a.r.b=e=1.csv"])
+    assert typed.edges[("a", "r", "b")].files == ["e=1.csv"]
+    named = schema_of(
+        ["edges=new.csv"], {"edges": {"knows": {"files": ["old.csv"], "source": "p", "target": "p"}}}
+    )
+    assert named.edges[("p", "knows", "p")].files == ["new.csv"]
+    for wrong in (["a.csv"], ["node=a.csv"], ["nodes="], [], ["nodes.a=x", "nodes.b=x", "edges=e"]):
+        with pytest.raises(RecipeError):
+            add_files(Schema(), wrong)
+    with pytest.raises(RecipeError, match="did you mean 'drop-dangling'"):
+        parse_fixes(["drop-danglin"])
+
+
+def test_what_is_guessed(tmp_path: Path) -> None:
+    text = "name,person_id,label,split,age,bio,when_id,date\nx,1,a,train,3,hello,9,2020-01-01\n"
+    write_text(tmp_path / "n.csv", text)
+    write_parquet(tmp_path / "e.parquet", {"w": [1.0], "to": [1], "from": [1], "n": [2], "ts": [3]})
+    schema = schema_of([f"nodes.person={tmp_path}/n.csv", f"edges.knows={tmp_path}/e.parquet"])
+    _, found = validate(schema)
+    person, knows = found.nodes["person"], found.edges[("person", "knows", "person")]
+    assert (person.id, person.label, person.split, person.time) == ("person_id", "label", "split", "date")
+    assert [feature.column for feature in person.features or []] == ["age"]
+    assert (knows.src, knows.dst, knows.weight, knows.time) == ("from", "to", "w", "ts")
+    assert [feature.column for feature in knows.features or []] == ["n"]
+
+
+def test_the_guess_of_the_command_can_be_saved_and_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_text(tmp_path / "n.csv", "id,age\n1,3\n2,4\n")
+    write_text(tmp_path / "e.csv", "src,dst\n1,2\n")
+    tables = [f"nodes={tmp_path}/n.csv", f"edges={tmp_path}/e.csv"]
+    schema = str(tmp_path / "schema.toml")
+    assert main(["ingest", *tables, "--out", str(tmp_path / "a"), "--save-schema", schema]) == 0
+    assert 'files = ["n.csv"]' in Path(schema).read_text()
+    assert main(["ingest", "--schema", schema, "--out", str(tmp_path / "b"), "--json"]) == 0
+    assert '"num_edges": 1' in capsys.readouterr().out
+    assert main(["ingest", *tables, "--out", str(tmp_path / "a")]) == 2
+    assert "already exists" in capsys.readouterr().err
+    assert main(["ingest", "--schema", str(tmp_path / "none.toml"), "--out", "x"]) == 2
+    assert "no schema" in capsys.readouterr().err

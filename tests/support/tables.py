@@ -1,0 +1,60 @@
+"""Tables of a small graph, written to files for the tests of the data plane."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from weft.pipeline.ingest import ingest
+from weft.pipeline.problems import Problems, parse_fixes
+from weft.pipeline.schema import Schema, add_files, parse_schema
+from weft.pipeline.validate import validate
+
+
+def write_parquet(path: Path, columns: Mapping[str, Any]) -> Path:
+    """Write columns as Parquet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(dict(columns)), path)
+    return path
+
+
+def write_text(path: Path, text: str | bytes) -> Path:
+    """Write a text file byte by byte."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def schema_of(tables: Sequence[str], sections: Mapping[str, Any] | None = None) -> Schema:
+    """Return the schema of tables as on the command line."""
+    return add_files(parse_schema(sections or {}, "schema"), tables)
+
+
+def problems_of(*tables: str, sections: Mapping[str, Any] | None = None, fix: str = "") -> Problems:
+    """Return what `weft validate` finds."""
+    return validate(schema_of(tables, sections), fixes=parse_fixes([fix]), memory="500MB")[0]
+
+
+def kinds_of(*tables: str, sections: Mapping[str, Any] | None = None) -> set[str]:
+    """Return the kinds of the errors that `weft validate` finds."""
+    return {problem.kind for problem in problems_of(*tables, sections=sections).errors}
+
+
+def graph_of(out: Path, *tables: str, sections: Mapping[str, Any] | None = None, fix: str = "") -> Any:
+    """Return the graph that `weft ingest` makes."""
+    import weft
+
+    ingest(schema_of(tables, sections), out, fixes=parse_fixes([fix]), memory="500MB")
+    return weft.load(out)
+
+
+def ids_of(graph: Any, kind: str = "node") -> list[Any]:
+    """Return the user's ids in row order."""
+    return list(graph.node_ids[kind].values.tolist())
+
+
+def edges_of(graph: Any) -> list[tuple[int, int]]:
+    """Return the edges as pairs of rows, in the user's order."""
+    return [(int(src), int(dst)) for src, dst in graph.edge_index.T.tolist()]
