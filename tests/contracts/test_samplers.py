@@ -10,7 +10,7 @@ from weft.graph import Graph
 from weft.samplers import Batch, Sampler, samplers
 
 OPTIONS: dict[str, dict[str, Any]] = {"neighbor": {"fanout": [4, 3]}, "labor": {"fanout": [4, 3]}}
-NAMES = samplers.names()
+NAMES = [name for name in samplers.names() if samplers[name].neighbourhoods]
 
 
 def graph() -> Graph:

@@ -8,20 +8,24 @@ for batch in weft.samplers.Loader(sampler, batch_size=1024): ...           # pre
 """
 
 from weft.samplers.base import Batch, Sampler, samplers
+from weft.samplers.cluster import ClusterSampler
 from weft.samplers.edges import EdgeBatch, EdgeLoader, split_edges
 from weft.samplers.labor import LaborSampler
 from weft.samplers.loader import Loader
 from weft.samplers.negative import NegativeSampler
 from weft.samplers.neighbor import NeighborSampler
+from weft.samplers.saint import SaintSampler
 
 __all__ = [
     "Batch",
+    "ClusterSampler",
     "EdgeBatch",
     "EdgeLoader",
     "LaborSampler",
     "Loader",
     "NegativeSampler",
     "NeighborSampler",
+    "SaintSampler",
     "Sampler",
     "samplers",
     "split_edges",

@@ -142,6 +142,13 @@ def summed_loss(name: LossName, outputs: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(outputs, y, reduction="sum")
 
 
+def each_loss(name: LossName, outputs: Tensor, y: Tensor) -> Tensor:
+    """Return the loss of each node, [n]: what `summed_loss` sums."""
+    if name == "bce":
+        return F.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype), reduction="none").mean(1)
+    return F.cross_entropy(outputs, y, reduction="none")
+
+
 def labels_of(graph: Graph) -> Tensor:
     """Return the labels of the target type's nodes."""
     if graph.y is None:

@@ -1,0 +1,81 @@
+"""Cluster-GCN: Chiang et al., 2019. A step sees the subgraph of some clusters, edges between them too."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from weft.errors import GraphError, InputError
+from weft.graph.graph import Graph
+from weft.partitioners import partition
+from weft.samplers.base import Batch, Sampler, samplers
+from weft.samplers.subgraph import Rows
+
+METIS: dict[str, Any] = {"name": "metis", "objective": "cut", "tries": 1}
+
+
+@samplers.add("cluster")
+class ClusterSampler(Sampler):
+    """Cut the graph into `clusters` once; a batch is the subgraph of those asked for, by number.
+
+    Degrees are those in the batch: the matrix is normalised anew, as in the paper. `enhance` adds that share
+    of its diagonal to it, which deep models need; self loops must be in the graph then. All clusters in one
+    batch are the whole graph. `parts` [N], the cluster of each node, stands in for cutting.
+    """
+
+    neighbourhoods: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        graph: Graph,
+        clusters: int = 50,
+        *,
+        seed: int = 0,
+        enhance: float = 0.0,
+        partitioner: str | Mapping[str, Any] = "metis",
+        parts: Tensor | None = None,
+    ) -> None:
+        super().__init__(graph, seed=seed)
+        if isinstance(clusters, bool) or not isinstance(clusters, int) or clusters < 1:
+            raise InputError(f"clusters must be a whole number of at least 1, got {clusters!r}")
+        self.num_clusters, self.enhance = clusters, float(enhance)
+        self.rows = Rows(graph)
+        if parts is None:
+            named = {"name": partitioner} if isinstance(partitioner, str) else dict(partitioner)
+            options = METIS | named if named.get("name", "metis") == "metis" else named
+            parts = partition(graph, clusters, seed=seed, **options).parts
+        self.order = torch.argsort(parts.long(), stable=True)
+        sizes = torch.bincount(parts.long(), minlength=clusters)
+        self.offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).tolist()
+        if self.enhance:
+            self._check_loops()
+
+    def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
+        """Return the subgraph of these clusters; its seeds are their training nodes."""
+        chosen = torch.as_tensor(seeds).tolist()
+        wrong = [each for each in chosen if not 0 <= each < self.num_clusters]
+        if wrong or len(set(chosen)) < len(chosen):
+            what = (
+                f"no cluster {wrong[0]}: 0 … {self.num_clusters - 1}" if wrong else "a cluster is there twice"
+            )
+            raise GraphError(what)
+        held = [self.order[self.offsets[each] : self.offsets[each + 1]] for each in chosen]
+        nodes, num_seeds = self.rows.ordered(torch.cat([self.order[:0], *held]))
+        edges = self.rows.edges(nodes)
+        scale = None
+        if self.enhance:
+            indptr, src, _ = edges
+            dst = torch.repeat_interleave(indptr.diff(), output_size=len(src))
+            scale = 1.0 + self.enhance * (src == dst)
+        return self.rows.batch(nodes, num_seeds, edges, edge_scale=scale, epoch=epoch, step=step)
+
+    def _check_loops(self) -> None:
+        nodes = torch.arange(self.graph.num_nodes)
+        dst = torch.repeat_interleave(self.graph.indptr.diff())
+        loops = torch.unique_consecutive(dst[self.graph.indices == dst])
+        if len(loops) < len(nodes):
+            raise GraphError(
+                f"enhance: {len(nodes) - len(loops):,} nodes have no self loop, so there is no diagonal to "
+                "add to; use data.self_loops = true (in Python: graph.add_self_loops())"
+            )

@@ -1,0 +1,95 @@
+"""Batches that are subgraphs: some nodes and all edges among them, the same for every layer."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.graph.block import Degrees
+from weft.graph.degrees import entries_of_rows
+from weft.graph.graph import Graph
+from weft.samplers.base import Batch
+from weft.samplers.block import SampledBlock
+from weft.samplers.loader import train_seeds
+
+
+class Subgraph(Batch):
+    """A batch whose seeds are the training nodes of a subgraph: one block, which every layer is given.
+
+    The first rows of `model(batch.blocks, batch.x)` are the seeds'. `weight` [seeds] is what the loss of each
+    counts in the step, where they differ; None: all alike.
+    """
+
+    weight: Tensor | None = None
+
+    def fetch(self) -> "Subgraph":
+        """Do now what a step would wait for; the edges by source too, which layers after the first need."""
+        super().fetch()
+        for block in self.blocks:
+            _ = block.transposed
+        return self
+
+
+class SubgraphBlock(SampledBlock):
+    """All edges among some nodes: each stands for itself, unless `edge_scale` says more."""
+
+    @property
+    def row_scale(self) -> Tensor | None:
+        """None: rows are whole, as far as the subgraph goes."""
+        return None
+
+
+class Rows:
+    """The nodes of a graph, and which of them are trained on: what subgraphs are made of."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.is_seed = torch.zeros(graph.num_nodes, dtype=torch.bool)
+        self.is_seed[train_seeds(graph)] = True
+
+    def ordered(self, nodes: Tensor) -> tuple[Tensor, int]:
+        """Return distinct nodes with those to train on first, each by id, and how many these are."""
+        nodes = nodes.sort().values
+        chosen = self.is_seed[nodes]
+        return torch.cat([nodes[chosen], nodes[~chosen]]), int(chosen.sum())
+
+    def edges(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return indptr, source rows and ids of the edges among nodes, in the order of the nodes."""
+        graph = self.graph
+        row = torch.full((graph.num_nodes,), -1, dtype=torch.int32)
+        row[nodes] = torch.arange(len(nodes), dtype=torch.int32)
+        indptr, edges = entries_of_rows(graph.indptr, nodes)
+        src = row[graph.indices[edges].long()]
+        inside = src >= 0
+        before = torch.cat([indptr.new_zeros(1), inside.long().cumsum(0)])
+        return before[indptr], src[inside], edges[inside]
+
+    def batch(
+        self,
+        nodes: Tensor,
+        num_seeds: int,
+        edges: tuple[Tensor, Tensor, Tensor],
+        *,
+        edge_scale: Tensor | None = None,
+        degrees: Degrees | None = None,
+        **moment: Any,
+    ) -> Subgraph:
+        """Return the subgraph of nodes; without `degrees` they are counted in it alone."""
+        graph, (indptr, indices, edge_ids) = self.graph, edges
+        if edge_scale is None and graph.edge_type is not None:
+            edge_scale = torch.ones(len(edge_ids))  # blocks of one relation would count by rows instead
+        block = SubgraphBlock(
+            indptr,
+            indices,
+            num_src=len(nodes),
+            edge_scale=edge_scale,
+            node_types=graph.node_types,
+            node_offsets=graph.node_offsets,
+            src_ids=nodes,
+            edge_ids=edge_ids,
+            edge_type=None if graph.edge_type is None else graph.edge_type[edge_ids],
+            num_relations=graph.num_relations,
+            edge_data=graph.edge_data,
+            degrees=degrees,
+        )
+        return Subgraph(graph, [block], nodes, num_seeds=num_seeds, **moment)
