@@ -95,13 +95,3 @@ WEFT_API int weft_gather_mapped(const void* x, int64_t num_rows, const void* row
         status = bad ? kBadIndex : kOk;
     });
 }
-
-// Tells the system that a mapped range is read here and there: without this it reads the neighbours of every
-// row too.
-WEFT_API int weft_advise_random(void* from, int64_t bytes) {
-    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    const auto begin = reinterpret_cast<uintptr_t>(from) / page * page;
-    const auto end = reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(bytes);
-    return madvise(reinterpret_cast<void*>(begin), end - begin, MADV_RANDOM) == 0 ? weft::kOk
-                                                                                  : weft::kBadArgument;
-}

@@ -7,6 +7,7 @@ import torch
 
 from weft.errors import InputError
 from weft.graph import Graph
+from weft.kernels import native
 from weft.samplers import Loader, NeighborSampler
 from weft.stores import CachedStore, MemoryStore, frequency, importance, out_degree
 from weft.stores.cached import best, free_bytes
@@ -29,6 +30,14 @@ def test_hits_and_bytes_are_counted() -> None:
     assert torch.equal(store.gather(ids), X[ids])
     assert (store.counters.rows, store.counters.hits, store.counters.bytes) == (4, 2, 2 * 32)
     assert store.counters.hit_rate == 0.5
+
+
+def test_without_the_core_the_same_rows_come() -> None:
+    store = CachedStore(MemoryStore(X), torch.arange(100), capacity=60)
+    ids = torch.randint(100, (500,), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(store.gather(ids), X[ids])
+    with native.disabled():
+        assert torch.equal(store.gather(ids), X[ids])
 
 
 def test_capacity_is_rows_a_share_or_what_fits() -> None:

@@ -1,5 +1,7 @@
 """The rows most often read, held near: a static cache in front of any store, as PaGraph's."""
 
+import ctypes
+import math
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -9,11 +11,14 @@ from torch import Tensor
 
 from weft import kernels
 from weft.errors import InputError
+from weft.kernels import native
 from weft.stores.base import Store, stores
 from weft.stores.storage import Storage, decode, encode, row_bytes
 
 SHARE = 0.5
 """Of the free memory, what a capacity that is found by looking takes."""
+_P, _L, _I = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+_SIGNATURES: dict[str, list[type]] = {"weft_place_rows": [_P, _L, _P, _P, _L, _L, _L, _P, _I]}
 _RESERVE = 1 << 30  # of a GPU: what a step needs beyond what the allocator holds now, as PaGraph leaves
 
 
@@ -64,17 +69,22 @@ class CachedStore(Store):
         return super().describe() | {"capacity": self.capacity, "behind": self.store.describe()}
 
     def _gather(self, ids: Tensor) -> Tensor:
-        place = self.place[ids]
-        near = (place >= 0).nonzero().flatten()
-        self.counters.add(hits=near.numel())
-        if near.numel() == ids.numel() and not self.store.collective:
-            return self._near(place)
+        place = kernels.gather(self.place, ids)
         far = (place < 0).nonzero().flatten()
+        self.counters.add(hits=ids.numel() - far.numel())
+        if not far.numel() and not self.store.collective:
+            return self._near(place)
         # A collective store is asked also for nothing: the other ranks wait for this one.
         fetched = self.store.gather(ids[far]).to(self.device)
-        if not near.numel():
+        if far.numel() == ids.numel():
             return fetched
+        if self.scale is None and self.values.dtype == self.dtype and can_place(self.values):
+            out = native.empty((ids.numel(), *self.shape[1:]), self.dtype)
+            place_rows(self.values, out, rows=place)
+            place_rows(fetched, out, places=far)
+            return out
         out = torch.empty((ids.numel(), *self.shape[1:]), dtype=self.dtype, device=self.device)
+        near = (place >= 0).nonzero().flatten()
         out[near.to(self.device)] = self._near(place[near])
         out[far.to(self.device)] = fetched
         return out
@@ -122,6 +132,26 @@ class CachedStore(Store):
                 f"capacity: expected a number of rows, a share up to 1.0, or 'auto', got {capacity!r}"
             )
         return min(self.num_rows, round(capacity * self.num_rows) if share else int(capacity))
+
+
+def can_place(x: Tensor) -> bool:
+    """Return whether `place_rows` can copy from this matrix."""
+    return x.is_cpu and hasattr(native.library(), "weft_place_rows")
+
+
+def place_rows(x: Tensor, out: Tensor, *, rows: Tensor | None = None, places: Tensor | None = None) -> None:
+    """Copy x[rows[i]] to out[places[i]] natively; a negative row is left out, None counts 0, 1, …"""
+    core = native.library()
+    assert core is not None
+    native.declare(_SIGNATURES)
+    x = x.contiguous()
+    count = rows.numel() if rows is not None else len(x)
+    arrays = (native.pointer(rows), native.pointer(places))
+    size = math.prod(x.shape[1:]) * x.element_size()
+    status = core.weft_place_rows(
+        x.data_ptr(), len(x), *arrays, len(out), count, size, out.data_ptr(), native.threads()
+    )
+    native.check(status, "rows of a cache")
 
 
 def best(scores: Tensor, count: int) -> Tensor:

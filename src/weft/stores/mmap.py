@@ -32,7 +32,6 @@ _KIND, _VERSION = "weft store", 1
 _P, _L, _I = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _SIGNATURES: dict[str, list[type]] = {
     "weft_gather_mapped": [_P, _L, _P, _L, _L, _P, _I, _I],
-    "weft_advise_random": [_P, _L],
 }
 
 
@@ -57,8 +56,6 @@ class MmapStore(Store):
         self.values, self.scale, dtype, self.storage = _open(self.path, self.writable, node_type)
         super().__init__(self.values.shape, dtype)
         self._begun: dict[str, Any] | None = None
-        for part in (self.values, self.scale):
-            _advise(part)
 
     @classmethod
     def create(
@@ -157,13 +154,6 @@ def _take(rows: Tensor, ids: Tensor) -> Tensor:
     return out
 
 
-def _advise(rows: Tensor | None) -> None:
-    core = native.library()
-    if rows is not None and rows.numel() and core is not None and hasattr(core, "weft_advise_random"):
-        native.declare(_SIGNATURES)
-        core.weft_advise_random(rows.data_ptr(), rows.nbytes)
-
-
 def _open(
     path: Path, writable: bool, node_type: str | None
 ) -> tuple[Tensor, Tensor | None, torch.dtype, str | None]:
@@ -191,8 +181,10 @@ def _of_graph(path: Path, writable: bool, node_type: str | None) -> Tensor:
         why = "a graph's folder has checksums and is for reading only" if writable else ""
         why = why or f"no dense features x of {node_type!r} in it; node types with x: {', '.join(found)}"
         raise FormatError(f"{path}: {why}")
-    values = torch.from_numpy(arrays[found[node_type]["array"]])
-    return values.view(torch.bfloat16) if found[node_type]["dtype"] == "bfloat16" else values
+    array, kind = arrays[found[node_type]["array"]], getattr(torch, found[node_type]["dtype"])
+    if not isinstance(array, np.memmap) or array.filename is None:  # without rows nothing is mapped
+        return torch.empty(array.shape, dtype=kind)
+    return _mapped(Path(array.filename), array.shape, kind, array.offset, writable=False)
 
 
 def _note(folder: Path) -> dict[str, Any]:
@@ -261,6 +253,7 @@ def _mapped(path: Path, shape: Sequence[int], dtype: torch.dtype, offset: int, w
         with open(path, "r+b" if writable else "rb") as file:
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_COPY
             held_bytes = mmap.mmap(file.fileno(), needed, access=access)
+            held_bytes.madvise(mmap.MADV_RANDOM)  # else the system reads the neighbours of every row too
     except OSError as error:
         raise FormatError(f"cannot map {path}: {error.strerror}") from None
     flat = torch.frombuffer(held_bytes, dtype=dtype, count=count, offset=offset)
