@@ -45,8 +45,8 @@ PLAIN = [name for name in layers.names() if name not in ("hgt", "rgcn", "gine", 
 @pytest.mark.parametrize("name", PLAIN)
 def test_every_layer_gives_what_the_whole_graph_does(name: str) -> None:
     whole, model = graph(), Stack(6, 3, layer=name, layers=2, hidden=8)
-    found = infer(model, whole, memory=20_000)  # some tens of nodes a piece
-    assert near(found.tensor(), forward(model, whole))
+    for memory in (20_000, None):  # some tens of nodes a piece; all at once
+        assert near(infer(model, whole, memory=memory).tensor(), forward(model, whole))
     assert model.training
 
 
@@ -89,6 +89,7 @@ def test_typed_graphs_and_learned_rows() -> None:
     info = GraphInfo.of(typed)
     for name in ("rgcn", "hgt"):
         model = Stack(info.in_features, 2, layer=name, layers=2, hidden=8, info=info)
+        assert near(infer(model, typed).tensor(), forward(model, typed)[9:])
         found = infer(model, typed, memory=20_000)
         assert near(found.tensor(), forward(model, typed)[9:])  # of papers, which have labels
         assert found.ids["paper"].tolist() == list(range(20))
@@ -99,6 +100,7 @@ def test_features_in_a_file_behind_a_cache_and_output_in_a_file(tmp_path: Path) 
     whole, model = graph(), Stack(6, 3, layer="gcn", layers=3, hidden=8)
     MmapStore.write_rows(tmp_path / "x", X)
     store = CachedStore(MmapStore(tmp_path / "x"), out_degree(whole), capacity=10)
+    assert near(infer(model, whole.with_data(x=store)).tensor(), forward(model, whole))
     found = infer(model, whole.with_data(x=store), out=tmp_path / "out", memory=20_000)
     assert near(found.tensor(), forward(model, whole))
     assert near(MmapStore(tmp_path / "out")[:], forward(model, whole))

@@ -48,6 +48,15 @@ class MemoryStore(Store):
 def put_rows(into: Tensor, ids: Tensor, rows: Tensor) -> None:
     """Write into[ids] = rows; of an id given twice the last row stays, whatever the number of threads."""
     rows = rows.to(into.dtype)
+    if not ids.numel():
+        return
+    steps = ids.diff()
+    if bool((steps == 1).all()):
+        into[int(ids[0]) : int(ids[-1]) + 1] = rows
+        return
+    if bool((steps > 0).all()):
+        into[ids] = rows
+        return
     order = ids.argsort(stable=True)
     last = torch.ones_like(ids, dtype=torch.bool)
     last[:-1] = ids[order][1:] != ids[order][:-1]

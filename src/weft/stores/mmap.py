@@ -131,13 +131,8 @@ class MmapStore(Store):
 
     def _write(self, ids: Tensor, rows: Tensor) -> None:
         kept = encode(rows.cpu(), self.storage)
-        ascending = ids.numel() == 0 or bool((ids.diff() == 1).all())
         for into, part in ((self.values, kept.values), (self.scale, kept.scale)):
-            if into is None or part is None:
-                continue
-            if ascending and ids.numel():
-                into[int(ids[0]) : int(ids[-1]) + 1] = part
-            else:
+            if into is not None and part is not None:
                 put_rows(into, ids, part)
 
 

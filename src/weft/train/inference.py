@@ -21,17 +21,19 @@ from weft.errors import GraphError, InputError
 from weft.events import Events
 from weft.format import as_path
 from weft.graph.graph import Graph
+from weft.graph.source import RowSource
 from weft.samplers.base import Batch, as_seeds
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import Fanout, NeighborSampler
 from weft.stores.base import Store
+from weft.stores.cached import free_bytes
 from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
 from weft.train.model import adapt
 from weft.train.predictions import Predictions
 from weft.train.stages import Chain, Stage, chain_of
 
-MEMORY = 1 << 28
+LEAST = 1 << 28
 _COPIES = 4  # of a piece's rows that a layer makes: gathered, transformed, aggregated, given
 _ROWS = 1 << 16
 
@@ -45,21 +47,23 @@ def infer(
     fanout: Fanout | None = None,
     batch_size: int = 1024,
     seed: int = 0,
-    memory: int = MEMORY,
+    memory: int | None = None,
     threads: int = 2,
     events: Events | None = None,
 ) -> Predictions:
     """Return the model's output for nodes (global ids; by default all of the target type), keyed by your ids.
 
     The features may be a store. Exact, layer by layer, for a Stack or a list of layers; `memory` bounds the
-    bytes of a piece, though never below one node with all its edges. With `fanout` any model is run on
-    sampled neighbourhoods of `batch_size` nodes instead. `out` is a new folder: outputs, and rows between
-    layers while it runs, then lie in files. Each piece is an event `infer` with the layer and the rows done.
+    bytes of a piece (default: a quarter of what is free), though never below one node with all its edges.
+    With `fanout` any model is run on sampled neighbourhoods of `batch_size` nodes instead. `out` is a new
+    folder: outputs, and rows between layers while it runs, then lie in files. Each piece is an event `infer`
+    with the layer and the rows done.
     """
     listed = list(model) if isinstance(model, Sequence) else None
     whole = nn.ModuleList(listed) if listed is not None else model
     assert isinstance(whole, nn.Module)
     _check(whole, graph, memory)
+    memory = max(LEAST, free_bytes() // 4) if memory is None else memory
     graph = adapt(graph, whole)
     wanted = _wanted(graph, nodes)
     modes = [(module, module.training) for module in whole.modules()]
@@ -160,6 +164,8 @@ def _run_stage(task: _Task, places: _Places, report: _Report, memory: int) -> St
     width = max(stage.width, *_widths(graph, task.before), 1)
     store: Store | None = None
     done = 0
+    if task.nodes.numel() == graph.num_nodes and graph.num_nodes * width * 4 * _COPIES <= memory:
+        return _run_whole(task, places, report)
     for nodes in pieces(graph, task.nodes, stage.hops, memory // (4 * _COPIES * width)):
         batch = sampler.sample(nodes)
         made = stage.run(batch.blocks, _inputs(batch, task.before))
@@ -171,6 +177,25 @@ def _run_stage(task: _Task, places: _Places, report: _Report, memory: int) -> St
         report(task.number, task.count, done, task.nodes.numel())
     assert store is not None, "there is always one piece"
     return store
+
+
+def _run_whole(task: _Task, places: _Places, report: _Report) -> Store:
+    """Return the rows after a stage that there is room to run in one piece: no row is copied first."""
+    graph = Graph(task.graph.parts())  # whose block may remember what the caller's must not
+    inputs = _in_memory(graph.x) if task.before is None else task.before[:]
+    made = task.stage.run([graph.block()] * task.stage.hops, inputs)
+    report(task.number, task.count, graph.num_nodes, graph.num_nodes)
+    if places.out is None:
+        return MemoryStore(made)
+    store = places.new(f"layer{task.number}", made.shape, made.dtype)
+    store.write(torch.arange(len(made)), made)
+    return store
+
+
+def _in_memory(x: Any) -> Any:
+    if isinstance(x, dict):
+        return {kind: _in_memory(rows) for kind, rows in x.items()}
+    return x[:] if isinstance(x, RowSource) else x
 
 
 def _finish(chain: Chain, wanted: Tensor, held: list[Store], places: _Places, memory: int) -> Store:
@@ -266,10 +291,10 @@ def _wanted(graph: Graph, nodes: Any) -> Tensor:
     return wanted
 
 
-def _check(model: nn.Module, graph: Any, memory: int) -> None:
+def _check(model: nn.Module, graph: Any, memory: int | None) -> None:
     if not isinstance(graph, Graph):
         raise InputError(f"graph: expected a weft.Graph, got a {type(graph).__name__}")
-    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 1):
         raise InputError(f"memory: expected a number of bytes, got {memory!r}")
     devices = {str(parameter.device) for parameter in model.parameters()} | {str(graph.device)}
     if devices != {"cpu"}:
