@@ -12,11 +12,19 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A block that names a file after its language is the content of that file.
+FILE = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: Path, language: str) -> list[str]:
     """Return the fenced blocks of one language, in order."""
     return [body for found, body in BLOCK.findall(page.read_text()) if found == language]
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """Write the files that a page shows."""
+    for name, body in FILE.findall(page.read_text()):
+        (folder / name).write_text(body)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -122,6 +130,7 @@ def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     ]
     if not commands:
         pytest.skip("no commands on this page")
+    write_files(page, tmp_path)
     for command in commands:
         words = [sys.executable, "-m", "weft", *shlex.split(command)[1:]]
         result = subprocess.run(
