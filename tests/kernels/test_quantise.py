@@ -81,3 +81,8 @@ def test_what_is_not_finite_is_not_hidden() -> None:
 def test_nothing_is_coded_as_nothing(shape: tuple[int, int]) -> None:
     coded = quantise(torch.zeros(shape), torch.arange(shape[0]), 8, clock=CLOCK)
     assert dequantise(coded, shape[1], 8, torch.float32).shape == shape
+
+
+@pytest.mark.parametrize(("bits", "share"), [(16, 0.52), (8, 0.27), (4, 0.15), (2, 0.08)])
+def test_codes_cost_little_more_than_their_bits_at_width_128(bits: int, share: float) -> None:
+    assert coded_bytes(128, bits) <= share * 128 * torch.float32.itemsize

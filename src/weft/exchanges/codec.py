@@ -96,7 +96,7 @@ class Codec:
         self, x: Tensor, rows: Tensor | None, ids: Tensor, counts: list[int], bits: list[int], label: Label
     ) -> Tensor:
         layer = 2 * label.layer + (label.direction == "backward")
-        if len(set(bits)) == 1 and bits[0] != EXACT:
+        if len(set(bits)) == 1 and _row_bytes(x.dtype, x.shape[1], bits[0]) is not None:
             return quantise(x, ids, bits[0], clock=self.clock, layer=layer, rows=rows).flatten()
         rows = torch.arange(len(x), device=x.device) if rows is None else rows
         parts = []
@@ -117,7 +117,7 @@ class Codec:
         width: int,
         dtype: torch.dtype,
     ) -> Tensor:
-        if len(set(bits)) == 1 and bits[0] != EXACT:
+        if len(set(bits)) == 1 and _row_bytes(dtype, width, bits[0]) is not None:
             coded = received.reshape(sum(counts), coded_bytes(width, bits[0]))
             return dequantise(coded, width, bits[0], dtype, places=places)
         plain = width * dtype.itemsize
