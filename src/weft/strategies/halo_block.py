@@ -331,24 +331,25 @@ class _ScaledRelations(RelationBlock):
 
     def __init__(self, block: HaloBlock) -> None:
         super().__init__(block)
-        self._num_own, self._exchange = block.num_own, block.exchange
+        self._of = block
         self._halo = self.rows >= block.num_own
 
     def aggregate(self, h: Any, reduce: str = "sum", *args: Any, **options: Any) -> Any:
         """Return what `Block.aggregate` does, halo pairs scaled."""
-        plain = not isinstance(self._exchange.scale, Tensor) and self._exchange.scale == 1.0
+        scale = self._of.exchange.scale  # asked each time: blocks change their exchange, exchanges their p
+        plain = not isinstance(scale, Tensor) and scale == 1.0
         if not plain and reduce in ("sum", "mean"):
-            scale = self.cached(("scale", h.dtype), lambda: self._scale(h.dtype))
+            scale = self._scale(h.dtype)
             given = options.pop("src_scale", None)
             options["src_scale"] = scale if given is None else given * scale
         return super().aggregate(h, reduce, *args, **options)
 
     def _scale(self, dtype: torch.dtype) -> Tensor:
         wide = torch.float64 if dtype == torch.float64 else torch.float32
-        scale, kept = self._exchange.scale, self._exchange.kept
+        scale, kept = self._of.exchange.scale, self._of.exchange.kept
         if isinstance(scale, Tensor) and kept is not None:
             every = torch.ones(len(kept), dtype=wide).masked_scatter(kept, scale.to(wide))
-            scale = every[(self.rows - self._num_own).clamp(min=0)]
+            scale = every[(self.rows - self._of.num_own).clamp(min=0)]
         return torch.where(self._halo, scale, 1.0).to(wide)
 
 

@@ -1,0 +1,32 @@
+"""The block of a shard, by hand: what belongs to the exchange is asked of the one that it has now."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from halo_jobs import graph_of, parts_of
+
+from weft.comm.group import Group
+from weft.graph.shard import make_shards
+from weft.strategies.halo_block import HaloBlock
+
+
+def exchange(scale: float) -> Any:
+    """Return an exchange with every row, of so much weight."""
+    return SimpleNamespace(kept=None, scale=scale)
+
+
+def test_pairs_carry_the_scale_of_the_exchange_that_the_block_has_now() -> None:
+    shard = make_shards(graph_of("hub"), parts_of("hub", 2))[0]
+    sampled = exchange(1.0)
+    block = HaloBlock(shard, sampled, Group.alone())
+    pairs = block.by_relation()
+    halo = (pairs.rows >= block.num_own).double()[:, None]
+    h = torch.randn(len(pairs.rows), 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    own, remote = pairs.aggregate(h * (1 - halo)), pairs.aggregate(h * halo)
+    assert float(remote.abs().max()) > 0
+    for scale in (4.0, 2.0):  # as a budget on the error changes p
+        sampled.scale = scale
+        assert torch.allclose(pairs.aggregate(h), own + scale * remote)
+    block.exchange = exchange(1.0)  # as before an exact evaluation
+    assert torch.allclose(block.by_relation().aggregate(h), own + remote)
