@@ -44,6 +44,9 @@ class Steps(Strategy):
         """Fill the gradients."""
         loss.backward()  # type: ignore[no-untyped-call]
 
+    def end_step(self) -> None:
+        """Note that the weights have changed."""
+
     def total(self, value: Tensor) -> float:
         """Return the sum over workers."""
         return float(value)
@@ -86,7 +89,7 @@ class Steps(Strategy):
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on within an epoch."""
-        if state:
+        if "step" in state:
             self.clock[2] = int(state["step"])
             self._loss = state["loss"].clone()
 
@@ -119,6 +122,7 @@ class Steps(Strategy):
             self.backward(loss)
         with self.events.phase("optimizer"):
             optimizer.step()
+        self.end_step()
         self._loss += torch.tensor([float(loss.detach()) * count, count], dtype=torch.float64)
 
     def _mean_loss(self) -> float:

@@ -1,0 +1,200 @@
+"""The block of a batch with histories: drawn neighbours are computed, all others are remembered."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from weft.errors import InputError
+from weft.graph.block import Block
+from weft.graph.graph import Graph
+from weft.samplers.block import SampledBlock
+
+
+class History:
+    """What every node had as input of each layer but the first, when it was last computed."""
+
+    def __init__(self, num_nodes: int) -> None:
+        self.num_nodes = num_nodes
+        self.rows: dict[str, Tensor] = {}
+
+    def of(self, layer: int, call: int, like: Tensor) -> Tensor:
+        """Return the rows [N, ...] for one sum of a layer; zeros where nothing is known yet."""
+        name = f"{layer}.{call}"
+        if name not in self.rows:
+            self.rows[name] = like.new_zeros(self.num_nodes, *like.shape[1:])
+        return self.rows[name]
+
+    def keep(self, layer: int, call: int, nodes: Tensor, rows: Tensor) -> None:
+        """Remember rows that were computed."""
+        self.of(layer, call, rows)[nodes] = rows.detach()
+
+
+class Recorder(Block):
+    """The whole graph for one layer; it remembers what is summed over neighbours, exactly."""
+
+    def __init__(self, graph: Graph, layer: int, history: History) -> None:
+        super().__init__(
+            graph.indptr,
+            graph.indices,
+            num_src=graph.num_nodes,
+            edge_data=graph.edge_data,
+            degrees=graph,
+            transposed=lambda: graph.transposed,
+        )
+        self.layer, self.history, self.calls = layer, history, 0
+
+    def prefers_aggregate_first(self, h: Any) -> bool:
+        """Return True, as blocks with histories do: these are of what a layer is given."""
+        return True
+
+    def aggregate(self, h: Any, reduce: str = "sum", *args: Any, **options: Any) -> Any:
+        """Remember the rows and return what `Block.aggregate` does."""
+        self.history.keep(self.layer, self.calls, torch.arange(self.num_src), h)
+        self.calls += 1
+        return super().aggregate(h, reduce, *args, **options)
+
+
+class HistoryBlock(Block):
+    """All edges into the rows of one hop. The caller holds the first `num_held` source rows, as drawn.
+
+    A sum is Σ a g over all plus R Σ a (h − g) over drawn, with g the history and R = degree / drawn: right in
+    the mean for any g, and without variance where g = h. With `safe`, a first pass without dropout gives such
+    sums of μ, and the second adds √R Σ a (h − μ) over drawn to them.
+    """
+
+    def __init__(self, graph: Graph, every: Block, drawn: SampledBlock, layer: int, history: History) -> None:
+        stop = int(every.indptr[drawn.num_dst])
+        super().__init__(
+            every.indptr[: drawn.num_dst + 1],
+            every.indices[:stop],
+            num_src=every.num_src,
+            src_ids=every.src_ids,
+            edge_ids=every.edge_ids[:stop],
+            edge_data=graph.edge_data,
+            degrees=graph,
+        )
+        self.drawn, self.layer, self.history = drawn, layer, history
+        self.num_held = drawn.num_src
+        first = graph.indptr[drawn.src_ids[: drawn.num_dst]] - self.indptr[:-1]
+        self._place = drawn.edge_ids - first[drawn.edge_dst]  # of each drawn edge among all
+        self.safe = False
+        self.calls = 0
+        self.given: list[Tensor] = []
+        self.means: list[tuple[Tensor, Tensor]] = []
+
+    def begin(self, *, safe: bool) -> None:
+        """Begin a pass: `safe` the second one, that adds to what the first gave."""
+        self.safe, self.calls = safe, 0
+        if not safe:
+            self.given, self.means = [], []
+
+    def keep(self) -> None:
+        """Remember what the first pass computed."""
+        for call, rows in enumerate(self.given):
+            self.history.keep(self.layer, call, self.src_ids[: self.num_held], rows)
+
+    def prefers_aggregate_first(self, h: Any) -> bool:
+        """Return True: histories are of what a layer is given, before its transform."""
+        return True
+
+    def aggregate(  # type: ignore[override]
+        self,
+        h: Tensor,
+        reduce: str = "sum",
+        weight: Tensor | None = None,
+        relation: int | None = None,
+        *,
+        src_scale: Tensor | None = None,
+        dst_scale: Tensor | None = None,
+    ) -> Tensor:
+        """Return the estimate of the sum or the mean over all neighbours."""
+        if reduce not in ("sum", "mean"):
+            self._refuse(f"the {reduce} of neighbours")
+        if reduce == "mean":
+            mean = self.mean_scale(h.dtype)
+            dst_scale = mean if dst_scale is None else mean * dst_scale
+        call, self.calls = self.calls, self.calls + 1
+        scales = (weight, src_scale, dst_scale)
+        if self.safe:
+            mean_rows, mean_sums = self.means[call]
+            return mean_sums + self._drawn_sum(h - mean_rows, *scales, root=True)
+        held = self.history.of(self.layer, call, h)[self.src_ids]
+        whole: Any = self._reduce(held, "sum", *scales)
+        found: Tensor = whole + self._drawn_sum(h - held[: self.num_held], *scales, root=False)
+        self.given.append(h.detach())
+        self.means.append((h, found))
+        return found
+
+    def _drawn_sum(
+        self,
+        h: Tensor,
+        weight: Tensor | None,
+        src_scale: Tensor | None,
+        dst_scale: Tensor | None,
+        *,
+        root: bool,
+    ) -> Tensor:
+        ratio = self.drawn.row_scale
+        assert ratio is not None, "uniform draws are scaled by rows"
+        ratio = (ratio.sqrt() if root else ratio).to(
+            torch.float64 if h.dtype == torch.float64 else torch.float32
+        )
+        summed: Any = self.drawn._reduce(
+            h,
+            "sum",
+            None if weight is None else weight[self._place],
+            None if src_scale is None else src_scale[: self.num_held],
+            ratio if dst_scale is None else ratio * dst_scale,
+        )
+        found: Tensor = summed
+        return found
+
+    # What is no sum of neighbours
+
+    def src(self, h: Any) -> Any:
+        """Refuse to give rows that were not computed."""
+        return self._refuse("the rows of neighbours") if h.shape[0] != self.num_src else h
+
+    def attend(self, *args: Any, **options: Any) -> Tensor:
+        """Refuse."""
+        self._refuse("attention")
+
+    def propagate(self, *args: Any, **options: Any) -> Tensor:
+        """Refuse."""
+        self._refuse("a function of edges")
+
+    def by_relation(self) -> Any:
+        """Refuse."""
+        self._refuse("relations")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise InputError(
+            f"strategy 'control_variate' estimates sums and means over neighbours, the model needs {what}; "
+            "use 'sampled', or layers such as gcn, sage or gin"
+        )
+
+
+def history_blocks(
+    graph: Graph, blocks: Sequence[Block], history: History
+) -> tuple[Block, list[HistoryBlock]]:
+    """Return the blocks of a model: the first as it is, with all edges, the others with histories."""
+    every = blocks[0]
+    above: list[HistoryBlock] = []
+    for layer, drawn in enumerate(blocks[1:], start=1):
+        assert isinstance(drawn, SampledBlock)
+        above.append(HistoryBlock(graph, every, drawn, layer, history))
+    return every, above
+
+
+def named(history: History) -> dict[str, Tensor]:
+    """Return the rows under names for a checkpoint."""
+    return {f"history.{name}": rows for name, rows in history.rows.items()}
+
+
+def restore(history: History, state: Mapping[str, Tensor]) -> None:
+    """Take back what `named` gave."""
+    for name, rows in state.items():
+        if name.startswith("history."):
+            history.rows[name.removeprefix("history.")] = rows.clone()

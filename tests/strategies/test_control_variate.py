@@ -1,0 +1,120 @@
+"""Control variates: exact where histories or samples are, right in the mean where neither is."""
+
+from pathlib import Path
+from typing import Any
+
+import halo_jobs
+import pytest
+import torch
+from torch import Tensor, nn
+
+import weft
+from weft.errors import GraphError, InputError
+from weft.strategies.control_variate import ControlVariate
+from weft.strategies.single import Single
+from weft.train.model import adapt
+
+MODELS = ("gcn", "sage mean", "gin")
+DOUBLE = torch.float64
+
+
+def prepared(name: str, **options: Any) -> tuple[weft.Graph, nn.Module, ControlVariate]:
+    """Return a graph with edge weights, a model of three layers without dropout, and the strategy."""
+    layer, given = halo_jobs.MODELS[name]
+    graph = adapt(halo_jobs.graph_of("hub"), layer).to(dtype=DOUBLE)
+    model = weft.train(
+        graph,
+        layer,
+        **{**given, "norm": None, "input_dropout": None, "jumping": None},
+        epochs=1,
+        layers=options.pop("layers", 3),
+        hidden=5,
+        dropout=0.0,
+        precision="float64",
+    ).model
+    return graph, model, ControlVariate(graph, prepare=0, **options)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_exact_histories_give_the_full_forward_whatever_is_drawn(name: str) -> None:
+    graph, model, strategy = prepared(name, fanout=1, batch_size=7)
+    strategy.begin_epoch(model)
+    exact = strategy.predict(model)
+    for step in range(2):
+        batch = strategy.loader.batch(0, step)
+        assert batch.num_edges < 3 * graph.num_edges
+        outputs = strategy.batch_outputs(model, batch).detach()
+        assert halo_jobs.far(outputs, exact[batch.seeds]) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["gcn", "gin", "sage sum"])
+@pytest.mark.parametrize("safe", [True, False])
+def test_all_edges_and_one_batch_are_a_step_on_the_whole_graph(
+    name: str, safe: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(halo_jobs.MODELS, "sage sum", ("sage", {"aggregate": "sum", "layers": 3}))
+    for dtype in (torch.float32, DOUBLE):
+        graph = adapt(halo_jobs.graph_of("hub"), halo_jobs.MODELS[name][0]).to(dtype=dtype)
+        whole = halo_jobs.trained(Single(graph, seed=3), halo_jobs.model_of(graph, name, dtype))
+        strategy = ControlVariate(graph, seed=3, fanout=-1, batch_size=10**6, safe=safe, prepare=0)
+        found = halo_jobs.trained(strategy, halo_jobs.model_of(graph, name, dtype))
+        far = {what: halo_jobs.far(found[what], value) for what, value in whole.items()}
+        assert max(far.values()) <= (1e-5 if dtype == torch.float32 else 1e-10), far
+
+
+def test_gradients_are_right_in_the_mean_whatever_is_remembered() -> None:
+    graph, model, strategy = prepared("gcn", fanout=1, batch_size=1000, layers=2)
+    strategy.begin_epoch(model)
+    for rows in strategy.history.rows.values():
+        rows.copy_(torch.rand(rows.shape, generator=torch.Generator().manual_seed(2)))
+    weight = torch.rand(graph.num_nodes, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(3))
+
+    def gradients(outputs: Tensor, nodes: Tensor) -> Tensor:
+        model.zero_grad()
+        (outputs * weight[nodes]).sum().backward()  # type: ignore[no-untyped-call]
+        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    seeds = strategy.loader.seeds
+    found = []
+    for step in range(400):
+        batch = strategy.loader.sampler.sample(seeds, 0, step)
+        found.append(gradients(strategy.batch_outputs(model, batch), batch.seeds))
+    exact = gradients(model(graph.block(), graph.x)[seeds], seeds)
+    drawn = torch.stack(found)
+    error = drawn.std(0) / len(drawn) ** 0.5
+    assert bool(((drawn.mean(0) - exact).abs() <= 5 * error + 1e-9).all())
+    assert float(drawn.std(0).max()) > 1e-3, "something was drawn"
+
+
+def test_histories_follow_what_is_computed() -> None:
+    _, model, strategy = prepared("gcn", fanout=2, batch_size=5)
+    strategy.begin_epoch(model)
+    before = {name: rows.clone() for name, rows in strategy.history.rows.items()}
+    strategy.epoch(model, torch.optim.SGD(model.parameters(), lr=0.5))
+    assert set(before) == {"1.0", "2.0"}
+    for name, rows in strategy.history.rows.items():
+        changed = (rows != before[name]).any(1)
+        assert changed.any()
+    assert bool((strategy.history.rows["2.0"] == before["2.0"]).all(1).any()), "not every node was computed"
+
+
+def test_a_run_goes_on_within_an_epoch_bit_for_bit(tmp_path: Path) -> None:
+    graph = weft.datasets.open_dataset(name="community", nodes=150, degree=8, classes=3, features=8, seed=1)
+    strategy = {"name": "control_variate", "fanout": [1, 1], "batch_size": 16}
+    settings: dict[str, Any] = {"strategy": strategy, "epochs": 4, "hidden": 8, "eval_every": 4}
+    whole = weft.train(graph, "gcn", **settings)
+    asked = iter(range(100))
+    weft.train(graph, "gcn", **settings, out=tmp_path / "run", stop=lambda: next(asked) == 7)
+    rest = weft.train(graph, "gcn", **settings, out=tmp_path / "run", resume=True)
+    assert rest.loss == whole.loss
+    assert whole.val_accuracy is not None
+    assert whole.val_accuracy > 0.6
+
+
+def test_what_is_no_sum_is_refused() -> None:
+    strategy = {"name": "control_variate", "fanout": [1, 1]}
+    for layer in ("gat", "edgeconv"):
+        with pytest.raises(InputError, match="estimates sums and means"):
+            weft.train(halo_jobs.graph_of("directed"), layer, strategy=strategy, epochs=1)
+    with pytest.raises(GraphError, match="one relation"):
+        weft.train(halo_jobs.graph_of("typed"), "rgcn", strategy=strategy, epochs=1)
