@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from weft.comm.failure import Failure, describe_exit, first_cause
-from weft.errors import FormatError, WorkerLost
+from weft.comm.failure import Failure, describe_exit, first_cause, seconds
+from weft.errors import FormatError, InputError, WorkerLost
 
 
 def raised(error: Exception) -> Failure:
@@ -51,3 +51,17 @@ def test_a_ranks_own_word_comes_before_what_others_saw() -> None:
 )
 def test_exit_codes_are_put_in_words(code: int, words: str) -> None:
     assert words in describe_exit(code)
+
+
+def test_seconds_come_from_the_environment_or_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WEFT_STALL", raising=False)
+    assert seconds("WEFT_STALL", 15.0) == 15.0
+    monkeypatch.setenv("WEFT_STALL", "2.5")
+    assert seconds("WEFT_STALL", 15.0) == 2.5
+
+
+@pytest.mark.parametrize("text", ["abc", "", "-1", "0", "nan", "inf"])
+def test_seconds_that_are_none_are_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("WEFT_STALL", text)
+    with pytest.raises(InputError, match=f"WEFT_STALL must be a number of seconds .*, got '{text}'"):
+        seconds("WEFT_STALL", 15.0)

@@ -1,6 +1,7 @@
 """Calls among ranks: what arrives, what is counted, who is named."""
 
 import os
+from typing import Any
 
 import comm_jobs
 import pytest
@@ -8,6 +9,7 @@ import torch
 from ranks import run_ranks
 
 from weft.comm import Group
+from weft.comm.link import Link
 from weft.errors import InputError
 
 SIZES = [2, 4]
@@ -52,6 +54,39 @@ def test_a_group_of_one_answers_every_call_without_a_network(monkeypatch: pytest
 
 def test_subgroups_form_the_rows_and_columns_of_a_grid() -> None:
     assert run_ranks(4, comm_jobs.grid) == [[1, 2, 0], [1, 4, 1], [5, 2, 2], [5, 4, 3]]
+
+
+class Waited:
+    """Work under way that tells whether it was waited for."""
+
+    done = False
+
+    def wait(self) -> None:
+        self.done = True
+
+
+def test_drain_waits_for_what_subgroups_sent_too() -> None:
+    def link() -> Any:
+        nothing: Any = None
+        return Link(nothing, nothing, nothing, nothing, nothing, timeout=1.0, whole=False)
+
+    group = Group(0, range(2), link=link())
+    group._parts[("rows", (0, 1))] = link()
+    sent: list[Any] = [Waited(), Waited()]
+    for held, work in zip((group._link, group.subgroup([0, 1])._link), sent):
+        held.in_flight.append(work)
+    group.drain()
+    assert [work.done for work in sent] == [True, True]
+    assert not group._link.in_flight
+
+
+@pytest.mark.parametrize("name", ["WEFT_TIMEOUT", "WEFT_STALL"])
+def test_seconds_that_are_no_number_are_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    given = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", name: "abc"}
+    for each, value in given.items():
+        monkeypatch.setenv(each, value)
+    with pytest.raises(InputError, match=f"{name} must be a number of seconds"):
+        Group.connect()
 
 
 def test_a_fact_that_differs_is_named_with_both_ranks_on_every_rank() -> None:

@@ -1,11 +1,13 @@
 """Watching others: silence is counted fairly, the first failure stays."""
 
+from typing import Any
+
 import pytest
 from torch.distributed import HashStore
 
 from weft.comm import heartbeat
 from weft.comm.failure import Failure
-from weft.comm.heartbeat import Heartbeat, Watch, post_failure, read_failure
+from weft.comm.heartbeat import Beat, Heartbeat, Watch, post_failure, read_failure
 
 
 class Clock:
@@ -63,3 +65,35 @@ def test_the_first_failure_posted_stays() -> None:
 def test_each_rank_watches_its_successors_only() -> None:
     assert list(Heartbeat(HashStore(), 3, 4).watch.silence) == [0, 1, 2]
     assert list(Heartbeat(HashStore(), 14, 16).watch.silence) == [15, 0, 1, 2, 3, 4, 5, 6]
+
+
+class Meddling:
+    """A beat during whose reading another rank comes, as the thread of the heartbeat may have it."""
+
+    doing = "barrier"
+
+    def __init__(self, beats: dict[int, Beat], number: str, calls: int) -> None:
+        self.beats, self._number, self._calls = beats, number, calls
+
+    @property
+    def number(self) -> str:
+        self._insert()
+        return self._number
+
+    @property
+    def calls(self) -> int:
+        self._insert()
+        return self._calls
+
+    def _insert(self) -> None:
+        self.beats[len(self.beats) + 10] = Beat("1", 99, "start")
+
+
+def test_a_rank_that_comes_while_beats_are_read_is_no_error() -> None:
+    heart = Heartbeat(HashStore(), 0, 3)
+    beats: dict[int, Any] = heart.watch.beats
+    beats |= {1: Meddling(beats, "done", 2), 2: Meddling(beats, "4", 3)}
+    heart.calls = 5
+    assert heart.watch.gone() == [1]
+    lost = heart._nobody("Timed out waiting", "all_reduce")
+    assert (lost.rank, "it has entered 2 collectives" in str(lost)) == (1, True)

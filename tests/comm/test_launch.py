@@ -1,13 +1,18 @@
 """The launcher with workers that do little: what it sets, shows, returns. Real runs are in tests/faults."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from weft.comm import run_workers
+from weft.comm import launch, run_workers
 from weft.errors import InputError
 
 FAIL = "import weft.comm.failure as f, weft.errors as e, os, sys, time; rank = int(os.environ['RANK'])\n"
@@ -98,6 +103,92 @@ def test_a_lost_run_starts_again_as_often_as_allowed(capfd: pytest.CaptureFixtur
     shown = capfd.readouterr()
     assert shown.out.split() == ["0", "1", "0", "1", "2"]
     assert "starting again from the last checkpoint (2 of 3)" in shown.err
+
+
+STOPPING = """
+import os, signal, sys, time
+from pathlib import Path
+folder, rank = Path(sys.argv[1]), os.environ["RANK"]
+def stop(*_):
+    (folder / f"{rank}.asked").touch()
+    time.sleep(float(sys.argv[2]))  # an epoch takes its time
+    (folder / f"{rank}.saved").touch()
+    os._exit(130 if rank == "0" else 0)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, stop)
+(folder / f"{rank}.ready").touch()
+time.sleep(120)
+"""
+
+
+@contextmanager
+def signalled(folder: Path, after: list[str]) -> Iterator[None]:
+    """Send this process SIGINT each time that both ranks have left the next of some marks."""
+
+    def send() -> None:
+        for mark in after:
+            deadline = time.monotonic() + 100
+            while len(list(folder.glob(f"*.{mark}"))) < 2 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def test_after_the_first_ctrl_c_ranks_have_the_time_to_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch, "GRACE", 0.1)
+    with signalled(tmp_path, ["ready"]):
+        assert run_workers([*worker(STOPPING), str(tmp_path), "1.5"], 2) == 130
+    assert len(list(tmp_path.glob("*.saved"))) == 2
+    assert "Ctrl-C again stops them at once" in capfd.readouterr().err
+
+
+def test_the_second_ctrl_c_waits_for_nobody(tmp_path: Path) -> None:
+    with signalled(tmp_path, ["ready", "asked"]):
+        assert run_workers([*worker(STOPPING), str(tmp_path), "100"], 2) == 130
+    assert not list(tmp_path.glob("*.saved"))
+
+
+def test_what_fails_while_ranks_stop_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    program = FAIL + (
+        "import signal, pathlib\n"
+        "def full(*_): raise e.InputError('no space left for the checkpoint')\n"
+        "def run():\n"
+        "    signal.signal(signal.SIGTERM, full)\n"
+        "    (pathlib.Path(sys.argv[1]) / f'{rank}.ready').touch(); time.sleep(120)\n"
+        "f.guarded(run)"
+    )
+    with signalled(tmp_path, ["ready"]):
+        assert run_workers([*worker(program), str(tmp_path)], 2) == 130
+    assert "no space left for the checkpoint" in capfd.readouterr().err
+
+
+def test_lines_after_a_logged_traceback_are_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    program = FAIL + (
+        "import traceback\n"
+        "try: raise ValueError('odd')\n"
+        "except ValueError: traceback.print_exc()\n"
+        "if rank: print('retrying: fine now', flush=True)\n"
+        "try: raise ValueError('last')\n"
+        "except ValueError: traceback.print_exc()"
+    )
+    assert run_workers(worker(program), 2) == 0
+    shown = capfd.readouterr().err
+    assert "[rank 1] ValueError: odd\n[rank 1] retrying: fine now\n" in shown
+    assert "[rank 1] ValueError: last\n" in shown, "a rank that ended well has only logged it"
+
+
+def test_a_stall_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_STALL", "abc")
+    with pytest.raises(InputError, match="WEFT_STALL must be a number of seconds"):
+        run_workers(["true"], 2)
 
 
 def test_no_workers_are_refused() -> None:

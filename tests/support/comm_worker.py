@@ -65,15 +65,15 @@ def steps(group: Group, what: str, guilty: int, folder: Path | None) -> None:
                 broken_model()
             if what == "segfault":
                 faulthandler._sigsegv()
-        if step == 3 and what == "deaf" and group.rank == guilty:
-            signal.signal(signal.SIGTERM, lambda *_: ignore(folder))
+        if step == 3 and what == "deaf":
+            signal.signal(signal.SIGTERM, lambda *_: ignore(folder, group.rank))
 
 
-def ignore(folder: Path | None) -> None:
+def ignore(folder: Path | None, rank: int) -> None:
     """Note that SIGTERM came, and go on for longer than anybody waits."""
     assert folder is not None
-    (folder / "terminated").write_text("")
-    time.sleep(60)
+    (folder / f"{rank}.terminated").write_text("")
+    time.sleep(600)
 
 
 def attempt() -> str:

@@ -5,6 +5,7 @@ itself before its connections close, and what the survivors then see is secondar
 """
 
 import json
+import math
 import os
 import signal
 import sys
@@ -20,6 +21,10 @@ from weft.errors import InputError, WorkerLost
 
 Kind = Literal["refused", "raised", "died", "stalled", "lost"]
 INTERRUPTED = 130
+STALL = 15.0
+"""Seconds without a heartbeat after which a rank counts as stalled."""
+JOIN = 120.0
+"""Seconds that ranks wait for each other at the start."""
 # What stands first is the better explanation: a loss that others noticed explains nothing by itself.
 _ORDER: dict[Kind, int] = {"raised": 0, "refused": 0, "died": 0, "stalled": 1, "lost": 2}
 
@@ -82,6 +87,22 @@ def is_worker() -> bool:
 def launched() -> bool:
     """Return whether weft's own launcher started this process and will tell its failure."""
     return "WEFT_FAILURES" in os.environ
+
+
+def seconds(name: str, default: float) -> float:
+    """Return the seconds that an environment variable asks for, or the default where it is not set."""
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise InputError(
+            f"environment variable {name} must be a number of seconds greater than 0, got {text!r}"
+        )
+    return value
 
 
 def guarded(run: Callable[[], int]) -> int:

@@ -17,17 +17,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from weft.comm.failure import Failure
-from weft.comm.heartbeat import STALL
+from weft.comm.failure import JOIN, STALL, Failure, seconds
 from weft.comm.ledger import OTHER, Label, Ledger
 from weft.comm.link import Link
-from weft.comm.rendezvous import Place
+from weft.comm.rendezvous import RankPlace
 from weft.errors import InputError, WorkerLost
 
 Reduction = Literal["sum", "max", "min"]
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 TIMEOUT = 30.0
-JOIN = 120.0
 
 
 class Pending:
@@ -119,11 +117,11 @@ class Group:
         `timeout` bounds every collective, `stall` the silence of a rank; the environment's WEFT_TIMEOUT and
         WEFT_STALL stand in where they are not given.
         """
-        place = Place.from_environment(os.environ)
+        place = RankPlace.from_environment(os.environ)
         if place is None:
             return Group.alone(device)
-        timeout = timeout if timeout is not None else float(os.environ.get("WEFT_TIMEOUT", TIMEOUT))
-        stall = stall if stall is not None else float(os.environ.get("WEFT_STALL", STALL))
+        timeout = timeout if timeout is not None else seconds("WEFT_TIMEOUT", TIMEOUT)
+        stall = stall if stall is not None else seconds("WEFT_STALL", STALL)
         link = Link.open(place, torch.device(device), timeout=timeout, stall=stall, join_timeout=join_timeout)
         return Group(
             place.rank, range(place.size), device=device, timeout=timeout, link=link, attempt=place.attempt
@@ -278,10 +276,11 @@ class Group:
     # The end
 
     def drain(self) -> None:
-        """Wait for everything that was sent in the background, as before a checkpoint."""
+        """Wait for all that this group and its subgroups sent in the background, as before a checkpoint."""
         if self._link is not None:
-            for work in self._link.take_background():
-                self._complete(work, Label("drain"))
+            for link in (self._link, *self._parts.values()):
+                for work in link.take_background():
+                    self._complete(work, Label("drain"))
 
     def close(self) -> None:
         """Drain, leave the other ranks and stop the heartbeat. A second call does nothing."""

@@ -15,11 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from weft.comm.failure import Failure, Kind, leave, tell
+from weft.comm.failure import STALL, Failure, Kind, leave, tell
 from weft.comm.rendezvous import Store
 from weft.errors import WorkerLost
 
-STALL = 15.0
 INTERVAL = 1.0
 # Each rank watches this many successors; a failure that one finds is posted, and all read the post.
 WATCHED = 8
@@ -68,7 +67,8 @@ class Watch:
 
     def gone(self) -> list[int]:
         """Return the ranks that said goodbye."""
-        return [rank for rank, beat in self.beats.items() if beat.number == "done"]
+        # A copy: the thread of the heartbeat may add a rank meanwhile.
+        return [rank for rank, beat in list(self.beats.items()) if beat.number == "done"]
 
 
 def post_failure(store: Store, failure: Failure) -> None:
@@ -157,9 +157,9 @@ class Heartbeat:
     def _nobody(self, text: str, doing: str) -> WorkerLost:
         first = text.strip().splitlines()[0] if text.strip() else "no reason given"
         if "timed out" in text.lower() or "timeout" in text.lower():
-            behind = min(self.watch.beats, key=lambda rank: self.watch.beats[rank].calls, default=-1)
-            if behind >= 0 and self.watch.beats[behind].calls < self.calls:
-                beat = self.watch.beats[behind]
+            beats = list(self.watch.beats.items())  # a copy, as the thread may add a rank
+            behind, beat = min(beats, key=lambda held: held[1].calls, default=(-1, None))
+            if beat is not None and beat.calls < self.calls:
                 return WorkerLost(
                     f"rank {behind} is alive but did not join {doing} in time: it has entered {beat.calls} "
                     f"collectives ({beat.doing} last), rank {self.rank} {self.calls}; if it is only slow, "

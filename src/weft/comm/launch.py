@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from weft.comm.failure import INTERRUPTED, Failure, describe_exit, first_cause
+from weft.comm.failure import INTERRUPTED, STALL, Failure, describe_exit, first_cause, seconds
 from weft.comm.output import RankOutput
 from weft.errors import InputError, WorkerLost
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 ADDRESS = "127.0.0.1"
 POLL = 0.05
 GRACE = 5.0
-"""Seconds between SIGTERM and SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL, after a failure or a second Ctrl-C."""
+STOP = 600.0
+"""Seconds that the ranks have after the first Ctrl-C to finish their epoch and save."""
 _SETTLE = 1.0  # ranks that fail together leave their records within this time
 _CAUSE = 6.0  # survivors may end before the guilty rank does: so long they are not taken for the cause
 
@@ -49,9 +51,13 @@ def run_workers(
     """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
-    # The socket is bound before the store runs: ranks can start while this process still loads torch.
-    listener = socket.create_server((ADDRESS, 0), backlog=1024)
-    with tempfile.TemporaryDirectory(prefix="weft-") as folder, _signals() as signals:
+    stall = seconds("WEFT_STALL", STALL) if stall is None else stall
+    with (
+        # The socket is bound before the store runs: ranks can start while this process still loads torch.
+        socket.create_server((ADDRESS, 0), backlog=1024) as listener,
+        tempfile.TemporaryDirectory(prefix="weft-") as folder,
+        _signals() as signals,
+    ):
         launch = _Launch(list(command), workers, env or {}, Path(folder), listener, signals, stall)
         try:
             return launch.run(max_restarts)
@@ -68,11 +74,11 @@ class _Launch:
         folder: Path,
         listener: socket.socket,
         signals: "_Signals",
-        stall: float | None,
+        stall: float,
     ) -> None:
         self.command, self.workers, self.env = command, workers, env
         self.folder, self.listener, self.signals = folder, listener, signals
-        self.stall = stall if stall is not None else float(os.environ.get("WEFT_STALL", "15"))
+        self.stall = stall
         self.port = listener.getsockname()[1]
         self.store: Store | None = None
         self.attempt = 0
@@ -92,7 +98,6 @@ class _Launch:
         """Leave nothing behind."""
         self._end(kill=True)
         self.store = None
-        self.listener.close()
 
     def _attempt(self) -> int:
         self.records = self.folder / f"attempt{self.attempt}"
@@ -101,9 +106,11 @@ class _Launch:
             self._start()
             ended = self._watch()
             if self.signals.asked:
-                _say("weft: interrupted; the workers are being ended")
+                self._stop()
                 return INTERRUPTED
             if ended is None:
+                for output in self.outputs:
+                    output.finish(show=True)
                 return 0
             failures = self._failures()
             cause = self._judge(failures)
@@ -250,6 +257,23 @@ class _Launch:
 
     # Ending
 
+    def _stop(self) -> None:
+        """Ask the ranks to stop, and wait until they did, until one failed, or until a second signal."""
+        _say("weft: interrupted; the workers finish their epoch and save; Ctrl-C again stops them at once")
+        for process in self.processes:
+            process.terminate()
+        deadline = time.monotonic() + STOP
+        while self.signals.count == 1 and not self._all_ended() and time.monotonic() < deadline:
+            if any(process.poll() not in (None, 0, INTERRUPTED) for process in self.processes):
+                break
+            for output in self.outputs:
+                output.turn()
+            time.sleep(POLL)
+        failed = [failure for failure in self._known() if failure.kind in ("raised", "refused")]
+        cause = first_cause(failure for failure in failed if failure.exit_code != INTERRUPTED)
+        if cause is not None:
+            _say(f"weft: error: {cause.told}")
+
     def _end(self, *, kill: bool = False) -> None:
         """End every rank that still runs: SIGTERM, after a while SIGKILL, always by id."""
         running = [process for process in self.processes if process.poll() is None]
@@ -292,7 +316,7 @@ class _Beats:
 
 
 class _Signals:
-    """Ctrl-C and SIGTERM, counted: the first ends the workers politely, the second at once."""
+    """Ctrl-C and SIGTERM, counted: the first has the workers stop in order, the second at once."""
 
     def __init__(self) -> None:
         self.count = 0

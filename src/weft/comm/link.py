@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from weft.comm.failure import Failure
 from weft.comm.heartbeat import Heartbeat, post_failure
-from weft.comm.rendezvous import Place, PrefixStore, Store, connect_store, join, open_store, use_loopback
+from weft.comm.rendezvous import PrefixStore, RankPlace, Store, connect_store, join, open_store, use_loopback
 from weft.comm.shutdown import bounded, farewell
 from weft.errors import WorkerLost
 
@@ -19,7 +19,7 @@ class Link:
 
     def __init__(
         self,
-        place: Place,
+        place: RankPlace,
         store: Store,
         heart: Heartbeat,
         main: dist.ProcessGroup,
@@ -38,7 +38,7 @@ class Link:
 
     @staticmethod
     def open(
-        place: Place, device: torch.device, *, timeout: float, stall: float, join_timeout: float
+        place: RankPlace, device: torch.device, *, timeout: float, stall: float, join_timeout: float
     ) -> "Link":
         use_loopback(place)
         # A restarted run must not read the addresses of the attempt before: each has its own prefix.
@@ -50,14 +50,16 @@ class Link:
         try:
             join(store, place, timeout=join_timeout, check=heart.check)
             return Link._meet(place, device, store, heart, timeout)
-        except RuntimeError as error:
-            raise heart.blame(error, "start") from None
-        except WorkerLost:
+        except (RuntimeError, WorkerLost) as error:
+            lost = error if isinstance(error, WorkerLost) else heart.blame(error, "start")
             heart.stop()
-            raise
+            bounded(dist.destroy_process_group, seconds=2.0)
+            raise lost from None
 
     @staticmethod
-    def _meet(place: Place, device: torch.device, store: Store, heart: Heartbeat, timeout: float) -> "Link":
+    def _meet(
+        place: RankPlace, device: torch.device, store: Store, heart: Heartbeat, timeout: float
+    ) -> "Link":
         bound = timedelta(seconds=timeout)
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",

@@ -10,6 +10,8 @@ import time
 from typing import IO
 
 _TAIL = 200  # lines of a traceback that are worth keeping
+_BEGIN = "Traceback (most recent call last)"
+_CHAINS = ("During handling of the above exception", "The above exception was the direct cause")
 _HOLD = 3.0  # seconds after which a rank that lives on has only logged its traceback
 
 
@@ -21,6 +23,7 @@ class RankOutput:
         self.pipe = pipe
         self.quiet = False
         self._held: list[str] = []
+        self._named = False  # whether the line of the exception itself was seen
         self._since = 0.0
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"weft-output-{rank}", daemon=True)
@@ -47,11 +50,15 @@ class RankOutput:
                     self._take(raw.decode(errors="replace").rstrip("\n"))
 
     def _take(self, line: str) -> None:
-        if line.startswith("Traceback (most recent call last)") and not self._held:
-            self._since = time.monotonic()
-            self._held = [line]
-        elif self._held:
+        if self._held and self._named and not self.quiet and not _continues(line):
+            self._release()  # the rank lives on: it has only logged its traceback
+        if self._held:
+            begins, indented = line.startswith(_BEGIN), line.startswith(" ")
+            self._named = not begins and (self._named or (bool(line) and not indented))
             self._held = [*self._held, line][-_TAIL:]
+        elif line.startswith(_BEGIN):
+            self._since = time.monotonic()
+            self._held, self._named = [line], False
         elif not self.quiet:
             sys.stderr.write(f"[rank {self.rank}] {line}\n")
 
@@ -59,3 +66,8 @@ class RankOutput:
         for line in self._held:
             sys.stderr.write(f"[rank {self.rank}] {line}\n")
         self._held = []
+
+
+def _continues(line: str) -> bool:
+    """Return whether a line after that of an exception still belongs to it, or to one that it led to."""
+    return not line or line.startswith((" ", _BEGIN, *_CHAINS))

@@ -12,8 +12,8 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from weft.errors import InputError, WorkerLost
 
 __all__ = [
-    "Place",
     "PrefixStore",
+    "RankPlace",
     "Store",
     "TCPStore",
     "bound_socket",
@@ -26,7 +26,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """Where this process stands among the ranks."""
 
     rank: int
@@ -40,7 +40,7 @@ class Place:
     """Whether a launcher hosts the store; otherwise rank 0 does."""
 
     @staticmethod
-    def from_environment(environment: Mapping[str, str]) -> "Place | None":
+    def from_environment(environment: Mapping[str, str]) -> "RankPlace | None":
         """Return the place that the environment tells, None where there are no other ranks."""
         if "WORLD_SIZE" not in environment or environment["WORLD_SIZE"] == "1":
             return None
@@ -52,7 +52,7 @@ class Place:
         hosted = (
             "WEFT_FAILURES" in environment or environment.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True"
         )
-        return Place(
+        return RankPlace(
             rank=rank,
             size=size,
             local_rank=read.number("LOCAL_RANK", rank),
@@ -90,7 +90,7 @@ class _Reader:
             raise InputError(f"environment variable {name} must be a number, got {text!r}") from None
 
 
-def use_loopback(place: Place) -> None:
+def use_loopback(place: RankPlace) -> None:
     """Make gloo listen on loopback alone where all ranks are on this machine and nothing else was asked."""
     if place.on_one_machine:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -123,7 +123,7 @@ def host_store(listener: socket.socket, address: str, *, timeout: float) -> TCPS
     )
 
 
-def open_store(place: Place, *, timeout: float) -> TCPStore:
+def open_store(place: RankPlace, *, timeout: float) -> TCPStore:
     """Return a connection to the store of this run; rank 0 serves it where no launcher does."""
     if place.rank == 0 and not place.hosted:
         try:
@@ -136,7 +136,7 @@ def open_store(place: Place, *, timeout: float) -> TCPStore:
     return connect_store(place, timeout=timeout)
 
 
-def connect_store(place: Place, *, timeout: float) -> TCPStore:
+def connect_store(place: RankPlace, *, timeout: float) -> TCPStore:
     """Return a connection of its own to the store: calls on one connection wait for each other."""
     try:
         return TCPStore(
@@ -153,7 +153,7 @@ def connect_store(place: Place, *, timeout: float) -> TCPStore:
         ) from None
 
 
-def join(store: Store, place: Place, *, timeout: float, check: Callable[[], None]) -> None:
+def join(store: Store, place: RankPlace, *, timeout: float, check: Callable[[], None]) -> None:
     """Wait until every rank is here; `check` raises when one has failed meanwhile."""
     store.set(f"here/{place.rank}", "1")
     everyone = [f"here/{rank}" for rank in range(place.size)]

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from weft.comm.rendezvous import Place, Store
+from weft.comm.rendezvous import RankPlace, Store
 
 
-def farewell(store: Store, place: Place, *, timeout: float) -> None:
+def farewell(store: Store, place: RankPlace, *, timeout: float) -> None:
     """Tell that this rank leaves; the rank that serves the store stays until all have told it."""
     with suppress(RuntimeError):  # another rank is already gone, and the store with it
         store.set(f"left/{place.rank}", "1")
