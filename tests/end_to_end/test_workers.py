@@ -117,6 +117,12 @@ def test_torchrun_starts_the_same_program_on_a_folder_of_parts(tmp_path: Path) -
     assert not (two / "partition").exists()
 
 
+def test_torchrun_with_one_process_trains_as_one_process(tmp_path: Path) -> None:
+    summary = run(["-m", "torch.distributed.run", "--nproc-per-node=1", *command(tmp_path / "run", epochs=2)])
+    assert (summary["strategy"], summary["workers"], summary["epochs"]) == ("single", 1, 2)
+    assert len(losses(tmp_path / "run")) == 2
+
+
 def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(tmp_path: Path) -> None:
     out = tmp_path / "run"
     arguments = [*on_parts(out, tmp_path / "parts", epochs=100_000), "--workers=2"]

@@ -12,20 +12,21 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from weft.cli import bench, doctor, ingest, partition, report, selftest, train, validate
+from weft.cli import bench, doctor, flatten, ingest, partition, report, selftest, train, validate
+from weft.comm.failure import INTERRUPTED
 from weft.errors import InputError, WeftError, WeftWarning
 
 COMMANDS = {
     "train": train,
     "ingest": ingest,
     "validate": validate,
+    "flatten": flatten,
     "partition": partition,
     "report": report,
     "bench": bench,
     "selftest": selftest,
     "doctor": doctor,
 }
-INTERRUPTED = 130
 
 # What the machine can refuse without weft being at fault; anything else keeps its traceback.
 _REFUSALS = {

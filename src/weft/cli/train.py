@@ -12,6 +12,7 @@ examples:
 """
 
 import argparse
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,13 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli import workers
+from weft.comm.failure import INTERRUPTED, guarded, is_worker
 from weft.config import Recipe, make_recipe, read_recipe
 from weft.errors import InputError, WeftError
 
 if TYPE_CHECKING:
     from weft.train.summary import Summary
-
-INTERRUPTED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,9 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train, show how it goes, write the report, print the summary."""
-    from weft.comm import guarded, is_worker
-
-    return guarded(lambda: _run_worker(options)) if is_worker() else _run(options)
+    if not is_worker():
+        return _run(options)
+    alone = os.environ["WORLD_SIZE"] == "1"  # torchrun may start one process only: that is no worker
+    return guarded(lambda: _run(options) if alone else _run_worker(options))
 
 
 def _run_worker(options: argparse.Namespace) -> int:
@@ -73,7 +74,8 @@ def _run(options: argparse.Namespace) -> int:
     from weft.train.trainer import Place
 
     with _drawn_on_failure(out), stop_requests() as stop, watching() as progress:
-        summary = run_recipe(recipe, Place(out=out, resume=options.resume, progress=progress, stop=stop))
+        resume = options.resume or workers.restarted()
+        summary = run_recipe(recipe, Place(out=out, resume=resume, progress=progress, stop=stop))
     return conclude(summary, json=options.json)
 
 

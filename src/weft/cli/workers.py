@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.comm.failure import JOIN, launched
 from weft.config import Recipe
 from weft.errors import InputError, RecipeError
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from weft.comm import Group
     from weft.train.summary import Summary
 
-JOIN = 120.0
 # Seconds that ranks under torchrun wait for rank 0 to read and cut the graph.
 PREPARE = 3600.0
 
@@ -62,10 +62,14 @@ def start_workers(options: argparse.Namespace, recipe: Recipe, out: Path, worker
     return run_workers(command, workers, max_restarts=options.max_restarts)
 
 
+def restarted() -> bool:
+    """Return whether torchrun started this process again after a failure."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
 def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | None":
     """Train as one rank of several, which weft itself or torchrun started; rank 0 is given the summary."""
     from weft.comm import Group
-    from weft.comm.failure import launched
     from weft.train.run import check_folder
     from weft.train.worker import prepare
 
@@ -73,8 +77,7 @@ def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
         raise InputError("under torchrun pass --out DIR, the folder of the run that all ranks share")
     out = Path(options.out)
     if os.environ["RANK"] == "0" and not launched():
-        restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-        check_folder(out, resume=options.resume or restarted)
+        check_folder(out, resume=options.resume or restarted())
         prepare(recipe, out, workers=int(os.environ["WORLD_SIZE"]))
     # Under torchrun the others wait here until rank 0 has cut the graph.
     with Group.connect(join_timeout=JOIN if launched() else PREPARE) as group:
@@ -85,7 +88,6 @@ def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
 def _train(options: argparse.Namespace, recipe: Recipe, out: Path, group: "Group") -> "Summary":
     from weft.cli.output import watching
     from weft.cli.signals import stop_requests
-    from weft.comm.failure import launched
     from weft.train.trainer import Place
     from weft.train.worker import run_worker
 
