@@ -108,6 +108,10 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
         "validate": [
             *("--fix", "--help", "--json", "--memory", "--save-schema", "--schema", "-h", "tables"),
         ],
+        "flatten": [
+            *("--fanout", "--features", "--help", "--hops", "--json", "--memory", "--out", "--overwrite"),
+            *("--seed", "--targets", "--yes", "-h", "graph"),
+        ],
         "partition": [
             *("--help", "--hidden", "--json", "--layers", "--name", "--out", "--overwrite", "--parts"),
             *("--set", "--timeout", "-h", "graph"),

@@ -32,8 +32,8 @@ class Engine(ABC):
         """Name the rows of Parquet files; nothing is read yet."""
 
     @abstractmethod
-    def arrow(self, table: str, rows: "pa.Table") -> None:
-        """Name the rows of an Arrow table."""
+    def arrow(self, table: str, rows: "pa.Table | pa.RecordBatchReader") -> None:
+        """Keep the rows of an Arrow table or stream."""
 
     @abstractmethod
     def step(self, table: str, query: str) -> int:

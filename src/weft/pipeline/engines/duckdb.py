@@ -56,8 +56,8 @@ class DuckDB(Engine):
         scan = f"read_parquet({file_list(files)}, hive_partitioning=false)"
         self._run(f"CREATE OR REPLACE TEMP VIEW {name(table)} AS SELECT * FROM {scan}")
 
-    def arrow(self, table: str, rows: "pa.Table") -> None:
-        """Name the rows of an Arrow table."""
+    def arrow(self, table: str, rows: "pa.Table | pa.RecordBatchReader") -> None:
+        """Keep the rows of an Arrow table or stream."""
         with self._told():
             self.connection.register("arrow_rows", rows)
             self.connection.execute(f"CREATE OR REPLACE TABLE {name(table)} AS SELECT * FROM arrow_rows")

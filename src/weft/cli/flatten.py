@@ -1,0 +1,73 @@
+"""Write the sampled neighbourhood of every target as one record, in Parquet (AGL's GraphFlat).
+
+Records hold what `weft.samplers.NeighborSampler` draws for the same seed in epoch 0. How many there are and
+how large is told before; more than 10 GiB need --yes.
+
+examples:
+  weft flatten graph --fanout 15,10 --targets train --out records
+  weft flatten graph --hops 3 --fanout 5 --targets all --features value --out records --yes
+"""
+
+import argparse
+import json
+import sys
+
+from weft.errors import RecipeError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("graph", metavar="GRAPH", help="graph folder, as weft ingest or graph.save wrote it")
+    parser.add_argument("--fanout", default="15,10", help="edges drawn in each hop, -1 for all (15,10)")
+    parser.add_argument("--hops", type=int, help="number of hops (as many as there are fanouts)")
+    parser.add_argument("--targets", default="train", help="train, val, test, labelled or all (train)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draws (0)")
+    parser.add_argument(
+        "--features",
+        choices=("reference", "value"),
+        default="reference",
+        help="numbers of nodes, or x itself",
+    )
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace records that are there")
+    parser.add_argument("--memory", metavar="SIZE", help="most that DuckDB takes (half of what is free)")
+    parser.add_argument("--yes", action="store_true", help="write however much it is")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Flatten and say what came of it."""
+    fanout = parse_fanout(options.fanout, options.hops)
+    from weft.pipeline.flatten import LIMIT, flatten
+
+    result = flatten(
+        options.graph,
+        options.out,
+        fanout=fanout,
+        targets=options.targets,
+        seed=options.seed,
+        features=options.features,
+        memory=options.memory,
+        overwrite=options.overwrite,
+        limit=None if options.yes else LIMIT,
+        say=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    if options.json:
+        print(json.dumps(result))
+        return 0
+    told = f"{result['records']:,} records, {result['bytes']:,} bytes, in {result['out']}"
+    print(f"{told}; each node is there {result['replication']:.1f} times", file=sys.stderr)
+    return 0
+
+
+def parse_fanout(text: str, hops: int | None) -> list[int]:
+    """Return a fanout a hop; one fanout counts for all hops."""
+    try:
+        fanout = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise RecipeError(f"--fanout: expected whole numbers such as 15,10, got {text!r}") from None
+    if hops is not None and len(fanout) == 1:
+        return fanout * hops
+    if hops is not None and hops != len(fanout):
+        raise RecipeError(f"--fanout has {len(fanout)} numbers and --hops is {hops}: give one a hop")
+    return fanout

@@ -1,0 +1,105 @@
+"""Records of flattened neighbourhoods: what lies in their files, and how a batch of them becomes hops again.
+
+A row of a file is one target: its id, row and label, the nodes of its neighbourhood and the edges that were
+drawn, hop by hop. Edges are ordered by hop, destination and order of drawing, so a batch of records gives the
+rows and edges of the sampler's batch of the same seeds, in the same order.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import FormatError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Ints = NDArray[np.int64]
+MANIFEST = "records.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Hop:
+    """The edges drawn in one hop, by row of their destination."""
+
+    indptr: Ints
+    indices: Ints
+    """Source rows."""
+    edge_ids: Ints
+    """Canonical edges of the graph."""
+    num_rows: int
+    """Rows found until the end of the hop."""
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """A batch of records: rows are targets, then what each hop found, by type; the first hop comes first."""
+
+    nodes: Ints
+    hops: tuple[Hop, ...]
+
+
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    """Return how the records of a folder were made."""
+    path = Path(folder) / MANIFEST
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{folder}: not a folder of records written by weft flatten ({error})") from error
+
+
+def read_records(folder: str | Path) -> "pa.Table":
+    """Return all records of a folder."""
+    import pyarrow.parquet as pq
+
+    files = [Path(folder) / part["file"] for part in read_manifest(folder)["parts"]]
+    return pq.read_table(files)
+
+
+def merge(records: "pa.Table", *, num_hops: int, node_offsets: Sequence[int]) -> Merged:
+    """Return the rows and hops of a batch of records; a node that several have is there once.
+
+    They are those that the sampler gives for the targets, in their order, as seeds.
+    """
+    rows: Ints = records.column("target").to_numpy().astype(np.int64)
+    hop, dst, src, edge = (_flat(records, name) for name in ("hop", "dst", "src", "edge"))
+    order = np.lexsort((np.arange(len(edge)), dst, hop))  # stable: the order of drawing stays
+    hop, dst, src, edge = hop[order], dst[order], src[order], edge[order]
+    # Several records have a node's draws; each as often. The first copy of an edge stands for all of them.
+    keys = np.stack([hop, edge])
+    first = np.sort(np.unique(keys, axis=1, return_index=True)[1]) if len(edge) else order
+    hop, dst, src, edge = hop[first], dst[first], src[first], edge[first]
+    hops = []
+    for number in range(num_hops):
+        low, high = np.searchsorted(hop, [number, number + 1])
+        starts = low + np.searchsorted(dst[low:high], rows)
+        counts = low + np.searchsorted(dst[low:high], rows, side="right") - starts
+        ends = np.cumsum(counts)
+        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+        rows, local = _find_rows(rows, src[places], node_offsets)
+        hops.append(Hop(np.concatenate([[0], ends]), local, edge[places], len(rows)))
+    return Merged(rows, tuple(hops))
+
+
+def _flat(records: "pa.Table", name: str) -> Ints:
+    column = records.column(name).combine_chunks()
+    values: Ints = column.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
+    return values
+
+
+def _find_rows(rows: Ints, ids: Ints, node_offsets: Sequence[int]) -> tuple[Ints, Ints]:
+    """Return all rows, new ones behind in order of appearance and then of types, and the row of each id."""
+    everything = np.concatenate([rows, ids])
+    distinct, first, place = np.unique(everything, return_index=True, return_inverse=True)
+    new = distinct[np.argsort(first, kind="stable")][len(rows) :]
+    if len(node_offsets) > 2:
+        new = new[np.argsort(np.searchsorted(node_offsets, new, side="right"), kind="stable")]
+    rows = np.concatenate([rows, new])
+    row_of = np.empty(len(distinct), dtype=np.int64)
+    row_of[np.searchsorted(distinct, rows)] = np.arange(len(rows))
+    return rows, row_of[place[len(everything) - len(ids) :]]
