@@ -10,6 +10,7 @@ from weft.stores.base import Counters, Store, stores
 from weft.stores.cached import CachedStore
 from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
+from weft.stores.open import open_store
 from weft.stores.optim import SparseAdagrad, SparseAdam
 from weft.stores.rankers import frequency, importance, out_degree
 from weft.stores.sharded import ShardedStore
@@ -29,6 +30,7 @@ __all__ = [
     "Store",
     "frequency",
     "importance",
+    "open_store",
     "out_degree",
     "stores",
 ]

@@ -1,0 +1,60 @@
+"""Stores by the names of a recipe."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from weft.errors import InputError
+from weft.graph import Graph
+from weft.samplers import NeighborSampler
+from weft.stores import CachedStore, MmapStore, open_store
+
+X = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+GRAPH = Graph.from_edges(
+    torch.randint(30, (2, 90), generator=torch.Generator().manual_seed(1)),
+    num_nodes=30,
+    x=X,
+    y=[0, 1] * 15,
+    train_mask=torch.arange(30) < 10,
+)
+
+
+def test_names_and_tables_open_stores(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X.numpy())
+    path = str(tmp_path / "x.npy")
+    assert torch.equal(open_store("memory", GRAPH)[:], X)
+    assert (open_store({"name": "memory", "storage": "int8"}, GRAPH)[:] - X).abs().max() < 0.02
+    assert isinstance(open_store({"name": "mmap", "path": path}, GRAPH), MmapStore)
+    for ranker in ("out_degree", "importance", "random", "frequency"):
+        spec = {"name": "cached", "path": path, "capacity": 0.5, "ranker": ranker}
+        store = open_store(spec, GRAPH, NeighborSampler(GRAPH, [3]))
+        assert isinstance(store, CachedStore)
+        assert store.capacity == 15
+        assert torch.equal(store[:], X)
+    assert torch.equal(open_store({"name": "cached", "capacity": 3}, GRAPH)[:], X)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("memori", "did you mean 'memory'"),
+        ("sharded", "made by its strategy"),
+        ({"name": "mmap"}, "store.path"),
+        ({"name": "shared"}, "store.store"),
+        ({"name": "memory", "storag": "int8"}, "did you mean 'storage'"),
+        ({"name": "cached", "ranker": "degree"}, "store.ranker"),
+        ({"name": "cached", "ranker": "frequency"}, "needs a strategy that samples"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(spec: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        open_store(spec, GRAPH)
+
+
+def test_rows_for_other_nodes_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X[:7].numpy())
+    with pytest.raises(InputError, match="7 rows, the graph 30 nodes"):
+        open_store({"name": "mmap", "path": str(tmp_path / "x.npy")}, GRAPH)
