@@ -5,6 +5,7 @@ step is that of one process. Every rank enters every collective, also one withou
 """
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 
 from weft.comm.group import Group
 from weft.comm.ledger import Label
-from weft.errors import GraphError
+from weft.errors import GraphError, RecipeError
 from weft.events import Events
+from weft.exchanges.base import check_exchange
 from weft.graph.assignment import Assignment
 from weft.graph.block import Block
 from weft.strategies.base import (
@@ -72,7 +74,17 @@ class Distributed(Strategy):
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
-        """Refuse options that cannot be, before any data is read."""
+        """Refuse an exchange that is not allowed here, before any data is read."""
+        if options.get("exchange") is None:
+            return
+        name, chosen = check_exchange(options["exchange"])
+        if name not in cls.exchanges:
+            allowed = ", ".join(cls.exchanges)
+            raise RecipeError(f"strategy.exchange: {cls.name!r} does not allow {name!r}; allowed: {allowed}")
+        if "auto" in chosen.values() and "speed" not in signature(cls).parameters:
+            raise RecipeError(
+                f"strategy.exchange: {cls.name!r} knows no 'auto'; give a number, or use 'halo'"
+            )
 
     @classmethod
     def layouts(cls, workers: int) -> list[dict[str, Any]]:

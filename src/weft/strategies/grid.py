@@ -81,14 +81,6 @@ class Grid(Distributed):
             self.block.mark_constant(graph.x)
 
     @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """Refuse an exchange that is not allowed here, before any data is read."""
-        name, _ = check_exchange(options.get("exchange", "exact"))
-        if name not in cls.exchanges:
-            allowed = ", ".join(cls.exchanges)
-            raise RecipeError(f"strategy.exchange: {cls.name!r} does not allow {name!r}; allowed: {allowed}")
-
-    @classmethod
     def shape(cls, options: Mapping[str, Any], workers: int) -> tuple[int, int]:
         """Return rows and columns for so many workers, or name those that are possible."""
         rows, columns = options.get("rows"), options.get("columns")

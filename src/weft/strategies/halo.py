@@ -74,13 +74,10 @@ class Halo(Distributed):
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
-        """Refuse an exchange that is not allowed here, before any data is read."""
-        name, chosen = check_exchange(options.get("exchange", "exact"))
-        if name not in cls.exchanges:
-            allowed = ", ".join(cls.exchanges)
-            raise RecipeError(f"strategy.exchange: {cls.name!r} does not allow {name!r}; allowed: {allowed}")
+        """Refuse an exchange that is not allowed here, or a budget that it cannot keep to."""
+        super().check(options)
         if options.get("error") is not None:
-            _check_budget(name, chosen)
+            _check_budget(*check_exchange(options.get("exchange", "exact")))
 
     def training_block(self) -> Block:
         """Return the block of the step: where rows are sampled, one without those that are not kept."""

@@ -13,9 +13,9 @@ import torch
 from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.config import Range
-from weft.errors import GraphError, RecipeError
+from weft.errors import GraphError
 from weft.events import Events
-from weft.exchanges.base import check_exchange, make_exchange
+from weft.exchanges.base import make_exchange
 from weft.exchanges.exact import Exact
 from weft.graph.block import Block
 from weft.strategies.base import LossName, strategies
@@ -64,14 +64,6 @@ class Sequential(Distributed):
         self.block = SequentialBlock(shard, self._exact, self.group, links, clock=self.clock)
         if len(graph.node_types) == 1 and graph.x is not None:
             self.block.mark_constant(graph.x)
-
-    @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """Refuse an exchange that is not allowed here, before any data is read."""
-        name, _ = check_exchange(options.get("exchange", "exact"))
-        if name not in cls.exchanges:
-            allowed = ", ".join(cls.exchanges)
-            raise RecipeError(f"strategy.exchange: {cls.name!r} does not allow {name!r}; allowed: {allowed}")
 
     def training_block(self) -> Block:
         """Return the block of the step."""

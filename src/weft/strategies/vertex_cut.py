@@ -13,9 +13,9 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.config import Range
-from weft.errors import GraphError, RecipeError
+from weft.errors import GraphError
 from weft.events import Events
-from weft.exchanges.base import Options, check_exchange, make_exchange
+from weft.exchanges.base import Options, make_exchange
 from weft.graph.block import Block
 from weft.strategies.base import LossName, strategies
 from weft.strategies.distributed import Distributed
@@ -60,14 +60,6 @@ class VertexCut(Distributed):
         self.block = VertexCutBlock(shard, self._exact, group=self.group, clock=self.clock)
         if len(graph.node_types) == 1 and graph.x is not None:
             self.block.mark_constant(graph.x)
-
-    @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """Refuse an exchange that is not allowed here, before any data is read."""
-        name, _ = check_exchange(options.get("exchange", "exact"))
-        if name not in cls.exchanges:
-            allowed = ", ".join(cls.exchanges)
-            raise RecipeError(f"strategy.exchange: {cls.name!r} does not allow {name!r}; allowed: {allowed}")
 
     def training_block(self) -> Block:
         """Return the block, merging as the exchange says."""

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from typing import Any, cast
 
@@ -72,13 +71,8 @@ def _by_speed(resolved: Resolved, parts: Path, place: Place, group: Group) -> di
     They are measured once in a run and kept in its folder: a run that is continued goes on with them.
     """
     exchange = resolved.strategy_options.get("exchange")
-    kind = strategies[resolved.strategy]
     if not isinstance(exchange, Mapping) or "auto" not in exchange.values():
         return {}
-    if "speed" not in signature(kind).parameters:
-        raise RecipeError(
-            f"strategy.exchange: {resolved.strategy!r} knows no 'auto'; give a number, or use 'halo'"
-        )
     file = None if place.out is None else Path(place.out) / "links.json"
     held = group.all_gather_json(_read_speed(file) if group.rank == 0 else None)[0]
     fits = held is not None and len(held) == group.size
