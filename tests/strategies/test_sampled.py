@@ -12,6 +12,7 @@ from ranks import run_ranks
 import weft
 from weft.errors import InputError, RecipeError
 from weft.events import read_events
+from weft.stores.memory import MemoryStore
 from weft.strategies.sampled import Sampled
 from weft.strategies.single import Single
 from weft.train.model import adapt
@@ -47,7 +48,7 @@ def test_any_number_of_ranks_takes_the_steps_of_one_process(size: int) -> None:
 def test_parts_in_one_process_take_the_same_steps(graph: weft.Graph) -> None:
     losses = [
         weft.train(graph, "sage", strategy={**OPTIONS, **parts}, epochs=3, hidden=8).loss
-        for parts in ({}, {"parts": 3})
+        for parts in ({}, {"parts": 3, "partitioner": "range"})
     ]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
@@ -115,4 +116,14 @@ def test_what_cannot_be_is_refused_by_name(graph: weft.Graph) -> None:
     with pytest.raises(RecipeError, match=r"strategy\.sampler\.speed"):
         train(sampler={"name": "neighbor", "speed": 1})
     with pytest.raises(RecipeError, match="'labor' draws in one process"):
-        train(sampler="labor", parts=2)
+        train(sampler="labor", parts=2, partitioner="range")
+
+
+@pytest.mark.parametrize(
+    "strategy", [OPTIONS, {"name": "clustered", "clusters": 4, "together": 2, "partitioner": "range"}]
+)
+def test_features_in_a_store_give_the_same_run(strategy: dict[str, Any], graph: weft.Graph) -> None:
+    stored = graph.with_data(x=MemoryStore(graph.x))
+    runs = [weft.train(each, "sage", strategy=strategy, epochs=2, hidden=8) for each in (graph, stored)]
+    assert runs[0].loss == runs[1].loss
+    assert runs[1].metrics["val"] == pytest.approx(runs[0].metrics["val"], rel=1e-5)

@@ -49,6 +49,10 @@ class Subgraphs(Steps, Single):
         assert self._loader is not None, "begin_epoch makes it"
         return self._loader
 
+    def predict(self, model: nn.Module) -> Tensor:
+        """Return the outputs for every node of the target type, with dropout off."""
+        return self.infer(model) if self.infer is not None and self.in_store else super().predict(model)
+
     def blocks_of(self, model: nn.Module, batch: Batch) -> Any:
         """Return the one block for every hop."""
         return SameBlock(batch.blocks[0], hops_of(model))

@@ -182,6 +182,8 @@ class Sampled(Steps, Distributed):
     # Underneath
 
     def _exact_outputs(self, model: nn.Module) -> Tensor:
+        if self.infer is not None and self.in_store and isinstance(self.graph, Graph):
+            return self.infer(model)
         outputs = super()._exact_outputs(model)
         if isinstance(self.graph, Graph):
             self.graph.block().clock = None  # the block is the graph's, and the graph outlives this run

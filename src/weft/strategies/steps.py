@@ -4,13 +4,14 @@ The clock is (seed, epoch, step), and a run can be saved between any two steps: 
 is the step and the loss so far.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from weft.graph.source import RowSource
 from weft.samplers.base import Batch
 from weft.samplers.loader import Loader
 from weft.strategies.base import Strategy
@@ -24,6 +25,15 @@ class Steps(Strategy):
     _loss = _ZERO
     """The summed loss of own seeds of the epoch so far, and how many seeds all workers had."""
     _told: Mapping[str, Any] | None = None
+    infer: Callable[[nn.Module], Tensor] | None = None
+    """Gives the exact outputs of the target type piece by piece, where features lie in a store."""
+
+    @property
+    def in_store(self) -> bool:
+        """Whether features are read row by row, so that no pass can take all of them."""
+        x = self.graph.x
+        held = list(x.values()) if isinstance(x, Mapping) else [x]
+        return self.infer is not None and any(isinstance(each, RowSource) for each in held)
 
     # What a strategy provides
 

@@ -17,6 +17,7 @@ from weft.graph.graph import Graph
 from weft.strategies.base import Scores, Strategy
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
+from weft.strategies.steps import Steps
 from weft.train.checkpoint import (
     Checkpoint,
     Tensors,
@@ -27,6 +28,7 @@ from weft.train.checkpoint import (
     weights_of,
 )
 from weft.train.evaluate import METRICS
+from weft.train.inference import infer
 from weft.train.memory import memory_bytes, peak_memory_bytes
 from weft.train.optim import Schedule, make_optimizer
 from weft.train.run import RunFolder
@@ -89,6 +91,8 @@ class Trainer:
         self.stopped = "done"
         self._saved_at = time.monotonic()
         self.strategy.between = self.between_steps
+        if isinstance(self.strategy, Steps) and isinstance(graph, Graph):
+            self.strategy.infer = lambda model: infer(model, graph).tensor()
         self.timeline = Timeline(settings.epochs)
         self._open(folder, place)
 
