@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 import weft
 from weft.errors import GraphError, RecipeError
-from weft.strategies.base import Strategy, choose_loss, split_rows, strategies
+from weft.strategies.base import Strategy, Traffic, choose_loss, evaluating, split_rows, strategies
 from weft.strategies.single import SameBlock, Single, hops_of
 from weft.train.evaluate import METRICS
 
@@ -87,6 +87,37 @@ def test_evaluation_changes_nothing() -> None:
     assert torch.equal(strategy.clock, clock)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_model_that_fails_in_evaluation_is_left_as_it_was() -> None:
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2), nn.Dropout(0.5)).train()
+    model[0].eval()  # as who keeps one part fixed has it
+
+    def fail() -> None:
+        with evaluating(model):
+            assert not any(module.training for module in model.modules())
+            raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fail()
+    assert [module.training for module in model.modules()] == [True, False, True, True]
+
+
+def test_a_prediction_that_fails_leaves_the_model_training() -> None:
+    class Failing(nn.Module):
+        def forward(self, blocks: object, x: Tensor) -> Tensor:
+            raise RuntimeError("out of memory")
+
+    model = Failing().train()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        Single(ring()).predict(model)
+    assert model.training
+
+
+def test_a_single_process_has_no_traffic_of_earlier_sessions() -> None:
+    strategy = Single(ring())
+    strategy.add_traffic({"bytes_sent": 7, "messages": 1, "exposed_seconds": 0.5})
+    assert strategy.traffic() == Traffic()
 
 
 def test_the_clock_moves_on_with_every_epoch_and_can_be_set() -> None:

@@ -4,7 +4,8 @@ A strategy owns the graph's blocks and the clock (seed, epoch, step) that keys e
 knows nothing of how the work is done; the strategy knows nothing of checkpoints or early stopping.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -105,6 +106,9 @@ class Strategy:
         """Return what this worker sent since the last call, for an event; None where there is nobody else."""
         return None
 
+    def add_traffic(self, snapshot: Mapping[str, Any]) -> None:
+        """Count what a traffic event of an earlier session of the run tells; nothing where nobody sends."""
+
     def agree(self, *values: float) -> list[float]:
         """Return the largest of each value over all workers, so that all of them decide alike."""
         return list(values)
@@ -114,6 +118,18 @@ class Strategy:
 
 
 strategies: Registry[type[Strategy]] = Registry("strategy", "weft.strategies")
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Have a model in evaluation mode for a while; then, also after an error, every module is as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 class Labelled(Protocol):

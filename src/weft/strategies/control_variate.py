@@ -15,7 +15,7 @@ from weft.layers.dropout import Dropout
 from weft.samplers.base import Batch
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
-from weft.strategies.base import LossName, strategies, summed_loss
+from weft.strategies.base import LossName, evaluating, strategies, summed_loss
 from weft.strategies.history_block import History, HistoryBlock, Recorder, history_blocks, named, restore
 from weft.strategies.sampled import checked_hops
 from weft.strategies.single import Single
@@ -78,11 +78,9 @@ class ControlVariate(Steps, Single):
     @torch.no_grad()
     def fill(self, model: nn.Module, hops: int) -> None:
         """Set all histories to what an exact pass without dropout computes."""
-        training = model.training
-        model.eval()
         above = [Recorder(self.graph, layer, self.history) for layer in range(1, hops)]
-        model([self.graph.block(), *above], self.graph.x)
-        model.train(training)
+        with evaluating(model):
+            model([self.graph.block(), *above], self.graph.x)
 
     def blocks_of(self, model: nn.Module, batch: Batch) -> Any:
         """Return the block of features and those with histories."""

@@ -26,6 +26,7 @@ from weft.strategies.base import (
     Strategy,
     Traffic,
     choose_loss,
+    evaluating,
     summed_loss,
 )
 from weft.strategies.local import LocalGraph
@@ -220,11 +221,8 @@ class Distributed(Strategy):
         return wide[self.graph.target_rows]
 
     def _exact_outputs(self, model: nn.Module) -> Tensor:
-        training = model.training
-        model.eval()
-        outputs = self._forward(model, self.exact_block())
-        model.train(training)
-        return outputs
+        with evaluating(model):
+            return self._forward(model, self.exact_block())
 
     def _score(self, outputs: Tensor, rows: Tensor, count: int, metrics: Metrics) -> dict[str, float]:
         y = self.y[rows]

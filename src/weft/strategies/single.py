@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from weft.errors import InputError
 from weft.graph.block import Block
 from weft.layers.base import Layer
-from weft.strategies.base import Metrics, Scores, Strategy, strategies, summed_loss
+from weft.strategies.base import Metrics, Scores, Strategy, evaluating, strategies, summed_loss
 
 
 @strategies.add("single")
@@ -43,11 +43,8 @@ class Single(Strategy):
     @torch.no_grad()
     def predict(self, model: nn.Module) -> Tensor:
         """Return the outputs for every node of the target type, with dropout off."""
-        training = model.training
-        model.eval()
-        outputs = self._forward(model)
-        model.train(training)
-        return outputs
+        with evaluating(model):
+            return self._forward(model)
 
     def _forward(self, model: nn.Module) -> Tensor:
         block = self.graph.block(self.clock)

@@ -29,6 +29,7 @@ from weft.stores.base import Store
 from weft.stores.cached import free_bytes
 from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
+from weft.strategies.base import evaluating
 from weft.train.model import adapt
 from weft.train.predictions import Predictions
 from weft.train.stages import Chain, Stage, chain_of
@@ -66,19 +67,13 @@ def infer(
     memory = max(LEAST, free_bytes() // 4) if memory is None else memory
     graph = adapt(graph, whole)
     wanted = _wanted(graph, nodes)
-    modes = [(module, module.training) for module in whole.modules()]
-    whole.eval()
-    try:
-        with torch.no_grad(), _Places(out) as places:
-            report = _Report(events)
-            if fanout is not None:
-                sampler = NeighborSampler(graph, fanout, seed=seed)
-                rows = _sampled(whole, sampler, wanted, places, report, (batch_size, threads))
-            else:
-                rows = _by_layer(chain_of(model), graph, wanted, places, report, memory)
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluating(whole), torch.no_grad(), _Places(out) as places:
+        report = _Report(events)
+        if fanout is not None:
+            sampler = NeighborSampler(graph, fanout, seed=seed)
+            rows = _sampled(whole, sampler, wanted, places, report, (batch_size, threads))
+        else:
+            rows = _by_layer(chain_of(model), graph, wanted, places, report, memory)
     return Predictions.of_graph(graph, wanted, rows)
 
 
