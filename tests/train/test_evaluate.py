@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from weft.errors import RecipeError
-from weft.train.evaluate import METRICS, accuracy, macro_f1, metric_named, micro_f1, roc_auc
+from weft.train.evaluate import accuracy, macro_f1, micro_f1, roc_auc
 
 sklearn = pytest.importorskip("sklearn.metrics")
 
@@ -76,9 +75,3 @@ def test_a_class_without_positive_nodes_is_left_out_of_the_area() -> None:
     y = torch.tensor([[1, 0], [0, 0], [1, 0]])
     logits = torch.tensor([[2.0, 1.0], [1.0, 0.0], [0.0, 3.0]])
     assert roc_auc(logits, y) == pytest.approx(0.5)
-
-
-def test_unknown_metric_is_refused_with_a_suggestion() -> None:
-    assert metric_named("accuracy") is METRICS["accuracy"]
-    with pytest.raises(RecipeError, match="did you mean 'accuracy'"):
-        metric_named("acuracy")

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from weft.errors import RecipeError
-from weft.registry import suggest
-
 Metric = Callable[[Tensor, Tensor], float]
 
 
@@ -90,13 +87,6 @@ METRICS: dict[str, Metric] = {
     "macro_f1": macro_f1,
     "roc_auc": roc_auc,
 }
-
-
-def metric_named(name: str) -> Metric:
-    """Return the metric of that name."""
-    if name not in METRICS:
-        raise RecipeError(f"no metric {name!r}; {suggest(name, METRICS)}known: {', '.join(METRICS)}")
-    return METRICS[name]
 
 
 def _predict(logits: Tensor, y: Tensor) -> Tensor:
