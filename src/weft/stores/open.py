@@ -37,7 +37,8 @@ def open_store(spec: str | Mapping[str, Any], graph: Graph, sampler: Sampler | N
     given = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = given.pop("name", None)
     if name not in OPTIONS:
-        what = f"store.name: {name!r} is made by its strategy" if str(name) in stores else f"no store {name!r}"
+        own = str(name) in stores
+        what = f"store.name: {name!r} is made by its strategy" if own else f"no store {name!r}"
         raise RecipeError(f"{what}; {suggest(str(name), OPTIONS)}known: {', '.join(OPTIONS)}")
     for key in given:
         if key not in OPTIONS[name]:

@@ -5,7 +5,8 @@ which the system takes away when the process ends, however it ends. The last own
 folder; where the last was killed, the next process that opens or makes any store finds the lock free and
 removes what is left. Making one is a rename, so a store appears with its lock held or not at all.
 
-The graph itself needs no store: `weft.load` maps its folder, and the pages are one for all processes.
+A child that a process forks shares its hold. The graph itself needs no store: `weft.load` maps its folder,
+and the pages are one for all processes.
 """
 
 import contextlib
@@ -279,7 +280,7 @@ def _remove_if_free(folder: Path, lock: int) -> bool:
         return False
     if not _same(folder / _LOCK, lock):
         return False  # another process was faster, and the name may be a new store's by now
-    grave = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    grave = folder.with_name(f".{folder.name.lstrip('.')}.{os.getpid()}.partial")
     os.rename(folder, grave)
     shutil.rmtree(grave, ignore_errors=True)
     return True
