@@ -31,7 +31,7 @@ from weft.strategies.base import (
 )
 from weft.strategies.local import LocalGraph
 from weft.strategies.norm import make_global
-from weft.strategies.reducer import Reducer
+from weft.strategies.reducer import GradientReducer
 from weft.strategies.single import SameBlock, hops_of
 
 _EVALUATE = Label("evaluate")
@@ -71,7 +71,7 @@ class Distributed(Strategy):
         self.y, self.splits, self.counts = self._split(graph)
         self._sent = Traffic()
         self._model: nn.Module | None = None
-        self._reducer: Reducer | None = None
+        self._reducer: GradientReducer | None = None
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
@@ -204,13 +204,13 @@ class Distributed(Strategy):
 
     # Underneath
 
-    def _prepare(self, model: nn.Module) -> Reducer:
+    def _prepare(self, model: nn.Module) -> GradientReducer:
         if self._reducer is None or self._model is not model:
             self.close()
             make_global(model, self.group, self.graph.owned)
             # A group of its own: a rank may send a bucket late, between exchanges of others.
             lane = self.group.subgroup(self.group.ranks, purpose="gradients")
-            self._model, self._reducer = model, Reducer(list(model.parameters()), lane)
+            self._model, self._reducer = model, GradientReducer(list(model.parameters()), lane)
         return self._reducer
 
     def _forward(self, model: nn.Module, block: Block) -> Tensor:

@@ -26,7 +26,7 @@ class _Bucket:
     pending: Pending | None = None
 
 
-class Reducer:
+class GradientReducer:
     """Sums gradients: `begin()` before backward, `finish()` after it. A parameter unused here counts zero."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], group: Group) -> None:

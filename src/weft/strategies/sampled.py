@@ -24,12 +24,12 @@ from weft.graph.graph import Graph
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.loader import Loader
 from weft.samplers.partitioned import PartitionedLoader, PartitionedSampler
-from weft.strategies.base import LossName, Metrics, Scores, strategies, summed_loss
+from weft.strategies.base import LossName, Metrics, Scores, evaluating, strategies, summed_loss
 from weft.strategies.distributed import Distributed
 from weft.strategies.halo_block import HaloBlock
 from weft.strategies.local import LocalGraph
 from weft.strategies.norm import GlobalBatchNorm
-from weft.strategies.reducer import Reducer
+from weft.strategies.reducer import GradientReducer
 from weft.strategies.single import hops_of, known_hops
 from weft.strategies.steps import Steps
 
@@ -81,7 +81,7 @@ class Sampled(Steps, Distributed):
         self._exact: HaloBlock | None = None
         self._loader: Loader | None = None
         self._evaluator: Sampler | None = None
-        self._reducer_now: Reducer | None = None
+        self._reducer_now: GradientReducer | None = None
         if isinstance(graph, LocalGraph):
             self._exact = self._halo(graph, part_rank)
             self._lane = self.group.subgroup(self.group.ranks, purpose="sample")
@@ -196,15 +196,13 @@ class Sampled(Steps, Distributed):
         if self._evaluator is None:
             self._evaluator = self._make_sampler(self._fanouts(self.evaluation, hops))
         sampler = self._evaluator
-        training = model.training
-        model.eval()
         ids = self._ids(rows)
         chunks = list(torch.split(ids, self.batch_size))
         (steps,) = self.agree(len(chunks))
         chunks += [ids[:0]] * (int(steps) - len(chunks))
         batches = (sampler.sample(chunk, int(self.clock[1]), step) for step, chunk in enumerate(chunks))
-        outputs = [self.batch_outputs(model, batch) for batch in batches if batch.seeds.numel()]
-        model.train(training)
+        with evaluating(model):
+            outputs = [self.batch_outputs(model, batch) for batch in batches if batch.seeds.numel()]
         double = any(parameter.dtype == torch.float64 for parameter in model.parameters())
         wide = torch.float64 if double else torch.float32
         return torch.cat(outputs) if outputs else torch.zeros(0, self.graph.num_classes, dtype=wide)

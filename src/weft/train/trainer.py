@@ -15,7 +15,6 @@ from weft.errors import TrainingError, WeftError
 from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
 from weft.graph.graph import Graph
 from weft.strategies.base import Scores, Strategy
-from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.steps import Steps
 from weft.train.checkpoint import (
@@ -328,7 +327,7 @@ class Trainer:
     def _count_past(self, events: list[Event]) -> None:
         """Add the traffic of earlier sessions."""
         for event in events:
-            if event["event"] == "traffic" and isinstance(self.strategy, Distributed):
+            if event["event"] == "traffic":
                 self.strategy.add_traffic(event)
 
     def _restore(self, saved: Checkpoint | None) -> None:
