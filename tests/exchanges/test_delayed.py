@@ -1,19 +1,9 @@
 """Delayed rows: dealt into bins by their ids, read until their turn comes again, the same within a step."""
 
 import torch
-from torch import Tensor
+from post import Came
 
 from weft.exchanges.delayed import _bins, _History
-
-
-class Came:
-    """Rows that have arrived."""
-
-    def __init__(self, rows: Tensor) -> None:
-        self.rows = rows
-
-    def wait(self) -> Tensor:
-        return self.rows
 
 
 def test_bins_depend_on_the_id_alone_and_are_about_even() -> None:
