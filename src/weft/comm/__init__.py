@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft.comm.collectives import all_gather_rows, all_reduce_sum, reduce_scatter_rows
     from weft.comm.failure import guarded, is_worker
-    from weft.comm.group import Group, Pending
+    from weft.comm.group import Group
     from weft.comm.launch import run_workers
     from weft.comm.ledger import Label, Ledger
+    from weft.comm.pending import Pending
     from weft.comm.plan import HaloPlan
 
 _HOME = {
@@ -19,7 +20,7 @@ _HOME = {
     "HaloPlan": "weft.comm.plan",
     "Label": "weft.comm.ledger",
     "Ledger": "weft.comm.ledger",
-    "Pending": "weft.comm.group",
+    "Pending": "weft.comm.pending",
     "all_gather_rows": "weft.comm.collectives",
     "all_reduce_sum": "weft.comm.collectives",
     "guarded": "weft.comm.failure",

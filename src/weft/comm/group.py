@@ -8,7 +8,6 @@ raises becomes `WorkerLost` with the guilty rank in it. JSON travels through the
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal
@@ -20,56 +19,13 @@ from torch import Tensor
 from weft.comm.failure import JOIN, STALL, Failure, seconds
 from weft.comm.ledger import OTHER, Label, Ledger
 from weft.comm.link import Link
+from weft.comm.pending import Pending, sum_blocks
 from weft.comm.rendezvous import RankPlace
 from weft.errors import InputError, WorkerLost
 
 Reduction = Literal["sum", "max", "min"]
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 TIMEOUT = 30.0
-
-
-class Pending:
-    """A transfer under way. `wait()` gives its result, at once and again when called again."""
-
-    def __init__(
-        self,
-        group: "Group",
-        result: Tensor,
-        label: Label,
-        *,
-        work: dist.Work | None = None,
-        holds: Tensor | None = None,
-    ) -> None:
-        self._group, self._result, self._label = group, result, label
-        self._work = work
-        self._finishes: list[Callable[[Tensor], Tensor]] = []
-        self._holds = holds  # the buffer that is sent must live until it is
-        self._started = time.perf_counter()
-        self._ended: list[float] = []
-        if work is not None:
-            work.get_future().add_done_callback(lambda _: self._ended.append(time.perf_counter()))
-
-    def done(self) -> bool:
-        """Return whether `wait` would not block."""
-        return self._work is None or self._work.is_completed()
-
-    def wait(self) -> Tensor:
-        """Return the result; raises WorkerLost when a rank is gone or late."""
-        if self._work is not None:
-            began = time.perf_counter()
-            self._group._complete(self._work, self._label)
-            exposed = time.perf_counter() - began
-            ended = self._ended[0] if self._ended else time.perf_counter()
-            self._group.ledger.waited(exposed, max(0.0, ended - self._started - exposed), self._label)
-            self._work, self._holds = None, None
-        while self._finishes:
-            self._result = self._finishes.pop(0)(self._result)
-        return self._result
-
-    def then(self, finish: Callable[[Tensor], Tensor]) -> "Pending":
-        """Have `wait` give what a function makes of the result, and return this transfer."""
-        self._finishes.append(finish)
-        return self
 
 
 class Group:
@@ -181,7 +137,7 @@ class Group:
         """
         own = counts[self.rank]
         moved = self.all_to_all(rows, counts, [own] * self.size, background=background, label=label)
-        return moved.then(lambda received: _sum_blocks(received, self.size, own))
+        return moved.then(lambda received: sum_blocks(received, self.size, own))
 
     def all_reduce(
         self,
@@ -275,12 +231,21 @@ class Group:
 
     # The end
 
+    def complete(self, work: dist.Work) -> None:
+        """Wait for work of this group or a part of it; raises WorkerLost with the guilty rank."""
+        try:
+            work.wait()
+        except RuntimeError as error:
+            link = self._link
+            assert link is not None, "a group of one waits for nobody"
+            raise link.heart.blame(error, link.heart.doing) from None
+
     def drain(self) -> None:
         """Wait for all that this group and its subgroups sent in the background, as before a checkpoint."""
         if self._link is not None:
             for link in (self._link, *self._parts.values()):
                 for work in link.take_background():
-                    self._complete(work, Label("drain"))
+                    self.complete(work)
 
     def close(self) -> None:
         """Drain, leave the other ranks and stop the heartbeat. A second call does nothing."""
@@ -334,14 +299,6 @@ class Group:
             link.in_flight = [*(each for each in link.in_flight if not each.is_completed()), work]
         return work
 
-    def _complete(self, work: dist.Work, label: Label) -> None:
-        try:
-            work.wait()
-        except RuntimeError as error:
-            link = self._link
-            assert link is not None, "a group of one waits for nobody"
-            raise link.heart.blame(error, link.heart.doing) from None
-
     def _count_rows(
         self, rows: Tensor, send_counts: Sequence[int], recv_counts: Sequence[int], label: Label
     ) -> None:
@@ -352,14 +309,6 @@ class Group:
             if member != self.rank:
                 self.ledger.sent(peer, send_counts[member] * width, label)
                 self.ledger.received(peer, recv_counts[member] * width, label)
-
-
-def _sum_blocks(received: Tensor, size: int, rows: int) -> Tensor:
-    blocks = torch.split(received, rows) if rows else [received] * size
-    total = blocks[0].clone()
-    for block in blocks[1:]:
-        total += block
-    return total
 
 
 def _fingerprint(value: Any) -> dict[str, str]:

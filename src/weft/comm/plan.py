@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from weft import kernels
-from weft.comm.group import Group, Pending
+from weft.comm.group import Group
 from weft.comm.ledger import OTHER, Label
+from weft.comm.pending import Pending
 from weft.errors import GraphError
 from weft.graph.shard import Shard
 

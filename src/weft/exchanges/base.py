@@ -13,8 +13,9 @@ from torch import Tensor
 
 from weft.comm.balance import Matrix
 from weft.comm.balance import bits as bits_of_links
-from weft.comm.group import Group, Pending
+from weft.comm.group import Group
 from weft.comm.ledger import Label
+from weft.comm.pending import Pending
 from weft.comm.plan import HaloPlan
 from weft.config import bind
 from weft.errors import RecipeError

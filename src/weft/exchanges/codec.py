@@ -12,8 +12,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from weft.comm.group import Group, Pending
+from weft.comm.group import Group
 from weft.comm.ledger import Label
+from weft.comm.pending import Pending
 from weft.kernels.quantise import coded_bytes, dequantise, quantise
 
 EXACT: Final = 32

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from weft.comm.group import Group, Pending
+from weft.comm.group import Group
 from weft.comm.ledger import Label
+from weft.comm.pending import Pending
 
 BUCKET_BYTES = 1 << 20
 _LABEL = Label("gradient", direction="backward")
