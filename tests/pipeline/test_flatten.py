@@ -100,7 +100,7 @@ def test_what_cannot_be_flattened_is_one_line(tmp_path: Path) -> None:
         flatten(tmp_path / "g", tmp_path / "r", targets="all", features="value")
     with pytest.raises(RecipeError, match="fanout: expected numbers"):
         flatten(tmp_path / "g", tmp_path / "r", fanout=[-2], targets="all")
-    with pytest.raises(InputError, match="more than .* give --yes"):
+    with pytest.raises(InputError, match=r"more than .* give --yes"):
         flatten(tmp_path / "g", tmp_path / "r", targets="all", limit=10)
     with pytest.raises(FormatError, match="not a folder of records"):
         read_manifest(tmp_path / "g")
