@@ -127,3 +127,11 @@ def test_features_in_a_store_give_the_same_run(strategy: dict[str, Any], graph: 
     runs = [weft.train(each, "sage", strategy=strategy, epochs=2, hidden=8) for each in (graph, stored)]
     assert runs[0].loss == runs[1].loss
     assert runs[1].metrics["val"] == pytest.approx(runs[0].metrics["val"], rel=1e-5)
+
+
+def test_a_gpu_is_refused_before_the_graph_is_moved(
+    graph: weft.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.train.launch.choose_device", lambda name: torch.device("cuda"))
+    with pytest.raises(RecipeError, match="with strategy 'sampled' is not supported"):
+        weft.train(graph, "sage", strategy=OPTIONS, device="cuda")

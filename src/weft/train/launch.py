@@ -20,6 +20,7 @@ from weft.registry import require
 from weft.strategies.base import LossName, Strategy, strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
+from weft.strategies.steps import Steps
 from weft.train.check import check_arguments, check_keywords
 from weft.train.model import adapt, build_model, check_options, describe_model, option_names, ready
 from weft.train.optim import OptimizerName, ScheduleName
@@ -110,9 +111,13 @@ def run(
     strategy = {**recipe["strategy"]}
     kind = strategies[strategy.pop("name")]
     _check_place(settings, place)
-    # strategies of several workers exchange rows on the CPU
-    on_cpu = settings.device == "auto" and issubclass(kind, Distributed)
+    # strategies of several workers exchange rows on the CPU, and samplers draw there
+    on_cpu = settings.device == "auto" and issubclass(kind, Distributed | Steps)
     device = choose_device("cpu" if on_cpu else settings.device)
+    if issubclass(kind, Steps) and device.type != "cpu":
+        raise RecipeError(
+            f"train.device: {settings.device!r} with strategy {kind.name!r} is not supported; use 'cpu'"
+        )
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
     graph = adapt(graph, model).to(dtype=dtype, device=device)
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
@@ -218,6 +223,12 @@ def _resolve_strategy(
     name, options = _split_name(section, default, "strategy")
     kind = strategies[name]
     given = (*signature(Strategy).parameters, "group", "part_rank", "speed")
+    if "name" not in section and kind is strategies["single"] and options:
+        key = next(iter(options))
+        raise RecipeError(
+            f"strategy.{key}: one process has nothing to set here; add --workers N, or name the strategy: "
+            "strategy.name"
+        )
     options = bind(kind, options, "strategy", given=given)
     if issubclass(kind, Distributed):
         kind.check(options)
