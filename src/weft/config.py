@@ -125,9 +125,8 @@ def bind(target: Any, options: Mapping[str, Any], where: str, *, given: Iterable
     for key in options:
         if key not in known:
             names = sorted(known)
-            raise RecipeError(
-                f"unknown key {where}.{key}; {suggest(key, names)}known: {', '.join(names) or 'none'}"
-            )
+            listed = f"known: {', '.join(names)}" if names else "there are no options here"
+            raise RecipeError(f"unknown key {where}.{key}; {suggest(key, names)}{listed}")
     return {key: convert(value, known[key], f"{where}.{key}") for key, value in options.items()}
 
 

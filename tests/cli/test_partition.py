@@ -79,3 +79,12 @@ def test_an_existing_folder_is_kept_unless_asked(
     assert "already exists" in capsys.readouterr().err
     assert main([*command, "3", "--overwrite"]) == 0
     assert read_partition(tmp_path / "parts").num_parts == 3
+
+
+def test_more_parts_than_nodes_are_refused(
+    graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "parts"
+    assert main(["partition", str(graph), "--parts", "99999", "--out", str(out)]) == 2
+    assert "--parts 99999: the graph has 12 nodes; ask for at most as many" in capsys.readouterr().err
+    assert not out.exists()

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import RecipeError
+from weft.errors import GraphError, RecipeError
 
 if TYPE_CHECKING:
     from weft.graph.assignment import Assignment
@@ -51,6 +51,10 @@ def run(options: argparse.Namespace) -> int:
     from weft.train.parts import facts_files
 
     graph = open_dataset(options.graph, **data)
+    if options.parts > graph.num_nodes:
+        raise GraphError(
+            f"--parts {options.parts}: the graph has {graph.num_nodes} nodes; ask for at most as many"
+        )
     start = time.perf_counter()
     given = {"timeout": options.timeout, "hidden": options.hidden, "layers": options.layers}
     assignment = partition(graph, options.parts, name=options.name, **given, **own)

@@ -40,17 +40,23 @@ def count_workers(options: argparse.Namespace) -> int:
         if value is not None and value < least:
             shown = name.replace("_", "-")
             raise RecipeError(f"--{shown} {value}: expected a whole number of at least {least}")
-    if options.workers is None and options.resume and (Path(options.out) / "run.json").exists():
-        from weft.train.run import read_run
+    if not options.resume or not (Path(options.out) / "run.json").exists():
+        return options.workers or 1
+    from weft.train.run import read_run
 
-        return int(read_run(options.out)["recipe"].get("graph", {}).get("workers", 1))
-    return options.workers or 1
+    before = int(read_run(options.out)["recipe"].get("graph", {}).get("workers", 1))
+    if options.workers not in (None, before):
+        raise RecipeError(
+            f"--workers {options.workers}: {options.out} was trained with {before}; continue it with "
+            f"--workers {before}"
+        )
+    return before
 
 
 def start_workers(options: argparse.Namespace, recipe: Recipe, out: Path, workers: int) -> int:
     """Cut the graph once, then run this command as so many workers and return how they ended."""
     from weft.comm import run_workers
-    from weft.train.run import check_folder
+    from weft.train.run import check_folder, command_line
     from weft.train.worker import prepare
 
     check_folder(out, resume=options.resume)
@@ -59,7 +65,9 @@ def start_workers(options: argparse.Namespace, recipe: Recipe, out: Path, worker
     command += [f"--set={setting}" for setting in options.settings] + [f"--out={out}"]
     command += [f"--parts={options.parts}"] if options.parts else []
     command += [f"--{flag}" for flag in ("resume", "json") if getattr(options, flag)]
-    return run_workers(command, workers, max_restarts=options.max_restarts)
+    # What the run's folder tells later is what the user typed, not how a worker was started.
+    told = {"WEFT_COMMAND": command_line()}
+    return run_workers(command, workers, max_restarts=options.max_restarts, env=told)
 
 
 def restarted() -> bool:

@@ -92,7 +92,7 @@ class RunFolder:
             "recipe": self.recipe,
             "versions": versions(),
             "machine": machine(),
-            "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "command": os.environ.get("WEFT_COMMAND") or command_line(),
             **fields,
         }
         atomic_write(self.path / "run.json", (json.dumps(json.loads(dumps(entry)), indent=1) + "\n").encode())
@@ -134,6 +134,11 @@ def read_run(path: str | Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise FormatError(f"cannot read {file}: {error}") from None
     return run
+
+
+def command_line() -> str:
+    """Return how this process was started, without the folder of the program."""
+    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def versions() -> dict[str, str]:

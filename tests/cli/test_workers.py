@@ -1,0 +1,41 @@
+"""Commands with several workers: what is refused before any of them starts."""
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from weft.cli.workers import count_workers
+from weft.config import Recipe
+from weft.errors import RecipeError
+from weft.train.launch import resolve
+
+
+def _options(out: Path, workers: int | None) -> Namespace:
+    return Namespace(workers=workers, parts=None, max_restarts=0, resume=True, out=str(out))
+
+
+@pytest.fixture
+def run_of_two(tmp_path: Path) -> Path:
+    told = {"format": 1, "status": "stopped", "recipe": {"graph": {"workers": 2}}}
+    (tmp_path / "run.json").write_text(json.dumps(told))
+    return tmp_path
+
+
+def test_a_run_is_continued_with_the_workers_it_had(run_of_two: Path) -> None:
+    assert count_workers(_options(run_of_two, None)) == 2
+    assert count_workers(_options(run_of_two, 2)) == 2
+
+
+def test_another_number_of_workers_is_refused_with_the_one_to_use(run_of_two: Path) -> None:
+    with pytest.raises(
+        RecipeError, match=r"--workers 3: .* was trained with 2; continue it with --workers 2"
+    ):
+        count_workers(_options(run_of_two, 3))
+
+
+@pytest.mark.parametrize("key", ["exchange", "partitioner"])
+def test_options_of_several_workers_in_one_process_tell_what_to_add(key: str) -> None:
+    with pytest.raises(RecipeError, match=rf"strategy\.{key}: one process .* add --workers N"):
+        resolve(Recipe(strategy={key: "sampled"}))
