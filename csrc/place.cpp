@@ -41,8 +41,13 @@ WEFT_API int weft_place_rows(const void* x, int64_t num_rows, const int32_t* row
                              int64_t num_places, int64_t count, int64_t row_bytes, void* out, int threads) {
     using namespace weft;
     return guarded([&](Status& status) {
-        const Copy copy{static_cast<const char*>(x), rows,       places,   static_cast<char*>(out),
-                        num_rows,                    num_places, row_bytes};
+        const Copy copy{static_cast<const char*>(x),
+                        rows,
+                        places,
+                        static_cast<char*>(out),
+                        num_rows,
+                        num_places,
+                        row_bytes};
         std::atomic<bool> bad{false};
         const int64_t grain = 1 + 65536 / (row_bytes + 16);
         parallel_blocks(worth(threads, count * (row_bytes / 4 + 8)), count, grain,
