@@ -16,7 +16,7 @@ from weft import kernels
 from weft.errors import GraphError
 from weft.graph.memory import Memory
 from weft.graph.propagate import Message, propagate
-from weft.graph.scores import Additive, Dot, GATv2, Score
+from weft.graph.scores import Additive, Dot, GATv2, Score, parts_of
 from weft.graph.sparse import Features, SparseFeatures, product
 
 if TYPE_CHECKING:
@@ -311,15 +311,14 @@ class Block:
         `dropout` drops attention weights by draws keyed with the ids of the edges and the number of the
         `layer`.
         """
-        source = score.key if isinstance(score, Dot) else score.src
-        tensors = [source, value, score.query if isinstance(score, Dot) else score.dst]
+        _, source, dst, _, _ = parts_of(score)
         options: dict[str, Any] = {
             "edge": score.edge,
             "dropout": dropout,
             "edge_ids": self._edge_ids,
             "clock": self.draw_clock() if dropout > 0 else None,
             "layer": layer,
-            "transposed": self._transposed_for(*tensors, score.edge),
+            "transposed": self._transposed_for(source, value, dst, score.edge),
         }
         rows, value = self.src(source), self.src(value)
         at = (self.indptr, self.indices)

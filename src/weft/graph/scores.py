@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
+
 
 @dataclass(frozen=True, eq=False)
 class Additive:
@@ -41,3 +43,12 @@ class Dot:
 
 
 Score = Additive | GATv2 | Dot
+
+
+def parts_of(score: Score) -> tuple[int, Tensor, Tensor, Tensor | None, float]:
+    """Return what kernels take apart: kind, source side, destination side, `a` of GATv2, slope or scale."""
+    if isinstance(score, Additive):
+        return ADDITIVE, score.src, score.dst, None, score.negative_slope
+    if isinstance(score, GATv2):
+        return GATV2, score.src, score.dst, score.a, score.negative_slope
+    return DOT, score.key, score.query, None, score.scale

@@ -14,7 +14,6 @@ from weft.comm.ledger import Label
 from weft.comm.plan import HaloPlan
 from weft.errors import GraphError
 from weft.exchanges.base import Exchange
-from weft.exchanges.features import fetch_halo
 from weft.graph.block import Rows
 from weft.graph.degrees import edge_destinations
 from weft.graph.shard import Shard
@@ -62,7 +61,6 @@ class GridBlock(MergingBlock):
         )
         self.num_own = len(shard.node_ids)
         self._recall = Recall()
-        self._joined: list[tuple[Any, Any]] = []
 
     def forget(self) -> None:
         """Let go of what was gathered in a step."""
@@ -103,15 +101,6 @@ class GridBlock(MergingBlock):
             return own if rows == "dst" else self._source_values(own)
 
         return self.cached((direction, rows, relation, weighted), make)
-
-    def _join_constant(self, h: Any) -> Any:
-        for held, joined in self._joined:
-            if held is h:
-                return joined
-        with torch.inference_mode(False), torch.no_grad():
-            joined = fetch_halo(h, self.exchange.whole_plan, self.exchange.group)
-        self._joined.append((h, joined))
-        return joined
 
 
 def _row_pointers(shard: Shard, targets: Tensor) -> Tensor:

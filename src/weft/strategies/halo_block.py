@@ -7,7 +7,6 @@ is aggregated from them is remembered, whatever the exchange.
 
 from dataclasses import dataclass
 from typing import Any, Literal, cast
-from weakref import ref
 
 import torch
 from torch import Tensor
@@ -15,16 +14,15 @@ from torch import Tensor
 from weft.comm.group import Group
 from weft.errors import GraphError
 from weft.exchanges.base import Exchange
-from weft.exchanges.features import fetch_halo
 from weft.graph.block import Block, Rows
 from weft.graph.relations import RelationBlock
 from weft.graph.shard import Shard
 from weft.graph.sparse import Features, SparseFeatures
+from weft.strategies.recall import Recall
+from weft.strategies.shard_block import ShardBlock
 
-_REMEMBERED = 4  # exchanged tensors that a second call may ask for again within a step
 
-
-class HaloBlock(Block):
+class HaloBlock(ShardBlock):
     """The edges into the own rows of a shard. All ranks make the same calls in the same order.
 
     `whole` is the block with every halo row, where this one shows those of a step: rows and their numbers
@@ -40,12 +38,13 @@ class HaloBlock(Block):
         clock: Tensor | None = None,
         whole: "HaloBlock | None" = None,
     ) -> None:
-        self.shard, self.exchange, self.group = shard, exchange, group
+        self.exchange, self.group = exchange, group
         self.num_own = len(shard.node_ids)
         self._edges = _existing_edges(shard, exchange.kept)
         every = self._edges is None
         chosen = slice(None) if self._edges is None else self._edges
         super().__init__(
+            shard,
             shard.indptr if self._edges is None else torch.searchsorted(self._edges, shard.indptr),
             shard.indices[chosen],
             num_src=self.num_own + len(shard.halo_ids),
@@ -60,26 +59,14 @@ class HaloBlock(Block):
         self.whole = self if whole is None else whole
         if whole is not None:
             self._memory = whole._memory
-        self._asked: list[tuple[Any, int, Tensor]] = []
+        self._brought = Recall()
         self._scales: list[Tensor] = []
-        self._joined: list[tuple[Any, Any]] = []
 
     def forget(self) -> None:
         """Let go of what was exchanged in a step."""
-        self._asked.clear()
+        self._brought.clear()
 
     # What the block is
-
-    def edge(self, name: str) -> Tensor:
-        """Return the edge weight, features or time under `name`, [E, ...] in block order."""
-        if name not in self._edge_data:
-            known = ", ".join(self._edge_data) or "none"
-            raise GraphError(f"the graph has no edge data {name!r}; it has: {known}")
-        return self._edge_data[name]
-
-    def type_ranges(self, rows: Rows = "src") -> dict[str, slice]:
-        """Return the own rows of each node type: those that a caller holds, whichever end is meant."""
-        return self.shard.type_ranges()
 
     def by_relation(self) -> RelationBlock:
         """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
@@ -112,9 +99,7 @@ class HaloBlock(Block):
         if self.constant(h):
             return self.whole._join_constant(h)
         h = h if isinstance(h, Tensor) else h.to_dense()
-        rows = self._recall(h)
-        if rows is None:
-            rows = self._keep(h, self.exchange.gather(h))
+        rows = self._brought(h, self.exchange.gather)
         kept = self.exchange.kept
         if kept is not None:
             empty = h.new_zeros(len(kept), *h.shape[1:])
@@ -155,12 +140,12 @@ class HaloBlock(Block):
         cut = self.cached(("cut", relation), lambda: self._cut(relation))
         local_weight, halo_weight = cut.split(weight)
         local_scale = None if src_scale is None else src_scale[: self.num_own]
-        held = self._recall(h)
+        held = self._brought.find(h)
         transfer = self.exchange.start(h) if held is None else None
         local = cut.local._reduce(h, "sum", local_weight, local_scale, dst_scale)
         rows = held
         if transfer is not None:
-            rows = self._keep(h, self.exchange.finish(transfer))
+            rows = self._brought.keep(h, self.exchange.finish(transfer))
         halo_scale = self._halo_scale(src_scale, h.dtype)
         halo = cut.halo._reduce(cast(Tensor, rows), "sum", halo_weight, halo_scale, dst_scale)
         return cast(Tensor, local) + cast(Tensor, halo)
@@ -204,17 +189,6 @@ class HaloBlock(Block):
         kept = self.exchange.kept
         assert kept is not None, "asked only where some rows are missing"
         return self.cached("kept rows", lambda: kept.nonzero().flatten())
-
-    def _recall(self, h: Tensor) -> Tensor | None:
-        """Return the halo rows of the very same tensor, unchanged, where they were asked for before."""
-        for held, version, rows in self._asked:
-            if held() is h and version == _version(h) and rows.requires_grad == _differentiable(h):
-                return rows
-        return None
-
-    def _keep(self, h: Tensor, rows: Tensor) -> Tensor:
-        self._asked = [*self._asked[1 - _REMEMBERED :], (ref(h), _version(h), rows)]
-        return rows
 
     def _degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
@@ -266,15 +240,6 @@ class HaloBlock(Block):
                 return held
         self._scales = [*self._scales[-7:], scale]
         return scale
-
-    def _join_constant(self, h: Any) -> Any:
-        for held, joined in self._joined:
-            if held is h:
-                return joined
-        with torch.inference_mode(False), torch.no_grad():
-            joined = fetch_halo(h, self.exchange.whole_plan, self.group)
-        self._joined.append((h, joined))
-        return joined
 
 
 @dataclass(frozen=True)
@@ -359,11 +324,3 @@ def _existing_edges(shard: Shard, kept: Tensor | None) -> Tensor | None:
         return None
     rows = torch.cat([torch.ones(len(shard.node_ids), dtype=torch.bool), kept])
     return rows[shard.indices.long()].nonzero().flatten()
-
-
-def _version(h: Tensor) -> int:
-    return -1 if h.is_inference() else int(h._version)
-
-
-def _differentiable(h: Tensor) -> bool:
-    return h.requires_grad and torch.is_grad_enabled()

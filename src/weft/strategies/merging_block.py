@@ -16,21 +16,21 @@ from weft import kernels
 from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.errors import GraphError, InputError
-from weft.graph.block import Block, Rows
+from weft.graph.block import Block
 from weft.graph.partial import propagate_part
-from weft.graph.propagate import Message
+from weft.graph.propagate import Message, check_propagate
 from weft.graph.relations import RelationBlock
-from weft.graph.scores import Dot, GATv2, Score
+from weft.graph.scores import Dot, Score, parts_of
 from weft.graph.shard import Shard
 from weft.graph.sparse import Features, SparseFeatures, product
 from weft.kernels.partial import attention_part
-from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
 from weft.strategies.merge import Merge
+from weft.strategies.shard_block import ShardBlock
 
 _PLAN = Label("plan")
 
 
-class MergingBlock(Block):
+class MergingBlock(ShardBlock):
     """Edges of a shard, reduced into rows of several owners. All ranks make the same calls in the same order.
 
     `indptr` and `edge_dst` are by the rows of `part`; `num_dst` and `dst_ids` are the rows that callers hold.
@@ -56,25 +56,14 @@ class MergingBlock(Block):
             "num_relations": len(shard.edge_types),
         }
         ids: dict[str, Any] = {"src_ids": src_ids, "dst_ids": shard.node_ids}
-        super().__init__(indptr, indices, edge_data=shard.edge_data, clock=clock, **ids, **given)
-        self.shard, self.group = shard, group
+        super().__init__(shard, indptr, indices, edge_data=shard.edge_data, clock=clock, **ids, **given)
+        self.group = group
         self.exact = self.merge = exact
         self.whole_rows = exact.alone
         self.num_dst = len(shard.node_ids)
         self.part = Block(indptr, indices, parent=self, **given)
 
     # What the block is
-
-    def edge(self, name: str) -> Tensor:
-        """Return the edge weight, features or time under `name`, [E, ...] in block order."""
-        if name not in self._edge_data:
-            known = ", ".join(self._edge_data) or "none"
-            raise GraphError(f"the graph has no edge data {name!r}; it has: {known}")
-        return self._edge_data[name]
-
-    def type_ranges(self, rows: Rows = "src") -> dict[str, slice]:
-        """Return the rows of each node type among those that a caller holds, whichever end is meant."""
-        return self.shard.type_ranges()
 
     def aggregates_sparse(self, h: SparseFeatures) -> bool:
         """Return whether the aggregate of a constant stays sparse; decided for all ranks together."""
@@ -139,7 +128,7 @@ class MergingBlock(Block):
         params: Sequence[Tensor] = (),
     ) -> Tensor:
         """Return what `Block.propagate` does."""
-        self._check(dst, edge, reduce)
+        check_propagate(self, dst, edge, reduce)
         rows = [self.src(t) for t in src]
         out = reduce_messages(self.part, self.merge, message, rows, dst, edge, reduce, params)
         return _scaled(out, _row_scale(self, out.dtype, reduce, None, None))
@@ -153,16 +142,6 @@ class MergingBlock(Block):
     def _source_values(self, own: Tensor) -> Tensor:
         """Return a number for each source row, from those of the rows that the caller holds."""
         return own
-
-    def _check(self, dst: Sequence[Tensor], edge: Sequence[Tensor], reduce: str) -> None:
-        if reduce not in ("sum", "mean", "max", "min", "softmax"):
-            raise GraphError(f"reduce must be sum, mean, max, min or softmax, got {reduce!r}")
-        for kind, tensors, rows in (("dst", dst, self.num_dst), ("edge", edge, self.num_edges)):
-            for tensor in tensors:
-                if tensor.shape[0] != rows:
-                    hint = "; pass block.dst(h)" if kind == "dst" else ""
-                    got = f"{tensor.shape[0]:,}{hint}"
-                    raise GraphError(f"propagate: {kind} tensors need {rows:,} rows, got {got}")
 
     def _only(self, relation: int) -> Block:
         raise GraphError(
@@ -207,7 +186,7 @@ class MergedRelations(RelationBlock):
         params: Sequence[Tensor] = (),
     ) -> Tensor:
         """Return what `Block.propagate` does."""
-        self._block._check(dst, edge, reduce)
+        check_propagate(self._block, dst, edge, reduce)
         rows = [Block.src(self, t) for t in src]
         out = reduce_messages(self, self._block.merge, message, rows, dst, edge, reduce, params)
         return _scaled(out, _row_scale(self._block, out.dtype, reduce, None, None))
@@ -263,13 +242,7 @@ def attend_part(part: Block, merge: Merge, score: Score, value: Tensor, dropout:
     """Return the merged attention over source rows; the destination's side of the score is the caller's."""
     if merge.alone:
         return Block.attend(part, score, value, dropout, layer=layer)
-    a: Tensor | None = None
-    if isinstance(score, Dot):
-        kind, source, dst, slope = DOT, score.key, score.query, score.scale
-    else:
-        kind, source, dst, slope = ADDITIVE, score.src, score.dst, score.negative_slope
-    if isinstance(score, GATv2):
-        kind, a = GATV2, score.a
+    kind, source, dst, a, slope = parts_of(score)
     dst = merge.expand(dst)
     out, mass = attention_part(
         kind,

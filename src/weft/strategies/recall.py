@@ -20,13 +20,24 @@ class Recall:
         """Forget them, as when a step ends."""
         self._asked.clear()
 
-    def __call__(self, h: Tensor, bring: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return what `bring(h)` gave for the very same tensor, unchanged since; else bring it."""
+    def find(self, h: Tensor) -> Tensor | None:
+        """Return what was kept for the very same tensor, unchanged since; None where nothing was."""
         differentiable = h.requires_grad and torch.is_grad_enabled()
-        version = -1 if h.is_inference() else int(h._version)
-        for held, held_version, rows in self._asked:
-            if held() is h and held_version == version and rows.requires_grad == differentiable:
+        for held, version, rows in self._asked:
+            if held() is h and version == _version(h) and rows.requires_grad == differentiable:
                 return rows
-        rows = bring(h)
-        self._asked = [*self._asked[1 - _MOST :], (ref(h), version, rows)]
+        return None
+
+    def keep(self, h: Tensor, rows: Tensor) -> Tensor:
+        """Keep what was brought for a tensor, and return it."""
+        self._asked = [*self._asked[1 - _MOST :], (ref(h), _version(h), rows)]
         return rows
+
+    def __call__(self, h: Tensor, bring: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return what was kept for the tensor; else bring it."""
+        rows = self.find(h)
+        return self.keep(h, bring(h)) if rows is None else rows
+
+
+def _version(h: Tensor) -> int:
+    return -1 if h.is_inference() else int(h._version)

@@ -16,10 +16,10 @@ from weft.errors import GraphError, InputError
 from weft.exchanges.base import Exchange
 from weft.graph.block import PairTransform
 from weft.graph.propagate import CHUNK_ELEMENTS, Message, captured, check_propagate
-from weft.graph.scores import Additive, Dot, GATv2, Score
+from weft.graph.scores import Score, parts_of
 from weft.graph.shard import Shard
 from weft.graph.sparse import Features
-from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
+from weft.kernels.reference_attention import ADDITIVE, DOT
 from weft.strategies.halo_block import HaloBlock
 from weft.strategies.sequential_attention import Attention
 from weft.strategies.sequential_endings import Extreme, Messages, Sum
@@ -80,10 +80,9 @@ class SequentialBlock(HaloBlock):
 
     def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
         """Return what `Block.attend` does, with a running softmax."""
-        source = score.key if isinstance(score, Dot) else score.src
+        kind, source, dst, a, slope = parts_of(score)
         if source.shape[0] != self.num_own or value.shape[0] != self.num_own:
             return super().attend(score, value, dropout, layer=layer)
-        kind, slope, dst, a = _parts_of(score)
         _check_attention(kind, source, dst, value)
         parts = self._parts(None, own_parts=False)
         ending = self._attention(kind, slope, parts, dropout, layer)
@@ -238,15 +237,6 @@ class SequentialBlock(HaloBlock):
         if relation is not None and not 0 <= relation < self.num_relations:
             raise GraphError(f"relation {relation} asked for, the block has {self.num_relations}: 0 … n - 1")
         return self.cached(("parts", None if every else relation, own_parts), make)
-
-
-def _parts_of(score: Score) -> tuple[int, float, Tensor, Tensor | None]:
-    """Return the kind of a score, its slope or scale, the destination side, and `a` of GATv2."""
-    if isinstance(score, Additive):
-        return ADDITIVE, score.negative_slope, score.dst, None
-    if isinstance(score, GATv2):
-        return GATV2, score.negative_slope, score.dst, score.a
-    return DOT, score.scale, score.query, None
 
 
 def _check_attention(kind: int, source: Tensor, dst: Tensor, value: Tensor) -> None:

@@ -1,0 +1,45 @@
+"""What the blocks of a shard share, however it is cut: its edge data, its rows by type, its inputs joined."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.errors import GraphError
+from weft.exchanges.base import Exchange
+from weft.exchanges.features import fetch_halo
+from weft.graph.block import Block, Rows
+from weft.graph.shard import Shard
+
+
+class ShardBlock(Block):
+    """Edges of a shard. Callers hold the rows of its own nodes."""
+
+    exchange: Exchange
+    """What brings the rows of others, where a block has them brought."""
+
+    def __init__(self, shard: Shard, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.shard = shard
+        self._joined: list[tuple[Any, Any]] = []
+
+    def edge(self, name: str) -> Tensor:
+        """Return the edge weight, features or time under `name`, [E, ...] in block order."""
+        if name not in self._edge_data:
+            known = ", ".join(self._edge_data) or "none"
+            raise GraphError(f"the graph has no edge data {name!r}; it has: {known}")
+        return self._edge_data[name]
+
+    def type_ranges(self, rows: Rows = "src") -> dict[str, slice]:
+        """Return the rows of each node type among those that a caller holds, whichever end is meant."""
+        return self.shard.type_ranges()
+
+    def _join_constant(self, h: Any) -> Any:
+        """Return an input with the rows of others below it: fetched once, exactly."""
+        for held, joined in self._joined:
+            if held is h:
+                return joined
+        with torch.inference_mode(False), torch.no_grad():
+            joined = fetch_halo(h, self.exchange.whole_plan, self.exchange.group)
+        self._joined.append((h, joined))
+        return joined
