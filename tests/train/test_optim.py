@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from weft.train.optim import Schedule, make_optimizer
+from weft.train.optim import Best, Schedule, make_optimizer
 
 
 def test_cosine_goes_from_the_full_rate_to_nearly_zero() -> None:
@@ -65,3 +65,12 @@ def test_optimiser_by_name_skips_frozen_parameters(name: str, kind: str) -> None
     assert type(optimizer).__name__ == kind
     assert optimizer.param_groups[0]["params"] == [model.weight]
     assert optimizer.param_groups[0]["weight_decay"] == 0.01
+
+
+def test_best_prefers_the_lower_loss_among_equal_metrics_and_ignores_nan() -> None:
+    best = Best()
+    assert best.observe(1, 0.5, 1.0)
+    assert not best.observe(2, 0.5, 1.5)
+    assert best.observe(3, 0.5, 0.5)
+    assert not best.observe(4, float("nan"), 0.1)
+    assert (best.epoch, best.waited, best.seen) == (3, 1, 4)

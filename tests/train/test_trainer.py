@@ -13,7 +13,6 @@ from torch import Tensor, nn
 import weft
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.train.launch import train
-from weft.train.trainer import Best
 
 
 def after(epochs: int) -> Callable[[], bool]:
@@ -362,12 +361,3 @@ def test_other_precisions_train_to_nearly_the_same_loss(
     assert other.loss == pytest.approx(reference.loss, rel=1e-4 if precision == "float64" else 0.1)
     dtype = torch.float64 if precision == "float64" else torch.float32
     assert {value.dtype for value in other.model.parameters()} == {dtype}
-
-
-def test_best_prefers_the_lower_loss_among_equal_metrics_and_ignores_nan() -> None:
-    best = Best()
-    assert best.observe(1, 0.5, 1.0)
-    assert not best.observe(2, 0.5, 1.5)
-    assert best.observe(3, 0.5, 0.5)
-    assert not best.observe(4, float("nan"), 0.1)
-    assert (best.epoch, best.waited, best.seen) == (3, 1, 4)

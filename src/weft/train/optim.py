@@ -74,3 +74,25 @@ class Schedule:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint's state."""
         self.drops, self.waited = int(state["drops"]), int(state["waited"])
+
+
+@dataclass
+class Best:
+    """The best evaluation so far; of equal metrics the one with the lower loss counts."""
+
+    epoch: int = 0
+    value: float | None = None
+    loss: float = 0.0
+    waited: int = 0
+    """Epochs since the best one."""
+    seen: int = 0
+    """The last epoch that was evaluated."""
+
+    def observe(self, epoch: int, value: float, loss: float) -> bool:
+        """Take note of an evaluation and return whether it is the best so far."""
+        value = -math.inf if math.isnan(value) else value
+        improved = self.value is None or (value, -loss) > (self.value, -self.loss)
+        if improved:
+            self.epoch, self.value, self.loss = epoch, value, loss
+        self.seen, self.waited = epoch, epoch - self.epoch
+        return improved

@@ -5,7 +5,7 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -17,20 +17,13 @@ from weft.graph.graph import Graph
 from weft.strategies.base import Scores, Strategy
 from weft.strategies.local import LocalGraph
 from weft.strategies.steps import Steps
-from weft.train.checkpoint import (
-    Checkpoint,
-    Tensors,
-    assign_weights,
-    optimizer_state,
-    restore_optimizer,
-    save_weights,
-    weights_of,
-)
+from weft.train.checkpoint import Tensors, assign_weights, save_weights, weights_of
 from weft.train.evaluate import METRICS
 from weft.train.inference import infer
 from weft.train.memory import memory_bytes, peak_memory_bytes
-from weft.train.optim import Schedule, make_optimizer
+from weft.train.optim import Best, Schedule, make_optimizer
 from weft.train.run import RunFolder
+from weft.train.saving import Progress, Saver, not_finite
 from weft.train.settings import FREE_ON_RESUME, Settings, choose_metric
 from weft.train.summary import Summary
 from weft.train.timeline import Timeline
@@ -82,6 +75,9 @@ class Trainer:
             every=settings.schedule_every,
             factor=settings.schedule_factor,
         )
+        self.saver: Saver | None = None
+        if folder is not None:
+            self.saver = Saver(folder, model, self.optimizer, self.schedule, self.strategy)
         self.best = Best()
         self.best_weights: Tensors | None = None
         self.start = 0
@@ -197,48 +193,13 @@ class Trainer:
 
     def save(self, epoch: int) -> None:
         """Write a checkpoint after that many epochs, and the steps that were taken of the next."""
-        if self.folder is None:
+        if self.saver is None:
             return
         self._saved_at = time.monotonic()
-        weights = weights_of(self.model)
-        bad = [
-            name
-            for name, value in weights.items()
-            if value.is_floating_point() and not value.isfinite().all()
-        ]
-        if bad:
-            self._refuse(f"the weights {bad[0]} are not finite after epoch {epoch}")
-        ranks = self._save_exchange(epoch)
-        if self.folder.rank:
-            return
-        tensors, rest = optimizer_state(self.optimizer)
-        groups = {
-            "model": weights,
-            "best": self.best_weights or {},
-            "optimizer": tensors,
-            "random": self._random(),
-        }
-        state = {
-            "recipe": self.folder.recipe,
-            "optimizer": rest,
-            "schedule": self.schedule.state(),
-            "best": asdict(self.best),
-            "loss": self.loss,
-            "elapsed": self.events.now(),
-            "ranks": ranks,
-        }
-        self.folder.checkpoints.save(epoch, groups, state, step=self._steps())
-
-    def _save_exchange(self, epoch: int) -> list[dict[str, str]]:
-        """Write what every worker's exchange holds, and return the files when all of them are there."""
-        state = self.strategy.state()
-        if self.folder is None or not state:  # which is so on every worker or on none
-            return []
-        entry = self.folder.checkpoints.save_rank(epoch, self.folder.rank, state, step=self._steps())
-        return self.strategy.gather(entry)
-
-    def _steps(self) -> int:
-        return int(self.strategy.clock[2])
+        bad = not_finite(self.model)
+        if bad is not None:
+            self._refuse(f"the weights {bad} are not finite after epoch {epoch}")
+        self.saver.save(Progress(epoch, self.loss, self.best, self.best_weights), elapsed=self.events.now())
 
     def finish(self) -> Summary:
         """Save, put the best weights back, score them with every metric, and return the summary."""
@@ -289,7 +250,7 @@ class Trainer:
             cosine = self.settings.schedule == "cosine"
             # A cosine ends with the run: with another number of epochs every rate would have been another.
             folder.check_recipe(tuple(name for name in FREE_ON_RESUME if name != "epochs" or not cosine))
-            self._restore(folder.resumed)
+            self._restore()
             folder.create()
             past = folder.continue_events()
             self._count_past(past)
@@ -330,29 +291,11 @@ class Trainer:
             if event["event"] == "traffic":
                 self.strategy.add_traffic(event)
 
-    def _restore(self, saved: Checkpoint | None) -> None:
-        if saved is None:
-            return
-        assign_weights(self.model, saved.tensors["model"], where=f"checkpoint {saved.folder}")
-        restore_optimizer(self.optimizer, saved.tensors["optimizer"], saved.state["optimizer"])
-        self.schedule.restore(saved.state["schedule"])
-        self.best = Best(**saved.state["best"])
-        self.best_weights = saved.tensors["best"] or None
-        self.loss = math.nan if saved.state["loss"] is None else float(saved.state["loss"])
-        self.start = saved.epoch
-        self.strategy.seek(saved.epoch)
-        if self.folder is not None:
-            rank, workers = self.folder.rank, self.strategy.workers
-            self.strategy.load_state(self.folder.checkpoints.load_rank(saved, rank, workers=workers))
-        torch.set_rng_state(saved.tensors["random"]["cpu"])
-        if "cuda" in saved.tensors["random"] and self._device().type == "cuda":
-            torch.cuda.set_rng_state(saved.tensors["random"]["cuda"], self._device())
-
-    def _random(self) -> Tensors:
-        held = {"cpu": torch.get_rng_state()}
-        if self._device().type == "cuda":
-            held["cuda"] = torch.cuda.get_rng_state(self._device())
-        return held
+    def _restore(self) -> None:
+        saved = self.saver.restore() if self.saver is not None else None
+        if saved is not None:
+            self.start, self.loss = saved.epoch, saved.loss
+            self.best, self.best_weights = saved.best, saved.best_weights
 
     def _compare(self, epoch: int, scores: Scores) -> None:
         """Keep the weights if these scores are the best so far."""
@@ -384,28 +327,6 @@ class Trainer:
         saved = self.folder.checkpoints.load() if self.folder else None
         kept = f"; the checkpoint of epoch {saved.epoch} is kept in {saved.folder}" if saved else ""
         raise TrainingError(f"{what}: {remedy}{kept}")
-
-
-@dataclass
-class Best:
-    """The best evaluation so far; of equal metrics the one with the lower loss counts."""
-
-    epoch: int = 0
-    value: float | None = None
-    loss: float = 0.0
-    waited: int = 0
-    """Epochs since the best one."""
-    seen: int = 0
-    """The last epoch that was evaluated."""
-
-    def observe(self, epoch: int, value: float, loss: float) -> bool:
-        """Take note of an evaluation and return whether it is the best so far."""
-        value = -math.inf if math.isnan(value) else value
-        improved = self.value is None or (value, -loss) > (self.value, -self.loss)
-        if improved:
-            self.epoch, self.value, self.loss = epoch, value, loss
-        self.seen, self.waited = epoch, epoch - self.epoch
-        return improved
 
 
 def _why(workers: int) -> str:
