@@ -169,6 +169,21 @@ def test_many_files_keep_their_order_across_patterns_and_folders(tmp_path: Path)
     assert edges_of(graph) == [(row, 2999 - row) for row in range(3000)]
 
 
+def test_files_with_columns_in_another_order_keep_the_order_of_rows(tmp_path: Path) -> None:
+    size = 150_000
+    for part in range(3):
+        ids = np.arange(part * size, (part + 1) * size)
+        columns = {"id": pa.array(ids), "f": pa.array(ids.astype(np.float32))}
+        table = pa.table(dict(reversed(columns.items())) if part == 1 else columns)
+        (tmp_path / "n").mkdir(exist_ok=True)
+        pq.write_table(table, tmp_path / f"n/{part}.parquet", row_group_size=20_000)
+    edges = write_parquet(tmp_path / "e.parquet", {"src": [3 * size - 1], "dst": [size]})
+    graph = graph_of(tmp_path / "g", f"nodes={tmp_path}/n", f"edges={edges}")
+    assert torch.equal(graph.x[:, 0], torch.arange(3 * size, dtype=torch.float32))
+    assert np.array_equal(graph.node_ids["node"].values, np.arange(3 * size))
+    assert edges_of(graph) == [(3 * size - 1, size)]
+
+
 def test_categories_times_and_lists_in_text(tmp_path: Path) -> None:
     write_text(
         tmp_path / "n.csv",

@@ -52,7 +52,13 @@ def run(options: argparse.Namespace) -> int:
     schema = read_tables(options)
     fixes = parse_fixes(options.fix)
     result = ingest(
-        schema, options.out, fixes=fixes, memory=options.memory, overwrite=options.overwrite, say=say
+        schema,
+        options.out,
+        fixes=fixes,
+        memory=options.memory,
+        overwrite=options.overwrite,
+        say=say,
+        watch=show_share if sys.stderr.isatty() else None,
     )
     save_schema(schema, options)
     if options.json:
@@ -106,6 +112,11 @@ def save_schema(schema: "Schema", options: argparse.Namespace) -> None:
     edges = {kind: replace(table, files=near(table.files)) for kind, table in schema.edges.items()}
     named = {kind: table for kind, table in nodes.items() if table.files}
     atomic_write(options.save_schema, Schema(named, edges).to_toml().encode())
+
+
+def show_share(share: float) -> None:
+    """Show how much of a step is done, on a line that the next one overwrites."""
+    print(f"{share:5.0f} %", end="\r", file=sys.stderr, flush=True)
 
 
 def say(line: str) -> None:

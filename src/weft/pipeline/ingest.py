@@ -40,11 +40,13 @@ def ingest(
     memory: str | int | None = None,
     overwrite: bool = False,
     say: Callable[[str], None] = lambda _: None,
+    watch: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """Write the graph of the tables as a folder for `weft.load`, and return what came of it.
 
     Any error in the tables is raised in one line and leaves nothing behind, unless one of `fixes` takes care
-    of it. `memory` is the most that DuckDB takes; half of what is free where it is not given.
+    of it. `memory` is the most that DuckDB takes; half of what is free where it is not given. `say` is told
+    of each stage, `watch` how much of a long step is done, in percent.
     """
     out = format.as_path(out)
     work = out.parent / f".{out.name}.work"
@@ -52,7 +54,7 @@ def ingest(
     problems = Problems(frozenset(fixes))
     with format.new_directory(out, overwrite) as partial:
         try:
-            with DuckDB(work, keep=True, memory=memory) as engine:
+            with DuckDB(work, keep=True, memory=memory, watch=watch) as engine:
                 intake = Intake(schema, engine, problems, say)
                 intake.survey()
                 problems.check()

@@ -48,6 +48,16 @@ def test_a_memory_limit_below_need_is_one_line() -> None:
         engine.step("large", "SELECT i, i::VARCHAR FROM range(3000000) t(i)")
 
 
+def test_a_long_step_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.pipeline.engines.duckdb.LOOK", 0.001)
+    seen: list[float] = []
+    with DuckDB(watch=seen.append) as engine:
+        engine.step("rows", "SELECT hash(i) AS h FROM range(1000000) t(i)")
+        engine.value("SELECT count(*) FROM rows x JOIN rows y ON x.h = y.h")
+    assert all(0 <= share <= 100 for share in seen)
+    assert seen
+
+
 def test_a_missing_package_answers_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(_: str) -> None:
         raise ImportError

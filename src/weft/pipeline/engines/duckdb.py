@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,16 @@ if TYPE_CHECKING:
 
 # Rows of a batch: large enough that Python's share is small, small enough to stay in the cache.
 BATCH = 1 << 16
+# Seconds between two looks at how far a step is.
+LOOK = 0.5
 
 
 @engines.add("duckdb")
 class DuckDB(Engine):
     """Runs steps in DuckDB within its memory; what does not fit is spilled to the folder, if there is one.
 
-    With `keep` its tables are in the file `folder`/work.duckdb, and still there after a crash.
+    With `keep` its tables are in the file `folder`/work.duckdb, and still there after a crash. `watch` is
+    told now and then how much of a step is done, in percent.
     """
 
     def __init__(
@@ -31,9 +35,10 @@ class DuckDB(Engine):
         keep: bool = False,
         memory: str | int | None = None,
         threads: int | None = None,
+        watch: Callable[[float], None] | None = None,
     ) -> None:
         duckdb = require("duckdb", "data")
-        self.duckdb = duckdb
+        self.duckdb, self.watch = duckdb, watch
         self.memory = memory_limit(memory)
         threads = threads or len(os.sched_getaffinity(0))
         place = ":memory:"
@@ -50,6 +55,8 @@ class DuckDB(Engine):
         }
         with self._told():
             self.connection = duckdb.connect(place, config=config)
+            if watch is not None:
+                self.connection.execute("SET enable_progress_bar=true; SET enable_progress_bar_print=false")
 
     def parquet(self, table: str, files: Sequence[str | Path]) -> None:
         """Name the rows of Parquet files; nothing is read yet."""
@@ -123,8 +130,29 @@ class DuckDB(Engine):
         self.connection.close()
 
     def _run(self, query: str) -> list[tuple[Any, ...]]:
-        with self._told():
+        with self._told(), self._watched():
             return list(self.connection.execute(query).fetchall())
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        watch, done = self.watch, threading.Event()
+        if watch is None:
+            yield
+            return
+
+        def look() -> None:
+            while not done.wait(LOOK):
+                share = float(self.connection.query_progress())
+                if share >= 0:  # less: DuckDB cannot say
+                    watch(share)
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
