@@ -30,6 +30,7 @@ struct Call {
     const void *src, *dst, *a, *value, *edge;
     void *out, *row_max, *row_sum;  // results of forward; the last two are read by backward
     const void* grad;               // [num_dst, H, Dv]
+    const void* dot;                // [num_dst, H]: D of each row; null: the sum over these edges
     void *d_src, *d_dst, *d_a, *d_value, *d_edge;
     void* kept;  // additive: [num_dst, 2 H Dv + H], which forward leaves for backward; see Forward
 };

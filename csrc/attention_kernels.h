@@ -4,6 +4,7 @@
 // alpha = exp(score - m) / s with m and s of the row; w = keep / (1 - p) * alpha; out[v] = sum of w *
 // value[u]. With g the gradient of out and D[v, h] = <g[v, h], out[v, h]>, the gradient of a score is
 //     de = w * <g[v], value[u]> - alpha * D[v].
+// Where the edges are only some of those of a row, D is that of the whole row, and given.
 // Additive scores never need it for each edge: with leaky' = slope + (1 - slope) [pre > 0],
 //     d_src[u] = slope (<A, value[u]> - c) + (1 - slope) (<B, value[u]> - c'),    A = d_value[u] = sum of w
 //     g[v],
@@ -59,7 +60,7 @@ struct Scratch {
 // The tables of a call with their type.
 template <class T>
 struct Tables {
-    const T *src, *dst, *a, *value, *edge, *grad;
+    const T *src, *dst, *a, *value, *edge, *grad, *dot;
     T *out, *row_max, *row_sum, *d_src, *d_dst, *d_a, *d_value, *d_edge, *kept;
     T slope;
     int64_t heads, dim, value_dim, score_width, value_width;
@@ -75,6 +76,7 @@ struct Tables {
           value(static_cast<const T*>(c.value)),
           edge(static_cast<const T*>(c.edge)),
           grad(static_cast<const T*>(c.grad)),
+          dot(static_cast<const T*>(c.dot)),
           out(static_cast<T*>(c.out)),
           row_max(static_cast<T*>(c.row_max)),
           row_sum(static_cast<T*>(c.row_sum)),
@@ -501,7 +503,7 @@ struct AdditiveColumns : Pass<T> {
 
 // ---- backward by destination with a gradient of each score: GATv2, dot, and additive with a gradient of the
 // edge term. Accumulators: d_dst. D of a hub must be known before its parts are done, so hubs are visited
-// twice: first `OnlyD`.
+// twice unless it is given: first `OnlyD`.
 template <class T, bool OnlyD>
 struct ScoreRows : Pass<T> {
     using Pass<T>::t;
@@ -542,7 +544,7 @@ struct ScoreRows : Pass<T> {
         fill_end(alpha, n, heads, T(0));
         fill_end(de, n, heads, T(0));
         T* own = d_of(part.row);
-        if (OnlyD || !part.hub) {
+        if (OnlyD || (!part.hub && !t.dot)) {
             fill(d, rounded(tile * heads), T(0));
             each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
                 store<W>(d + i, Vec<T, W>(load<W>(d + i) + load<W>(weight + at) * load<W>(de + at)));
@@ -551,7 +553,7 @@ struct ScoreRows : Pass<T> {
             tile_sum(d, heads, tile, OnlyD ? acc : own);
             if (OnlyD) return;
         }
-        spread(own, heads, tile, d);
+        spread(t.dot ? t.dot + part.row * heads : own, heads, tile, d);
         each_vector<T>(n, heads, tile, [&](int64_t at, int64_t i) WEFT_LAMBDA {
             const Vec<T, W> all = load<W>(alpha + at) * load<W>(d + i);
             store<W>(de + at, Vec<T, W>(load<W>(weight + at) * load<W>(de + at) - all));
@@ -599,7 +601,10 @@ struct ScoreRows : Pass<T> {
             additive_stats(t, row);
         else
             row_stats(t, row, m, m + heads);
-        if (this->indptr[row] == this->indptr[row + 1]) fill(d_of(row), heads, T(0));
+        if (t.dot)
+            std::memcpy(d_of(row), t.dot + row * heads, heads * sizeof(T));
+        else if (this->indptr[row] == this->indptr[row + 1])
+            fill(d_of(row), heads, T(0));
         if (!t.d_dst) return;
         T* to = t.d_dst + row * t.score_width;
         for (int64_t i = 0; i < t.score_width; i++) to[i] = call.kind == kGatv2 ? acc[i] * t.a[i] : acc[i];
@@ -674,7 +679,7 @@ int backward_rows(const Call& call, const Tables<T>& t, const PlanView& rows) {
     if (call.kind == kAdditive && !t.d_edge && (t.kept || !scores)) return additive_rows(call, t);
     Buffer<T> group_a(t.d_a ? rows.num_groups * t.score_width : 0);
     if (!group_a.get()) return kNoMemory;
-    if (rows.num_hubs) {
+    if (rows.num_hubs && !t.dot) {
         ScoreRows<T, true> first(call, t, nullptr);
         if (int status = run<T>(call, first, rows, call.indices, nullptr, call.num_src, true)) return status;
     }

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kernel_checks import DEVICE, compare, csr, hub_csr, values
+from kernel_checks import DEVICE, assert_near, backward_in_sets, compare, csr, hub_csr, values
 
 from weft import draw, kernels
 from weft.errors import WeftWarning
-from weft.kernels import gpu, native, reference
+from weft.kernels import gpu, native, reference, reference_attention
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install 'weft[gpu]')")
 
@@ -227,6 +227,24 @@ def test_backward_from_the_sums_that_forward_kept() -> None:
     leaves = [x.clone().requires_grad_() for x in inputs]
     assert "keeping" in type(run(*leaves).grad_fn).__name__
     compare(run, inputs)
+
+
+@on_triton
+@pytest.mark.parametrize("kind", ["additive", "gatv2", "dot"])
+@pytest.mark.usefixtures("small_hubs")
+def test_sets_of_edges_that_know_the_dot_of_their_rows_add_up_to_the_whole(kind: str) -> None:
+    indptr, indices = csr(5, 2, 40)
+    _, (src, dst, *a, value, term) = attend(kind, (indptr, indices))
+    number = {"additive": 0, "gatv2": 1, "dot": 2}[kind]
+    inputs = (src, dst, a[0] if a else None, value, term)
+    draws = (0.3, torch.arange(40, device=DEVICE) * 3, CLOCK, 2)
+    args = [number, indptr, indices, *inputs, 0.3, *draws, None, None, None]
+    grad = values(2, 3, 5, seed=7)
+    _, top, total = reference_attention.forward(*args)
+    whole = reference_attention.backward(*args, top, total, None, grad, [True] * 5)
+    found = backward_in_sets(args, grad, torch.arange(40, device=DEVICE) % 2 == 0)
+    for got, want in zip(found, [x for x in whole if x.numel()], strict=True):
+        assert_near(got, want, torch.float32)
 
 
 @on_triton

@@ -5,12 +5,14 @@ The oracle is the reference form in float64, on the values that the tested type 
 
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from weft import kernels
 from weft.kernels import native
+from weft.kernels.attention import attention_backward_op, attention_op
 
 Csr = tuple[Tensor, Tensor]
 
@@ -74,6 +76,34 @@ def compare(run: Callable[..., Tensor], inputs: Sequence[Tensor], terms: int = 6
     for leaf, grad, wanted in zip(leaves, grads, expected_grads):
         assert grad.dtype == leaf.dtype
         assert_near(grad, wanted, leaf.dtype, terms)
+
+
+def backward_in_sets(args: Sequence[Any], grad: Tensor, chosen: Tensor) -> list[Tensor]:
+    """Return the gradients of attention made from two sets of its edges, those `chosen` and the others.
+
+    Each set is told the maximum, the sum and the dot of whole rows. `args` are the operator's; what is not
+    given has no gradient.
+    """
+    args = [x.detach() if isinstance(x, Tensor) else x for x in args]
+    out, top, total = attention_op(*args)
+    wanted = [x is not None for x in args[3:8]]
+    told = (top, total, (grad * out).sum(-1), grad, wanted)
+    one, other = (attention_backward_op(*_some_edges(args, set_), *told) for set_ in (chosen, ~chosen))
+    grads = [x + y for x, y, want in zip(one[:4], other[:4], wanted) if want]
+    if wanted[4]:
+        grads.append(torch.empty_like(args[7]))
+        grads[-1][chosen], grads[-1][~chosen] = one[4], other[4]
+    return grads
+
+
+def _some_edges(args: Sequence[Any], chosen: Tensor) -> list[Any]:
+    """Return the arguments of attention with the chosen edges alone."""
+    before = torch.cat([chosen.new_zeros(1, dtype=torch.int64), chosen.cumsum(0)])
+    indptr, indices, (edge, edge_ids) = args[1], args[2], (args[7], args[10])
+    some = [*args]
+    some[1], some[2] = before[indptr], indices[chosen]
+    some[7], some[10] = (None if x is None else x[chosen] for x in (edge, edge_ids))
+    return some
 
 
 def same_bits(run: Callable[[], Sequence[Tensor]]) -> None:

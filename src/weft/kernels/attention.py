@@ -262,6 +262,7 @@ def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ..
         *draws,
         *pointers,
         *saved,
+        *([None] if len(saved) == 2 else []),  # these are all edges: dot is their sum
         grad,
         wanted,
     )
@@ -272,7 +273,7 @@ def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ..
 
 
 attention_backward_op: Any = define(
-    f"attention_backward({_SCHEMA}, Tensor top, Tensor total, Tensor grad, bool[] wanted) "
+    f"attention_backward({_SCHEMA}, Tensor top, Tensor total, Tensor? dot, Tensor grad, bool[] wanted) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     reference=native_attention.reference_backward,
     cpu=native_attention.backward,

@@ -29,7 +29,7 @@ class _Call(ctypes.Structure):
         + [("draw_key", ctypes.c_uint64), ("drop_below", ctypes.c_uint64)]
         + [(name, ctypes.c_void_p) for name in ("indptr", "indices", "t_indptr", "t_indices", "t_edges")]
         + [(name, ctypes.c_void_p) for name in ("edge_ids", "src", "dst", "a", "value", "edge")]
-        + [(name, ctypes.c_void_p) for name in ("out", "row_max", "row_sum", "grad")]
+        + [(name, ctypes.c_void_p) for name in ("out", "row_max", "row_sum", "grad", "dot")]
         + [(name, ctypes.c_void_p) for name in ("d_src", "d_dst", "d_a", "d_value", "d_edge", "kept")]
     )
 
@@ -61,7 +61,7 @@ def _forward(library: ctypes.CDLL, given: Arguments, kept: Tensor | None) -> tup
     out = native.empty((num_rows, heads, dim), args.value.dtype)
     top = args.value.new_empty((num_rows, heads))
     total = torch.empty_like(top)
-    call = _call(args, out, top, total, *[None] * 6, kept)
+    call = _call(args, out, top, total, *[None] * 7, kept)
     native.check(library.weft_attention_forward(ctypes.byref(call)), "attention")
     return _narrow(out, given.value), top, total
 
@@ -71,8 +71,8 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
     library, given = native.library(), Arguments(*arguments[:16])
     if library is None or not _supported(given):
         return reference_backward(*arguments)
-    top, total, grad, wanted = arguments[16:]
-    return _backward(library, given, top, total, None, grad, wanted)
+    top, total, dot, grad, wanted = arguments[16:]
+    return _backward(library, given, top, total, None, grad, wanted, dot=dot)
 
 
 def keeping_backward(*arguments: Any) -> tuple[Tensor, ...]:
@@ -92,6 +92,8 @@ def _backward(
     kept: Tensor | None,
     grad: Tensor,
     wanted: list[bool],
+    *,
+    dot: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     pointers = transposed_or_built(given[13:], given.indptr, given.indices, given.value.shape[0])
     t_indices = pointers[1].to(given.indices.dtype).contiguous()  # the core reads both in one width
@@ -99,11 +101,12 @@ def _backward(
     args = _prepared(given)._replace(t_indptr=pointers[0].contiguous(), t_indices=t_indices, t_edges=t_edges)
     grad = _padded(grad.to(args.value.dtype))
     top, total = top.contiguous(), total.contiguous()
+    dot = None if dot is None else dot.contiguous()
     inputs = (args.src, args.dst, args.a, args.value, args.edge)
     grads = [
         native.empty(x.shape, x.dtype) if want and x is not None else None for x, want in zip(inputs, wanted)
     ]
-    call = _call(args, None, top, total, grad, *grads, kept)
+    call = _call(args, None, top, total, grad, dot, *grads, kept)
     native.check(library.weft_attention_backward(ctypes.byref(call)), "attention backward")
     originals = (given.src, given.dst, given.a, given.value, given.edge)
     return tuple(
@@ -120,7 +123,7 @@ def reference_backward(*arguments: Any) -> tuple[Tensor, ...]:
 
 def reference_keeping_backward(*arguments: Any) -> tuple[Tensor, ...]:
     """Return what `reference_backward` returns; it has no use for what was kept."""
-    return reference_backward(*arguments[:18], *arguments[19:])
+    return reference_backward(*arguments[:18], None, *arguments[19:])
 
 
 def _supported(args: Arguments) -> bool:

@@ -57,8 +57,8 @@ def attention_part(
 class _LogMass(torch.autograd.Function):
     """top + log(total). Its derivative by a score is that edge's share alpha of the row.
 
-    The operator's backward gives alpha · (g · value − Σ alpha · g · value). With values of one, a total twice
-    as large and 4 g that is alpha / 2 · (4 g − 2 g) = alpha · g.
+    The operator's backward gives weight · ⟨gradient of out, value⟩ − alpha · dot. With no gradient of out and
+    a dot of −g that is alpha · g.
     """
 
     @staticmethod
@@ -74,7 +74,7 @@ class _LogMass(torch.autograd.Function):
         kind, slope = ctx.plain
         need = ctx.needs_input_grad
         wanted = [need[3], need[4], need[5], False, need[6]]
-        ones = src.new_ones(src.shape[0], src.shape[1], 1)
+        value = src.new_zeros(src.shape[0], src.shape[1], 1)
         held = transposed_or_built(tuple(pointers), indptr, indices, src.shape[0])
         found = eager(
             attention_backward_op,
@@ -84,7 +84,7 @@ class _LogMass(torch.autograd.Function):
             src,
             dst,
             a,
-            ones,
+            value,
             edge,
             slope,
             0.0,
@@ -93,8 +93,9 @@ class _LogMass(torch.autograd.Function):
             0,
             *held,
             top,
-            2 * total,
-            (4 * gradients[0]).to(src.dtype)[..., None].contiguous(),
+            total,
+            -gradients[0],
+            src.new_zeros(*top.shape, 1),
             wanted,
         )
         d_src, d_dst, d_a, _, d_edge = (grad if want else None for grad, want in zip(found, wanted))

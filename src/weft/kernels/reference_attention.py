@@ -80,20 +80,23 @@ def forward(*arguments: object) -> tuple[Tensor, Tensor, Tensor]:
 def backward(*arguments: object) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of (src, dst, a, value, edge); what was not given has an empty one.
 
-    The arguments are those of `forward`, then the maximum and the sum of each row, the gradient of the output
-    and five flags: which gradients are wanted (here all are made).
+    The arguments are those of `forward`, then the maximum and the sum of each row, `dot`, the gradient of the
+    output and five flags: which gradients are wanted (here all are made). `dot` [num_dst, H], in the type of
+    the maximum, is gradient · output of each row; None takes it from these edges. Where they are only some of
+    those of a row, the maximum, the sum and `dot` are those of the whole row.
     """
     given = Arguments(*arguments[:16])  # type: ignore[arg-type]
-    top, total, grad, _ = arguments[16:]
+    top, total, dot, grad, _ = arguments[16:]
     assert isinstance(top, Tensor)
     assert isinstance(total, Tensor)
+    assert dot is None or isinstance(dot, Tensor)
     assert isinstance(grad, Tensor)
     args = given.wide()
     rows = edge_rows(args.indptr, args.indices.shape[0])
     alpha, weight, pre = _weights(args, rows, top, total)
     row_grad = grad.to(alpha.dtype)[rows]
     product = weight * (row_grad * args.value[args.indices]).sum(-1)
-    d = torch.zeros_like(top).index_add(0, rows, product)
+    d = torch.zeros_like(top).index_add(0, rows, product) if dot is None else dot
     d_score = product - alpha * d[rows]
     d_value = torch.zeros_like(args.value).index_add(0, args.indices, weight[..., None] * row_grad)
     grads = (*_score_gradients(args, rows, pre, d_score), d_value)

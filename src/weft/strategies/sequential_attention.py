@@ -54,7 +54,7 @@ class Attention:
         self.total: Tensor | None = None
 
     def add(self, part: Part, edges: Block, rows: Rows, extra: Extra) -> None:
-        out, top, mass = eager(attention_op, *self._arguments(part, edges, rows, extra, self.dropout))
+        out, top, mass = eager(attention_op, *self._arguments(part, edges, rows, extra))
         top = torch.where(mass == 0, -torch.inf, top)
         if self.top is None or self.mass is None or self.total is None:
             shape = (self.num_dst, *top.shape[1:])
@@ -105,28 +105,18 @@ class Attention:
     ) -> list[Tensor]:
         """Return the gradients of (src, dst, a, value, edge) from the maximum and sum over all parts.
 
-        The gradient of a score is product − alpha · D with D = grad · out over all edges of the row, but the
-        operator takes D from the edges that it is given. A sum that is too large by a power of two, with a
-        gradient too large by the same, leaves the product and makes that D vanish; a value of one with the
-        gradient −D, which no draw drops, gives the true one.
+        The gradient of a score is product − alpha · D with D = grad · out over all edges of the row, which
+        those of one part do not tell.
         """
         assert self.top is not None
         assert self.mass is not None
         assert self.total is not None
         grad = part.of_rows(grad).to(self.top.dtype)
         top, mass = part.of_rows(self.top), part.of_rows(self.mass)
-        given = self._arguments(part, edges, rows, extra, self.dropout)
-        if self.alone:
-            return _back(given, edges, top, mass, grad, wanted)
-        huge = 2.0**40 if top.dtype == torch.float32 else 2.0**100
-        found = _back(given, edges, top, mass * huge, grad * huge, wanted)
-        mean = (grad * part.of_rows(self.total)).sum(-1, keepdim=True)
-        given = self._arguments(part, edges, [rows[0], torch.ones_like(rows[1][..., :1])], extra, 0.0)
-        of_scores = [*wanted[:3], False, wanted[4]]
-        missing = _back(given, edges, top, mass * huge, mean * -huge, of_scores)
-        return [a + b if both else a for a, b, both in zip(found, missing, of_scores)]
+        dot = None if self.alone else (grad * part.of_rows(self.total)).sum(-1)
+        return _back(self._arguments(part, edges, rows, extra), edges, top, mass, dot, grad, wanted)
 
-    def _arguments(self, part: Part, edges: Block, rows: Rows, extra: Extra, dropout: float) -> list[object]:
+    def _arguments(self, part: Part, edges: Block, rows: Rows, extra: Extra) -> list[object]:
         """Return the operator's arguments, in one type; the transposed edges come last and are left out."""
         dst, a, edge = extra
         assert dst is not None
@@ -136,14 +126,20 @@ class Attention:
             kind = kind if tensor is None else torch.promote_types(kind, tensor.dtype)
         same = [None if tensor is None else tensor.to(kind) for tensor in tensors]
         draws: tuple[object, ...] = (0.0, None, None, 0)
-        if dropout > 0.0:
-            draws = (dropout, part.of_edges(self.edge_ids), self.clock, self.layer)
+        if self.dropout > 0.0:
+            draws = (self.dropout, part.of_edges(self.edge_ids), self.clock, self.layer)
         return [self.kind, edges.indptr, edges.indices, *same, self.slope, *draws, None, None, None]
 
 
 def _back(
-    given: list[object], edges: Block, top: Tensor, mass: Tensor, grad: Tensor, wanted: list[bool]
+    given: list[object],
+    edges: Block,
+    top: Tensor,
+    mass: Tensor,
+    dot: Tensor | None,
+    grad: Tensor,
+    wanted: list[bool],
 ) -> list[Tensor]:
     """Return the gradients of (src, dst, a, value, edge); those that are not wanted are empty."""
-    arguments = (*given[:-3], *edges.transposed, top, mass, grad.contiguous(), wanted)
+    arguments = (*given[:-3], *edges.transposed, top, mass, dot, grad.contiguous(), wanted)
     return list(eager(attention_backward_op, *arguments))

@@ -3,8 +3,8 @@
 Two passes, each reading one row an edge. On the CSR of the destinations, with g the gradient of the output
 and p = weight · ⟨g, value⟩ of an edge: d = Σ p, and the gradient of the destination's side is P − d · A;
 P and A sum p and alpha times the derivative of the score. On the transposed CSR the gradients of values, of
-the source side and of edge terms follow, with d known. Nothing of the size of the edges is stored unless it
-is the gradient of the edge term.
+the source side and of edge terms follow, with d known. Where the edges are only some of those of a row, d is
+given. Nothing of the size of the edges is stored unless it is the gradient of the edge term.
 """
 
 from typing import Any, NamedTuple
@@ -48,6 +48,7 @@ def _destination_kernel(
     grad,
     top,
     total,
+    dot,
     stat,
     result,
     part,
@@ -58,6 +59,7 @@ def _destination_kernel(
     key,
     below,
     keep,
+    HAS_DOT: tl.constexpr,
     KIND: tl.constexpr,
     H: tl.constexpr,
     D: tl.constexpr,
@@ -126,6 +128,8 @@ def _destination_kernel(
         else:
             by_product += tl.sum(product[:, :, None] * need, 0)
             by_alpha += tl.sum(alpha[:, :, None] * need, 0)
+    if HAS_DOT:
+        dots = tl.load(dot + row * H + h, mask=h < H, other=0.0)
     if HUBS:
         if segment:
             # of each segment: dots [H], by_product [H, D], by_alpha [H, D]
@@ -347,8 +351,8 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
     """Return what `native_attention.reference_backward` returns."""
     if Arguments(*arguments[:16]).value.dtype not in FLOATS:
         return reference_backward(*arguments)
-    top, total, grad, wanted = arguments[16:]
-    return _backward(Arguments(*arguments[:16]), top, total, None, grad, wanted)
+    top, total, dot, grad, wanted = arguments[16:]
+    return _backward(Arguments(*arguments[:16]), top, total, None, grad, wanted, dot=dot)
 
 
 def keeping_backward(*arguments: Any) -> tuple[Tensor, ...]:
@@ -360,12 +364,19 @@ def keeping_backward(*arguments: Any) -> tuple[Tensor, ...]:
 
 
 def _backward(
-    args: Arguments, top: Tensor, total: Tensor, kept: Tensor | None, grad: Tensor, flagged: list[bool]
+    args: Arguments,
+    top: Tensor,
+    total: Tensor,
+    kept: Tensor | None,
+    grad: Tensor,
+    flagged: list[bool],
+    *,
+    dot: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     wanted = _Wanted(*(bool(want and x is not None) for x, want in zip(_inputs(args), flagged)))
     grad = grad.to(args.value.dtype).contiguous()
     if kept is None:
-        stat, near = _destinations(args, wanted, grad, top, total)
+        stat, near = _destinations(args, wanted, grad, top, total, dot)
     else:
         stat, near = _from_kept(args, grad, top, total, kept)
     value, far, term = _sources(args, wanted, grad, stat)
@@ -377,11 +388,12 @@ def _inputs(args: Arguments) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Ten
 
 
 def _destinations(
-    args: Arguments, wanted: _Wanted, grad: Tensor, top: Tensor, total: Tensor
+    args: Arguments, wanted: _Wanted, grad: Tensor, top: Tensor, total: Tensor, dot: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return of each destination and head (additive score, level, d) [num_dst, 3, H], and its gradient.
 
-    The level is the logarithm of the sum of exponentials; the gradient lacks GATv2's a and dot's scale.
+    The level is the logarithm of the sum of exponentials; the gradient lacks GATv2's a and dot's scale. `dot`
+    is d where it is given.
     """
     num_rows, heads = top.shape
     stat = grad.new_empty((num_rows, 3, heads), dtype=torch.float32)
@@ -403,6 +415,7 @@ def _destinations(
         grad,
         top.contiguous(),
         total.contiguous(),
+        top if dot is None else dot.contiguous(),
         stat,
         result,
         part,
@@ -411,13 +424,14 @@ def _destinations(
         plan.num_segments,
         args.slope,
         *draws(args),
+        HAS_DOT=dot is not None,
         **flags(args, plan),
         **shape.sizes(),
     )
     if plan.num_hubs:
         merged = stat.new_empty((plan.num_hubs, part.shape[1]))
         merge_sums(plan, part, merged)
-        dots = merged[:, :heads]
+        dots = merged[:, :heads] if dot is None else dot[plan.hubs]
         by_product, by_alpha = merged[:, heads:].reshape(-1, 2, heads, shape.dim).unbind(1)
         stat[:, 2].index_copy_(0, plan.hubs, dots)
         hubs = by_product - dots[..., None] * by_alpha
