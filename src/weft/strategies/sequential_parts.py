@@ -124,12 +124,17 @@ class Part:
         total[slice(None) if self.edges is None else self.edges] = values
 
     def over_all_rows(self, num_rows: int) -> Block:
-        """Return the block with a row for every destination."""
-        if self.rows is None:
-            return self.block
-        counts = torch.zeros(num_rows + 1, dtype=torch.int64, device=self.block.device)
-        counts[self.rows + 1] = self.block.indptr.diff()
-        return Block(counts.cumsum(0), self.block.indices, num_src=self.block.num_src)
+        """Return the block with a row for every destination; kept, and with it where its chunks are cut."""
+        rows, block = self.rows, self.block
+        if rows is None:
+            return block
+
+        def make() -> Block:
+            counts = torch.zeros(num_rows + 1, dtype=torch.int64, device=block.device)
+            counts[rows + 1] = block.indptr.diff()
+            return Block(counts.cumsum(0), block.indices, num_src=block.num_src)
+
+        return block.cached(("over", num_rows), make)
 
 
 def _add(total: Tensor, places: Tensor | None, values: Tensor) -> None:
