@@ -206,6 +206,7 @@ def _train(run: Run, strategy: Any, local: Any, group: Any) -> dict[str, Any]:
 def _transfers(run: Run, strategy: Any, group: Any) -> dict[str, Any]:
     """Bring rows and return gradients as an epoch would, with nothing computed between."""
     plan = strategy.exchange.whole_plan
+    back = plan.reversed()
     rows, halo = ([torch.ones(n, width) for width in run.transfers] for n in (plan.num_rows, plan.num_halo))
     seconds = []
     for turn in range(run.warm + run.epochs):
@@ -216,7 +217,7 @@ def _transfers(run: Run, strategy: Any, group: Any) -> dict[str, Any]:
         for held in rows:
             plan.pull(group, held).wait()
         for held in halo:
-            plan.push(group, held).wait()
+            back.pull(group, held).then(plan.sum_at_owner).wait()
         group.barrier()
         seconds.append(time.perf_counter() - began)
     return {**_volumes(group.ledger.snapshot(), 0.0), "seconds": seconds[run.warm :]}

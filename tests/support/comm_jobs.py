@@ -153,7 +153,7 @@ def halo(group: Group, kind: str, parts_a_rank: int, scattered: bool) -> list[in
 
 
 def check_plan(group: Group, plan: HaloPlan, shard: Shard) -> None:
-    """Compare pulled rows with a table of all, and pull with push by the adjoint identity."""
+    """Compare pulled rows with a table of all, and pull with the way back by the adjoint identity."""
     table = torch.randn(
         shard.num_nodes, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
     )
@@ -162,11 +162,12 @@ def check_plan(group: Group, plan: HaloPlan, shard: Shard) -> None:
     assert torch.equal(pulled, table[plan.halo_ids])
     late = plan.pull(group, x, background=True)
     y = torch.randn(pulled.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(group.rank))
-    pushed = plan.push(group, y, label=Label("halo", 0, "backward")).wait()
+    back, home = plan.reversed(), plan.sum_at_owner
+    pushed = back.pull(group, y, label=Label("halo", 0, "backward")).then(home).wait()
     assert pushed.shape == x.shape
     left, right = group.all_reduce(torch.stack([(pulled * y).sum(), (x * pushed).sum()])).wait().tolist()
     assert abs(left - right) < 1e-10
-    counted = plan.push(group, torch.ones(len(y), dtype=torch.int64)).wait()
+    counted = back.pull(group, torch.ones(len(y), dtype=torch.int64)).then(home).wait()
     assert torch.equal(counted, torch.bincount(plan.send_rows, minlength=plan.num_rows))
     assert torch.equal(late.wait(), pulled)
 

@@ -102,7 +102,7 @@ class HaloPlan:
     @cached_property
     def halo_ids(self) -> Tensor:
         """[m] int64 global ids in halo order, as `pull` returns the rows."""
-        return self._to_halo(self.recv_ids)
+        return placed(self.recv_ids, self.order)
 
     def select(self, halo: Tensor, sent: Tensor) -> "HaloPlan":
         """Return the plan of some rows: masks of halo rows [m], in halo order, and of sent rows [s].
@@ -125,13 +125,7 @@ class HaloPlan:
         """Get the halo rows [m, ...], in halo order, from their owners; `rows` are one's own [n, ...]."""
         sent = rows.detach()[self.send_rows]
         moved = group.all_to_all(sent, self.send_counts, self.recv_counts, background=background, label=label)
-        return moved.then(self._to_halo)
-
-    def push(self, group: Group, halo: Tensor, *, background: bool = False, label: Label = OTHER) -> Pending:
-        """Send halo rows [m, ...] home and get the sums of what came [n, ...]; the adjoint of `pull`."""
-        sent = halo.detach() if self.order is None else halo.detach()[self.order]
-        moved = group.all_to_all(sent, self.recv_counts, self.send_counts, background=background, label=label)
-        return moved.then(self.sum_at_owner)
+        return moved.then(lambda received: placed(received, self.order))
 
     def sum_at_owner(self, received: Tensor) -> Tensor:
         """Return [n, ...] from rows [s, ...] in the order of `send_rows`; sums run in member order."""
@@ -153,13 +147,6 @@ class HaloPlan:
         rows, counts = torch.unique_consecutive(ordered, return_counts=True)
         return rows, torch.cat([counts.new_zeros(1), counts.cumsum(0)]), places
 
-    def _to_halo(self, received: Tensor) -> Tensor:
-        if self.order is None:
-            return received
-        rows = torch.empty_like(received)
-        rows[self.order] = received
-        return rows
-
     def _verify(self, shard: Shard, group: Group) -> None:
         """Send the ids of the own rows the way all rows will go, and compare what arrives with the halo."""
         arrived = self.pull(group, shard.node_ids, label=_PLAN).wait()
@@ -173,6 +160,15 @@ class HaloPlan:
 
 
 _PLAN = Label("plan")
+
+
+def placed(received: Tensor, places: Tensor | None) -> Tensor:
+    """Return rows in their order: row i of what was received is row places[i]; None: it is in order."""
+    if places is None:
+        return received
+    rows = torch.empty_like(received)
+    rows[places] = received
+    return rows
 
 
 def spread(num_parts: int, size: int) -> list[int]:

@@ -71,8 +71,8 @@ class Exchange:
 
     exact_at: ClassVar[Mapping[str, Any] | None] = {}
     """The options at which the policy changes nothing; None where there are none."""
-    stateful: ClassVar[bool] = False
-    """Whether one step leaves something to the next, which a checkpoint must hold."""
+    also_exact_at: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+    """Other options at which it changes nothing either."""
     adapts: ClassVar[str] = ""
     """The option that a budget on the error chooses, where there is one."""
 
@@ -97,11 +97,10 @@ class Exchange:
         self._slot = 0
 
     def begin_step(self) -> None:
-        """Begin a training step; every rank calls it before its forward pass."""
-        self._slot = 0
+        """Begin a training step; every rank calls it before its forward pass.
 
-    def replay(self) -> None:
-        """Number the calls anew within a step: those that follow get what the first ones got."""
+        Called again before the step ends it begins it anew: calls that follow get what the first ones got.
+        """
         self._slot = 0
 
     def end_step(self) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.comm.pending import Pending
+from weft.comm.plan import placed
 from weft.kernels.quantise import coded_bytes, dequantise, quantise
 
 EXACT: Final = 32
@@ -138,12 +139,3 @@ def _row_bytes(dtype: torch.dtype, width: int, bits: int) -> int | None:
     if bits == EXACT or coded_bytes(width, bits) >= width * dtype.itemsize:
         return None
     return coded_bytes(width, bits)
-
-
-def placed(received: Tensor, places: Tensor | None) -> Tensor:
-    """Return rows in their order: row i of what was received is row places[i]; None: it is in order."""
-    if places is None:
-        return received
-    rows = torch.empty_like(received)
-    rows[places] = received
-    return rows

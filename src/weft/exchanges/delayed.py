@@ -58,7 +58,6 @@ class Delayed(Exchange):
     """Send each row every `r` epochs and read it until then; `r` 0 sends all rows at once and is exact."""
 
     exact_at: ClassVar[Mapping[str, Any]] = {"r": 0}
-    stateful: ClassVar[bool] = True
 
     def __init__(
         self, plan: HaloPlan, group: Group, clock: Tensor, *, r: Annotated[int, Range(least=0)] = 5

@@ -2,7 +2,8 @@
 
 A halo row exists in an epoch iff its draw, a function of (seed, epoch, node), is below p: one draw for all
 layers. Both ends compute it, so no ids travel. Sums and means weigh the rows that remain by 1/p, which keeps
-them unbiased; attention normalises itself, and an extreme has no scale. At p = 0 the parts stand alone.
+them unbiased; attention normalises itself, and an extreme has no scale. Messages given to `propagate` (GINE,
+EdgeConv, MoNet) carry no 1/p either, also where they are summed. At p = 0 the parts stand alone.
 """
 
 from collections.abc import Mapping
@@ -14,11 +15,10 @@ from torch import Tensor
 
 from weft.comm.balance import shares
 from weft.comm.group import Group
-from weft.comm.plan import HaloPlan
+from weft.comm.plan import HaloPlan, placed
 from weft.config import Range
 from weft.draw import Stream, draw, fold
 from weft.exchanges.base import Bits, Exchange, exchanges
-from weft.exchanges.codec import placed
 from weft.exchanges.drift import Drift
 
 MEAN = 0.1  # of "auto", which brings more over fast links and less over slow ones

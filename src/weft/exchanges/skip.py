@@ -21,10 +21,9 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.comm.ledger import Label
-from weft.comm.plan import HaloPlan
+from weft.comm.plan import HaloPlan, placed
 from weft.config import Range
 from weft.exchanges.base import Arrival, Exchange, Later, exchanges
-from weft.exchanges.codec import placed
 from weft.exchanges.drift import Drift
 
 INTERVAL = 4
@@ -80,7 +79,6 @@ class Skip(Exchange):
         {"change": 0.0},
         {"interval": 1, "gradients": True},
     )
-    stateful: ClassVar[bool] = True
     adapts: ClassVar[str] = "change"
 
     def __init__(

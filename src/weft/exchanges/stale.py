@@ -61,7 +61,6 @@ class Stale(Exchange):
     """
 
     exact_at: ClassVar[Mapping[str, Any]] = {"lag": 0}
-    stateful: ClassVar[bool] = True
 
     def __init__(
         self,

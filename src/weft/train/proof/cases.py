@@ -106,7 +106,7 @@ def _exact_points(kind: type[Distributed]) -> Iterator[dict[str, Any]]:
         if name not in exchanges or exchanges[name].exact_at is None:  # None: such an exchange is never exact
             continue
         exchange = exchanges[name]
-        for point in (exchange.exact_at, *getattr(exchange, "also_exact_at", ())):
+        for point in (exchange.exact_at, *exchange.also_exact_at):
             yield {"exchange": {"name": name, **point}}
 
 
