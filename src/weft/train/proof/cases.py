@@ -103,9 +103,11 @@ def _exact_points(kind: type[Distributed]) -> Iterator[dict[str, Any]]:
         yield {}
         return
     for name in kind.exchanges:
-        if name not in exchanges or exchanges[name].exact_at is None:  # None: such an exchange is never exact
+        if name not in exchanges:
             continue
         exchange = exchanges[name]
+        if exchange.exact_at is None:  # such an exchange is never exact
+            continue
         for point in (exchange.exact_at, *exchange.also_exact_at):
             yield {"exchange": {"name": name, **point}}
 
