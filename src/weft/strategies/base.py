@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from weft.errors import GraphError, RecipeError
+from weft.errors import GraphError, InputError, RecipeError
 from weft.events import Events
 from weft.graph.graph import Graph
 from weft.registry import Registry
@@ -116,6 +116,20 @@ class Strategy:
     def close(self) -> None:
         """Let go of the model; a strategy that ended can be made anew."""
 
+    def _outputs(
+        self, model: nn.Module, blocks: Any, x: Any, *, device: str, num_rows: int | None = None
+    ) -> Tensor:
+        """Return what a model gives, in at least 32 bits, or say why it cannot be compared with labels.
+
+        `num_rows` is how many rows it must have; None: whatever it has.
+        """
+        with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
+            outputs: Any = model(blocks, x)
+        check_outputs(outputs, num_rows, self.graph.num_classes, self.loss)
+        # Losses are summed in at least 32 bits whatever the storage.
+        wide: Tensor = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+        return wide
+
 
 strategies: Registry[type[Strategy]] = Registry("strategy", "weft.strategies")
 
@@ -149,6 +163,22 @@ def choose_loss(name: LossName, graph: Labelled) -> LossName:
             f"train.loss: {name!r} does not fit a graph with {labels} a node; use {fitting!r} or 'auto'"
         )
     return fitting
+
+
+def check_outputs(outputs: Any, num_rows: int | None, classes: int, loss: LossName) -> None:
+    """Refuse outputs that cannot be compared with the labels."""
+    if not isinstance(outputs, Tensor):
+        raise InputError(f"expected a tensor from the model, got {type(outputs).__name__}")
+    if outputs.dim() != 2 or num_rows not in (None, outputs.shape[0]):
+        shape = (num_rows or "rows", classes)
+        got = tuple(outputs.shape)
+        raise InputError(f"expected outputs of shape {shape}, got {got}; a row is a node")
+    # One label a node may have outputs to spare; several labels are compared column by column.
+    if outputs.shape[1] < classes or (loss == "bce" and outputs.shape[1] != classes):
+        raise InputError(
+            f"the model gives {outputs.shape[1]} outputs a node, the graph has {classes} classes; "
+            f"make it with {classes}"
+        )
 
 
 def summed_loss(name: LossName, outputs: Tensor, y: Tensor) -> Tensor:

@@ -214,11 +214,9 @@ class Distributed(Strategy):
         return self._reducer
 
     def _forward(self, model: nn.Module, block: Block) -> Tensor:
-        device = self.graph.indptr.device.type
-        with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
-            outputs: Tensor = model(SameBlock(block, hops_of(model)), self.graph.x)
-        wide = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
-        return wide[self.graph.target_rows]
+        blocks, device = SameBlock(block, hops_of(model)), self.graph.indptr.device.type
+        outputs = self._outputs(model, blocks, self.graph.x, device=device, num_rows=block.num_dst)
+        return outputs[self.graph.target_rows]
 
     def _exact_outputs(self, model: nn.Module) -> Tensor:
         with evaluating(model):

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from weft.errors import InputError
 from weft.graph.block import Block
 from weft.layers.base import Layer
 from weft.strategies.base import Metrics, Scores, Strategy, evaluating, strategies, summed_loss
@@ -48,29 +47,12 @@ class Single(Strategy):
 
     def _forward(self, model: nn.Module) -> Tensor:
         block = self.graph.block(self.clock)
-        device = self.graph.indptr.device.type
-        with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
-            outputs: Tensor = model(SameBlock(block, hops_of(model)), self.graph.x)
-        block.clock = None  # the block is the graph's, and the graph outlives this run
-        # Losses are summed in at least 32 bits whatever the storage.
-        self._check(outputs)
-        wide = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
-        return wide[self.graph.target_rows]
-
-    def _check(self, outputs: Any) -> None:
-        """Refuse outputs that cannot be compared with the labels."""
-        nodes, classes = self.graph.num_nodes, self.graph.num_classes
-        if not isinstance(outputs, Tensor):
-            raise InputError(f"expected a tensor from the model, got {type(outputs).__name__}")
-        if outputs.dim() != 2 or outputs.shape[0] != nodes:
-            shape = tuple(outputs.shape)
-            raise InputError(f"expected outputs of shape {(nodes, classes)}, got {shape}; a row is a node")
-        # One label a node may have outputs to spare; several labels are compared column by column.
-        if outputs.shape[1] < classes or (self.loss == "bce" and outputs.shape[1] != classes):
-            raise InputError(
-                f"the model gives {outputs.shape[1]} outputs a node, the graph has {classes} classes; "
-                f"make it with {classes}"
-            )
+        blocks, device = SameBlock(block, hops_of(model)), self.graph.indptr.device.type
+        try:
+            outputs = self._outputs(model, blocks, self.graph.x, device=device, num_rows=block.num_dst)
+        finally:
+            block.clock = None  # the block is the graph's, and the graph outlives this run
+        return outputs[self.graph.target_rows]
 
     def _score(self, outputs: Tensor, rows: Tensor, metrics: Metrics) -> dict[str, float]:
         y = self.y[rows]

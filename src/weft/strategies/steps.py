@@ -112,11 +112,8 @@ class Steps(Strategy):
     def batch_outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the outputs of the seeds, in at least 32 bits."""
         batch.set_clock(self.clock)
-        device = batch.nodes.device.type
-        with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
-            outputs: Tensor = model(self.blocks_of(model, batch), batch.x)
-        seeds = outputs[: batch.seeds.numel()]
-        return seeds.float() if seeds.dtype in (torch.bfloat16, torch.float16) else seeds
+        blocks, device = self.blocks_of(model, batch), batch.nodes.device.type
+        return self._outputs(model, blocks, batch.x, device=device)[: batch.seeds.numel()]
 
     def blocks_of(self, model: nn.Module, batch: Batch) -> Any:
         """Return the blocks a model is called with."""
