@@ -2,37 +2,11 @@
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from weft.errors import InputError, MissingExtra, RecipeError
 from weft.pipeline.engines.base import engines, memory_limit, name, text
 from weft.pipeline.engines.duckdb import DuckDB
-
-
-def test_steps_join_and_count(tmp_path: Path) -> None:
-    with DuckDB(tmp_path) as engine:
-        engine.arrow("people", pa.table({"id": ["a", "b"], "row": [0, 1]}))
-        engine.arrow("knows", pa.table({"src": ["b", "c"]}))
-        assert engine.step("found", 'SELECT p."row" FROM knows k LEFT JOIN people p ON k.src = p.id') == 2
-        assert sorted(engine.rows("SELECT * FROM found"), key=str) == [(1,), (None,)]
-        engine.drop("found")
-        assert not engine.has("found")
-        assert engine.has("people")
-
-
-def test_batches_come_in_order_and_a_function_is_mapped_over_them() -> None:
-    with DuckDB() as engine:
-        engine.step("numbers", "SELECT i FROM range(300000) t(i)")
-        seen = [value for batch in engine.batches("FROM numbers") for value in batch.column(0).to_pylist()]
-        assert seen == list(range(300000))
-
-        def double(batch: pa.RecordBatch) -> pa.RecordBatch:
-            return pa.record_batch({"twice": pa.array([2 * value for value in batch.column(0).to_pylist()])})
-
-        made = engine.map("doubled", "FROM numbers", double, pa.schema({"twice": pa.int64()}))
-        assert made == 300000
-        assert engine.value("SELECT sum(twice) FROM doubled") == 2 * sum(range(300000))
 
 
 def test_parquet_is_written_in_order_and_read_by_letters_not_as_a_pattern(tmp_path: Path) -> None:
