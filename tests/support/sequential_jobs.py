@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from weft.comm.group import Group
 from weft.graph import Additive, Graph
 from weft.strategies.sequential import Sequential
-from weft.strategies.sequential_parts import Link
+from weft.strategies.sequential_parts import Round
 from weft.strategies.single import Single
 from weft.train.model import adapt, build_model, ready
 
@@ -215,7 +215,7 @@ def live_rows(group: Group) -> dict[str, tuple[int, int, int]]:
     graph = graph_of("hub")
     parts = parts_of("directed", 3 * group.size)
     strategy = Sequential(local_graph(group, graph, parts, 3 * group.size), group=group)
-    sizes = sorted(link.halo.stop - link.halo.start for link in strategy.block.links)
+    sizes = sorted(one.halo.stop - one.halo.start for one in strategy.block.rounds)
     found = {}
     for name, operation in KINDS.items():
         block: Any = strategy.training_block()
@@ -240,26 +240,26 @@ class Watch:
         self.most_rows = self.most_gradients = 0
         self._rows: list[tuple[Any, int]] = []
         self._gradients: list[tuple[Any, int]] = []
-        self._before = Link.pull, Link.push
+        self._before = Round.pull, Round.push
         pull, push = self._before
 
-        def watched_pull(link: Link, rows: Tensor, slot: int, kind: str) -> Any:
-            pending: Any = pull(link, rows, slot, kind)
+        def watched_pull(brings: Round, rows: Tensor, slot: int, kind: str) -> Any:
+            pending: Any = pull(brings, rows, slot, kind)
             # Where the rows lie: an all-to-all receives into the buffer that is later given.
             self._rows.append((weakref.ref(pending._result.untyped_storage()), len(pending._result)))
             self.most_rows = max(self.most_rows, self.alive(self._rows))
             return pending
 
-        def watched_push(link: Link, gradient: Tensor, slot: int) -> Any:
+        def watched_push(brings: Round, gradient: Tensor, slot: int) -> Any:
             self._gradients.append((weakref.ref(gradient.untyped_storage()), len(gradient)))
             self.most_gradients = max(self.most_gradients, self.alive(self._gradients))
-            return push(link, gradient, slot)
+            return push(brings, gradient, slot)
 
-        Link.pull, Link.push = watched_pull, watched_push  # type: ignore[method-assign]
+        Round.pull, Round.push = watched_pull, watched_push  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *_: object) -> None:
-        Link.pull, Link.push = self._before  # type: ignore[method-assign]
+        Round.pull, Round.push = self._before  # type: ignore[method-assign]
 
     def alive(self, held: list[tuple[Any, int]]) -> int:
         """Return the rows whose memory exists."""

@@ -22,7 +22,7 @@ from weft.strategies.base import LossName, strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.sequential_block import SequentialBlock
-from weft.strategies.sequential_parts import TRAINING, make_links
+from weft.strategies.sequential_parts import TRAINING, make_rounds
 
 
 @strategies.add("sequential")
@@ -55,13 +55,13 @@ class Sequential(Distributed):
         if shard.cuts != "nodes":
             raise GraphError("sequential needs parts of nodes; this partition cuts otherwise: make another")
         plan = HaloPlan.make(shard, self.group, part_rank)
-        links = make_links(shard, plan, self.group, self.clock, exchange=exchange, part_rank=part_rank)
+        rounds = make_rounds(shard, plan, self.group, self.clock, exchange=exchange, part_rank=part_rank)
         # What asks for all source rows at once is given them by these two.
         self._whole = make_exchange(exchange, plan, self.group, self.clock)
         self._exact = Exact(plan, self.group, self.clock)
         self._exact.kind = "evaluate"
-        self.exchanges_used = [self._whole, *(link.exchange for link in links)]
-        self.block = SequentialBlock(shard, self._exact, self.group, links, clock=self.clock)
+        self.exchanges_used = [self._whole, *(one.exchange for one in rounds)]
+        self.block = SequentialBlock(shard, self._exact, self.group, rounds, clock=self.clock)
         if len(graph.node_types) == 1 and graph.x is not None:
             self.block.mark_constant(graph.x)
 

@@ -23,7 +23,7 @@ from weft.kernels.reference_attention import ADDITIVE, DOT
 from weft.strategies.halo_block import HaloBlock
 from weft.strategies.sequential_attention import Attention
 from weft.strategies.sequential_endings import Extreme, Messages, Sum
-from weft.strategies.sequential_parts import TRAINING, Link, Parts, split_edges
+from weft.strategies.sequential_parts import TRAINING, Parts, Round, split_edges
 from weft.strategies.sequential_run import Call, Ending, run_in_parts
 
 
@@ -35,12 +35,12 @@ class SequentialBlock(HaloBlock):
         shard: Shard,
         exchange: Exchange,
         group: Group,
-        links: Sequence[Link],
+        rounds: Sequence[Round],
         *,
         clock: Tensor | None = None,
     ) -> None:
         super().__init__(shard, exchange, group, clock=clock)
-        self.links = list(links)
+        self.rounds = list(rounds)
         self.kind = TRAINING
         """What the ledger calls the rows that are fetched."""
         self._slot = 0
@@ -232,7 +232,7 @@ class SequentialBlock(HaloBlock):
 
         def make() -> Parts:
             edges = None if every else cast(Tensor, self._relation_edges(cast(int, relation)))
-            return split_edges(self, self.links, own_parts=own_parts, edges=edges)
+            return split_edges(self, self.rounds, own_parts=own_parts, edges=edges)
 
         if relation is not None and not 0 <= relation < self.num_relations:
             raise GraphError(f"relation {relation} asked for, the block has {self.num_relations}: 0 … n - 1")

@@ -24,7 +24,7 @@ TRAINING = "halo"
 
 
 @dataclass(frozen=True, eq=False)
-class Link:
+class Round:
     """The way to the halo rows of one remote part: what arrives in its round and what departs in it."""
 
     exchange: Exchange
@@ -46,7 +46,7 @@ class Link:
         return self.exchange.push(gradient.detach(), slot)
 
 
-def make_links(
+def make_rounds(
     shard: Shard,
     plan: HaloPlan,
     group: Group,
@@ -54,14 +54,14 @@ def make_links(
     *,
     exchange: Options = "exact",
     part_rank: Sequence[int] | None = None,
-) -> list[Link]:
+) -> list[Round]:
     """Return the rounds of this rank, in the order that all ranks make them."""
     ranks = spread(shard.num_parts, group.size) if part_rank is None else list(part_rank)
     parts = [[part for part, rank in enumerate(ranks) if rank == member] for member in range(group.size)]
     most = max(len(held) for held in parts)
     reader = torch.repeat_interleave(torch.arange(group.size), torch.tensor(plan.send_counts))
     sent_part = shard.node_part[plan.send_rows]
-    links = []
+    rounds = []
     for turn in range(1, group.size):
         source, target = parts[group.rank - turn], (group.rank + turn) % group.size
         for number in range(most):
@@ -76,8 +76,8 @@ def make_links(
             made = make_exchange(exchange, compact, group, clock)
             first = int(torch.searchsorted(shard.halo_part, wanted))
             halo = slice(first, first + chosen.num_halo)
-            links.append(Link(made, chosen.send_rows, halo))
-    return links
+            rounds.append(Round(made, chosen.send_rows, halo))
+    return rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ class Part:
     """The source rows of the whole block that the columns are."""
     edges: Tensor | None
     """[E of the block] their places among the edges of the whole block; None: all of them, in order."""
-    link: Link | None = None
+    round: Round | None = None
     """How the columns are fetched; None: they are own rows."""
 
     def of_rows(self, values: Tensor) -> Tensor:
@@ -152,7 +152,9 @@ class Parts:
     remote: list[Part]
 
 
-def split_edges(block: Any, links: Sequence[Link], *, own_parts: bool, edges: Tensor | None = None) -> Parts:
+def split_edges(
+    block: Any, rounds: Sequence[Round], *, own_parts: bool, edges: Tensor | None = None
+) -> Parts:
     """Return the parts of some edges of a block of a shard (None: all of them).
 
     Own sources come in one part with every destination, or with `own_parts` as the parts they are of.
@@ -164,11 +166,11 @@ def split_edges(block: Any, links: Sequence[Link], *, own_parts: bool, edges: Te
     group = torch.zeros(block.num_src, dtype=torch.int64, device=device)
     if own_parts:
         group[:num_own] = torch.searchsorted(torch.tensor(held, device=device), shard.node_part.long())
-    for number, link in enumerate(links):
-        group[num_own + link.halo.start : num_own + link.halo.stop] = len(held) + number
+    for number, one in enumerate(rounds):
+        group[num_own + one.halo.start : num_own + one.halo.stop] = len(held) + number
     of_edge = group[indices]
     order = torch.argsort(of_edge, stable=True)
-    counts = torch.bincount(of_edge, minlength=len(held) + len(links)).tolist()
+    counts = torch.bincount(of_edge, minlength=len(held) + len(rounds)).tolist()
     kinds = None if block.edge_type is None else block.edge_type if edges is None else block.edge_type[edges]
     cutter = _Cutter(block, edges, indices, edge_dst, kinds)
     chosen = torch.split(order, counts)
@@ -176,7 +178,7 @@ def split_edges(block: Any, links: Sequence[Link], *, own_parts: bool, edges: Te
         own = [cutter.own_part(places) for places in chosen[: len(held)]]
     else:
         own = [cutter.all_own(chosen[0])]
-    remote = [cutter.remote(places, link) for places, link in zip(chosen[len(held) :], links)]
+    remote = [cutter.remote(places, one) for places, one in zip(chosen[len(held) :], rounds)]
     return Parts(own, remote)
 
 
@@ -207,12 +209,12 @@ class _Cutter:
         rows, indptr = self._rows(places)
         return Part(self._block(indptr, places, indices, len(sources)), rows, sources, self._places(places))
 
-    def remote(self, places: Tensor, link: Link) -> Part:
+    def remote(self, places: Tensor, brings: Round) -> Part:
         """Return the edges whose sources are of one remote part; its columns are all that arrive."""
-        first, last = link.halo.start + self.whole.num_own, link.halo.stop + self.whole.num_own
+        first, last = brings.halo.start + self.whole.num_own, brings.halo.stop + self.whole.num_own
         rows, indptr = self._rows(places)
         block = self._block(indptr, places, self.indices[places] - first, last - first)
-        return Part(block, rows, slice(first, last), self._places(places), link)
+        return Part(block, rows, slice(first, last), self._places(places), brings)
 
     def _rows(self, places: Tensor) -> tuple[Tensor, Tensor]:
         rows, counts = torch.unique_consecutive(self.edge_dst[places], return_counts=True)

@@ -101,9 +101,9 @@ class Call:
         """Begin to fetch the rows of a remote part, where there is one of that number."""
         if number >= len(self.parts.remote):
             return []
-        link = self.parts.remote[number].link
-        assert link is not None, "remote parts have links"
-        return [link.pull(t, slot, self.kind) for t, slot in zip(src, self.slots)]
+        brings = self.parts.remote[number].round
+        assert brings is not None, "remote parts have rounds"
+        return [brings.pull(t, slot, self.kind) for t, slot in zip(src, self.slots)]
 
 
 def run_in_parts(call: Call, tensors: Sequence[Tensor | None]) -> Tensor:
@@ -236,14 +236,14 @@ class _Homeward:
                 continue
             assert gradient is not None, "every wanted gradient is made, on every rank"
             gradient = gradient.to(self.shapes[number][1])
-            if part.link is not None:
-                pushed = part.link.push(gradient, self.call.slots[number])
-                departed.append((number, part.link.sent, pushed))
+            if part.round is not None:
+                pushed = part.round.push(gradient, self.call.slots[number])
+                departed.append((number, part.round.sent, pushed))
             elif self._totals[number] is None and isinstance(part.columns, slice):
                 self._totals[number] = gradient
             else:
                 part.add_columns(self._total(number), gradient)
-        if part.link is not None:
+        if part.round is not None:
             self._land()
             self._under_way = departed
 
