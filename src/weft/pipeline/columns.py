@@ -1,7 +1,6 @@
 """Columns of tables as arrays of numbers, a batch of rows at a time, and what is wrong with their values."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +84,7 @@ class ListEncoder(Encoder):
 
     def __init__(self, source: Source, column: str) -> None:
         super().__init__(source, column)
-        self.widths: Counter[tuple[int, int]] = Counter()
-        self.ragged: dict[str, Places] = {}
+        self.ragged: dict[int, Places] = {}
         self.empty = Places()
         query = source.scan({"width": f"len({self.expression})"}, position=False)
         found = source.engine.rows(f"SELECT width FROM ({query}) WHERE width IS NOT NULL LIMIT 1")
@@ -119,9 +117,11 @@ class ListEncoder(Encoder):
 
     def _count_ragged(self, lengths: Array, right: Array, start: int) -> None:
         self.empty.add(lengths < 0, start)
-        for place in np.flatnonzero(~right & (lengths >= 0)):
-            file = self.source.locate(start + int(place))[0]
-            self.ragged.setdefault(file, Places()).add(np.array([True]), start + int(place))
+        wrong = ~right & (lengths >= 0)
+        positions = np.arange(start, start + len(lengths))
+        number = np.searchsorted(self.source.offsets, positions, side="right") - 1
+        for place in np.unique(number[wrong]).tolist():
+            self.ragged.setdefault(place, Places()).add(wrong & (number == place), start)
 
     def finish(self, problems: Problems) -> None:
         """Tell of missing numbers and of each file whose lists have another length."""
@@ -130,15 +130,15 @@ class ListEncoder(Encoder):
         self.missing = nulls
         self._tell_missing(problems, "not-finite")
         files = [str(file.path) for file in self.source.files]
-        for file, places in self.ragged.items():
+        for number, places in self.ragged.items():
             lengths = self.source.look_up({"value": f"len({self.expression})"}, places.first)
             length = lengths[places.first[0]][0]
-            which = f"file {files.index(file) + 1} of {len(files)}, " if len(files) > 1 else ""
+            which = f"file {number + 1} of {len(files)}, " if len(files) > 1 else ""
             told = f"{which}a list of {length} where lists have {self.width}"
             row = self.source.locate(places.first[0])[1]
             problems.add(
                 "error", "ragged-list", self.source.table, told,
-                file=file, row=row, column=self.column, value=length, count=places.count,
+                file=files[number], row=row, column=self.column, value=length, count=places.count,
             )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import glob
 import gzip
 import os
 import zlib
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
@@ -105,12 +106,15 @@ class Source:
 
     def locate(self, position: int) -> tuple[str, int]:
         """Return the file and the row, from 1, of a position."""
+        place = min(bisect_right(self.offsets, position), len(self.files)) - 1
+        return str(self.files[place].path), position - self.offsets[place] + 1
+
+    @property
+    def offsets(self) -> list[int]:
+        """The position of the first row of each file, and the number of rows; counted at first use."""
         if self._offsets is None:
             self._offsets = [0, *accumulate(self._counts())]
-        for file, start, end in zip(self.files, self._offsets, self._offsets[1:]):
-            if start <= position < end:
-                return str(file.path), position - start + 1
-        return str(self.files[-1].path), position + 1
+        return self._offsets
 
     def look_up(self, columns: Mapping[str, str], positions: Sequence[int]) -> dict[int, tuple[Any, ...]]:
         """Return the values of a few rows, by position."""
