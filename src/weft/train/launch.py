@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from weft.comm.group import Group
-from weft.config import Recipe, bind
+from weft.config import Recipe, bind, parameters
 from weft.datasets import open_dataset
 from weft.errors import InputError, RecipeError
 from weft.events import Sink
@@ -223,12 +223,13 @@ def _resolve_strategy(
     name, options = _split_name(section, default, "strategy")
     kind = strategies[name]
     given = (*signature(Strategy).parameters, "group", "part_rank", "speed")
-    if "name" not in section and kind is strategies["single"] and options:
-        key = next(iter(options))
-        raise RecipeError(
-            f"strategy.{key}: one process has nothing to set here; add --workers N, or name the strategy: "
-            "strategy.name"
-        )
+    several = parameters(strategies["halo"], given=given)
+    for key in options if "name" not in section and not issubclass(kind, Distributed) else ():
+        if key in several:
+            raise RecipeError(
+                f"strategy.{key}: one process has nothing to set here; add --workers N, or name the "
+                "strategy: strategy.name"
+            )
     options = bind(kind, options, "strategy", given=given)
     if issubclass(kind, Distributed):
         kind.check(options)
