@@ -12,7 +12,7 @@ from weft.comm.rendezvous import bound_socket, host_store
 
 _CONTEXT = mp.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["pytest", "torch", "torch.distributed", "weft.comm.plan", "ranks"])
-LIMIT = 90.0
+LIMIT = 240.0
 
 
 def run_ranks(size: int, job: Callable[..., Any], *arguments: Any, **connect: Any) -> list[Any]:
