@@ -18,9 +18,11 @@ CITATION = {
 }
 GCN = {"layers": 2, "hidden": 64, "dropout": 0.5, "lr": 0.01, "weight_decay": 5e-4, "epochs": 200}
 GAT = {
-    "layers": 2, "hidden": 64, "heads": 8, "attention_dropout": 0.6, "dropout": 0.6, "activation": "elu",
-    "lr": 0.005, "weight_decay": 5e-4, "epochs": 300,
+    "layers": 2, "hidden": 64, "heads": 8, "attention_dropout": 0.6, "dropout": 0.6, "input_dropout": 0.6,
+    "activation": "elu", "lr": 0.005, "weight_decay": 5e-4, "epochs": 300,
 }  # fmt: skip
+# The paper trains this one graph with other settings.
+PUBMED_GAT = {"out_heads": 8, "lr": 0.01, "weight_decay": 1e-3}
 
 
 def test_accuracies(graph: weft.Graph, model: str, **settings: Any) -> list[float]:
@@ -34,7 +36,9 @@ def citation() -> list[str]:
     for model, settings in (("gcn", GCN), ("gat", GAT)):
         cells = []
         for name, paper in CITATION[model].items():
-            found = test_accuracies(real(name, symmetrise=True, normalise_features=True), model, **settings)
+            graph = real(name, symmetrise=True, normalise_features=True)
+            special = PUBMED_GAT if (model, name) == ("gat", "pubmed") else {}
+            found = test_accuracies(graph, model, **(settings | special))
             cells.append(f"{statistics.mean(found):.1f} ± {statistics.stdev(found):.1f} (paper {paper})")
         rows.append(f"| {model.upper()} | {' | '.join(cells)} |")
     return rows
