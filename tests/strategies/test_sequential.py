@@ -25,7 +25,11 @@ def test_every_operation_of_a_block_and_its_gradients_are_those_of_the_whole_gra
     assert sequential_jobs.operations(Group.alone(), num_parts) == []
 
 
-@pytest.fixture(scope="module", params=[(2, 6, 1), (4, 4, 3)], ids=["2 ranks", "4 ranks"])
+@pytest.fixture(
+    scope="module",
+    params=[(2, 6, 1), pytest.param((4, 4, 3), marks=pytest.mark.slow)],
+    ids=["2 ranks", "4 ranks"],
+)
 def done(request: pytest.FixtureRequest) -> list[dict]:
     """What all ranks of one launch found."""
     size, num_parts, salt = request.param

@@ -18,7 +18,7 @@ def test_one_rank_takes_the_steps_of_one_process() -> None:
     assert layout_jobs.vertex_cut_equals_one_process(Group.alone(), names=["sage mean", "gat", "rgcn"]) == []
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_split_nodes_take_the_steps_of_one_process(size: int) -> None:
     for found in run_ranks(size, layout_jobs.vertex_cut_promises):
         assert found["wrong"] == []
