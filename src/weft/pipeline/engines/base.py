@@ -8,7 +8,7 @@ order by, row_number over (order by …), cast. Python sees rows only as Arrow b
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -49,6 +49,26 @@ class Engine(ABC):
     ) -> int:
         """Keep what the function makes of each Arrow batch of a query, and return the number of rows."""
 
+    def groups(
+        self,
+        table: str,
+        query: str,
+        key: str,
+        function: "Callable[[pa.Table], pa.RecordBatch]",
+        schema: "pa.Schema",
+    ) -> int:
+        """Keep what the function makes of all rows with the same key, given at once; return how many rows.
+
+        Keys are numbers and a group fits in memory: whoever writes the query cuts the work so. Here groups
+        are made one after the other; an engine of several workers deals them out.
+        """
+        import pyarrow as pa
+
+        ordered = f"SELECT * FROM ({query}) AS grouped ORDER BY {name(key)}"
+        made = (function(rows) for rows in runs(self.batches(ordered), key))
+        self.arrow(table, pa.RecordBatchReader.from_batches(schema, made))
+        return int(self.value(f"SELECT count(*) FROM {name(table)}"))
+
     @abstractmethod
     def batches(self, query: str) -> "Iterator[pa.RecordBatch]":
         """Give the rows of a query, in its order, a batch at a time."""
@@ -82,6 +102,30 @@ class Engine(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def runs(batches: "Iterable[pa.RecordBatch]", key: str) -> "Iterator[pa.Table]":
+    """Give the rows of each key as one table; rows of a key come one after the other, maybe in two batches.
+
+    >>> import pyarrow as pa
+    >>> parts = [pa.record_batch({"k": [1, 1]}), pa.record_batch({"k": [1, 2]})]
+    >>> [rows.column("k").to_pylist() for rows in runs(parts, "k")]
+    [[1, 1, 1], [2]]
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        keys = batch.column(key).to_numpy()
+        starts = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist()] if len(keys) else []
+        for start, stop in zip(starts, [*starts[1:], len(keys)]):
+            if held and held[-1].column(key)[-1].as_py() != keys[start]:
+                yield pa.Table.from_batches(held)
+                held = []
+            held.append(batch.slice(start, stop - start))
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def name(identifier: str) -> str:
