@@ -225,10 +225,11 @@ def build_csr(
 
 def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return (indptr, rows, edges) of the transposed CSR; edges of a row stay in order."""
-    edges = torch.argsort(indices, stable=True)
+    ordered, edges = torch.sort(indices, stable=True)
+    bounds = torch.arange(num_src + 1, dtype=ordered.dtype, device=ordered.device)
     rows = edge_rows(indptr, indices.shape[0])[edges]
     kind = index_dtype(max(indptr.shape[0], indices.shape[0]))
-    return _pointers(indices, num_src), rows.to(kind), edges.to(kind)
+    return torch.searchsorted(ordered, bounds), rows.to(kind), edges.to(kind)
 
 
 def _pointers(rows: Tensor, num_rows: int) -> Tensor:

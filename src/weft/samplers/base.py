@@ -71,12 +71,17 @@ class Batch:
         y: Tensor | None = self._get("y", self._labels)
         return y
 
-    def fetch(self) -> "Batch":
-        """Do now, as a loader's thread does, what a step of training would wait for; return the batch."""
-        _ = self.x, self.y
-        for block in self.blocks:
-            block.mean_scale()
-            block.multiplicity()
+    def fetch(self, *, pin: bool = False) -> "Batch":
+        """Do now, as a loader's thread does, what a step of training would wait for; return the batch.
+
+        With `pin` features are read into pinned memory, from where a GPU copies them.
+        """
+        self._get("x", lambda: node_rows(self.graph, self.nodes, pin=pin))
+        _ = self.y
+        if self.nodes.is_cpu:  # a GPU makes them at once, and only where a layer asks
+            for block in self.blocks:
+                block.mean_scale()
+                block.multiplicity()
         for block in self.blocks[1:]:  # features need no gradient: the first block has no backward
             _ = block.transposed
         return self
@@ -104,6 +109,8 @@ class Batch:
         y, rows = self.graph.y, self.graph.target_rows
         if y is None:
             return None
+        if len(self.graph.node_types) == 1:
+            return y[self.seeds]
         places = self.seeds - rows.start
         if places.numel() and (int(places.min()) < 0 or int(places.max()) >= rows.stop - rows.start):
             raise GraphError(f"not all seeds are of type {self.graph.target_type!r}, the one with labels")

@@ -19,6 +19,7 @@ from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
 from weft.kernels import native
 from weft.samplers.base import Batch, Sampler, as_seeds
+from weft.samplers.transfer import Courier
 
 
 class Loader:
@@ -26,7 +27,8 @@ class Loader:
 
     `seeds` are global ids, by default the training nodes; each epoch shuffles them anew. `threads` prepare up
     to `ahead` batches before they are asked for; with 0 the caller prepares them. `convert` is applied to
-    each batch by the thread that made it, for example `Batch.to_pyg`.
+    each batch by the thread that made it, for example `Batch.to_pyg`. `courier` brings batches to a GPU:
+    `Courier("cuda", graph)`.
 
     >>> from weft.samplers import NeighborSampler
     >>> graph = Graph.from_edges([[0, 1, 2, 3], [1, 2, 3, 0]], x=torch.rand(4, 2))
@@ -46,6 +48,7 @@ class Loader:
         threads: int = 2,
         ahead: int | None = None,
         convert: Callable[[Batch], Any] | None = None,
+        courier: Courier | None = None,
     ) -> None:
         for name, value, least in (("batch_size", batch_size, 1), ("threads", threads, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -56,7 +59,7 @@ class Loader:
         self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
         self.threads = threads
         self.ahead = max(1, threads + 2 if ahead is None else ahead)
-        self.convert = convert
+        self.convert, self.courier = convert, courier
         self.epoch = self.step = 0
         self.seconds = {"wait": 0.0, "prepare": 0.0}  # of the caller; of all threads together
         self._order: tuple[int, Tensor] | None = None
@@ -118,15 +121,21 @@ class Loader:
 
     def _prepare(self, step: int) -> Any:
         begin = time.perf_counter()
-        batch = self.batch(self.epoch, step)
-        made = batch.fetch() if self.convert is None else self.convert(batch)
+        made = self._make(step) if self.courier is None else self.courier.prepare(lambda: self._make(step))
         self.seconds["prepare"] += time.perf_counter() - begin
         return made
+
+    def _make(self, step: int) -> Any:
+        batch = self.batch(self.epoch, step)
+        if self.courier is not None and batch.nodes.is_cpu:
+            batch = self.courier.carry(batch)
+        return batch.fetch() if self.convert is None else self.convert(batch)
 
     def _wait(self, pool: "_Pool", step: int) -> Any:
         begin = time.perf_counter()
         try:
-            return pool.get(step)
+            made = pool.get(step)
+            return made if self.courier is None else self.courier.open(made)
         finally:
             self.seconds["wait"] += time.perf_counter() - begin
 
@@ -212,4 +221,5 @@ def train_seeds(graph: Graph) -> Tensor:
     rows: Tensor = graph.train_mask.nonzero().flatten()
     if graph.y is not None and not graph.multilabel:
         rows = rows[graph.y[rows] >= 0]
+    rows = rows.cpu()
     return rows + int(graph.target_rows.start)

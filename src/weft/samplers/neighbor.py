@@ -13,7 +13,7 @@ from weft.graph.block import Block
 from weft.graph.build import EdgeType
 from weft.graph.graph import Graph
 from weft.kernels import native as core
-from weft.samplers import native, reference
+from weft.samplers import device, native, reference
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
 from weft.samplers.block import SampledBlock
 from weft.samplers.request import Hop, Request, Sample, Slots
@@ -105,13 +105,11 @@ class NeighborSampler(Sampler):
 
     def _slots(self) -> Slots:
         graph, times = self.graph, self.times
-        if graph.device.type != "cpu":
-            raise GraphError(f"the graph lies on {graph.device}; a sampler draws on the CPU: graph.to('cpu')")
         kinds = graph.edge_type
         if kinds is not None and self.by_relation:
             kinds = kinds.to(torch.int32).contiguous()
         order = None if times is None else times.order
-        return Slots(
+        slots = Slots(
             graph.indptr,
             graph.indices if order is None else graph.indices[order],
             edge_type=kinds if self.by_relation else None,
@@ -121,6 +119,9 @@ class NeighborSampler(Sampler):
             node_offsets=tuple(graph.node_offsets),
             sorted=kinds is not None and not self.by_relation and times is None,
         )
+        if graph.device.type != "cpu":
+            device.check(slots)
+        return slots
 
     def _ranks(self, seeds: Tensor, times: Any) -> Tensor | None:
         if self.times is None:
@@ -174,7 +175,9 @@ class NeighborSampler(Sampler):
 
 
 def run(request: Request) -> Sample:
-    """Return the sample of a request, from the native core where there is one."""
+    """Return the sample of a request: where the edges lie, on the CPU by the native core if there is one."""
+    if not request.slots.indptr.is_cpu:
+        return device.sample(request)
     library = core.library()
     return reference.sample(request) if library is None else native.sample(library, request)
 

@@ -9,37 +9,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from weft import kernels
 from weft.graph.graph import Graph
 from weft.graph.source import RowSource
 from weft.graph.sparse import Features, SparseFeatures
 from weft.kernels import native
 
 
-def node_rows(graph: Graph, nodes: Tensor) -> Any:
+def node_rows(graph: Graph, nodes: Tensor, *, pin: bool = False) -> Any:
     """Return the features of global nodes: a matrix, or one for each type that has them, rows in order."""
     if len(graph.node_types) == 1:
-        return None if graph.x is None else take_rows(graph.x, nodes)
-    bounds = torch.tensor(graph.node_offsets[1:-1])
+        return None if graph.x is None else take_rows(graph.x, nodes, pin=pin)
+    bounds = torch.tensor(graph.node_offsets[1:-1], device=nodes.device)
     kinds = torch.bucketize(nodes, bounds, right=True)
     found = {}
     for place, kind in enumerate(graph.node_types):
         if "x" in graph.node_data[kind]:
             found[kind] = take_rows(
-                graph.node_data[kind]["x"], nodes[kinds == place] - graph.node_offsets[place]
+                graph.node_data[kind]["x"], nodes[kinds == place] - graph.node_offsets[place], pin=pin
             )
     return found
 
 
-def take_rows(x: Features, rows: Tensor) -> Features:
-    """Return x[rows] for rows int64, copied without threads and without the GIL; a store gathers them."""
+def take_rows(x: Features, rows: Tensor, *, pin: bool = False) -> Features:
+    """Return x[rows] for rows int64, copied without threads and without the GIL; a store gathers them.
+
+    With `pin` the copy is in pinned memory, where the core makes it.
+    """
     if isinstance(x, RowSource):
         return x.gather(rows)
     if isinstance(x, SparseFeatures):
         return x.rows(rows)
+    if not x.is_cpu:
+        return kernels.gather(x, rows)
     core = native.library()
-    if core is None or not x.is_cpu or not x.is_contiguous():
+    if core is None or not x.is_contiguous():
         return x[rows]
-    out = torch.empty((rows.numel(), *x.shape[1:]), dtype=x.dtype)
+    out = torch.empty((rows.numel(), *x.shape[1:]), dtype=x.dtype, pin_memory=pin)
     row_bytes = math.prod(x.shape[1:]) * x.element_size()
     sizes = (x.data_ptr(), x.shape[0], rows.data_ptr(), rows.numel(), row_bytes, out.data_ptr())
     native.check(core.weft_gather(*sizes, native.INDEX_CODES[rows.dtype], 1), "rows of a batch")

@@ -52,3 +52,38 @@ def gather_backward(grad: Tensor, rows: Tensor, num_rows: int) -> Tensor:
     indptr = torch.searchsorted(ordered, bounds)
     plain = (None, None, None, False, False, None, None, None)
     return spmm(indptr, positions, None, grad, *plain)
+
+
+@triton.jit
+def _gather_near_kernel(
+    near, far, place, rows, out, count, F: tl.constexpr, BM: tl.constexpr, BF: tl.constexpr
+):
+    at = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    f = tl.program_id(1) * BF + tl.arange(0, BF)
+    live = at < count
+    row = tl.load(rows + at, mask=live, other=0)
+    held = tl.load(place + row, mask=live, other=0).to(tl.int64)
+    inside = live[:, None] & (f < F)[None, :]
+    here = (held >= 0)[:, None] & inside
+    there = (held < 0)[:, None] & inside
+    value = tl.load(near + held[:, None] * F + f[None, :], mask=here, other=0)
+    other = tl.load(far + row[:, None] * F + f[None, :], mask=there, other=0)
+    tl.store(out + at[:, None] * F + f[None, :], tl.where(here, value, other), mask=inside)
+
+
+def gather_near(near: Tensor, far: Tensor, place: Tensor, rows: Tensor) -> Tensor:
+    """Return far[rows]; near[place[row]] are the same where place is not negative.
+
+    `far` is in pinned memory of the host, which the GPU reads over the link; all else lies on the GPU. Both
+    are contiguous, of 32 bits a value or less.
+    """
+    out = torch.empty((rows.shape[0], *far.shape[1:]), dtype=far.dtype, device=rows.device)
+    if not out.numel():
+        return out
+    width = math.prod(far.shape[1:])
+    columns = min(power(width), 256)
+    block = max(1024 // columns, 1)
+    _gather_near_kernel[(triton.cdiv(rows.shape[0], block), triton.cdiv(width, columns))](
+        near, far, place, rows, out, rows.shape[0], F=width, BM=block, BF=columns, num_warps=4
+    )
+    return out

@@ -1,0 +1,120 @@
+"""Sampling on a GPU draws what the CPU draws, bit for bit; without a GPU by Triton's interpreter.
+
+The interpreter's run is begun by tests/kernels/test_triton.py, in a process apart.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from weft.errors import GraphError
+from weft.graph.graph import Graph
+from weft.kernels import gpu
+from weft.samplers import NeighborSampler, device, reference
+from weft.samplers.request import Request, Sample, Slots
+
+pytest.importorskip("triton", reason="Triton is not installed (pip install 'weft[gpu]')")
+
+DEVICE = os.environ.get("WEFT_TEST_DEVICE", "cpu")
+on_triton = pytest.mark.skipif(
+    not (gpu.INTERPRETED or DEVICE == "cuda"), reason="needs a GPU or Triton's interpreter"
+)
+
+
+@pytest.fixture(autouse=True)
+def tensors_on_the_cpu() -> Any:
+    """Undo the default device of the kernels' tests, should they run in the same process."""
+    with torch.device("cpu"):
+        yield
+
+
+def graph_of(num_nodes: int, num_edges: int, index: torch.dtype = torch.int32) -> tuple[Tensor, Tensor]:
+    """Return a random CSR with a hub, multi-edges and nodes without edges."""
+    generator = torch.Generator().manual_seed(num_nodes)
+    dst = torch.randint(num_nodes - num_nodes // 5, (num_edges,), generator=generator)
+    dst[: num_edges // 4] = 3
+    src = torch.randint(num_nodes, (num_edges,), generator=generator)
+    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64)
+    indptr[1:] = torch.bincount(dst, minlength=num_nodes).cumsum(0)
+    return indptr, src.to(index)
+
+
+def both(csr: tuple[Tensor, Tensor], seeds: list[int], fanouts: list[int], **options: Any) -> list[Sample]:
+    """Return the samples of the CPU and of the device."""
+    keys = np.array([[7 + 2**63 + hop] for hop in range(len(fanouts))], dtype=np.uint64)
+    counts = np.array(fanouts, dtype=np.int64)[:, None]
+    found = []
+    for where, run in (("cpu", reference.sample), (DEVICE, device.sample)):
+        slots = Slots(*(part.to(where) for part in csr), node_offsets=(0, len(csr[0]) - 1))
+        found.append(run(Request(slots, torch.tensor(seeds, dtype=torch.int64), counts, keys, **options)))
+    return found
+
+
+def assert_equal(cpu: Sample, there: Sample) -> None:
+    assert torch.equal(cpu.nodes, there.nodes.cpu())
+    for a, b in zip(cpu.hops, there.hops, strict=True):
+        assert a.num_rows == b.num_rows
+        for name in ("indptr", "indices", "edge_ids"):
+            assert torch.equal(getattr(a, name), getattr(b, name).cpu()), name
+            assert getattr(a, name).dtype == getattr(b, name).dtype
+
+
+@on_triton
+@pytest.mark.parametrize(
+    ("fanouts", "options"),
+    [
+        ([3, 2], {}),
+        ([5], {"replace": True}),
+        ([4, 3, 2], {"once": True}),
+        ([-1, 2], {}),
+        ([2, -1], {"once": True}),
+        ([0, 3], {}),
+        ([1, 9, 17], {"replace": True, "once": True}),
+    ],
+    ids=str,
+)
+def test_the_draws_and_rows_are_those_of_the_cpu(fanouts: list[int], options: dict[str, Any]) -> None:
+    csr = graph_of(40, 160)
+    for seeds in ([3, 39, 0, 17], [5], []):
+        assert_equal(*both(csr, seeds, fanouts, **options))
+
+
+@on_triton
+def test_wide_indices_and_a_table_that_is_used_again() -> None:
+    csr = graph_of(60, 300, torch.int64)
+    slots = Slots(csr[0].to(DEVICE), csr[1].to(DEVICE), node_offsets=(0, 60))
+    keys, counts = np.array([[5], [6]], dtype=np.uint64), np.array([[4], [3]])
+    for first in range(3):
+        seeds = torch.arange(first, 60, 7)
+        expected = reference.sample(Request(Slots(*csr, node_offsets=(0, 60)), seeds, counts, keys))
+        assert_equal(expected, device.sample(Request(slots, seeds, counts, keys)))
+
+
+@on_triton
+def test_seeds_are_checked() -> None:
+    csr = graph_of(20, 60)
+    for seeds, message in (([3, 3], "there twice"), ([20], "no node")):
+        with pytest.raises(GraphError, match=message):
+            both(csr, seeds, [2])[1:]
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="needs a GPU")
+def test_a_sampler_of_a_graph_on_the_gpu() -> None:
+    indptr, indices = graph_of(50, 400)
+    dst = torch.repeat_interleave(torch.arange(50), indptr.diff())
+    graph = Graph.from_edges(torch.stack([indices.long(), dst]), x=torch.rand(50, 7), y=torch.arange(50) % 3)
+    there = graph.to(device="cuda")
+    expected, found = (NeighborSampler(each, [5, 3], seed=4).sample([1, 7, 30], 2) for each in (graph, there))
+    assert found.x.is_cuda
+    assert torch.equal(found.x.cpu(), expected.x)
+    assert torch.equal(found.y.cpu(), expected.y)  # type: ignore[union-attr]
+    for a, b in zip(expected.blocks, found.blocks):
+        h = torch.rand(a.num_src, 5)
+        assert torch.allclose(a.aggregate(h, "mean"), b.aggregate(h.cuda(), "mean").cpu(), atol=1e-6)
+    weight = torch.rand(graph.num_edges)
+    with pytest.raises(GraphError, match="weighted draws are made on the CPU"):
+        NeighborSampler(there, [2], weight=weight)
