@@ -9,6 +9,7 @@ from torch import Tensor
 from weft.graph import Block
 from weft.graph import propagate as whole
 from weft.graph.partial import propagate_part
+from weft.graph.reduction import Propagation
 
 ENDS = torch.tensor([[0, 1, 2, 3, 3, 3, 4, 1, 0], [0, 0, 0, 0, 2, 2, 2, 3, 3]])
 ROWS = 5
@@ -66,7 +67,7 @@ def test_parts_merge_into_the_whole_with_its_gradients(
     parts = []
     for turn in range(3):
         part = block_of(torch.arange(ENDS.shape[1]) % 3 == turn)
-        parts.append(propagate_part(part, run, [h], [own], [], reduce, [weight]))
+        parts.append(propagate_part(part, Propagation(run, [h], [own], [], reduce, [weight])))
     found = merged(reduce, parts)
     assert torch.allclose(found, reference, atol=1e-12)
     for made, wanted in zip(torch.autograd.grad(found, leaves, towards), expected):
@@ -76,8 +77,8 @@ def test_parts_merge_into_the_whole_with_its_gradients(
 def test_no_edges_give_nothing_to_merge() -> None:
     none = block_of(torch.zeros(ENDS.shape[1]).bool())
     h = torch.ones(ROWS, 2)
-    value, count = propagate_part(none, lambda u: u, [h], [], [], "max", [])
+    value, count = propagate_part(none, Propagation(lambda u: u, [h], reduce="max"))
     assert (tuple(value.shape), count is not None and int(count.sum())) == ((ROWS, 2), 0)
-    value, mass = propagate_part(none, lambda u: (u[:, 0], u), [h], [], [], "softmax", [])
+    value, mass = propagate_part(none, Propagation(lambda u: (u[:, 0], u), [h], reduce="softmax"))
     assert mass is not None
     assert bool((mass == -torch.inf).all())

@@ -7,6 +7,7 @@ edge.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
 
 import torch
@@ -15,7 +16,8 @@ from torch import Tensor
 from weft import kernels
 from weft.errors import GraphError
 from weft.graph.memory import Memory
-from weft.graph.propagate import Message, propagate
+from weft.graph.propagate import propagate
+from weft.graph.reduction import Aggregation, Message, Propagation
 from weft.graph.scores import Additive, Dot, GATv2, Score, parts_of
 from weft.graph.sparse import Features, SparseFeatures, product
 
@@ -43,7 +45,8 @@ class Block:
 
     Destinations are the first `num_dst` source rows. Without `src_ids`, `dst_ids` and `edge_ids` rows and
     edges are those of the whole graph. `edge_data` is indexed by edge id. A block that communicates overrides
-    `src`; one that brings its own degrees or edge values overrides `in_degree`, `out_degree` or `edge`.
+    `src`, `attend` and the two methods behind `aggregate` and `propagate`; one that brings its own degrees or
+    edge values overrides `in_degree`, `out_degree` or `edge`.
     """
 
     whole_rows: bool = True
@@ -291,19 +294,7 @@ class Block:
         Sparse features give sparse ones where `aggregates_sparse` says so. The aggregate of a constant is
         remembered.
         """
-        if reduce not in ("sum", "mean", "max", "min"):
-            raise GraphError(f"reduce must be sum, mean, max or min, got {reduce!r}")
-
-        def compute() -> Features:
-            part = self if relation is None else self.relation(relation)
-            chosen = weight if weight is None or relation is None else weight[self._relation_edges(relation)]
-            if reduce != "mean":
-                return part._reduce(self.src(h), reduce, chosen, src_scale, dst_scale)
-            mean = self.mean_scale(h.dtype, relation)
-            scale = mean if dst_scale is None else mean * dst_scale
-            return part._reduce(self.src(h), "sum", chosen, src_scale, scale)
-
-        return self._memory.recall((reduce, relation), (h, weight, src_scale, dst_scale), compute)
+        return self._aggregate(h, Aggregation(reduce, weight, relation, src_scale, dst_scale))
 
     def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
         """Return the sum of `value` rows [*, H, D] weighted by the softmax of `score` over incoming edges.
@@ -352,7 +343,9 @@ class Block:
         >>> block.propagate(lambda u, v: u - v, src=[h], dst=[h], reduce="max").flatten().tolist()
         [9.0, -9.0]
         """
-        return propagate(self, message, [self.src(t) for t in src], dst, edge, reduce, params)
+        how = Propagation(message, src, dst, edge, reduce, params)
+        how.check_rows(num_dst=self.num_dst, num_edges=self.num_edges)
+        return self._propagate(how)
 
     def aggregate_pairs(
         self,
@@ -410,7 +403,37 @@ class Block:
         counts = f"num_src={self.num_src:,}, num_dst={self.num_dst:,}, num_edges={self.num_edges:,}"
         return f"{type(self).__name__}({counts})"
 
+    # How it does it: what blocks that communicate or sample override
+
+    def _aggregate(self, h: Features, how: Aggregation) -> Features:
+        """Return the aggregate; that of a constant is remembered."""
+
+        def compute() -> Features:
+            part = self if how.relation is None else self.relation(how.relation)
+            reduce = "sum" if how.adds else how.reduce
+            scale = self._scale_of_rows(how, h.dtype)
+            return part._reduce(self.src(h), reduce, self._chosen_weight(how), how.src_scale, scale)
+
+        return self._memory.recall(how.question, (h, *how.tensors), compute)
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        """Return the reduced messages."""
+        return propagate(self, replace(how, src=[self.src(t) for t in how.src]))
+
     # Underneath
+
+    def _scale_of_rows(self, how: Aggregation, dtype: torch.dtype) -> Tensor | None:
+        """Return what the rows of the result are multiplied with."""
+        if how.reduce != "mean":
+            return how.dst_scale
+        mean = self.mean_scale(dtype, how.relation)
+        return mean if how.dst_scale is None else mean * how.dst_scale
+
+    def _chosen_weight(self, how: Aggregation) -> Tensor | None:
+        """Return the weights of the edges that are reduced: all, or those of one relation."""
+        if how.weight is None or how.relation is None:
+            return how.weight
+        return how.weight[self._relation_edges(how.relation)]
 
     def _reduce(
         self,

@@ -23,10 +23,11 @@ from weft.graph.ids import NodeIds
 from weft.graph.source import RowSource
 from weft.graph.sparse import Features
 from weft.graph.summary import summarise
+from weft.graph.targets import NodeData
 from weft.graph.topology import Topology
 
 
-class Graph:
+class Graph(NodeData):
     """Nodes, edges and their data.
 
     >>> graph = Graph.from_edges([[0, 1, 2], [1, 2, 0]], x=[[1.0], [2.0], [3.0]])
@@ -215,13 +216,6 @@ class Graph:
     # Node data
 
     @property
-    def x(self) -> Any:
-        """The features: a matrix where there is one node type, else a matrix for each type that has one."""
-        if len(self.node_types) == 1:
-            return self.node_data[self.node_types[0]].get("x")
-        return {kind: data["x"] for kind, data in self.node_data.items() if "x" in data}
-
-    @property
     def target_type(self) -> str:
         """The node type that has labels (the first with a training mask, if several have)."""
         if self._parts.target_type is not None:
@@ -234,26 +228,6 @@ class Graph:
     def target_rows(self) -> slice:
         """The global rows of the target type."""
         return self.rows_of_type(self.target_type)
-
-    @property
-    def y(self) -> Tensor | None:
-        """The labels of the target type: [n] int64, or [n, C] float32 where a node has several."""
-        return self._target("y")
-
-    @property
-    def train_mask(self) -> Tensor | None:
-        """The nodes of the target type to train on, [n] bool."""
-        return self._target("train_mask")
-
-    @property
-    def val_mask(self) -> Tensor | None:
-        """The nodes of the target type to choose a model by, [n] bool."""
-        return self._target("val_mask")
-
-    @property
-    def test_mask(self) -> Tensor | None:
-        """The nodes of the target type to test on, [n] bool."""
-        return self._target("test_mask")
 
     @property
     def multilabel(self) -> bool:
@@ -428,11 +402,6 @@ class Graph:
             prefix = "" if len(self.node_types) == 1 else f"{kind}."
             parts += [f"{prefix}{name}={list(value.shape)}" for name, value in data.items()]
         return f"Graph({', '.join(parts)})"
-
-    def _target(self, name: str) -> Tensor | None:
-        value = self.node_data[self.target_type].get(name)
-        assert value is None or isinstance(value, Tensor)
-        return value
 
     def _count_degree(self, direction: str, relation: int | None, weighted: bool) -> Tensor:
         indptr, kinds = self.indptr, self.edge_type

@@ -5,7 +5,6 @@ exponentials, [num_dst, H], through which gradients pass, minus infinity for a r
 """
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,36 +14,25 @@ from torch.autograd.function import once_differentiable
 from weft import kernels
 from weft.graph import propagate as whole
 from weft.graph.reducers import REDUCERS, Chunk, Max, Softmax, headed, reduce_at_once
+from weft.graph.reduction import Propagation
 
 if TYPE_CHECKING:
     from weft.graph.block import Block
 
 
-def propagate_part(
-    block: "Block",
-    message: whole.Message,
-    src: Sequence[Tensor],
-    dst: Sequence[Tensor],
-    edge: Sequence[Tensor],
-    reduce: str,
-    params: Sequence[Tensor],
-) -> tuple[Tensor, Tensor | None]:
+def propagate_part(block: "Block", how: Propagation) -> tuple[Tensor, Tensor | None]:
     """Return the messages of the block's edges reduced by sum, max, min or softmax, and what stands beside.
 
-    At once or chunk by chunk, as `propagate` would.
+    At once or chunk by chunk, as `propagate` would; a mean is still a sum.
     """
-    width = max(1, sum(t[:1].numel() if len(t) else 0 for t in (*src, *dst, *edge)))
-    if block.num_edges * width <= whole.CHUNK_ELEMENTS:
-        rows = block.edge_dst
-        gathered = [*(kernels.gather(t, block.indices) for t in src), *(kernels.gather(t, rows) for t in dst)]
-        return _at_once(block, message(*gathered, *edge, *params), reduce)
-    counts = (len(src), len(dst), len(edge), len(params))
-    plan = whole.Plan(block, message, reduce, counts, max(1, whole.CHUNK_ELEMENTS // width))
-    tensors = (*src, *dst, *edge, *params)
+    plan = whole.Plan.of(block, how)
+    if plan.at_once:
+        return _at_once(block, whole.all_messages(block, how), plan.reduce)
+    tensors = (*how.per_edge, *how.params)
     captured: list[Tensor] = []
     if torch.is_grad_enabled():
         probe = Chunk.of(block, 0, min(2, block.num_edges))
-        captured = whole.captured(message, plan.inputs(probe, tensors), plan.params(tensors))
+        captured = whole.captured(how.message, plan.inputs(probe, tensors), plan.params(tensors))
     made: tuple[Tensor, Tensor | None] = _InChunks.apply(  # type: ignore[no-untyped-call]
         plan, *tensors, *captured
     )

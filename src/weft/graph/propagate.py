@@ -7,7 +7,7 @@ merge in order.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -19,57 +19,33 @@ from torch.autograd.function import once_differentiable
 from weft import kernels
 from weft.errors import GraphError
 from weft.graph.reducers import REDUCERS, Chunk, Reducer, add_rows, reduce_at_once
+from weft.graph.reduction import Message, Propagation, times_rows
 
 if TYPE_CHECKING:
     from weft.graph.block import Block
-
-Message = Callable[..., Any]
 
 # Elements of the edge-sized inputs of one chunk: 16 MB of float32 stays near the caches and far from the
 # memory limit.
 CHUNK_ELEMENTS = 1 << 22
 
 
-def propagate(
-    block: "Block",
-    message: Message,
-    src: Sequence[Tensor],
-    dst: Sequence[Tensor],
-    edge: Sequence[Tensor],
-    reduce: str,
-    params: Sequence[Tensor],
-) -> Tensor:
-    """Return the reduced messages, [num_dst, ...]; see `Block.propagate`."""
-    check_propagate(block, dst, edge, reduce)
-    kernel_reduce = "sum" if reduce == "mean" else reduce
-    width = max(1, sum(t[:1].numel() if len(t) else 0 for t in (*src, *dst, *edge)))
-    whole = block.num_edges * width <= CHUNK_ELEMENTS or torch.compiler.is_compiling()
-    if whole:
-        rows = block.edge_dst
-        gathered = [*(kernels.gather(t, block.indices) for t in src), *(kernels.gather(t, rows) for t in dst)]
-        out = reduce_at_once(block, message(*gathered, *edge, *params), kernel_reduce)
+def propagate(block: "Block", how: Propagation) -> Tensor:
+    """Return the reduced messages, [num_dst, ...]; `how.src` has a row a source of the block."""
+    plan = Plan.of(block, how)
+    if plan.at_once or torch.compiler.is_compiling():
+        out = reduce_at_once(block, all_messages(block, how), plan.reduce)
     else:
-        counts = (len(src), len(dst), len(edge), len(params))
-        plan = Plan(block, message, kernel_reduce, counts, max(1, CHUNK_ELEMENTS // width))
-        tensors = (*src, *dst, *edge, *params)
+        tensors = (*how.per_edge, *how.params)
         out = _InChunks.apply(plan, *tensors, *_captured(plan, tensors))  # type: ignore[no-untyped-call]
-    if reduce == "mean":
-        scale = block.mean_scale(out.dtype).to(out.dtype)
-        out = out * scale.reshape(-1, *[1] * (out.dim() - 1))
-    return out
+    return times_rows(out, block.mean_scale(out.dtype)) if how.reduce == "mean" else out
 
 
-def check_propagate(block: "Block", dst: Sequence[Tensor], edge: Sequence[Tensor], reduce: str) -> None:
-    """Refuse a reduction that is none, and tensors that do not have a row a destination or an edge."""
-    if reduce not in ("sum", "mean", "max", "min", "softmax"):
-        raise GraphError(f"reduce must be sum, mean, max, min or softmax, got {reduce!r}")
-    for kind, tensors, rows in (("dst", dst, block.num_dst), ("edge", edge, block.num_edges)):
-        for tensor in tensors:
-            if tensor.shape[0] != rows:
-                hint = "; pass block.dst(h)" if kind == "dst" else ""
-                raise GraphError(
-                    f"propagate: {kind} tensors need {rows:,} rows, got {tensor.shape[0]:,}{hint}"
-                )
+def all_messages(block: "Block", how: Propagation) -> Any:
+    """Return the messages of all edges, made in one call."""
+    rows = block.edge_dst
+    sources = [kernels.gather(t, block.indices) for t in how.src]
+    targets = [kernels.gather(t, rows) for t in how.dst]
+    return how.message(*sources, *targets, *how.edge, *how.params)
 
 
 @dataclass(frozen=True)
@@ -83,6 +59,17 @@ class Plan:
         int, int, int, int
     ]  # how many of the tensors are src, dst, edge and params; captured ones follow
     chunk_edges: int
+
+    @staticmethod
+    def of(block: "Block", how: Propagation) -> "Plan":
+        """Return the plan of what a block is asked."""
+        width = max(1, sum(t[:1].numel() if len(t) else 0 for t in how.per_edge))
+        return Plan(block, how.message, how.kernel_reduce, how.counts, max(1, CHUNK_ELEMENTS // width))
+
+    @property
+    def at_once(self) -> bool:
+        """Whether all edges are one chunk."""
+        return self.block.num_edges <= self.chunk_edges
 
     def chunks(self) -> Iterator[Chunk]:
         """Give the chunks in the order of the edges."""

@@ -7,6 +7,7 @@ the plain mean of the sample for means. Maxima and attention, which normalises i
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -14,8 +15,9 @@ from torch import Tensor
 
 from weft.errors import GraphError
 from weft.graph.block import Block, Rows
-from weft.graph.propagate import Message
+from weft.graph.reduction import Aggregation, Propagation, times_rows
 from weft.graph.relations import RelationBlock
+from weft.graph.sparse import Features
 
 Degree = Callable[[int | None], Tensor]
 
@@ -31,47 +33,30 @@ class Scaled(Block):
         """How many edges of the whole graph each edge of a row stands for [num_dst]; None: see edge_scale."""
         return None
 
-    def aggregate(
-        self,
-        h: Any,
-        reduce: str = "sum",
-        weight: Tensor | None = None,
-        relation: int | None = None,
-        *,
-        src_scale: Tensor | None = None,
-        dst_scale: Tensor | None = None,
-    ) -> Any:
-        """Return the reduced rows of `h` of each destination; sums and means estimate the whole graph's."""
-        if reduce in ("sum", "mean"):
-            if self.edge_scale is not None:
-                scale = self.edge_scale.to(h.dtype if weight is None else weight.dtype)
-                weight = scale if weight is None else weight * _beside(scale, weight)
-            elif self.row_scale is not None:
-                scale = self.row_scale.to(_wide(h.dtype))
-                dst_scale = scale if dst_scale is None else dst_scale * scale
-        return super().aggregate(h, reduce, weight, relation, src_scale=src_scale, dst_scale=dst_scale)
+    def _aggregate(self, h: Features, how: Aggregation) -> Features:
+        """Return the aggregate; sums and means estimate the whole graph's."""
+        if how.adds and self.edge_scale is not None:
+            scale = self.edge_scale.to(h.dtype if how.weight is None else how.weight.dtype)
+            how = replace(
+                how, weight=scale if how.weight is None else how.weight * _beside(scale, how.weight)
+            )
+        elif how.adds and self.row_scale is not None:
+            scale = self.row_scale.to(_wide(h.dtype))
+            how = replace(how, dst_scale=scale if how.dst_scale is None else how.dst_scale * scale)
+        return super()._aggregate(h, how)
 
-    def propagate(
-        self,
-        message: Message,
-        src: Sequence[Tensor] = (),
-        dst: Sequence[Tensor] = (),
-        edge: Sequence[Tensor] = (),
-        reduce: str = "sum",
-        params: Sequence[Tensor] = (),
-    ) -> Tensor:
+    def _propagate(self, how: Propagation) -> Tensor:
         """Return the reduced messages; sums and means estimate the whole graph's."""
-        if self.edge_scale is None or reduce not in ("sum", "mean"):
-            out = super().propagate(message, src, dst, edge, reduce, params)
-            scale = self.row_scale if reduce in ("sum", "mean") else None
-            return out if scale is None else out * _beside(scale.to(out.dtype), out)
-        place = len(src) + len(dst) + len(edge)
+        adds = how.reduce in ("sum", "mean")
+        if self.edge_scale is None or not adds:
+            return times_rows(super()._propagate(how), self.row_scale if adds else None)
+        place = len(how.per_edge)
 
         def scaled(*given: Tensor) -> Tensor:
-            made: Tensor = message(*given[:place], *given[place + 1 :])
+            made: Tensor = how.message(*given[:place], *given[place + 1 :])
             return made * _beside(given[place].to(made.dtype), made)
 
-        return super().propagate(scaled, src, dst, [*edge, self.edge_scale], reduce, params)
+        return super()._propagate(replace(how, message=scaled, edge=[*how.edge, self.edge_scale]))
 
     def multiplicity(self) -> Tensor | None:
         """Return how many edges of the whole graph each edge stands for, [E]; None: itself."""

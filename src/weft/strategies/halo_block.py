@@ -5,7 +5,7 @@ all else joins both first. The inputs of a model do not change: their halo is fe
 is aggregated from them is remembered, whatever the exchange.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import torch
@@ -15,6 +15,7 @@ from weft.comm.group import Group
 from weft.errors import GraphError
 from weft.exchanges.base import Exchange
 from weft.graph.block import Block, Rows
+from weft.graph.reduction import Aggregation
 from weft.graph.relations import RelationBlock
 from weft.graph.shard import Shard
 from weft.graph.sparse import Features, SparseFeatures
@@ -106,47 +107,27 @@ class HaloBlock(ShardBlock):
             rows = empty.index_copy(0, self._kept_rows, rows)
         return torch.cat([h, rows])
 
-    def aggregate(  # type: ignore[override]
-        self,
-        h: Features,
-        reduce: str = "sum",
-        weight: Tensor | None = None,
-        relation: int | None = None,
-        *,
-        src_scale: Tensor | None = None,
-        dst_scale: Tensor | None = None,
-    ) -> Features:
-        """Return what `Block.aggregate` does; local edges are summed while the halo travels."""
+    def _aggregate(self, h: Features, how: Aggregation) -> Features:
+        """Return the aggregate; local edges are summed while the halo travels."""
         if self.constant(h):
-            return self._aggregate_constant(h, reduce, weight, relation, src_scale, dst_scale)
+            return self._aggregate_constant(h, how)
         h = h if isinstance(h, Tensor) else h.to_dense()
-        if reduce not in ("sum", "mean"):
-            return super().aggregate(h, reduce, weight, relation, src_scale=src_scale, dst_scale=dst_scale)
-        if reduce == "mean":
-            mean = self.mean_scale(h.dtype, relation)
-            dst_scale = mean if dst_scale is None else mean * dst_scale
-        return self._sum(h, weight, relation, src_scale, dst_scale)
+        return self._sum(h, how) if how.adds else super()._aggregate(h, how)
 
     # Underneath
 
-    def _sum(
-        self,
-        h: Tensor,
-        weight: Tensor | None,
-        relation: int | None,
-        src_scale: Tensor | None,
-        dst_scale: Tensor | None,
-    ) -> Tensor:
-        cut = self.cached(("cut", relation), lambda: self._cut(relation))
-        local_weight, halo_weight = cut.split(weight)
-        local_scale = None if src_scale is None else src_scale[: self.num_own]
+    def _sum(self, h: Tensor, how: Aggregation) -> Tensor:
+        cut = self.cached(("cut", how.relation), lambda: self._cut(how.relation))
+        local_weight, halo_weight = cut.split(how.weight)
+        dst_scale = self._scale_of_rows(how, h.dtype)
+        local_scale = None if how.src_scale is None else how.src_scale[: self.num_own]
         held = self._brought.find(h)
         transfer = self.exchange.start(h) if held is None else None
         local = cut.local._reduce(h, "sum", local_weight, local_scale, dst_scale)
         rows = held
         if transfer is not None:
             rows = self._brought.keep(h, self.exchange.finish(transfer))
-        halo_scale = self._halo_scale(src_scale, h.dtype)
+        halo_scale = self._halo_scale(how.src_scale, h.dtype)
         halo = cut.halo._reduce(cast(Tensor, rows), "sum", halo_weight, halo_scale, dst_scale)
         return cast(Tensor, local) + cast(Tensor, halo)
 
@@ -207,28 +188,23 @@ class HaloBlock(ShardBlock):
 
     # Constants, underneath
 
-    def _aggregate_constant(
-        self,
-        h: Features,
-        reduce: str,
-        weight: Tensor | None,
-        relation: int | None,
-        src_scale: Tensor | None,
-        dst_scale: Tensor | None,
-    ) -> Features:
+    def _aggregate_constant(self, h: Features, how: Aggregation) -> Features:
         """Return the exact aggregate of an input over all edges, from memory after the first time."""
         whole = self.whole
-        if self is not whole and weight is not None:
-            names = [name for name in self._edge_data if self._edge_data[name] is weight]
+        if self is not whole and how.weight is not None:
+            names = [name for name in self._edge_data if self._edge_data[name] is how.weight]
             if not names:
                 raise GraphError("an input was aggregated with edge weights that the graph does not hold")
-            weight = whole.edge(names[0])
-        scales = {"src_scale": whole._same(src_scale), "dst_scale": whole._same(dst_scale)}
+            how = replace(how, weight=whole.edge(names[0]))
         joined = len(whole._joined)
-        result = Block.aggregate(whole, cast(Any, h), reduce, weight, relation, **scales)
+        result = Block._aggregate(whole, h, whole._asked_before(how))
         if isinstance(h, Tensor):
             del whole._joined[joined:]  # the aggregate is remembered, its wide inputs need not be
-        return cast(Features, result)
+        return result
+
+    def _asked_before(self, how: Aggregation) -> Aggregation:
+        """Return the same question with scales that memory knows again."""
+        return replace(how, src_scale=self._same(how.src_scale), dst_scale=self._same(how.dst_scale))
 
     def _same(self, scale: Tensor | None) -> Tensor | None:
         """Return an equal tensor that was given before: memory goes by identity, a step's block is new."""
@@ -299,15 +275,14 @@ class _ScaledRelations(RelationBlock):
         self._of = block
         self._halo = self.rows >= block.num_own
 
-    def aggregate(self, h: Any, reduce: str = "sum", *args: Any, **options: Any) -> Any:
-        """Return what `Block.aggregate` does, halo pairs scaled."""
+    def _aggregate(self, h: Features, how: Aggregation) -> Features:
+        """Return the aggregate, halo pairs scaled."""
         scale = self._of.exchange.scale  # asked each time: blocks change their exchange, exchanges their p
         plain = not isinstance(scale, Tensor) and scale == 1.0
-        if not plain and reduce in ("sum", "mean"):
+        if not plain and how.adds:
             scale = self._scale(h.dtype)
-            given = options.pop("src_scale", None)
-            options["src_scale"] = scale if given is None else given * scale
-        return super().aggregate(h, reduce, *args, **options)
+            how = replace(how, src_scale=scale if how.src_scale is None else how.src_scale * scale)
+        return super()._aggregate(h, how)
 
     def _scale(self, dtype: torch.dtype) -> Tensor:
         wide = torch.float64 if dtype == torch.float64 else torch.float32

@@ -9,6 +9,7 @@ from torch import Tensor
 from weft.errors import InputError
 from weft.graph.block import Block
 from weft.graph.graph import Graph
+from weft.graph.reduction import Aggregation
 from weft.samplers.block import SampledBlock
 
 
@@ -49,11 +50,11 @@ class Recorder(Block):
         """Return True, as blocks with histories do: these are of what a layer is given."""
         return True
 
-    def aggregate(self, h: Any, reduce: str = "sum", *args: Any, **options: Any) -> Any:
+    def _aggregate(self, h: Any, how: Aggregation) -> Any:
         """Remember the rows and return what `Block.aggregate` does."""
         self.history.keep(self.layer, self.calls, torch.arange(self.num_src), h)
         self.calls += 1
-        return super().aggregate(h, reduce, *args, **options)
+        return super()._aggregate(h, how)
 
 
 class HistoryBlock(Block):
@@ -99,24 +100,12 @@ class HistoryBlock(Block):
         """Return True: histories are of what a layer is given, before its transform."""
         return True
 
-    def aggregate(  # type: ignore[override]
-        self,
-        h: Tensor,
-        reduce: str = "sum",
-        weight: Tensor | None = None,
-        relation: int | None = None,
-        *,
-        src_scale: Tensor | None = None,
-        dst_scale: Tensor | None = None,
-    ) -> Tensor:
+    def _aggregate(self, h: Any, how: Aggregation) -> Any:
         """Return the estimate of the sum or the mean over all neighbours."""
-        if reduce not in ("sum", "mean"):
-            self._refuse(f"the {reduce} of neighbours")
-        if reduce == "mean":
-            mean = self.mean_scale(h.dtype)
-            dst_scale = mean if dst_scale is None else mean * dst_scale
+        if not how.adds:
+            self._refuse(f"the {how.reduce} of neighbours")
         call, self.calls = self.calls, self.calls + 1
-        scales = (weight, src_scale, dst_scale)
+        scales = (how.weight, how.src_scale, self._scale_of_rows(how, h.dtype))
         if self.safe:
             mean_rows, mean_sums = self.means[call]
             return mean_sums + self._drawn_sum(h - mean_rows, *scales, root=True)

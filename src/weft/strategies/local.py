@@ -9,9 +9,10 @@ from torch import Tensor
 
 from weft.graph.shard import Shard
 from weft.graph.sparse import Features
+from weft.graph.targets import NodeData
 
 
-class LocalGraph:
+class LocalGraph(NodeData):
     """The rows of one rank. Counts, types and classes are those of the whole graph, data are the rank's own.
 
     `facts` is the summary of the whole graph, where somebody who had it wrote one.
@@ -26,8 +27,7 @@ class LocalGraph:
         self.node_types, self.node_offsets = shard.node_types, shard.node_offsets
         self.edge_types, self.edge_data = shard.edge_types, self.shard.edge_data
         self.node_data = self.shard.node_data
-        self.target_type, self.num_classes = shard.target_type, shard.num_classes
-        self.multilabel = shard.multilabel
+        self.num_classes, self.multilabel = shard.num_classes, shard.multilabel
         self.indptr = shard.indptr
         self.target_rows = shard.type_ranges()[shard.target_type]
 
@@ -39,31 +39,9 @@ class LocalGraph:
         return torch.isin(self.shard.node_part, torch.tensor(self.shard.parts, dtype=torch.int32))
 
     @property
-    def x(self) -> Any:
-        """The features of the own rows: a matrix, or a matrix for each node type that has one."""
-        if len(self.node_types) == 1:
-            return self.node_data[self.node_types[0]].get("x")
-        return {kind: data["x"] for kind, data in self.node_data.items() if "x" in data}
-
-    @property
-    def y(self) -> Tensor | None:
-        """The labels of the own rows of the target type."""
-        return self._target("y")
-
-    @property
-    def train_mask(self) -> Tensor | None:
-        """The own nodes to train on."""
-        return self._target("train_mask")
-
-    @property
-    def val_mask(self) -> Tensor | None:
-        """The own nodes to choose a model by."""
-        return self._target("val_mask")
-
-    @property
-    def test_mask(self) -> Tensor | None:
-        """The own nodes to test on."""
-        return self._target("test_mask")
+    def target_type(self) -> str:
+        """The node type that has labels."""
+        return self.shard.target_type
 
     def summary(self) -> dict[str, Any]:
         """Return the counts of the whole graph, and its statistics where they are known."""
@@ -76,10 +54,6 @@ class LocalGraph:
             "node_types": {kind: stop - start for kind, start, stop in offsets},
         }
         return counts if self.facts is None else dict(self.facts)
-
-    def _target(self, name: str) -> Tensor | None:
-        value = self.node_data[self.target_type].get(name)
-        return value if isinstance(value, Tensor) else None
 
 
 def _typed(shard: Shard, dtype: torch.dtype) -> Shard:

@@ -5,20 +5,18 @@ Each operation is three steps: bring the rows, run the kernel on the part, merge
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 
 from weft import kernels
 from weft.comm.group import Group
 from weft.comm.ledger import Label
-from weft.errors import GraphError, InputError
+from weft.errors import GraphError
 from weft.graph.block import Block
 from weft.graph.partial import propagate_part
-from weft.graph.propagate import Message, check_propagate
+from weft.graph.reduction import Aggregation, Propagation, times_rows
 from weft.graph.relations import RelationBlock
 from weft.graph.scores import Dot, Score, parts_of
 from weft.graph.shard import Shard
@@ -83,32 +81,6 @@ class MergingBlock(ShardBlock):
 
     # What layers do with it
 
-    def aggregate(  # type: ignore[override]
-        self,
-        h: Features,
-        reduce: str = "sum",
-        weight: Tensor | None = None,
-        relation: int | None = None,
-        *,
-        src_scale: Tensor | None = None,
-        dst_scale: Tensor | None = None,
-    ) -> Features:
-        """Return what `Block.aggregate` does, dense."""
-
-        def compute(merge: Merge) -> Features:
-            scale = _row_scale(self, h.dtype, reduce, relation, dst_scale)
-            rows = self._sources(h)
-            added = reduce in ("sum", "mean")
-            if isinstance(rows, SparseFeatures) and added and self.aggregates_sparse(cast(Any, h)):
-                return _sum_sparse(self.part, merge, rows, weight, relation, src_scale, scale)
-            rows = rows if isinstance(rows, Tensor) else rows.to_dense()
-            return aggregate_part(self.part, merge, rows, reduce, weight, relation, src_scale, scale)
-
-        if not self.constant(h):
-            return compute(self.merge)
-        question = (reduce, relation), (h, weight, src_scale, dst_scale)
-        return self._memory.recall(*question, lambda: compute(self.exact))
-
     def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
         """Return what `Block.attend` does."""
         brought = (
@@ -118,20 +90,22 @@ class MergingBlock(ShardBlock):
         )
         return attend_part(self.part, self.merge, brought, self.src(value), dropout, layer)
 
-    def propagate(
-        self,
-        message: Message,
-        src: Sequence[Tensor] = (),
-        dst: Sequence[Tensor] = (),
-        edge: Sequence[Tensor] = (),
-        reduce: str = "sum",
-        params: Sequence[Tensor] = (),
-    ) -> Tensor:
-        """Return what `Block.propagate` does."""
-        check_propagate(self, dst, edge, reduce)
-        rows = [self.src(t) for t in src]
-        out = reduce_messages(self.part, self.merge, message, rows, dst, edge, reduce, params)
-        return _scaled(out, _row_scale(self, out.dtype, reduce, None, None))
+    def _aggregate(self, h: Features, how: Aggregation) -> Features:
+        def compute(merge: Merge) -> Features:
+            rows = self._sources(h)
+            scaled = replace(how, dst_scale=self._scale_of_rows(how, h.dtype))
+            if isinstance(rows, SparseFeatures) and how.adds and self.aggregates_sparse(cast(Any, h)):
+                return _sum_sparse(self.part, merge, rows, scaled)
+            rows = rows if isinstance(rows, Tensor) else rows.to_dense()
+            return aggregate_part(self.part, merge, rows, scaled)
+
+        if not self.constant(h):
+            return compute(self.merge)
+        return self._memory.recall(how.question, (h, *how.tensors), lambda: compute(self.exact))
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        brought = replace(how, src=[self.src(t) for t in how.src])
+        return reduce_messages(self.part, self.merge, brought, self)
 
     # Underneath
 
@@ -155,86 +129,52 @@ class MergedRelations(RelationBlock):
     def __init__(self, block: MergingBlock) -> None:
         super().__init__(block)
         self._block = block
-
-    def aggregate(  # type: ignore[override]
-        self,
-        h: Features,
-        reduce: str = "sum",
-        weight: Tensor | None = None,
-        relation: int | None = None,
-        *,
-        src_scale: Tensor | None = None,
-        dst_scale: Tensor | None = None,
-    ) -> Features:
-        """Return what `Block.aggregate` does, dense."""
-        rows = Block.src(self, cast(Any, h))
-        scale = _row_scale(self._block, rows.dtype, reduce, relation, dst_scale)
-        merge = self._block.merge
-        return aggregate_part(self, merge, rows, reduce, weight, relation, src_scale, scale)
+        self.part = Block(
+            self.indptr,
+            self.indices,
+            num_src=self.num_src,
+            edge_ids=block.shard.edge_ids,
+            edge_type=block.edge_type,
+            num_relations=block.num_relations,
+            parent=block,
+        )
+        self.num_dst = block.num_dst
 
     def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
         """Return what `Block.attend` does."""
-        return attend_part(self, self._block.merge, score, value, dropout, layer)
+        return attend_part(self.part, self._block.merge, score, value, dropout, layer)
 
-    def propagate(
-        self,
-        message: Message,
-        src: Sequence[Tensor] = (),
-        dst: Sequence[Tensor] = (),
-        edge: Sequence[Tensor] = (),
-        reduce: str = "sum",
-        params: Sequence[Tensor] = (),
-    ) -> Tensor:
-        """Return what `Block.propagate` does."""
-        check_propagate(self._block, dst, edge, reduce)
-        rows = [Block.src(self, t) for t in src]
-        out = reduce_messages(self, self._block.merge, message, rows, dst, edge, reduce, params)
-        return _scaled(out, _row_scale(self._block, out.dtype, reduce, None, None))
+    def _aggregate(self, h: Features, how: Aggregation) -> Features:
+        rows = Block.src(self, cast(Any, h))
+        scaled = replace(how, dst_scale=self._block._scale_of_rows(how, rows.dtype))
+        return aggregate_part(self.part, self._block.merge, rows, scaled)
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        checked = replace(how, src=[Block.src(self, t) for t in how.src])
+        return reduce_messages(self.part, self._block.merge, checked, self._block)
 
 
-def aggregate_part(
-    part: Block,
-    merge: Merge,
-    rows: Tensor,
-    reduce: str,
-    weight: Tensor | None,
-    relation: int | None,
-    src_scale: Tensor | None,
-    dst_scale: Tensor | None,
-) -> Tensor:
-    """Return the merged aggregate of source rows; `dst_scale` is for the rows that the caller holds."""
-    if reduce not in ("sum", "mean", "max", "min"):
-        raise GraphError(f"reduce must be sum, mean, max or min, got {reduce!r}")
-    edges = part if relation is None else Block.relation(part, relation)
-    chosen = weight if weight is None or relation is None else weight[part._relation_edges(relation)]
-    if reduce in ("sum", "mean"):
-        total = merge.sum(cast(Tensor, Block._reduce(edges, rows, "sum", chosen, src_scale, None)))
-        return _scaled(total, dst_scale)
-    if weight is not None or src_scale is not None or dst_scale is not None:
-        raise InputError(f"reduce={reduce!r} takes no weight and no scale; use block.propagate instead")
+def aggregate_part(part: Block, merge: Merge, rows: Tensor, how: Aggregation) -> Tensor:
+    """Return the merged aggregate of source rows; `how.dst_scale` is the whole scale of the caller's rows."""
+    edges = part if how.relation is None else Block.relation(part, how.relation)
+    if how.adds:
+        total = Block._reduce(edges, rows, "sum", part._chosen_weight(how), how.src_scale, None)
+        return times_rows(merge.sum(cast(Tensor, total)), how.dst_scale)
+    how.check_plain()
     flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     at = edges.indptr, edges.indices
-    value, count = kernels.extreme(*at, flat, reduce, transposed=edges._transposed_for(flat))
-    merged = merge.extreme(value, count, largest=reduce == "max")
+    value, count = kernels.extreme(*at, flat, how.reduce, transposed=edges._transposed_for(flat))
+    merged = merge.extreme(value, count, largest=how.reduce == "max")
     return merged.reshape(len(merged), *rows.shape[1:])
 
 
-def _sum_sparse(
-    part: Block,
-    merge: Merge,
-    rows: SparseFeatures,
-    weight: Tensor | None,
-    relation: int | None,
-    src_scale: Tensor | None,
-    dst_scale: Tensor | None,
-) -> SparseFeatures:
-    edges = part if relation is None else Block.relation(part, relation)
-    chosen = weight if weight is None or relation is None else weight[part._relation_edges(relation)]
-    scale = edges._edge_scale(chosen, src_scale, None)
+def _sum_sparse(part: Block, merge: Merge, rows: SparseFeatures, how: Aggregation) -> SparseFeatures:
+    edges = part if how.relation is None else Block.relation(part, how.relation)
+    scale = edges._edge_scale(part._chosen_weight(how), how.src_scale, None)
     total = merge.sum_sparse(product(edges.indptr, edges.indices, rows, scale))
-    if dst_scale is None:
+    if how.dst_scale is None:
         return total
-    values = total.values * dst_scale.to(total.dtype)[total.row_ids]
+    values = total.values * how.dst_scale.to(total.dtype)[total.row_ids]
     return SparseFeatures(total.indptr, total.indices, values, (total.shape[0], total.shape[1]))
 
 
@@ -263,40 +203,15 @@ def attend_part(part: Block, merge: Merge, score: Score, value: Tensor, dropout:
     return merge.softmax(out, mass)
 
 
-def reduce_messages(
-    part: Block,
-    merge: Merge,
-    message: Message,
-    rows: Sequence[Tensor],
-    dst: Sequence[Tensor],
-    edge: Sequence[Tensor],
-    reduce: str,
-    params: Sequence[Tensor],
-) -> Tensor:
-    """Return the merged messages; a mean is still a sum."""
-    kind = "sum" if reduce == "mean" else reduce
-    ends = [merge.expand(t) for t in dst]
-    out, beside = propagate_part(part, message, rows, ends, edge, kind, params)
+def reduce_messages(part: Block, merge: Merge, how: Propagation, whole: Block) -> Tensor:
+    """Return the merged messages for the rows of `whole`; `how.src` are source rows of the part."""
+    kind = how.kernel_reduce
+    out, beside = propagate_part(part, replace(how, dst=[merge.expand(t) for t in how.dst]))
     if beside is None:
-        return merge.sum(out)
+        out = merge.sum(out)
+        return times_rows(out, whole.mean_scale(out.dtype)) if how.reduce == "mean" else out
     if kind != "softmax":
         return merge.extreme(out, beside, largest=kind == "max")
     heads = beside.shape[1]
     merged = merge.softmax(out.reshape(len(out), heads, math.prod(out.shape[1:]) // heads), beside)
     return merged.reshape(len(merged), *out.shape[1:])
-
-
-def _row_scale(
-    block: Block, dtype: torch.dtype, reduce: str, relation: int | None, scale: Tensor | None
-) -> Tensor | None:
-    """Return what the rows of the caller are multiplied with in the end."""
-    if reduce != "mean":
-        return scale
-    mean = block.mean_scale(dtype, relation)
-    return mean if scale is None else mean * scale
-
-
-def _scaled(rows: Tensor, scale: Tensor | None) -> Tensor:
-    if scale is None:
-        return rows
-    return rows * scale.to(rows.dtype).reshape(-1, *[1] * (rows.dim() - 1))

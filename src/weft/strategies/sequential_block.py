@@ -15,7 +15,8 @@ from weft.comm.group import Group
 from weft.errors import GraphError, InputError
 from weft.exchanges.base import Exchange
 from weft.graph.block import PairTransform
-from weft.graph.propagate import CHUNK_ELEMENTS, Message, captured, check_propagate
+from weft.graph.propagate import CHUNK_ELEMENTS, captured
+from weft.graph.reduction import Aggregation, Propagation, times_rows
 from weft.graph.scores import Score, parts_of
 from weft.graph.shard import Shard
 from weft.graph.sparse import Features
@@ -51,33 +52,6 @@ class SequentialBlock(HaloBlock):
 
     # What layers do with it
 
-    def aggregate(  # type: ignore[override]
-        self,
-        h: Features,
-        reduce: str = "sum",
-        weight: Tensor | None = None,
-        relation: int | None = None,
-        *,
-        src_scale: Tensor | None = None,
-        dst_scale: Tensor | None = None,
-    ) -> Features:
-        """Return what `Block.aggregate` does; an input that does not change is fetched and reduced once."""
-        if reduce not in ("sum", "mean", "max", "min"):
-            raise GraphError(f"reduce must be sum, mean, max or min, got {reduce!r}")
-        if not isinstance(h, Tensor) and not self.constant(h):
-            h = h.to_dense()
-        scales = {"src_scale": src_scale, "dst_scale": dst_scale}
-        if not isinstance(h, Tensor) or h.shape[0] != self.num_own:
-            return super().aggregate(h, reduce, weight, relation, **scales)
-        if not self.constant(h):
-            return self._reduced(h, reduce, weight, relation, src_scale, dst_scale, self.kind)
-        asked = (h, weight, self._same(src_scale), self._same(dst_scale))
-        return self._memory.recall(
-            (reduce, relation),
-            asked,
-            lambda: self._reduced(h, reduce, weight, relation, src_scale, dst_scale, "features"),
-        )
-
     def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
         """Return what `Block.attend` does, with a running softmax."""
         kind, source, dst, a, slope = parts_of(score)
@@ -87,34 +61,6 @@ class SequentialBlock(HaloBlock):
         parts = self._parts(None, own_parts=False)
         ending = self._attention(kind, slope, parts, dropout, layer)
         return self._run(parts, ending, [source, value], extra=[dst, a, score.edge])
-
-    def propagate(
-        self,
-        message: Message,
-        src: Sequence[Tensor] = (),
-        dst: Sequence[Tensor] = (),
-        edge: Sequence[Tensor] = (),
-        reduce: str = "sum",
-        params: Sequence[Tensor] = (),
-    ) -> Tensor:
-        """Return what `Block.propagate` does; messages are made part by part, and again in backward."""
-        if any(t.shape[0] != self.num_own for t in src):
-            return super().propagate(message, src, dst, edge, reduce, params)
-        check_propagate(self, dst, edge, reduce)
-        rows = (*src, *dst, *edge)
-        # Rows of zeros, not those of an edge: a rank without edges must find the same.
-        probe = [t.new_zeros(2, *t.shape[1:]) for t in rows]
-        found = captured(message, probe, params) if torch.is_grad_enabled() else []
-        width = max(1, sum(t.shape[1:].numel() for t in rows))
-        counts = (len(src), len(dst), len(edge), len(params))
-        kernel_reduce = "sum" if reduce == "mean" else reduce
-        ending = Messages(self.num_dst, message, kernel_reduce, counts, max(1, CHUNK_ELEMENTS // width))
-        parts = self._parts(None, own_parts=True)
-        out = self._run(parts, ending, src, extra=[*dst, *edge, *params, *found])
-        if reduce == "mean":
-            scale = self.mean_scale(out.dtype).to(out.dtype)
-            out = out * scale.reshape(-1, *[1] * (out.dim() - 1))
-        return out
 
     def aggregate_pairs(
         self,
@@ -152,34 +98,46 @@ class SequentialBlock(HaloBlock):
         extra = [query, None, None]
         return self._run(parts, ending, src, params=params, extra=extra, transform=transform)
 
+    def _aggregate(self, h: Features, how: Aggregation) -> Features:
+        """Return the aggregate; an input that does not change is fetched and reduced once."""
+        if not isinstance(h, Tensor) and not self.constant(h):
+            h = h.to_dense()
+        if not isinstance(h, Tensor) or h.shape[0] != self.num_own:
+            return super()._aggregate(h, how)
+        if not self.constant(h):
+            return self._reduced(h, how, self.kind)
+        asked = self._asked_before(how)
+        return self._memory.recall(
+            asked.question, (h, *asked.tensors), lambda: self._reduced(h, how, "features")
+        )
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        """Return the reduced messages; they are made part by part, and again in backward."""
+        if any(t.shape[0] != self.num_own for t in how.src):
+            return super()._propagate(how)
+        # Rows of zeros, not those of an edge: a rank without edges must find the same.
+        probe = [t.new_zeros(2, *t.shape[1:]) for t in how.per_edge]
+        found = captured(how.message, probe, how.params) if torch.is_grad_enabled() else []
+        width = max(1, sum(t.shape[1:].numel() for t in how.per_edge))
+        chunk = max(1, CHUNK_ELEMENTS // width)
+        ending = Messages(self.num_dst, how.message, how.kernel_reduce, how.counts, chunk)
+        parts = self._parts(None, own_parts=True)
+        out = self._run(parts, ending, how.src, extra=[*how.dst, *how.edge, *how.params, *found])
+        return times_rows(out, self.mean_scale(out.dtype)) if how.reduce == "mean" else out
+
     # Underneath
 
-    def _reduced(
-        self,
-        h: Tensor,
-        reduce: str,
-        weight: Tensor | None,
-        relation: int | None,
-        src_scale: Tensor | None,
-        dst_scale: Tensor | None,
-        kind: str,
-    ) -> Tensor:
+    def _reduced(self, h: Tensor, how: Aggregation, kind: str) -> Tensor:
         flat = h if h.dim() in (2, 3) else h.reshape(h.shape[0], h.shape[1:].numel())
-        parts = self._parts(relation, own_parts=False)
+        parts = self._parts(how.relation, own_parts=False)
         ending: Ending
-        if reduce in ("max", "min"):
-            if weight is not None or src_scale is not None or dst_scale is not None:
-                raise InputError(
-                    f"reduce={reduce!r} takes no weight and no scale; use block.propagate instead"
-                )
-            ending = Extreme(self.num_dst, reduce)
+        if how.adds:
+            scales = {"src_scale": how.src_scale, "dst_scale": self._scale_of_rows(how, h.dtype)}
+            ending = Sum(self.num_dst, learned=_learned(how.weight), **scales)
         else:
-            if reduce == "mean":
-                mean = self.mean_scale(h.dtype, relation)
-                dst_scale = mean if dst_scale is None else mean * dst_scale
-            scales = {"src_scale": src_scale, "dst_scale": dst_scale}
-            ending = Sum(self.num_dst, learned=_learned(weight), **scales)
-        out = self._run(parts, ending, [flat], extra=[weight], kind=kind)
+            how.check_plain()
+            ending = Extreme(self.num_dst, how.reduce)
+        out = self._run(parts, ending, [flat], extra=[how.weight], kind=kind)
         return out if flat is h else out.reshape(self.num_dst, *h.shape[1:])
 
     def _attention(self, kind: int, slope: float, parts: Parts, dropout: float, layer: int) -> Attention:

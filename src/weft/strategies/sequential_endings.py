@@ -11,8 +11,9 @@ from torch import Tensor
 
 from weft import kernels
 from weft.graph.block import Block
-from weft.graph.propagate import Message, Plan, add_chunk_gradients
+from weft.graph.propagate import Plan, add_chunk_gradients
 from weft.graph.reducers import REDUCERS, Reducer, merged_extremes
+from weft.graph.reduction import Message
 from weft.kernels.extreme import extreme_backward_op
 from weft.kernels.registration import accumulator, eager
 from weft.kernels.spmm import spmm_op

@@ -1,0 +1,100 @@
+"""What layers ask of a block, as one value: so blocks that communicate or sample override one small method.
+
+`Block.aggregate` and `Block.propagate` are the words of layers; each checks what it is given, once, and hands
+an `Aggregation` or a `Propagation` to the block's own way of doing it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from weft.errors import GraphError, InputError
+
+Message = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """How rows are reduced over the edges of each destination; see `Block.aggregate`."""
+
+    reduce: str = "sum"
+    weight: Tensor | None = None
+    relation: int | None = None
+    src_scale: Tensor | None = None
+    dst_scale: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.reduce not in ("sum", "mean", "max", "min"):
+            raise GraphError(f"reduce must be sum, mean, max or min, got {self.reduce!r}")
+
+    @property
+    def adds(self) -> bool:
+        """Whether it is a sum or a mean, which may be made of parts in any order."""
+        return self.reduce in ("sum", "mean")
+
+    @property
+    def question(self) -> tuple[str, int | None]:
+        """What is asked, beside the tensors: the key of what a block remembers."""
+        return self.reduce, self.relation
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """The weight and both scales."""
+        return self.weight, self.src_scale, self.dst_scale
+
+    def check_plain(self) -> None:
+        """Refuse weights and scales, which the largest and the smallest value do not take."""
+        if any(tensor is not None for tensor in self.tensors):
+            raise InputError(
+                f"reduce={self.reduce!r} takes no weight and no scale; use block.propagate instead"
+            )
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """Which function of an edge is reduced, and of what; see `Block.propagate`."""
+
+    message: Message
+    src: Sequence[Tensor] = ()
+    dst: Sequence[Tensor] = ()
+    edge: Sequence[Tensor] = ()
+    reduce: str = "sum"
+    params: Sequence[Tensor] = ()
+
+    def __post_init__(self) -> None:
+        if self.reduce not in ("sum", "mean", "max", "min", "softmax"):
+            raise GraphError(f"reduce must be sum, mean, max, min or softmax, got {self.reduce!r}")
+
+    @property
+    def kernel_reduce(self) -> str:
+        """What kernels do: a mean is a sum, divided in the end."""
+        return "sum" if self.reduce == "mean" else self.reduce
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """The number of tensors of each kind."""
+        return len(self.src), len(self.dst), len(self.edge), len(self.params)
+
+    @property
+    def per_edge(self) -> tuple[Tensor, ...]:
+        """The tensors of which a message gets a row an edge, in the order of its arguments."""
+        return (*self.src, *self.dst, *self.edge)
+
+    def check_rows(self, *, num_dst: int, num_edges: int) -> None:
+        """Refuse tensors that do not have a row a destination or an edge."""
+        for kind, tensors, rows in (("dst", self.dst, num_dst), ("edge", self.edge, num_edges)):
+            for tensor in tensors:
+                if tensor.shape[0] != rows:
+                    hint = "; pass block.dst(h)" if kind == "dst" else ""
+                    raise GraphError(
+                        f"propagate: {kind} tensors need {rows:,} rows, got {tensor.shape[0]:,}{hint}"
+                    )
+
+
+def times_rows(rows: Tensor, scale: Tensor | None) -> Tensor:
+    """Return rows [n, ...] times a number each; None: as they are."""
+    if scale is None:
+        return rows
+    return rows * scale.to(rows.dtype).reshape(-1, *[1] * (rows.dim() - 1))
