@@ -1,6 +1,7 @@
 """Arguments and recipes are checked before anything is read or written."""
 
 import inspect
+import warnings
 from dataclasses import fields
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 import weft
 from weft.config import make_recipe
-from weft.errors import InputError, RecipeError, UnknownName
+from weft.errors import InputError, RecipeError, UnknownName, WeftWarning
 from weft.train.launch import run_recipe, train
 from weft.train.settings import Settings, choose_device
 from weft.train.trainer import Place
@@ -130,3 +131,21 @@ def test_a_wrong_strategy_is_one_line(graph: weft.Graph, options: dict[str, obje
         train(graph, "sage", **options)  # type: ignore[arg-type]
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("exchange", ["stale", {"name": "sampled", "p": 0.5}, {"name": "quantised", "bits": 8}])
+def test_an_approximate_exchange_in_one_process_is_told_to_change_nothing(
+    graph: weft.Graph, exchange: str | dict[str, object]
+) -> None:
+    strategy = {"name": "halo", "exchange": exchange}
+    with pytest.warns(WeftWarning, match="has nothing to carry in one process, which trains exactly"):
+        train(graph, "sage", hidden=4, epochs=1, strategy=strategy)
+
+
+@pytest.mark.parametrize("exchange", ["exact", {"name": "stale", "lag": 0}, {"name": "quantised", "bits": 32}])
+def test_an_exact_exchange_in_one_process_is_not_warned_of(
+    graph: weft.Graph, exchange: str | dict[str, object]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WeftWarning)
+        train(graph, "sage", hidden=4, epochs=1, strategy={"name": "halo", "exchange": exchange})

@@ -246,6 +246,12 @@ def test_a_finished_run_can_be_asked_for_again_and_given_more_epochs(
     assert equal(longer.model, train(graph, "sage", hidden=8, epochs=9).model)
 
 
+def test_resume_to_fewer_epochs_than_are_done_is_refused(graph: weft.Graph, tmp_path: Path) -> None:
+    train(graph, "sage", hidden=8, epochs=4, out=tmp_path)
+    with pytest.raises(RecipeError, match=r"train\.epochs: 2 asked for, 4 are done already"):
+        train(graph, "sage", hidden=8, epochs=2, out=tmp_path, resume=True)
+
+
 def test_resume_with_another_recipe_is_refused_by_key(graph: weft.Graph, tmp_path: Path) -> None:
     train(graph, "sage", hidden=8, epochs=2, lr=0.01, out=tmp_path)
     with pytest.raises(RecipeError, match=r"train\.lr: 0\.01 → 0\.02"):

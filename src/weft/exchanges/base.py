@@ -96,6 +96,13 @@ class Exchange:
         """What the ledger calls the traffic."""
         self._slot = 0
 
+    @classmethod
+    def is_exact(cls, options: Mapping[str, Any]) -> bool:
+        """Return whether the policy changes nothing with these options."""
+        points = () if cls.exact_at is None else (cls.exact_at, *cls.also_exact_at)
+        coded = options.get("bits", EXACT) != EXACT
+        return not coded and any(point.items() <= options.items() for point in points)
+
     def begin_step(self) -> None:
         """Begin a training step; every rank calls it before its forward pass.
 

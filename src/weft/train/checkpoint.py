@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor, nn
 
 from weft.errors import FormatError, InputError
@@ -211,14 +212,14 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors, rest: 
 
 def to_bytes(tensors: Tensors) -> bytes:
     """Return named tensors as the bytes of a safetensors file."""
-    data: bytes = safetensors.torch.save(tensors)
+    data: bytes = bytes_from_tensors(tensors)
     return data
 
 
 def from_bytes(data: bytes, path: Path) -> Tensors:
     """Return the named tensors in the bytes of a safetensors file."""
     try:
-        tensors: Tensors = safetensors.torch.load(data)
+        tensors: Tensors = tensors_from_bytes(data)
     except (SafetensorError, ValueError, json.JSONDecodeError) as error:
         raise FormatError(f"{path}: not a safetensors file ({' '.join(str(error).split())[:120]})") from None
     return tensors

@@ -1,5 +1,6 @@
 """From what the user says to a run: `weft.train(graph, model, ...)` in Python, `run_recipe` from TOML."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -13,8 +14,9 @@ from torch import nn
 from weft.comm.group import Group
 from weft.config import Recipe, bind, parameters
 from weft.datasets import open_dataset
-from weft.errors import InputError, RecipeError
+from weft.errors import InputError, RecipeError, WeftWarning
 from weft.events import Sink
+from weft.exchanges.base import check_exchange, exchanges
 from weft.graph.graph import Graph
 from weft.registry import require
 from weft.strategies.base import LossName, Strategy, strategies
@@ -233,11 +235,25 @@ def _resolve_strategy(
     options = bind(kind, options, "strategy", given=given)
     if issubclass(kind, Distributed):
         kind.check(options)
+        if workers == 1 and options.get("exchange") is not None:
+            _tell_nothing_travels(options["exchange"])
     elif workers > 1:
         raise RecipeError(
             f"strategy.name: {name!r} trains in one process; use 'halo' with --workers {workers}"
         )
     return name, options
+
+
+def _tell_nothing_travels(exchange: str | Mapping[str, Any]) -> None:
+    """Warn that an exchange which approximates changes nothing where one process holds every part."""
+    name, options = check_exchange(exchange)
+    if not exchanges[name].is_exact(options):
+        warnings.warn(
+            f"strategy.exchange: {name!r} has nothing to carry in one process, which trains exactly; add "
+            "--workers N to see its effect",
+            WeftWarning,
+            stacklevel=4,
+        )
 
 
 def run_recipe(recipe: Recipe, place: Place) -> Summary:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from weft.errors import TrainingError, WeftError
+from weft.errors import RecipeError, TrainingError, WeftError
 from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
 from weft.graph.graph import Graph
 from weft.strategies.base import Scores, Strategy
@@ -294,6 +294,11 @@ class Trainer:
     def _restore(self) -> None:
         saved = self.saver.restore() if self.saver is not None else None
         if saved is not None:
+            if saved.epoch > self.settings.epochs:
+                raise RecipeError(
+                    f"train.epochs: {self.settings.epochs} asked for, {saved.epoch} are done already; ask "
+                    "for at least as many, or begin a run in another folder"
+                )
             self.start, self.loss = saved.epoch, saved.loss
             self.best, self.best_weights = saved.best, saved.best_weights
 
