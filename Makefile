@@ -6,7 +6,8 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 NATIVE := CMakeLists.txt $(wildcard csrc/*)
 # Two test processes share two cores: threads that spin while they wait take the core from those that work.
-TEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2
+# Tests of Spark are one group: they share one Java machine.
+TEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 .PHONY: run test test-all test-gpu check format bench clean help
 .DEFAULT_GOAL := help
@@ -32,6 +33,7 @@ test-all: check  ## everything, the slow tests included
 
 test-gpu:  ## the tests of kernels and training on a GPU; GPU_PYTHON is the interpreter that has CUDA's torch
 	@WEFT_TEST_DEVICE=cuda PYTHONPATH=src $(GPU_PYTHON) -m pytest -q tests/train/test_device.py \
+		tests/samplers/test_device.py tests/strategies/test_offload.py \
 		$(patsubst %,tests/kernels/test_%.py,triton spmm extreme sddmm softmax attention gather segment dropout)
 
 check: .venv/.stamp  ## formatting, lint, types, direction of imports

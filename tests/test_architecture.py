@@ -109,8 +109,23 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             *("--fix", "--help", "--json", "--memory", "--save-schema", "--schema", "-h", "tables"),
         ],
         "flatten": [
-            *("--fanout", "--features", "--help", "--hops", "--json", "--memory", "--out", "--overwrite"),
-            *("--seed", "--targets", "--yes", "-h", "graph"),
+            *("--conf", "--engine", "--fanout", "--features", "--help", "--hops", "--hub", "--json"),
+            *("--master", "--memory", "--out", "--overwrite", "--seed", "--targets", "--temporal"),
+            *("--weight", "--yes", "-h", "graph"),
+        ],
+        "infer": [
+            *(
+                "--conf",
+                "--engine",
+                "--graph",
+                "--help",
+                "--json",
+                "--master",
+                "--memory",
+                "--nodes",
+                "--out",
+            ),
+            *("--overwrite", "-h", "folder"),
         ],
         "partition": [
             *("--help", "--hidden", "--json", "--layers", "--name", "--out", "--overwrite", "--parts"),

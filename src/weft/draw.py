@@ -130,6 +130,31 @@ def normal(key: int, ids: NDArray[np.integer], lanes: NDArray[np.integer] | int 
     return radius * np.cos(angle)
 
 
+def exponential(
+    keys: int | NDArray[np.uint64], edges: NDArray[np.integer], weight: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return exponential numbers of rate `weight`, drawn by the ids of edges."""
+    row = row_keys(keys, edges)
+    high, low = (draw_lanes(row, lane).astype(np.uint64) for lane in (0, 1))
+    bits = (high << np.uint64(32) | low) >> np.uint64(11)
+    return -exact_log((bits.astype(np.float64) + 0.5) * 2.0**-53) / weight
+
+
+def exact_log(value: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return natural logarithms from exactly rounded operations alone, so that C++ gives the same bits."""
+    m, exponent = np.frexp(value)
+    m, exponent = 2.0 * m, exponent - 1
+    large = m > 1.4142135623730951
+    m, exponent = np.where(large, m * 0.5, m), exponent + large
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    total = np.full(len(value), 1.0 / 21.0)
+    for odd in range(19, 0, -2):
+        total = total * z + 1.0 / odd
+    result: NDArray[np.float64] = exponent * 0.6931471805599453 + 2.0 * s * total
+    return result
+
+
 def permutation(key: int, count: int) -> NDArray[np.int64]:
     """Return a uniform permutation of 0 … count − 1."""
     ids = np.arange(count)

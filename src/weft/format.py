@@ -145,6 +145,11 @@ def read_directory(
     return arrays, manifest["meta"]
 
 
+def manifest_checksum(path: str | os.PathLike[str]) -> str:
+    """Return the checksum of a folder's manifest, by which two folders of the same path are told apart."""
+    return str(_read_manifest(Path(path))["checksum"])
+
+
 def read_extra(path: str | os.PathLike[str], name: str) -> bytes:
     """Return the bytes of an extra file of a folder, compared with its checksum."""
     folder = Path(path)

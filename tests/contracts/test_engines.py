@@ -2,61 +2,94 @@
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from spark import GROUP
 
-from weft.pipeline.engines.base import Engine, engines
+from weft.pipeline.engines.base import Engine, engines, open_engine
+
+MARKS = {"spark": GROUP}
+NAMES = [pytest.param(name, marks=MARKS.get(name, ())) for name in engines.names()]
 
 
-def start(name: str, folder: Path) -> Engine:
-    """Return an engine that spills to a folder."""
-    return engines[name](folder)  # type: ignore[call-arg]
+@pytest.fixture(params=NAMES)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    """Return an engine that keeps its tables in a folder."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    return open_engine(request.param, tmp_path / "engine", memory="1GB")
 
 
-@pytest.mark.parametrize("name", engines.names())
-def test_steps_join_and_count(name: str, tmp_path: Path) -> None:
-    with start(name, tmp_path) as engine:
+def test_steps_join_and_count(engine: Engine) -> None:
+    with engine:
         engine.arrow("people", pa.table({"id": ["a", "b"], "row": [0, 1]}))
         engine.arrow("knows", pa.table({"src": ["b", "c"]}))
         assert engine.step("found", 'SELECT p."row" FROM knows k LEFT JOIN people p ON k.src = p.id') == 2
         assert sorted(engine.rows("SELECT * FROM found"), key=str) == [(1,), (None,)]
+        engine.view("none", 'SELECT "row" FROM found WHERE "row" IS NULL')
+        assert engine.value("SELECT count(*) FROM none") == 1
+        # A step may read the table that it replaces.
+        assert engine.step("found", 'SELECT "row" FROM found WHERE "row" IS NOT NULL') == 1
+        assert engine.rows("SELECT * FROM found") == [(1,)]
         engine.drop("found")
         assert not engine.has("found")
         assert engine.has("people")
 
 
-@pytest.mark.parametrize("name", engines.names())
-def test_batches_come_in_order_and_a_function_is_mapped_over_them(name: str, tmp_path: Path) -> None:
-    with start(name, tmp_path) as engine:
+def test_batches_come_in_order_and_a_function_is_mapped_over_them(engine: Engine) -> None:
+    def double(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"twice": pa.array(2 * batch.column(0).to_numpy())})
+
+    with engine:
         engine.arrow("numbers", pa.table({"i": list(range(300000))}))
         batches = engine.batches("SELECT i FROM numbers ORDER BY i")
         seen = [value for batch in batches for value in batch.column(0).to_pylist()]
         assert seen == list(range(300000))
-
-        def double(batch: pa.RecordBatch) -> pa.RecordBatch:
-            return pa.record_batch({"twice": pa.array([2 * value for value in batch.column(0).to_pylist()])})
-
         made = engine.map("doubled", "SELECT i FROM numbers", double, pa.schema({"twice": pa.int64()}))
         assert made == 300000
         assert engine.value("SELECT sum(twice) FROM doubled") == 2 * sum(range(300000))
 
 
-@pytest.mark.parametrize("name", engines.names())
-def test_files_are_read_and_written_in_order(name: str, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"i": list(range(1000))}), tmp_path / "a.parquet")
+def test_rows_are_made_of_numbers_and_whole_groups_are_given_to_a_function(engine: Engine) -> None:
+    def make(number: int) -> pa.RecordBatch:
+        return pa.record_batch({"number": np.full(1000, number), "part": np.arange(1000) % 3})
+
+    def count(rows: pa.Table) -> pa.RecordBatch:
+        part = rows.column("part").to_numpy()
+        assert len(set(part)) == 1
+        return pa.record_batch({"part": part[:1], "rows": [len(part)]})
+
+    with engine:
+        schema = pa.schema({"number": pa.int64(), "part": pa.int64()})
+        assert engine.generate("rows", 4, make, schema) == 4000
+        assert engine.rows("SELECT number, count(*) FROM rows GROUP BY number ORDER BY number") == [
+            (number, 1000) for number in range(4)
+        ]
+        counted = pa.schema({"part": pa.int64(), "rows": pa.int64()})
+        assert engine.groups("counted", "SELECT * FROM rows WHERE part < 2", "part", 3, count, counted) == 2
+        assert engine.rows("SELECT * FROM counted ORDER BY part") == [(0, 4 * 334), (1, 4 * 333)]
+
+
+def test_files_are_read_and_written_in_order(engine: Engine, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"i": list(range(1000))}), tmp_path / "a[1].parquet")
     pq.write_table(pa.table({"i": list(range(1000, 1500))}), tmp_path / "b.parquet")
-    with start(name, tmp_path / "spill") as engine:
-        engine.parquet("values_of_both", [tmp_path / "a.parquet", tmp_path / "b.parquet"])
+    with engine:
+        engine.parquet("values_of_both", [tmp_path / "a[1].parquet", tmp_path / "b.parquet"])
         engine.write("SELECT i, i % 7 AS k FROM values_of_both ORDER BY k, i", tmp_path / "c.parquet")
     wanted = sorted(range(1500), key=lambda value: (value % 7, value))
     assert pq.read_table(tmp_path / "c.parquet").column("i").to_pylist() == wanted
 
 
-@pytest.mark.parametrize("name", engines.names())
-def test_a_step_that_fails_leaves_the_table_as_it_was(name: str, tmp_path: Path) -> None:
-    with start(name, tmp_path) as engine:
+def test_a_step_that_fails_leaves_the_table_as_it_was(engine: Engine) -> None:
+    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise ValueError("the function said no")
+
+    with engine:
         engine.arrow("kept", pa.table({"i": [1, 2]}))
         with pytest.raises(ValueError, match="nowhere"):
             engine.step("kept", "SELECT * FROM nowhere")
+        with pytest.raises(ValueError, match="the function said no"):
+            engine.map("kept", "SELECT i FROM kept", fail, pa.schema({"i": pa.int64()}))
         assert engine.rows("SELECT i FROM kept ORDER BY i") == [(1,), (2,)]

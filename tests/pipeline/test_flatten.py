@@ -48,29 +48,99 @@ def typed_graph() -> weft.Graph:
     return weft.Graph.from_types(nodes, edges)
 
 
-@pytest.mark.parametrize("make", [plain_graph, numbered_graph, typed_graph])
-@pytest.mark.parametrize("fanout", [[3, 2], [-1], [2, 0, 3]])
-def test_a_batch_of_records_is_the_batch_of_the_sampler(make: Any, fanout: list[int], tmp_path: Path) -> None:
-    graph = make()
-    graph.save(tmp_path / "g")
-    flatten(tmp_path / "g", tmp_path / "r", fanout=fanout, targets="labelled", seed=7)
-    records = read_records(tmp_path / "r")
-    sampler = NeighborSampler(graph, fanout, seed=7)
+def with_times(graph: weft.Graph) -> weft.Graph:
+    """Return the graph with times of edges and nodes, and weights of edges of which some are 0."""
+    draw = np.random.default_rng(5)
+    weight = torch.from_numpy(draw.integers(0, 4, graph.num_edges).astype(np.float32))
+    time = torch.from_numpy(draw.integers(0, 50, graph.num_edges))
+    kinds = None if graph.edge_type is None else torch.arange(graph.num_edges) % 3
+    moments = torch.from_numpy(draw.integers(0, 60, graph.num_nodes))
+    data = {"edge_weight": weight, "edge_time": time, "edge_type": kinds, "y": graph.y}
+    return weft.Graph.from_edges(graph.edge_index, num_nodes=graph.num_nodes, **data).with_data(time=moments)
+
+
+def typed_with_times() -> weft.Graph:
+    """Return a graph of two node types with times and weights."""
+    draw = np.random.default_rng(6)
+
+    def edges(src: int, dst: int) -> dict[str, Any]:
+        pairs = np.stack([draw.integers(0, src, 150), draw.integers(0, dst, 150)])
+        times = draw.integers(0, 50, 150)
+        return {"edge_index": pairs, "edge_weight": draw.random(150).astype(np.float32), "edge_time": times}
+
+    nodes = {
+        "a": {"num_nodes": 30, "y": np.arange(30) % 2, "time": draw.integers(0, 60, 30)},
+        "b": {"num_nodes": 20},
+    }
+    kinds = {("a", "r", "a"): edges(30, 30), ("b", "s", "a"): edges(20, 30), ("a", "t", "b"): edges(30, 20)}
+    return weft.Graph.from_types(nodes, kinds)
+
+
+def check_equal(graph: weft.Graph, folder: Path, fanout: list[int], way: dict[str, Any]) -> None:
+    """Hold records to the sampler: rows, edges, their order and what each edge stands for."""
+    records = read_records(folder)
+    sampler = NeighborSampler(graph, fanout, seed=7, **way)
+    temporal = bool(way.get("temporal"))
     for some in ([4], [0, 11, 5], list(range(20))):
-        batch = merge(records.take(some), num_hops=len(fanout), node_offsets=graph.node_offsets)
+        options = {"num_hops": len(fanout), "node_offsets": graph.node_offsets, "temporal": temporal}
+        batch = merge(records.take(some), **options)
         seeds = torch.from_numpy(records.column("target").to_numpy()[some])
-        found = run(Request(sampler.slots, seeds, sampler.fanout, sampler.keys(0, 0)))
+        times = graph.node_data[graph.node_types[0]]["time"][seeds] if temporal else None
+        ranks = sampler._ranks(seeds, times)
+        found = run(Request(sampler.slots, seeds, sampler.fanout, sampler.keys(0, 0), seed_time=ranks))
         assert batch.nodes.tolist() == found.nodes.tolist()
+        assert (batch.seed_of is None) == (found.seed_of is None)
         for ours, theirs in zip(batch.hops, found.hops, strict=True):
             assert ours.indptr.tolist() == theirs.indptr.tolist()
             assert ours.indices.tolist() == theirs.indices.tolist()
             assert ours.edge_ids.tolist() == theirs.edge_ids.tolist()
             assert ours.num_rows == theirs.num_rows
+            scale = sampler._edge_scale(theirs)
+            assert (ours.scale is None) == (scale is None)
+            if scale is not None:
+                np.testing.assert_allclose(ours.scale, scale.numpy(), rtol=1e-6)
+        if temporal:
+            blocks = sampler.sample(seeds, times=times).blocks
+            seen = {}
+            for place, record in enumerate(records.take(some).to_pylist()):
+                seen |= {(place, n): d for n, d in zip(record["nodes"], record["degree"])}
+            rows = zip(batch.seed_of.tolist(), batch.nodes.tolist())
+            assert [seen[row] for row in rows] == blocks[0].in_degree(rows="src").tolist()
+
+
+@pytest.mark.parametrize("make", [plain_graph, numbered_graph, typed_graph])
+@pytest.mark.parametrize("fanout", [[3, 2], [-1], [2, 0, 3]])
+def test_a_batch_of_records_is_the_batch_of_the_sampler(make: Any, fanout: list[int], tmp_path: Path) -> None:
+    graph = make()
+    graph.save(tmp_path / "g")
+    flatten(tmp_path / "g", tmp_path / "r", fanout=fanout, targets="labelled", seed=7, hub=8)
+    check_equal(graph, tmp_path / "r", fanout, {})
+
+
+@pytest.mark.parametrize("make", [plain_graph, numbered_graph, None])
+@pytest.mark.parametrize(
+    "way", [{"weight": "weight"}, {"temporal": True}, {"weight": "weight", "temporal": True}]
+)
+def test_weighted_and_temporal_records_too(make: Any, way: dict[str, Any], tmp_path: Path) -> None:
+    graph = with_times(make()) if make is not None else typed_with_times()
+    graph.save(tmp_path / "g")
+    for hub, fanout in ((8, [3, 2]), (0, [2, -1])):
+        flatten(
+            tmp_path / "g",
+            tmp_path / "r",
+            fanout=fanout,
+            targets="labelled",
+            seed=7,
+            hub=hub,
+            overwrite=hub == 0,
+            **way,
+        )
+        check_equal(graph, tmp_path / "r", fanout, way)
 
 
 def test_a_record_holds_all_of_its_neighbourhood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PART_EDGES", 40)  # several files
-    monkeypatch.setattr(module, "CHUNK", 64)
+    monkeypatch.setattr("weft.pipeline.hops.CHUNK", 64)
     graph = plain_graph()
     ids = [f"n{row:02d}" for row in range(60)]
     graph = weft.Graph.from_edges(
@@ -96,8 +166,6 @@ def test_what_cannot_be_flattened_is_one_line(tmp_path: Path) -> None:
     typed_graph().save(tmp_path / "g")
     with pytest.raises(GraphError, match="no train_mask; targets may be: labelled, all"):
         flatten(tmp_path / "g", tmp_path / "r")
-    with pytest.raises(GraphError, match="--features reference"):
-        flatten(tmp_path / "g", tmp_path / "r", targets="all", features="value")
     with pytest.raises(RecipeError, match="fanout: expected numbers"):
         flatten(tmp_path / "g", tmp_path / "r", fanout=[-2], targets="all")
     with pytest.raises(InputError, match=r"more than .* give --yes"):

@@ -18,6 +18,7 @@ EXTRAS = {
     "torch_geometric": ("pyg", "PyG models and data sets"),
     "kaminpar": ("kaminpar", "KaMinPar, a second partitioner"),
     "duckdb": ("data", "tables to graphs: weft ingest, weft validate"),
+    "pyspark": ("spark", "the data plane on a cluster: --engine spark"),
     "triton": ("gpu", "kernels for GPUs"),
     "tensorboard": ("tensorboard", "TensorBoard files of a run"),
 }
@@ -51,8 +52,17 @@ def examine() -> dict[str, dict[str, Any]]:
         "extras": {name: _extra(name, extra, use) for name, (extra, use) in EXTRAS.items()},
         "missing": {
             name: f"pip install 'weft[{extra}]'" for name, (extra, _) in EXTRAS.items() if not _held(name)
-        },
+        }
+        | _java(),
     }
+
+
+def _java() -> dict[str, str]:
+    """Return how to get the Java that Spark needs, where there is none."""
+    from weft.pipeline.engines.java import HOW, LEAST, java_version
+
+    found = java_version()
+    return {} if found is not None and found >= LEAST else {"java": f"for --engine spark: {HOW}"}
 
 
 def _versions() -> dict[str, str]:

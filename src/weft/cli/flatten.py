@@ -6,12 +6,14 @@ how large is told before; more than 10 GiB need --yes.
 examples:
   weft flatten graph --fanout 15,10 --targets train --out records
   weft flatten graph --hops 3 --fanout 5 --targets all --features value --out records --yes
+  weft flatten graph --fanout 15,10 --weight weight --engine spark --master spark://host:7077 --out records
 """
 
 import argparse
 import json
 import sys
 
+from weft.cli.engine import add_engine_arguments, engine_options
 from weft.errors import RecipeError
 
 
@@ -22,6 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hops", type=int, help="number of hops (as many as there are fanouts)")
     parser.add_argument("--targets", default="train", help="train, val, test, labelled or all (train)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draws (0)")
+    parser.add_argument("--weight", metavar="NAME", help="edge data by which edges are drawn (all alike)")
+    parser.add_argument("--temporal", action="store_true", help="no edge later than the time of its target")
+    parser.add_argument(
+        "--hub",
+        type=int,
+        default=10_000,
+        help="edges from which a node is spread over tasks, 0: never (10000)",
+    )
     parser.add_argument(
         "--features",
         choices=("reference", "value"),
@@ -30,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace records that are there")
-    parser.add_argument("--memory", metavar="SIZE", help="most that DuckDB takes (half of what is free)")
+    add_engine_arguments(parser)
     parser.add_argument("--yes", action="store_true", help="write however much it is")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
@@ -47,7 +57,10 @@ def run(options: argparse.Namespace) -> int:
         targets=options.targets,
         seed=options.seed,
         features=options.features,
-        memory=options.memory,
+        weight=options.weight,
+        temporal=options.temporal,
+        hub=options.hub,
+        **engine_options(options),
         overwrite=options.overwrite,
         limit=None if options.yes else LIMIT,
         say=lambda line: print(line, file=sys.stderr, flush=True),

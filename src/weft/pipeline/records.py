@@ -34,6 +34,8 @@ class Hop:
     """Canonical edges of the graph."""
     num_rows: int
     """Rows found until the end of the hop."""
+    scale: NDArray[np.float32] | None = None
+    """Edges that each stands for, where the degrees of rows do not tell."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,8 @@ class Merged:
 
     nodes: Ints
     hops: tuple[Hop, ...]
+    seed_of: Ints | None = None
+    """The place of the target that a row belongs to, where targets see different edges of a node."""
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
@@ -61,19 +65,28 @@ def read_records(folder: str | Path) -> "pa.Table":
     return pq.read_table(files)
 
 
-def merge(records: "pa.Table", *, num_hops: int, node_offsets: Sequence[int]) -> Merged:
+def merge(
+    records: "pa.Table", *, num_hops: int, node_offsets: Sequence[int], temporal: bool = False
+) -> Merged:
     """Return the rows and hops of a batch of records; a node that several have is there once.
 
-    They are those that the sampler gives for the targets, in their order, as seeds.
+    They are those that the sampler gives for the targets, in their order, as seeds. Rows of temporal records
+    are (target, node): nothing is shared.
     """
     rows: Ints = records.column("target").to_numpy().astype(np.int64)
-    hop, dst, src, edge = (_flat(records, name) for name in ("hop", "dst", "src", "edge"))
+    hop, dst, src, edge = (_flat(records, name).astype(np.int64) for name in ("hop", "dst", "src", "edge"))
+    scale = _flat(records, "scale") if "scale" in records.column_names else None
+    nodes = int(node_offsets[-1])
+    if temporal:  # one number for (target, node)
+        rows = rows + np.arange(len(rows)) * nodes
+        first = np.repeat(np.arange(len(rows)) * nodes, _lengths(records, "hop"))
+        dst, src = dst + first, src + first
     order = np.lexsort((np.arange(len(edge)), dst, hop))  # stable: the order of drawing stays
-    hop, dst, src, edge = hop[order], dst[order], src[order], edge[order]
     # Several records have a node's draws; each as often. The first copy of an edge stands for all of them.
-    keys = np.stack([hop, edge])
-    first = np.sort(np.unique(keys, axis=1, return_index=True)[1]) if len(edge) else order
-    hop, dst, src, edge = hop[first], dst[first], src[first], edge[first]
+    keys = np.stack([hop[order], dst[order], edge[order]])
+    kept = order[np.sort(np.unique(keys, axis=1, return_index=True)[1])] if len(edge) else order
+    hop, dst, src, edge = hop[kept], dst[kept], src[kept], edge[kept]
+    scale = None if scale is None else scale[kept].astype(np.float32)
     hops = []
     for number in range(num_hops):
         low, high = np.searchsorted(hop, [number, number + 1])
@@ -82,14 +95,21 @@ def merge(records: "pa.Table", *, num_hops: int, node_offsets: Sequence[int]) ->
         ends = np.cumsum(counts)
         places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
         rows, local = _find_rows(rows, src[places], node_offsets)
-        hops.append(Hop(np.concatenate([[0], ends]), local, edge[places], len(rows)))
-    return Merged(rows, tuple(hops))
+        held = None if scale is None else scale[places]
+        hops.append(Hop(np.concatenate([[0], ends]), local, edge[places], len(rows), held))
+    return Merged(rows % nodes, tuple(hops), rows // nodes if temporal else None)
 
 
-def _flat(records: "pa.Table", name: str) -> Ints:
-    column = records.column(name).combine_chunks()
-    values: Ints = column.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
+def _flat(records: "pa.Table", name: str) -> NDArray[Any]:
+    values: NDArray[Any] = records.column(name).combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return values
+
+
+def _lengths(records: "pa.Table", name: str) -> Ints:
+    import pyarrow.compute as pc
+
+    lengths: Ints = pc.list_value_length(records.column(name)).to_numpy()
+    return lengths
 
 
 def _find_rows(rows: Ints, ids: Ints, node_offsets: Sequence[int]) -> tuple[Ints, Ints]:
@@ -98,7 +118,8 @@ def _find_rows(rows: Ints, ids: Ints, node_offsets: Sequence[int]) -> tuple[Ints
     distinct, first, place = np.unique(everything, return_index=True, return_inverse=True)
     new = distinct[np.argsort(first, kind="stable")][len(rows) :]
     if len(node_offsets) > 2:
-        new = new[np.argsort(np.searchsorted(node_offsets, new, side="right"), kind="stable")]
+        kind = np.searchsorted(node_offsets, new % node_offsets[-1], side="right")
+        new = new[np.argsort(kind, kind="stable")]
     rows = np.concatenate([rows, new])
     row_of = np.empty(len(distinct), dtype=np.int64)
     row_of[np.searchsorted(distinct, rows)] = np.arange(len(rows))

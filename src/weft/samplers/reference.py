@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from weft.draw import draw_lanes, draw_positions, row_keys
+from weft.draw import draw_positions, exponential, row_keys
 from weft.errors import GraphError
 from weft.samplers.request import Hop, Request, Sample, Slots
 
@@ -148,29 +148,6 @@ def _bottom_k(slots: Slots, jobs: _Jobs) -> tuple[Ints, Ints, NDArray[np.float64
     rank = np.arange(len(slot)) - np.repeat(starts, held)
     taken = np.sort(order[rank < np.repeat(wanted, held)])  # back in the order of ranges and slots
     return wanted, slot[taken], np.repeat(threshold, wanted)
-
-
-def exponential(keys: NDArray[np.uint64], edges: Ints, weight: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return exponential numbers of rate `weight`, drawn by the ids of edges."""
-    row = row_keys(keys, edges)
-    high, low = (draw_lanes(row, lane).astype(np.uint64) for lane in (0, 1))
-    bits = (high << np.uint64(32) | low) >> np.uint64(11)
-    return -exact_log((bits.astype(np.float64) + 0.5) * 2.0**-53) / weight
-
-
-def exact_log(value: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return natural logarithms from exactly rounded operations alone, so that C++ gives the same bits."""
-    m, exponent = np.frexp(value)
-    m, exponent = 2.0 * m, exponent - 1
-    large = m > 1.4142135623730951
-    m, exponent = np.where(large, m * 0.5, m), exponent + large
-    s = (m - 1.0) / (m + 1.0)
-    z = s * s
-    total = np.full(len(value), 1.0 / 21.0)
-    for odd in range(19, 0, -2):
-        total = total * z + 1.0 / odd
-    result: NDArray[np.float64] = exponent * 0.6931471805599453 + 2.0 * s * total
-    return result
 
 
 def find_rows(slots: Slots, rows: Ints, ids: Ints) -> tuple[Ints, Ints]:

@@ -1,14 +1,18 @@
 """The relational steps that the data plane is made of; what runs them is an engine.
 
 An algorithm names its tables and says each step as SQL in the part of the language that engines share:
-select, where, inner and left joins on equality, union all, group by with count, sum, min and max, distinct,
-order by, row_number over (order by …), cast. Python sees rows only as Arrow batches, in `map`.
+select, where, inner and left joins on equality, union all, group by with count, sum, min and max, having,
+distinct, order by, row_number and other aggregates over (partition by … order by …), case, cast, coalesce,
+floor and ceil (a / b is a fraction everywhere, so whole division is CAST(floor(a / b) AS BIGINT)), and the
+hint /*+ BROADCAST(alias) */ for a small side of a join. Python sees rows only as Arrow batches, in `map`,
+`generate` and `groups`; their functions may run in other processes, twice or at the same time as themselves,
+so they are pure, carry paths and not arrays, and write files under other names before renaming them.
 """
 
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,6 +30,9 @@ _BINARY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 class Engine(ABC):
     """Runs steps on tables by name, within a stated memory, spilling to a folder."""
+
+    capacity: int
+    """Rows of a table that are handled well at once; algorithms that can work in parts take as many."""
 
     @abstractmethod
     def parquet(self, table: str, files: Sequence[str | Path]) -> None:
@@ -49,18 +56,25 @@ class Engine(ABC):
     ) -> int:
         """Keep what the function makes of each Arrow batch of a query, and return the number of rows."""
 
+    @abstractmethod
+    def generate(
+        self, table: str, count: int, function: "Callable[[int], pa.RecordBatch]", schema: "pa.Schema"
+    ) -> int:
+        """Keep what the function makes of 0 … count - 1, a batch each, and return the number of rows."""
+
     def groups(
         self,
         table: str,
         query: str,
         key: str,
+        count: int,
         function: "Callable[[pa.Table], pa.RecordBatch]",
         schema: "pa.Schema",
     ) -> int:
         """Keep what the function makes of all rows with the same key, given at once; return how many rows.
 
-        Keys are numbers and a group fits in memory: whoever writes the query cuts the work so. Here groups
-        are made one after the other; an engine of several workers deals them out.
+        Keys are 0 … count - 1 and a group fits in memory: whoever writes the query cuts the work so. Here
+        groups are made one after the other; an engine of several workers deals them out.
         """
         import pyarrow as pa
 
@@ -68,6 +82,10 @@ class Engine(ABC):
         made = (function(rows) for rows in runs(self.batches(ordered), key))
         self.arrow(table, pa.RecordBatchReader.from_batches(schema, made))
         return int(self.value(f"SELECT count(*) FROM {name(table)}"))
+
+    @abstractmethod
+    def view(self, table: str, query: str) -> None:
+        """Name a query; it runs as part of the steps that name it."""
 
     @abstractmethod
     def batches(self, query: str) -> "Iterator[pa.RecordBatch]":
@@ -128,6 +146,22 @@ def runs(batches: "Iterable[pa.RecordBatch]", key: str) -> "Iterator[pa.Table]":
         yield pa.Table.from_batches(held)
 
 
+def open_engine(
+    engine: str,
+    folder: str | Path,
+    *,
+    memory: str | int | None = None,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Engine:
+    """Return an engine by name that keeps its tables in a folder; `master` and `settings` are Spark's."""
+    given: dict[str, Any] = {"master": master, "settings": settings}
+    given = {key: value for key, value in given.items() if value}
+    if given and engine != "spark":
+        raise RecipeError(f"--master and --conf are for --engine spark; the engine is {engine}")
+    return engines[engine](folder, memory=memory, **given)  # type: ignore[call-arg]
+
+
 def name(identifier: str) -> str:
     """Return a table's or column's name as SQL."""
     return '"' + identifier.replace('"', '""') + '"'
@@ -151,6 +185,16 @@ def memory_limit(given: str | int | None = None) -> int:
         raise RecipeError(f"memory: expected a size such as 4GB or 512MiB, got {given!r}")
     scale = _BINARY[found[2]] if found[3] and found[2] else _UNITS[found[2]]
     return int(float(found[1]) * scale)
+
+
+def size(count: int) -> str:
+    """Return a number of bytes for people.
+
+    >>> size(64 * 2**20), size(3 * 2**29)
+    ('64 MiB', '1.5 GiB')
+    """
+    scale, unit = (2**30, "GiB") if count >= 2**30 else (2**20, "MiB")
+    return f"{count / scale:.3g} {unit}"
 
 
 def free_memory() -> int:

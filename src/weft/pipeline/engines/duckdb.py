@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import FormatError, InputError
-from weft.pipeline.engines.base import Engine, engines, memory_limit, name, text
+from weft.pipeline.engines.base import Engine, engines, memory_limit, name, size, text
 from weft.registry import require
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Rows of a batch: large enough that Python's share is small, small enough to stay in the cache.
 BATCH = 1 << 16
+# Bytes that a row takes while tables of a dozen columns are joined and sorted.
+ROW = 512
 # Seconds between two looks at how far a step is.
 LOOK = 0.5
 
@@ -40,6 +42,7 @@ class DuckDB(Engine):
         duckdb = require("duckdb", "data")
         self.duckdb, self.watch = duckdb, watch
         self.memory = memory_limit(memory)
+        self.capacity = max(self.memory // ROW, 1 << 20)
         threads = threads or len(os.sched_getaffinity(0))
         place = ":memory:"
         if folder is not None:
@@ -65,10 +68,8 @@ class DuckDB(Engine):
 
     def arrow(self, table: str, rows: "pa.Table | pa.RecordBatchReader") -> None:
         """Keep the rows of an Arrow table or stream."""
-        with self._told():
-            self.connection.register("arrow_rows", rows)
-            self.connection.execute(f"CREATE OR REPLACE TABLE {name(table)} AS SELECT * FROM arrow_rows")
-            self.connection.unregister("arrow_rows")
+        batches = rows if hasattr(rows, "read_next_batch") else rows.to_batches()
+        self._keep(table, iter(batches), rows.schema)
 
     def step(self, table: str, query: str) -> int:
         """Keep the rows of a query as a table, whole or not at all; return how many there are."""
@@ -82,15 +83,41 @@ class DuckDB(Engine):
         schema: "pa.Schema",
     ) -> int:
         """Keep what the function makes of each Arrow batch of a query, and return the number of rows."""
+        # The batches come through a cursor of their own: one connection cannot read and write at once.
+        return self._keep(table, (function(batch) for batch in self.batches(query)), schema)
+
+    def generate(
+        self, table: str, count: int, function: "Callable[[int], pa.RecordBatch]", schema: "pa.Schema"
+    ) -> int:
+        """Keep what the function makes of 0 … count - 1, a batch each, and return the number of rows."""
+        return self._keep(table, map(function, range(count)), schema)
+
+    def view(self, table: str, query: str) -> None:
+        """Name a query; it runs as part of the steps that name it."""
+        self._run(f"CREATE OR REPLACE TEMP VIEW {name(table)} AS {query}")
+
+    def _keep(self, table: str, batches: "Iterator[pa.RecordBatch]", schema: "pa.Schema") -> int:
         import pyarrow as pa
 
-        # The batches come through a cursor of their own: one connection cannot read and write at once.
-        made = pa.RecordBatchReader.from_batches(schema, (function(batch) for batch in self.batches(query)))
+        failed: list[Exception] = []
+
+        def told() -> "Iterator[pa.RecordBatch]":
+            try:
+                yield from batches
+            except Exception as error:  # DuckDB would tell it as its own, at length
+                failed.append(error)
+                raise
+
+        made = pa.RecordBatchReader.from_batches(schema, told())
         with self._told():
             self.connection.register("arrow_rows", made)
             try:
                 done = self.connection.execute(f"CREATE OR REPLACE TABLE {name(table)} AS FROM arrow_rows")
                 return int(done.fetchall()[0][0])
+            except self.duckdb.Error:
+                if failed:
+                    raise failed[0] from None
+                raise
             finally:
                 self.connection.unregister("arrow_rows")
 
@@ -180,16 +207,6 @@ class DuckDB(Engine):
 def file_list(files: Sequence[str | Path]) -> str:
     """Return paths as a list in SQL, each taken by its letters and not as a pattern."""
     return "[" + ", ".join(text(_plain(str(path))) for path in files) + "]"
-
-
-def size(count: int) -> str:
-    """Return a number of bytes for people.
-
-    >>> size(64 * 2**20), size(3 * 2**29)
-    ('64 MiB', '1.5 GiB')
-    """
-    scale, unit = (2**30, "GiB") if count >= 2**30 else (2**20, "MiB")
-    return f"{count / scale:.3g} {unit}"
 
 
 def first_line(error: Exception) -> str:
