@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from weft.cli import bench, doctor, flatten, ingest, partition, report, selftest, train, validate
+from weft.cli import bench, doctor, flatten, infer, ingest, partition, report, selftest, train, validate
 from weft.comm.failure import INTERRUPTED
 from weft.errors import InputError, WeftError, WeftWarning
 
@@ -21,6 +21,7 @@ COMMANDS = {
     "ingest": ingest,
     "validate": validate,
     "flatten": flatten,
+    "infer": infer,
     "partition": partition,
     "report": report,
     "bench": bench,

@@ -135,9 +135,13 @@ class Stack(nn.Module):
 
     def finish(self, outputs: Sequence[Tensor]) -> Tensor:
         """Return the output from the rows after every layer, or after the last alone where none jump."""
-        h = _jump(list(outputs), self.jumping) if self.jumping else outputs[-1]
+        h = self.join(outputs)
         out: Tensor = h if self.final is None else self.final(h)
         return out
+
+    def join(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Return the rows that the map after the last layer reads, from what `finish` is given."""
+        return _jump(list(outputs), self.jumping) if self.jumping else outputs[-1]
 
     def _check_width(self, x: Any) -> None:
         """Refuse features of another width than the first layer takes."""

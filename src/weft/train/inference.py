@@ -9,7 +9,9 @@ layers, which lie in memory or in files beside the output.
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ from weft.train.stages import Chain, Stage, chain_of
 LEAST = 1 << 28
 _COPIES = 4  # of a piece's rows that a layer makes: gathered, transformed, aggregated, given
 _ROWS = 1 << 16
+Tell = Callable[[int, int, int, int], None]
 
 
 def infer(
@@ -67,13 +70,15 @@ def infer(
     memory = max(LEAST, free_bytes() // 4) if memory is None else memory
     graph = adapt(graph, whole)
     wanted = _wanted(graph, nodes)
-    with evaluating(whole), torch.no_grad(), _Places(out) as places:
+    with evaluating(whole), torch.no_grad(), _places(out) as places:
         report = _Report(events)
         if fanout is not None:
             sampler = NeighborSampler(graph, fanout, seed=seed)
             rows = _sampled(whole, sampler, wanted, places, report, (batch_size, threads))
         else:
-            rows = _by_layer(chain_of(model), graph, wanted, places, report, memory)
+            chain = chain_of(model)
+            held = by_layer(chain, graph, wanted, places=places, report=report, memory=memory)
+            rows = _finish(chain, wanted, held, places, memory)
     return Predictions.of_graph(graph, wanted, rows)
 
 
@@ -86,60 +91,105 @@ class _Report:
             self.events.write("infer", layer=layer, layers=layers, rows=rows, num_rows=num_rows)
 
 
-class _Places:
-    """Where rows are written: memory, or files beside the output that are gone in the end."""
-
-    def __init__(self, out: Any) -> None:
-        self.out: Path | None = None if out is None else as_path(out)
-        if self.out is not None and self.out.exists():
-            raise InputError(f"out: {self.out} exists; remove it or write elsewhere")
-        self._scratch: Path | None = None
-
-    def __enter__(self) -> "_Places":
-        if self.out is not None:
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            self._scratch = Path(tempfile.mkdtemp(prefix=f".{self.out.name}.", dir=self.out.parent))
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+class Places:
+    """Where the rows of all nodes between two layers lie, and the output: in memory."""
 
     def new(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Store:
-        """Return a store for the rows between two layers, or for the output."""
-        if self._scratch is None:
-            return MemoryStore(torch.zeros(tuple(shape), dtype=dtype))
-        return MmapStore.create(self._scratch / name, shape, dtype=dtype)
+        """Return a store for rows that come piece by piece."""
+        return MemoryStore(torch.zeros(tuple(shape), dtype=dtype))
+
+    def take(self, name: str, rows: Tensor) -> Store:
+        """Return a store of rows that are all there."""
+        return MemoryStore(rows)
+
+    def held(self, name: str) -> Store | None:
+        """Return rows that an earlier attempt finished; None where there are none."""
+        return None
+
+    def done(self, name: str, store: Store, seconds: float) -> Store:
+        """Note that all rows are written, which took so long; return where they are read."""
+        return store
 
     def drop(self, name: str) -> None:
-        """Remove rows that no further layer reads."""
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch / name, ignore_errors=True)
+        """Forget rows that no further layer reads."""
 
     def finish(self, store: Store, name: str) -> Store:
         """Put the output in its place."""
-        if self.out is None or self._scratch is None:
-            return store
+        return store
+
+
+class _Files(Places):
+    """Files beside the output, gone in the end but for the output itself."""
+
+    def __init__(self, out: Path, scratch: Path) -> None:
+        self.out, self.scratch = out, scratch
+
+    def new(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Store:
+        return MmapStore.create(self.scratch / name, shape, dtype=dtype)
+
+    def take(self, name: str, rows: Tensor) -> Store:
+        store = self.new(name, rows.shape, rows.dtype)
+        store.write(torch.arange(len(rows)), rows)
+        return store
+
+    def drop(self, name: str) -> None:
+        shutil.rmtree(self.scratch / name, ignore_errors=True)
+
+    def finish(self, store: Store, name: str) -> Store:
         store.close()
-        os.rename(self._scratch / name, self.out)
+        os.rename(self.scratch / name, self.out)
         return MmapStore(self.out)
 
 
-def _by_layer(
-    chain: Chain, graph: Graph, wanted: Tensor, places: _Places, report: _Report, memory: int
-) -> Store:
-    needed = _needed(graph, wanted, [stage.hops for stage in chain.stages])
-    held: list[Store] = []
-    for number, stage in enumerate(chain.stages):
+@contextmanager
+def _places(given: Any) -> Iterator[Places]:
+    out: Path | None = None if given is None else as_path(given)
+    if out is None:
+        yield Places()
+        return
+    if out.exists():
+        raise InputError(f"out: {out} exists; remove it or write elsewhere")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        yield _Files(out, scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def by_layer(
+    chain: Chain,
+    graph: Graph,
+    wanted: Tensor,
+    *,
+    places: Places,
+    report: Tell = lambda *_: None,
+    memory: int,
+    keep: int = 1,
+) -> list[Store]:
+    """Return the rows after the last `keep` stages, or after all where the model's end needs them.
+
+    Every stage is run once on the nodes whose rows are needed; what `places` still holds is not run again.
+    `report` is told (stage, stages, rows done, rows in all).
+    """
+    needed = needed_nodes(graph, wanted, [stage.hops for stage in chain.stages])
+    found = [places.held(_name(number)) for number in range(len(chain.stages))]
+    start = max((number + 1 for number, store in enumerate(found) if store is not None), default=0)
+    held = [store for store in found[:start] if store is not None]
+    for number in range(start, len(chain.stages)):
+        began = time.perf_counter()
         before = held[-1] if held else None
-        store = _run_stage(
-            _Task(number, len(chain.stages), stage, graph, needed[number], before), places, report, memory
-        )
-        if before is not None and not chain.keep_all:
-            places.drop(f"layer{number - 1}")
-            held.pop()
-        held.append(store)
-    return _finish(chain, wanted, held, places, memory)
+        task = _Task(number, len(chain.stages), chain.stages[number], graph, needed[number], before)
+        held.append(_run_stage(task, places, report, memory))
+        held[-1] = places.done(_name(number), held[-1], time.perf_counter() - began)
+        if len(held) > keep and not chain.keep_all:
+            places.drop(_name(number - keep))
+            held.pop(0)
+    return held
+
+
+def _name(number: int) -> str:
+    return f"layer{number}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +202,7 @@ class _Task:
     before: Store | None
 
 
-def _run_stage(task: _Task, places: _Places, report: _Report, memory: int) -> Store:
+def _run_stage(task: _Task, places: Places, report: Tell, memory: int) -> Store:
     """Return the rows of all nodes after one stage; those of nodes that nobody needs stay zero."""
     stage, graph = task.stage, task.graph
     sampler = NeighborSampler(graph, [-1] * stage.hops)
@@ -165,8 +215,7 @@ def _run_stage(task: _Task, places: _Places, report: _Report, memory: int) -> St
         batch = sampler.sample(nodes)
         made = stage.run(batch.blocks, _inputs(batch, task.before))
         if store is None:
-            shape = (graph.num_nodes, *made.shape[1:])
-            store = places.new(f"layer{task.number}", shape, made.dtype)
+            store = places.new(_name(task.number), (graph.num_nodes, *made.shape[1:]), made.dtype)
         store.write(nodes, made)
         done += nodes.numel()
         report(task.number, task.count, done, task.nodes.numel())
@@ -174,17 +223,13 @@ def _run_stage(task: _Task, places: _Places, report: _Report, memory: int) -> St
     return store
 
 
-def _run_whole(task: _Task, places: _Places, report: _Report) -> Store:
+def _run_whole(task: _Task, places: Places, report: Tell) -> Store:
     """Return the rows after a stage that there is room to run in one piece: no row is copied first."""
     graph = Graph(task.graph.parts())  # whose block may remember what the caller's must not
     inputs = _in_memory(graph.x) if task.before is None else task.before[:]
     made = task.stage.run([graph.block()] * task.stage.hops, inputs)
     report(task.number, task.count, graph.num_nodes, graph.num_nodes)
-    if places.out is None:
-        return MemoryStore(made)
-    store = places.new(f"layer{task.number}", made.shape, made.dtype)
-    store.write(torch.arange(len(made)), made)
-    return store
+    return places.take(_name(task.number), made)
 
 
 def _in_memory(x: Any) -> Any:
@@ -193,25 +238,33 @@ def _in_memory(x: Any) -> Any:
     return x[:] if isinstance(x, RowSource) else x
 
 
-def _finish(chain: Chain, wanted: Tensor, held: list[Store], places: _Places, memory: int) -> Store:
+def _finish(chain: Chain, wanted: Tensor, held: list[Store], places: Places, memory: int) -> Store:
     """Return the output of the wanted nodes from the rows that the stages gave."""
-    rows = max(1, min(_ROWS, memory // (4 * _COPIES * sum(store.shape[1:].numel() for store in held))))
     output: Store | None = None
-    for start in range(0, max(wanted.numel(), 1), rows):
-        nodes = wanted[start : start + rows]
-        made = chain.finish([store.gather(nodes) for store in held])
+    done = 0
+    for nodes, rows in some_rows(wanted, held, memory):
+        made = chain.finish(rows)
         if output is None:
             output = places.new("output", (wanted.numel(), *made.shape[1:]), made.dtype)
-        output.write(torch.arange(start, start + nodes.numel()), made)
+        output.write(torch.arange(done, done + nodes.numel()), made)
+        done += nodes.numel()
     assert output is not None, "there is always one piece"
     return places.finish(output, "output")
+
+
+def some_rows(wanted: Tensor, held: Sequence[Store], memory: int) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """Give the wanted nodes, some at a time and at least once, with their rows after each stage held."""
+    rows = max(1, min(_ROWS, memory // (4 * _COPIES * sum(store.shape[1:].numel() for store in held))))
+    for start in range(0, max(wanted.numel(), 1), rows):
+        nodes = wanted[start : start + rows]
+        yield nodes, [store.gather(nodes) for store in held]
 
 
 def _sampled(
     model: nn.Module,
     sampler: NeighborSampler,
     wanted: Tensor,
-    places: _Places,
+    places: Places,
     report: _Report,
     loading: tuple[int, int],
 ) -> Store:
@@ -247,7 +300,7 @@ def pieces(graph: Graph, nodes: Tensor, hops: int, budget: int) -> Iterator[Tens
         yield nodes
 
 
-def _needed(graph: Graph, wanted: Tensor, hops: Sequence[int]) -> list[Tensor]:
+def needed_nodes(graph: Graph, wanted: Tensor, hops: Sequence[int]) -> list[Tensor]:
     """Return the nodes whose rows are needed after each stage, ascending: from the wanted ones backwards."""
     mask = torch.zeros(graph.num_nodes, dtype=torch.bool)
     mask[wanted] = True

@@ -47,6 +47,9 @@ class Chain:
     keep_all: bool
     """Whether the end needs the rows of every stage, not of the last alone."""
     finish: Callable[[Sequence[Tensor]], Tensor]
+    embed: Callable[[Sequence[Tensor]], Tensor] | None = None
+    """Makes a node's embedding, what the last layer or map reads of it, from the rows of the last two stages
+    (of all with `keep_all`); None where that is x."""
 
 
 def chain_of(model: Any) -> Chain:
@@ -70,7 +73,12 @@ def _of_stack(model: Stack) -> Chain:
         return Stage(int(layer.hops), layer.out_width, lambda group, h: model.run_layer(number, group, h))
 
     stages = [stage(number, layer) for number, layer in enumerate(model.layers)]
-    return Chain(model, stages, model.jumping is not None, model.finish)
+    embed = model.join if model.final is not None else _before_last(stages)
+    return Chain(model, stages, model.jumping is not None, model.finish, embed)
+
+
+def _before_last(stages: Sequence[Stage]) -> Callable[[Sequence[Tensor]], Tensor] | None:
+    return (lambda rows: rows[-2]) if len(stages) > 1 else None
 
 
 def _of_list(parts: list[Any]) -> Chain:
@@ -87,7 +95,8 @@ def _of_list(parts: list[Any]) -> Chain:
     bounds = [0, *at[1:], len(parts)]
     pieces = [parts[start:stop] for start, stop in pairwise(bounds)]
     model = nn.ModuleList(parts)
-    return Chain(model, [_stage(piece) for piece in pieces], False, lambda rows: rows[-1])
+    stages = [_stage(piece) for piece in pieces]
+    return Chain(model, stages, False, lambda rows: rows[-1], _before_last(stages))
 
 
 def _stage(piece: list[Any]) -> Stage:

@@ -1,0 +1,102 @@
+"""Run the trained model of a run over a graph: predictions and embeddings by your ids, as Parquet.
+
+Every layer is computed once a node, exactly, over all edges. GRAPH is whatever `weft train` reads as
+data.path, by default the data of the run; it is prepared as the run's recipe says. The folder appears when
+all is done; an inference that was killed goes on after its last long round when started again.
+
+examples:
+  weft infer runs/people --graph graph --out predictions
+  weft infer runs/people --graph graph --nodes ids.parquet --out predictions
+  weft infer runs/people --graph graph --engine spark --master spark://host:7077 --out predictions
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from weft.errors import RecipeError
+
+if TYPE_CHECKING:
+    from weft.pipeline.infer import Told
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("folder", metavar="RUN", help="folder of a run of weft train")
+    parser.add_argument("--graph", metavar="GRAPH", help="the graph to run it on (that of the run)")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder to write")
+    parser.add_argument(
+        "--nodes", metavar="FILE", help="Parquet or CSV of the ids asked for (the target type)"
+    )
+    parser.add_argument(
+        "--engine", choices=("torch", "duckdb", "spark"), default="torch", help="what runs it (torch)"
+    )
+    parser.add_argument("--master", metavar="URL", help="master of a Spark cluster (local[*])")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's own"
+    )
+    parser.add_argument("--memory", metavar="SIZE", help="memory of a piece, or of the engine")
+    parser.add_argument("--overwrite", action="store_true", help="replace an output that is there")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Infer and say what came of it."""
+    from weft.pipeline.infer import Setting, infer_run
+
+    setting = Setting(options.engine, options.memory, options.master, _settings(options.conf))
+    with _watching() as tell:
+        result = infer_run(
+            options.folder,
+            options.out,
+            graph=options.graph,
+            nodes=options.nodes,
+            setting=setting,
+            overwrite=options.overwrite,
+            tell=tell,
+        )
+    if options.json:
+        print(json.dumps(result))
+        return 0
+    seconds = sum(result["seconds"].values())
+    told = f"{result['nodes']:,} nodes in {seconds:.1f} s: {', '.join(result['files'])} in {result['out']}"
+    print(told, file=sys.stderr)
+    return 0
+
+
+def _settings(given: list[str]) -> dict[str, str]:
+    for item in given:
+        if "=" not in item:
+            raise RecipeError(f"--conf {item}: expected KEY=VALUE")
+    return dict(item.split("=", 1) for item in given)
+
+
+@contextmanager
+def _watching() -> "Iterator[Told]":
+    """Give what shows the rounds: a bar on a terminal, elsewhere a line a round."""
+    if not sys.stderr.isatty():
+        yield _line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=5) as progress:
+        task = progress.add_task("reading", total=None)
+
+        def tell(round: int, rounds: int, rows: int, num_rows: int) -> None:
+            progress.update(task, description=_round(round, rounds), completed=rows, total=num_rows)
+
+        yield tell
+
+
+def _line(round: int, rounds: int, rows: int, num_rows: int) -> None:
+    if rows == num_rows:
+        print(f"{_round(round, rounds)}: {rows:,} nodes", file=sys.stderr, flush=True)
+
+
+def _round(round: int, rounds: int) -> str:
+    return f"layer {round + 1} of {rounds}" if round < rounds else "writing"

@@ -1,0 +1,156 @@
+"""The model of a run's folder, rebuilt for a graph from its recipe and weights where both fit."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from weft.config import EVERY_DATA
+from weft.datasets import open_dataset
+from weft.errors import FormatError, InputError, WeftError
+from weft.events import Event, read_events
+from weft.graph.graph import Graph
+from weft.layers.base import GraphInfo
+from weft.layers.stack import Stack
+from weft.pipeline.ingest import read_report
+from weft.train.checkpoint import load_weights
+from weft.train.model import adapt, check_options
+from weft.train.run import read_run
+
+WEIGHTS = "model.safetensors"
+# What is done to a graph when it is opened that concerns training alone.
+_SPLIT = ("train_fraction", "val_fraction", "split_seed")
+
+
+@dataclass(frozen=True, eq=False)
+class Scoring:
+    """A model and a graph that it fits."""
+
+    model: nn.Module
+    graph: Graph
+    """As the model reads it, with self loops where its layers have them."""
+    multilabel: bool = False
+    classes: list[str] | None = None
+    """What the outputs stand for; None: their numbers."""
+    mark: str = ""
+    """What an interrupted inference is recognised by."""
+
+
+def open_run(run: str | Path, graph: str | Path | None = None) -> Scoring:
+    """Return the model of a run and the graph to run it on: that of the run, or another that fits.
+
+    What the recipe did to its data when it was opened (both directions, features normalised …) is done to
+    this graph, too.
+    """
+    folder, kept = Path(run), read_run(run)
+    weights = folder / WEIGHTS
+    if not weights.is_file():
+        raise InputError(f"{folder} has no weights yet ({WEIGHTS}): the run is {kept.get('status')!r}")
+    recipe = kept["recipe"]
+    data = _data(folder, recipe["data"], graph)
+    opened = open_dataset(**data)
+    name, options = _model(folder, recipe["model"])
+    held = adapt(opened, name)
+    trained = _trained_on(folder)
+    _check_fit(folder, trained, held)
+    dtype = torch.float64 if recipe["train"]["precision"] == "float64" else torch.float32
+    held = held.to(dtype=dtype)
+    model = _build(name, options, held, int(recipe["graph"]["num_classes"])).to(dtype)
+    try:
+        load_weights(weights, model)
+    except InputError as error:
+        raise InputError(f"the graph does not fit the model of {folder}: {error}") from None
+    multilabel = bool(trained.get("multilabel", held.multilabel))
+    classes = _classes(recipe["data"], held)
+    return Scoring(model, held, multilabel, classes, _mark(weights, data, recipe["model"]))
+
+
+def _data(folder: Path, trained: Mapping[str, Any], graph: str | Path | None) -> dict[str, Any]:
+    """Return the arguments of `open_dataset`: the run's own, with the path of another graph."""
+    if graph is None:
+        if not trained:
+            raise InputError(f"{folder} was made in Python and names no data; give the graph: --graph GRAPH")
+        return dict(trained)
+    # Options of another format mean nothing here; those of every data set do.
+    kept = {key: value for key, value in trained.items() if key in EVERY_DATA and key not in _SPLIT}
+    return {"path": str(graph), **kept}
+
+
+def _model(folder: Path, described: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the layer and the options of the stack that a run trained."""
+    options = dict(described)
+    made = options.pop("class", "Stack")
+    name = options.pop("name", None) or options.pop("layer", None)
+    if made != "Stack" or name is None:
+        raise InputError(
+            f"{folder} trained {made}, a model of its own that its recipe cannot rebuild; in Python: "
+            f"weft.infer(model, graph), after weft.train.load_weights({str(folder / WEIGHTS)!r}, model)"
+        )
+    return name, check_options(name, options)
+
+
+def _build(name: str, options: Mapping[str, Any], graph: Graph, num_classes: int) -> Stack:
+    info = replace(GraphInfo.of(graph), num_classes=num_classes)
+    widths = info.in_features
+    in_features = widths if len(widths) > 1 else next(iter(widths.values()))
+    with torch.random.fork_rng(devices=[]):
+        return Stack(in_features, num_classes, layer=name, info=info, **options)
+
+
+def _trained_on(folder: Path) -> Event:
+    """Return the summary of the graph that a run was trained on; empty where its events are gone."""
+    try:
+        events = read_events(folder)
+    except FormatError:
+        return {}
+    return next((event for event in events if event["event"] == "graph"), {})
+
+
+def _check_fit(folder: Path, trained: Event, graph: Graph) -> None:
+    """Refuse a graph whose types, relations, features or edge data are not those of training, by name."""
+    widths = {kind: data["x"].shape[1] for kind, data in graph.node_data.items() if "x" in data}
+    edges = {name: list(value.shape[1:]) for name, value in graph.edge_data.items()}
+    features = trained.get("features")
+    held = {
+        "node types": (trained.get("node_types"), graph.node_types),
+        "relations": (trained.get("edge_types"), ["/".join(kind) for kind in graph.edge_types]),
+        "features": (features and {kind: one["columns"] for kind, one in features.items()}, widths),
+        "edge data": (trained.get("edge_data"), edges),
+    }
+    for what, (before, now) in held.items():
+        before = list(before) if isinstance(now, list) and before is not None else before
+        if before is not None and before != now:
+            raise InputError(
+                f"the graph does not fit the model of {folder}: it was trained on {what} {_shown(before)}, "
+                f"this graph has {_shown(now)}"
+            )
+
+
+def _classes(data: Mapping[str, Any], graph: Graph) -> list[str] | None:
+    """Return the names that the training data has for its classes, where it came from tables."""
+    path = Path(str(data.get("path", "")))
+    try:
+        named = read_report(path).get("classes", {}) if "path" in data and path.is_dir() else {}
+    except WeftError:
+        return None
+    held = named.get(graph.target_type) or (next(iter(named.values())) if len(named) == 1 else None)
+    return list(held) if held else None
+
+
+def _mark(weights: Path, data: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+    path = Path(str(data.get("path", "")))
+    manifest = path / "manifest.json" if path.is_dir() else path
+    stamp = hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.is_file() else ""
+    told = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest(), "data": data, "model": model}
+    return hashlib.sha256(json.dumps({**told, "graph": stamp}, default=str).encode()).hexdigest()
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {item}" for key, item in value.items()) or "none"
+    return ", ".join(map(str, value)) or "none"

@@ -1,0 +1,316 @@
+"""Rounds of inference, in torch and on engines, give what one forward over the whole graph does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch import Tensor, nn
+
+import weft
+from weft.cli.main import main
+from weft.errors import InputError
+from weft.graph import Graph, SparseFeatures
+from weft.layers.base import GraphInfo
+from weft.layers.stack import Stack
+from weft.pipeline import infer_rounds
+from weft.pipeline.infer import Setting, infer_model, model_scoring
+from weft.pipeline.infer_write import asked_nodes
+from weft.train.model import adapt
+
+MADE = torch.Generator().manual_seed(0)
+EDGES = torch.randint(60, (2, 500), generator=MADE)
+X = torch.randn(61, 6, generator=MADE)  # the last node has no edges
+Y = [0, 1, 2] * 20 + [0]
+
+
+def plain(**data: Any) -> Graph:
+    return Graph.from_edges(EDGES, num_nodes=61, **({"x": X, "y": Y} | data))
+
+
+def typed() -> Graph:
+    ids = [f"p{row}" for row in range(20)]
+    return Graph.from_types(
+        {"author": {"num_nodes": 9}, "paper": {"x": X[:20], "y": [0, 1] * 10, "node_ids": ids}},
+        {
+            ("author", "writes", "paper"): torch.stack([EDGES[0] % 9, EDGES[1] % 20]),
+            ("paper", "by", "author"): torch.stack([EDGES[1] % 20, EDGES[0] % 9]),
+        },
+    )
+
+
+def stack(graph: Graph, name: str, **options: Any) -> Stack:
+    info = GraphInfo.of(adapt(graph, name))
+    width = info.in_features if len(info.node_types) > 1 else info.in_features["node"]
+    torch.manual_seed(1)
+    return Stack(width, graph.num_classes, layer=name, info=info, **({"layers": 2, "hidden": 8} | options))
+
+
+def sparse() -> Graph:
+    return plain(x=SparseFeatures.from_dense(X * (X > 0.5)))
+
+
+CASES: dict[str, tuple[Graph, Any]] = {
+    "gcn": (plain(edge_weight=torch.rand(500, generator=MADE)), lambda g: stack(g, "gcn")),
+    "sage": (plain(), lambda g: stack(g, "sage", layers=3, jumping="cat", norm="batch")),
+    "gat": (plain(), lambda g: stack(g, "gat", heads=2, residual=True)),
+    "sparse features": (sparse(), lambda g: stack(g, "gcn")),
+    "two hops a layer": (plain(), lambda g: stack(g, "sgc", layers=1, hops=2)),
+    "relations": (
+        Graph.from_edges(EDGES, num_nodes=61, x=X, y=Y, edge_type=torch.arange(500) % 3),
+        lambda g: stack(g, "rgcn"),
+    ),
+    "edge features": (plain(edge_attr=torch.rand(500, 2, generator=MADE)), lambda g: stack(g, "gine")),
+    "types": (typed(), lambda g: stack(g, "rgcn")),
+    "types with attention": (typed(), lambda g: stack(g, "hgt", heads=2)),
+    "no features": (plain(x=None), lambda g: stack(g, "sage")),
+    "double": (plain().to(dtype=torch.float64), lambda g: stack(g, "gat").double()),
+}
+
+
+def forward(model: nn.Module, graph: Graph) -> Tensor:
+    model.eval()
+    whole = adapt(graph, model)
+    with torch.no_grad():
+        out: Tensor = model(whole.block(), whole.x)
+    return out
+
+
+def outputs(folder: Path, name: str = "predictions", column: str = "output") -> Tensor:
+    return torch.tensor(pq.read_table(folder / f"{name}.parquet").column(column).to_pylist())
+
+
+def near(a: Tensor, b: Tensor) -> bool:
+    far = (a.double() - b.double()).abs().max()
+    return a.shape == b.shape and float(far) <= 1e-5 * max(1.0, float(b.abs().max()))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(infer_rounds, "PIECE", 8 * 4 * 8 * 100)  # a hundred edges and rows
+    monkeypatch.setattr(infer_rounds, "CHUNK", 50)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("case", CASES)
+def test_engines_give_what_one_forward_does(case: str, tmp_path: Path) -> None:
+    graph, make = CASES[case]
+    model = make(graph)
+    if case == "sage":
+        model(adapt(graph, model).block(), graph.x)  # running statistics that are not the initial ones
+    expected = forward(model, graph)[graph.target_rows]
+    embeddings = {}
+    for engine in ("torch", "duckdb"):
+        out = tmp_path / engine
+        result = infer_model(model_scoring(model, graph), out, setting=Setting(engine))
+        assert near(outputs(out), expected), engine
+        assert result["nodes"] == len(expected)
+        assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+        if "embeddings.parquet" in result["files"]:
+            embeddings[engine] = outputs(out, "embeddings", "embedding")
+    if embeddings:
+        assert near(embeddings["duckdb"], embeddings["torch"])
+
+
+def test_embeddings_are_what_the_last_layer_reads(tmp_path: Path) -> None:
+    graph = plain()
+    model = stack(graph, "sage")
+    infer_model(model_scoring(model, graph), tmp_path / "out")
+    model.eval()
+    with torch.no_grad():
+        last = model.run_layer(0, [graph.block()], graph.x)
+    assert near(outputs(tmp_path / "out", "embeddings", "embedding"), last)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("engine", ["torch", "duckdb"])
+def test_only_what_the_asked_nodes_need_is_computed(engine: str, tmp_path: Path) -> None:
+    names = [f"n{v}" for v in range(51)]
+    line = Graph.from_edges([list(range(50)), list(range(1, 51))], x=X[:51], y=[0, 1, 2] * 17, node_ids=names)
+    model = stack(line, "sage")
+    pq.write_table(pa.table({"id": ["n40", "n7"]}), tmp_path / "ids.parquet")
+    result = infer_model(
+        model_scoring(model, line), tmp_path / "out", nodes=tmp_path / "ids.parquet", setting=Setting(engine)
+    )
+    table = pq.read_table(tmp_path / "out" / "predictions.parquet")
+    assert table.column("id").to_pylist() == ["n40", "n7"]
+    assert near(outputs(tmp_path / "out"), forward(model, line)[[40, 7]])
+    assert result["evaluations"] == 6  # two nodes, and one more each in the first layer
+    assert json.loads((tmp_path / "out" / "infer.json").read_text())["engine"] == engine
+
+
+def test_ids_of_files_are_found_as_they_are_written(tmp_path: Path) -> None:
+    named = Graph.from_edges([[0, 1], [1, 2]], node_ids=["007", "7", "a,b"])
+    (tmp_path / "ids.csv").write_text('id\n7\n007\n"a,b"\n')
+    assert asked_nodes(named, tmp_path / "ids.csv").tolist() == [1, 0, 2]
+    numbers = Graph.from_edges([[0, 1], [1, 2]], node_ids=[5, 2**62, -3])
+    (tmp_path / "n.csv").write_text(f"id\n{2**62}\n-3\n")
+    assert asked_nodes(numbers, tmp_path / "n.csv").tolist() == [1, 2]
+    pq.write_table(pa.table({"type": ["paper", "author"], "id": ["p3", "2"]}), tmp_path / "typed.parquet")
+    assert asked_nodes(typed(), tmp_path / "typed.parquet").tolist() == [2, 12]
+    (tmp_path / "bad.csv").write_text("id\n8\n")
+    (tmp_path / "twice.csv").write_text("id\n7\n7\n")
+    (tmp_path / "word.csv").write_text("id\nx\n")
+    (tmp_path / "two.csv").write_text("a,b\n1,2\n")
+    for graph, name, message in (
+        (named, "bad.csv", r"bad.csv: no node has the id '8' \(1 unknown\)"),
+        (named, "twice.csv", "an id is there twice"),
+        (numbers, "word.csv", "no node has the id 'x': ids of 'node' are numbers"),
+        (named, "two.csv", "no column 'id'; it has: a, b"),
+        (named, "absent.parquet", "absent.parquet: not a Parquet or CSV file"),
+    ):
+        with pytest.raises(InputError, match=message):
+            asked_nodes(graph, tmp_path / name)
+
+
+class Stopped(BaseException):
+    """The end of a process, as far as anything in it can tell."""
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("engine", ["torch", "duckdb"])
+def test_a_killed_inference_goes_on_after_its_last_round(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(infer_rounds, "LONG", 0.0)
+    graph = plain()
+    model = stack(graph, "sage", layers=3)
+    rounds: list[int] = []
+
+    def tell(round: int, rounds_: int, rows: int, num_rows: int) -> None:
+        if rows == num_rows:
+            rounds.append(round)
+        if rounds[-1:] == [1] and len(rounds) == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        infer_model(model_scoring(model, graph), tmp_path / "out", setting=Setting(engine), tell=tell)
+    assert not (tmp_path / "out").exists()
+    infer_model(model_scoring(model, graph), tmp_path / "out", setting=Setting(engine), tell=tell)
+    first = 1 if engine == "torch" else 2  # torch tells before the rows of the round are kept
+    assert rounds == [0, 1, *range(first, 4)]
+    assert near(outputs(tmp_path / "out"), forward(model, graph))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_models_of_pyg_convolutions_are_cut_into_slices(tmp_path: Path) -> None:
+    pyg = pytest.importorskip("torch_geometric.nn")
+    graph = plain()
+    parts = nn.Sequential(weft.nn.PyG(pyg.GCNConv(6, 8)), nn.ReLU(), weft.nn.PyG(pyg.GATConv(8, 3)))
+    expected = adapt(graph, parts).x
+    whole = adapt(graph, parts).block()
+    with torch.no_grad():
+        for part in parts:
+            expected = part(whole, expected) if isinstance(part, weft.nn.PyG) else part(expected)
+    for engine in ("torch", "duckdb"):
+        infer_model(model_scoring(parts, graph), tmp_path / engine, setting=Setting(engine))
+        assert near(outputs(tmp_path / engine), expected), engine
+
+
+def test_outputs_of_several_labels_and_names_of_classes(tmp_path: Path) -> None:
+    graph = plain(y=torch.eye(3)[torch.tensor(Y)])
+    model = stack(graph, "sage")
+    infer_model(model_scoring(model, graph, classes=["a", "b", "c"]), tmp_path / "out")
+    table = pq.read_table(tmp_path / "out" / "predictions.parquet")
+    scores = forward(model, graph)
+    assert table.column_names == ["id", "prediction", "output"]
+    for row, named in enumerate(table.column("prediction").to_pylist()):
+        assert named == [word for word, score in zip("abc", scores[row].tolist()) if score > 0]
+
+
+def write_tables(folder: Path, *, people: int = 40) -> None:
+    draw = np.random.default_rng(5)
+    kinds = draw.integers(0, 2, people)
+    lines = ["id,age,height,group"]
+    for person, kind in enumerate(kinds):
+        age, height = 20 + 30 * kind + draw.integers(9), draw.random()
+        lines.append(f"p{person:03d},{age},{height:.2f},{('red', 'blue')[kind]}")
+    (folder / "people.csv").write_text("\n".join(lines) + "\n")
+    ends = [(draw.integers(people), draw.integers(people)) for _ in range(160)]
+    (folder / "knows.csv").write_text("src,dst\n" + "".join(f"p{a:03d},p{b:03d}\n" for a, b in ends))
+
+
+def test_from_tables_to_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_tables(tmp_path)
+    schema = (
+        '[nodes.node]\nfiles = ["people.csv"]\nid = "id"\nfeatures = ["age", "height"]\nlabel = "group"\n'
+    )
+    schema += (
+        '[edges.edge]\nsource = "node"\ntarget = "node"\nfiles = ["knows.csv"]\nsrc = "src"\ndst = "dst"\n'
+    )
+    Path("schema.toml").write_text(schema)
+    assert main(["ingest", "--schema", "schema.toml", "--out", "graph"]) == 0
+    settings = ["data.path=graph", "data.normalise_features=true", "model.name=gcn", "train.epochs=3"]
+    assert main(["train", *(f"--set={each}" for each in settings), "--out", "run"]) == 0
+    capsys.readouterr()
+    assert main(["infer", "run", "--graph", "graph", "--out", "predictions", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["nodes"] == 40
+    assert "layer 2 of 2: 40 nodes" in told.err
+    table = pq.read_table("predictions/predictions.parquet")
+    assert table.column("id").to_pylist() == [f"p{v:03d}" for v in range(40)]
+    assert set(table.column("prediction").to_pylist()) <= {"red", "blue"}
+    graph = weft.datasets.open_dataset("graph", normalise_features=True)
+    model = stack(graph, "gcn", hidden=64)
+    weft.train.load_weights("run/model.safetensors", model)
+    assert near(outputs(Path("predictions")), forward(model, graph))
+    assert main(["infer", "run", "--out", "again", "--engine", "duckdb"]) == 0  # the run's own data
+    assert near(outputs(Path("again")), outputs(Path("predictions")))
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain(train_mask=torch.arange(61) < 40).save("g")
+    Graph.from_edges(EDGES, num_nodes=61, x=X[:, :4]).save("narrow")
+    plain(edge_attr=torch.rand(500, 2)).save("attr")
+    weft.train(weft.load("g"), "sage", epochs=1, out="run")
+    Path("taken").mkdir()
+    before = {path.name for path in tmp_path.iterdir()}
+    for words, message in (
+        (["absent", "--graph", "g", "--out", "o"], "absent holds no run"),
+        (["run", "--out", "o"], "names no data; give the graph: --graph GRAPH"),
+        (["run", "--graph", "nowhere", "--out", "o"], "nowhere: no such file or folder"),
+        (["run", "--graph", "narrow", "--out", "o"], "trained on features node 6, this graph has node 4"),
+        (["run", "--graph", "attr", "--out", "o"], "trained on edge data none, this graph has attr [2]"),
+        (["run", "--graph", "g", "--out", "taken"], "taken already exists"),
+        (["run", "--graph", "g", "--out", "taken", "--overwrite"], "not a folder written by weft"),
+        (
+            ["run", "--graph", "g", "--out", "o", "--nodes", "none.parquet"],
+            "not a Parquet or CSV file of ids",
+        ),
+        (["run", "--graph", "g", "--out", "o", "--memory", "much"], "memory: expected a size"),
+        (["run", "--graph", "g", "--out", "o", "--master", "local[2]"], "are for --engine spark"),
+        (["run", "--graph", "g", "--out", "o", "--conf", "a"], "expected KEY=VALUE"),
+    ):
+        assert main(["infer", *words]) == 2, words
+        told = capsys.readouterr().err
+        assert message in told, told
+        assert told.count("\n") == 1
+        assert {path.name for path in tmp_path.iterdir()} == before
+    run = json.loads(Path("run/run.json").read_text())
+    run["recipe"]["model"] = {"class": "Net"}
+    Path("run/run.json").write_text(json.dumps(run))
+    assert main(["infer", "run", "--graph", "g", "--out", "o"]) == 2
+    assert "trained Net, a model of its own that its recipe cannot rebuild" in capsys.readouterr().err
+
+
+def test_what_cannot_be_cut_is_refused_with_the_reason(tmp_path: Path) -> None:
+    graph = plain()
+
+    class Net(nn.Module):
+        pass
+
+    with pytest.raises(InputError, match="Net is a model of its own"):
+        infer_model(model_scoring(Net(), graph), tmp_path / "out")
+    with pytest.raises(InputError, match="no engine 'flink'"):
+        infer_model(model_scoring(stack(graph, "sage"), graph), tmp_path / "out", setting=Setting("flink"))
+    assert list(tmp_path.iterdir()) == []
