@@ -1,0 +1,31 @@
+"""Folders of `weft flatten`: opened as the graph that the records are of."""
+
+import json
+from pathlib import Path
+
+from weft.datasets import datasets, formats
+from weft.errors import FormatError
+from weft.graph.graph import Graph
+
+_MANIFEST = "records.json"
+
+
+@formats.add("records")
+def is_records(path: Path) -> bool:
+    """a folder of records (records.json)."""
+    return (path / _MANIFEST).is_file()
+
+
+@datasets.add("records")
+def records(path: Path, *, verify: bool = True) -> Graph:
+    """Return the graph that the records of a folder were drawn from; the strategy reads the records."""
+    try:
+        told = json.loads((path / _MANIFEST).read_bytes())
+        graph = Path(told["graph"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{path}: not a folder of records that names its graph ({error})") from None
+    if not graph.is_dir():
+        raise FormatError(
+            f"{path}: its records are of {graph}, which is not there; flatten the graph where it lies now"
+        )
+    return Graph.load(graph, verify=verify)

@@ -1,0 +1,105 @@
+"""GraphTrainer: training from flattened neighbourhoods, which workers read as files, each its own.
+
+`weft flatten` drew and joined the neighbourhood of every training node once; a step reads records, puts what
+they share in one place and runs the model. No sampler and no partition is needed for it. The graph itself is
+read for features that the records only refer to, for degrees, and for the exact evaluation.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+
+from weft.comm.group import Group
+from weft.config import Range
+from weft.errors import GraphError, RecipeError
+from weft.events import Events
+from weft.format import read_directory
+from weft.graph.graph import Graph
+from weft.samplers.loader import Loader
+from weft.strategies.base import LossName, strategies
+from weft.strategies.local import LocalGraph
+from weft.strategies.records_loader import RecordFiles, RecordLoader
+from weft.strategies.sampled import Sampled
+
+
+@strategies.add("records")
+class RecordTraining(Sampled):
+    """Train on records of `weft flatten`; `records` is their folder.
+
+    `batch_size` counts the records of all workers together; each reads its own share of the files, with
+    `prepare` threads ahead of training, and shuffles in windows of `buffer` records. The neighbourhood of a
+    node is the same in every epoch. The first epoch of one worker is that of `sampled` with the same seed and
+    fanout, where all records fit in the buffer. `evaluate` is exact, or a fanout for each hop.
+    """
+
+    name: ClassVar[str] = "records"
+
+    def __init__(
+        self,
+        graph: Graph | LocalGraph,
+        *,
+        loss: LossName = "auto",
+        seed: int = 0,
+        events: Events | None = None,
+        autocast: torch.dtype | None = None,
+        group: Group | None = None,
+        part_rank: Sequence[int] | None = None,
+        partitioner: str | Mapping[str, Any] = "metis",
+        parts: Annotated[int, Range(least=1)] | None = None,
+        records: str = "",
+        batch_size: Annotated[int, Range(least=1)] = 1024,
+        buffer: Annotated[int, Range(least=1)] = 16384,
+        evaluate: Literal["exact"] | Sequence[int] = "exact",
+        prepare: Annotated[int, Range(least=0)] = 2,
+    ) -> None:
+        self.files = RecordFiles.open(records)
+        super().__init__(
+            graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group, part_rank=part_rank,
+            partitioner=partitioner, parts=parts, fanout=self.files.fanout, batch_size=batch_size,
+            evaluate=evaluate, prepare=prepare,
+        )  # fmt: skip
+        self.buffer = buffer
+        self.source = graph if isinstance(graph, Graph) else self._mapped(graph)
+        self.files.check(self.source, self.counts["train"])
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse a folder that holds no records, before any data is read."""
+        if not options.get("records"):
+            raise RecipeError(
+                "strategy.records: expected the folder that `weft flatten GRAPH --out DIR` wrote"
+            )
+        RecordFiles.open(options["records"])
+        super().check(options)
+
+    def _make_loader(self, fanout: list[int]) -> Loader:
+        return RecordLoader(
+            self.files,
+            self.source,
+            seed=int(self.clock[0]),
+            batch_size=self.batch_size,
+            buffer=self.buffer,
+            threads=self.threads,
+            rank=self.group.rank,
+            workers=self.group.size,
+        )
+
+    def _mapped(self, local: LocalGraph) -> Graph:
+        """Return the graph that the records are of: workers map it, and read the rows that they need."""
+        path = self.files.told.get("graph")
+        if path is None or not Path(path).is_dir():
+            raise GraphError(
+                f"{self.files.folder}: the graph of the records ({path}) is not there; flatten again"
+            )
+        _, meta = read_directory(path, verify=False)
+        if meta["num_edges"] != local.num_edges:
+            raise GraphError(
+                f"{self.files.folder}: records of a graph of {meta['num_edges']:,} edges, trained on is one "
+                f"of {local.num_edges:,}: other directions or self loops were added; flatten that graph"
+            )
+        dtype = next(
+            (data["x"].dtype for data in local.node_data.values() if "x" in data), torch.get_default_dtype()
+        )
+        return Graph.load(path, verify=False).to(dtype=dtype)

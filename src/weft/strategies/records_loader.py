@@ -1,0 +1,252 @@
+"""Batches from record files: each worker reads its own share of the records, threads read ahead of training.
+
+A worker's records are a range of all, so it opens only the files that the range lies in. Its order in an
+epoch is a function of (seed, epoch): files in a new order, and records shuffled in windows of `buffer`, two
+of which are in memory. Every worker takes the same share of its records in each step, so all have as many
+steps, and the state of a loader is the epoch and the step.
+"""
+
+import json
+import threading
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from weft.draw import Stream, fold, permutation
+from weft.errors import FormatError, InputError
+from weft.graph.graph import Graph
+from weft.registry import require
+from weft.samplers.base import Batch, Sampler
+from weft.samplers.loader import Loader
+from weft.strategies.records_merge import EDGES, Records, Values, batch_of
+
+MANIFEST = "records.json"  # as `weft flatten` names it
+Window = tuple[Records, NDArray[np.int64]]
+"""Records that were read together, and the order in which they are used."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecordFiles:
+    """The files of one folder, and how they were made."""
+
+    folder: Path
+    told: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: str | Path) -> "RecordFiles":
+        """Return the files of a folder that `weft flatten` wrote."""
+        path = Path(folder)
+        try:
+            told = dict(json.loads((path / MANIFEST).read_bytes()))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise FormatError(
+                f"{folder}: not a folder of records written by weft flatten ({reason})"
+            ) from None
+        return cls(path, told)
+
+    @property
+    def fanout(self) -> list[int]:
+        """Edges drawn a row in each hop."""
+        return list(self.told["fanout"])
+
+    @property
+    def sizes(self) -> list[int]:
+        """The records of each file."""
+        return [int(part["records"]) for part in self.told["parts"]]
+
+    @property
+    def num_records(self) -> int:
+        """The records of all files."""
+        return sum(self.sizes)
+
+    def values(self) -> list[Values]:
+        """Return the features that the records hold; none where they lie in the graph."""
+        held = self.told.get("values") or []
+        if any(entry["sparse"] for entry in held):
+            return []
+        return [Values(entry["type"], entry["column"], int(entry["width"])) for entry in held]
+
+    def check(self, graph: Graph, count: int) -> None:
+        """Refuse records that are not of this graph's training nodes."""
+        told = self.told
+        if told.get("temporal"):
+            raise InputError(
+                f"{self.folder}: records of edges until a time; training from them is not supported"
+            )
+        if told["targets"] != "train":
+            raise InputError(
+                f"{self.folder} holds records of {told['targets']!r}; training needs those of the training "
+                "nodes: weft flatten GRAPH --targets train"
+            )
+        kinds = [list(kind) for kind in graph.edge_types]
+        edges = told.get("num_edges", graph.num_edges)
+        same = list(told["node_offsets"]) == list(graph.node_offsets) and told["edge_types"] == kinds
+        if not same or edges != graph.num_edges:
+            raise InputError(
+                f"{self.folder}: the records are of another graph than the one trained on, which may have "
+                "got other directions, inverse relations or self loops when it was opened: save that graph "
+                "(graph.add_self_loops().save(...)), flatten it and train on it"
+            )
+        if self.num_records != count:
+            raise InputError(
+                f"{self.folder} holds {self.num_records:,} records, the graph has {count:,} labelled "
+                "training nodes; flatten it again"
+            )
+
+    def read(self, part: int, start: int, stop: int) -> Any:
+        """Return some records of a file as a table."""
+        arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
+        path = self.folder / self.told["parts"][part]["file"]
+        try:
+            file = parquet.ParquetFile(path)
+            known = set(file.schema_arrow.names)
+            columns = ["target", *EDGES, *(["scale"] if "scale" in known else [])]
+            if self.values():
+                columns += ["nodes", *(each.column for each in self.values())]
+            table = file.read(columns=columns)
+        except (OSError, arrow.ArrowException) as error:
+            raise FormatError(f"{path}: not a file of records ({' '.join(str(error).split())})") from None
+        if table.num_rows != self.sizes[part]:
+            raise FormatError(f"{path}: {table.num_rows:,} records, the manifest says {self.sizes[part]:,}")
+        return table.slice(start, stop - start).combine_chunks()
+
+
+class RecordSampler(Sampler):
+    """What a loader asks for its graph and seed; the draws were made when the records were."""
+
+    def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
+        """Refuse: neighbourhoods are read, by the loader."""
+        raise InputError("records are read in their order, see RecordLoader")
+
+
+class RecordLoader(Loader):
+    """Iterate over batches of one worker's records; `batch_size` counts the records of all workers."""
+
+    def __init__(
+        self,
+        files: RecordFiles,
+        graph: Graph,
+        *,
+        seed: int = 0,
+        batch_size: int = 1024,
+        buffer: int = 16384,
+        threads: int = 2,
+        rank: int = 0,
+        workers: int = 1,
+    ) -> None:
+        sampler = RecordSampler(graph, seed=seed)
+        super().__init__(sampler, torch.zeros(0, dtype=torch.int64), batch_size=batch_size, threads=threads)
+        self.files, self.buffer = files, buffer
+        self.rank, self.workers = rank, workers
+        bounds = [files.num_records * place // workers for place in range(workers + 1)]
+        self.shares = [high - low for low, high in pairwise(bounds)]
+        """The records of each worker."""
+        self.segments = _segments(files.sizes, bounds[rank], bounds[rank + 1])
+        self._windows: dict[tuple[int, int], Window] = {}
+        self._reading = threading.Lock()
+
+    def __len__(self) -> int:
+        """Return the number of steps of an epoch, the same on all workers."""
+        return -(-self.files.num_records // self.batch_size)
+
+    def count(self, epoch: int, step: int) -> int:
+        """Return how many records a step has on all workers together."""
+        return sum(self._end(share, step + 1) - self._end(share, step) for share in self.shares)
+
+    def seeds_of(self, epoch: int, step: int) -> Tensor:
+        """Return the own targets of a step."""
+        rows = self._rows(epoch, step)
+        return torch.from_numpy(np.concatenate([held.target[at] for held, at in rows]))
+
+    def batch(self, epoch: int, step: int) -> Batch:
+        """Return the batch of a step: the neighbourhoods of its targets, each node once."""
+        rows = self._rows(epoch, step)
+        if len(self.graph.node_types) > 1:
+            rows = _sorted(rows)
+        return batch_of(self.graph, rows, len(self.files.fanout), epoch=epoch, step=step)
+
+    def _end(self, share: int, step: int) -> int:
+        """Return how many of a worker's records are used after so many steps."""
+        return min(share, step * self.batch_size * share // max(self.files.num_records, 1))
+
+    def _rows(self, epoch: int, step: int) -> list[Window]:
+        """Return the own records of a step: windows, and rows in each."""
+        share = self.shares[self.rank]
+        first, last = self._end(share, step), self._end(share, step + 1)
+        found = []
+        for number in range(first // self.buffer, max(last - 1, first) // self.buffer + 1):
+            window, order = self._window(epoch, number)
+            start = number * self.buffer
+            found.append((window, order[max(first - start, 0) : max(last - start, 0)]))
+        return found
+
+    def _window(self, epoch: int, number: int) -> Window:
+        """Return a window of the epoch's order, read by whoever asks first; the last two are kept."""
+        key = (epoch, number)
+        with self._reading:
+            if key not in self._windows:
+                held = self._read(epoch, number)
+                drawn = fold(self.sampler.seed, Stream.SHUFFLE, epoch, number, self._lane())
+                self._windows[key] = held, permutation(drawn, len(held))
+                for old in sorted(self._windows)[:-2]:
+                    del self._windows[old]
+            return self._windows[key]
+
+    def _read(self, epoch: int, number: int) -> Records:
+        arrow = require("pyarrow", "data")
+        wanted = _cut(self._files_of(epoch), number * self.buffer, (number + 1) * self.buffer)
+        tables = [self.files.read(*segment) for segment in wanted]
+        tables = tables or [self.files.read(0, 0, 0)]
+        return Records.of(arrow.concat_tables(tables), self.files.values())
+
+    def _files_of(self, epoch: int) -> list[tuple[int, int, int]]:
+        """Return the segments in the order of an epoch; where all fit in one window that shuffles enough."""
+        if self.shares[self.rank] <= self.buffer:
+            return self.segments
+        key = fold(self.sampler.seed, Stream.SHUFFLE, epoch, 0, self._lane() + self.workers + 1)
+        return [self.segments[place] for place in permutation(key, len(self.segments))]
+
+    def _lane(self) -> int:
+        """Return what tells workers' draws apart; a worker alone draws as loaders of one process do."""
+        return 0 if self.workers == 1 else self.rank + 1
+
+
+def _segments(sizes: list[int], low: int, high: int) -> list[tuple[int, int, int]]:
+    """Return (file, first record, last record) of a range of all records."""
+    found, before = [], 0
+    for part, size in enumerate(sizes):
+        start, stop = max(low - before, 0), min(high - before, size)
+        if start < stop:
+            found.append((part, start, stop))
+        before += size
+    return found
+
+
+def _cut(segments: list[tuple[int, int, int]], low: int, high: int) -> list[tuple[int, int, int]]:
+    """Return the segments of a range of what they hold, in their order."""
+    found, before = [], 0
+    for part, first, last in segments:
+        start, stop = max(low - before, 0), min(high - before, last - first)
+        if start < stop:
+            found.append((part, first + start, first + stop))
+        before += last - first
+    return found
+
+
+def _sorted(rows: list[Window]) -> list[Window]:
+    """Return the rows by target, which is by type; of several windows, in as many runs as that takes."""
+    windows = np.concatenate([np.full(len(at), place) for place, (_, at) in enumerate(rows)])
+    places = np.concatenate([at for _, at in rows])
+    target = np.concatenate([held.target[at] for held, at in rows])
+    order = np.argsort(target, kind="stable")
+    windows, places = windows[order], places[order]
+    cuts = [0, *(np.flatnonzero(windows[1:] != windows[:-1]) + 1).tolist(), len(windows)]
+    runs = [(rows[int(windows[low])][0], places[low:high]) for low, high in pairwise(cuts) if low < high]
+    return runs or rows

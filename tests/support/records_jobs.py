@@ -1,0 +1,63 @@
+"""Graphs and ranks of the tests of training from records: importable by name, so that ranks find them."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from halo_jobs import local_graph
+
+import weft
+from weft.comm.group import Group
+from weft.layers.stack import Stack
+from weft.strategies.records import RecordTraining
+
+
+def plain_graph() -> weft.Graph:
+    """Return a graph with hubs, loops, repeated edges and isolated nodes."""
+    draw = np.random.default_rng(3)
+    edges = np.stack([draw.integers(0, 60, 900), (draw.random(900) ** 3 * 50).astype(np.int64)])
+    x = torch.from_numpy(draw.random((60, 3), dtype=np.float32))
+    y = torch.from_numpy(draw.integers(0, 3, 60))
+    return weft.Graph.from_edges(edges, num_nodes=60, x=x, y=y, train_mask=torch.arange(60) < 25)
+
+
+def numbered_graph() -> weft.Graph:
+    """Return a graph of one node type and numbered relations."""
+    graph, kinds = plain_graph(), torch.arange(900) % 3
+    data: dict[str, Any] = {"x": graph.x, "y": graph.y, "train_mask": graph.train_mask}
+    return weft.Graph.from_edges(graph.edge_index, num_nodes=60, edge_type=kinds, **data)
+
+
+def typed_graph() -> weft.Graph:
+    """Return a graph of two node types and three relations."""
+    draw = np.random.default_rng(4)
+
+    def pairs(src: int, dst: int) -> Any:
+        return np.stack([draw.integers(0, src, 120), draw.integers(0, dst, 120)])
+
+    x = draw.random((30, 2), dtype=np.float32)
+    train = np.arange(30) % 3 > 0
+    nodes = {"b": {"num_nodes": 20}, "a": {"x": x, "y": np.arange(30) % 2, "train_mask": train}}
+    edges = {("a", "r", "a"): pairs(30, 30), ("b", "s", "a"): pairs(20, 30), ("a", "t", "b"): pairs(30, 20)}
+    return weft.Graph.from_types(nodes, edges)
+
+
+def train_on_ranks(group: Group, records: str) -> dict[str, Any]:
+    """Train on all ranks: three epochs of one step, and one of small steps."""
+    graph = plain_graph()
+    local = local_graph(group, graph, torch.arange(60) % group.size, group.size)
+    torch.manual_seed(0)
+    model = Stack(3, 3, layer="sage", hidden=8)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    strategy = RecordTraining(local, group=group, records=records, batch_size=100)
+    for _ in range(3):
+        strategy.epoch(model, optimizer)
+    strategy.close()
+    weights = [value.clone() for value in model.state_dict().values()]
+    flat = torch.cat([value.flatten() for value in weights])
+    both = group.all_gather(flat[None]).wait()
+    small = RecordTraining(local, group=group, records=records, batch_size=4)
+    loss = small.epoch(model, optimizer)
+    small.close()
+    losses = group.all_gather(torch.tensor([loss])).wait().tolist()
+    return {"weights": [value.tolist() for value in weights], "differ": float((both - both[0]).abs().max()), "small": losses}
