@@ -38,7 +38,7 @@ def sample(request: Request) -> Sample:
 
     slots = request.slots
     checked_seeds(request.seeds, slots.num_nodes)
-    free: list[Tensor] = _tables.setdefault(slots.indptr, [])
+    free: list[Tensor] = _tables.setdefault(slots.indptr, [])  # type: ignore[no-untyped-call]
     table = free.pop() if free else kernel.new_table(slots.num_nodes, slots.indptr.device)
     nodes, hops = kernel.sample(
         slots.indptr,

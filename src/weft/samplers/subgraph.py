@@ -22,9 +22,9 @@ class Subgraph(Batch):
 
     weight: Tensor | None = None
 
-    def fetch(self) -> "Subgraph":
+    def fetch(self, *, pin: bool = False) -> "Subgraph":
         """Do now what a step would wait for; the edges by source too, which layers after the first need."""
-        super().fetch()
+        super().fetch(pin=pin)
         for block in self.blocks:
             _ = block.transposed
         return self

@@ -47,11 +47,10 @@ class Courier:
 
     def prepare(self, make: Callable[[], T]) -> Parcel[T]:
         """Return what `make` makes on a stream of its own, called by the thread that prepares it."""
-        stream = self._streams.pop() if self._streams else torch.cuda.Stream(self.device)
+        stream = self._streams.pop() if self._streams else new_stream(self.device)
         with torch.cuda.stream(stream):
             value = make()
-            ready = torch.cuda.Event()
-            ready.record(stream)
+            ready = stream.record_event()
         self._streams.append(stream)
         return Parcel(value, ready)
 
@@ -71,26 +70,19 @@ class Courier:
         """Return a batch of the CPU on the device."""
         if self.near is None:
             batch.fetch(pin=self.device.type == "cuda")
-        once, graph = batch._once, batch.graph if self.near is None else self.near
-        mover = Mover(self.device, self.degrees)
-        return Batch(
-            graph,
-            [mover(block) for block in batch.blocks],
-            mover(batch.nodes),
-            num_seeds=batch.seeds.numel(),
-            epoch=batch.epoch,
-            step=batch.step,
-            seed_of=mover(batch.seed_of),
-            once=None if once is None else lambda: self.carry(once()),
-            hop_sizes=batch.hop_sizes,
-            held=mover(batch._held),
-        )
+        once, mover = batch._once, Mover(self.device, self.degrees)
+        made = copy.copy(batch)
+        for name, held in vars(batch).items():
+            setattr(made, name, mover(held))
+        made.graph = batch.graph if self.near is None else self.near
+        made._once = None if once is None else lambda: self.carry(once())
+        return made
 
 
 class Mover:
     """Copies tensors, and blocks and containers of them, to a device; what is shared stays shared."""
 
-    def __init__(self, device: torch.device, degrees: Degrees) -> None:
+    def __init__(self, device: torch.device, degrees: "DeviceDegrees") -> None:
         self.device, self.degrees = device, degrees
         self._moved: dict[int, tuple[Any, Any]] = {}  # with the original, which keeps its id its own
 
@@ -128,7 +120,11 @@ class Mover:
         for name, held in vars(block).items():
             if name not in _STAY:
                 setattr(made, name, self(held))
-        made._degrees, made._memory = self.degrees, Memory()
+        made._memory = Memory()
+        if block._degrees is self.degrees.graph:
+            made._degrees = self.degrees
+        elif block._degrees is not None:
+            made._degrees = DeviceDegrees(block._degrees, self.device)
         return made
 
 
@@ -145,6 +141,11 @@ class DeviceDegrees:
         if key not in self._held:
             self._held[key] = self.graph.degree(direction, relation, weighted).to(self.device)
         return self._held[key]
+
+
+def new_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return a stream of a GPU beside the one that steps run on."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:

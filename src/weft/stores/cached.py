@@ -1,5 +1,6 @@
 """The rows most often read, held near: a static cache in front of any store, as PaGraph's."""
 
+import copy
 import ctypes
 import math
 import os
@@ -11,8 +12,10 @@ from torch import Tensor
 
 from weft import kernels
 from weft.errors import InputError
-from weft.kernels import native
+from weft.kernels import gpu, native
 from weft.stores.base import Store, stores
+from weft.stores.link import reachable
+from weft.stores.memory import MemoryStore
 from weft.stores.storage import Storage, decode, encode, row_bytes
 
 SHARE = 0.5
@@ -54,6 +57,33 @@ class CachedStore(Store):
         self.place = torch.full((store.num_rows,), -1, dtype=torch.int32)  # row of the cache, or -1
         self.place[held] = torch.arange(len(held), dtype=torch.int32)
         self.values, self.scale = self._fill(held, chunk)
+        self._far: Tensor | None = None  # all rows, where a GPU reads those it does not hold by itself
+        self._place_there: Tensor | None = None
+
+    def on(self, device: torch.device | str) -> "CachedStore":
+        """Return the cache with its rows on a GPU, where `gather` then gives what it is asked for.
+
+        Rows in plain memory behind it are pinned, and the GPU reads them itself.
+        """
+        made = copy.copy(self)
+        made.device = torch.device(device)
+        made.values = self.values.to(device)
+        made.scale = None if self.scale is None else self.scale.to(device)
+        behind = self.store
+        plain = isinstance(behind, MemoryStore) and behind.values.is_cpu and behind.values.dtype == self.dtype
+        if plain and self.scale is None and self.values.dtype == self.dtype and gpu.available():
+            assert isinstance(behind, MemoryStore)
+            made._far, made._place_there = reachable(behind.values), self.place.to(device)
+        return made
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """Return the rows of these ids, in their order; ids on a GPU are not looked at by the host."""
+        if self._far is None or self._place_there is None or not ids.is_cuda:
+            return super().gather(ids)
+        from weft.kernels.triton.gather import gather_near  # where there is a GPU
+
+        self.counters.add(rows=ids.numel())
+        return gather_near(self.values, self._far, self._place_there, ids)
 
     @property
     def row_bytes(self) -> int:

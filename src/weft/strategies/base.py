@@ -38,6 +38,7 @@ class Strategy:
 
     name: ClassVar[str] = ""
     workers: int = 1
+    _device: torch.device | None = None
     between: Callable[[], bool] | None = None
     """Asked between two steps of an epoch, on every worker, whether to leave it there."""
 
@@ -57,6 +58,11 @@ class Strategy:
         self.clock = torch.tensor([seed, 0, 0], dtype=torch.int64)
         self.y = labels_of(graph)
         self.splits = split_rows(graph)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is: where the graph lies, unless the strategy keeps that elsewhere."""
+        return self.graph.indptr.device if self._device is None else self._device
 
     def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
         """Train for one epoch, advance the clock, and return the mean loss of the training nodes."""

@@ -1,21 +1,53 @@
 """One process, the whole graph in every step. Exact: what every other strategy is compared with."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from weft.errors import RecipeError
+from weft.events import Events
 from weft.graph.block import Block
+from weft.graph.graph import Graph
 from weft.layers.base import Layer
-from weft.strategies.base import Metrics, Scores, Strategy, evaluating, strategies, summed_loss
+from weft.stores.cached import free_bytes
+from weft.strategies.base import LossName, Metrics, Scores, Strategy, evaluating, strategies, summed_loss
+from weft.strategies.chunks import parse_bytes
+from weft.strategies.offload import Offload
 
 
 @strategies.add("single")
 class Single(Strategy):
-    """Train on the whole graph in one process."""
+    """Train on the whole graph in one process.
+
+    With `activation = "offload"` the graph and the rows between layers stay in the host's memory, and the
+    device is given chunks of them: it takes at most `memory`, bytes or words as "8GiB"; by default what is
+    free there.
+    """
 
     name: ClassVar[str] = "single"
+    offload: Offload | None = None
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        loss: LossName = "auto",
+        seed: int = 0,
+        events: Events | None = None,
+        autocast: torch.dtype | None = None,
+        device: torch.device | None = None,
+        activation: Literal["keep", "offload"] = "keep",
+        memory: int | str | None = None,
+    ) -> None:
+        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast)
+        if memory is not None and activation != "offload":
+            raise RecipeError("strategy.memory: bounds activation = 'offload'; name that, or leave it out")
+        if activation == "offload":
+            self._device = torch.device("cpu") if device is None else device
+            given = int(0.9 * free_bytes(self._device)) if memory is None else parse_bytes(memory)
+            self.offload = Offload(graph, self._device, memory=given, clock=self.clock, autocast=autocast)
 
     def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
         """Take one step on all training nodes and return their mean loss."""
@@ -46,6 +78,8 @@ class Single(Strategy):
             return self._forward(model)
 
     def _forward(self, model: nn.Module) -> Tensor:
+        if self.offload is not None:
+            return self.offload(model)[self.graph.target_rows]
         block = self.graph.block(self.clock)
         blocks, device = SameBlock(block, hops_of(model)), self.graph.indptr.device.type
         try:

@@ -20,10 +20,11 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Return the optimiser over the parameters of a model that train."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    fused = True if parameters and parameters[0].is_cuda else None  # one kernel for all parameters
     if name == "sgd":
-        return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay, fused=fused)
     kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=lr, weight_decay=weight_decay)
+    return kind(parameters, lr=lr, weight_decay=weight_decay, fused=fused)
 
 
 @dataclass

@@ -313,7 +313,7 @@ class Trainer:
             self.best_weights = weights_of(self.model)
 
     def _device(self) -> torch.device:
-        return self.graph.indptr.device
+        return self.strategy.device
 
     def _tell(self, error: BaseException) -> None:
         """Leave word in the run's folder of what ended it."""

@@ -1,0 +1,164 @@
+"""A graph in chunks: a run of destinations, their edges, and the rows that these read.
+
+What a layer does to a destination depends on the rows of its sources alone, so a layer can be run chunk by
+chunk. Chunks are cut by what they take on the device: rows that are read, rows that are made, edges.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.errors import RecipeError
+from weft.graph.block import Block, Degrees
+from weft.graph.graph import Graph
+from weft.samplers.block import SampledBlock
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The bytes that a layer takes on the device, at most: of a row it reads, a row it makes, an edge."""
+
+    source: int
+    row: int
+    edge: int
+
+    def __call__(self, sources: int, rows: int, edges: int) -> int:
+        return sources * self.source + rows * self.row + edges * self.edge
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """The edges into some destinations; `sources` begin with these."""
+
+    rows: slice
+    """The destinations, nodes of the graph."""
+    edges: slice
+    """The edges, in the canonical order of the graph."""
+    sources: Tensor
+    """[s] int64 nodes that are read: the destinations, then the others ascending."""
+    indptr: Tensor
+    """[rows + 1] int64."""
+    indices: Tensor
+    """[e] int32 places among the sources."""
+
+    def block(self, graph: Graph, device: torch.device, degrees: Degrees, clock: Tensor | None) -> Block:
+        """Return the block on a device; its tensors are copied there."""
+        kinds = graph.edge_type
+        return ChunkBlock(
+            self.indptr.to(device, non_blocking=True),
+            self.indices.to(device, non_blocking=True),
+            num_src=len(self.sources),
+            node_types=graph.node_types,
+            node_offsets=graph.node_offsets,
+            src_ids=self.sources.to(device, non_blocking=True),
+            edge_ids=torch.arange(self.edges.start, self.edges.stop, device=device),
+            edge_type=None if kinds is None else kinds[self.edges].to(device),
+            num_relations=graph.num_relations,
+            edge_data={name: value[self.edges].to(device) for name, value in graph.edge_data.items()},
+            degrees=degrees,
+            clock=clock,
+        )
+
+    def pinned(self) -> "Chunk":
+        """Return the chunk in pinned memory, from where a GPU copies it beside other work."""
+        parts = (part.pin_memory() for part in (self.sources, self.indptr, self.indices))
+        return Chunk(self.rows, self.edges, *parts)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that go to the device, beside rows."""
+        return self.sources.nbytes + self.indptr.nbytes + self.indices.nbytes
+
+
+class ChunkBlock(SampledBlock):
+    """All edges into the rows of a chunk: each stands for itself. Edge data are the chunk's own."""
+
+    @property
+    def row_scale(self) -> None:
+        """Nothing: no edge was left out."""
+        return None
+
+    def edge(self, name: str) -> Tensor:
+        """Return the edge data of the chunk."""
+        return self._edge_data[name] if name in self._edge_data else super().edge(name)
+
+    def _only(self, relation: int) -> Block:
+        return Block._only(self, relation)
+
+
+def cut(graph: Graph, cost: Cost, budget: int) -> Iterator[Chunk]:
+    """Give the chunks of a graph, in order, each of at most `budget` bytes."""
+    marks, start, length = _Marks(graph), 0, graph.num_nodes
+    while start < graph.num_nodes:
+        stop = min(start + length + length // 4, graph.num_nodes)  # about as long as the one before
+        while (taken := marks.cost(cost, start, stop)) > budget and stop - start > 1:
+            stop = start + max(1, (stop - start) * 3 // 4)
+        if taken > budget:
+            raise RecipeError(
+                f"strategy.memory: node {start} with its {marks.num_edges:,} edges "
+                f"takes {shown(taken)} on the device, of which {shown(budget)} are for one chunk; give more"
+            )
+        yield marks.chunk()
+        start, length = stop, stop - start
+
+
+class _Marks:
+    """Which nodes a run of destinations reads: marked, not sorted, since graphs are large."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.read = torch.zeros(graph.num_nodes, dtype=torch.bool)
+        self.place = torch.zeros(graph.num_nodes, dtype=torch.int32)
+        self.rows, self.edges = slice(0, 0), slice(0, 0)
+
+    def cost(self, cost: Cost, start: int, stop: int) -> int:
+        """Mark what these destinations read, and return what their chunk takes."""
+        indptr = self.graph.indptr
+        self.rows, self.edges = slice(start, stop), slice(int(indptr[start]), int(indptr[stop]))
+        self.read.zero_()
+        self.read[self.graph.indices[self.edges].long()] = True
+        self.read[self.rows] = True
+        return cost(int(self.read.sum()), stop - start, self.num_edges)
+
+    @property
+    def num_edges(self) -> int:
+        """The edges of what is marked."""
+        return int(self.edges.stop - self.edges.start)
+
+    def chunk(self) -> Chunk:
+        """Return the chunk of what is marked."""
+        rows, edges, count = self.rows, self.edges, self.rows.stop - self.rows.start
+        self.read[rows] = False
+        sources = torch.cat([torch.arange(rows.start, rows.stop), self.read.nonzero().flatten()])
+        self.place[sources] = torch.arange(len(sources), dtype=torch.int32)
+        indices = self.place[self.graph.indices[edges].long()]
+        indptr = self.graph.indptr[rows.start : rows.start + count + 1] - edges.start
+        return Chunk(rows, edges, sources, indptr, indices)
+
+
+def shown(count: float) -> str:
+    """Return a number of bytes for people."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def parse_bytes(given: Any) -> int:
+    """Return a number of bytes that is given as one, or as words: "8GiB", "500 MB"."""
+    units = {"": 1, "b": 1}
+    for power, letter in enumerate("kmgt", start=1):
+        units |= {letter: 1024**power, f"{letter}ib": 1024**power, f"{letter}b": 1000**power}
+    text = str(given).strip().lower().replace(" ", "")
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    try:
+        found = float(number) * units[text[len(number) :]]
+    except (KeyError, ValueError):
+        found = 0.0
+    if not 1 <= found < 2**60:
+        raise RecipeError(f"strategy.memory: expected a number of bytes, as '8GiB', got {given!r}")
+    return int(found)
