@@ -15,8 +15,8 @@ from benchmarks.workers import Run, halo_bytes, launch, median
 WORKERS = 4
 LAYERS, HIDDEN, CLASSES = 3, 128, 16
 MODEL: dict[str, Any] = {"layers": LAYERS, "hidden": HIDDEN, "dropout": 0.5}
-RATES = (10_000, 2_000, 500, 100)
-UNEQUAL = (1_000, 1_000, 1_000, 200)
+RATES = (10_000, 1_000, 400, 100, 40)
+UNEQUAL = (400, 400, 400, 80)
 SWEPT = ("stale", "sampled(0.1)", "sampled(0.1) + 8 bits", "sampled(auto)", "sampled(auto) + auto bits")
 FIXED = ("quantised(8)", "sampled(0.1)", "sampled(0.1) + 8 bits")
 AUTO = ("sampled(auto)", "quantised(auto)", "sampled(auto) + auto bits")
@@ -30,7 +30,7 @@ def rows() -> Iterator[str]:
         yield "|---|"
         return
     with workspace() as folder, Network(WORKERS) as network:
-        graph = communities(200_000, 10_000_000, classes=CLASSES, homophily=0.8, features=64)
+        graph = communities(200_000, 10_000_000, classes=CLASSES, homophily=0.98, features=64)
         parts = write(folder / "parts", graph, WORKERS, name="metis")
         del graph
         communities.cache_clear()
