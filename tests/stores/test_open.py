@@ -41,7 +41,8 @@ def test_names_and_tables_open_stores(tmp_path: Path) -> None:
     ("spec", "message"),
     [
         ("memori", "did you mean 'memory'"),
-        ("sharded", "made by its strategy"),
+        ("sliced", "made by its strategy"),
+        ({"name": "memory", "storage": "int4"}, "storage must be one of"),
         ({"name": "mmap"}, "store.path"),
         ({"name": "shared"}, "store.store"),
         ({"name": "memory", "storag": "int8"}, "did you mean 'storage'"),

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import halo_jobs
+import numpy as np
 import pytest
 import sampled_jobs
 import torch
@@ -127,6 +128,53 @@ def test_features_in_a_store_give_the_same_run(strategy: dict[str, Any], graph: 
     runs = [weft.train(each, "sage", strategy=strategy, epochs=2, hidden=8) for each in (graph, stored)]
     assert runs[0].loss == runs[1].loss
     assert runs[1].metrics["val"] == pytest.approx(runs[0].metrics["val"], rel=1e-5)
+
+
+def test_a_recipe_names_the_store_of_features(graph: weft.Graph, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", graph.x.half().numpy())
+    bare = graph.with_data(x=None)
+    kept = graph.with_data(x=graph.x.half().float())
+    whole = weft.train(kept, "sage", strategy=OPTIONS, epochs=2, hidden=8)
+    path = str(tmp_path / "x.npy")
+    for given, store in [
+        (kept, "memory"),
+        (kept, {"name": "sharded", "storage": "float16"}),
+        (bare, {"name": "mmap", "path": path}),
+        (bare, {"name": "cached", "path": path, "capacity": 0.5, "ranker": "frequency"}),
+    ]:
+        out = tmp_path / str(store).translate({ord(c): None for c in "{}': /."})[:40]
+        run = weft.train(given, "sage", strategy={**OPTIONS, "store": store}, epochs=2, hidden=8, out=out)
+        assert run.loss == whole.loss, store
+        assert run.metrics["val"] == pytest.approx(whole.metrics["val"], rel=1e-5), store
+        *_, event = [each for each in read_events(out) if each["event"] == "epoch"]
+        read = event["batches"]["store"]
+        assert read["rows"] == event["batches"]["nodes"], store
+        assert (read["hit_rate"] > 0.4) == ("cached" in str(store)), store
+        assert 0 < run.batch_wait_share < 1
+
+
+def test_fewer_bits_change_a_run_a_little(graph: weft.Graph) -> None:
+    settings: dict[str, Any] = {"epochs": 2, "hidden": 8}
+    store = {"name": "memory", "storage": "int8"}
+    for strategy in (OPTIONS, {"name": "clustered", "clusters": 4, "together": 2, "partitioner": "range"}):
+        whole = weft.train(graph, "sage", strategy=strategy, **settings)
+        coarse = weft.train(graph, "sage", strategy={**strategy, "store": store}, **settings)
+        assert coarse.loss != whole.loss
+        assert coarse.loss == pytest.approx(whole.loss, rel=0.05)
+
+
+def test_wrong_stores_are_refused_before_anything_is_read(graph: weft.Graph) -> None:
+    for store, message in [
+        ("memroy", "did you mean 'memory'"),
+        ({"name": "mmap"}, r"store\.path"),
+        ({"name": "cached", "ranker": "luck"}, r"store\.ranker"),
+        ({"name": "memory", "path": "x.npy"}, r"store\.path: unknown"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            weft.train(graph, "sage", strategy={**OPTIONS, "store": store}, epochs=1)
+    frequency = {**OPTIONS, "fanout": 3, "store": {"name": "cached", "ranker": "frequency"}}
+    with pytest.raises(RecipeError, match="a fanout for each hop"):
+        weft.train(graph, "sage", strategy=frequency, epochs=1)
 
 
 def test_a_gpu_is_refused_before_the_graph_is_moved(

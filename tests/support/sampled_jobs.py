@@ -1,16 +1,22 @@
 """What ranks do in the tests of the sampled strategy: importable by name, so that other processes find it."""
 
+import tempfile
 import warnings
 from typing import Any
 
+import numpy as np
 import torch
 from halo_jobs import MODELS, far, graph_of, local_graph, model_of, parts_of, trained
 from torch import Tensor
 
 from weft.comm.group import Group
+from weft.comm.plan import spread
+from weft.graph.shard import Shard, make_shards
 from weft.samplers import NeighborSampler
 from weft.samplers.partitioned import PartitionedSampler
 from weft.strategies.sampled import Sampled
+from weft.strategies.sampler_ranks import SamplerRank
+from weft.train.inference import infer
 from weft.train.model import adapt
 
 # Model, graph, options. Four seeds a batch, so that with four ranks some have none in a step.
@@ -43,6 +49,8 @@ def equal_to_one_process(group: Group) -> list[str]:
                 if not distance <= bound:
                     wrong.append(f"{name} on {kind} in {dtype}: {what} differs by {distance:.1e}")
     wrong += same_batches(group)
+    wrong += stores(group)
+    wrong += sampler_ranks(group)
     wrong += own_shuffles(group)
     wrong += pauses(group)
     return wrong
@@ -72,6 +80,94 @@ def same_batches(group: Group) -> list[str]:
         pairs += [(f"x of {name}", x[name], given[name]) for name in given]
         wrong += [f"{kind}: {name}" for name, a, b in pairs if not _same(a, b)]
     return wrong
+
+
+def stores(group: Group) -> list[str]:
+    """Return what differs from one process where features are read from a store of the workers."""
+    graph = adapt(graph_of("directed"), "gcn")
+    local = local_graph(group, graph, parts_of("directed", group.size), group.size)
+    options: dict[str, Any] = {"seed": 3, "fanout": [3, 2], "batch_size": 8}
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/x.npy"
+        np.save(path, graph.x.numpy())
+        cached = {"name": "cached", "capacity": 0.5}
+        for store in (
+            "sharded",
+            {"name": "memory", "storage": "int8"},
+            {"name": "mmap", "path": path},
+            cached,
+            {**cached, "ranker": "frequency", "storage": "bfloat16"},
+            {**cached, "path": path, "ranker": "random"},
+        ):
+            whole = Sampled(graph, **options, store=store)
+            whole.infer = lambda model, held=whole.graph: infer(model, held).tensor()  # type: ignore[misc]
+            reference = trained(whole, model_of(graph, "gcn", torch.float32))
+            strategy = Sampled(local, **options, store=store, group=group)
+            found = trained(strategy, model_of(local, "gcn", torch.float32))
+            off = max(far(found[what], value) for what, value in reference.items())
+            wrong += [f"{store}: off by {off:.1e}"] if not off <= 2e-5 else []
+            counters = strategy.counters()
+            assert counters is not None
+            near = counters.hits > 0
+            wrong += [f"{store}: {counters}"] if near != ("mmap" not in str(store)) else []
+    return wrong
+
+
+def sampler_ranks(group: Group) -> list[str]:
+    """Return what differs from one process where half of the ranks sample for the others."""
+    samplers = group.size // 2
+    trainers = group.size - samplers
+    wrong = []
+    for name, kind, options in CASES:
+        options = {**options, "store": {"name": "memory", "storage": "float16"}} if name == "gat" else options
+        if "evaluate" in options:
+            continue
+        graph = adapt(graph_of(kind), MODELS[name][0])
+        parts = parts_of(kind, trainers)
+        if group.rank >= trainers:
+            whole = Shard.merge(make_shards(graph, parts))
+            owners = spread(trainers, trainers)
+            given = {**options, "samplers": samplers}
+            SamplerRank(group, whole, seed=3, options=given, part_rank=owners).serve()
+            continue
+        team = group.subgroup(range(trainers), purpose="trainers")
+        local = local_graph(team, graph, parts, trainers)
+        reference = Sampled(graph, seed=3, **options)
+        reference.infer = lambda model, held=reference.graph: infer(model, held).tensor()  # type: ignore[misc]
+        expected = trained(reference, model_of(graph, name, torch.float32))
+        strategy = Sampled(local, seed=3, group=team, samplers=samplers, **options)
+        found = trained(strategy, model_of(local, name, torch.float32))
+        off = max(far(found[what], value) for what, value in expected.items())
+        wrong += [f"{name} on {kind} with samplers: off by {off:.1e}"] if not off <= 2e-5 else []
+    return wrong + left_early(group, trainers)
+
+
+def left_early(group: Group, trainers: int) -> list[str]:
+    """Return what differs where trainers leave an epoch after two steps and take it up again."""
+    graph = graph_of("directed")
+    samplers, options = group.size - trainers, {"fanout": [3, 2], "batch_size": 4}
+    weights = []
+    for cut in (False, True):
+        if group.rank >= trainers:
+            whole = Shard.merge(make_shards(graph, parts_of("directed", trainers)))
+            given, owners = {**options, "samplers": samplers}, spread(trainers, trainers)
+            SamplerRank(group, whole, seed=3, options=given, part_rank=owners).serve()
+            continue
+        team = group.subgroup(range(trainers), purpose="trainers")
+        local = local_graph(team, graph, parts_of("directed", trainers), trainers)
+        model = model_of(local, "gcn", torch.float32)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        strategy = Sampled(local, seed=3, group=team, samplers=samplers, **options)  # type: ignore[arg-type]
+        if cut:
+            strategy.between = lambda clock=strategy.clock: int(clock[2]) == 2  # type: ignore[misc]
+            strategy.epoch(model, optimizer)
+            strategy.between = None
+        losses = [strategy.epoch(model, optimizer) for _ in range(2)]
+        strategy.close()
+        weights.append([torch.tensor(losses), *(value.clone() for value in model.state_dict().values())])
+    same = not weights or all(torch.equal(a, b) for a, b in zip(*weights))
+    return [] if same else ["a pause with samplers changes the epoch"]
 
 
 def own_shuffles(group: Group) -> list[str]:

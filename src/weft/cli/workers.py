@@ -93,7 +93,7 @@ def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
     return summary if group.rank == 0 else None
 
 
-def _train(options: argparse.Namespace, recipe: Recipe, out: Path, group: "Group") -> "Summary":
+def _train(options: argparse.Namespace, recipe: Recipe, out: Path, group: "Group") -> "Summary | None":
     from weft.cli.output import watching
     from weft.cli.signals import stop_requests
     from weft.train.trainer import Place

@@ -8,6 +8,8 @@ raises becomes `WorkerLost` with the guilty rank in it. JSON travels through the
 import hashlib
 import json
 import os
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal
@@ -41,7 +43,10 @@ class Group:
         ledger: Ledger | None = None,
         link: Link | None = None,
         attempt: int = 0,
+        parent: "Group | None" = None,
     ) -> None:
+        self.parent = parent
+        """The group that this one is a part of."""
         self.ranks = list(ranks)
         """The members, as ranks of the whole run."""
         self.rank = rank
@@ -54,6 +59,7 @@ class Group:
         self.ledger = ledger if ledger is not None else Ledger()
         self._link = link
         self._parts: dict[tuple[str, tuple[int, ...]], Link] = {}
+        self._posts: Counter[str] = Counter()
 
     @staticmethod
     def alone(device: torch.device | str = "cpu") -> "Group":
@@ -184,6 +190,19 @@ class Group:
         Pending(self, tensor, label, work=work).wait()
         return tensor
 
+    def send(self, tensor: Tensor, member: int, *, label: Label = OTHER) -> None:
+        """Hand a tensor to a member that is ready to `receive` one of this shape and type."""
+        peer, held = self.ranks[member], tensor.detach().contiguous()
+        self.ledger.sent(peer, held.numel() * held.element_size(), label)
+        self._to_or_from("send", lambda group: dist.isend(held, peer, group=group), label)
+
+    def receive(self, into: Tensor, member: int, *, label: Label = OTHER) -> Tensor:
+        """Fill a contiguous tensor with what a member sends, and return it."""
+        peer = self.ranks[member]
+        self._to_or_from("receive", lambda group: dist.irecv(into, peer, group=group), label)
+        self.ledger.received(peer, into.numel() * into.element_size(), label)
+        return into
+
     def barrier(self) -> None:
         """Return when every member has come here."""
         self.all_reduce(torch.zeros(1, dtype=torch.int32, device=self.device), label=Label("barrier")).wait()
@@ -195,6 +214,19 @@ class Group:
         if self._link is None:
             return [json.loads(json.dumps(value))]
         return [json.loads(text) for text in self._link.gather_text(self.rank, self.size, json.dumps(value))]
+
+    def post(self, name: str, value: Any) -> None:
+        """Leave a JSON value for all members that `expect` it; one member posts under a name."""
+        assert self._link is not None, "a group of one has nobody to tell"
+        self._link.store.set(f"post/{name}/{self._posts[name]}", json.dumps(value))
+        self._posts[name] += 1
+
+    def expect(self, name: str) -> Any:
+        """Wait for the next value of a name, as long as every rank lives, and return it."""
+        assert self._link is not None, "a group of one has nobody to hear from"
+        text = self._link.wait_for(f"post/{name}/{self._posts[name]}")
+        self._posts[name] += 1
+        return json.loads(text)
 
     def agree(self, **facts: Any) -> None:
         """Check that all members hold the same facts (recipe, version, partition); name two that differ."""
@@ -227,6 +259,7 @@ class Group:
             ledger=self.ledger,
             link=link,
             attempt=self.attempt,
+            parent=self,
         )
 
     # The end
@@ -298,6 +331,22 @@ class Group:
         if background:
             link.in_flight = [*(each for each in link.in_flight if not each.is_completed()), work]
         return work
+
+    def _to_or_from(
+        self, doing: str, call: Callable[[dist.ProcessGroup], dist.Work | None], label: Label
+    ) -> None:
+        """Do one half of a message between two members, in the lane of the background."""
+        link = self._link
+        assert link is not None, "a group of one has nobody to write to"
+        link.heart.enter(doing)
+        began = time.perf_counter()
+        try:
+            work = call(link.background)
+            assert work is not None, "who is told to send is a member"
+            work.wait()
+        except RuntimeError as error:
+            raise link.heart.blame(error, doing) from None
+        self.ledger.waited(time.perf_counter() - began, 0.0, label)
 
     def _count_rows(
         self, rows: Tensor, send_counts: Sequence[int], recv_counts: Sequence[int], label: Label

@@ -13,6 +13,10 @@ from weft.comm.rendezvous import PrefixStore, RankPlace, Store, connect_store, j
 from weft.comm.shutdown import bounded, farewell
 from weft.errors import WorkerLost
 
+_PATIENCE = (
+    20.0  # of a collective's bound: how long members wait for each other where files are read or written
+)
+
 
 class Link:
     """The connections of one group. Background traffic has its own process group: it delays nothing."""
@@ -103,12 +107,33 @@ class Link:
         return texts
 
     def _await(self, keys: list[str]) -> None:
-        deadline = time.monotonic() + self.timeout
+        # Members meet here before and after they read and write files, which one may take long to do; who is
+        # lost or stalled is noticed by its heartbeat meanwhile.
+        patience = _PATIENCE * self.timeout
+        deadline = time.monotonic() + patience
         while not self.store.check(keys):
             self.heart.check()
             if time.monotonic() > deadline:
-                raise RuntimeError(f"Timed out after {self.timeout:g} s")
+                raise RuntimeError(f"Timed out after {patience:g} s")
             time.sleep(0.002)
+
+    def wait_for(self, key: str) -> str:
+        """Return what is written under a key; however long that takes, but only while no rank is lost."""
+        self.heart.enter("expect")
+        pause = 0.001
+        try:
+            while True:
+                gone = self.heart.watch.gone()  # looked up first: who left may have written before
+                if self.store.check([key]):
+                    break
+                self.heart.check()
+                if gone:
+                    raise RuntimeError("nobody is left to write it")
+                time.sleep(pause)
+                pause = min(2 * pause, 0.05)
+            return self.store.get(key).decode()
+        except RuntimeError as error:
+            raise self.heart.blame(error, "expect") from None
 
     def take_background(self) -> list[dist.Work]:
         """Return the background work of this group, and forget it."""

@@ -16,6 +16,7 @@ from string import Template
 
 from weft.report.markup import Section
 from weft.report.read import Run
+from weft.report.sections.batches import batches
 from weft.report.sections.cost import memory, timing
 from weft.report.sections.graph import graph
 from weft.report.sections.headline import headline, title
@@ -28,6 +29,7 @@ SECTIONS: list[Callable[[Run], Section | None]] = [
     learning,
     classes,
     timing,
+    batches,
     workers,
     memory,
     graph,

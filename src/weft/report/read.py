@@ -48,6 +48,8 @@ class Epoch:
     memory_bytes: float | None
     drift: dict[int, float] = field(default_factory=dict)
     """Layer to relative error of what the exchange brought, where it was measured."""
+    batches: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Of mini-batches: their `counts`, the `seconds` of their way, and what was read from a `store`."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +238,14 @@ def _epoch(record: Mapping[str, Any]) -> Epoch | None:
         seconds=_numbers(record.get("seconds")),
         memory_bytes=number(record.get("memory_bytes")),
         drift=_drift(record.get("drift")),
+        batches=_batches(record.get("batches")),
     )
+
+
+def _batches(value: Any) -> dict[str, dict[str, float]]:
+    held = value if isinstance(value, Mapping) else {}
+    told = {"counts": _numbers(held), **{name: _numbers(held.get(name)) for name in ("seconds", "store")}}
+    return {name: {key: v for key, v in each.items() if math.isfinite(v)} for name, each in told.items()}
 
 
 def _drift(value: Any) -> dict[int, float]:

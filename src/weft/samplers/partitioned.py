@@ -10,7 +10,7 @@ import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor
@@ -23,8 +23,9 @@ from weft.graph.block import Block
 from weft.graph.degrees import Degrees, RowDegrees
 from weft.graph.graph import Graph
 from weft.graph.shard import Shard
+from weft.graph.source import RowSource
 from weft.graph.sparse import SparseFeatures
-from weft.samplers.asking import LABEL, Asking, owners
+from weft.samplers.asking import Asking, owners
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds
 from weft.samplers.block import SampledBlock
 from weft.samplers.loader import Loader, alone
@@ -40,8 +41,12 @@ class PartitionedSampler(Sampler):
     """Draw up to `fanout[i]` incoming edges of each row in hop i, whoever holds them; -1 takes all.
 
     All members of the group call `sample` together, each with seeds that it owns, or none. The draws are
-    those of a `NeighborSampler` of the whole graph.
+    those of a `NeighborSampler` of the whole graph. `features` are read by global id; without them each
+    member asks the owners of its rows.
     """
+
+    block_type: ClassVar[type[SampledBlock]] = SampledBlock
+    """What the blocks of a batch are."""
 
     def __init__(
         self,
@@ -53,8 +58,9 @@ class PartitionedSampler(Sampler):
         replace: bool = False,
         weight: str | Tensor | None = None,
         resample: Resample = "epoch",
+        features: RowSource | None = None,
     ) -> None:
-        self.shard, self.group = shard, group
+        self.shard, self.group, self.features = shard, group, features
         held = cast(Graph, _Held(shard))
         super().__init__(held, seed=seed, resample=resample)
         self.draws = NeighborSampler(
@@ -65,6 +71,15 @@ class PartitionedSampler(Sampler):
 
     def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
         """Return this member's share of a batch: the neighbourhood of its seeds."""
+        found = self.reach(seeds, epoch, step)
+        rows, asking, hops, num_seeds = found.rows, found.asking, found.hops, found.num_seeds
+        degrees = Known(self._degrees(asking))
+        blocks = [self._block(*hop, rows, degrees) for hop in reversed(hops)]
+        held = {"x": self._features(asking, rows), "y": self._labels(rows[:num_seeds])}
+        return Batch(self.graph, blocks, rows, num_seeds=num_seeds, epoch=epoch, step=step, held=held)
+
+    def reach(self, seeds: Any, epoch: int = 0, step: int = 0) -> "Reached":
+        """Return the rows and the drawn edges of a batch, without what is known of its rows."""
         rows = as_seeds(self.graph, seeds)
         num_seeds, known = rows.numel(), 0
         keys, asking, hops = self.draws.keys(epoch, step), Asking(self.owner, self.group), []
@@ -75,10 +90,7 @@ class PartitionedSampler(Sampler):
             rows, local = self._find(rows, drawn.src)
             hops.append((drawn, local, len(rows)))
         asking.add(rows[known:])
-        degrees = _Known(self._degrees(asking))
-        blocks = [self._block(*hop, rows, degrees) for hop in reversed(hops)]
-        held = {"x": self._features(asking, rows), "y": self._labels(rows[:num_seeds])}
-        return Batch(self.graph, blocks, rows, num_seeds=num_seeds, epoch=epoch, step=step, held=held)
+        return Reached(rows, num_seeds, asking, hops)
 
     # Edges
 
@@ -127,9 +139,9 @@ class PartitionedSampler(Sampler):
         distinct, places = kernels.relabel(torch.cat([rows, ids]))
         return distinct, places[len(rows) :]
 
-    def _block(self, drawn: "_Drawn", local: Tensor, num_src: int, nodes: Tensor, degrees: "_Known") -> Block:
+    def _block(self, drawn: "_Drawn", local: Tensor, num_src: int, nodes: Tensor, degrees: "Known") -> Block:
         shard = self.shard
-        return SampledBlock(
+        return self.block_type(
             drawn.indptr,
             local.int(),
             num_src=num_src,
@@ -140,7 +152,7 @@ class PartitionedSampler(Sampler):
             edge_ids=drawn.edge_ids,
             edge_type=drawn.edge_type,
             num_relations=len(shard.edge_types),
-            edge_data={name: cast(Tensor, _ByEdge(drawn.edge_ids, v)) for name, v in drawn.data.items()},
+            edge_data={name: cast(Tensor, ByEdge(drawn.edge_ids, v)) for name, v in drawn.data.items()},
             degrees=degrees,
         )
 
@@ -151,6 +163,8 @@ class PartitionedSampler(Sampler):
 
     def _features(self, asking: Asking, nodes: Tensor) -> Any:
         shard = self.shard
+        if self.features is not None:
+            return self.features.gather(nodes)
         if len(shard.node_types) == 1:
             x = shard.node_data[shard.node_types[0]].get("x")
             return None if x is None else _bring(asking, x, self._own(torch.cat(asking.ids)))
@@ -183,8 +197,9 @@ class PartitionedSampler(Sampler):
 class PartitionedLoader(Loader):
     """The loader of a worker: each step has the global seeds of the step that it owns, perhaps none.
 
-    `seeds` are the own ones. One batch is prepared ahead, by a thread that goes through the steps in order,
-    as on all workers. With `local` each worker shuffles its own seeds and takes its share of `batch_size`.
+    `seeds` are those of all `workers`, and `owner` [N] says which has each node. One batch is prepared ahead,
+    by a thread that goes through the steps in order, as on all workers. With `local` each worker shuffles its
+    own seeds and takes its share of `batch_size`.
     """
 
     def __init__(
@@ -192,17 +207,19 @@ class PartitionedLoader(Loader):
         sampler: PartitionedSampler,
         seeds: Tensor,
         *,
+        owner: Tensor,
+        rank: int,
+        workers: int,
         batch_size: int = 1024,
         local: bool = False,
         ahead: bool = True,
     ) -> None:
-        group = sampler.group
-        self.sizes = group.all_gather(torch.tensor([len(seeds)]), label=LABEL).wait().tolist()
-        everyone = group.all_gather(seeds, self.sizes, label=LABEL).wait().sort().values
-        super().__init__(sampler, everyone, batch_size=batch_size, threads=int(ahead))
-        self.rank, self.owner, self.local = group.rank, sampler.owner, local
-        self.share = -(-batch_size // group.size)
-        self.own = seeds.sort().values
+        super().__init__(sampler, seeds.sort().values, batch_size=batch_size, threads=int(ahead))
+        self.rank, self.owner, self.local = rank, owner, local
+        holders = owner[self.seeds]
+        self.sizes = torch.bincount(holders, minlength=workers).tolist()
+        self.share = -(-batch_size // workers)
+        self.own = self.seeds[holders == rank]
         self._begun: Future[Batch] | None = None
 
     def __len__(self) -> int:
@@ -306,6 +323,18 @@ def _with_ids(draws: NeighborSampler, shard: Shard) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
+class Reached:
+    """What a member drew for its seeds."""
+
+    rows: Tensor
+    """[n] int64 global, seeds first."""
+    num_seeds: int
+    asking: Asking
+    hops: "list[tuple[_Drawn, Tensor, int]]"
+    """Edges, the rows of their sources, and how many rows there are, the seeds' hop first."""
+
+
+@dataclass(frozen=True, eq=False)
 class _Drawn:
     """The edges drawn for some rows in one hop."""
 
@@ -338,7 +367,7 @@ class _Drawn:
         return _Drawn(indptr, src, edge_ids.contiguous(), scale, kinds, dict(zip(names, rest)))
 
 
-class _Known:
+class Known:
     """Degrees in the whole graph of the rows of a batch; blocks show the first of them."""
 
     def __init__(self, degrees: Degrees) -> None:
@@ -358,7 +387,7 @@ class _First:
         return self.values[: ids.numel()]
 
 
-class _ByEdge:
+class ByEdge:
     """Values of edges, asked for by id."""
 
     def __init__(self, ids: Tensor, values: Tensor) -> None:

@@ -77,12 +77,11 @@ class CachedStore(Store):
         return made
 
     def gather(self, ids: Tensor) -> Tensor:
-        """Return the rows of these ids, in their order; ids on a GPU are not looked at by the host."""
+        """Return the rows of these ids, in their order; ids on a GPU the host neither sees nor counts."""
         if self._far is None or self._place_there is None or not ids.is_cuda:
             return super().gather(ids)
         from weft.kernels.triton.gather import gather_near  # where there is a GPU
 
-        self.counters.add(rows=ids.numel())
         return gather_near(self.values, self._far, self._place_there, ids)
 
     @property
@@ -105,7 +104,9 @@ class CachedStore(Store):
         if not far.numel() and not self.store.collective:
             return self._near(place)
         # A collective store is asked also for nothing: the other ranks wait for this one.
+        before = self.store.counters.hits
         fetched = self.store.gather(ids[far]).to(self.device)
+        self.counters.add(hits=self.store.counters.hits - before)  # rows of this rank are near, too
         if far.numel() == ids.numel():
             return fetched
         if self.scale is None and self.values.dtype == self.dtype and can_place(self.values):

@@ -39,7 +39,8 @@ _SIGNATURES: dict[str, list[type]] = {
 class MmapStore(Store):
     """Read rows from a file without reading the rest of it; `mode="r+"` allows writing.
 
-    `node_type` names the nodes whose features are meant where a graph's folder has several types.
+    `node_type` names the nodes whose features are meant where a graph's folder has several types; `dtype` is
+    what rows are given in, where it is not that of the file.
     """
 
     def __init__(
@@ -48,13 +49,14 @@ class MmapStore(Store):
         *,
         mode: Literal["r", "r+"] = "r",
         node_type: str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         if mode not in ("r", "r+"):
             raise InputError(f"mode must be 'r' or 'r+', got {mode!r}")
         self.path, self.mode = as_path(path), mode
         self.writable = mode == "r+"
-        self.values, self.scale, dtype, self.storage = _open(self.path, self.writable, node_type)
-        super().__init__(self.values.shape, dtype)
+        self.values, self.scale, kept, self.storage = _open(self.path, self.writable, node_type)
+        super().__init__(self.values.shape, kept if dtype is None else dtype)
         self._begun: dict[str, Any] | None = None
 
     @classmethod

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from weft.errors import GraphError, RecipeError
@@ -17,9 +18,11 @@ from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
 from weft.stores.rankers import frequency, importance, out_degree, random_order
 from weft.stores.shared import SharedStore
+from weft.stores.storage import storage_type
 
 OPTIONS = {
     "memory": ("storage",),
+    "sharded": ("storage",),
     "mmap": ("path",),
     "shared": ("store", "field"),
     "cached": ("path", "capacity", "ranker", "storage"),
@@ -27,13 +30,24 @@ OPTIONS = {
 RANKERS = ("frequency", "out_degree", "importance", "random")
 
 
-def open_store(spec: str | Mapping[str, Any], graph: Graph, sampler: Sampler | None = None) -> Store:
+def open_store(
+    spec: str | Mapping[str, Any], graph: Graph, sampler: Sampler | None = None, *, batch_size: int = 1024
+) -> Store:
     """Return the store of a graph's features that a recipe names, by name or as a table with options.
 
-    "memory" keeps the graph's own x (`storage`); "mmap" reads `path`; "shared" opens `store`; "cached" holds
-    `capacity` rows in front of `path`, or of x, chosen by `ranker` ("frequency" needs the sampler). Stores of
-    several ranks are made by the strategies that have them.
+    "memory" keeps the graph's own x (`storage`), as "sharded" does where there is one process; "mmap" reads
+    `path`; "shared" opens `store`; "cached" holds `capacity` rows in front of `path`, or of x, chosen by
+    `ranker` ("frequency" needs the sampler). `open_on_ranks` does the same for several ranks.
     """
+    name, given = check_store(spec)
+    made = _OPENERS[name](given, graph, sampler, batch_size)
+    if made.num_rows != graph.num_nodes:
+        raise GraphError(f"the store has {made.num_rows:,} rows, the graph {graph.num_nodes:,} nodes")
+    return made
+
+
+def check_store(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options of a store, or say which is wrong, before anything is opened."""
     given = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = given.pop("name", None)
     if name not in OPTIONS:
@@ -44,48 +58,57 @@ def open_store(spec: str | Mapping[str, Any], graph: Graph, sampler: Sampler | N
         if key not in OPTIONS[name]:
             known = ", ".join(OPTIONS[name])
             raise RecipeError(f"store.{key}: unknown; {suggest(key, OPTIONS[name])}{name!r} has: {known}")
-    made = _OPENERS[name](given, graph, sampler)
-    if made.num_rows != graph.num_nodes:
-        raise GraphError(f"the store has {made.num_rows:,} rows, the graph {graph.num_nodes:,} nodes")
-    return made
+    for key, needed, what in (("path", "mmap", "the file of the features"), ("store", "shared", "its name")):
+        if name == needed and key not in given:
+            raise RecipeError(f"store.{key}: {name!r} needs {what}")
+    ranker = given.get("ranker", "out_degree")
+    if ranker not in RANKERS:
+        raise RecipeError(
+            f"store.ranker: no {ranker!r}; {suggest(str(ranker), RANKERS)}known: {', '.join(RANKERS)}"
+        )
+    if given.get("storage") is not None:
+        storage_type(given["storage"])
+    return name, given
 
 
-def _memory(given: dict[str, Any], graph: Graph, _: Sampler | None) -> Store:
+def with_file(graph: Graph, spec: str | Mapping[str, Any] | None, dtype: torch.dtype) -> Graph:
+    """Return the graph with the features of the file that a store reads; as it is where there is none."""
+    path = None if spec is None else check_store(spec)[1].get("path")
+    return graph if path is None else graph.with_data(x=MmapStore(path, dtype=dtype))
+
+
+def _memory(given: dict[str, Any], graph: Graph, _: Sampler | None, __: int) -> Store:
     return MemoryStore(_features(graph), **given)
 
 
-def _mmap(given: dict[str, Any], graph: Graph, _: Sampler | None) -> Store:
-    if "path" not in given:
-        raise RecipeError("store.path: 'mmap' needs the file of the features")
-    return MmapStore(given["path"])
+def _mmap(given: dict[str, Any], graph: Graph, _: Sampler | None, __: int) -> Store:
+    return MmapStore(given["path"], dtype=_type_of(graph))
 
 
-def _shared(given: dict[str, Any], graph: Graph, _: Sampler | None) -> Store:
-    if "store" not in given:
-        raise RecipeError("store.store: 'shared' needs the name that the store was made under")
+def _shared(given: dict[str, Any], graph: Graph, _: Sampler | None, __: int) -> Store:
     return SharedStore(given["store"], field=given.get("field", "x"))
 
 
-def _cached(given: dict[str, Any], graph: Graph, sampler: Sampler | None) -> Store:
+def _cached(given: dict[str, Any], graph: Graph, sampler: Sampler | None, batch_size: int) -> Store:
     x = graph.x
     behind: Store
     if "path" in given:
-        behind = MmapStore(given.pop("path"))
+        behind = MmapStore(given.pop("path"), dtype=_type_of(graph))
     else:
-        behind = x if isinstance(x, Store) else MemoryStore(_features(graph))
-    scores = _scores(given.pop("ranker", "out_degree"), graph, sampler)
+        # In the bits of the cache, so that a run does not depend on what is held there.
+        behind = x if isinstance(x, Store) else MemoryStore(_features(graph), storage=given.get("storage"))
+    scores = _scores(given.pop("ranker", "out_degree"), graph, sampler, batch_size)
     return CachedStore(behind, scores, **given)
 
 
-def _scores(ranker: str, graph: Graph, sampler: Sampler | None) -> Tensor:
-    if ranker not in RANKERS:
-        raise RecipeError(
-            f"store.ranker: no {ranker!r}; {suggest(ranker, RANKERS)}known: {', '.join(RANKERS)}"
-        )
+def _scores(ranker: str, graph: Graph, sampler: Sampler | None, batch_size: int) -> Tensor:
     if ranker == "frequency":
         if sampler is None:
-            raise RecipeError("store.ranker: 'frequency' needs a strategy that samples; use 'out_degree'")
-        return frequency(sampler)
+            raise RecipeError(
+                "store.ranker: 'frequency' needs a strategy that samples, with a fanout for each hop; use "
+                "'out_degree'"
+            )
+        return frequency(sampler, batch_size=batch_size)
     named = {"out_degree": out_degree, "importance": importance, "random": random_order}
     return named[ranker](graph)
 
@@ -100,8 +123,14 @@ def _features(graph: Graph) -> Tensor:
     return x
 
 
-_OPENERS: dict[str, Callable[[dict[str, Any], Graph, Sampler | None], Store]] = {
+def _type_of(graph: Graph) -> torch.dtype | None:
+    """Return the type that features are computed with; None where the graph has none to tell."""
+    return graph.x.dtype if isinstance(graph.x, Tensor | Store) else None
+
+
+_OPENERS: dict[str, Callable[[dict[str, Any], Graph, Sampler | None, int], Store]] = {
     "memory": _memory,
+    "sharded": _memory,
     "mmap": _mmap,
     "shared": _shared,
     "cached": _cached,

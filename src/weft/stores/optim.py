@@ -23,6 +23,10 @@ class SparseOptimizer(ABC):
     def __init__(self, store: ShardedStore, *, lr: float, eps: float) -> None:
         if lr < 0 or eps < 0:
             raise InputError(f"lr and eps must not be negative, got {lr!r} and {eps!r}")
+        if not store.writable:
+            raise InputError(
+                f"rows kept in {store.storage} are for reading only; make the store without storage"
+            )
         self.store, self.lr, self.eps = store, lr, eps
         self.steps = 0
 

@@ -5,6 +5,7 @@ node. Out-degree (PaGraph) is a first guess and costs nothing; k-hop importance 
 against what a node itself depends on; the frequency in a few sampled epochs is the thing itself.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,12 +46,16 @@ def frequency(sampler: Sampler, seeds: Any = None, *, epochs: int = 3, batch_siz
     never drawn are ordered by out-degree.
     """
     loader = Loader(sampler, seeds, batch_size=batch_size, threads=0)
-    counts = torch.zeros(sampler.graph.num_nodes, dtype=torch.float64)
-    for epoch in range(epochs):
-        for step in range(len(loader)):
-            nodes = loader.batch(_FAR + epoch, step).nodes
-            counts += torch.bincount(nodes, minlength=len(counts))
     degree = out_degree(sampler.graph)
+    return reads(lambda epoch, step: loader.batch(epoch, step).nodes, len(loader), degree, epochs=epochs)
+
+
+def reads(nodes: Callable[[int, int], Tensor], steps: int, degree: Tensor, *, epochs: int = 3) -> Tensor:
+    """Return how often each node is among `nodes(epoch, step)`, [N], ties by `degree` [N]."""
+    counts = torch.zeros(len(degree), dtype=torch.float64)
+    for epoch in range(epochs):
+        for step in range(steps):
+            counts += torch.bincount(nodes(_FAR + epoch, step), minlength=len(counts))
     return counts + degree / (1.0 + float(degree.max() if len(degree) else 0.0))
 
 

@@ -16,6 +16,7 @@ from weft.errors import GraphError
 from weft.kernels.gather import gather_backward_op
 from weft.stores.base import Store, stores
 from weft.stores.memory import put_rows
+from weft.stores.storage import Storage, decode, encode, row_bytes
 
 
 class _Route(NamedTuple):
@@ -32,12 +33,12 @@ class ShardedStore(Store):
     """Hold the rows of `node_ids` for all ranks of a group, and read anybody's.
 
     `rows` [n, ...] are this rank's, `node_ids` [n] their ids, ascending; together the ranks hold every id
-    from 0 once. Without `node_ids` ranks hold consecutive ranges, in rank order. `pull` and `push` are the
-    collective calls underneath; see `SparseAdam` for rows that are learned.
+    from 0 once. Without `node_ids` ranks hold consecutive ranges, in rank order. With `storage` rows lie and
+    travel in fewer bits, and are for reading only. `pull` and `push` are the collective calls underneath; see
+    `SparseAdam` for rows that are learned.
     """
 
     collective = True
-    writable = True
 
     def __init__(
         self,
@@ -46,10 +47,12 @@ class ShardedStore(Store):
         node_ids: Tensor | None = None,
         group: Group | None = None,
         name: str = "rows",
+        storage: Storage | None = None,
     ) -> None:
         self.group = group or Group.alone()
         self.label = Label(f"store {name}")
-        self.values = rows.detach().contiguous()
+        self.storage, self.writable = storage, storage is None
+        self.values, self.scale = encode(rows.detach().contiguous(), storage)
         counts = self._exchange_counts(len(rows))
         total = sum(counts)
         if node_ids is None:
@@ -63,7 +66,7 @@ class ShardedStore(Store):
         """Return the rows of these ids from their owners; all ranks call."""
         distinct, back = self._distinct(ids)
         route = self._route(distinct)
-        found = self._move(kernels.gather(self.values, route.asked), route.receive, route.send)
+        found = decode(*self._answered(route), self.dtype)
         rows = torch.empty_like(found)
         rows[route.order] = found
         local = int((self.owner[distinct] == self.group.rank).sum())
@@ -82,9 +85,19 @@ class ShardedStore(Store):
         touched, place = torch.unique(route.asked, return_inverse=True)
         return touched, _sum_rows(arrived, place, touched.numel())
 
+    def own(self) -> Tensor:
+        """Return the rows held here, as anybody reads them; no other rank is asked."""
+        return decode(self.values, self.scale, self.dtype)
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes that a row is kept in, and travels in."""
+        return row_bytes(self.values, self.scale)
+
     def describe(self) -> dict[str, Any]:
         """Return what the store is, for the record of a run."""
-        return super().describe() | {"ranks": self.group.size, "rows_here": len(self.values)}
+        here = {"ranks": self.group.size, "rows_here": len(self.values), "storage": self.storage}
+        return super().describe() | here
 
     def _gather(self, ids: Tensor) -> Tensor:
         return self.pull(ids)
@@ -115,6 +128,12 @@ class ShardedStore(Store):
         receive = self.group.all_to_all(send, ones, ones, label=self.label).wait().tolist()
         asked = self._move(distinct[order], send.tolist(), receive)
         return _Route(order, send.tolist(), receive, torch.searchsorted(self.node_ids, asked))
+
+    def _answered(self, route: _Route) -> tuple[Tensor, Tensor | None]:
+        """Answer what was asked of this rank, and return the distinct rows that it asked for, as kept."""
+        kept = [self.values] if self.scale is None else [self.values, self.scale]
+        moved = [self._move(kernels.gather(each, route.asked), route.receive, route.send) for each in kept]
+        return moved[0], moved[1] if len(moved) > 1 else None
 
     def _move(self, rows: Tensor, send: list[int], receive: list[int]) -> Tensor:
         return self.group.all_to_all(rows, send, receive, label=self.label).wait()

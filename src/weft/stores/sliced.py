@@ -1,5 +1,6 @@
 """Columns owned by ranks, as P3: every rank has a slice of every row."""
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -52,6 +53,23 @@ class SlicedStore(Store):
         bounds = slice_bounds(x.shape[1], group.size)
         mine = x[:, bounds[group.rank] : bounds[group.rank + 1]]
         return cls(mine.contiguous(), width=x.shape[1], group=group, replicas=replicas)
+
+    @classmethod
+    def of_rows(
+        cls, rows: Tensor, *, node_ids: Tensor, num_rows: int, group: Group | None = None
+    ) -> "SlicedStore":
+        """Return the store of a matrix of which each rank holds the rows `node_ids` [n]; columns move."""
+        group = group or Group.alone()
+        label, bounds = Label("store slices"), slice_bounds(rows.shape[1], group.size)
+        counts = group.all_gather(torch.tensor([len(rows)]), label=label).wait().tolist()
+        ids = group.all_gather(node_ids, counts, label=label).wait()
+        pieces = [rows[:, start:stop].flatten() for start, stop in pairwise(bounds)]
+        width = bounds[group.rank + 1] - bounds[group.rank]
+        sizes = [len(piece) for piece in pieces]
+        moved = group.all_to_all(torch.cat(pieces), sizes, [n * width for n in counts], label=label).wait()
+        columns = rows.new_empty(num_rows, width)
+        columns[ids] = moved.reshape(-1, width)
+        return cls(columns, width=rows.shape[1], group=group)
 
     @property
     def columns(self) -> slice:

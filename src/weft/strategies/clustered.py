@@ -14,13 +14,18 @@ from weft.samplers.base import Batch
 from weft.samplers.cluster import ClusterSampler
 from weft.samplers.loader import Loader
 from weft.samplers.saint import SaintSampler
-from weft.strategies.base import LossName, each_loss, strategies
+from weft.stores.open import open_store
+from weft.strategies.base import LossName, each_loss, evaluating, strategies
+from weft.strategies.placement import Nearby
 from weft.strategies.single import SameBlock, Single, hops_of
 from weft.strategies.steps import Steps
 
 
 class Subgraphs(Steps, Single):
-    """Every layer sees the subgraph of the step; the loss is that of its training nodes. One process."""
+    """Every layer sees the subgraph of the step; the loss is that of its training nodes. One process.
+
+    `store` is where features are read from, a name or a table with its options.
+    """
 
     def __init__(
         self,
@@ -30,9 +35,15 @@ class Subgraphs(Steps, Single):
         seed: int = 0,
         events: Events | None = None,
         autocast: torch.dtype | None = None,
+        store: str | Mapping[str, Any] | None = None,
+        device: torch.device | None = None,
     ) -> None:
+        if store is not None:
+            graph = graph.with_data(x=open_store(store, graph))
         super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast)
         self._loader: Loader | None = None
+        self._device = device
+        self._nearby: Nearby | None = None
 
     def make_loader(self) -> Loader:
         """Return what prepares the subgraphs of an epoch."""
@@ -42,6 +53,7 @@ class Subgraphs(Steps, Single):
         """Make the loader on first use."""
         if self._loader is None:
             self._loader = self.make_loader()
+            self._loader.courier = None if self.nearby is None else self.nearby.courier
 
     @property
     def loader(self) -> Loader:
@@ -49,8 +61,18 @@ class Subgraphs(Steps, Single):
         assert self._loader is not None, "begin_epoch makes it"
         return self._loader
 
+    @property
+    def nearby(self) -> Nearby | None:
+        """The graph as a GPU reads it; None where the model is on the CPU."""
+        if self._nearby is None and self.device.type == "cuda":
+            self._nearby = Nearby(self.graph, self.device)
+        return self._nearby
+
     def predict(self, model: nn.Module) -> Tensor:
         """Return the outputs for every node of the target type, with dropout off."""
+        if self.nearby is not None:
+            with evaluating(model):
+                return self.nearby.outputs(model, self.clock, self.autocast)[self.graph.target_rows]
         return self.infer(model) if self.infer is not None and self.in_store else super().predict(model)
 
     def blocks_of(self, model: nn.Module, batch: Batch) -> Any:
@@ -93,8 +115,11 @@ class Clustered(Subgraphs):
         enhance: Annotated[float, Range(least=0)] = 0.0,
         partitioner: str | Mapping[str, Any] = "metis",
         prepare: Annotated[int, Range(least=0)] = 1,
+        store: str | Mapping[str, Any] | None = None,
+        device: torch.device | None = None,
     ) -> None:
-        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast)
+        given: dict[str, Any] = {"autocast": autocast, "store": store, "device": device}
+        super().__init__(graph, loss=loss, seed=seed, events=events, **given)
         if together > clusters:
             raise RecipeError(f"strategy.together: {together} of {clusters} clusters; use at most {clusters}")
         self.clusters, self.together, self.enhance = clusters, together, enhance
@@ -139,8 +164,11 @@ class Saint(Subgraphs):
         coverage: Annotated[int, Range(least=1)] = 20,
         steps: Annotated[int, Range(least=1)] | None = None,
         prepare: Annotated[int, Range(least=0)] = 1,
+        store: str | Mapping[str, Any] | None = None,
+        device: torch.device | None = None,
     ) -> None:
-        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast)
+        given: dict[str, Any] = {"autocast": autocast, "store": store, "device": device}
+        super().__init__(graph, loss=loss, seed=seed, events=events, **given)
         self.options: dict[str, Any] = {"how": how, "size": size, "length": length, "coverage": coverage}
         self.steps, self.threads = steps, prepare
 

@@ -198,20 +198,23 @@ class Distributed(Strategy):
 
     def close(self) -> None:
         """Take the hooks off the model."""
-        if self._reducer is not None:
-            self._reducer.close()
-        self._model, self._reducer = None, None
+        self._let_go()
 
     # Underneath
 
     def _prepare(self, model: nn.Module) -> GradientReducer:
         if self._reducer is None or self._model is not model:
-            self.close()
+            self._let_go()
             make_global(model, self.group, self.graph.owned)
             # A group of its own: a rank may send a bucket late, between exchanges of others.
             lane = self.group.subgroup(self.group.ranks, purpose="gradients")
             self._model, self._reducer = model, GradientReducer(list(model.parameters()), lane)
         return self._reducer
+
+    def _let_go(self) -> None:
+        if self._reducer is not None:
+            self._reducer.close()
+        self._model, self._reducer = None, None
 
     def _forward(self, model: nn.Module, block: Block) -> Tensor:
         blocks, device = SameBlock(block, hops_of(model)), self.graph.indptr.device.type

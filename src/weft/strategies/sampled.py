@@ -6,7 +6,7 @@ many threads prepare batches, nor on how many workers take part, each with the s
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -23,13 +23,19 @@ from weft.graph.block import Block
 from weft.graph.graph import Graph
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.loader import Loader
+from weft.samplers.neighbor import NeighborSampler
 from weft.samplers.partitioned import PartitionedLoader, PartitionedSampler
+from weft.stores.base import Counters, Store
+from weft.stores.open import check_store, open_store
+from weft.stores.ranked import open_on_ranks, rounded
 from weft.strategies.base import LossName, Metrics, Scores, evaluating, strategies, summed_loss
 from weft.strategies.distributed import Distributed
 from weft.strategies.halo_block import HaloBlock
 from weft.strategies.local import LocalGraph
 from weft.strategies.norm import GlobalBatchNorm
+from weft.strategies.placement import Nearby, Where
 from weft.strategies.reducer import GradientReducer
+from weft.strategies.sampler_ranks import ReceivingLoader, check_samplers, dismiss
 from weft.strategies.single import hops_of, known_hops
 from weft.strategies.steps import Steps
 
@@ -45,7 +51,10 @@ class Sampled(Steps, Distributed):
     sum over all, so that several workers take the steps of one process. `seeds="local"` has each worker
     shuffle its own instead: batches are of equal size on all workers, but no longer those of one process.
     `sampler` is a name or a table with its options: neighbor, or labor. `evaluate` is exact, over all edges
-    of the whole graph, or a fanout for each hop. `prepare` threads make batches ahead of training. With
+    of the whole graph, or a fanout for each hop. `prepare` threads make batches ahead of training. `store` is
+    where batches read features: a name or a table with its options, as `weft.stores.open_store` takes. On a
+    GPU `sample_on` says who draws: it, threads of the CPU, or "auto", it where it can. With
+    `samplers` so many of the workers, the last ones, only make batches and push them to the others. With
     fanout -1 and one batch a step is that of the whole graph. (Batch normalisation is over the rows of a
     batch; a row that two workers compute counts twice.)
     """
@@ -73,12 +82,30 @@ class Sampled(Steps, Distributed):
         seeds: Literal["global", "local"] = "global",
         evaluate: Literal["exact"] | Sequence[int] = "exact",
         prepare: Annotated[int, Range(least=0)] = 2,
+        store: str | Mapping[str, Any] | None = None,
+        samplers: Annotated[int, Range(least=0)] = 0,
+        sample_on: Where = "auto",
+        device: torch.device | None = None,
     ) -> None:
+        if samplers and (group is None or group.parent is None):
+            check_samplers(samplers, 1)
+        if store is not None and isinstance(graph, Graph):
+            several = not isinstance(fanout, int)
+            drawn = NeighborSampler(graph, fanout, seed=seed) if several else None  # type: ignore[arg-type]
+            graph = graph.with_data(x=open_store(store, graph, drawn, batch_size=batch_size))
+        elif store is not None and isinstance(graph, LocalGraph):
+            graph = LocalGraph(rounded(graph.shard, store), facts=graph.facts)
         super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group)  # type: ignore[arg-type]
+        self.store_options, self.samplers = store, samplers
+        self._store: Store | None = None  # of several workers
         self.fanout, self.batch_size, self.threads = fanout, batch_size, prepare
         self.kind, self.options = check_sampler(sampler)
         self.evaluation, self.local_seeds = evaluate, seeds == "local"
         self._exact: HaloBlock | None = None
+        self._device, self.sample_on = device, sample_on
+        self._nearby: Nearby | None = None
+        if sample_on == "gpu" and self.device.type != "cuda":
+            raise RecipeError("strategy.sample_on: 'gpu' needs one; set train.device = 'cuda'")
         self._loader: Loader | None = None
         self._evaluator: Sampler | None = None
         self._reducer_now: GradientReducer | None = None
@@ -95,8 +122,10 @@ class Sampled(Steps, Distributed):
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
-        """Refuse a sampler or a fanout that cannot be, before any data is read."""
+        """Refuse a sampler, a store or a fanout that cannot be, before any data is read."""
         check_sampler(options.get("sampler", "neighbor"))
+        if options.get("store") is not None:
+            check_store(options["store"])
         for name in ("fanout", "evaluate"):
             given = options.get(name)
             for count in given if isinstance(given, Sequence) and not isinstance(given, str) else ():
@@ -125,13 +154,21 @@ class Sampled(Steps, Distributed):
         assert self._loader is not None, "begin_epoch makes it"
         return self._loader
 
+    def counters(self) -> Counters | None:
+        """Return what was read from the store of the features; None where they are no store's."""
+        return super().counters() if self._store is None else self._store.counters
+
     def step_loss(self, model: nn.Module, batch: Batch, step: int) -> tuple[Tensor, int]:
         """Return the loss of the own seeds as a share of the step's mean, and how many seeds all have."""
         count = self.loader.count(int(self.clock[1]), step)
-        if not batch.seeds.numel() and not _communicates(model):
+        if not batch.seeds.numel() and not self.runs_together(model):
             return torch.zeros(()), count  # whose gradients are zeros: the reducer sends them
         outputs = self.batch_outputs(model, batch)
         return summed_loss(self.loss, outputs, _labels(batch)) / count, count
+
+    def runs_together(self, model: nn.Module) -> bool:
+        """Return whether all workers must run the model together, also one without a seed in a step."""
+        return any(isinstance(module, GlobalBatchNorm) for module in model.modules())
 
     def backward(self, loss: Tensor) -> None:
         """Sum the gradients over workers."""
@@ -146,6 +183,13 @@ class Sampled(Steps, Distributed):
     def total(self, value: Tensor) -> float:
         """Return the sum over workers."""
         return float(self.group.all_reduce(value.clone(), label=_CONTROL).wait())
+
+    def close(self) -> None:
+        """Take the hooks off the model, and let the samplers go."""
+        super().close()
+        if self.samplers and self.group.parent is not None:
+            dismiss(self.group.parent)
+            self.samplers = 0
 
     # Evaluation
 
@@ -179,9 +223,19 @@ class Sampled(Steps, Distributed):
         self._exact.forget()
         return self._exact
 
+    @property
+    def nearby(self) -> Nearby | None:
+        """The graph as a GPU reads it; None where the model is on the CPU."""
+        if self._nearby is None and self.device.type == "cuda" and isinstance(self.graph, Graph):
+            self._nearby = Nearby(self.graph, self.device)
+        return self._nearby
+
     # Underneath
 
     def _exact_outputs(self, model: nn.Module) -> Tensor:
+        if self.nearby is not None:
+            with evaluating(model):
+                return self.nearby.outputs(model, self.clock, self.autocast)[self.graph.target_rows]
         if self.infer is not None and self.in_store and isinstance(self.graph, Graph):
             return self.infer(model)
         outputs = super()._exact_outputs(model)
@@ -201,8 +255,10 @@ class Sampled(Steps, Distributed):
         (steps,) = self.agree(len(chunks))
         chunks += [ids[:0]] * (int(steps) - len(chunks))
         batches = (sampler.sample(chunk, int(self.clock[1]), step) for step, chunk in enumerate(chunks))
+        if self.nearby is not None:
+            batches = (self.nearby.brought(batch) for batch in batches)
         with evaluating(model):
-            outputs = [self.batch_outputs(model, batch) for batch in batches if batch.seeds.numel()]
+            outputs = [self.batch_outputs(model, batch).cpu() for batch in batches if batch.seeds.numel()]
         double = any(parameter.dtype == torch.float64 for parameter in model.parameters())
         wide = torch.float64 if double else torch.float32
         return torch.cat(outputs) if outputs else torch.zeros(0, self.graph.num_classes, dtype=wide)
@@ -211,23 +267,44 @@ class Sampled(Steps, Distributed):
         options = {"seed": int(self.clock[0]), **self.options}
         if isinstance(self.graph, Graph):
             made: Any = samplers[self.kind]
-            sampler: Sampler = made(self.graph, fanout, **options)
-            return sampler
+
+            def make(graph: Graph) -> Sampler:
+                drawn: Sampler = made(graph, fanout, **options)
+                return drawn
+
+            return make(self.graph) if self.nearby is None else self.nearby.sampler(make, self.sample_on)
         if self.kind != "neighbor":
             raise RecipeError(f"strategy.sampler: {self.kind!r} draws in one process; use 'neighbor'")
-        return PartitionedSampler(self.graph.shard, self._lane, fanout, **options)
+        shard, lane = self.graph.shard, self._lane
+        if self._store is None and self.store_options is not None:
+            trial = PartitionedSampler(shard, lane, fanout, **options)
+            self._store = open_on_ranks(self.store_options, shard, lane, lambda: self._reads(trial))
+        return PartitionedSampler(shard, lane, fanout, features=self._store, **options)
+
+    def _training_sampler(self, fanout: list[int]) -> Sampler:
+        return self._make_sampler(fanout)
+
+    def _reads(self, trial: PartitionedSampler) -> tuple[Callable[[int, int], Tensor], int]:
+        """Return the nodes of this worker's batches, by epoch and step, and the number of steps."""
+        loader = self._partitioned(trial)
+        return lambda epoch, step: trial.reach(loader.seeds_of(epoch, step), epoch, step).rows, len(loader)
 
     def _make_loader(self, fanout: list[int]) -> Loader:
-        sampler = self._make_sampler(fanout)
+        sampler = self._training_sampler(fanout)
         if not isinstance(sampler, PartitionedSampler):
-            return Loader(sampler, batch_size=self.batch_size, threads=self.threads)
-        return PartitionedLoader(
-            sampler,
-            self._ids(self.splits["train"]),
-            batch_size=self.batch_size,
-            local=self.local_seeds,
-            ahead=self.threads > 0,
-        )
+            courier = None if self.nearby is None else self.nearby.courier
+            return Loader(sampler, batch_size=self.batch_size, threads=self.threads, courier=courier)
+        if not self.samplers:
+            return self._partitioned(sampler)
+        return self._partitioned(sampler, ReceivingLoader, whole=self.group.parent, hops=len(fanout))
+
+    def _partitioned(
+        self, sampler: PartitionedSampler, kind: type[PartitionedLoader] = PartitionedLoader, **more: Any
+    ) -> PartitionedLoader:
+        seeds = self._gathered(self._ids(self.splits["train"]))
+        more |= {"owner": sampler.owner, "rank": self.group.rank, "workers": self.group.size}
+        more |= {"batch_size": self.batch_size, "local": self.local_seeds, "ahead": self.threads > 0}
+        return kind(sampler, seeds, **more)
 
     def _ids(self, rows: Tensor) -> Tensor:
         """Return the global ids of own rows of the target type."""
@@ -273,11 +350,6 @@ def checked_hops(model: nn.Module, fanout: int | Sequence[int], where: str) -> i
             f"{where}: the model takes {hops} hops, {list(fanout)} are {len(fanout)}; give one fanout a hop"
         )
     return hops
-
-
-def _communicates(model: nn.Module) -> bool:
-    """Return whether all workers must run the model together, also one without a seed in a step."""
-    return any(isinstance(module, GlobalBatchNorm) for module in model.modules())
 
 
 def _labels(batch: Batch) -> Tensor:

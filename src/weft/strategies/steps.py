@@ -4,7 +4,7 @@ The clock is (seed, epoch, step), and a run can be saved between any two steps: 
 is the step and the loss so far.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from weft.graph.source import RowSource
 from weft.samplers.base import Batch
 from weft.samplers.loader import Loader
+from weft.stores.base import Counters, Store
 from weft.strategies.base import Strategy
 
 _ZERO = torch.zeros(2, dtype=torch.float64)
@@ -25,6 +26,7 @@ class Steps(Strategy):
     _loss = _ZERO
     """The summed loss of own seeds of the epoch so far, and how many seeds all workers had."""
     _told: Mapping[str, Any] | None = None
+    _waited = _spent = 0.0
     infer: Callable[[nn.Module], Tensor] | None = None
     """Gives the exact outputs of the target type piece by piece, where features lie in a store."""
 
@@ -34,6 +36,16 @@ class Steps(Strategy):
         x = self.graph.x
         held = list(x.values()) if isinstance(x, Mapping) else [x]
         return self.infer is not None and any(isinstance(each, RowSource) for each in held)
+
+    @property
+    def wait_share(self) -> float | None:
+        """The share of the epochs' time in which training waited for batches; None before the first one."""
+        return self._waited / self._spent if self._spent else None
+
+    def counters(self) -> Counters | None:
+        """Return what was read from the store of the features; None where they are no store's."""
+        x = self.graph.x
+        return x.counters if isinstance(x, Store) else None
 
     # What a strategy provides
 
@@ -45,6 +57,10 @@ class Steps(Strategy):
     def loader(self) -> Loader:
         """What prepares the batches."""
         raise NotImplementedError
+
+    def batches(self) -> Generator[Any, None, None]:
+        """Give the batches of the epoch from the loader's step on."""
+        return iter(self.loader)
 
     def step_loss(self, model: nn.Module, batch: Batch, step: int) -> tuple[Tensor, int]:
         """Return the loss to go downhill on, a mean, and the number of seeds that it is a mean of."""
@@ -75,7 +91,7 @@ class Steps(Strategy):
             self._loss = _ZERO.clone()
         began = _Counts(self)
         self.loader.seek(epoch, first)
-        with closing(iter(self.loader)) as batches:
+        with closing(self.batches()) as batches:
             for step in range(first, steps):
                 with self.events.phase("wait"):
                     batch = next(batches)
@@ -84,18 +100,16 @@ class Steps(Strategy):
                 self.clock[2] = step + 1
                 if step + 1 < steps and self.between is not None and self.between():
                     self.loader.settle()
-                    self._told = began.told(self)
-                    return self._mean_loss()
+                    return self._end_epoch(began)
         self.clock[1] += 1
         self.clock[2] = 0
-        self._told = began.told(self)
-        return self._mean_loss()
+        return self._end_epoch(began)
 
     def state(self) -> dict[str, Tensor]:
         """Return the step and the loss so far, within an epoch."""
         if int(self.clock[2]) == 0:
             return {}
-        return {"step": self.clock[2:].clone(), "loss": self._loss.clone()}
+        return {"step": self.clock[2:].clone(), "loss": self._loss.cpu().clone()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on within an epoch."""
@@ -130,10 +144,19 @@ class Steps(Strategy):
         with self.events.phase("optimizer"):
             optimizer.step()
         self.end_step()
-        self._loss += torch.tensor([float(loss.detach()) * count, count], dtype=torch.float64)
+        # Kept where the loss is: to read it would be to wait for the step.
+        self._loss = self._loss.to(loss.device)
+        self._loss[0] += loss.detach().double() * count
+        self._loss[1] += count
 
-    def _mean_loss(self) -> float:
-        return self.total(self._loss[0]) / max(float(self._loss[1]), 1.0)
+    def _end_epoch(self, began: "_Counts") -> float:
+        """Note how the batches of the epoch went, and return the mean loss."""
+        self._told = began.told(self)
+        seconds = self._told["seconds"]
+        self._waited += seconds["wait"]
+        self._spent += sum(seconds[name] for name in ("wait", "transfer", "compute"))
+        summed, count = self._loss.cpu()
+        return self.total(summed) / max(float(count), 1.0)
 
 
 class _Counts:
@@ -143,6 +166,7 @@ class _Counts:
         self.steps = self.nodes = self.edges = 0
         self.prepared = strategy.loader.seconds["prepare"]
         self.seconds = dict(strategy.events.seconds)
+        self.read = _read(strategy)
 
     def add(self, batch: Batch) -> None:
         """Count a batch."""
@@ -155,7 +179,7 @@ class _Counts:
         now = strategy.events.seconds
         spent = {name: now.get(name, 0.0) - self.seconds.get(name, 0.0) for name in now}
         compute = sum(spent.get(name, 0.0) for name in ("forward", "backward", "optimizer"))
-        return {
+        told: dict[str, Any] = {
             "steps": self.steps,
             "nodes": self.nodes,
             "edges": self.edges,
@@ -166,3 +190,14 @@ class _Counts:
                 "compute": compute,
             },
         }
+        read = {name: value - self.read[name] for name, value in _read(strategy).items()}
+        if read:
+            read["hit_rate"] = read["hits"] / max(read["rows"], 1)
+            told["store"] = read
+        return told
+
+
+def _read(strategy: Steps) -> dict[str, float]:
+    """Return the counts of the features' store so far; nothing where there is none."""
+    counters = strategy.counters()
+    return {} if counters is None else {name: getattr(counters, name) for name in ("rows", "hits", "bytes")}

@@ -19,6 +19,7 @@ from weft.events import Sink
 from weft.exchanges.base import check_exchange, exchanges
 from weft.graph.graph import Graph
 from weft.registry import require
+from weft.stores.open import with_file
 from weft.strategies.base import LossName, Strategy, strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
@@ -121,7 +122,7 @@ def run(
             f"train.device: {settings.device!r} with strategy {kind.name!r} is not supported; use 'cpu'"
         )
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
-    graph = adapt(graph, model).to(dtype=dtype, device=device)
+    graph = with_file(adapt(graph, model), strategy.get("store"), dtype).to(dtype=dtype, device=device)
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     recipe = {**recipe, "graph": counts}
     folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
@@ -264,7 +265,9 @@ def run_recipe(recipe: Recipe, place: Place) -> Summary:
     if resolved.partition is not None:
         from weft.train.worker import run_worker  # which builds on this module
 
-        return run_worker(recipe, place, Group.alone())
+        summary = run_worker(recipe, place, Group.alone())
+        assert summary is not None, "one process trains"
+        return summary
     return run(
         resolved.open(),
         resolved.model,

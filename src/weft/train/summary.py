@@ -28,6 +28,8 @@ class Summary:
     messages: int
     exposed_comm_seconds: float
     """Seconds in which computing waited for communication."""
+    batch_wait_share: float | None
+    """The share of an epoch that waited for batches, the others being made beside it; None without batches."""
     peak_memory_bytes: int
     strategy: str
     workers: int

@@ -87,7 +87,8 @@ class Trainer:
         self._saved_at = time.monotonic()
         self.strategy.between = self.between_steps
         if isinstance(self.strategy, Steps) and isinstance(graph, Graph):
-            self.strategy.infer = lambda model: infer(model, graph).tensor()
+            held = self.strategy.graph  # whose features may lie in a store of the strategy
+            self.strategy.infer = lambda model: infer(model, held).tensor()
         self.timeline = Timeline(settings.epochs)
         self._open(folder, place)
 
@@ -231,6 +232,7 @@ class Trainer:
             bytes_sent=traffic.bytes_sent,
             messages=traffic.messages,
             exposed_comm_seconds=traffic.exposed_seconds,
+            batch_wait_share=self.strategy.wait_share if isinstance(self.strategy, Steps) else None,
             peak_memory_bytes=int(peak),
             strategy=self.strategy.name,
             workers=self.strategy.workers,

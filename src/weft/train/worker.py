@@ -10,12 +10,14 @@ from typing import Any, cast
 import torch
 
 from weft.comm.group import Group
+from weft.comm.plan import spread
 from weft.comm.probe import measure
 from weft.config import Recipe
 from weft.errors import FormatError, RecipeError
 from weft.events import dumps
 from weft.format import atomic_write
 from weft.strategies.base import strategies
+from weft.strategies.sampler_ranks import SamplerRank, check_samplers
 from weft.train.launch import Resolved, fit, resolve
 from weft.train.parts import arrange, prepare_parts, read_parts
 from weft.train.run import RunFolder, versions
@@ -30,11 +32,14 @@ def prepare(recipe: Recipe, out: Path, *, workers: int) -> None:
         raise RecipeError(
             f"train.device: {resolved.settings.device!r} with several workers is not supported; use 'cpu'"
         )
-    prepare_parts(resolved, out, workers=workers)
+    prepare_parts(resolved, out, workers=_trainers(resolved, workers))
 
 
-def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary:
-    """Train as one of the ranks of a group. Only rank 0 writes the run; all return the same summary."""
+def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary | None:
+    """Train as one of the ranks of a group. Only rank 0 writes the run; all return the same summary.
+
+    A rank that only samples for the others returns nothing.
+    """
     resolved = resolve(recipe, workers=group.size)
     settings = resolved.settings
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
@@ -42,12 +47,18 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary:
     if parts is None:
         assert place.out is not None, "workers meet in the folder of the run"
         parts = Path(place.out) / "partition"
+    workers, trainers = group.size, _trainers(resolved, group.size)
+    if group.rank >= trainers:
+        _sample(resolved, parts, group, trainers, dtype)
+        return None
+    if trainers < workers:
+        group = group.subgroup(range(trainers), purpose="trainers")
     placed = _by_speed(resolved, parts, place, group)
     graph, identity = read_parts(
         parts, rank=group.rank, workers=group.size, dtype=dtype, part_rank=placed.get("part_rank")
     )
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
-    kept = {**resolved.to_dict(), "graph": {**counts, "workers": group.size, **identity}}
+    kept = {**resolved.to_dict(), "graph": {**counts, "workers": workers, **identity}}
     # Section by section, so that a disagreement is easy to find.
     group.agree(**{f"[{name}]": section for name, section in kept.items()}, versions=versions())
     place = replace(place, resume=place.resume or group.attempt > 0)
@@ -63,6 +74,20 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary:
         folder=_open(place, kept, group),
         place=place,
     )
+
+
+def _trainers(resolved: Resolved, workers: int) -> int:
+    """Return how many of the workers train, the first ones; the others sample for them."""
+    samplers: int = resolved.strategy_options.get("samplers", 0)
+    return check_samplers(samplers, workers) if samplers else workers
+
+
+def _sample(resolved: Resolved, parts: Path, group: Group, trainers: int, dtype: torch.dtype) -> None:
+    """Make batches of the whole graph for the trainers until they are done."""
+    graph, _ = read_parts(parts, rank=0, workers=1, dtype=dtype)
+    owners = spread(graph.shard.num_parts, trainers)
+    options, seed = resolved.strategy_options, resolved.settings.seed
+    SamplerRank(group, graph.shard, seed=seed, options=options, part_rank=owners).serve()
 
 
 def _by_speed(resolved: Resolved, parts: Path, place: Place, group: Group) -> dict[str, Any]:

@@ -1,0 +1,166 @@
+"""P3: Gandhi and Iyer, Distributed Deep Graph Learning at Scale, OSDI 2021.
+
+The first layer is model parallel, over columns of the features; all others are data parallel. Features never
+travel: what does are the edges of the first block and products as wide as the first layer's output. That pays
+where features are wide, the hidden layer narrow, and neighbourhoods grow much in the last hop.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from weft.comm.group import Group
+from weft.config import Range
+from weft.errors import GraphError
+from weft.events import Events
+from weft.samplers.base import Batch, Sampler
+from weft.samplers.partitioned import PartitionedSampler
+from weft.stores.sliced import SlicedStore
+from weft.strategies.base import LossName, evaluating, strategies
+from weft.strategies.local import LocalGraph
+from weft.strategies.sampled import Sampled
+from weft.strategies.sliced_rows import SlicedBlock, SlicedRows, push
+
+
+@strategies.add("sliced")
+class Sliced(Sampled):
+    """Train on sampled batches with features cut by columns, the first layer model parallel (P3).
+
+    Steps are those of 'sampled': `fanout`, `batch_size`, `sampler`, `seeds`, `evaluate` and `prepare` are its
+    options. With `delay` d the first layer of a batch is computed d steps early, with the weights of then,
+    while the steps before it run; its products travel meanwhile. 0 waits, and is exact. The first layer sums
+    or averages neighbours, or multiplies features with a weight first, as attention does; it has no dropout
+    of its input. Features are dense, of one node type.
+    """
+
+    name: ClassVar[str] = "sliced"
+    takes_whole: ClassVar[bool] = False
+    graph: LocalGraph  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        graph: LocalGraph,
+        *,
+        loss: LossName = "auto",
+        seed: int = 0,
+        events: Events | None = None,
+        autocast: torch.dtype | None = None,
+        group: Group | None = None,
+        part_rank: Sequence[int] | None = None,
+        partitioner: str | Mapping[str, Any] = "metis",
+        parts: Annotated[int, Range(least=1)] | None = None,
+        fanout: int | Sequence[int] = (15, 10, 5),
+        batch_size: Annotated[int, Range(least=1)] = 1024,
+        sampler: str | Mapping[str, Any] = "neighbor",
+        seeds: Literal["global", "local"] = "global",
+        evaluate: Literal["exact"] | Sequence[int] = "exact",
+        prepare: Annotated[int, Range(least=0)] = 2,
+        delay: Annotated[int, Range(least=0)] = 0,
+    ) -> None:
+        super().__init__(
+            graph,
+            loss=loss,
+            seed=seed,
+            events=events,
+            autocast=autocast,
+            group=group,
+            part_rank=part_rank,
+            partitioner=partitioner,
+            parts=parts,
+            fanout=fanout,
+            batch_size=batch_size,
+            sampler=sampler,
+            seeds=seeds,
+            evaluate=evaluate,
+            prepare=prepare,
+        )
+        if len(graph.node_types) > 1 or not isinstance(graph.x, Tensor):
+            raise GraphError("strategy 'sliced' needs a dense matrix x of one node type; use 'sampled'")
+        self.delay = delay
+        # Products wait for each other between batches that are being prepared: a lane of their own.
+        self._products = self.group.subgroup(self.group.ranks, purpose="slices")
+        self._started: nn.Module | None = None
+
+    def begin_epoch(self, model: nn.Module) -> None:
+        """Make ready as 'sampled' does, and remember the model for batches that are started early."""
+        super().begin_epoch(model)
+        self._started = model
+
+    def batches(self) -> Generator[Batch, None, None]:
+        """Give the batches of an epoch, each after those up to `delay` steps later were started."""
+        ahead: deque[Batch] = deque()
+        try:
+            with closing(super().batches()) as coming:
+                for batch in coming:
+                    batch.x.pushed.group = self._products
+                    if self.delay:
+                        self._start(batch)
+                    ahead.append(batch)
+                    if len(ahead) > self.delay:
+                        yield ahead.popleft()
+            while ahead:
+                yield ahead.popleft()
+        finally:
+            for batch in ahead:
+                batch.x.pushed.settle()
+
+    def runs_together(self, model: nn.Module) -> bool:
+        """Return True: a worker without seeds still has columns of the others' features."""
+        return True
+
+    @torch.no_grad()
+    def _start(self, batch: Batch) -> None:
+        """Begin the products of a batch's first layer with the present weights; go no further."""
+        assert self._started is not None
+        rows: SlicedRows = batch.x
+        rows.pushed.starting = True
+        try:
+            with evaluating(self._started):
+                self._started([batch.blocks[0], *[_Later()] * (len(batch.blocks) - 1)], rows)  # type: ignore[list-item]
+        except _EnoughError:
+            pass
+        finally:
+            rows.pushed.starting = False
+
+    def _training_sampler(self, fanout: list[int]) -> Sampler:
+        shard, x = self.graph.shard, self.graph.x
+        store = SlicedStore.of_rows(x, node_ids=shard.node_ids, num_rows=shard.num_nodes, group=self._lane)
+        options = {"seed": int(self.clock[0]), **self.options}
+        return SlicedSampler(shard, self._lane, fanout, slices=store, **options)
+
+
+class SlicedSampler(PartitionedSampler):
+    """Draws as a `PartitionedSampler`; the features of a batch are columns of everybody's."""
+
+    block_type = SlicedBlock
+
+    def __init__(self, *args: Any, slices: SlicedStore, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.slices = slices
+
+    def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
+        """Return this member's share of a batch, whose first block all members know."""
+        batch = super().sample(seeds, epoch, step)
+        held = {"x": push(batch.blocks[0], batch.nodes, self.slices), "y": batch.y}
+        count = batch.seeds.numel()
+        return Batch(
+            self.graph, batch.blocks, batch.nodes, num_seeds=count, epoch=epoch, step=step, held=held
+        )
+
+    def _features(self, asking: Any, nodes: Tensor) -> None:
+        """Bring nothing: see `sample`."""
+
+
+class _EnoughError(Exception):
+    """The first layer is done."""
+
+
+class _Later:
+    """A block that is not there yet: whoever looks at it has done the layers before."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        raise _EnoughError

@@ -1,0 +1,61 @@
+"""The sliced strategy: the first layer model parallel over columns of features, the steps of `sampled`."""
+
+from typing import Any
+
+import halo_jobs
+import pytest
+import sliced_jobs
+import torch
+from ranks import run_ranks
+
+import weft
+from weft.comm.group import Group
+from weft.errors import GraphError, InputError
+from weft.strategies.sampled import Sampled
+from weft.strategies.sliced import Sliced
+
+OPTIONS: dict[str, Any] = {"name": "sliced", "fanout": [3, 2], "batch_size": 16, "partitioner": "range"}
+
+
+@pytest.fixture(scope="module")
+def graph() -> weft.Graph:
+    return weft.datasets.open_dataset(name="community", nodes=150, degree=8, classes=3, features=8, seed=1)
+
+
+def test_one_process_takes_the_steps_of_sampled() -> None:
+    assert sliced_jobs.equal_to_sampled(Group.alone()) == []
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_take_the_steps_of_sampled_and_send_what_the_formula_says(size: int) -> None:
+    for wrong in run_ranks(size, sliced_jobs.equal_to_sampled):
+        assert wrong == []
+
+
+def test_a_recipe_trains_by_slices(graph: weft.Graph) -> None:
+    sliced = weft.train(graph, "sage", strategy=OPTIONS, epochs=3, hidden=8)
+    sampled = weft.train(graph, "sage", strategy={**OPTIONS, "name": "sampled"}, epochs=3, hidden=8)
+    assert sliced.strategy == "sliced"
+    assert sliced.loss == pytest.approx(sampled.loss, rel=1e-5)
+    late = weft.train(graph, "sage", strategy={**OPTIONS, "delay": 2}, epochs=3, hidden=8)
+    assert late.loss != sliced.loss
+
+
+def test_what_columns_cannot_give_is_refused(graph: weft.Graph) -> None:
+    with pytest.raises(InputError, match="the max of neighbours"):
+        weft.train(graph, "sage", aggregate="max", strategy=OPTIONS, epochs=1)
+    with pytest.raises(InputError, match="without dropout of the input"):
+        weft.train(graph, "gcn", input_dropout=0.5, strategy=OPTIONS, epochs=1)
+    with pytest.raises(GraphError, match="dense matrix x"):
+        weft.train(halo_jobs.graph_of("sparse"), "gcn", strategy=OPTIONS, epochs=1)
+
+
+def test_an_epoch_can_be_left_with_products_under_way(graph: weft.Graph) -> None:
+    local = halo_jobs.local_graph(Group.alone(), graph, torch.zeros(150, dtype=torch.int32), 1)
+    model = sliced_jobs.built(local, "sage", {}, torch.float32)
+    strategy = Sliced(local, seed=1, fanout=[3, 2], batch_size=16, delay=2)
+    strategy.between = lambda: True
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    strategy.epoch(model, optimizer)
+    assert int(strategy.clock[2]) == 1
+    assert isinstance(strategy, Sampled)
