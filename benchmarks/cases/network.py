@@ -124,9 +124,9 @@ STUDY = Study(
     rows,
     note=(
         "C: an exact epoch without limits less its transfers alone. M: the exact transfers of an epoch "
-        "alone. Hidden: what of M an epoch does not add to C; exact hides some too, as local edges are summed "
-        "while rows travel. In brackets the least that is possible, the larger of C and the policy's bytes over "
-        "the busiest link. 4 ranks share 2 cores.\n\n![epoch by speed of the links](network.svg)"
+        "alone. Hidden: what of M an epoch does not add to C; exact hides some too, as local edges are "
+        "summed while rows travel. In brackets the least that is possible, the larger of C and the policy's "
+        "bytes over the busiest link. 4 ranks share 2 cores.\n\n![epoch by speed of the links](network.svg)"
     ),
 )
 CASES = [STUDY]
