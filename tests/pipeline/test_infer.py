@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from spark import GROUP
 from torch import Tensor, nn
 
 import weft
@@ -114,6 +115,56 @@ def test_engines_give_what_one_forward_does(case: str, tmp_path: Path) -> None:
             embeddings[engine] = outputs(out, "embeddings", "embedding")
     if embeddings:
         assert near(embeddings["duckdb"], embeddings["torch"])
+
+
+def on_spark(cases: list[str], folder: Path) -> None:
+    for case in cases:
+        graph, make = CASES[case]
+        model = make(graph)
+        out = folder / case
+        infer_model(model_scoring(model, graph), out, setting=Setting("spark"))
+        assert near(outputs(out), forward(model, graph)[graph.target_rows]), case
+
+
+@GROUP
+@pytest.mark.usefixtures("spark")
+def test_spark_gives_what_one_forward_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(infer_rounds, "PIECE", 8 * 4 * 8 * 300)  # two or three pieces
+    on_spark(["types"], tmp_path)
+
+
+@GROUP
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+def test_spark_gives_what_one_forward_does_for_all_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(infer_rounds, "PIECE", 8 * 4 * 8 * 300)
+    on_spark([case for case in CASES if case != "types"], tmp_path)
+
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+REAL = [
+    *(("cora", name) for name in ("gcn", "sage", "gat")),
+    *(("hetero_dblp", name) for name in ("rgcn", "hgt")),
+    *(("wordnet30", name) for name in ("gcn", "sage", "gat")),
+]
+
+
+@GROUP
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(("data", "name"), REAL)
+def test_engines_agree_on_real_graphs(data: str, name: str, tmp_path: Path) -> None:
+    if not (DATA / f"{data}.npz").exists():
+        pytest.skip(f"{DATA / data}.npz is not there")
+    graph = weft.datasets.open_dataset(DATA / f"{data}.npz")
+    model = stack(graph, name, hidden=16)
+    expected = forward(model, graph)[graph.target_rows]
+    for engine in ("torch", "duckdb", "spark"):
+        infer_model(model_scoring(model, graph), tmp_path / engine, setting=Setting(engine))
+        assert near(outputs(tmp_path / engine), expected), engine
 
 
 def test_embeddings_are_what_the_last_layer_reads(tmp_path: Path) -> None:

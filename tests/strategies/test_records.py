@@ -137,6 +137,14 @@ def test_workers_take_the_steps_of_one_process(tmp_path: Path) -> None:
         for ours, theirs in zip(ranks["weights"], whole[1:]):
             assert float((torch.tensor(ours) - theirs).abs().max()) <= 1e-5
         assert len(set(ranks["small"])) == 1  # steps of few records, the same loss on both
+        served = ranks["served"]
+        assert served[0] == pytest.approx(served["together"], rel=1e-5)  # servers without staleness
+        for ours, theirs in zip(served["weights 0"], served["weights"]):
+            assert np.abs(np.array(ours) - np.array(theirs)).max() <= 1e-5
+        assert (
+            served["state 0"] == served["state 2"] == [3] * len(served["weights"])
+        )  # Adam's, of all weights
+        assert served[2][-1] < served[2][0]  # some steps apart it learns, too
 
 
 def test_the_command_trains_from_a_folder_of_records(

@@ -59,5 +59,27 @@ def train_on_ranks(group: Group, records: str) -> dict[str, Any]:
     small = RecordTraining(local, group=group, records=records, batch_size=4)
     loss = small.epoch(model, optimizer)
     small.close()
+    served = {}
+    for staleness in (0, 2):
+        torch.manual_seed(0)
+        other = Stack(3, 3, layer="sage", hidden=8)
+        moving = torch.optim.Adam(other.parameters(), lr=0.01)
+        apart = RecordTraining(local, group=group, records=records, batch_size=4, staleness=staleness)
+        served[staleness] = [apart.epoch(other, moving) for _ in range(6)]
+        apart.close()
+        served[f"weights {staleness}"] = [value.tolist() for value in other.state_dict().values()]
+        served[f"state {staleness}"] = sorted(len(held) for held in moving.state.values())
+    torch.manual_seed(0)
+    other = Stack(3, 3, layer="sage", hidden=8)
+    moving = torch.optim.Adam(other.parameters(), lr=0.01)
+    together = RecordTraining(local, group=group, records=records, batch_size=4)
+    served["together"] = [together.epoch(other, moving) for _ in range(6)]
+    served["weights"] = [value.tolist() for value in other.state_dict().values()]
+    together.close()
     losses = group.all_gather(torch.tensor([loss])).wait().tolist()
-    return {"weights": [value.tolist() for value in weights], "differ": float((both - both[0]).abs().max()), "small": losses}
+    return {
+        "weights": [value.tolist() for value in weights],
+        "differ": float((both - both[0]).abs().max()),
+        "small": losses,
+        "served": served,
+    }

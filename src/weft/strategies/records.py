@@ -5,11 +5,12 @@ they share in one place and runs the model. No sampler and no partition is neede
 read for features that the records only refer to, for degrees, and for the exact evaluation.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from torch import Tensor, nn
 
 from weft.comm.group import Group
 from weft.config import Range
@@ -21,7 +22,11 @@ from weft.samplers.loader import Loader
 from weft.strategies.base import LossName, strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.records_loader import RecordFiles, RecordLoader
+from weft.strategies.records_server import Servers
 from weft.strategies.sampled import Sampled
+
+# Steps after which workers that run apart meet to see whether the run is to be saved or left.
+MEET = 50
 
 
 @strategies.add("records")
@@ -32,6 +37,10 @@ class RecordTraining(Sampled):
     `prepare` threads ahead of training, and shuffles in windows of `buffer` records. The neighbourhood of a
     node is the same in every epoch. The first epoch of one worker is that of `sampled` with the same seed and
     fanout, where all records fit in the buffer. `evaluate` is exact, or a fanout for each hop.
+
+    Workers sum their gradients in each step. With `staleness` they push them to parameter servers, which are
+    the workers themselves, and no worker is more than so many steps ahead of another; 0 is synchronous.
+    Beyond 0 runs depend on who is faster, and are not continued bit for bit.
     """
 
     name: ClassVar[str] = "records"
@@ -53,8 +62,15 @@ class RecordTraining(Sampled):
         buffer: Annotated[int, Range(least=1)] = 16384,
         evaluate: Literal["exact"] | Sequence[int] = "exact",
         prepare: Annotated[int, Range(least=0)] = 2,
+        staleness: Annotated[int, Range(least=0)] | None = None,
     ) -> None:
         self.files = RecordFiles.open(records)
+        self.staleness = staleness
+        self._servers: Servers | None = None
+        if staleness is not None and (group is None or group.size == 1):
+            raise RecipeError(
+                "strategy.staleness: one process has nobody to be ahead of; leave it out, or add --workers N"
+            )
         super().__init__(
             graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group, part_rank=part_rank,
             partitioner=partitioner, parts=parts, fanout=self.files.fanout, batch_size=batch_size,
@@ -73,6 +89,38 @@ class RecordTraining(Sampled):
             )
         RecordFiles.open(options["records"])
         super().check(options)
+
+    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+        """Take the steps that are left of the epoch and return the mean loss of its seeds."""
+        if self.staleness is None:
+            return super().epoch(model, optimizer)
+        if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
+            raise RecipeError(
+                "strategy.staleness: batch norm is over all workers at once; use norm = 'layer'"
+            )
+        asked = self.between
+        try:
+            with Servers(model, optimizer, self.group, self.staleness) as servers:
+                self._servers, self.between = servers, lambda: self._pause(servers, asked)
+                return super().epoch(model, optimizer)
+        finally:
+            self._servers, self.between = None, asked
+
+    def backward(self, loss: Tensor) -> None:
+        """Sum the gradients over workers, or push them to the servers and pull weights."""
+        if self._servers is None:
+            super().backward(loss)
+            return
+        if loss.requires_grad:
+            loss.backward()  # type: ignore[no-untyped-call]
+        self._servers.step()
+
+    def _pause(self, servers: Servers, asked: Callable[[], bool] | None) -> bool:
+        """Ask now and then whether to leave the epoch: to ask, all workers have to meet."""
+        if asked is None or int(self.clock[2]) % MEET:
+            return False
+        servers.settle()
+        return asked()
 
     def _make_loader(self, fanout: list[int]) -> Loader:
         return RecordLoader(
