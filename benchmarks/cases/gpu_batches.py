@@ -83,9 +83,12 @@ def sampled() -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     rival, name = pyg_seconds()
     ways: dict[str, dict[str, Any]] = {
-        "weft, all on the GPU": {},
-        "weft, all on the GPU, bfloat16": {"autocast": torch.bfloat16},
-        "weft, features pinned on the host, 20 % cached": {"store": {"name": "cached", "capacity": 0.2}},
+        "weft, all on the GPU": {"prepare": 1},
+        "weft, all on the GPU, bfloat16": {"prepare": 1, "autocast": torch.bfloat16},
+        "weft, features pinned on the host, 20 % cached": {
+            "prepare": 1,
+            "store": {"name": "cached", "capacity": 0.2},
+        },
         f"weft, drawn by {THREADS} threads of the host": {"sample_on": "cpu", "prepare": THREADS},
     }
     for what, options in ways.items():

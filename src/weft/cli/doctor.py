@@ -90,8 +90,18 @@ def _machine() -> dict[str, Any]:
         "disk here": f"{disk.free / 2**30:.1f} of {disk.total / 2**30:.1f} GiB free",
         "shared memory": _shared_memory(),
         "gpus": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "gpu memory": _gpu_memory(),
         "kernels on a gpu": gpu.describe(),
     }
+
+
+def _gpu_memory() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return "none"
+    free, total = torch.cuda.mem_get_info()
+    return f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
 
 
 def _memory(key: str) -> str:

@@ -87,7 +87,8 @@ class Shard:
 
     def type_ranges(self) -> dict[str, slice]:
         """Return the own rows of each node type."""
-        bounds = torch.searchsorted(self.node_ids, torch.tensor(self.node_offsets)).tolist()
+        offsets = torch.tensor(self.node_offsets, device=self.node_ids.device)
+        bounds = torch.searchsorted(self.node_ids, offsets).tolist()
         return {kind: slice(*bounds[place : place + 2]) for place, kind in enumerate(self.node_types)}
 
     @staticmethod

@@ -88,6 +88,12 @@ def form(name: str, reference: Form) -> Form:
     return run
 
 
+def look_at(indptr: Tensor, num_edges: int) -> None:
+    """Find out now, where waiting for the GPU holds nobody up, what operators will ask about a CSR."""
+    if indptr.is_cuda and _triton.usable:
+        import_module("weft.kernels.triton.plan").plan_of(indptr, num_edges)
+
+
 def interpreted(gpu: Form, reference: Form) -> Form:
     """Return the form for CPU tensors under the interpreter; `native.disabled()` is obeyed."""
 

@@ -11,6 +11,7 @@ from weft.draw import Stream, fold
 from weft.errors import GraphError, InputError
 from weft.graph.block import Block
 from weft.graph.graph import Graph
+from weft.kernels import gpu
 from weft.registry import Registry
 from weft.samplers.slices import node_rows
 
@@ -82,8 +83,10 @@ class Batch:
             for block in self.blocks:
                 block.mean_scale()
                 block.multiplicity()
+        for block in self.blocks:
+            gpu.look_at(block.indptr, block.num_edges)
         for block in self.blocks[1:]:  # features need no gradient: the first block has no backward
-            _ = block.transposed
+            gpu.look_at(block.transposed.indptr, block.num_edges)
         return self
 
     def set_clock(self, clock: Tensor | None) -> None:

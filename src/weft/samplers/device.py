@@ -34,7 +34,8 @@ def check(slots: Slots) -> None:
 
 def sample(request: Request) -> Sample:
     """Return the sample of one batch; the host waits for the GPU once, for the sizes."""
-    from weft.kernels.triton import sample as kernel  # Triton is imported where there is a GPU
+    from weft.kernels.triton import plan  # Triton is imported where there is a GPU
+    from weft.kernels.triton import sample as kernel
 
     slots = request.slots
     checked_seeds(request.seeds, slots.num_nodes)
@@ -51,4 +52,7 @@ def sample(request: Request) -> Sample:
         once=request.once,
     )
     free.append(table)
+    for hop, fanout in zip(hops, request.fanouts[:, 0].tolist()):
+        if 0 <= fanout <= plan.SEGMENT:
+            plan.without_hubs(hop.indptr, hop.indices.shape[0])
     return Sample(nodes, None, tuple(Hop(*hop[:3], None, hop.num_rows) for hop in hops))

@@ -8,6 +8,7 @@ from torch import Tensor
 from weft.graph.block import Degrees
 from weft.graph.degrees import entries_of_rows
 from weft.graph.graph import Graph
+from weft.kernels import gpu
 from weft.samplers.base import Batch
 from weft.samplers.block import SampledBlock
 from weft.samplers.loader import train_seeds
@@ -26,7 +27,7 @@ class Subgraph(Batch):
         """Do now what a step would wait for; the edges by source too, which layers after the first need."""
         super().fetch(pin=pin)
         for block in self.blocks:
-            _ = block.transposed
+            gpu.look_at(block.transposed.indptr, block.num_edges)
         return self
 
 

@@ -7,6 +7,7 @@ knows nothing of how the work is done; the strategy knows nothing of checkpoints
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Protocol
 
 import torch
@@ -63,6 +64,11 @@ class Strategy:
     def device(self) -> torch.device:
         """Where the model is: where the graph lies, unless the strategy keeps that elsewhere."""
         return self.graph.indptr.device if self._device is None else self._device
+
+    @cached_property
+    def num_classes(self) -> int:
+        """The classes of the graph, counted once: a graph looks at all labels."""
+        return self.graph.num_classes
 
     def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
         """Train for one epoch, advance the clock, and return the mean loss of the training nodes."""
@@ -131,7 +137,7 @@ class Strategy:
         """
         with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
             outputs: Any = model(blocks, x)
-        check_outputs(outputs, num_rows, self.graph.num_classes, self.loss)
+        check_outputs(outputs, num_rows, self.num_classes, self.loss)
         # Losses are summed in at least 32 bits whatever the storage.
         wide: Tensor = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
         return wide

@@ -1,34 +1,41 @@
 """What a rank holds of the graph, under the names that a whole `Graph` has."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from weft.graph.shard import Shard
-from weft.graph.sparse import Features
+from weft.graph.sparse import Features, SparseFeatures
 from weft.graph.targets import NodeData
 
 
 class LocalGraph(NodeData):
     """The rows of one rank. Counts, types and classes are those of the whole graph, data are the rank's own.
 
-    `facts` is the summary of the whole graph, where somebody who had it wrote one.
+    `facts` is the summary of the whole graph, where somebody who had it wrote one. With `device` the shard
+    lies there; `home` is the one on the CPU, which plans are made of.
     """
 
     def __init__(
-        self, shard: Shard, *, dtype: torch.dtype | None = None, facts: Mapping[str, Any] | None = None
+        self,
+        shard: Shard,
+        *,
+        dtype: torch.dtype | None = None,
+        facts: Mapping[str, Any] | None = None,
+        device: torch.device | None = None,
     ) -> None:
-        self.shard = shard if dtype is None else _typed(shard, dtype)
+        self.home = shard if dtype is None else _typed(shard, dtype)
+        self.shard: Shard = self.home if device is None else _moved(self.home, device)
         self.facts = facts
         self.num_nodes, self.num_edges = shard.num_nodes, shard.num_edges
         self.node_types, self.node_offsets = shard.node_types, shard.node_offsets
         self.edge_types, self.edge_data = shard.edge_types, self.shard.edge_data
         self.node_data = self.shard.node_data
         self.num_classes, self.multilabel = shard.num_classes, shard.multilabel
-        self.indptr = shard.indptr
+        self.indptr = self.shard.indptr
         self.target_rows = shard.type_ranges()[shard.target_type]
 
     @property
@@ -36,7 +43,8 @@ class LocalGraph(NodeData):
         """Which rows count here: the roots among replicas, [n] bool; None where all of them do."""
         if self.shard.cuts != "edges":
             return None
-        return torch.isin(self.shard.node_part, torch.tensor(self.shard.parts, dtype=torch.int32))
+        parts = torch.tensor(self.shard.parts, dtype=torch.int32, device=self.shard.node_part.device)
+        return torch.isin(self.shard.node_part, parts)
 
     @property
     def target_type(self) -> str:
@@ -54,6 +62,18 @@ class LocalGraph(NodeData):
             "node_types": {kind: stop - start for kind, start, stop in offsets},
         }
         return counts if self.facts is None else dict(self.facts)
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    """Return a shard, or a part of one, with its tensors on a device."""
+    if isinstance(value, Tensor | SparseFeatures):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {name: _moved(held, device) for name, held in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        held = {item.name: _moved(getattr(value, item.name), device) for item in fields(value)}
+        return replace(value, **held)
+    return value
 
 
 def _typed(shard: Shard, dtype: torch.dtype) -> Shard:

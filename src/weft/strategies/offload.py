@@ -20,13 +20,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from weft.errors import GraphError, InputError
 from weft.graph.block import Block
 from weft.graph.graph import Graph
+from weft.kernels import gpu
 from weft.layers.stack import Stack
 from weft.samplers.transfer import Courier, DeviceDegrees
+from weft.stores.link import reachable
 from weft.strategies.chunks import Chunk, Cost, cut, shown
 from weft.strategies.offload_backward import Backward, ends_plain
 from weft.strategies.offload_rows import Source, Target
 
-_CHUNK = 0.4
+_CHUNK = 0.55
 """Of the memory given, what one chunk may take while it is worked on; the next one is on its way then."""
 _RESIDENT = 1 / 6
 """Of the memory given, what the rows that a layer reads, and again their gradients, may take to be held."""
@@ -56,6 +58,10 @@ class Offload:
         self.clock, self.autocast = clock, autocast
         self.degrees = DeviceDegrees(graph, device)
         self.courier = Courier(device, graph) if device.type == "cuda" else None
+        self.direct = device.type == "cuda" and gpu.available()
+        """Whether the device reads and adds rows in the host's memory by itself."""
+        x = graph.x
+        self.x = reachable(x) if self.direct and isinstance(x, Tensor) else x
         self.moved = 0
         self._share = _CHUNK
         self._cut: tuple[tuple[Cost, float], list[Chunk]] | None = None
@@ -157,13 +163,14 @@ class Offload:
         if self.device.type != "cuda":
             yield
             return
-        total = torch.cuda.get_device_properties(self.device).total_memory
+        place = torch.cuda.current_device() if self.device.index is None else self.device.index
+        total = torch.cuda.get_device_properties(place).total_memory
         torch.cuda.empty_cache()
-        torch.cuda.set_per_process_memory_fraction(min(1.0, self.memory / total), self.device)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, self.memory / total), place)
         try:
             yield
         finally:
-            torch.cuda.set_per_process_memory_fraction(1.0, self.device)
+            torch.cuda.set_per_process_memory_fraction(1.0, place)
 
     def _again(self, run: Callable[[], T]) -> T:
         """Return what a pass gives; where its chunks did not fit after all it is made in smaller ones."""

@@ -21,16 +21,22 @@ class Source:
 
     def __init__(self, offload: "Offload", rows: Tensor | None) -> None:
         self.offload, self.made = offload, rows
-        held = offload.graph.x if rows is None else rows
-        self.near: Tensor | None = None
-        if isinstance(held, Tensor) and offload.courier is not None and offload.small(held.nbytes):
-            self.near = offload.bring(held)
+        held = offload.x if rows is None else rows
+        self.near = self.far = None
+        if isinstance(held, Tensor) and offload.courier is not None:
+            self.near = offload.bring(held) if offload.small(held.nbytes) else None
+            self.far = held if offload.direct else None
 
     def rows(self, chunk: Chunk, block: Block) -> Any:
         """Return those of a chunk's sources, on the device."""
         offload = self.offload
         if self.near is not None:
             return kernels.gather(self.near, block.src_ids)
+        if self.far is not None:
+            from weft.kernels.triton.gather import gather_far  # where there is a GPU
+
+            offload.moved += len(chunk.sources) * self.far[:1].nbytes
+            return gather_far(self.far, block.src_ids)
         pin = offload.device.type == "cuda"
         if self.made is not None:
             return _moved(offload, take_rows(self.made, chunk.sources, pin=pin))
@@ -91,12 +97,21 @@ class Total:
         if self.near:
             self.total.index_add_(0, block.src_ids, gradient)
             return
+        if self.offload.direct:
+            from weft.kernels.triton.gather import add_far  # where there is a GPU
+
+            self.offload.moved += 2 * gradient.nbytes
+            add_far(self.total, block.src_ids, gradient)
+            return
         self.offload.moved += gradient.nbytes
-        self.total.index_add_(0, chunk.sources, gradient.to(self.total.device))
+        held = take_rows(self.total, chunk.sources)
+        self.total[chunk.sources] = held + gradient.to(self.total.device)
 
     def finish(self) -> Tensor:
         """Return the sum, in the host's memory."""
         total = self.total
+        if self.offload.direct:
+            torch.cuda.current_stream(self.offload.device).synchronize()
         if self.near:
             self.offload.moved += total.nbytes
             total = self.offload.host(total.shape, total.dtype).copy_(total)

@@ -54,8 +54,8 @@ class Sequential(Distributed):
         shard = graph.shard
         if shard.cuts != "nodes":
             raise GraphError("sequential needs parts of nodes; this partition cuts otherwise: make another")
-        plan = HaloPlan.make(shard, self.group, part_rank)
-        rounds = make_rounds(shard, plan, self.group, self.clock, exchange=exchange, part_rank=part_rank)
+        plan = HaloPlan.make(graph.home, self.group, part_rank)
+        rounds = make_rounds(graph.home, plan, self.group, self.clock, exchange=exchange, part_rank=part_rank)
         # What asks for all source rows at once is given them by these two.
         self._whole = make_exchange(exchange, plan, self.group, self.clock)
         self._exact = Exact(plan, self.group, self.clock)

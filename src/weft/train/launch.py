@@ -14,7 +14,7 @@ from torch import nn
 from weft.comm.group import Group
 from weft.config import Recipe, bind, parameters
 from weft.datasets import open_dataset
-from weft.errors import InputError, RecipeError, WeftWarning
+from weft.errors import InputError, RecipeError, TrainingError, WeftWarning
 from weft.events import Sink
 from weft.exchanges.base import check_exchange, exchanges
 from weft.graph.graph import Graph
@@ -26,6 +26,7 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.steps import Steps
 from weft.train.check import check_arguments, check_keywords
 from weft.train.model import adapt, build_model, check_options, describe_model, option_names, ready
+from weft.train.needs import check_memory, out_of_memory
 from weft.train.optim import OptimizerName, ScheduleName
 from weft.train.parts import check_partition, partition_of, whole_in_parts
 from weft.train.run import RunFolder, check_folder
@@ -36,6 +37,8 @@ from weft.train.trainer import Place, Trainer
 # What is trained when nothing is said.
 DEFAULT_DATA = {"name": "community"}
 DEFAULT_MODEL = "sage"
+ON_GPU = ("single", "sampled", "clustered", "saint", "halo", "sequential")
+"""The strategies that train on a GPU, in one process."""
 
 
 def train(
@@ -114,23 +117,35 @@ def run(
     strategy = {**recipe["strategy"]}
     kind = strategies[strategy.pop("name")]
     _check_place(settings, place)
-    # strategies of several workers exchange rows on the CPU, and samplers draw there
-    on_cpu = settings.device == "auto" and issubclass(kind, Distributed | Steps)
-    device = choose_device("cpu" if on_cpu else settings.device)
-    if issubclass(kind, Steps) and device.type != "cpu":
-        raise RecipeError(
-            f"train.device: {settings.device!r} with strategy {kind.name!r} is not supported; use 'cpu'"
-        )
+    device = device_for(kind, settings.device)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
-    graph = with_file(adapt(graph, model), strategy.get("store"), dtype).to(dtype=dtype, device=device)
+    graph = with_file(adapt(graph, model), strategy.get("store"), dtype).to(dtype=dtype)
+    if not issubclass(kind, Steps | Distributed) and strategy.get("activation") != "offload":
+        check_memory(graph, model, options, device)
+        graph = graph.to(device=device)  # the others keep it on the host and bring what is needed
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     recipe = {**recipe, "graph": counts}
     folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
-    made = partial(cast(Any, kind), **strategy)
+    given = {"device": device} if "device" in signature(kind).parameters else {}
+    made = partial(cast(Any, kind), **strategy, **given)
     held: Graph | LocalGraph = graph
     if issubclass(kind, Distributed) and not (kind.takes_whole and strategy.get("parts") is None):
         held = whole_in_parts(graph, kind, strategy)
-    return fit(held, model, options, settings=settings, kind=made, folder=folder, place=place)
+        if device.type == "cuda" and not issubclass(kind, Steps):
+            held = LocalGraph(held.shard, facts=held.facts, device=device)
+    return fit(held, model, options, settings=settings, kind=made, folder=folder, place=place, device=device)
+
+
+def device_for(kind: type[Strategy], name: str) -> torch.device:
+    """Return the device that a strategy in one process trains on, or refuse one that it cannot use."""
+    able = kind.name in ON_GPU
+    device = choose_device("cpu" if name == "auto" and not able else name)
+    if device.type != "cpu" and not able:
+        raise RecipeError(
+            f"train.device: {name!r} with strategy {kind.name!r} is not supported; use 'cpu', or one of "
+            f"{', '.join(ON_GPU)}"
+        )
+    return device
 
 
 def fit(
@@ -142,9 +157,13 @@ def fit(
     kind: Callable[..., Strategy],
     folder: RunFolder | None,
     place: Place,
+    device: torch.device | None = None,
 ) -> Summary:
-    """Build the model where only its name is given, and train it; the graph is ready and the folder open."""
-    device = graph.indptr.device
+    """Build the model where only its name is given, and train it; the graph is ready and the folder open.
+
+    `device` is where the model is to be; None: where the graph lies.
+    """
+    device = graph.indptr.device if device is None else device
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
     if isinstance(model, str):
         model = build_model(graph, model, options, seed=settings.seed)
@@ -153,7 +172,10 @@ def fit(
         trainer = Trainer(
             graph, ready(model, device=device, dtype=dtype), settings, kind=kind, folder=folder, place=place
         )
-        return trainer.run()
+        try:
+            return trainer.run()
+        except torch.OutOfMemoryError:
+            raise TrainingError(out_of_memory(trainer.graph, trainer.model, device)) from None
 
 
 def _check_place(settings: Settings, place: Place) -> None:
@@ -225,7 +247,7 @@ def _resolve_strategy(
     """Return the name and the options, checked, of a strategy."""
     name, options = _split_name(section, default, "strategy")
     kind = strategies[name]
-    given = (*signature(Strategy).parameters, "group", "part_rank", "speed")
+    given = (*signature(Strategy).parameters, "group", "part_rank", "speed", "device")
     several = parameters(strategies["halo"], given=given)
     for key in options if "name" not in section and not issubclass(kind, Distributed) else ():
         if key in several:

@@ -87,3 +87,44 @@ def gather_near(near: Tensor, far: Tensor, place: Tensor, rows: Tensor) -> Tenso
         near, far, place, rows, out, rows.shape[0], F=width, BM=block, BF=columns, num_warps=4
     )
     return out
+
+
+@triton.jit
+def _far_kernel(
+    far, rows, values, count, F: tl.constexpr, ADD: tl.constexpr, BM: tl.constexpr, BF: tl.constexpr
+):
+    at = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    f = tl.program_id(1) * BF + tl.arange(0, BF)
+    live = at < count
+    row = tl.load(rows + at, mask=live, other=0)
+    inside = live[:, None] & (f < F)[None, :]
+    there = far + row[:, None] * F + f[None, :]
+    here = values + at[:, None] * F + f[None, :]
+    value = tl.load(there, mask=inside, other=0)
+    if ADD:
+        tl.store(there, value + tl.load(here, mask=inside, other=0), mask=inside)
+    else:
+        tl.store(here, value, mask=inside)
+
+
+def gather_far(far: Tensor, rows: Tensor) -> Tensor:
+    """Return far[rows] on the GPU of `rows`, which reads `far` itself, in pinned memory of the host."""
+    out = torch.empty((rows.shape[0], *far.shape[1:]), dtype=far.dtype, device=rows.device)
+    _over_the_link(far, rows, out, add=False)
+    return out
+
+
+def add_far(far: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Add values to far[rows] in pinned memory of the host; rows are distinct."""
+    _over_the_link(far, rows, values.contiguous(), add=True)
+
+
+def _over_the_link(far: Tensor, rows: Tensor, values: Tensor, *, add: bool) -> None:
+    if not values.numel():
+        return
+    width = math.prod(far.shape[1:])
+    columns = min(power(width), 256)
+    block = max(1024 // columns, 1)
+    _far_kernel[(triton.cdiv(rows.shape[0], block), triton.cdiv(width, columns))](
+        far, rows, values, rows.shape[0], F=width, ADD=add, BM=block, BF=columns, num_warps=4
+    )

@@ -49,6 +49,11 @@ def plan_of(indptr: Tensor, num_edges: int) -> Plan:
     return plan
 
 
+def without_hubs(indptr: Tensor, num_edges: int) -> None:
+    """Remember that no row has more than `SEGMENT` edges: nobody has to wait for the GPU to find out."""
+    _plans[indptr] = ((indptr._version, num_edges, SEGMENT), _no_hubs(indptr))
+
+
 def _find(indptr: Tensor) -> Plan:
     degree = indptr.diff()
     hubs = torch.nonzero(degree > SEGMENT).reshape(-1)
