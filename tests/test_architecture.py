@@ -33,14 +33,28 @@ def part_of(path: Path) -> str:
 
 
 def imported_parts(tree: ast.AST) -> Iterator[str]:
-    """Give the parts of weft that a module imports, anywhere in it but for type checkers."""
+    """Give the parts of weft that a module imports, anywhere in it, or reaches as `weft.X`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "weft":
-            yield from (alias.name for alias in node.names)
+            yield from (home_of(alias.name) for alias in node.names)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "weft":
+            yield home_of(node.attr)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft."):
             yield (node.module or "").split(".")[1]
         elif isinstance(node, ast.Import):
             yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("weft."))
+
+
+def home_of(name: str) -> str:
+    """Return the part that a name of `weft` lives in; "__init__" for what is the front's own."""
+    if name in LEVEL_OF or not hasattr(weft, name):
+        return name
+    return weft._HOME[name].split(".")[1] if name in weft._HOME else "__init__"
+
+
+def test_names_reached_through_the_front_count_as_imports() -> None:
+    code = "import weft\ndef late(): weft.report.write_report(weft.Graph, weft.load, weft.__path__)"
+    assert set(imported_parts(ast.parse(code))) == {"report", "graph", "__init__"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -48,7 +62,7 @@ def test_imports_go_one_way(path: Path) -> None:
     part = part_of(path)
     if part == "__init__":
         return  # the front knows everything, and loads it on first use
-    for target in imported_parts(ast.parse(path.read_text())):
+    for target in {*imported_parts(ast.parse(path.read_text()))} - {"__init__"}:
         assert target in LEVEL_OF, f"{path}: weft.{target} has no level here"
         assert LEVEL_OF[target] <= LEVEL_OF[part], f"{path} imports weft.{target}, which stands above {part}"
 
@@ -74,6 +88,17 @@ def test_nothing_dangerous_is_written(path: Path) -> None:
     )
     if part_of(path) not in ("cli", "report"):
         assert "print" not in called
+
+
+def test_what_can_run_on_a_gpu_is_marked_so() -> None:
+    tests = Path(__file__).parent
+    named = re.compile(r"WEFT_TEST_DEVICE|from kernel_checks import .*\bDEVICE\b")
+    able = {path for path in tests.rglob("test_*.py") if named.search(path.read_text())} - {Path(__file__)}
+    able |= {
+        tests / "kernels" / f"test_{path.name}" for path in (SOURCE / "kernels" / "triton").glob("[a-z]*.py")
+    }
+    unmarked = [path.name for path in able if path.exists() and "pytest.mark.gpu" not in path.read_text()]
+    assert unmarked == [], "`make test-gpu` runs the files with pytest.mark.gpu"
 
 
 def test_public_names_change_only_on_purpose() -> None:
@@ -102,11 +127,12 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             *("-h", "recipe"),
         ],
         "ingest": [
-            *("--fix", "--help", "--json", "--memory", "--out", "--overwrite", "--save-schema", "--schema"),
-            *("-h", "tables"),
+            *("--engine", "--fix", "--help", "--json", "--master", "--memory", "--out", "--overwrite"),
+            *("--save-schema", "--schema", "-h", "tables"),
         ],
         "validate": [
-            *("--fix", "--help", "--json", "--memory", "--save-schema", "--schema", "-h", "tables"),
+            *("--engine", "--fix", "--help", "--json", "--master", "--memory", "--save-schema", "--schema"),
+            *("-h", "tables"),
         ],
         "flatten": [
             *("--conf", "--engine", "--fanout", "--features", "--help", "--hops", "--hub", "--json"),

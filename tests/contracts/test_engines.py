@@ -19,7 +19,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     """Return an engine that keeps its tables in a folder."""
     if request.param == "spark":
         request.getfixturevalue("spark")
-    return open_engine(request.param, tmp_path / "engine", memory="1GB")
+    return open_engine(request.param, tmp_path / "engine")
 
 
 def test_steps_join_and_count(engine: Engine) -> None:

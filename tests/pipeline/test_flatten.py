@@ -8,11 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from spark import GROUP
+from tables import small_disk
 
 import weft
 from weft.cli.main import main
 from weft.errors import FormatError, GraphError, InputError, RecipeError
 from weft.pipeline import flatten as module
+from weft.pipeline.engines.base import Engine, open_engine
 from weft.pipeline.flatten import flatten
 from weft.pipeline.records import merge, read_manifest, read_records
 from weft.samplers import NeighborSampler
@@ -138,6 +141,32 @@ def test_weighted_and_temporal_records_too(make: Any, way: dict[str, Any], tmp_p
         check_equal(graph, tmp_path / "r", fanout, way)
 
 
+@GROUP
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    "case", ["weighted", *(pytest.param(name, marks=pytest.mark.slow) for name in ("uniform", "temporal"))]
+)
+def test_spark_and_duckdb_give_the_same_rows(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases: dict[str, tuple[weft.Graph, list[int], dict[str, Any]]] = {
+        "weighted": (typed_with_times(), [3, -1], {"weight": "weight"}),
+        "uniform": (plain_graph(), [3, 2], {}),
+        "temporal": (with_times(numbered_graph()), [3, 2], {"temporal": True}),
+    }
+    graph, fanout, way = cases[case]
+    monkeypatch.setattr(module, "PART_EDGES", 150)  # several files
+    graph.save(tmp_path / "g")
+    options: dict[str, Any] = {"fanout": fanout, "targets": "labelled", "seed": 7, "hub": 8, **way}
+    made = {
+        engine: flatten(tmp_path / "g", tmp_path / engine, engine=engine, features="value", **options)
+        for engine in ("duckdb", "spark")
+    }
+    assert made["duckdb"]["parts"] == made["spark"]["parts"] > 1
+    assert read_records(tmp_path / "duckdb").equals(read_records(tmp_path / "spark"))
+    check_equal(graph, tmp_path / "spark", fanout, way)
+
+
 def test_a_record_holds_all_of_its_neighbourhood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PART_EDGES", 40)  # several files
     monkeypatch.setattr("weft.pipeline.hops.CHUNK", 64)
@@ -168,6 +197,14 @@ def test_what_cannot_be_flattened_is_one_line(tmp_path: Path) -> None:
         flatten(tmp_path / "g", tmp_path / "r")
     with pytest.raises(RecipeError, match="fanout: expected numbers"):
         flatten(tmp_path / "g", tmp_path / "r", fanout=[-2], targets="all")
+    with pytest.raises(GraphError, match="no edge data 'w'; it has: none"):
+        flatten(tmp_path / "g", tmp_path / "r", targets="all", weight="w")
+    with pytest.raises(GraphError, match="no edge data 'time'"):
+        flatten(tmp_path / "g", tmp_path / "r", targets="all", temporal=True)
+    with pytest.raises(RecipeError, match="hub: expected a number"):
+        flatten(tmp_path / "g", tmp_path / "r", targets="all", hub=-1)
+    with pytest.raises(RecipeError, match="--engine spark; the engine is duckdb"):
+        flatten(tmp_path / "g", tmp_path / "r", targets="all", master="local[2]")
     with pytest.raises(InputError, match=r"more than .* give --yes"):
         flatten(tmp_path / "g", tmp_path / "r", targets="all", limit=10)
     with pytest.raises(FormatError, match="not a folder of records"):
@@ -194,3 +231,84 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert isinstance(read_records(tmp_path / "r"), pa.Table)
     assert main([*words, "--overwrite", "--fanout", "4,x"]) == 2
     assert main([*words, "--overwrite", "--fanout", "4,3,2"]) == 2
+
+
+def test_features_by_value_are_typed_and_sparse(tmp_path: Path) -> None:
+    dense, sparse = torch.randn(20, 2), torch.randn(30, 9).relu().to_sparse()
+    graph = typed_graph().with_data(x={"a": sparse, "b": dense})
+    graph.save(tmp_path / "g")
+    flatten(tmp_path / "g", tmp_path / "r", fanout=[3, 2], targets="labelled", features="value")
+    told = read_manifest(tmp_path / "r")["values"]
+    assert [(entry["column"], entry["width"], entry["sparse"]) for entry in told] == [
+        ("x.a", 9, True),
+        ("x.b", 2, False),
+    ]
+    whole = sparse.to_dense()
+    for record in read_records(tmp_path / "r").to_pylist():
+        first = [node for node in record["nodes"] if node < 30]
+        rows = torch.zeros(len(first), 9)
+        owner = np.repeat(np.arange(len(first)), record["x.a.counts"])
+        rows[owner, record["x.a.columns"]] = torch.tensor(record["x.a.values"])
+        assert torch.equal(rows, whole[first])
+        second = torch.tensor([node - 30 for node in record["nodes"] if node >= 30], dtype=torch.long)
+        assert torch.equal(torch.tensor(record["x.b"]).reshape(-1, 2), dense[second])
+        assert record["edge.type"] == graph.edge_type[record["edge"]].tolist()
+
+
+def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def a_file_at_once(*words: Any, **options: Any) -> Engine:
+        engine = open_engine(*words, **options)
+        engine.capacity = 1
+        return engine
+
+    monkeypatch.setattr(module, "PART_EDGES", 40)
+    monkeypatch.setattr(module, "open_engine", a_file_at_once)
+    plain_graph().save(tmp_path / "g")
+    whole = flatten(tmp_path / "g", tmp_path / "whole", fanout=[3, 2])
+    seen: list[str] = []
+
+    def stop(line: str) -> None:
+        if line.startswith("2 of"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        flatten(tmp_path / "g", tmp_path / "r", fanout=[3, 2], say=stop)
+    assert not (tmp_path / "r").exists()
+    with pytest.raises(RecipeError):  # an error of the user's leaves what is there
+        flatten(tmp_path / "g", tmp_path / "r", fanout=[-3])
+    flatten(tmp_path / "g", tmp_path / "r", fanout=[3, 2], say=seen.append)
+    assert f"continuing with 2 of {whole['parts']} files that are there already" in seen
+    assert read_records(tmp_path / "r").equals(read_records(tmp_path / "whole"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["g", "r", "whole"]
+
+
+def test_another_fanout_does_not_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PART_EDGES", 40)
+    plain_graph().save(tmp_path / "g")
+
+    def stop(line: str) -> None:
+        if " files" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        flatten(tmp_path / "g", tmp_path / "r", fanout=[3, 2], say=stop)
+    flatten(tmp_path / "g", tmp_path / "r", fanout=[2, 3])
+    flatten(tmp_path / "g", tmp_path / "other", fanout=[2, 3])
+    assert read_records(tmp_path / "r").equals(read_records(tmp_path / "other"))
+
+
+def test_a_full_disk_or_too_little_memory_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    graph = weft.Graph.from_edges(draw.integers(0, 20_000, (2, 200_000)), num_nodes=20_000)
+    graph.save(tmp_path / "g")
+    with pytest.raises(InputError, match=r"a memory limit of 4.77 MiB is too small .* --memory") as raised:
+        flatten(tmp_path / "g", tmp_path / "out" / "r", fanout=[10, 10], targets="all", memory="5MB")
+    assert "\n" not in str(raised.value)
+    assert list((tmp_path / "out").iterdir()) == []
+    with small_disk(tmp_path / "disk", "size=2m") as disk:
+        with pytest.raises(FormatError, match="No space left on device") as raised:
+            flatten(tmp_path / "g", disk / "r", fanout=[10, 10], targets="all", memory="2GB")
+        assert "\n" not in str(raised.value)
+        assert list(disk.iterdir()) == []
+    with small_disk(tmp_path / "locked", "size=1m,ro") as disk, pytest.raises(FormatError, match="Read-only"):
+        flatten(tmp_path / "g", disk / "r", fanout=[1], targets="all")

@@ -13,7 +13,16 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tables import edges_of, graph_of, ids_of, problems_of, schema_of, write_parquet, write_text
+from tables import (
+    edges_of,
+    graph_of,
+    ids_of,
+    problems_of,
+    schema_of,
+    small_disk,
+    write_parquet,
+    write_text,
+)
 
 import weft
 from weft.errors import FormatError, InputError
@@ -337,23 +346,6 @@ def test_an_ingested_graph_trains(tmp_path: Path) -> None:
 
 def _edge(folder: Path, src: int, dst: int) -> Path:
     return write_parquet(folder / "one_edge.parquet", {"src": [src], "dst": [dst]})
-
-
-class small_disk:
-    """A small file system in memory, where the one who runs the tests may make one."""
-
-    def __init__(self, path: Path, options: str) -> None:
-        self.path, self.options = path, options
-
-    def __enter__(self) -> Path:
-        self.path.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", self.options, "tmpfs", str(self.path)]
-        if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
-            pytest.skip("only the administrator may make a small disk")
-        return self.path
-
-    def __exit__(self, *_: object) -> None:
-        subprocess.run(["umount", str(self.path)], check=True)
 
 
 def test_parquet_of_another_engine_with_odd_types(tmp_path: Path) -> None:

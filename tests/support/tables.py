@@ -1,11 +1,14 @@
 """Tables of a small graph, written to files for the tests of the data plane."""
 
+import os
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from weft.pipeline.ingest import ingest
 from weft.pipeline.problems import Problems, parse_fixes
@@ -58,3 +61,20 @@ def ids_of(graph: Any, kind: str = "node") -> list[Any]:
 def edges_of(graph: Any) -> list[tuple[int, int]]:
     """Return the edges as pairs of rows, in the user's order."""
     return [(int(src), int(dst)) for src, dst in graph.edge_index.T.tolist()]
+
+
+class small_disk:
+    """A small file system in memory, where the one who runs the tests may make one."""
+
+    def __init__(self, path: Path, options: str) -> None:
+        self.path, self.options = path, options
+
+    def __enter__(self) -> Path:
+        self.path.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", self.options, "tmpfs", str(self.path)]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+            pytest.skip("only the administrator may make a small disk")
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["umount", str(self.path)], check=True)

@@ -37,6 +37,8 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save-schema", metavar="FILE", help="write the schema, with what was guessed")
     parser.add_argument("--fix", action="append", default=[], metavar="A,B", help="what to mend: " + FIX_HELP)
     parser.add_argument("--memory", metavar="SIZE", help="most that DuckDB takes (half of what is free)")
+    parser.add_argument("--engine", default="duckdb", help="duckdb, which alone reads tables (duckdb)")
+    parser.add_argument("--master", metavar="URL", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
@@ -79,6 +81,11 @@ def run(options: argparse.Namespace) -> int:
 
 def read_tables(options: argparse.Namespace) -> "Schema":
     """Return the schema of the options, with the files of the command line."""
+    if options.engine != "duckdb" or options.master is not None:
+        raise RecipeError(
+            "tables are read by DuckDB alone, whose reader tells what is wrong with them; write Parquet with "
+            "your Spark job and ingest that, then use --engine spark with weft flatten and weft infer"
+        )
     from weft.pipeline.schema import Schema, add_files, read_schema
 
     schema = read_schema(options.schema) if options.schema is not None else Schema()

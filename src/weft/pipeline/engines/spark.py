@@ -49,7 +49,7 @@ class Spark(Engine):
         folder: str | Path,
         *,
         memory: str | int | None = None,
-        master: str = "local[*]",
+        master: str | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         sql = require("pyspark.sql", "spark")
@@ -61,14 +61,17 @@ class Spark(Engine):
         self._stop = None
         if running is None:
             require_java()
-            running = _start(sql.SparkSession.builder, master, memory, settings or {}, self.folder)
+            running = _start(
+                sql.SparkSession.builder, master or "local[*]", memory, settings or {}, self.folder
+            )
             self._stop = running.stop
-        elif settings:
-            raise RecipeError("a Spark session is there already; settings are given to a new one only")
+        elif settings or memory or master not in (None, running.sparkContext.master):
+            there = running.sparkContext.master
+            raise RecipeError(f"a Spark session on {there} is there already; stop it, or use it as it is")
         self.session = running.newSession()
-        parallel = running.sparkContext.defaultParallelism
+        held, parallel = running.sparkContext.getConf(), running.sparkContext.defaultParallelism
         for key, value in {**_SQL, "spark.sql.shuffle.partitions": str(max(8, 4 * parallel))}.items():
-            if key not in (settings or {}):
+            if not held.contains(key):
                 self.session.conf.set(key, value)
         try:
             self._check_shared(running.sparkContext.master)
