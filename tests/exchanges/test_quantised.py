@@ -32,6 +32,9 @@ def exchange(bits: int, error: float | None) -> Quantised:
         (8, 0.009 * 15 / 255, 8),  # 4 bits would give 0.009: too near to the budget to go there
         (4, 0.009, 4),  # but not to stay
         (16, 5.0, 16),  # there are no more
+        (32, 0.0, 16),  # exact tells nothing of codes: one level down, not to 2 bits
+        (8, 0.0, 4),
+        (2, 0.0, 2),
     ],
 )
 def test_the_fewest_bits_within_the_budget_are_taken(bits: int, measured: float, chosen: int) -> None:

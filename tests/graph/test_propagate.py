@@ -132,12 +132,31 @@ def test_parameters_may_be_results_of_other_operations(chunk_elements: int) -> N
     assert torch.allclose(base.grad, 2 * (graph.out_degree().double() @ h))
 
 
-def test_a_hidden_tensor_with_a_history_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK_ELEMENTS", 1)
+def test_a_hidden_tensor_with_a_history_is_refused_on_graphs_of_any_size(chunk_elements: int) -> None:
     h = torch.ones(20, 3, requires_grad=True)
     hidden = h * 2
     with pytest.raises(GraphError, match="pass it in src, dst, edge or params"):
         hub_graph().block().propagate(lambda u: u * hidden.sum(), src=[h])
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "softmax"])
+def test_many_chunks_add_up_in_32_bits_what_is_stored_in_16(
+    monkeypatch: pytest.MonkeyPatch, reduce: str
+) -> None:
+    edges = torch.stack([torch.zeros(2000, dtype=torch.int64), torch.arange(2000) % 2])
+    block = Graph.from_edges(edges, num_nodes=2).block()
+    found = []
+    for size in (1 << 40, 3):
+        monkeypatch.setattr(module, "CHUNK_ELEMENTS", size)
+        h = torch.tensor([[1.0], [2.0]], dtype=torch.bfloat16, requires_grad=True)
+        out = block.propagate(
+            lambda u: (u[:, 0] * 0.25, u) if reduce == "softmax" else u, src=[h], reduce=reduce
+        )
+        out.sum().backward()
+        assert h.grad is not None
+        found.append((out.detach().float(), h.grad.float()))
+    for whole, chunked in zip(*found):
+        torch.testing.assert_close(chunked, whole, rtol=0.01, atol=0.01)
 
 
 def test_random_messages_are_the_same_in_backward(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Arguments and recipes are checked before anything is read or written."""
 
+import copy
 import inspect
 import warnings
 from dataclasses import fields
@@ -124,6 +125,15 @@ def test_parts_in_one_process_give_the_numbers_of_the_whole(graph: weft.Graph, m
         ({"strategy": {"name": "halo", "exchange": "delayd"}}, "no exchange 'delayd'"),
         ({"strategy": {"name": "halo", "part": 3}}, "did you mean 'parts'"),
         ({"strategy": 3}, "strategy: expected a name, as 'single', or a table with one"),
+        (
+            {"strategy": {"name": "halo", "exchange": {"name": "stale", "lag": 0, "smooth_features": 0.9}}},
+            "strategy.exchange.smooth_features: lag = 0 is exact and smooths nothing",
+        ),
+        (
+            {"strategy": {"name": "vertex_cut", "exchange": "none", "backward": "local"}},
+            "strategy.backward: with the exchange 'none' gradients are not exchanged anyway",
+        ),
+        ({"momentum": 0.9}, "train.momentum: 'adam' takes none; use optimizer = 'sgd'"),
     ],
 )
 def test_a_wrong_strategy_is_one_line(graph: weft.Graph, options: dict[str, object], message: str) -> None:
@@ -133,7 +143,9 @@ def test_a_wrong_strategy_is_one_line(graph: weft.Graph, options: dict[str, obje
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("exchange", ["stale", {"name": "sampled", "p": 0.5}, {"name": "quantised", "bits": 8}])
+@pytest.mark.parametrize(
+    "exchange", ["stale", {"name": "sampled", "p": 0.5}, {"name": "quantised", "bits": 8}]
+)
 def test_an_approximate_exchange_in_one_process_is_told_to_change_nothing(
     graph: weft.Graph, exchange: str | dict[str, object]
 ) -> None:
@@ -142,10 +154,30 @@ def test_an_approximate_exchange_in_one_process_is_told_to_change_nothing(
         train(graph, "sage", hidden=4, epochs=1, strategy=strategy)
 
 
-@pytest.mark.parametrize("exchange", ["exact", {"name": "stale", "lag": 0}, {"name": "quantised", "bits": 32}])
+@pytest.mark.parametrize(
+    "exchange", ["exact", {"name": "stale", "lag": 0}, {"name": "quantised", "bits": 32}]
+)
 def test_an_exact_exchange_in_one_process_is_not_warned_of(
     graph: weft.Graph, exchange: str | dict[str, object]
 ) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", WeftWarning)
         train(graph, "sage", hidden=4, epochs=1, strategy={"name": "halo", "exchange": exchange})
+
+
+@pytest.mark.parametrize("options", [{"patience": 3}, {"schedule": "plateau"}])
+def test_what_goes_by_validation_nodes_is_refused_where_there_are_none(
+    graph: weft.Graph, options: dict[str, object]
+) -> None:
+    with pytest.raises(RecipeError, match="goes by validation nodes, and the graph has no val_mask"):
+        train(graph.with_data(val_mask=None), "sage", hidden=4, epochs=1, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("strategy", ["halo", "vertex_cut"])
+def test_a_model_keeps_its_own_batch_norm_after_training_on_parts(graph: weft.Graph, strategy: str) -> None:
+    model = weft.nn.Stack(graph.x.shape[1], graph.num_classes, layer="sage", hidden=8, norm="batch")
+    kinds = [type(module) for module in model.modules()]
+    names = list(model.state_dict())
+    train(graph, model, epochs=2, strategy=strategy, parts=2)
+    assert [type(module) for module in model.modules()] == kinds
+    assert list(copy.deepcopy(model).state_dict()) == names

@@ -10,7 +10,7 @@ import weft
 from weft.strategies.single import Single
 from weft.train.optim import Best, Schedule, make_optimizer
 from weft.train.run import RunFolder
-from weft.train.saving import Progress, Saver, not_finite
+from weft.train.saving import Progress, Rhythm, Saver, not_finite
 
 
 def saver(graph: weft.Graph, folder: Path, *, resume: bool = False) -> Saver:
@@ -60,3 +60,18 @@ def test_a_weight_that_is_not_finite_is_named() -> None:
     with torch.no_grad():
         model.bias[1] = math.inf
     assert not_finite(model) == "bias"
+
+
+def test_a_slow_disk_is_written_to_less_often() -> None:
+    clock = [0.0]
+    rhythm = Rhythm(lambda: clock[0])
+    clock[0] = 9.0
+    assert not rhythm.due()
+    clock[0] = 10.0
+    assert rhythm.due()
+    with rhythm.writing():
+        clock[0] += 30.0
+    clock[0] += 599.0
+    assert not rhythm.due(), "else the run would mostly write"
+    clock[0] += 1.0
+    assert rhythm.due()

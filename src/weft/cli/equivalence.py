@@ -23,7 +23,7 @@ NAME = "equivalence"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the proof."""
-    parser.add_argument("--parts", default="1,2,4", metavar="N,N", help="numbers of workers (1,2,4)")
+    parser.add_argument("--parts", metavar="N,N", help="numbers of workers (1,2,4)")
     parser.add_argument("--graph", metavar="PATH", help="prove it on this graph instead of built-in ones")
     parser.add_argument(
         "--cover", action="store_true", help="fewer cases, in which any two choices still meet (a minute)"
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace, recipe: str | None) -> int:
     from weft.comm import Group, run_workers
     from weft.train.proof.run import Outcome
 
-    counts = workers_of(options.parts)
+    counts = workers_of(options.parts or "1,2,4")
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="weft-proof-") as name:
         folder = Path(name)

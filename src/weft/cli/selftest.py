@@ -54,8 +54,9 @@ def _check(parts: list[str], recipes: list[str], options: argparse.Namespace) ->
     for part in parts:
         if part not in known:
             raise RecipeError(f"no selftest {part!r}; {suggest(part, known)}known: {', '.join(known)}")
-    if (recipes or options.graph) and equivalence.NAME not in parts:
-        raise RecipeError("a recipe or --graph is for: weft selftest equivalence")
+    asked = recipes or options.graph or options.parts is not None or options.cover
+    if asked and equivalence.NAME not in parts:
+        raise RecipeError("a recipe, --graph, --parts and --cover are for: weft selftest equivalence")
     if len(recipes) > 1:
         raise RecipeError(f"expected one recipe, got {', '.join(recipes)}")
 

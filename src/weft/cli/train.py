@@ -57,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_worker(options: argparse.Namespace) -> int:
+    if options.workers or options.max_restarts:
+        raise InputError("--workers, --max-restarts: torchrun starts the processes; give it its own options")
     summary = workers.train_as_worker(options, resolve(options))
     return 0 if summary is None else conclude(summary, json=options.json)
 
@@ -68,6 +70,8 @@ def _run(options: argparse.Namespace) -> int:
     out = Path(options.out) if options.out else default_out(recipe, options.recipe)
     if count > 1:
         return workers.start_workers(options, recipe, out, count)
+    if options.max_restarts:
+        raise InputError("--max-restarts: one process is not started again; add --workers N")
     from weft.cli.output import watching
     from weft.cli.signals import stop_requests
     from weft.train.launch import run_recipe

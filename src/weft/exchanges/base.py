@@ -97,6 +97,10 @@ class Exchange:
         self._slot = 0
 
     @classmethod
+    def check(cls, options: Mapping[str, Any], where: str) -> None:
+        """Refuse options that do not go together, before any data is read."""
+
+    @classmethod
     def is_exact(cls, options: Mapping[str, Any]) -> bool:
         """Return whether the policy changes nothing with these options."""
         points = () if cls.exact_at is None else (cls.exact_at, *cls.also_exact_at)
@@ -230,7 +234,9 @@ def check_exchange(options: Options, *, where: str = "strategy.exchange") -> tup
     name = given.pop("name", None)
     if not isinstance(name, str):
         raise RecipeError(f'{where}: expected a name or a table with one, such as {{name = "exact"}}')
-    return name, bind(exchanges[name], given, where, given=_GIVEN)
+    bound = bind(exchanges[name], given, where, given=_GIVEN)
+    exchanges[name].check(bound, where)
+    return name, bound
 
 
 def make_exchange(options: Options, plan: HaloPlan, group: Group, clock: Tensor) -> Exchange:

@@ -39,6 +39,9 @@ class Quantised(Exchange):
         if self._error is None or not drift.errors:
             return
         now = self.codec.bits
+        if max(drift.errors) == 0.0:  # which tells nothing of fewer bits: one level down, and measure again
+            self.codec.bits = max((bits for bits in BITS if bits < now), default=BITS[0])
+            return
         unit = max(drift.errors) * (2.0**now - 1)
         for bits in BITS:
             limit = self._error * (_MARGIN if bits < now else 1.0)

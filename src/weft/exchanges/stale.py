@@ -14,6 +14,7 @@ from torch import Tensor
 from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.config import Range
+from weft.errors import RecipeError
 from weft.exchanges.base import Arrival, Bits, Exchange, Later, exchanges
 
 Smoothing = Annotated[float, Range(least=0, below=1)]
@@ -61,6 +62,13 @@ class Stale(Exchange):
     """
 
     exact_at: ClassVar[Mapping[str, Any]] = {"lag": 0}
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any], where: str) -> None:
+        """Refuse to smooth what is exact."""
+        for name in ("smooth_features", "smooth_gradients"):
+            if options.get("lag") == 0 and options.get(name):
+                raise RecipeError(f"{where}.{name}: lag = 0 is exact and smooths nothing; leave it out")
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ from weft import kernels
 from weft.errors import GraphError
 from weft.graph.reducers import REDUCERS, Chunk, Reducer, add_rows, reduce_at_once
 from weft.graph.reduction import Message, Propagation, times_rows
+from weft.kernels.registration import accumulator
 
 if TYPE_CHECKING:
     from weft.graph.block import Block
@@ -32,11 +33,13 @@ CHUNK_ELEMENTS = 1 << 22
 def propagate(block: "Block", how: Propagation) -> Tensor:
     """Return the reduced messages, [num_dst, ...]; `how.src` has a row a source of the block."""
     plan = Plan.of(block, how)
-    if plan.at_once or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        out = reduce_at_once(block, all_messages(block, how), plan.reduce)
+    elif plan.at_once:
+        check_message(plan, how)
         out = reduce_at_once(block, all_messages(block, how), plan.reduce)
     else:
-        tensors = (*how.per_edge, *how.params)
-        out = _InChunks.apply(plan, *tensors, *_captured(plan, tensors))  # type: ignore[no-untyped-call]
+        out, _ = in_chunks(plan, how)
     return times_rows(out, block.mean_scale(out.dtype)) if how.reduce == "mean" else out
 
 
@@ -102,32 +105,56 @@ def _bounds(indptr: Tensor, size: int) -> list[int]:
     return bounds
 
 
+def check_message(plan: Plan, how: Propagation) -> None:
+    """Refuse on a small graph what would be refused on a large one: tensors the message was not given."""
+    if plan.block.num_edges:
+        _captured(plan, (*how.per_edge, *how.params))
+
+
+def in_chunks(plan: Plan, how: Propagation) -> tuple[Tensor, Tensor | None]:
+    """Return the reduced messages, made chunk by chunk, and what merging them with others takes."""
+    tensors = (*how.per_edge, *how.params)
+    made: tuple[Tensor, Tensor | None] = _InChunks.apply(  # type: ignore[no-untyped-call]
+        plan, *tensors, *_captured(plan, tensors)
+    )
+    return made
+
+
 class _InChunks(torch.autograd.Function):
     """Messages made and reduced chunk by chunk, and made again in backward for their gradients."""
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, plan: Plan, *tensors: Tensor) -> tuple[Tensor, Tensor | None]:
         ctx.plan, ctx.replay = plan, Replay(tensors)
+        ctx.set_materialize_grads(False)
         reducer = REDUCERS[plan.reduce]()
         for chunk in plan.chunks():
             made = plan.message(*plan.inputs(chunk, tensors), *plan.params(tensors))
             reducer.add(chunk, made, plan.block.num_dst)
-        out = reducer.result()
+        out, beside = reducer.result(), reducer.beside()
+        if beside is not None and not beside.is_floating_point():
+            ctx.mark_non_differentiable(beside)
         ctx.save_for_backward(*tensors, *reducer.state())
-        ctx.num_tensors, ctx.reducer = len(tensors), type(reducer)
-        return out
+        ctx.num_tensors, ctx.reducer, ctx.like = len(tensors), type(reducer), (out.shape, out.dtype)
+        return out, beside
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor | None, beside: Tensor | None) -> tuple[Tensor | None, ...]:
         plan, saved = ctx.plan, ctx.saved_tensors
         tensors, reducer = saved[: ctx.num_tensors], ctx.reducer.restored(saved[ctx.num_tensors :])
+        if grad is None:
+            grad = torch.zeros(ctx.like[0], dtype=ctx.like[1], device=plan.block.device)
         needs = ctx.needs_input_grad[1:]
-        grads = [torch.zeros_like(t) if need else None for t, need in zip(tensors, needs)]
+        # Thousands of chunks may add to a row: what is stored in 16 bits is summed in 32.
+        grads = [
+            torch.zeros_like(t, dtype=accumulator(t.dtype)) if need else None
+            for t, need in zip(tensors, needs)
+        ]
         with ctx.replay():
             for chunk in plan.chunks():
-                add_chunk_gradients(plan, chunk, tensors, needs, reducer, grad, grads)
-        return None, *grads
+                add_chunk_gradients(plan, chunk, tensors, needs, reducer, (grad, beside), grads)
+        return None, *(None if g is None else g.to(t.dtype) for g, t in zip(grads, tensors))
 
 
 def add_chunk_gradients(
@@ -136,17 +163,20 @@ def add_chunk_gradients(
     tensors: Sequence[Tensor],
     needs: Sequence[bool],
     reducer: Reducer,
-    grad: Tensor,
+    given: tuple[Tensor, Tensor | None],
     grads: Sequence[Tensor | None],
 ) -> None:
-    """Make the messages of a chunk again and add the gradients of all tensors, from that of the result."""
+    """Make the messages of a chunk again and add the gradients of all tensors.
+
+    `given` are the gradients of the result and of what stands beside it.
+    """
     num_src, num_dst, num_edge, _ = plan.counts
     with torch.enable_grad():
         rows = [t.detach().requires_grad_(need) for t, need in zip(plan.inputs(chunk, tensors), needs)]
         made = plan.message(*rows, *plan.params(tensors))
     outputs = list(made) if plan.reduce == "softmax" else [made]
     with torch.no_grad():
-        wanted_grads = reducer.gradients(chunk, made, grad)
+        wanted_grads = reducer.gradients(chunk, made, *given)
     live = [(out, g) for out, g in zip(outputs, wanted_grads) if out.requires_grad]
     leaves = [*rows, *tensors[len(rows) :]]
     wanted = [place for place, need in enumerate(needs) if need]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from weft import kernels
 from weft.errors import GraphError
+from weft.kernels.registration import accumulator
 
 if TYPE_CHECKING:
     from weft.graph.block import Block
@@ -52,6 +53,9 @@ class Reducer(Protocol):
     def result(self) -> Tensor:
         """Return the reduced rows."""
 
+    def beside(self) -> Tensor | None:
+        """Return, after `result`, what merging the rows with those of other edges takes."""
+
     def state(self) -> list[Tensor]:
         """Return the tensors that `gradients` needs."""
 
@@ -59,8 +63,8 @@ class Reducer(Protocol):
     def restored(cls, state: list[Tensor]) -> "Reducer":
         """Return a reducer that can give gradients, from its state."""
 
-    def gradients(self, chunk: Chunk, made: Any, grad: Tensor) -> list[Tensor]:
-        """Return the gradient of each message (of each of its parts), from that of the rows."""
+    def gradients(self, chunk: Chunk, made: Any, grad: Tensor, beside: Tensor | None) -> list[Tensor]:
+        """Return the gradient of each message (of each of its parts), from those of the rows and beside."""
 
 
 class Sum:
@@ -71,12 +75,16 @@ class Sum:
 
     def add(self, chunk: Chunk, made: Tensor, num_rows: int) -> None:
         if self.total is None:
-            self.total = made.new_zeros(num_rows, *made.shape[1:])
+            self.dtype = made.dtype
+            self.total = made.new_zeros(num_rows, *made.shape[1:], dtype=accumulator(made.dtype))
         self.total[chunk.rows] += chunk.sum(made)
 
     def result(self) -> Tensor:
         assert self.total is not None
-        return self.total
+        return self.total.to(self.dtype)
+
+    def beside(self) -> None:
+        return None
 
     def state(self) -> list[Tensor]:
         return []
@@ -85,7 +93,7 @@ class Sum:
     def restored(cls, state: list[Tensor]) -> "Sum":
         return cls()
 
-    def gradients(self, chunk: Chunk, made: Tensor, grad: Tensor) -> list[Tensor]:
+    def gradients(self, chunk: Chunk, made: Tensor, grad: Tensor, beside: Tensor | None) -> list[Tensor]:
         return [grad[chunk.dst]]
 
 
@@ -113,6 +121,10 @@ class Max:
         assert self.value is not None
         return self.value
 
+    def beside(self) -> Tensor:
+        assert self.count is not None
+        return self.count
+
     def state(self) -> list[Tensor]:
         assert self.value is not None
         assert self.count is not None
@@ -124,7 +136,7 @@ class Max:
         made.value, made.count = state
         return made
 
-    def gradients(self, chunk: Chunk, made: Tensor, grad: Tensor) -> list[Tensor]:
+    def gradients(self, chunk: Chunk, made: Tensor, grad: Tensor, beside: Tensor | None) -> list[Tensor]:
         assert self.value is not None
         assert self.count is not None
         share = grad / self.count.clamp(min=1)
@@ -148,11 +160,12 @@ class Softmax:
 
     def add(self, chunk: Chunk, made: tuple[Tensor, Tensor], num_rows: int) -> None:
         score, value = headed(*made)
+        score = score.to(accumulator(score.dtype))
         if self.top is None or self.mass is None or self.total is None:
             self.top = score.new_full((num_rows, score.shape[1]), -torch.inf)
             self.mass = torch.zeros_like(self.top)
-            self.total = value.new_zeros(num_rows, *value.shape[1:])
-            self.tail = tuple(made[1].shape[1:])
+            self.total = value.new_zeros(num_rows, *value.shape[1:], dtype=accumulator(value.dtype))
+            self.tail, self.dtype = tuple(made[1].shape[1:]), value.dtype
         every = _arange(len(score), score.device)
         top, count = kernels.extreme(chunk.indptr, every, score, "max")
         old = self.top[chunk.rows]
@@ -163,14 +176,19 @@ class Softmax:
         added = kernels.spmm(chunk.indptr, every, value, weight.to(value.dtype))
         self.top[chunk.rows] = top
         self.mass[chunk.rows] = self.mass[chunk.rows] * kept + chunk.sum(weight)
-        self.total[chunk.rows] = self.total[chunk.rows] * kept.unsqueeze(-1).to(value.dtype) + added
+        self.total[chunk.rows] = self.total[chunk.rows] * kept.unsqueeze(-1).to(self.total.dtype) + added
 
     def result(self) -> Tensor:
         assert self.mass is not None
         assert self.total is not None
         self.mass = torch.where(self.mass == 0, 1.0, self.mass)
         self.total = self.total / self.mass.unsqueeze(-1).to(self.total.dtype)
-        return self.total.reshape(-1, *self.tail)
+        return self.total.reshape(-1, *self.tail).to(self.dtype)
+
+    def beside(self) -> Tensor:
+        assert self.top is not None
+        assert self.mass is not None
+        return self.top + self.mass.log()  # a row without edges: −inf + log 1
 
     def state(self) -> list[Tensor]:
         assert self.top is not None
@@ -184,7 +202,9 @@ class Softmax:
         made.top, made.mass, made.total = state
         return made
 
-    def gradients(self, chunk: Chunk, made: tuple[Tensor, Tensor], grad: Tensor) -> list[Tensor]:
+    def gradients(
+        self, chunk: Chunk, made: tuple[Tensor, Tensor], grad: Tensor, beside: Tensor | None
+    ) -> list[Tensor]:
         assert self.top is not None
         assert self.mass is not None
         assert self.total is not None
@@ -193,6 +213,7 @@ class Softmax:
         top = torch.where(self.top == -torch.inf, 0.0, self.top)  # all scores masked: −inf − −inf is NaN
         alpha = torch.exp(score - top[chunk.dst]) / self.mass[chunk.dst]
         mean = (self.total * grad).sum(-1)  # [N, H]
+        mean = mean if beside is None else mean - beside  # the logarithm of the mass has alpha as gradient
         grad = grad[chunk.dst]
         grad_value = (grad * alpha.unsqueeze(-1).to(grad.dtype)).reshape(made[1].shape)
         grad_score = alpha * ((value * grad).sum(-1) - mean[chunk.dst])

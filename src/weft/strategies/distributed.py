@@ -30,7 +30,7 @@ from weft.strategies.base import (
     summed_loss,
 )
 from weft.strategies.local import LocalGraph
-from weft.strategies.norm import make_global
+from weft.strategies.norm import make_global, make_local
 from weft.strategies.reducer import GradientReducer
 from weft.strategies.single import SameBlock, hops_of
 
@@ -112,6 +112,9 @@ class Distributed(Strategy):
         """Return the block of an exact forward pass, which leaves no trace."""
         raise NotImplementedError
 
+    def end_forward(self) -> None:
+        """Note that the forward pass is done: what only it needed may go before gradients take memory."""
+
     def end_step(self) -> None:
         """Note that backward is done."""
 
@@ -125,6 +128,7 @@ class Distributed(Strategy):
         with self.events.phase("forward"):
             outputs = self._forward(model, self.training_block())[rows]
             loss = summed_loss(self.loss, outputs, self.y[rows]) / self.counts["train"]
+            self.end_forward()
         with self.events.phase("backward"):
             optimizer.zero_grad()
             reducer.begin()
@@ -197,7 +201,7 @@ class Distributed(Strategy):
         return self.group.all_gather_json(value)
 
     def close(self) -> None:
-        """Take the hooks off the model."""
+        """Take the hooks off the model, and give it back its own layers."""
         self._let_go()
 
     # Underneath
@@ -214,6 +218,8 @@ class Distributed(Strategy):
     def _let_go(self) -> None:
         if self._reducer is not None:
             self._reducer.close()
+        if self._model is not None:
+            make_local(self._model)
         self._model, self._reducer = None, None
 
     def _forward(self, model: nn.Module, block: Block) -> Tensor:

@@ -102,8 +102,12 @@ class Halo(Distributed):
         self.whole.exchange = self._exact
         return self.whole
 
+    def end_forward(self) -> None:
+        """Let go of the rows of others, which backward does not read."""
+        self._block.forget()
+
     def end_step(self) -> None:
-        """Let go of the rows of the step."""
+        """End the step of the exchange, and measure it where that is due."""
         self._block.forget()
         self._block = self.whole
         self.exchange.end_step()

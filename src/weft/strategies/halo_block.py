@@ -149,7 +149,7 @@ class HaloBlock(ShardBlock):
         edges = None if relation is None else self._relation_edges(relation)
         part = self if relation is None else self.relation(relation)
         remote = part.indices >= self.num_own
-        blocks, places = [], []
+        blocks = []
         for chosen in (~remote, remote):
             held = chosen.nonzero().flatten()
             indices = part.indices[held]
@@ -157,8 +157,7 @@ class HaloBlock(ShardBlock):
                 indices = self._halo_columns(indices)
             size = self.num_own if chosen is not remote else self.exchange.plan.num_halo
             blocks.append(Block(torch.searchsorted(held, part.indptr), indices, num_src=size))
-            places.append(held if edges is None or isinstance(edges, slice) else edges[held])
-        return _Cut(blocks[0], blocks[1], places[0], places[1])
+        return _Cut(blocks[0], blocks[1], remote, None if isinstance(edges, slice) else edges)
 
     def _halo_columns(self, indices: Tensor) -> Tensor:
         columns = indices - self.num_own
@@ -220,18 +219,21 @@ class HaloBlock(ShardBlock):
 
 @dataclass(frozen=True)
 class _Cut:
-    """Local and halo edges apart, and where each stands among the edges of the block."""
+    """Local and halo edges apart."""
 
     local: Block
     halo: Block
-    local_edges: Tensor
-    halo_edges: Tensor
+    remote: Tensor
+    """[E] bool: which edges, of all or of one relation, are halo edges."""
+    edges: Tensor | None
+    """The edges of the relation among those of the block; None: all of them."""
 
     def split(self, weight: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """Return the weights of both."""
+        """Return the weights of both. Places of edges are not kept: they would be larger than the edges."""
         if weight is None:
             return None, None
-        return weight[self.local_edges], weight[self.halo_edges]
+        chosen = weight if self.edges is None else weight[self.edges]
+        return chosen[~self.remote], chosen[self.remote]
 
 
 class _OneRelation(Block):

@@ -1,5 +1,7 @@
 """Batch normalisation over the rows of all ranks: the statistics, and so the outputs, of one process."""
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,7 @@ from weft.comm.ledger import Label
 from weft.errors import InputError
 
 _LABEL = Label("norm")
+Norm = TypeVar("Norm", bound=nn.BatchNorm1d)
 
 
 class GlobalBatchNorm(nn.BatchNorm1d):
@@ -80,10 +83,26 @@ def make_global(model: nn.Module, group: Group, counted: Tensor | None = None) -
             make_global(module, group, counted)
 
 
+def make_local(model: nn.Module) -> None:
+    """Put plain BatchNorm1d back where `make_global` replaced them: the model is the user's again."""
+    for name, module in model.named_children():
+        if isinstance(module, GlobalBatchNorm):
+            setattr(model, name, _moved(module, nn.BatchNorm1d))
+        else:
+            make_local(module)
+
+
 def _converted(
     module: nn.modules.batchnorm._BatchNorm, group: Group, counted: Tensor | None
 ) -> GlobalBatchNorm:
-    made = GlobalBatchNorm(
+    made = _moved(module, GlobalBatchNorm)
+    made.group, made.counted = group, counted
+    return made
+
+
+def _moved(module: nn.modules.batchnorm._BatchNorm, kind: type[Norm]) -> Norm:
+    """Return a module of another kind with the very parameters and statistics of a batch normalisation."""
+    made = kind(
         module.num_features,
         module.eps,
         module.momentum,
@@ -94,5 +113,4 @@ def _converted(
     made.running_mean, made.running_var = module.running_mean, module.running_var
     made.num_batches_tracked = module.num_batches_tracked
     made.train(module.training)
-    made.group, made.counted = group, counted
     return made

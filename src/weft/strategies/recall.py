@@ -7,7 +7,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-_MOST = 4  # tensors that a second call may ask for again
+_MOST = 2  # tensors that a second call may ask for again: what a layer reads, and rows are large
 
 
 class Recall:

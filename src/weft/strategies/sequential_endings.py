@@ -33,16 +33,17 @@ class Sum:
 
     def add(self, part: Part, edges: Block, rows: Rows, extra: Extra) -> None:
         out = self._sum(part, edges, rows[0], part.of_edges(extra[0]))
+        self.dtype, wide = out.dtype, out.to(accumulator(out.dtype))
         if self.total is None and part.rows is None:
-            self.total = out
+            self.total = wide
             return
         if self.total is None:
-            self.total = out.new_zeros(self.num_dst, *out.shape[1:])
-        part.add_rows(self.total, out)
+            self.total = wide.new_zeros(self.num_dst, *out.shape[1:])
+        part.add_rows(self.total, wide)
 
     def result(self) -> Tensor:
         assert self.total is not None, "one part holds every destination"
-        return self.total
+        return self.total.to(self.dtype)
 
     def state(self) -> list[Tensor]:
         self.total = None
@@ -182,7 +183,7 @@ class Messages:
         grads = [*of_rows, *totals.of[:first], *of_edges, *totals.of[last:]]
         needs = [g is not None and g.is_floating_point() for g in grads]
         for chunk in plan.chunks():
-            add_chunk_gradients(plan, chunk, tensors, needs, self.reducer, grad, grads)
+            add_chunk_gradients(plan, chunk, tensors, needs, self.reducer, (grad, None), grads)
         for total, found in zip(self._edge_values(totals.of), of_edges):
             if total is not None and found is not None:
                 part.set_edges(total, found)

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.config import Range
-from weft.errors import GraphError
+from weft.errors import GraphError, RecipeError
 from weft.events import Events
-from weft.exchanges.base import Options, make_exchange
+from weft.exchanges.base import Options, check_exchange, make_exchange
 from weft.graph.block import Block
 from weft.strategies.base import LossName, strategies
 from weft.strategies.distributed import Distributed
@@ -101,3 +101,15 @@ class VertexCut(Distributed):
         )
         collect.kind, spread.kind = kinds
         return ReplicaMerge(self._replicas, spread, collect, backward=backward)
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse an exchange that is not allowed here, and a backward pass that it does not have."""
+        super().check(options)
+        if (
+            options.get("backward") == "local"
+            and check_exchange(options.get("exchange", "exact"))[0] == "none"
+        ):
+            raise RecipeError(
+                "strategy.backward: with the exchange 'none' gradients are not exchanged anyway; leave it out"
+            )

@@ -1,6 +1,9 @@
 """Saving a run and continuing it: what goes into a checkpoint, and how it comes back."""
 
 import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import torch
@@ -24,6 +27,29 @@ class Progress:
     best_weights: Tensors | None = None
 
 
+class Rhythm:
+    """When to save by the clock: every ten seconds, and where writing is slow, a twentieth of the time."""
+
+    least = 10.0
+    share = 20.0
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._ended, self._took = now(), 0.0
+
+    def due(self) -> bool:
+        """Return whether enough was trained since the last checkpoint."""
+        return self._now() - self._ended >= max(self.least, self.share * self._took)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Take the time of writing one."""
+        begun = self._now()
+        yield
+        self._ended = self._now()
+        self._took = self._ended - begun
+
+
 class Saver:
     """Writes the checkpoints of a run into its folder, and continues from the one that was found there."""
 
@@ -41,8 +67,12 @@ class Saver:
     def save(self, progress: Progress, *, elapsed: float) -> None:
         """Write a checkpoint, after so many seconds; called on every worker, and the first one writes it."""
         ranks = self._save_rank(progress.epoch)
-        if self.folder.rank:
-            return
+        if not self.folder.rank:
+            self._save_run(progress, ranks, elapsed)
+        # Who does not write waits here, patiently, not in the next collective: a slow disk is no lost rank.
+        self.strategy.gather(None)
+
+    def _save_run(self, progress: Progress, ranks: list[dict[str, str]], elapsed: float) -> None:
         tensors, rest = optimizer_state(self.optimizer)
         groups = {
             "model": weights_of(self.model),

@@ -1,9 +1,11 @@
 """The settings of a training run: the keys of `[train]` in a recipe, and keywords of `weft.train`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
+from torch import Tensor
 
 from weft.config import Range
 from weft.errors import RecipeError
@@ -58,9 +60,25 @@ class Settings:
     trace: bool = False
     """Also write trace.json, a Chrome trace of every phase, into the run folder."""
 
+    def __post_init__(self) -> None:
+        if self.momentum and self.optimizer != "sgd":
+            raise RecipeError(f"train.momentum: {self.optimizer!r} takes none; use optimizer = 'sgd'")
+
 
 # Settings that may change between a run and its continuation: they do not change what is computed.
 FREE_ON_RESUME = ("epochs", "checkpoint_every", "tensorboard", "trace")
+
+
+def check_validation(settings: Settings, splits: Mapping[str, Tensor]) -> None:
+    """Refuse settings that go by validation nodes where there are none."""
+    for asked, name in (
+        (settings.patience is not None, "patience"),
+        (settings.schedule == "plateau", "schedule"),
+    ):
+        if asked and "val" not in splits:
+            raise RecipeError(
+                f"train.{name}: goes by validation nodes, and the graph has no val_mask; leave it out"
+            )
 
 
 def choose_metric(name: MetricName, graph: Labelled) -> str:

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,12 +22,10 @@ from weft.train.inference import infer
 from weft.train.memory import memory_bytes, peak_memory_bytes
 from weft.train.optim import Best, Schedule, make_optimizer
 from weft.train.run import RunFolder
-from weft.train.saving import Progress, Saver, not_finite
-from weft.train.settings import FREE_ON_RESUME, Settings, choose_metric
+from weft.train.saving import Progress, Rhythm, Saver, not_finite
+from weft.train.settings import FREE_ON_RESUME, Settings, check_validation, choose_metric
 from weft.train.summary import Summary
 from weft.train.timeline import Timeline
-
-CHECKPOINT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +58,7 @@ class Trainer:
         self.events = self.traffic = Events()
         autocast = torch.bfloat16 if settings.precision == "bfloat16" else None
         self.strategy = kind(graph, loss=settings.loss, seed=settings.seed, autocast=autocast)
+        check_validation(settings, self.strategy.splits)
         self.optimizer = make_optimizer(
             settings.optimizer,
             model,
@@ -84,7 +82,7 @@ class Trainer:
         self.loss = math.nan
         self.history: list[float] = []
         self.stopped = "done"
-        self._saved_at = time.monotonic()
+        self.rhythm = Rhythm()
         self.strategy.between = self.between_steps
         if isinstance(self.strategy, Steps) and isinstance(graph, Graph):
             held = self.strategy.graph  # whose features may lie in a store of the strategy
@@ -188,26 +186,32 @@ class Trainer:
     def checkpoint_due(self, epoch: int) -> bool:
         """Return whether to save after that many epochs: every so many, or by the clock."""
         every = self.settings.checkpoint_every
-        if every is not None:
-            return epoch % every == 0
-        return time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
+        return self.rhythm.due() if every is None else epoch % every == 0
 
     def save(self, epoch: int) -> None:
         """Write a checkpoint after that many epochs, and the steps that were taken of the next."""
         if self.saver is None:
             return
-        self._saved_at = time.monotonic()
         bad = not_finite(self.model)
         if bad is not None:
             self._refuse(f"the weights {bad} are not finite after epoch {epoch}")
-        self.saver.save(Progress(epoch, self.loss, self.best, self.best_weights), elapsed=self.events.now())
+        progress = Progress(epoch, self.loss, self.best, self.best_weights)
+        with self.rhythm.writing():
+            self.saver.save(progress, elapsed=self.events.now())
 
     def finish(self) -> Summary:
         """Save, put the best weights back, score them with every metric, and return the summary."""
         self.save(self.start)
         if self.settings.restore_best and self.best_weights is not None:
             assign_weights(self.model, self.best_weights, where="the best epoch")
-        scores = self.strategy.evaluate(self.model, METRICS)
+        # A metric without counts needs the outputs of all nodes on every worker.
+        alone = self.strategy.workers == 1
+        chosen = {
+            name: metric
+            for name, metric in METRICS.items()
+            if alone or name == self.metric or hasattr(metric, "counts")
+        }
+        scores = self.strategy.evaluate(self.model, chosen)
         summary = self.summary(scores)
         if self.folder and not self.folder.rank:
             save_weights(self.folder.path / "model.safetensors", self.model)
