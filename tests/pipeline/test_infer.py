@@ -240,11 +240,23 @@ def test_a_killed_inference_goes_on_after_its_last_round(
 
     with pytest.raises(Stopped):
         infer_model(model_scoring(model, graph), tmp_path / "out", setting=Setting(engine), tell=tell)
-    assert not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.iterdir()] == [".out.work"]
     infer_model(model_scoring(model, graph), tmp_path / "out", setting=Setting(engine), tell=tell)
     first = 1 if engine == "torch" else 2  # torch tells before the rows of the round are kept
     assert rounds == [0, 1, *range(first, 4)]
     assert near(outputs(tmp_path / "out"), forward(model, graph))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_two_at_once_into_one_folder_are_refused(tmp_path: Path) -> None:
+    graph = plain()
+    scoring = model_scoring(stack(graph, "sage"), graph)
+
+    def tell(round: int, rounds: int, rows: int, num_rows: int) -> None:
+        with pytest.raises(InputError, match="another weft infer is writing to out"):
+            infer_model(scoring, tmp_path / "out")
+
+    infer_model(scoring, tmp_path / "out", tell=tell)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 

@@ -5,6 +5,7 @@ needed and keeps the rows; the next round reads them. So nothing is computed twi
 neighbourhood. An inference that was killed goes on after the last round that it kept.
 """
 
+import fcntl
 import hashlib
 import json
 import shutil
@@ -190,6 +191,13 @@ class _work_folder:
         self.mark = json.dumps({"of": scoring.mark, "nodes": asked, "engine": setting.engine})
 
     def __enter__(self) -> Path:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = open(self.path.with_name(f"{self.path.name}.lock"), "w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise FormatError(f"another weft infer is writing to {self.path.name[1:-5]}") from None
         known = self.path / _MARK
         if not (known.is_file() and known.read_text() == self.mark):
             shutil.rmtree(self.path, ignore_errors=True)
@@ -200,6 +208,8 @@ class _work_folder:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or issubclass(kind, Exception):
             shutil.rmtree(self.path, ignore_errors=True)
+        Path(self._lock.name).unlink(missing_ok=True)
+        self._lock.close()
 
 
 def _check_setting(setting: Setting) -> None:

@@ -226,7 +226,7 @@ def _run_stage(task: _Task, places: Places, report: Tell, memory: int) -> Store:
 def _run_whole(task: _Task, places: Places, report: Tell) -> Store:
     """Return the rows after a stage that there is room to run in one piece: no row is copied first."""
     graph = Graph(task.graph.parts())  # whose block may remember what the caller's must not
-    inputs = _in_memory(graph.x) if task.before is None else task.before[:]
+    inputs = _in_memory(graph.x if task.before is None else task.before)
     made = task.stage.run([graph.block()] * task.stage.hops, inputs)
     report(task.number, task.count, graph.num_nodes, graph.num_nodes)
     return places.take(_name(task.number), made)
@@ -235,6 +235,8 @@ def _run_whole(task: _Task, places: Places, report: Tell) -> Store:
 def _in_memory(x: Any) -> Any:
     if isinstance(x, dict):
         return {kind: _in_memory(rows) for kind, rows in x.items()}
+    if isinstance(x, MemoryStore) and x.storage is None:
+        return x.values  # as they lie there: nobody writes to them
     return x[:] if isinstance(x, RowSource) else x
 
 
