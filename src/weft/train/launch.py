@@ -14,6 +14,7 @@ from torch import nn
 from weft.comm.group import Group
 from weft.config import Recipe, bind, parameters
 from weft.datasets import open_dataset
+from weft.datasets.records import is_records
 from weft.errors import InputError, RecipeError, TrainingError, WeftWarning
 from weft.events import Sink
 from weft.exchanges.base import check_exchange, exchanges
@@ -223,12 +224,12 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
     settings = Settings(**bind(Settings, recipe.train, "train"))
     name, options = _split_name(recipe.model, DEFAULT_MODEL, "model")
     options = check_options(name, options)
-    data = dict(recipe.data) or dict(DEFAULT_DATA)
+    data, section = _from_records(dict(recipe.data) or dict(DEFAULT_DATA), recipe.strategy)
     _data_arguments(data)
     folder = partition_of(data)
-    several = workers > 1 or "parts" in recipe.strategy or folder is not None
+    several = workers > 1 or "parts" in section or folder is not None
     strategy, strategy_options = _resolve_strategy(
-        recipe.strategy, default="halo" if several else "single", workers=workers
+        section, default="halo" if several else "single", workers=workers
     )
     if folder is not None:
         cuts = getattr(strategies[strategy], "cuts", "nodes")
@@ -239,6 +240,18 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
             )
     choose_device(settings.device)
     return Resolved(data, name, options, strategy, strategy_options, settings, folder)
+
+
+def _from_records(
+    data: dict[str, Any], section: Mapping[str, Any]
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return data and strategy; a folder of records is trained from, on the graph as it was flattened."""
+    if not (isinstance(data.get("path"), str) and is_records(Path(data["path"]))):
+        return data, section
+    section = {"name": "records", **section}
+    if section["name"] == "records":
+        section = {"records": data["path"], **section}
+    return {"symmetrise": False, "inverse_relations": False, **data}, section
 
 
 def _resolve_strategy(
