@@ -250,7 +250,7 @@ def _from_records(
         return data, section
     section = {"name": "records", **section}
     if section["name"] == "records":
-        section = {"records": data["path"], **section}
+        section = {"records": str(Path(data["path"]).resolve()), **section}
     return {"symmetrise": False, "inverse_relations": False, **data}, section
 
 
