@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from weft.cli.signals import stop_requests
+from weft.cli.signals import ended_by_sigterm, stop_requests
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -34,3 +34,18 @@ def test_handlers_are_put_back() -> None:
     with stop_requests():
         assert signal.getsignal(signal.SIGINT) is not before[0]
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), ended_by_sigterm():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_worker_leaves_sigterm_to_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    before = signal.getsignal(signal.SIGTERM)
+    with ended_by_sigterm():
+        assert signal.getsignal(signal.SIGTERM) is before

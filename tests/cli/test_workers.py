@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from weft.cli.main import main
 from weft.cli.workers import count_workers
 from weft.config import Recipe
 from weft.errors import RecipeError
@@ -39,3 +40,24 @@ def test_another_number_of_workers_is_refused_with_the_one_to_use(run_of_two: Pa
 def test_options_of_several_workers_in_one_process_tell_what_to_add(key: str) -> None:
     with pytest.raises(RecipeError, match=rf"strategy\.{key}: one process .* add --workers N"):
         resolve(Recipe(strategy={key: "sampled"}))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--max-restarts", "2"], "--max-restarts: one process is not started again; add --workers"),
+        (["selftest", "draws", "--cover"], "--cover are for: weft selftest equivalence"),
+        (["selftest", "--parts", "2"], "--parts and --cover are for: weft selftest equivalence"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

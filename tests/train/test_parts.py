@@ -1,16 +1,20 @@
 """A folder of parts, as `weft partition` writes it, is data like any other; what does not fit is refused."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 import weft
+from weft import format
 from weft.cli.main import main
+from weft.comm.group import Group
 from weft.config import make_recipe
 from weft.errors import FormatError, InputError
 from weft.train.launch import resolve, run_recipe
-from weft.train.parts import prepare_parts
+from weft.train.parts import arrange, prepare_parts
 from weft.train.trainer import Place
 
 TRAIN = {"epochs": 3, "precision": "float64"}
@@ -57,6 +61,7 @@ def test_parts_are_trained_on_as_the_graph_is(saved: Path, tmp_path: Path, model
         ("parts", ["strategy.partitioner=metis"], "was cut already, by 'hash'; leave the partitioner out"),
         ("parts", ["strategy.name=single"], "'single' needs the whole graph"),
         ("edges", [], "holds parts of edges, the strategy needs parts of nodes"),
+        ("parts", ["strategy.name=grid"], "a grid is cut by the run itself, for its rows and columns"),
     ],
 )
 def test_parts_that_do_not_fit_the_recipe_are_refused(
@@ -78,6 +83,15 @@ def test_the_number_of_parts_is_that_of_the_folder(saved: Path, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_partition_that_no_run_made_is_not_replaced(saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved / "parts", tmp_path / "partition")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    recipe = make_recipe({"data": {"name": "community", "nodes": 60}, "strategy": {"partitioner": "hash"}})
+    with pytest.raises(InputError, match="holds a partition that no run made; choose another folder"):
+        prepare_parts(resolve(recipe, workers=2), tmp_path, workers=2)
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
 def test_a_folder_of_parts_is_no_graph_to_open(saved: Path) -> None:
     with pytest.raises(FormatError, match="a graph in parts; train on it with `weft train"):
         weft.datasets.open_dataset(saved / "parts")
@@ -92,3 +106,18 @@ def test_damaged_facts_are_told(saved: Path) -> None:
             resolve(recipe)
     finally:
         (saved / "parts" / "graph.json").write_bytes(facts)
+
+
+def test_who_holds_a_part_is_decided_without_reading_all_of_it(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    read = format.read_directory
+
+    def watched(path: Path, verify: bool = True) -> object:
+        asked.append(verify)
+        return read(path, verify)
+
+    monkeypatch.setattr(format, "read_directory", watched)
+    assert arrange(saved / "parts", torch.full((1, 1), torch.inf), Group.alone()) == [0, 0, 0]
+    assert asked == [False, False, False]

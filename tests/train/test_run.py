@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from weft.errors import FormatError, InputError
-from weft.train.run import RunFolder, holds_run, read_run, versions
+from weft.train.run import RunFolder, end_run, holds_run, read_run, versions
 
 RECIPE = {"data": {}, "model": {"name": "gcn"}, "strategy": {}, "train": {"epochs": 3}}
 
@@ -32,6 +32,16 @@ def test_run_json_is_read_back(tmp_path: Path) -> None:
     assert run["recipe"] == RECIPE
     assert run["summary"] == {"loss": None}
     assert set(versions()) <= set(run["versions"])
+
+
+def test_a_run_that_could_not_end_itself_is_ended_and_one_that_did_stays(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run", recipe=RECIPE)
+    folder.create()
+    for status, after in (("running", "failed"), ("done", "done")):
+        folder.write(status, summary={"loss": 1.0})
+        end_run(folder.path, "failed")
+        run = read_run(folder.path)
+        assert (run["status"], run["recipe"], run["summary"]) == (after, RECIPE, {"loss": 1.0})
 
 
 def test_a_folder_without_a_run_and_a_damaged_one_are_told_apart(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+
+from weft.comm.failure import is_worker
 
 
 @contextmanager
@@ -23,6 +26,24 @@ def stop_requests(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM end a command as Ctrl-C does: what it began is cleaned up, and the exit code is 130."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    # Workers are ended by their launcher, which knows the cause; handlers belong to the main thread.
+    if is_worker() or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Requests:

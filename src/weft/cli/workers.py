@@ -4,13 +4,13 @@ import argparse
 import os
 import signal
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.comm.failure import JOIN, launched
 from weft.config import Recipe
-from weft.errors import InputError, RecipeError
+from weft.errors import InputError, RecipeError, WeftError
 
 if TYPE_CHECKING:
     from weft.comm import Group
@@ -67,7 +67,22 @@ def start_workers(options: argparse.Namespace, recipe: Recipe, out: Path, worker
     command += [f"--{flag}" for flag in ("resume", "json") if getattr(options, flag)]
     # What the run's folder tells later is what the user typed, not how a worker was started.
     told = {"WEFT_COMMAND": command_line()}
-    return run_workers(command, workers, max_restarts=options.max_restarts, env=told)
+    code = run_workers(command, workers, max_restarts=options.max_restarts, env=told)
+    if code:
+        _conclude(out, code)
+    return code
+
+
+def _conclude(out: Path, code: int) -> None:
+    """Leave word in the folder of a run that its workers could not end themselves, and draw its report."""
+    from weft.comm.failure import INTERRUPTED
+    from weft.report import write_report
+    from weft.train.run import end_run, holds_run
+
+    if holds_run(out):
+        with suppress(OSError, WeftError):  # the disk may be what ended the run
+            end_run(out, "interrupted" if code == INTERRUPTED else "failed")
+            write_report(out)
 
 
 def restarted() -> bool:

@@ -134,7 +134,7 @@ def tell(failure: Failure) -> None:
     report = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if report is not None and failure.kind != "lost":
         # The form that torchrun shows as the root cause.
-        extra = {"py_callstack": failure.traceback, "timestamp": str(int(failure.time))}
+        extra = {"py_callstack": failure.traceback or failure.told, "timestamp": str(int(failure.time))}
         _write(Path(report), json.dumps({"message": {"message": failure.told, "extraInfo": extra}}))
 
 

@@ -129,7 +129,7 @@ class HaloBlock(ShardBlock):
             rows = self._brought.keep(h, self.exchange.finish(transfer))
         halo_scale = self._halo_scale(how.src_scale, h.dtype)
         halo = cut.halo._reduce(cast(Tensor, rows), "sum", halo_weight, halo_scale, dst_scale)
-        return cast(Tensor, local) + cast(Tensor, halo)
+        return cast(Tensor, local).add_(cast(Tensor, halo))  # nobody else holds it
 
     def _halo_scale(self, src_scale: Tensor | None, dtype: torch.dtype) -> Tensor | None:
         scale, kept = self.exchange.scale, self.exchange.kept

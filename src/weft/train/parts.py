@@ -16,7 +16,7 @@ from weft.comm.balance import place
 from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.comm.plan import spread
-from weft.errors import FormatError, GraphError, RecipeError
+from weft.errors import FormatError, GraphError, InputError, RecipeError
 from weft.events import dumps
 from weft.graph.assignment import Assignment
 from weft.graph.degrees import edge_destinations
@@ -90,8 +90,11 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
     layout = kind.layout(resolved.strategy_options, workers)
     check_partitioner(kind, resolved.strategy_options)
     source = _source(resolved, num_parts, {"cuts": kind.cuts, "by": kind.partitioner, **layout})
-    if _made_of(folder) == source:
+    made = _made_of(folder)
+    if made == source:
         return folder
+    if made is None and (folder / FILE).is_file():
+        raise InputError(f"{folder} holds a partition that no run made; choose another folder for the run")
     graph = adapt(resolved.open(), resolved.model)
     if graph.num_nodes < num_parts:
         raise GraphError(f"the graph has {graph.num_nodes} nodes, too few for {num_parts} parts; use fewer")
@@ -139,6 +142,11 @@ def check_partition(
         raise RecipeError(
             f"strategy.partitioner: {folder} was cut already, by {info.name!r}; leave the partitioner out"
         )
+    if cuts == "grid" and info.cuts != cuts:
+        raise RecipeError(
+            f"data.path: {folder} holds parts of {info.cuts}; a grid is cut by the run itself, for its rows "
+            "and columns: give it the graph"
+        )
     if info.cuts != cuts:
         raise RecipeError(
             f"data.path: {folder} holds parts of {info.cuts}, the strategy needs parts of {cuts}; give it "
@@ -177,7 +185,8 @@ def arrange(folder: Path, speed: Tensor, group: Group) -> list[int]:
     read = torch.zeros(group.size, dtype=torch.float64)
     for part, owner in enumerate(usual):
         if owner == group.rank:
-            sources = torch.tensor(usual)[read_shard(folder, part).halo_part.long()]
+            shard = read_shard(folder, part, verify=False)  # `read_parts` verifies what will be trained on
+            sources = torch.tensor(usual)[shard.halo_part.long()]
             read += torch.bincount(sources, minlength=group.size)
     rows = group.all_gather(read[None], label=Label("plan")).wait().T.contiguous()
     places = place(rows.numpy(), speed.numpy())

@@ -136,6 +136,14 @@ def read_run(path: str | Path) -> dict[str, Any]:
     return run
 
 
+def end_run(path: str | Path, status: str) -> None:
+    """Note how a run ended whose own processes had no time to."""
+    run = read_run(path)
+    if run["status"] == "running":
+        ended = json.dumps({**run, "status": status}, indent=1) + "\n"
+        atomic_write(Path(path) / "run.json", ended.encode())
+
+
 def command_line() -> str:
     """Return how this process was started, without the folder of the program."""
     return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
