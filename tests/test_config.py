@@ -77,6 +77,14 @@ def test_a_choice_lists_what_is_known_and_suggests() -> None:
     )
 
 
+@pytest.mark.parametrize(("value", "shown"), [(8.0, "8.0"), (True, "true"), ("8", "'8'")])
+def test_a_choice_is_of_the_same_type(value: Any, shown: str) -> None:
+    def quantised(bits: Literal[1, 8] | None = None) -> None: ...
+
+    assert bind(quantised, {"bits": 8}, "exchange") == {"bits": 8}
+    assert refusal(quantised, {"bits": value}) == f"train.bits: expected one of 1, 8, got {shown}"
+
+
 @pytest.mark.parametrize("value", [0, -3])
 def test_number_out_of_range_names_the_range(value: int) -> None:
     assert refusal(Options, {"epochs": value}) == f"train.epochs: expected a number >= 1, got {value}"

@@ -292,7 +292,8 @@ def _convert(value: Any, annotation: Any, where: str) -> Any:
     if annotation in (Any, inspect.Parameter.empty):
         return value
     if origin is Literal:
-        return _expect(value, value in arguments)
+        matching = [each for each in arguments if type(each) is type(value) and each == value]
+        return _expect(value, bool(matching))  # of the same type too: to Python 8.0 == 8 and True == 1
     if origin in (Union, types.UnionType):
         return _convert_union(value, arguments, where)
     if _is_list(annotation, origin):
