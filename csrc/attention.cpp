@@ -113,6 +113,9 @@ void* room(int64_t bytes) {
 
 }  // namespace weft::attention
 
+// The bytes of Call: Python mirrors it and compares.
+WEFT_API int weft_attention_call_bytes() { return sizeof(weft::attention::Call); }
+
 WEFT_API int weft_attention_forward(const weft::attention::Call* call) {
     try {
         return weft::attention::forward(*call);

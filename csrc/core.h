@@ -123,8 +123,8 @@ inline int worth(int threads, int64_t operations) {
     return most < threads ? static_cast<int>(most) : threads;
 }
 
-// Whether row pointers do not rise from 0 to the number of edges. With the check of the indices, nothing a
-// caller passes makes a kernel read outside its arrays.
+// Whether row pointers do not rise from 0 to the number of edges. With the check of the indices
+// and of the places of edges, nothing a caller passes makes a kernel read or write outside its arrays.
 inline bool bad_pointers(const int64_t* indptr, int64_t num_rows, int64_t num_edges) {
     bool falls = false;
     for (int64_t row = 0; row < num_rows; ++row) falls |= indptr[row + 1] < indptr[row];

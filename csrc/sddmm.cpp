@@ -20,10 +20,11 @@ bool each_row(const Sddmm& call, int threads, const OnEdges& on_edges) {
     const int64_t width = call.heads * call.dim;
     threads = worth(threads, call.num_edges * (width + 8));
     const Plan plan = make_plan(call.indptr, call.num_rows);
-    const I* indices = static_cast<const I*>(call.indices);
+    const I *indices = static_cast<const I*>(call.indices), *edges = static_cast<const I*>(call.edges);
     std::atomic<bool> bad{false};
     const auto good = [&](int64_t begin, int64_t end) {
-        const bool inside = WEFT_CALL(in_range, indices + begin, end - begin, call.num_src);
+        const bool inside = WEFT_CALL(in_range, indices + begin, end - begin, call.num_src) &&
+                            (!edges || WEFT_CALL(in_range, edges + begin, end - begin, call.num_edges));
         if (!inside) bad = true;
         return inside;
     };

@@ -19,9 +19,11 @@ Status spmm(const Spmm& call, int threads) {
     const Plan plan = make_plan(call.indptr, call.num_rows);
     const std::unique_ptr<Acc<T>[]> parts(new Acc<T>[plan.pieces.size() * call.width]);
     const I* indices = static_cast<const I*>(call.indices);
+    const I* edges = call.weight ? static_cast<const I*>(call.edges) : nullptr;
     std::atomic<bool> bad{false};
     const auto good = [&](int64_t begin, int64_t end) {
-        const bool inside = WEFT_CALL(in_range, indices + begin, end - begin, call.num_src);
+        const bool inside = WEFT_CALL(in_range, indices + begin, end - begin, call.num_src) &&
+                            (!edges || WEFT_CALL(in_range, edges + begin, end - begin, call.num_edges));
         if (!inside) bad = true;
         return inside;
     };

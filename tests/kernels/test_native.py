@@ -55,6 +55,14 @@ def test_a_core_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.skipif(not native.available(), reason="needs the native core")
+def test_a_core_whose_structures_are_of_another_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    (name,) = native.SIZES
+    monkeypatch.setitem(native.SIZES, name, native.SIZES[name] + 8)
+    with pytest.raises(WeftError, match="weft_attention_call_bytes is"):
+        native.load(native.find())
+
+
+@pytest.mark.skipif(not native.available(), reason="needs the native core")
 def test_describe_names_the_file_and_the_instruction_set() -> None:
     assert native.FILE_NAME in native.describe()
     assert any(name in native.describe() for name in ("portable", "AVX2", "AVX-512"))

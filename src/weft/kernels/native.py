@@ -10,7 +10,7 @@ Loading it loads OpenMP's runtime. This module imports torch first, so the proce
 import ctypes
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -49,6 +49,8 @@ SIGNATURES: dict[str, list[type]] = {
     "weft_set_level": [_I],
     "weft_detected_level": [],
 }
+# Functions that give the size of a C structure, to the size of its mirror here.
+SIZES: dict[str, int] = {}
 
 
 class _Core:
@@ -85,6 +87,7 @@ def load(path: Path | None) -> ctypes.CDLL:
         raise WeftError(f"{path} has interface {version}, expected {ABI_VERSION}; reinstall weft")
     core.weft_features.restype = ctypes.c_char_p
     _declare(core, SIGNATURES)
+    _compare(core, SIZES)
     return core
 
 
@@ -135,17 +138,28 @@ def disabled() -> Iterator[None]:
         _core.enabled = before
 
 
-def declare(signatures: dict[str, list[type]]) -> None:
-    """Add the argument types of further C functions; called by a family of operators when it is imported."""
+def declare(signatures: dict[str, list[type]], *, sizes: Mapping[str, int] | None = None) -> None:
+    """Add the argument types of further C functions; called by a family of operators when it is imported.
+
+    `sizes` are functions that give the bytes of a structure, to the bytes of its mirror in Python.
+    """
     SIGNATURES.update(signatures)
+    SIZES.update(sizes or {})
     if "library" in vars(_core) and _core.library is not None:
         _declare(_core.library, signatures)
+        _compare(_core.library, sizes or {})
 
 
 def _declare(core: ctypes.CDLL, signatures: dict[str, list[type]]) -> None:
     for name, argtypes in signatures.items():
         function = getattr(core, name)
         function.argtypes, function.restype = argtypes, _I
+
+
+def _compare(core: ctypes.CDLL, sizes: Mapping[str, int]) -> None:
+    for name, expected in sizes.items():
+        if (size := getattr(core, name)()) != expected:
+            raise WeftError(f"{core._name}: {name} is {size}, expected {expected}; reinstall weft")
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:

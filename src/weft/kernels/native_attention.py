@@ -34,7 +34,10 @@ class _Call(ctypes.Structure):
     )
 
 
-native.declare({"weft_attention_forward": [ctypes.c_void_p], "weft_attention_backward": [ctypes.c_void_p]})
+native.declare(
+    {"weft_attention_forward": [ctypes.c_void_p], "weft_attention_backward": [ctypes.c_void_p]},
+    sizes={"weft_attention_call_bytes": ctypes.sizeof(_Call)},
+)
 
 
 def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
