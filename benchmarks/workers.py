@@ -75,13 +75,13 @@ def launch(
         return found
 
 
-def halo_bytes(result: Mapping[str, Any], layer: int | None = None) -> float:
-    """Return the bytes an epoch that all ranks sent for one exchanged layer, or for all, both ways."""
+def halo_bytes(result: Mapping[str, Any], slot: int | None = None) -> float:
+    """Return the bytes an epoch that all ranks sent for one exchange of a step, or for all, both ways."""
     return (
         sum(
             volume["bytes_sent"]
             for volume in result["volumes"]
-            if volume["kind"] not in NOT_HALO and layer in (None, volume["layer"])
+            if volume["kind"] not in NOT_HALO and slot in (None, volume["slot"])
         )
         / result["epochs"]
     )
@@ -144,7 +144,7 @@ def _run(run: Run, group: Any, launched: float) -> dict[str, Any]:
         result[name] = [each[name] / run.epochs for each in everyone]
     for name in ("skipped", "made"):
         result[name] = sum(each[name] for each in everyone)
-    for name in ("memory_held", "memory_peak", "activations", "shard_bytes", "epoch_peak"):
+    for name in ("memory_held", "memory_peak", "activations", "shard_bytes", "halo_rows", "epoch_peak"):
         result[name] = [each.get(name, 0) for each in everyone]
     strategy.close()
     return result
@@ -190,6 +190,7 @@ def _train(run: Run, strategy: Any, local: Any, group: Any) -> dict[str, Any]:
                 best = {split: scores[split]["accuracy"] for split in ("val", "test")}
     taken = group.ledger.snapshot()
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
+    plan = getattr(getattr(strategy, "exchange", None), "whole_plan", None)
     return {
         **_volumes(taken, time.process_time() - cpu),
         "seconds": seconds[run.warm :],
@@ -198,6 +199,7 @@ def _train(run: Run, strategy: Any, local: Any, group: Any) -> dict[str, Any]:
         "val": best["val"],
         "activations": kept.bytes + 4 * parameters,  # gradients and the two moments of Adam
         "shard_bytes": _shard_bytes(local),
+        "halo_rows": 0 if plan is None else plan.num_halo,
         "epoch_peak": peak.bytes,
         "earlier_peak": peak.earlier,
     }

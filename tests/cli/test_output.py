@@ -108,7 +108,7 @@ def test_several_workers_show_what_they_sent_and_waited_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     event = {"event": "traffic", "epoch": 1, "rank": 0, "volumes": [], "seconds": []}
-    label = {"kind": "halo", "layer": 0, "direction": "forward"}
+    label = {"kind": "halo", "slot": 0, "direction": "forward"}
     event["volumes"] = [{**label, "peer": 1, "bytes_sent": 2048, "messages_sent": 3}]
     event["seconds"] = [{**label, "exposed": 0.004, "hidden": 0.001}]
     (tmp_path / "run.json").write_text("{}")

@@ -22,7 +22,7 @@ def test_rows_go_where_the_counts_say(size: int) -> None:
         (rank, entry["peer"]): entry["bytes_sent"]
         for rank, ledger in enumerate(ledgers)
         for entry in ledger["volumes"]
-        if (entry["kind"], entry["layer"]) == ("halo", 1)
+        if (entry["kind"], entry["slot"]) == ("halo", 1)
     }
     # Rank r sends s rows of two bytes to each other rank s.
     others = {(r, s): 2 * s for r in range(size) for s in range(size) if r != s}

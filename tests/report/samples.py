@@ -143,7 +143,7 @@ def traffic_event(epoch: int, rank: int, workers: int) -> dict[str, Any]:
     labels = [("halo", 0, "forward", 1000), ("halo", 0, "backward", 1000), ("evaluate", -1, "forward", 300)]
     labels += [("features", -1, "forward", 4096)] if epoch == 1 else []
     peers = [peer for peer in range(workers) if peer != rank]
-    names = ("kind", "layer", "direction")
+    names = ("kind", "slot", "direction")
     phases = [["forward", 0.0, 0.03], ["backward", 0.03, 0.05], ["optimizer", 0.08, 0.01]]
     phases += [["evaluate", 0.09, 0.03]]
     held: dict[str, Any] = {

@@ -39,6 +39,19 @@ def test_names_are_those_of_people() -> None:
     assert Key("evaluate", 0, "forward").name == "evaluation rows 1"
     assert Key("evaluate", -1, "forward").name == "evaluation"
     assert Key("partial", -1, "backward").name == "partial, backward"
+    assert Key("broadcast", 0, "backward").name == "merged gradients 1"
+    assert Key("decision", 0, "forward").name == "decisions to skip 1"
+    assert Key("drift", 1, "forward").name == "drift measured 2"
+    assert Key("features", -1, "forward").order < Key("gradient", -1, "backward").order
+
+
+def test_events_of_earlier_versions_are_read() -> None:
+    events = samples.traffic(2, workers=2)
+    for row in (row for event in events for row in (*event["volumes"], *event["seconds"])):
+        row["layer"] = row.pop("slot")
+    held = read_traffic(events)
+    assert held is not None
+    assert Key("halo", 0, "forward") in held.flows
 
 
 def test_three_typical_epochs_in_a_row_are_found() -> None:

@@ -1,4 +1,4 @@
-"""What crossed the network: bytes and messages by layer, peer, direction and kind, and the seconds it cost.
+"""What crossed the network: bytes and messages by purpose, exchange and peer, and the seconds it cost.
 
 Only payload to *other* ranks counts; what a rank hands to itself is free. Seconds are exposed when a rank
 stood waiting and hidden when it worked while the rows travelled.
@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 
 class Label(NamedTuple):
-    """What a transfer is for. `layer` is −1 where no layer is meant."""
+    """What a transfer is for."""
 
     kind: str = "other"
     """"halo", "gradient" (of parameters), "evaluate", "plan", …"""
-    layer: int = -1
+    slot: int = -1
+    """The number of the exchange within a step, from 0; −1 where there is one alone."""
     direction: str = "forward"
     """"forward" or "backward"."""
 

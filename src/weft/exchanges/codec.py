@@ -97,7 +97,7 @@ class Codec:
     def _write(
         self, x: Tensor, rows: Tensor | None, ids: Tensor, counts: list[int], bits: list[int], label: Label
     ) -> Tensor:
-        layer = 2 * label.layer + (label.direction == "backward")
+        layer = 2 * label.slot + (label.direction == "backward")
         if len(set(bits)) == 1 and _row_bytes(x.dtype, x.shape[1], bits[0]) is not None:
             return quantise(x, ids, bits[0], clock=self.clock, layer=layer, rows=rows).flatten()
         rows = torch.arange(len(x), device=x.device) if rows is None else rows

@@ -74,7 +74,7 @@ class Meter:
         """Ask for the exact rows of a tensor that is exchanged now."""
         assert self._chosen is not None, "begun"
         if h.is_floating_point():
-            exact = self._chosen.plan.pull(self.group, h, label=_LABEL._replace(layer=slot))
+            exact = self._chosen.plan.pull(self.group, h, label=_LABEL._replace(slot=slot))
             self._asked[slot] = (h[self._chosen.local], exact)
 
     def arrived(self, slot: int, rows: Tensor, kept: Tensor | None, scale: float | Tensor) -> None:

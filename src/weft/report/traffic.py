@@ -22,9 +22,15 @@ PURPOSES = {
     ("gather", "backward"): "gathered gradients",
     ("reduce", "forward"): "partial sums",
     ("reduce", "backward"): "partial gradients",
+    ("broadcast", "forward"): "merged rows",
+    ("broadcast", "backward"): "merged gradients",
+    ("features", "forward"): "features",
     ("gradient", "backward"): "weight gradients",
     ("norm", "forward"): "batch norm",
     ("evaluate", "forward"): "evaluation",
+    ("drift", "forward"): "drift measured",
+    ("decision", "forward"): "decisions to skip",
+    ("decision", "backward"): "decisions to skip, backward",
     ("control", "forward"): "agreement",
 }
 _MEASURING = ("evaluate", "drift")
@@ -32,32 +38,32 @@ Span = tuple[str, float, float]
 
 
 class Key(NamedTuple):
-    """What a transfer was for; `layer` is −1 where none is meant."""
+    """What a transfer was for; `slot` is the number of the exchange within a step, −1 where it has none."""
 
     kind: str
-    layer: int
+    slot: int
     direction: str
 
     @property
     def purpose(self) -> str:
-        """The purpose in words, without the layer."""
+        """The purpose in words, without the number of the exchange."""
         back = "" if self.direction == "forward" else f", {self.direction}"
         return PURPOSES.get((self.kind, self.direction), f"{self.kind}{back}")
 
     @property
     def name(self) -> str:
         """The purpose in words, with the number of the exchange within a step."""
-        if self.layer < 0:
+        if self.slot < 0:
             return self.purpose
         rows = " rows" if self.purpose == "evaluation" else ""
-        return f"{self.purpose}{rows} {self.layer + 1}"
+        return f"{self.purpose}{rows} {self.slot + 1}"
 
     @property
     def order(self) -> tuple[int, str, int]:
         """Where it stands in a table."""
         known = list(PURPOSES)
         at = (self.kind, self.direction)
-        return (known.index(at) if at in known else len(known), self.kind + self.direction, self.layer)
+        return (known.index(at) if at in known else len(known), self.kind + self.direction, self.slot)
 
 
 @dataclass(frozen=True)
@@ -211,7 +217,7 @@ class Traffic:
         return max(held, default=None)
 
     def by_epoch(self) -> dict[int, dict[str, Flow]]:
-        """What every epoch sent, by purpose without the layer, all ranks together."""
+        """What every epoch sent, by purpose without the number of the exchange, all ranks together."""
         found: dict[int, dict[str, Flow]] = {epoch: {} for epoch in self.epochs}
         for record in self.records:
             held = found[record.epoch]
@@ -291,9 +297,9 @@ def _record(event: Mapping[str, Any]) -> Record | None:
 
 
 def _key(row: Mapping[str, Any]) -> Key:
-    layer = _whole(row.get("layer"))
+    slot = _whole(row.get("slot", row.get("layer")))  # runs of earlier versions say "layer"
     return Key(
-        str(row.get("kind", "other")), -1 if layer is None else layer, str(row.get("direction", "forward"))
+        str(row.get("kind", "other")), -1 if slot is None else slot, str(row.get("direction", "forward"))
     )
 
 
