@@ -53,3 +53,11 @@ def test_graph_info_says_what_the_graph_holds():
     assert info.num_nodes == {"author": 3, "paper": 4, "venue": 2}
     assert info.num_relations == 2
     assert info.edge_types[1] == ("paper", "in", "venue")
+
+
+def test_types_whose_names_differ_by_a_dot_have_maps_of_their_own():
+    names = ("a.b", "a_b", "a%2Eb")
+    info = weft.nn.GraphInfo(
+        node_types=names, in_features=dict.fromkeys(names, 2), num_nodes=dict.fromkeys(names, 3)
+    )
+    assert len(weft.nn.Encoder(info, 4).maps) == 3

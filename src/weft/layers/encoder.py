@@ -77,8 +77,8 @@ class Encoder(nn.Module):
 
 
 def type_key(node_type: str) -> str:
-    """Return a name that ModuleDict and ParameterDict take: no dots, no clash with their methods."""
-    return "type_" + node_type.replace(".", "_")
+    """Return a key of ModuleDict and ParameterDict, one a type: no dots, no clash with their methods."""
+    return "type_" + node_type.replace("%", "%25").replace(".", "%2E")
 
 
 def _features(given: Mapping[str, Features], node_type: str) -> Features:
