@@ -295,3 +295,10 @@ def test_weights_of_a_16_bit_input_keep_their_precision() -> None:
     out = block.aggregate(h, weight=torch.tensor([1 + 1 / 512, -1.0]))
     assert out.dtype == torch.bfloat16
     assert out.tolist() == [[0.5]]
+
+
+def test_the_destinations_of_edges_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = Block(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 0]), num_src=2)
+    assert block.edge_dst.tolist() == [0, 0, 1]
+    monkeypatch.setattr(block, "indptr", None)  # read again, it would fail
+    assert block.edge_dst.tolist() == [0, 0, 1]

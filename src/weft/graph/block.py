@@ -44,9 +44,18 @@ class Block:
     [11.0, 1.0]
 
     Destinations are the first `num_dst` source rows. Without `src_ids`, `dst_ids` and `edge_ids` rows and
-    edges are those of the whole graph. `edge_data` is indexed by edge id. A block that communicates overrides
-    `src`, `attend` and the two methods behind `aggregate` and `propagate`; one that brings its own degrees or
-    edge values overrides `in_degree`, `out_degree` or `edge`.
+    edges are those of the whole graph. `edge_data` is indexed by edge id.
+
+    What a block that communicates, samples or remembers may override; everything else is made of these:
+
+    - `src`: the rows that messages are read from; on a shard it brings the halo;
+    - `_aggregate` and `_propagate`, behind `aggregate` and `propagate`; `attend`; `aggregate_pairs` and
+      `attend_pairs`, where pairs are to be made part by part;
+    - `_degree`, behind `in_degree` and `out_degree`; `edge_in_degree`; `edge`; `type_ranges`; `multiplicity`;
+    - `_only`, behind `relation`, and `by_relation`: the blocks of one relation and of (relation, source)
+      pairs, which must bring the same rows as this one;
+    - `aggregates_sparse` and `prefers_aggregate_first`: decisions that all ranks must take alike;
+    - `whole_rows`, which says that results are merged with those of other ranks.
     """
 
     whole_rows: bool = True
@@ -134,8 +143,11 @@ class Block:
     @property
     def edge_dst(self) -> Tensor:
         """The destination row of each edge, [E] int64."""
-        counts = self.indptr[1:] - self.indptr[:-1]
-        return self.cached("edge_dst", lambda: torch.repeat_interleave(counts, output_size=self.num_edges))
+
+        def make() -> Tensor:
+            return torch.repeat_interleave(self.indptr.diff(), output_size=self.num_edges)
+
+        return self.cached("edge_dst", make)
 
     def edge_index(self) -> Tensor:
         """Return (2, E) int64 of source row and destination row, in block order: what PyG's layers take."""
