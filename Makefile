@@ -32,9 +32,8 @@ test-all: check  ## everything, the slow tests included
 	@$(TEST)
 
 test-gpu:  ## the tests of kernels and training on a GPU; GPU_PYTHON is the interpreter that has CUDA's torch
-	@WEFT_TEST_DEVICE=cuda PYTHONPATH=src $(GPU_PYTHON) -m pytest -q tests/train/test_device.py \
-		tests/samplers/test_device.py tests/strategies/test_offload.py \
-		$(patsubst %,tests/kernels/test_%.py,triton spmm extreme sddmm softmax attention gather segment dropout)
+	@WEFT_TEST_DEVICE=cuda PYTHONPATH=src $(GPU_PYTHON) -m pytest -q -m gpu \
+		$$(grep -rlF --include='test_*.py' 'mark.gpu' tests | sort)
 
 check: .venv/.stamp  ## formatting, lint, types, direction of imports
 	@$(BIN)/ruff format --check src tests benchmarks examples

@@ -22,6 +22,8 @@ from weft.kernels.attention import (
 )
 from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
 
+pytestmark = pytest.mark.gpu
+
 CLOCK = torch.tensor([7, 1, 2])
 KINDS = (ADDITIVE, GATV2, DOT)
 

@@ -10,6 +10,8 @@ from weft.draw import Stream
 from weft.errors import InputError
 from weft.kernels.dropout import dropout_op
 
+pytestmark = pytest.mark.gpu
+
 CLOCK = torch.tensor([7, 3, 2])
 
 

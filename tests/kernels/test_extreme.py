@@ -8,6 +8,8 @@ from weft import kernels
 from weft.errors import InputError
 from weft.kernels.extreme import extreme_backward_op, extreme_op
 
+pytestmark = pytest.mark.gpu
+
 INDPTR, INDICES = torch.tensor([0, 3, 4, 4]), torch.tensor([0, 1, 2, 2], dtype=torch.int32)
 X = torch.tensor([[1.0, 5.0], [3.0, 5.0], [3.0, -1.0]])
 

@@ -9,6 +9,8 @@ from weft.errors import GraphError
 from weft.kernels import native
 from weft.kernels.gather import gather_backward_op, gather_op
 
+pytestmark = pytest.mark.gpu
+
 
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
 @pytest.mark.parametrize("shape", [(), (1,), (2,), (7,), (8,), (16,), (32,), (33,), (3, 5), (600,)])

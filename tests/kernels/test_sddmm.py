@@ -9,6 +9,8 @@ from weft.errors import GraphError, InputError
 from weft.kernels import native
 from weft.kernels.sddmm import sddmm_dot_op, sddmm_op
 
+pytestmark = pytest.mark.gpu
+
 OPS = ["dot", "add", "sub", "mul"]
 INDPTR, INDICES = torch.tensor([0, 2, 3]), torch.tensor([0, 1, 0], dtype=torch.int32)
 A, B = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[10.0, 20.0], [30.0, 40.0]])

@@ -8,6 +8,8 @@ from weft import kernels
 from weft.errors import InputError
 from weft.kernels.segment import segment_matmul_op, segment_outer_op
 
+pytestmark = pytest.mark.gpu
+
 OFFSETS = torch.tensor([0, 3, 3, 10])
 
 

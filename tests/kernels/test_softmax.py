@@ -7,6 +7,8 @@ from kernel_checks import FLOATS, compare, csr, hub_csr, same_bits, values
 from weft import kernels
 from weft.kernels.softmax import edge_softmax_backward_op, edge_softmax_op
 
+pytestmark = pytest.mark.gpu
+
 
 def test_a_row_is_torchs_softmax_of_its_edges(form: str) -> None:
     indptr = torch.tensor([0, 2, 2, 5])

@@ -9,6 +9,8 @@ from weft.errors import GraphError, InputError
 from weft.kernels import native
 from weft.kernels.spmm import spmm_op
 
+pytestmark = pytest.mark.gpu
+
 # 0 → 0, 1 → 0, 2 → 1; row 2 has no edge
 INDPTR, INDICES = torch.tensor([0, 2, 3, 3]), torch.tensor([0, 1, 2], dtype=torch.int32)
 X = torch.tensor([[1.0, 2.0], [10.0, 20.0], [100.0, 200.0]])
@@ -270,3 +272,15 @@ def test_the_core_refuses_indices_outside_the_rows(index: int, reduce: str) -> N
 def test_the_core_refuses_row_pointers_that_do_not_rise_to_the_number_of_edges(indptr: list[int]) -> None:
     with pytest.raises(GraphError, match="indptr"):
         kernels.spmm(torch.tensor(indptr), INDICES, X)
+
+
+@pytest.mark.skipif(not native.available(), reason="needs the native core")
+@pytest.mark.parametrize("place", [-1, 3, 2**31 - 1])
+def test_the_core_refuses_places_of_edges_outside_the_edges(place: int) -> None:
+    made = kernels.transpose_csr(INDPTR, INDICES, 3)
+    edges = made.edges.clone()
+    edges[1] = place
+    x = X.clone().requires_grad_()
+    out = kernels.spmm(INDPTR, INDICES, x, torch.ones(3), transposed=made._replace(edges=edges))
+    with pytest.raises(GraphError, match="points outside"):
+        out.sum().backward()

@@ -19,6 +19,8 @@ from weft import draw, kernels
 from weft.errors import WeftWarning
 from weft.kernels import gpu, native, reference, reference_attention
 
+pytestmark = pytest.mark.gpu
+
 pytest.importorskip("triton", reason="Triton is not installed (pip install 'weft[gpu]')")
 
 HERE = gpu.INTERPRETED or DEVICE == "cuda"

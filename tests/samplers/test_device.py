@@ -19,6 +19,7 @@ from weft.samplers.request import Request, Sample, Slots
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install 'weft[gpu]')")
 
+pytestmark = pytest.mark.gpu
 DEVICE = os.environ.get("WEFT_TEST_DEVICE", "cpu")
 on_triton = pytest.mark.skipif(
     not (gpu.INTERPRETED or DEVICE == "cuda"), reason="needs a GPU or Triton's interpreter"

@@ -114,19 +114,22 @@ def test_a_sampled_run_on_the_gpu_continues_bit_for_bit(graph: weft.Graph, tmp_p
 
 
 def test_offload_stays_within_its_memory() -> None:
-    graph = weft.datasets.open_dataset(
-        name="community", nodes=20_000, degree=20, classes=5, features=64, seed=1
-    )
+    data: dict[str, Any] = {"nodes": 40_000, "degree": 20, "classes": 5, "features": 64, "seed": 1}
+    graph = weft.datasets.open_dataset(name="community", **data)
     given: dict[str, Any] = {"hidden": 256, "layers": 3, "heads": 4, "epochs": 2, "device": "cuda"}
-    limit = 160 << 20
+    limit = 500 << 20
+    part = peak_of(graph, **given, strategy={"activation": "offload", "memory": limit})
+    whole = peak_of(graph, **given)
+    assert part[0] <= limit < whole[0]
+    assert part[1] == pytest.approx(whole[1], rel=1e-3)
+
+
+def peak_of(graph: weft.Graph, **given: Any) -> tuple[int, float]:
+    """Return the peak of the GPU's memory in a run, and its loss."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    part = train(graph, "gat", **given, strategy={"activation": "offload", "memory": limit})
-    assert torch.cuda.max_memory_allocated() <= limit
-    torch.cuda.reset_peak_memory_stats()
-    whole = train(graph, "gat", **given)
-    assert torch.cuda.max_memory_allocated() > 2 * limit
-    assert part.loss == pytest.approx(whole.loss, rel=1e-3)
+    loss = train(graph, "gat", **given).loss
+    return torch.cuda.max_memory_allocated(), loss
 
 
 def test_too_little_memory_is_told_before_the_run(graph: weft.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
