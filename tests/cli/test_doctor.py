@@ -1,6 +1,7 @@
 """`weft doctor` says what is there, what is missing and how to get it."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 from weft.cli import doctor
 from weft.cli.main import main
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def test_json_has_every_section(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {"versions", "native core", "machine", "extras", "missing"} == set(found)
+    assert {"versions", "native core", "machine", "environment", "extras", "missing"} == set(found)
     assert found["machine"]["cpus"] >= 1
     assert isinstance(found["native core"]["available"], bool)
 
@@ -27,6 +30,25 @@ def test_a_missing_extra_comes_with_its_command(
 
 
 def test_every_extra_of_the_package_is_looked_for() -> None:
-    project = Path(__file__).resolve().parents[2] / "pyproject.toml"
+    project = ROOT / "pyproject.toml"
     extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
     assert {extra for extra, _ in doctor.EXTRAS.values()} == set(extras) - {"dev"}
+
+
+def test_variables_that_are_set_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WEFT_STALL", "99")
+    monkeypatch.delenv("WEFT_TIMEOUT", raising=False)
+    assert main(["doctor"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "WEFT_" in line]
+    assert line.split() == ["WEFT_STALL", "99"]
+
+
+def test_every_variable_of_the_code_is_looked_for_and_told() -> None:
+    code = "".join(path.read_text() for path in (ROOT / "src" / "weft").rglob("*.py"))
+    assert set(re.findall(r"\bWEFT_[A-Z]+\b", code)) <= set(doctor.VARIABLES)
+    page = (ROOT / "docs" / "running-on-a-cluster.md").read_text()
+    for name in doctor.VARIABLES:
+        assert name in code
+        assert any(line.startswith(f"| `{name}`") for line in page.splitlines()), name

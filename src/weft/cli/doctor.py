@@ -23,6 +23,23 @@ EXTRAS = {
     "tensorboard": ("tensorboard", "TensorBoard files of a run"),
 }
 
+# Environment variables that weft reads or sets for others; docs/running-on-a-cluster.md says what they do.
+VARIABLES = (
+    "WEFT_TIMEOUT",
+    "WEFT_STALL",
+    "WEFT_NATIVE",
+    "WEFT_COMMAND",
+    "WEFT_ATTEMPT",
+    "WEFT_FAILURES",
+    "OMP_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "GLOO_SOCKET_IFNAME",
+    "THP_MEM_ALLOC_ENABLE",
+    "TRITON_INTERPRET",
+    "JAVA_HOME",
+    "PYSPARK_PYTHON",
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
@@ -49,6 +66,7 @@ def examine() -> dict[str, dict[str, Any]]:
         "versions": _versions(),
         "native core": _native(),
         "machine": _machine(),
+        "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         "extras": {name: _extra(name, extra, use) for name, (extra, use) in EXTRAS.items()},
         "missing": {
             name: f"pip install 'weft[{extra}]'" for name, (extra, _) in EXTRAS.items() if not _held(name)
