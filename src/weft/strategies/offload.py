@@ -28,11 +28,13 @@ from weft.strategies.chunks import Chunk, Cost, cut, shown
 from weft.strategies.offload_backward import Backward, ends_plain
 from weft.strategies.offload_rows import Source, Target
 
-_CHUNK = 0.55
+_CHUNK = 0.45
 """Of the memory given, what one chunk may take while it is worked on; the next one is on its way then."""
 _RESIDENT = 1 / 6
 """Of the memory given, what the rows that a layer reads, and again their gradients, may take to be held."""
-_TRIES = 4
+_TRIES = 6
+_SMALLER = 0.8
+"""What a chunk is made smaller by where it did not fit after all."""
 T = TypeVar("T")
 
 
@@ -180,7 +182,7 @@ class Offload:
             except torch.OutOfMemoryError:
                 if not left:
                     break
-            self._share /= 2
+            self._share *= _SMALLER
             torch.cuda.empty_cache()
         raise InputError(
             f"strategy.memory: {shown(self.memory)} do not suffice, in chunks of "
