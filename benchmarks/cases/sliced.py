@@ -1,0 +1,86 @@
+"""P3: bytes of training by slices of features against data parallel, by the width of features."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from benchmarks.graphs import communities, tiny
+from benchmarks.measure import Study
+from benchmarks.partitions import workspace, write
+from benchmarks.workers import Run, launch
+from weft.graph import Graph
+from weft.partitioners import partition
+from weft.samplers import Loader, NeighborSampler
+from weft.train.model import adapt
+
+WORKERS, HIDDEN, BATCH, FANOUT = 4, 32, 1000, [10, 25]
+WIDTHS = (25, 50, 100, 200, 400, 800)
+
+
+def rows() -> Iterable[str]:
+    """Give a row a width: the bytes of an epoch of both, measured and by the formula."""
+    yield "| features | data parallel, MiB | formula | sliced, MiB | formula | sliced / data parallel |"
+    yield "|---|---|---|---|---|---|"
+    counts: dict[str, int] = {}
+    for width in WIDTHS[:2] if tiny() else WIDTHS:
+        graph = adapt(communities(20_000, 400_000, features=width), "gcn")
+        counts = counts or counted(graph)
+        with workspace() as folder:
+            parts = write(folder / "parts", graph, WORKERS, name="hash")
+            options = {"fanout": FANOUT, "batch_size": BATCH}
+            shape: dict[str, Any] = {"model": "gcn", "model_options": {"layers": 2, "hidden": HIDDEN}}
+            runs = [
+                Run(name, parts, name, options, epochs=1, warm=1, **shape) for name in ("sampled", "sliced")
+            ]
+            sampled, sliced = launch(runs, WORKERS)
+        data, slices = sent(sampled, "features"), sent(sliced, "push", "pull")
+        expected = 4 * width * counts["remote"], sliced_bytes(counts)
+        shown = [data, expected[0], slices, expected[1]]
+        yield f"| {width} | " + " | ".join(f"{n / 2**20:.2f}" for n in shown) + f" | {slices / data:.2f} |"
+    both = sliced_bytes(counts)
+    yield f"| {both / (4 * counts['remote']):.0f} | | {both / 2**20:.2f} | | {both / 2**20:.2f} | 1 |"
+
+
+def sliced_bytes(counts: dict[str, int]) -> int:
+    """Return 2 (P − 1) |V1| H numbers of products, and what is pushed: nodes, edges, degrees, scales."""
+    products = 2 * counts["v1"] * HIDDEN * 4
+    pushed = 8 * counts["v0"] + 4 * (counts["e1"] + counts["v1"]) + 4 * (counts["v0"] + counts["v1"])
+    return (WORKERS - 1) * (products + pushed + 24 * counts["batches"])
+
+
+def counted(graph: Graph) -> dict[str, int]:
+    """Return the rows, destinations and edges of the first blocks of an epoch, and rows of other workers."""
+    owner = torch.as_tensor(partition(graph, WORKERS, name="hash").parts)
+    sampler = NeighborSampler(graph, FANOUT)
+    loader = Loader(sampler, batch_size=BATCH)
+    found = dict.fromkeys(("v0", "v1", "e1", "remote", "batches"), 0)
+    for step in range(len(loader)):
+        seeds = loader.seeds_of(1, step)
+        for rank in range(WORKERS):
+            batch = sampler.sample(seeds[owner[seeds] == rank], 1, step)
+            found["v0"] += batch.num_nodes
+            found["v1"] += batch.blocks[0].num_dst
+            found["e1"] += batch.blocks[0].num_edges
+            found["remote"] += int((owner[batch.nodes] != rank).sum())
+            found["batches"] += 1
+    return found
+
+
+def sent(result: dict[str, Any], *kinds: str) -> int:
+    """Return the bytes that all workers sent of some kinds."""
+    return sum(volume["bytes_sent"] for volume in result["volumes"] if volume["kind"] in kinds)
+
+
+CASES = [
+    Study(
+        "sliced_bytes",
+        f"bytes of GCN 2 × {HIDDEN} by samples (fanout 10, 25, batch {BATCH:,}) on {WORKERS} workers: slices "
+        "of features against rows, communities of 20,000 nodes, 400,000 edges",
+        rows,
+        "Features of rows travel in data parallel, edges and products of the first layer with slices: "
+        "2 (P − 1) V1 H numbers, V0 and E1 ids. Gradients and sampled edges are the same in both and left "
+        "out. A first layer with two maps of features (GraphSAGE) sends twice the products. The last row is "
+        "the width at which both send the same.",
+    ),
+]
