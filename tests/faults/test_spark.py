@@ -50,7 +50,8 @@ def start(running: Cluster, graph: Path, out: Path, *words: str) -> "subprocess.
     """Start a flatten on the cluster."""
     line = [sys.executable, "-m", "weft", "flatten", str(graph / "graph"), *OPTIONS, "--out", str(out)]
     line += ["--engine", "spark", "--master", running.url, "--memory", "512MB", *words]
-    return subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    running.drivers.append(subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True))
+    return running.drivers[-1]
 
 
 def lines_of(process: "subprocess.Popen[str]") -> list[str]:
@@ -125,7 +126,7 @@ def test_a_driver_that_dies_leaves_nothing_visible_and_the_next_continues(
     lines_of(process)
     wait_for(lambda: any(work_of(out).glob("part-*.parquet")) or process.poll() is not None, "a file", 600)
     java = [pid for pid in descendants(process.pid) if "java" in command(pid)]
-    kill_group(process)  # type: ignore[arg-type]
+    kill_group(process)
     assert not out.exists()
     wait_for(lambda: not running.executors(), "executors end with their driver")
     assert not any(os.path.exists(f"/proc/{pid}") and "java" in command(pid) for pid in java)

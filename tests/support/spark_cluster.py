@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 PATIENCE = 120.0
 
@@ -21,6 +22,8 @@ class Cluster:
     url: str
     folder: Path
     processes: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+    drivers: list["subprocess.Popen[str]"] = field(default_factory=list)
+    """Programs that run on the cluster; those that are left are ended with it."""
 
     def executors(self) -> list[int]:
         """Return the processes that run tasks, oldest first."""
@@ -65,13 +68,13 @@ def cluster(folder: Path, workers: int = 2, memory: str = "1g") -> Iterator[Clus
         wait_for(lambda: registered.read_text().count("Registering worker") >= workers, "workers registered")
         yield made
     finally:
-        for process in made.processes:
+        for process in [*made.drivers, *made.processes]:
             kill_group(process)
         for pid in made.executors():
             os.kill(pid, signal.SIGKILL)
 
 
-def kill_group(process: "subprocess.Popen[bytes]") -> None:
+def kill_group(process: "subprocess.Popen[Any]") -> None:
     """End a process and all that it started."""
     below = descendants(process.pid)
     for pid in [process.pid, *below]:
