@@ -30,9 +30,11 @@ def rows() -> Iterator[str]:
     yield f"| of it: reading shards, planning | {result['setup_seconds']:.1f} s | |"
     for rank in range(WORKERS):
         shard, kept, peak = (result[name][rank] for name in ("shard_bytes", "activations", "memory_peak"))
-        ratio = peak / max(1, shard + kept)
+        halo = result["halo_rows"][rank] * MODEL["hidden"] * 4
+        ratio = peak / max(1, shard + kept + halo)
         yield (
             f"| rank {rank}: {shard / 2**20:,.0f} MiB of shards + {kept / 2**20:,.0f} MiB kept for backward "
+            f"+ {halo / 2**20:,.0f} MiB of halo rows in a layer "
             f"| peak {peak / 2**20:,.0f} MiB, {ratio:.2f}× | ≤ {MEMORY}× |"
         )
 
