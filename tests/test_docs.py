@@ -1,5 +1,6 @@
 """The documentation runs: every Python block, and every command of a shell block, page by page."""
 
+import importlib.util
 import os
 import re
 import shlex
@@ -149,3 +150,13 @@ def test_links_to_files_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_reference_of_recipes_is_what_the_code_accepts() -> None:
+    spec = importlib.util.spec_from_file_location("recipe_page", ROOT / "docs" / "recipe_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    same = made.PAGE.read_text(encoding="utf-8") == made.page()
+    assert same, f"docs/recipe.md is not what the code accepts; write it anew: {made.COMMAND}"

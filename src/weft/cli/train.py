@@ -1,7 +1,8 @@
 """Train a model as a recipe says, and write a report.
 
 Settings are section.key=value: [data] path or name and its options, [model] name (a layer) and its options,
-[strategy], [train] epochs, lr, ... Without a recipe and settings, the built-in community graph is used.
+[strategy], [train] epochs, lr, ... All keys: docs/recipe.md. Without a recipe and settings, the built-in
+community graph is used.
 
 examples:
   weft train recipes/cora_gat.toml --out runs/cora

@@ -1,0 +1,184 @@
+"""Writes docs/recipe.md, the keys of a recipe, from the code that checks them: python docs/recipe_page.py"""
+
+import ast
+import dataclasses
+import inspect
+import re
+import types
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from weft.config import Range, _parameters, describe
+from weft.datasets import datasets, formats
+from weft.datasets.prepare import prepare
+from weft.exchanges.base import exchanges
+from weft.layers.base import layers
+from weft.layers.stack import ACTIVATIONS, Stack
+from weft.partitioners import partition
+from weft.partitioners.base import partitioners
+from weft.registry import Registry
+from weft.samplers.base import samplers
+from weft.stores.base import stores
+from weft.stores.open import OPTIONS, RANKERS, open_store
+from weft.strategies.base import Strategy, strategies
+from weft.train.settings import Settings
+
+PAGE = Path(__file__).with_name("recipe.md")
+COMMAND = "python docs/recipe_page.py"
+HEAD = f"""# All keys of a recipe
+
+A recipe is TOML with the sections `[data]`, `[model]`, `[strategy]` and `[train]`; `weft train --set
+section.key=value` sets one key. This page is made from the code that checks recipes, by
+`{COMMAND}`. A key that is unknown, of another type or out of range is refused in one line.
+No default: the key is needed, or nothing is set.
+
+`exchange`, `partitioner`, `sampler` and `store` are a name, or a table with a name and options:
+`strategy.exchange = {{name = "sampled", p = 0.1}}`, or `--set strategy.exchange.name=sampled
+--set strategy.exchange.p=0.1`.
+"""
+# What the trainer gives to a strategy, the strategy to an exchange or a sampler, the graph to a model.
+TO_STRATEGY = (*inspect.signature(Strategy).parameters, "group", "part_rank", "speed", "device")
+TO_EXCHANGE = ("plan", "group", "clock")
+TO_SAMPLER = ("graph", "fanout", "seed", "expand", "temporal")
+TO_MODEL = ("in_features", "out_features", "info", "layer", "options")
+
+
+def page() -> str:
+    """Return the whole page."""
+    return "\n".join([HEAD, *_data(), *_model(), *_strategy(), *_train()]).rstrip("\n") + "\n"
+
+
+def _data() -> Iterator[str]:
+    yield "## [data]\n"
+    yield f"`path` is a file or folder, `name` a generator or reader: {_names(datasets)}."
+    yield "Default: `community`."
+    known = [(formats[name].__doc__ or "").strip().rstrip(".") for name in formats.names()]
+    yield "A path is recognised: " + "; ".join(each[:1].lower() + each[1:] for each in known) + ".\n"
+    yield from _entry("Whatever the source", [prepare], given=("graph",), level=3)
+    yield from _entries(datasets, given=("path",))
+
+
+def _model() -> Iterator[str]:
+    yield f"## [model]\n\n`name` is a layer: {_names(layers)}. Without it, `sage`.\n"
+    yield from _entry("Whatever the layer", [Stack], given=TO_MODEL, level=3)
+    yield f"`activation` is one of {', '.join(f'`{name}`' for name in ACTIVATIONS)}.\n"
+    for name in layers.names():
+        kind = layers[name]
+        yield from _entry(f"`{name}`", [kind.stacked, kind], given=(*TO_MODEL, *_parameters([Stack])))
+
+
+def _strategy() -> Iterator[str]:
+    yield f"## [strategy]\n\n`name` is one of {_names(strategies)}."
+    yield "Default: `single`, and `halo` with several workers or parts.\n"
+    yield from _entries(strategies, given=TO_STRATEGY)
+    yield "### strategy.exchange\n"
+    yield from _entries(exchanges, given=TO_EXCHANGE)
+    yield "### strategy.partitioner\n"
+    yield from _entry("Whatever the partitioner", [partition], given=("graph", "num_parts", "name"))
+    yield from _entries(partitioners, given=("seed",))
+    yield "### strategy.sampler\n"
+    yield from _entries(samplers, given=TO_SAMPLER, only=lambda kind: kind.neighbourhoods)
+    yield "### strategy.store\n"
+    yield _prose(open_store, []) + "\n"
+    for name, keys in OPTIONS.items():
+        yield f"- `{name}`: {_first(stores[name])} Options: {', '.join(f'`{key}`' for key in keys)}."
+    yield f"\n`ranker` is one of {', '.join(f'`{name}`' for name in RANKERS)}.\n"
+
+
+def _train() -> Iterator[str]:
+    yield "## [train]\n\n| key | accepts | default | |\n|---|---|---|---|"
+    told = _field_lines(Settings)
+    for field in dataclasses.fields(Settings):
+        annotation = _parameters([Settings])[field.name]
+        yield f"| `{field.name}` | {_accepts(annotation)} | {_value(field.default)} | {told[field.name]} |"
+
+
+def _entries(
+    registry: Registry[Any], *, given: Sequence[str], only: Callable[[Any], bool] = lambda _: True
+) -> Iterator[str]:
+    """Give a part of the page for every entry; names of the same entry come together."""
+    chosen = [name for name in registry.names() if only(registry[name])]
+    for entry in dict.fromkeys(registry[name] for name in chosen):
+        names = [f"`{name}`" for name in chosen if registry[name] is entry]
+        yield from _entry(", ".join(names), [entry], given=given)
+
+
+def _entry(title: str, targets: list[Any], *, given: Sequence[str], level: int = 4) -> Iterator[str]:
+    keys = {name: kind for name, kind in _parameters(targets).items() if name not in given}
+    yield f"{'#' * level} {title}\n"
+    yield _prose(targets[-1], list(keys)) + "\n"
+    if keys:
+        yield "| key | accepts | default |\n|---|---|---|"
+        yield from (
+            f"| `{key}` | {_accepts(kind)} | {_value(_default(targets, key))} |" for key, kind in keys.items()
+        )
+        yield ""
+
+
+def _accepts(annotation: Any) -> str:
+    """Return what a key accepts, in words."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return " ".join(
+            [_accepts(arguments[0]), *(str(each) for each in arguments[1:] if isinstance(each, Range))]
+        )
+    if origin in (Union, types.UnionType):
+        return " or ".join(_accepts(each) for each in arguments if each is not type(None))
+    if origin is Literal:
+        return ", ".join(f"`{each}`" for each in arguments)
+    return "anything" if annotation is Any else describe(annotation)
+
+
+def _default(targets: list[Any], key: str) -> Any:
+    for target in targets:
+        found = inspect.signature(target).parameters.get(key)
+        if found is not None:
+            return found.default
+    return None
+
+
+def _value(value: Any) -> str:
+    if value is None or value is inspect.Parameter.empty:
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{list(value) if isinstance(value, tuple) else value}`"
+
+
+def _prose(target: Any, keys: list[str]) -> str:
+    """Return the first paragraph of a docstring, and those that speak of a key; examples are left out."""
+    text = inspect.cleandoc(target.__doc__ or "")
+    paragraphs = [
+        " ".join(part.split()) for part in re.split(r"\n\s*\n", text) if not part.startswith((" ", ">>>"))
+    ]
+    kept = [part for part in paragraphs[1:] if not keys or any(f"`{key}" in part for key in keys)]
+    told = "\n\n".join([*paragraphs[:1], *kept])
+    return re.sub(r"^Return (\w)", lambda found: found[1].upper(), told)
+
+
+def _first(target: Any) -> str:
+    return " ".join(inspect.cleandoc(target.__doc__ or "").split("\n\n")[0].split())
+
+
+def _field_lines(kind: type) -> dict[str, str]:
+    """Return the line under each field of a dataclass."""
+    (body,) = [
+        node.body for node in ast.parse(inspect.getsource(kind)).body if isinstance(node, ast.ClassDef)
+    ]
+    return {
+        field.target.id: " ".join(ast.literal_eval(line.value).split())
+        for field, line in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(line, ast.Expr)
+    }
+
+
+def _names(registry: Registry[Any]) -> str:
+    return ", ".join(f"`{name}`" for name in registry.names())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
