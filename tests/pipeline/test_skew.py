@@ -53,10 +53,10 @@ def zipf(nodes: int, edges: int) -> weft.Graph:
 def largest_share(session: Any, run: Any) -> float:
     """Return the rows of the largest task over those of the median one, in the worst stage of many rows."""
     store = session.sparkContext._jsc.sc().statusStore()
-    before = {stage.stageId() for stage in _list(store.stageList(None))}
+    before = {stage.stageId() for stage in _stages(store)}
     run()
     worst = 0.0
-    for stage in _list(store.stageList(None)):
+    for stage in _stages(store):
         if stage.stageId() in before or stage.status().toString() != "COMPLETE":
             continue
         tasks = _list(store.taskList(stage.stageId(), stage.attemptId(), 10_000))
@@ -64,6 +64,11 @@ def largest_share(session: Any, run: Any) -> float:
         if sum(rows) >= 100_000 and len(rows) > 4:
             worst = max(worst, max(rows) / max(float(np.median(rows)), 1.0))
     return worst
+
+
+def _stages(store: Any) -> list[Any]:
+    defaults = [getattr(store, f"stageList$default${place}")() for place in (2, 3, 4, 5)]
+    return _list(store.stageList(None, *defaults))
 
 
 def _list(values: Any) -> list[Any]:
