@@ -114,7 +114,7 @@ def _draw_report(out: "str | os.PathLike[str]") -> None:
     """Draw the report of a run: what `weft.train` does after it."""
     from weft.report import write_report
 
-    write_report(out)
+    write_report(os.fspath(out))
 
 
 def __getattr__(name: str) -> Any:

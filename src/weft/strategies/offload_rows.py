@@ -104,8 +104,7 @@ class Total:
             add_far(self.total, block.src_ids, gradient)
             return
         self.offload.moved += gradient.nbytes
-        held = take_rows(self.total, chunk.sources)
-        self.total[chunk.sources] = held + gradient.to(self.total.device)
+        self.total[chunk.sources] = self.total[chunk.sources] + gradient.to(self.total.device)
 
     def finish(self) -> Tensor:
         """Return the sum, in the host's memory."""

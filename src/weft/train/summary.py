@@ -29,7 +29,7 @@ class Summary:
     exposed_comm_seconds: float
     """Seconds in which computing waited for communication."""
     batch_wait_share: float | None
-    """The share of an epoch that waited for batches, the others being made beside it; None without batches."""
+    """The share of an epoch that waited for batches, as others are made beside it; None without batches."""
     peak_memory_bytes: int
     strategy: str
     workers: int
