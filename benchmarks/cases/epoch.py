@@ -65,10 +65,15 @@ def _pyg(data: dict[str, Any]) -> Step:
     return _training(model.train(), graph, lambda: model(data["dense"], edge_index))
 
 
+def torch_csr(graph: weft.Graph) -> Tensor:
+    """Return the adjacency matrix, transposed, as PyG's convolutions take it."""
+    size = (graph.num_nodes, graph.num_nodes)
+    return torch.sparse_csr_tensor(graph.indptr, graph.indices.long(), torch.ones(graph.num_edges), size)
+
+
 def _pyg_csr(data: dict[str, Any]) -> Step:
     graph, model = data["graph"], data["rival"]
-    size = (graph.num_nodes, graph.num_nodes)
-    adj_t = torch.sparse_csr_tensor(graph.indptr, graph.indices.long(), torch.ones(graph.num_edges), size)
+    adj_t = torch_csr(graph)
     return _training(model.train(), graph, lambda: model(data["dense"], adj_t))
 
 
