@@ -41,7 +41,7 @@ def test_numbers_of_workers_are_read_and_mistakes_refused() -> None:
     ("arguments", "said"),
     [
         (["equivalence", "--graph", "nowhere.npz"], "no such file"),
-        (["kernels", "recipe.toml"], "is for: weft selftest equivalence"),
+        (["kernels", "recipe.toml"], "are for: weft selftest equivalence"),
         (["equivalence", "a.toml", "b.toml"], "expected one recipe"),
         (["equivalence", "--parts", "2", "kernel"], "did you mean 'kernels'"),
     ],

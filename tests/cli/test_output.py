@@ -42,6 +42,7 @@ def summary(**changes: object) -> Summary:
         "bytes_sent": 0,
         "messages": 0,
         "exposed_comm_seconds": 0.0,
+        "batch_wait_share": None,
         "peak_memory_bytes": 2**30,
         "strategy": "single",
         "workers": 1,

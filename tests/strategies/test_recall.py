@@ -26,15 +26,15 @@ def test_rows_without_a_gradient_are_not_given_to_who_needs_one() -> None:
     assert recall.find(h) is None
 
 
-def test_the_last_four_are_kept_and_a_tensor_is_brought_once() -> None:
+def test_the_last_two_are_kept_and_a_tensor_is_brought_once() -> None:
     recall, brought = Recall(), []
-    tensors = [torch.ones(1) for _ in range(5)]
+    tensors = [torch.ones(1) for _ in range(3)]
 
     def bring(h: torch.Tensor) -> torch.Tensor:
         brought.append(h)
         return h + 1
 
-    for h in (*tensors, tensors[4], tensors[1]):
+    for h in (*tensors, tensors[2], tensors[1]):
         recall(h, bring)
-    assert len(brought) == 5
+    assert len(brought) == 3
     assert recall.find(tensors[0]) is None

@@ -175,11 +175,3 @@ def test_wrong_stores_are_refused_before_anything_is_read(graph: weft.Graph) -> 
     frequency = {**OPTIONS, "fanout": 3, "store": {"name": "cached", "ranker": "frequency"}}
     with pytest.raises(RecipeError, match="a fanout for each hop"):
         weft.train(graph, "sage", strategy=frequency, epochs=1)
-
-
-def test_a_gpu_is_refused_before_the_graph_is_moved(
-    graph: weft.Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("weft.train.launch.choose_device", lambda name: torch.device("cuda"))
-    with pytest.raises(RecipeError, match="with strategy 'sampled' is not supported"):
-        weft.train(graph, "sage", strategy=OPTIONS, device="cuda")

@@ -75,7 +75,7 @@ EXACT_POINTS: list[dict[str, Any]] = [
     {"name": "sampled", "p": 1.0},
     {"name": "sampled", "p": 1.0, "bits": 32},
     {"name": "stale", "lag": 0},
-    {"name": "stale", "lag": 0, "smooth_features": 0.5, "bits": 32},
+    {"name": "stale", "lag": 0, "bits": 32},
     {"name": "skip", "interval": 1},
     {"name": "skip", "age": 0, "gradients": True},
     {"name": "skip", "change": 0.0},

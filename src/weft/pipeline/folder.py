@@ -206,7 +206,7 @@ def cut(indptr: Array, edges: int) -> tuple[int, ...]:
     """Return the nodes at which pieces of about so many edges begin, and the number of nodes.
 
     >>> cut(np.array([0, 3, 4, 9, 9]), 4)
-    (0, 2, 4)
+    (0, 2, 3, 4)
     """
     cuts, nodes = [0], len(indptr) - 1
     while cuts[-1] < nodes:
