@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import pytest
 
 from weft.exchanges.base import Exchange, exchanges
+from weft.layers.base import layers
 from weft.strategies.base import strategies
 from weft.strategies.distributed import Distributed
-from weft.train.proof import Pair, all_cases, cover, legal_pairs
+from weft.train.proof import Case, Pair, all_cases, cover, legal_pairs
 from weft.train.proof.cases import MODELS, TYPES
 from weft.train.proof.graphs import GRAPHS
 
@@ -53,6 +54,19 @@ def test_every_exchange_of_halo_that_is_there_is_proved() -> None:
     from weft.strategies.halo import Halo
 
     assert told == {name for name in Halo.exchanges if name in exchanges}
+
+
+def test_every_layer_is_proved() -> None:
+    assert {layer for layer, _ in MODELS.values()} == set(layers.names())
+
+
+def test_only_what_is_expected_may_be_refused() -> None:
+    pair = Pair("halo", {})
+    refusal = "GINE needs edge features but the graph has no edge_attr; use 'gin'"
+    assert Case(pair, "gine", "sparse", "float32").expects(refusal)
+    assert not Case(pair, "gine", "hub", "float32").expects(refusal)
+    assert not Case(pair, "gin", "sparse", "float32").expects(refusal)
+    assert not Case(pair, "gine", "sparse", "float32").expects("halo cannot do this")
 
 
 @pytest.mark.parametrize("count", [1, 3, 12])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
@@ -87,8 +88,8 @@ class Given:
             strategy = make_strategy(pair, local, group, seed=self.resolved.settings.seed)
             return observe(strategy, self._model(local, dtype), rate=self._rate)
 
-        case, reference = f"{pair}: {dtype}", self._reference(dtype)
-        return judge(pair, case, dtype, group, attempt=attempt, reference=reference)
+        reference = partial(self._reference, dtype)
+        return judge(pair, f"{pair}: {dtype}", dtype, group, attempt=attempt, reference=reference)
 
     @property
     def _rate(self) -> float:

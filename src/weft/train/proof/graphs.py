@@ -31,16 +31,21 @@ def _edges(count: int, generator: torch.Generator, most: int = NODES) -> Tensor:
 
 
 def directed(generator: torch.Generator) -> Graph:
-    """Edges with a direction, some twice, some from a node to itself."""
-    return Graph.from_edges(_edges(120, generator), num_nodes=NODES, **_rows(NODES, 1))  # type: ignore[arg-type]
+    """Edges with a direction and features, some twice, some from a node to itself."""
+    edges, data = (
+        _edges(120, generator),
+        {**_rows(NODES, 1), "edge_attr": torch.randn(120, 3, generator=generator)},
+    )
+    return Graph.from_edges(edges, num_nodes=NODES, **data)  # type: ignore[arg-type]
 
 
 def hub(generator: torch.Generator) -> Graph:
-    """A node that every other leads to, and weights on the edges."""
+    """A node that every other leads to; weights and features on the edges."""
     spokes = torch.stack([torch.arange(NODES), torch.full((NODES,), 7)])
     edges = torch.cat([_edges(120, generator), spokes], 1)
     weight = torch.rand(edges.shape[1], generator=generator) + 0.1
     data: dict[str, Any] = _rows(NODES, 1)
+    data["edge_attr"] = torch.randn(edges.shape[1], 3, generator=generator)
     return Graph.from_edges(edges, num_nodes=NODES, edge_weight=weight, **data)
 
 
@@ -57,7 +62,9 @@ def lopsided(generator: torch.Generator) -> Graph:
     data["train_mask"] = ids < 6
     data["val_mask"] = ids >= NODES // 2
     data["test_mask"] = (ids >= 6) & (ids < NODES // 2)
-    return Graph.from_edges(_edges(120, generator, NODES // 2), num_nodes=NODES, **data)
+    edges = _edges(120, generator, NODES // 2)
+    data["edge_attr"] = torch.randn(120, 3, generator=generator)
+    return Graph.from_edges(edges, num_nodes=NODES, **data)
 
 
 def sparse(generator: torch.Generator) -> Graph:

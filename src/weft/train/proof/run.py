@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import torch
@@ -121,19 +121,25 @@ def worst_of_ranks(group: Group, outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def judge(
-    pair: Pair, case: str, dtype: str, group: Group, *, attempt: Callable[[], Observed], reference: Observed
+    pair: Pair,
+    case: str,
+    dtype: str,
+    group: Group,
+    *,
+    attempt: Callable[[], Observed],
+    reference: Callable[[], Observed],
 ) -> Outcome:
     """Return how far an attempt of all ranks is from the reference; a refusal is an outcome too."""
     told = Outcome(str(pair), case, group.size, error=0.0, bound=BOUNDS[dtype])
     try:
-        found = attempt()
+        expected, found = reference(), attempt()
     except WorkerLost:
         raise
     except WeftError as refusal:
         return replace(told, refused=str(refusal))
     except Exception as failure:
         raise AssertionError(f"{case}, {group.size} workers: {failure}") from failure
-    error, worst = farthest(found, reference)
+    error, worst = farthest(found, expected)
     return replace(told, error=error, worst=worst)
 
 
@@ -142,8 +148,11 @@ def _prove(group: Group, case: Case) -> Outcome:
         local = _held(group, case, _graph(case.model, case.graph, case.dtype))
         return observe(make_strategy(case.pair, local, group), _model(local, case.model, case.dtype))
 
-    reference = _reference(case.model, case.graph, case.dtype)
-    return judge(case.pair, str(case), case.dtype, group, attempt=attempt, reference=reference)
+    reference = partial(_reference, case.model, case.graph, case.dtype)
+    outcome = judge(case.pair, str(case), case.dtype, group, attempt=attempt, reference=reference)
+    if not outcome.refused or case.expects(outcome.refused):
+        return outcome
+    return replace(outcome, refused="", error=torch.inf, worst=f"refused ({outcome.refused}), which")
 
 
 def make_strategy(pair: Pair, local: LocalGraph, group: Group, *, seed: int = SEED) -> Strategy:
