@@ -1,7 +1,7 @@
 """How the process takes memory for large tensors; asked for before torch is imported.
 
 Huge pages: rows are read at random, and with pages of 4 KiB much of the time goes into looking up addresses.
-An epoch of SAGE on 100,000 nodes took 0.22 s instead of 0.31. A fixed threshold: glibc raises the size from
+An epoch of SAGE on 100,000 nodes took 0.18 s instead of 0.28. A fixed threshold: glibc raises the size from
 which memory is given back to the system, up to 32 MiB, as soon as such memory was freed once. After some
 epochs the heap is full of holes, and a worker that needs 280 MiB held 340, without huge pages 650.
 """
