@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import weft
 from weft.errors import InputError, RecipeError, TrainingError
+from weft.report.read import read_run
 from weft.train.launch import train
 
 
@@ -122,6 +123,19 @@ def test_the_best_epoch_is_restored(graph: weft.Graph, tmp_path: Path) -> None:
     assert summary.epochs == 40
     model = train(graph, "sage", hidden=16, lr=0.1, epochs=summary.best_epoch, restore_best=False).model
     assert equal(model, summary.model)
+
+
+def test_the_best_epoch_may_be_that_of_the_lowest_loss(graph: weft.Graph, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"hidden": 16, "lr": 0.1, "epochs": 40}
+    summary = train(graph, "sage", best_by="loss", out=tmp_path, **options)
+    epochs = [event for event in weft.read_events(tmp_path) if event["event"] == "epoch"]
+    assert summary.best_epoch == min(epochs, key=lambda event: event["val"]["loss"])["epoch"]
+    assert summary.metric == "accuracy"
+    by_metric = train(graph, "sage", **options)
+    assert by_metric.best_epoch != summary.best_epoch, "the two must differ here for the test to tell"
+    best = read_run(tmp_path).best
+    assert best is not None
+    assert best.number == summary.best_epoch
 
 
 def test_patience_ends_the_run(graph: weft.Graph) -> None:

@@ -120,14 +120,21 @@ class Run:
 
     @cached_property
     def best(self) -> Epoch | None:
-        """The epoch with the best validation metric (the summary's word, else the first of the highest)."""
-        scored = [epoch for epoch in self.epochs if math.isfinite(_validation(epoch, self.metric))]
-        highest = max(scored, key=lambda epoch: _validation(epoch, self.metric), default=None)
+        """The best epoch on the validation nodes (the summary's word, else the first of the best)."""
+        scored = [epoch for epoch in self.epochs if math.isfinite(self._merit(epoch))]
+        highest = max(scored, key=self._merit, default=None)
         named = number(self.summary.get("best_epoch"))
         told = next((epoch for epoch in scored if epoch.number == named), None)
         # Without `restore_best` the summary names the last epoch, whose weights were kept, not the best one.
-        same = told and highest and _validation(told, self.metric) == _validation(highest, self.metric)
+        same = told and highest and self._merit(told) == self._merit(highest)
         return told if same else highest
+
+    def _merit(self, epoch: Epoch) -> float:
+        """What the best epoch is the highest in: the metric, or the loss below zero where that decides."""
+        held = epoch.scores.get("val", {})
+        if self.table("recipe", "train").get("best_by") == "loss" and self.metric in held:
+            return -held.get("loss", math.nan)
+        return held.get(self.metric, math.nan)
 
     def score(self, split: str) -> float | None:
         """The judged metric on a split: of the summary, else the best epoch, else the last that has it."""
@@ -259,10 +266,6 @@ def _numbers(value: Any) -> dict[str, float]:
         return {}
     held = {str(key): _measured(item) for key, item in value.items()}
     return {key: item for key, item in held.items() if item is not None}
-
-
-def _validation(epoch: Epoch, metric: str) -> float:
-    return epoch.scores.get("val", {}).get(metric, math.nan)
 
 
 def _measured(value: Any) -> float | None:

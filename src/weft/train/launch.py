@@ -31,7 +31,7 @@ from weft.train.needs import check_memory, out_of_memory
 from weft.train.optim import OptimizerName, ScheduleName
 from weft.train.parts import check_partition, partition_of, whole_in_parts
 from weft.train.run import RunFolder, check_folder
-from weft.train.settings import MetricName, Precision, Settings, choose_device
+from weft.train.settings import BestBy, MetricName, Precision, Settings, choose_device
 from weft.train.summary import Summary
 from weft.train.trainer import Place, Trainer
 
@@ -56,6 +56,7 @@ def train(
     schedule_factor: float = 0.5,
     patience: int | None = None,
     metric: MetricName = "auto",
+    best_by: BestBy = "metric",
     loss: LossName = "auto",
     restore_best: bool = True,
     seed: int = 0,

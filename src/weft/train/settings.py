@@ -14,6 +14,7 @@ from weft.train.optim import OptimizerName, ScheduleName
 
 Count = Annotated[int, Range(least=1)]
 MetricName = Literal["auto", "accuracy", "micro_f1", "macro_f1", "roc_auc"]
+BestBy = Literal["metric", "loss"]
 Precision = Literal["float32", "float64", "bfloat16"]
 
 
@@ -41,6 +42,8 @@ class Settings:
     """Stop after this many epochs without improvement on the validation nodes; none trains to the end."""
     metric: MetricName = "auto"
     """What the best epoch is judged by: accuracy, or micro_f1 where a node has several labels."""
+    best_by: BestBy = "metric"
+    """metric, or loss: the best epoch is then that of the lowest validation loss."""
     loss: LossName = "auto"
     """cross_entropy, or bce where a node has several labels."""
     restore_best: bool = True

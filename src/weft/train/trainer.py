@@ -313,7 +313,9 @@ class Trainer:
         if "val" not in scores:
             return
         epochs = epoch - self.best.seen
-        improved = self.best.observe(epoch, scores["val"][self.metric], scores["val"]["loss"])
+        loss = scores["val"]["loss"]
+        value = -loss if self.settings.best_by == "loss" else scores["val"][self.metric]
+        improved = self.best.observe(epoch, value, loss)
         self.schedule.observe(improved=improved, epochs=epochs)
         if improved and self.settings.restore_best:
             self.best_weights = weights_of(self.model)
