@@ -20,10 +20,10 @@ CITATION = {
 GCN = {"layers": 2, "hidden": 64, "dropout": 0.5, "lr": 0.01, "weight_decay": 5e-4, "epochs": 200}
 GAT = {
     "layers": 2, "hidden": 64, "heads": 8, "attention_dropout": 0.6, "dropout": 0.6, "input_dropout": 0.6,
-    "activation": "elu", "lr": 0.005, "weight_decay": 5e-4, "epochs": 300, "best_by": "loss",
+    "activation": "elu", "lr": 0.005, "weight_decay": 5e-4, "epochs": 300,
 }  # fmt: skip
-# The paper trains this one graph with other settings.
-PUBMED_GAT = {"out_heads": 8, "lr": 0.01, "weight_decay": 1e-3}
+# The paper trains this one graph with other settings; its 500 validation nodes tie too often in accuracy.
+PUBMED_GAT = {"out_heads": 8, "lr": 0.01, "weight_decay": 1e-3, "epochs": 200, "best_by": "loss"}
 
 
 def test_accuracies(graph: weft.Graph, model: str, **settings: Any) -> list[float]:
