@@ -13,38 +13,29 @@ import torch
 from torch import Tensor, nn
 
 from weft.comm.group import Group
-from weft.comm.ledger import Label
-from weft.comm.plan import HaloPlan
 from weft.config import Range, bind
-from weft.errors import GraphError, InputError, RecipeError, WeftWarning
+from weft.errors import InputError, RecipeError, WeftWarning
 from weft.events import Events
-from weft.exchanges.exact import Exact
-from weft.graph.block import Block
 from weft.graph.graph import Graph
-from weft.samplers.base import Batch, Sampler, samplers
+from weft.samplers.base import Sampler, samplers
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
-from weft.samplers.partitioned import PartitionedLoader, PartitionedSampler
+from weft.samplers.partitioned import PartitionedSampler
 from weft.stores.base import Counters, Store
 from weft.stores.open import check_store, open_store
 from weft.stores.ranked import open_on_ranks, rounded
-from weft.strategies.base import LossName, Metrics, Scores, evaluating, strategies, summed_loss
-from weft.strategies.distributed import Distributed
-from weft.strategies.halo_block import HaloBlock
+from weft.strategies.base import LossName, evaluating, strategies
+from weft.strategies.batches import Batches
 from weft.strategies.local import LocalGraph
-from weft.strategies.norm import GlobalBatchNorm
-from weft.strategies.placement import Nearby, Where
-from weft.strategies.reducer import GradientReducer
+from weft.strategies.placement import Where
 from weft.strategies.sampler_ranks import ReceivingLoader, check_samplers, dismiss
 from weft.strategies.single import hops_of, known_hops
-from weft.strategies.steps import Steps
 
-_CONTROL = Label("control")
 EVERYTHING = -1
 
 
 @strategies.add("sampled")
-class Sampled(Steps, Distributed):
+class Sampled(Batches):
     """Train on batches of sampled neighbourhoods; `fanout` has the edges drawn a row in each hop, -1: all.
 
     `batch_size` counts the seeds of all workers together; each takes those that it owns, and the loss is the
@@ -60,9 +51,6 @@ class Sampled(Steps, Distributed):
     """
 
     name: ClassVar[str] = "sampled"
-    exchanges: ClassVar[tuple[str, ...]] = ()
-    takes_whole: ClassVar[bool] = True
-    graph: Graph | LocalGraph  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -95,23 +83,19 @@ class Sampled(Steps, Distributed):
             graph = graph.with_data(x=open_store(store, graph, drawn, batch_size=batch_size))
         elif store is not None and isinstance(graph, LocalGraph):
             graph = LocalGraph(rounded(graph.shard, store), facts=graph.facts)
-        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group)  # type: ignore[arg-type]
+        super().__init__(
+            graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group, part_rank=part_rank,
+            device=device,
+        )  # fmt: skip
         self.store_options, self.samplers = store, samplers
         self._store: Store | None = None  # of several workers
         self.fanout, self.batch_size, self.threads = fanout, batch_size, prepare
         self.kind, self.options = check_sampler(sampler)
         self.evaluation, self.local_seeds = evaluate, seeds == "local"
-        self._exact: HaloBlock | None = None
-        self._device, self.sample_on = device, sample_on
-        self._nearby: Nearby | None = None
+        self.sample_on = sample_on
         if sample_on == "gpu" and self.device.type != "cuda":
             raise RecipeError("strategy.sample_on: 'gpu' needs one; set train.device = 'cuda'")
-        self._loader: Loader | None = None
         self._evaluator: Sampler | None = None
-        self._reducer_now: GradientReducer | None = None
-        if isinstance(graph, LocalGraph):
-            self._exact = self._halo(graph, part_rank)
-            self._lane = self.group.subgroup(self.group.ranks, purpose="sample")
         if self.local_seeds and self.group.size > 1:
             warnings.warn(
                 "strategy.seeds = 'local': each worker shuffles its own seeds, so the steps depend on the "
@@ -134,55 +118,16 @@ class Sampled(Steps, Distributed):
                         f"strategy.{name}: a fanout is a number of edges, or -1 for all; got {count}"
                     )
 
-    @classmethod
-    def layouts(cls, workers: int) -> list[dict[str, Any]]:
-        """Return nothing: a batch is not the whole graph, however workers are arranged."""
-        return []
-
     # An epoch
 
-    def begin_epoch(self, model: nn.Module) -> None:
-        """Check that there is a fanout for each hop of the model, and make the loader on first use."""
+    def make_loader(self, model: nn.Module) -> Loader:
+        """Return what prepares the batches; there must be a fanout for each hop of the model."""
         hops = checked_hops(model, self.fanout, "strategy.fanout")
-        if self._loader is None:
-            self._loader = self._make_loader(self._fanouts(self.fanout, hops))
-        self._reducer_now = self._prepare(model) if self.group.size > 1 else None
-
-    @property
-    def loader(self) -> Loader:
-        """What prepares the batches."""
-        assert self._loader is not None, "begin_epoch makes it"
-        return self._loader
+        return self._make_loader(self._fanouts(self.fanout, hops))
 
     def counters(self) -> Counters | None:
         """Return what was read from the store of the features; None where they are no store's."""
         return super().counters() if self._store is None else self._store.counters
-
-    def step_loss(self, model: nn.Module, batch: Batch, step: int) -> tuple[Tensor, int]:
-        """Return the loss of the own seeds as a share of the step's mean, and how many seeds all have."""
-        count = self.loader.count(int(self.clock[1]), step)
-        if not batch.seeds.numel() and not self.runs_together(model):
-            return torch.zeros(()), count  # whose gradients are zeros: the reducer sends them
-        outputs = self.batch_outputs(model, batch)
-        return summed_loss(self.loss, outputs, _labels(batch)) / count, count
-
-    def runs_together(self, model: nn.Module) -> bool:
-        """Return whether all workers must run the model together, also one without a seed in a step."""
-        return any(isinstance(module, GlobalBatchNorm) for module in model.modules())
-
-    def backward(self, loss: Tensor) -> None:
-        """Sum the gradients over workers."""
-        reducer = self._reducer_now
-        if reducer is not None:
-            reducer.begin()
-        if loss.requires_grad:
-            loss.backward()  # type: ignore[no-untyped-call]
-        if reducer is not None:
-            reducer.finish()
-
-    def total(self, value: Tensor) -> float:
-        """Return the sum over workers."""
-        return float(self.group.all_reduce(value.clone(), label=_CONTROL).wait())
 
     def close(self) -> None:
         """Take the hooks off the model, and let the samplers go."""
@@ -193,55 +138,13 @@ class Sampled(Steps, Distributed):
 
     # Evaluation
 
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:
-        """Return the metrics and the loss of each split over all workers, and change no state."""
-        if self.group.size > 1:
-            self._prepare(model)
-        with self.events.phase("evaluate"):
-            if self.evaluation == "exact":
-                outputs = self._exact_outputs(model)
-                held = {split: outputs[rows] for split, rows in self.splits.items()}
-            else:
-                held = {split: self._sampled_outputs(model, rows) for split, rows in self.splits.items()}
-            return {
-                split: self._score(held[split], rows, self.counts[split], metrics)
-                for split, rows in self.splits.items()
-            }
-
-    @torch.no_grad()
-    def predict(self, model: nn.Module) -> Tensor:
-        """Return the exact outputs for every node of the target type, on every worker."""
-        return self._exact_outputs(model) if isinstance(self.graph, Graph) else super().predict(model)
-
-    def exact_block(self) -> Block:
-        """Return the block of the whole graph, or of the worker's own rows of it."""
-        if self._exact is None:
-            assert isinstance(self.graph, Graph)
-            return self.graph.block(self.clock)
-        self._exact.exchange.begin_step()
-        self._exact.forget()
-        return self._exact
-
-    @property
-    def nearby(self) -> Nearby | None:
-        """The graph as a GPU reads it; None where the model is on the CPU."""
-        if self._nearby is None and self.device.type == "cuda" and isinstance(self.graph, Graph):
-            self._nearby = Nearby(self.graph, self.device)
-        return self._nearby
+    def split_outputs(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the outputs of the own rows of each split: exact, or from samples."""
+        if self.evaluation == "exact":
+            return super().split_outputs(model)
+        return {split: self._sampled_outputs(model, rows) for split, rows in self.splits.items()}
 
     # Underneath
-
-    def _exact_outputs(self, model: nn.Module) -> Tensor:
-        if self.nearby is not None:
-            with evaluating(model):
-                return self.nearby.outputs(model, self.clock, self.autocast)[self.graph.target_rows]
-        if self.infer is not None and self.in_store and isinstance(self.graph, Graph):
-            return self.infer(model)
-        outputs = super()._exact_outputs(model)
-        if isinstance(self.graph, Graph):
-            self.graph.block().clock = None  # the block is the graph's, and the graph outlives this run
-        return outputs
 
     def _sampled_outputs(self, model: nn.Module, rows: Tensor) -> Tensor:
         """Return the outputs of own rows of the target type, from samples of their own fanouts."""
@@ -286,7 +189,7 @@ class Sampled(Steps, Distributed):
 
     def _reads(self, trial: PartitionedSampler) -> tuple[Callable[[int, int], Tensor], int]:
         """Return the nodes of this worker's batches, by epoch and step, and the number of steps."""
-        loader = self._partitioned(trial)
+        loader = self._partitioned(trial, local=self.local_seeds)
         return lambda epoch, step: trial.reach(loader.seeds_of(epoch, step), epoch, step).rows, len(loader)
 
     def _make_loader(self, fanout: list[int]) -> Loader:
@@ -295,31 +198,9 @@ class Sampled(Steps, Distributed):
             courier = None if self.nearby is None else self.nearby.courier
             return Loader(sampler, batch_size=self.batch_size, threads=self.threads, courier=courier)
         if not self.samplers:
-            return self._partitioned(sampler)
-        return self._partitioned(sampler, ReceivingLoader, whole=self.group.parent, hops=len(fanout))
-
-    def _partitioned(
-        self, sampler: PartitionedSampler, kind: type[PartitionedLoader] = PartitionedLoader, **more: Any
-    ) -> PartitionedLoader:
-        seeds = self._gathered(self._ids(self.splits["train"]))
-        more |= {"owner": sampler.owner, "rank": self.group.rank, "workers": self.group.size}
-        more |= {"batch_size": self.batch_size, "local": self.local_seeds, "ahead": self.threads > 0}
-        return kind(sampler, seeds, **more)
-
-    def _ids(self, rows: Tensor) -> Tensor:
-        """Return the global ids of own rows of the target type."""
-        rows = rows + int(self.graph.target_rows.start)
-        return rows if isinstance(self.graph, Graph) else self.graph.shard.node_ids[rows]
-
-    def _halo(self, graph: LocalGraph, part_rank: Sequence[int] | None) -> HaloBlock:
-        if graph.shard.cuts != "nodes":
-            raise GraphError("sampled needs parts of nodes; this partition cuts edges: use another")
-        exchange = Exact(HaloPlan.make(graph.shard, self.group, part_rank), self.group, self.clock)
-        exchange.kind = "evaluate"
-        block = HaloBlock(graph.shard, exchange, self.group, clock=self.clock)
-        if len(graph.node_types) == 1 and graph.x is not None:
-            block.mark_constant(graph.x)
-        return block
+            return self._partitioned(sampler, local=self.local_seeds)
+        more: dict[str, Any] = {"whole": self.group.parent, "hops": len(fanout), "local": self.local_seeds}
+        return self._partitioned(sampler, ReceivingLoader, **more)
 
     @staticmethod
     def _fanouts(fanout: int | Sequence[int], hops: int) -> list[int]:
@@ -350,9 +231,3 @@ def checked_hops(model: nn.Module, fanout: int | Sequence[int], where: str) -> i
             f"{where}: the model takes {hops} hops, {list(fanout)} are {len(fanout)}; give one fanout a hop"
         )
     return hops
-
-
-def _labels(batch: Batch) -> Tensor:
-    y = batch.y
-    assert y is not None, "a strategy is made of a graph with labels"
-    return y
