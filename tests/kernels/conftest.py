@@ -3,7 +3,7 @@
 With WEFT_TEST_DEVICE=cuda (`make test-gpu`) tensors are made on the GPU, and operators run on Triton.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import torch
@@ -12,8 +12,27 @@ from kernel_checks import DEVICE
 from weft.kernels import native
 
 LEVELS = {"portable": 0, "AVX2": 1, "AVX-512": 2}
-if DEVICE != "cpu":
-    torch.set_default_device(DEVICE)  # before the test modules make their constants
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Have the test modules of this folder make their constants on the device."""
+    if DEVICE == "cpu":
+        return (yield)
+    with torch.device(DEVICE):
+        return (yield)
+
+
+@pytest.fixture(autouse=True)
+def tensors_on_the_device() -> Iterator[None]:
+    """Have a test of this folder make its tensors on the device, and leave no trace of that to others."""
+    if DEVICE == "cpu":
+        yield
+        return
+    with torch.device(DEVICE):
+        yield
 
 
 @pytest.fixture(params=["reference", *LEVELS] if DEVICE == "cpu" else [DEVICE])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kernel_checks import backward_in_sets
+from kernel_checks import backward_in_sets, needs_core
 from torch import Tensor
 
 from weft import draw
@@ -443,9 +443,8 @@ def test_compiles_without_graph_breaks() -> None:
             torch.testing.assert_close(x, y)
 
 
-def test_nothing_of_the_size_of_edges_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not native.available():
-        pytest.skip("the native core is not installed")
+@needs_core
+def test_nothing_of_the_size_of_edges_is_allocated() -> None:
     num_edges, heads, dim = 50_000, 4, 8
     indptr, indices = random_csr(100, 100, num_edges)
     args = arguments(ADDITIVE, (heads, 0, dim), graph=(indptr, indices), num_src=100, dtype=torch.float32)
@@ -528,9 +527,8 @@ def test_indices_of_any_size_give_the_same_gradients(kind: int, index: torch.dty
     assert all(torch.equal(a, b) for a, b in zip(expected, got))
 
 
+@needs_core
 def test_an_index_outside_its_rows_is_refused() -> None:
-    if not native.available():
-        pytest.skip("the native core is not installed")
     indptr, scores, value = torch.tensor([0, 2]), torch.zeros(2, 1), torch.zeros(2, 1, 4)
     for wrong in (2, -1):
         indices = torch.tensor([0, wrong], dtype=torch.int32)

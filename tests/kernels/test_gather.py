@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from kernel_checks import DEVICE, FLOATS, compare, same_bits, values
+from kernel_checks import DEVICE, FLOATS, compare, needs_core, same_bits, values
 
 from weft import kernels
 from weft.errors import GraphError
-from weft.kernels import native
 from weft.kernels.gather import gather_backward_op, gather_op
 
 pytestmark = pytest.mark.gpu
@@ -67,7 +66,7 @@ def test_gradients_opcheck_and_compile(form: str) -> None:
     assert torch.equal(torch.compile(run, fullgraph=True, backend="aot_eager")(x), run(x))
 
 
-@pytest.mark.skipif(not native.available(), reason="needs the native core")
+@needs_core
 @pytest.mark.parametrize("row", [-1, 5, 2**40])
 def test_the_core_refuses_rows_outside_the_matrix(row: int) -> None:
     with pytest.raises(GraphError, match="points outside"):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from kernel_checks import needs_core
 
 from weft import kernels
 from weft.errors import WeftError, WeftWarning
@@ -45,6 +46,29 @@ def test_a_file_that_is_no_library_is_not_loaded(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(native, "_core", native._Core())
     with pytest.warns(WeftWarning, match="reference kernels"):
         assert native.library() is None
+
+
+@needs_core
+def test_cpu_tensors_are_served_whatever_the_default_device() -> None:
+    src, dst, clock = torch.tensor([2, 0, 1, 2]), torch.tensor([0, 0, 1, 3]), torch.tensor([1, 2, 3])
+    x, score = torch.rand(4, 2, 3), torch.rand(4, 2)
+
+    def run() -> list[torch.Tensor]:
+        indptr, indices, edge_ids = kernels.build_csr(src, dst, 4)
+        held = kernels.transpose_csr(indptr, indices, 4)
+        leaf = x.clone().requires_grad_()
+        summed = kernels.spmm(indptr, indices, leaf, transposed=held)
+        attended = kernels.attention(indptr, indices, score, score, leaf, dropout=0.5, clock=clock)
+        dropped = kernels.dropout(leaf, src, 0.5, clock=clock)
+        largest = kernels.spmm(indptr, indices, leaf, reduce="max")
+        total = sum(made.square().sum() for made in (summed, attended, dropped, largest))
+        made = [indptr, indices, edge_ids, *held, *kernels.relabel(src), kernels.gather(x, src)]
+        return [*made, kernels.sddmm(indptr, indices, leaf, leaf), *torch.autograd.grad(total, leaf)]
+
+    expected = run()
+    with torch.device("meta"):
+        found = run()
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.skipif(not native.available(), reason="needs the native core")

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from kernel_checks import FLOATS, WIDTHS, assert_near, compare, csr, hub_csr, same_bits, values
+from kernel_checks import FLOATS, WIDTHS, assert_near, compare, csr, hub_csr, needs_core, same_bits, values
 
 from weft import kernels
 from weft.errors import GraphError, InputError
-from weft.kernels import native
 from weft.kernels.spmm import spmm_op
 
 pytestmark = pytest.mark.gpu
@@ -258,7 +257,7 @@ def test_small_indices_are_widened(form: str, index: torch.dtype) -> None:
         kernels.spmm(INDPTR, INDICES.float(), X)
 
 
-@pytest.mark.skipif(not native.available(), reason="needs the native core")
+@needs_core
 @pytest.mark.parametrize("index", [-1, 3, 2**31 - 1])
 @pytest.mark.parametrize("reduce", ["sum", "max"])
 def test_the_core_refuses_indices_outside_the_rows(index: int, reduce: str) -> None:
@@ -267,14 +266,14 @@ def test_the_core_refuses_indices_outside_the_rows(index: int, reduce: str) -> N
         kernels.spmm(INDPTR, indices, X, reduce=reduce)
 
 
-@pytest.mark.skipif(not native.available(), reason="needs the native core")
+@needs_core
 @pytest.mark.parametrize("indptr", [[0, 2, 3, 4], [1, 2, 3, 3], [0, 5, 3, 3]])
 def test_the_core_refuses_row_pointers_that_do_not_rise_to_the_number_of_edges(indptr: list[int]) -> None:
     with pytest.raises(GraphError, match="indptr"):
         kernels.spmm(torch.tensor(indptr), INDICES, X)
 
 
-@pytest.mark.skipif(not native.available(), reason="needs the native core")
+@needs_core
 @pytest.mark.parametrize("place", [-1, 3, 2**31 - 1])
 def test_the_core_refuses_places_of_edges_outside_the_edges(place: int) -> None:
     made = kernels.transpose_csr(INDPTR, INDICES, 3)

@@ -26,13 +26,6 @@ on_triton = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(autouse=True)
-def tensors_on_the_cpu() -> Any:
-    """Undo the default device of the kernels' tests, should they run in the same process."""
-    with torch.device("cpu"):
-        yield
-
-
 def graph_of(num_nodes: int, num_edges: int, index: torch.dtype = torch.int32) -> tuple[Tensor, Tensor]:
     """Return a random CSR with a hub, multi-edges and nodes without edges."""
     generator = torch.Generator().manual_seed(num_nodes)

@@ -30,13 +30,6 @@ MODELS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def tensors_on_the_cpu() -> Any:
-    """Undo the default device of the kernels' tests, should they run in the same process."""
-    with torch.device("cpu"):
-        yield
-
-
 def least_memory(graph: Graph, cost: Cost) -> int:
     """Return what the most expensive node takes alone."""
     degree = graph.indptr.diff()

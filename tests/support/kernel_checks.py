@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -19,6 +20,9 @@ Csr = tuple[Tensor, Tensor]
 # `make test-gpu` runs the same tests on a GPU; random numbers are drawn on the CPU in any case.
 DEVICE = os.environ.get("WEFT_TEST_DEVICE", "cpu")
 WIDTHS = (1, 2, 3, 7, 8, 16, 33, 40, 64, 130, 301)
+needs_core = pytest.mark.skipif(
+    DEVICE != "cpu" or not native.available(), reason="needs the native core, which serves the CPU"
+)
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 

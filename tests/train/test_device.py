@@ -43,13 +43,6 @@ STRATEGIES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def tensors_on_the_cpu() -> Any:
-    """Undo the default device of the kernels' tests, should they run in the same process."""
-    with torch.device("cpu"):
-        yield
-
-
 def losses(graph: weft.Graph, folder: Path, device: str, **settings: Any) -> list[float]:
     given = {"hidden": 8, "epochs": 10, "lr": 0.01, **settings}
     train(graph, **given, device=device, out=folder / device)

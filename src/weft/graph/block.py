@@ -216,7 +216,7 @@ class Block:
 
     def draw_clock(self) -> Tensor:
         """Return the clock that draws of this block use: its own, or a fresh one from torch's generator."""
-        return torch.randint(2**62, (3,)) if self.clock is None else self.clock
+        return torch.randint(2**62, (3,), device="cpu") if self.clock is None else self.clock
 
     # Constants
 

@@ -121,7 +121,7 @@ def _attend(
         raise InputError(f"dropout must be in 0 … 1, got {dropout}")
     src, dst, a, value, edge = _checked(kind, indptr, indices, given)
     if dropout > 0.0:
-        clock = torch.randint(0, 2**62, (3,)) if clock is None else as_clock(clock)
+        clock = torch.randint(0, 2**62, (3,), device="cpu") if clock is None else as_clock(clock)
     if edge_ids is not None:
         edge_ids = edge_ids.to(torch.int64)
         if edge_ids.shape != indices.shape:

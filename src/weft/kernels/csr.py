@@ -43,7 +43,7 @@ def build_csr(
     kind = index_dtype(most + 1)
     indptr = native.empty((num_dst + 1,), torch.int64)
     indices = native.empty((src.shape[0],), kind)  # in huge pages: a sampler reads it all over the place
-    edge_ids = torch.empty(src.shape[0], dtype=torch.int64)
+    edge_ids = native.empty((src.shape[0],), torch.int64)
     wide = [
         native.dense(value if value is None else value.to(torch.int64)) for value in (src, dst, edge_type)
     ]
@@ -86,7 +86,7 @@ def relabel(ids: Tensor) -> tuple[Tensor, Tensor]:
         return reference.relabel(ids)
     flat = ids.to(torch.int64).contiguous()
     unique, local, count = (
-        torch.empty(flat.numel(), dtype=torch.int64),
+        torch.empty_like(flat),
         torch.empty_like(flat),
         ctypes.c_int64(),
     )
@@ -106,8 +106,8 @@ def group(keys: Tensor, num_keys: int, indptr: Tensor | None = None) -> tuple[Te
     if core is None:
         raise WeftError("group needs the native core; the reference operators do without it")
     kind = index_dtype(max(keys.shape[0], 0 if indptr is None else indptr.shape[0]))
-    pointers = torch.empty(num_keys + 1, dtype=torch.int64)
-    positions = torch.empty(keys.shape[0], dtype=kind)
+    pointers = native.empty((num_keys + 1,), torch.int64)
+    positions = native.empty((keys.shape[0],), kind)
     rows = None if indptr is None else torch.empty_like(positions)
     keys, indptr = keys.contiguous(), native.dense(indptr)
     status = core.weft_group(

@@ -164,7 +164,8 @@ def _compare(core: ctypes.CDLL, sizes: Mapping[str, int]) -> None:
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Return an uninitialised CPU tensor; a large one in huge pages: most of writing it is page faults."""
-    out = torch.empty(shape, dtype=dtype)
+    # the CPU is named: a program may have set another default device, and the core writes to an address
+    out = torch.empty(shape, dtype=dtype, device="cpu")
     if out.nbytes >= HUGE_BYTES and (core := library()) is not None:
         core.weft_advise(out.data_ptr(), out.nbytes)
     return out

@@ -45,7 +45,7 @@ def take_rows(x: Features, rows: Tensor, *, pin: bool = False) -> Features:
     core = native.library()
     if core is None or not x.is_contiguous():
         return x[rows]
-    out = torch.empty((rows.numel(), *x.shape[1:]), dtype=x.dtype, pin_memory=pin)
+    out = torch.empty((rows.numel(), *x.shape[1:]), dtype=x.dtype, device="cpu", pin_memory=pin)
     row_bytes = math.prod(x.shape[1:]) * x.element_size()
     sizes = (x.data_ptr(), x.shape[0], rows.data_ptr(), rows.numel(), row_bytes, out.data_ptr())
     native.check(core.weft_gather(*sizes, native.INDEX_CODES[rows.dtype], 1), "rows of a batch")
