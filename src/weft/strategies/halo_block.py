@@ -5,8 +5,8 @@ all else joins both first. The inputs of a model do not change: their halo is fe
 is aggregated from them is remembered, whatever the exchange.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -41,14 +41,14 @@ class HaloBlock(ShardBlock):
     ) -> None:
         self.exchange, self.group = exchange, group
         self.num_own = len(shard.node_ids)
-        self._edges = _existing_edges(shard, exchange.kept)
-        every = self._edges is None
-        chosen = slice(None) if self._edges is None else self._edges
+        self.num_halo = len(shard.halo_ids)
+        indptr, chosen = _existing_edges(shard, exchange.kept, whole)
+        every = isinstance(chosen, slice)
         super().__init__(
             shard,
-            shard.indptr if self._edges is None else torch.searchsorted(self._edges, shard.indptr),
+            indptr,
             shard.indices[chosen],
-            num_src=self.num_own + len(shard.halo_ids),
+            num_src=self.num_own + self.num_halo,
             src_ids=shard.row_ids if whole is None else whole.src_ids,
             dst_ids=shard.node_ids,
             edge_ids=shard.edge_ids[chosen],
@@ -117,8 +117,8 @@ class HaloBlock(ShardBlock):
     # Underneath
 
     def _sum(self, h: Tensor, how: Aggregation) -> Tensor:
-        cut = self.cached(("cut", how.relation), lambda: self._cut(how.relation))
-        local_weight, halo_weight = cut.split(how.weight)
+        cut = self._cut(how.relation)
+        local_weight, halo_weight = self._split(how.weight, how.relation)
         dst_scale = self._scale_of_rows(how, h.dtype)
         local_scale = None if how.src_scale is None else how.src_scale[: self.num_own]
         held = self._brought.find(h)
@@ -146,23 +146,35 @@ class HaloBlock(ShardBlock):
 
     def _cut(self, relation: int | None) -> "_Cut":
         """Return local and halo edges apart; halo columns count the rows that exist."""
-        edges = None if relation is None else self._relation_edges(relation)
+        return self.cached(("cut", relation), lambda: self._make_cut(relation))
+
+    def _make_cut(self, relation: int | None) -> "_Cut":
+        if self.whole is not self:
+            # Local edges are the same in every step, and so is what backward makes of them: only the few
+            # edges of the halo are gone through again.
+            cut = self.whole._cut(relation)
+            return _Cut(cut.local, _only_kept(cut.halo, cast(Tensor, self.exchange.kept)))
         part = self if relation is None else self.relation(relation)
         remote = part.indices >= self.num_own
         blocks = []
-        for chosen in (~remote, remote):
+        for chosen, start, size in ((~remote, 0, self.num_own), (remote, self.num_own, self.num_halo)):
             held = chosen.nonzero().flatten()
-            indices = part.indices[held]
-            if chosen is remote:
-                indices = self._halo_columns(indices)
-            size = self.num_own if chosen is not remote else self.exchange.plan.num_halo
-            blocks.append(Block(torch.searchsorted(held, part.indptr), indices, num_src=size))
-        return _Cut(blocks[0], blocks[1], remote, None if isinstance(edges, slice) else edges)
+            indptr = torch.searchsorted(held, part.indptr)
+            blocks.append(Block(indptr, part.indices[held] - start, num_src=size))
+        return _Cut(*blocks)
 
-    def _halo_columns(self, indices: Tensor) -> Tensor:
-        columns = indices - self.num_own
-        kept = self.exchange.kept
-        return columns if kept is None else (kept.cumsum(0) - 1).to(columns.dtype)[columns.long()]
+    def _split(self, weight: Tensor | None, relation: int | None) -> tuple[Tensor | None, Tensor | None]:
+        """Return the weights of local and of halo edges, of all or of one relation."""
+        if weight is None:
+            return None, None
+        # Places of edges are not kept: they would be larger than the edges.
+        edges = slice(None) if relation is None else self._relation_edges(relation)
+        remote, chosen = self.indices[edges] >= self.num_own, weight[edges]
+        return chosen[~remote], chosen[remote]
+
+    def halo_edges(self) -> Tensor:
+        """Return the places of the edges from halo rows, ascending; kept."""
+        return self.cached("halo edges", lambda: (self.indices >= self.num_own).nonzero().flatten())
 
     @property
     def _kept_rows(self) -> Tensor:
@@ -217,23 +229,11 @@ class HaloBlock(ShardBlock):
         return scale
 
 
-@dataclass(frozen=True)
-class _Cut:
+class _Cut(NamedTuple):
     """Local and halo edges apart."""
 
     local: Block
     halo: Block
-    remote: Tensor
-    """[E] bool: which edges, of all or of one relation, are halo edges."""
-    edges: Tensor | None
-    """The edges of the relation among those of the block; None: all of them."""
-
-    def split(self, weight: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """Return the weights of both. Places of edges are not kept: they would be larger than the edges."""
-        if weight is None:
-            return None, None
-        chosen = weight if self.edges is None else weight[self.edges]
-        return chosen[~self.remote], chosen[self.remote]
 
 
 class _OneRelation(Block):
@@ -295,9 +295,22 @@ class _ScaledRelations(RelationBlock):
         return torch.where(self._halo, scale, 1.0).to(wide)
 
 
-def _existing_edges(shard: Shard, kept: Tensor | None) -> Tensor | None:
-    """Return the edges whose source exists; None: all of them."""
-    if kept is None:
-        return None
-    rows = torch.cat([torch.ones(len(shard.node_ids), dtype=torch.bool), kept])
-    return rows[shard.indices.long()].nonzero().flatten()
+def _existing_edges(
+    shard: Shard, kept: Tensor | None, whole: HaloBlock | None
+) -> tuple[Tensor, slice | Tensor]:
+    """Return the row pointers and the places of the edges whose source exists."""
+    if kept is None or whole is None:
+        return shard.indptr, slice(None)
+    places = whole.halo_edges()
+    missing = places[~kept[(shard.indices[places] - whole.num_own).long()]]
+    exists = torch.ones(len(shard.indices), dtype=torch.bool)
+    exists[missing] = False
+    return shard.indptr - torch.searchsorted(missing, shard.indptr), exists.nonzero().flatten()
+
+
+def _only_kept(halo: Block, kept: Tensor) -> Block:
+    """Return the edges of halo rows that exist, whose columns count those rows."""
+    held = kept[halo.indices.long()].nonzero().flatten()
+    place = (kept.cumsum(0) - 1).to(halo.indices.dtype)
+    indices = place[halo.indices[held].long()]
+    return Block(torch.searchsorted(held, halo.indptr), indices, num_src=int(kept.sum()))
