@@ -173,6 +173,7 @@ def test_ranks_end_when_their_launcher_is_killed(tmp_path: Path) -> None:
         while run.left() and time.monotonic() < deadline:
             time.sleep(0.1)
         assert run.left() == []
+        assert list((tmp_path / "tmp").iterdir()) == []
     finally:
         for pid in run.left():
             os.kill(pid, signal.SIGKILL)

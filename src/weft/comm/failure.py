@@ -7,6 +7,7 @@ itself before its connections close, and what the survivors then see is secondar
 import json
 import math
 import os
+import shutil
 import signal
 import sys
 import time
@@ -136,6 +137,13 @@ def tell(failure: Failure) -> None:
         # The form that torchrun shows as the root cause.
         extra = {"py_callstack": failure.traceback or failure.told, "timestamp": str(int(failure.time))}
         _write(Path(report), json.dumps({"message": {"message": failure.told, "extraInfo": extra}}))
+
+
+def clear_records() -> None:
+    """Remove the launcher's folder of records: for a rank that outlives a launcher that was killed."""
+    folder = os.environ.get("WEFT_FAILURES")
+    if folder is not None:
+        shutil.rmtree(Path(folder).parent, ignore_errors=True)
 
 
 def leave(code: int) -> NoReturn:

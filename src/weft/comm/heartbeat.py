@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from weft.comm.failure import STALL, Failure, Kind, leave, tell
+from weft.comm.failure import STALL, Failure, Kind, clear_records, leave, tell
 from weft.comm.rendezvous import Store
 from weft.errors import WorkerLost
 
@@ -98,6 +98,7 @@ class Heartbeat:
         self._waiting = 0.0
         self._ending = False
         self._stacks: int | None = None
+        self._parent = os.getppid()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="weft-heartbeat", daemon=True)
 
@@ -179,6 +180,8 @@ class Heartbeat:
             except RuntimeError:
                 # The store went with its host. Without it nobody could be named, nor end together.
                 if not self._ending:
+                    if os.getppid() != self._parent:
+                        clear_records()
                     self._end(Failure(-1, "lost", f"rank {self.rank} lost the store: its host is gone"))
 
     def _turn(self) -> None:

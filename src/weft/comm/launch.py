@@ -129,7 +129,7 @@ class _Launch:
             pipes = {} if rank == 0 else {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
             process = subprocess.Popen(
                 self.command,
-                env={**os.environ, **self._threads(), **self.env, **self._place(rank)},
+                env={**os.environ, **self._defaults(), **self.env, **self._place(rank)},
                 stdin=subprocess.DEVNULL,
                 **pipes,  # type: ignore[call-overload]
             )
@@ -141,9 +141,15 @@ class _Launch:
 
             self.store = host_store(self.listener, ADDRESS, timeout=self.stall)
 
-    def _threads(self) -> dict[str, str]:
+    def _defaults(self) -> dict[str, str]:
+        """Return the environment of ranks where the user has not set it."""
         cores = len(os.sched_getaffinity(0))
-        chosen = {"OMP_NUM_THREADS": str(max(1, cores // self.workers)), "OMP_WAIT_POLICY": "passive"}
+        chosen = {
+            "OMP_NUM_THREADS": str(max(1, cores // self.workers)),
+            "OMP_WAIT_POLICY": "passive",
+            # A lost store is told in one line; c10d would add the stack of its own socket as a warning.
+            "TORCH_CPP_LOG_LEVEL": "ERROR",
+        }
         return {name: value for name, value in chosen.items() if name not in os.environ}
 
     def _place(self, rank: int) -> dict[str, str]:
