@@ -45,7 +45,10 @@ def test_every_form_under_the_interpreter() -> None:
         "-p",
         "no:xdist",
         __file__,
-        str(Path(__file__).parents[1] / "samplers" / "test_device.py"),
+        *(
+            str(Path(__file__).parents[1] / "samplers" / name)
+            for name in ("test_device.py", "test_padded.py")
+        ),
     ]
     settings = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     settings.pop("PYTEST_ADDOPTS", None)
@@ -87,6 +90,37 @@ def test_draws_are_those_of_the_counter_function() -> None:
             torch.from_numpy(ids).to(DEVICE), torch.from_numpy(lanes).to(DEVICE), out, signed(key), 8, 4
         )
         assert out.tolist() == draw.draw(key, ids[:, None], lanes[None, :]).tolist()
+
+
+@on_triton
+def test_a_key_is_folded_where_the_clock_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    from weft.kernels.triton import dropout
+    from weft.kernels.triton.draw import folded, signed
+
+    for clock in (CLOCK, torch.tensor([2**62, 0, 7])):
+        expected = signed(draw.fold(int(clock[0]), 3, int(clock[1]), int(clock[2]), 4))
+        assert folded(clock.to(DEVICE), 3, 4).tolist() == [expected]
+    x, ids = values(9, 5), torch.arange(9, device=DEVICE)
+    plain = dropout.dropout(x, ids, 0.4, CLOCK.cpu(), 2, 1)
+    monkeypatch.setattr(dropout, "key_of", lambda clock, *rest: folded(clock.to(DEVICE), *rest))
+    assert torch.equal(dropout.dropout(x, ids, 0.4, CLOCK, 2, 1), plain)
+
+
+@on_triton
+@pytest.mark.parametrize("num_edges", [0, 5, 60])
+@pytest.mark.usefixtures("small_hubs")
+def test_a_plan_that_asks_nobody_gives_the_same_bits(num_edges: int) -> None:
+    from weft.kernels.triton import plan
+    from weft.kernels.triton.spmm import spmm
+
+    indptr, indices = csr(7, 9, num_edges)
+    x, scale = values(7, 3), values(9)
+    rest = (True, False, None, None, None)
+    found = spmm(indptr, indices, None, x, None, None, scale, *rest)
+    again = indptr.clone()
+    plan.bounded(again, num_edges + 20)  # room for edges that are not there
+    padded = torch.cat([indices, indices.new_zeros(20)])
+    assert torch.equal(spmm(again, padded, None, x, None, None, scale, *rest), found)
 
 
 @on_triton

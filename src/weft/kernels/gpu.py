@@ -94,6 +94,23 @@ def look_at(indptr: Tensor, num_edges: int) -> None:
         import_module("weft.kernels.triton.plan").plan_of(indptr, num_edges)
 
 
+def bound(indptr: Tensor, num_edges: int) -> None:
+    """Have operators deal with the hubs of edges by source without asking the GPU how many there are."""
+    if _triton.usable:
+        import_module("weft.kernels.triton.plan").bounded(indptr, num_edges)
+
+
+def without_hubs(indptr: Tensor, num_edges: int) -> None:
+    """Say that no row has more edges than `most_edges()`."""
+    if _triton.usable:
+        import_module("weft.kernels.triton.plan").without_hubs(indptr, num_edges)
+
+
+def most_edges() -> int:
+    """Return how many edges a row may have that is not cut; 0 where Triton is not used."""
+    return int(import_module("weft.kernels.triton.plan").SEGMENT) if available() else 0
+
+
 def interpreted(gpu: Form, reference: Form) -> Form:
     """Return the form for CPU tensors under the interpreter; `native.disabled()` is obeyed."""
 

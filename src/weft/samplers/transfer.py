@@ -145,7 +145,8 @@ class DeviceDegrees:
 
 def new_stream(device: torch.device) -> torch.cuda.Stream:
     """Return a stream of a GPU beside the one that steps run on."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    # Batches are made in many small kernels, which are not to wait behind all of a step.
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:

@@ -17,17 +17,19 @@ from weft.config import Range, bind
 from weft.errors import InputError, RecipeError, WeftWarning
 from weft.events import Events
 from weft.graph.graph import Graph
-from weft.samplers.base import Sampler, samplers
+from weft.graph.sparse import SparseFeatures
+from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
 from weft.samplers.partitioned import PartitionedSampler
 from weft.stores.base import Counters, Store
 from weft.stores.open import check_store, open_store
 from weft.stores.ranked import open_on_ranks, rounded
-from weft.strategies.base import LossName, evaluating, strategies
-from weft.strategies.batches import Batches
+from weft.strategies.base import LossName, evaluating, strategies, summed_loss
+from weft.strategies.batches import Batches, labels_in
 from weft.strategies.local import LocalGraph
 from weft.strategies.placement import Where
+from weft.strategies.replay import Replay
 from weft.strategies.sampler_ranks import ReceivingLoader, check_samplers, dismiss
 from weft.strategies.single import hops_of, known_hops
 
@@ -96,6 +98,7 @@ class Sampled(Batches):
         if sample_on == "gpu" and self.device.type != "cuda":
             raise RecipeError("strategy.sample_on: 'gpu' needs one; set train.device = 'cuda'")
         self._evaluator: Sampler | None = None
+        self._replay: Replay | None = None
         if self.local_seeds and self.group.size > 1:
             warnings.warn(
                 "strategy.seeds = 'local': each worker shuffles its own seeds, so the steps depend on the "
@@ -123,7 +126,23 @@ class Sampled(Batches):
     def make_loader(self, model: nn.Module) -> Loader:
         """Return what prepares the batches; there must be a fanout for each hop of the model."""
         hops = checked_hops(model, self.fanout, "strategy.fanout")
-        return self._make_loader(self._fanouts(self.fanout, hops))
+        fanout = self._fanouts(self.fanout, hops)
+        loader = self._make_loader(fanout)
+        if self.nearby is not None and _plain(loader.sampler) and Replay.suits(model, fanout):
+            self._replay = Replay(self._mean_loss, fanout)
+            loader.convert = self._replay.fetch
+        return loader
+
+    def gradients(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, step: int
+    ) -> tuple[Tensor, int]:
+        """Fill the gradients of a step, on a GPU by what was captured of one of its size."""
+        if self._replay is not None and self._replay.able and batch.seeds.numel():
+            with self.events.phase("forward"):
+                loss = self._replay(model, batch, self.clock)
+            if loss is not None:
+                return loss, batch.seeds.numel()
+        return super().gradients(model, optimizer, batch, step)
 
     def counters(self) -> Counters | None:
         """Return what was read from the store of the features; None where they are no store's."""
@@ -145,6 +164,10 @@ class Sampled(Batches):
         return {split: self._sampled_outputs(model, rows) for split, rows in self.splits.items()}
 
     # Underneath
+
+    def _mean_loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        outputs = self.batch_outputs(model, batch)
+        return summed_loss(self.loss, outputs, labels_in(batch)) / batch.seeds.numel()
 
     def _sampled_outputs(self, model: nn.Module, rows: Tensor) -> Tensor:
         """Return the outputs of own rows of the target type, from samples of their own fanouts."""
@@ -205,6 +228,14 @@ class Sampled(Batches):
     @staticmethod
     def _fanouts(fanout: int | Sequence[int], hops: int) -> list[int]:
         return [fanout] * hops if isinstance(fanout, int) else list(fanout)
+
+
+def _plain(sampler: Sampler) -> bool:
+    """Return whether each row has at most its fanout of edges, which stand for equally many, and no type."""
+    if type(sampler) is not NeighborSampler or isinstance(sampler.graph.x, SparseFeatures):
+        return False
+    special = sampler.by_relation or sampler.weight is not None or sampler.times is not None
+    return not special and sampler.graph.is_plain and sampler.graph.edge_type is None
 
 
 def check_sampler(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -70,6 +70,18 @@ class Steps(Strategy):
         """Fill the gradients."""
         loss.backward()  # type: ignore[no-untyped-call]
 
+    def gradients(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, step: int
+    ) -> tuple[Tensor, int]:
+        """Fill the gradients of a step; return its loss and the number of seeds that it is a mean of."""
+        with self.events.phase("forward"):
+            loss, count = self.step_loss(model, batch, step)
+        if count:
+            with self.events.phase("backward"):
+                optimizer.zero_grad()
+                self.backward(loss)
+        return loss, count
+
     def end_step(self) -> None:
         """Note that the weights have changed."""
 
@@ -134,13 +146,9 @@ class Steps(Strategy):
         return batch.blocks
 
     def _step(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, step: int) -> None:
-        with self.events.phase("forward"):
-            loss, count = self.step_loss(model, batch, step)
+        loss, count = self.gradients(model, optimizer, batch, step)
         if count == 0:  # for nobody anywhere there is anything to learn from
             return
-        with self.events.phase("backward"):
-            optimizer.zero_grad()
-            self.backward(loss)
         with self.events.phase("optimizer"):
             optimizer.step()
         self.end_step()

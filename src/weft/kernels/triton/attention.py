@@ -11,11 +11,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from weft.draw import Stream, fold, threshold
+from weft.draw import Stream, threshold
 from weft.kernels import reference_attention as reference
 from weft.kernels.reference import keep_scale
 from weft.kernels.reference_attention import Arguments
-from weft.kernels.triton.draw import keep_tile, signed
+from weft.kernels.triton.draw import keep_tile, key_of
 from weft.kernels.triton.plan import Plan, item_of, plan_of, power
 from weft.kernels.triton.softmax import online
 from weft.kernels.triton.spmm import FLOATS
@@ -121,6 +121,7 @@ def _forward_kernel(
     HAS_EDGE: tl.constexpr,
     HAS_IDS: tl.constexpr,
     DROPOUT: tl.constexpr,
+    KEYED: tl.constexpr,
     HUBS: tl.constexpr,
     SEGMENT: tl.constexpr,
     WIDE: tl.constexpr,
@@ -130,6 +131,8 @@ def _forward_kernel(
     BV: tl.constexpr,
     STAGES: tl.constexpr,
 ):
+    if KEYED:
+        key = tl.load(key)
     row, start, count, degree, segment = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     h = tl.program_id(1) * BH + tl.arange(0, BH)
     d = tl.arange(0, BD)
@@ -329,14 +332,13 @@ def pointers(args: Arguments) -> list[Tensor]:
     return [args.indptr if x is None else x.contiguous() for x in given]
 
 
-def draws(args: Arguments) -> tuple[int, int, float]:
+def draws(args: Arguments) -> tuple[int | Tensor, int, float]:
     """Return the key of the draws, the bound below which one drops, and what the others are scaled by."""
     if args.dropout == 0.0:
         return 0, 0, 0.0
     assert args.clock is not None
-    seed, epoch, step = args.clock.tolist()
-    key = fold(seed, Stream.ATTENTION, epoch, step, args.layer)
-    return signed(key), threshold(args.dropout), keep_scale(args.dropout)
+    key = key_of(args.clock, Stream.ATTENTION, args.layer)
+    return key, threshold(args.dropout), keep_scale(args.dropout)
 
 
 def flags(args: Arguments, plan: Plan) -> dict[str, Any]:
@@ -346,6 +348,7 @@ def flags(args: Arguments, plan: Plan) -> dict[str, Any]:
         "HAS_EDGE": args.edge is not None,
         "HAS_IDS": args.edge_ids is not None,
         "DROPOUT": args.dropout > 0.0,
+        "KEYED": args.dropout > 0.0 and args.clock is not None and not args.clock.is_cpu,
         "HUBS": plan.num_hubs > 0,
         "SEGMENT": plan.segment,
         "WIDE": max(args.value.numel(), args.src.numel(), args.dst.numel()) >= 1 << 31,

@@ -67,6 +67,7 @@ def _destination_kernel(
     HAS_EDGE: tl.constexpr,
     HAS_IDS: tl.constexpr,
     DROPOUT: tl.constexpr,
+    KEYED: tl.constexpr,
     HUBS: tl.constexpr,
     SEGMENT: tl.constexpr,
     WIDE: tl.constexpr,
@@ -76,6 +77,8 @@ def _destination_kernel(
     BV: tl.constexpr,
     STAGES: tl.constexpr,
 ):
+    if KEYED:
+        key = tl.load(key)
     row, start, count, degree, segment = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     h = tl.program_id(1) * BH + tl.arange(0, BH)
     d = tl.arange(0, BD)
@@ -193,6 +196,7 @@ def _source_kernel(
     HAS_EDGE: tl.constexpr,
     HAS_IDS: tl.constexpr,
     DROPOUT: tl.constexpr,
+    KEYED: tl.constexpr,
     HUBS: tl.constexpr,
     SEGMENT: tl.constexpr,
     WIDE: tl.constexpr,
@@ -202,6 +206,8 @@ def _source_kernel(
     BV: tl.constexpr,
     STAGES: tl.constexpr,
 ):
+    if KEYED:
+        key = tl.load(key)
     row, start, count, degree, segment = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     h = tl.program_id(1) * BH + tl.arange(0, BH)
     d = tl.arange(0, BD)

@@ -1,7 +1,15 @@
-"""The counter function of weft.draw in Triton: the same bits for the same counters."""
+"""The counter function of weft.draw in Triton: the same bits for the same counters.
 
+A key is a number that the host folds; of a clock that lies on the GPU, as in a step that is captured once and
+replayed at other times, it is folded there, and kernels are given its address.
+"""
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+from weft.draw import fold
 
 
 @triton.jit
@@ -40,6 +48,30 @@ def keep_tile(key, ids, lanes, below, scale):
     """Give `scale` for each kept (id, lane) and 0 for each dropped one, [ids, lanes]."""
     bits = draw(row_key(key, ids)[:, None], lanes[None, :])
     return tl.where(bits.to(tl.int64) >= below, scale, 0.0)
+
+
+@triton.jit(do_not_specialize=["stream", "layer"])
+def _fold_kernel(clock, out, stream, layer):
+    """Store the key of one purpose at the moment of the clock (seed, epoch, step)."""
+    seed = tl.load(clock)
+    key = row_key(row_key(seed * 0, seed), stream)
+    key = row_key(row_key(key, tl.load(clock + 1)), tl.load(clock + 2))
+    tl.store(out, row_key(key, layer).to(tl.int64))
+
+
+def key_of(clock: Tensor, stream: int, layer: int) -> int | Tensor:
+    """Return the key of one purpose at the moment of a clock: a number, or where it lies on the GPU."""
+    if clock.is_cpu:
+        seed, epoch, step = clock.tolist()
+        return signed(fold(seed, stream, epoch, step, layer))
+    return folded(clock, stream, layer)
+
+
+def folded(clock: Tensor, stream: int, layer: int) -> Tensor:
+    """Return the key, [1] int64, folded where the clock lies."""
+    out = torch.empty(1, dtype=torch.int64, device=clock.device)
+    _fold_kernel[(1,)](clock, out, int(stream), layer, num_warps=1)
+    return out
 
 
 def signed(key: int) -> int:

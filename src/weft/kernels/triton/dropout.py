@@ -7,9 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from weft.draw import fold, threshold
+from weft.draw import threshold
 from weft.kernels import reference
-from weft.kernels.triton.draw import draw, row_key, signed
+from weft.kernels.triton.draw import draw, key_of, row_key
 from weft.kernels.triton.plan import power
 from weft.kernels.triton.spmm import FLOATS
 
@@ -26,12 +26,15 @@ def _dropout_kernel(
     scale,
     F: tl.constexpr,
     LANES: tl.constexpr,
+    KEYED: tl.constexpr,
     BM: tl.constexpr,
     BF: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     f = tl.program_id(1) * BF + tl.arange(0, BF)
     live = row < num_rows
+    if KEYED:
+        key = tl.load(key)
     keys = row_key(key, tl.load(ids + row, mask=live, other=0))
     if LANES:
         bits = draw(keys, tl.load(lanes + row, mask=live, other=0))[:, None]
@@ -53,7 +56,7 @@ def dropout(
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if not out.numel():
         return out
-    seed, epoch, step = clock.tolist()
+    key = key_of(clock, stream, layer)
     width = math.prod(x.shape[1:])
     columns = min(power(width), 128)
     rows = max(1024 // columns, 1)
@@ -64,11 +67,12 @@ def dropout(
         ids if lanes is None else lanes.contiguous(),
         out,
         x.shape[0],
-        signed(fold(seed, stream, epoch, step, layer)),
+        key,
         threshold(p),
         reference.keep_scale(p),
         F=width,
         LANES=lanes is not None,
+        KEYED=isinstance(key, Tensor),
         BM=rows,
         BF=columns,
         num_warps=4,

@@ -20,7 +20,7 @@ class Plan(NamedTuple):
     starts: Tensor
     """first edge of each segment, int64"""
     hubs: Tensor
-    """rows of more than `segment` edges, int64"""
+    """rows of more than `segment` edges, int64; -1 where a bounded plan has none"""
     firsts: Tensor
     """first segment of each hub and, last, the number of segments, int64"""
     segment: int
@@ -52,6 +52,33 @@ def plan_of(indptr: Tensor, num_edges: int) -> Plan:
 def without_hubs(indptr: Tensor, num_edges: int) -> None:
     """Remember that no row has more than `SEGMENT` edges: nobody has to wait for the GPU to find out."""
     _plans[indptr] = ((indptr._version, num_edges, SEGMENT), _no_hubs(indptr))
+
+
+def bounded(indptr: Tensor, num_edges: int) -> None:
+    """Remember a plan made without waiting for the GPU: as many segments as there could be, dead ones last.
+
+    For the pointers of edges by source, whose hubs `merge_sums` merges; other merges know no dead hub.
+    """
+    _plans[indptr] = ((indptr._version, num_edges, SEGMENT), _bounded(indptr, num_edges))
+
+
+def _bounded(indptr: Tensor, num_edges: int) -> Plan:
+    most = num_edges // (SEGMENT + 1)
+    if not most:
+        return _no_hubs(indptr)
+    degree = indptr.diff()
+    hub = degree > SEGMENT
+    place = torch.where(hub, hub.cumsum(0) - 1, most)
+    hubs = indptr.new_full((most + 1,), -1)
+    hubs = hubs.scatter_(0, place, torch.arange(len(degree), device=indptr.device))[:most]
+    counts = torch.where(hubs >= 0, (degree[hubs.clamp(min=0)] + SEGMENT - 1) // SEGMENT, 0)
+    firsts = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    number = torch.arange(num_edges // SEGMENT + most, device=indptr.device)
+    of = torch.searchsorted(firsts[1:], number, right=True).clamp(max=most - 1)
+    live = number < firsts[-1]
+    rows = torch.where(live, hubs[of], 0)
+    starts = torch.where(live, indptr[rows] + (number - firsts[of]) * SEGMENT, indptr[-1])
+    return Plan(rows, starts, hubs, firsts, SEGMENT)
 
 
 def _find(indptr: Tensor) -> Plan:
@@ -93,6 +120,8 @@ def item_of(indptr, rows, starts, num_segments, SEGMENT: tl.constexpr, HUBS: tl.
         count = tl.minimum(end - start, SEGMENT)
         # a hub met as a row is left to its segments
         count = tl.where(segment | (degree <= SEGMENT), count, 0).to(tl.int32)
+        # no segment is taken for a whole row, also not a dead one, which has no edge and names row 0
+        degree = tl.where(segment, tl.maximum(degree, SEGMENT + 1), degree)
     else:
         segment = False
         row = item.to(tl.int64)
@@ -122,6 +151,8 @@ def _merge_kernel(
     begin = tl.load(firsts + hub)
     count = (tl.load(firsts + hub + 1) - begin).to(tl.int32)
     row = tl.load(rows + hub)
+    columns = tl.where(row >= 0, F, 0)  # none of a dead hub
+    row = tl.maximum(row, 0)
     offsets = tl.arange(0, BS)
     total = tl.zeros([BS, BF], tl.float32)
     for k in range(0, count, BS):
@@ -129,12 +160,12 @@ def _merge_kernel(
         total += tl.load(partial + (begin + k + offsets)[:, None] * F + f[None, :], mask=live, other=0.0)
     result = tl.sum(total, 0)
     if MEAN:
-        result /= (tl.load(indptr + row + 1) - tl.load(indptr + row)).to(tl.float32)
+        result /= tl.maximum(tl.load(indptr + row + 1) - tl.load(indptr + row), 1).to(tl.float32)
     if SCALED:
         result *= tl.load(scale + row)
     if COMPACT:
         row = hub.to(tl.int64)
-    tl.store(out + row * F + f, result.to(out.dtype.element_ty), mask=f < F)
+    tl.store(out + row * F + f, result.to(out.dtype.element_ty), mask=f < columns)
 
 
 def merge_sums(
