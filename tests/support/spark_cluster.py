@@ -1,6 +1,7 @@
 """A Spark cluster on loopback: a master and workers from the pyspark package, ended with the test."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -32,6 +33,15 @@ class Cluster:
             found += [pid for pid in children(worker.pid) if "CoarseGrainedExecutorBackend" in command(pid)]
         return sorted(found)
 
+    def logs(self) -> set[Path]:
+        """Return the logs of all executors that there were."""
+        return set(self.folder.glob("work/app-*/*/stderr"))
+
+    def ran_twice(self, since: set[Path]) -> bool:
+        """Return whether an executor that came after those logs started a task for the second time."""
+        new = self.logs() - since
+        return any(re.search(r"Running task \d+\.1 in stage", log.read_text()) for log in new)
+
 
 @contextmanager
 def cluster(folder: Path, workers: int = 2, memory: str = "1g") -> Iterator[Cluster]:
@@ -50,10 +60,12 @@ def cluster(folder: Path, workers: int = 2, memory: str = "1g") -> Iterator[Clus
     }
     package = "org.apache.spark.deploy"
     master = [f"{package}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-    worker = [f"{package}.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", memory]
-    worker += ["--webui-port", "0", "--work-dir", str(folder / "work"), made.url]
+    worker = [f"{package}.worker.Worker", "--cores", "1", "--memory", memory, "--webui-port", "0"]
+    worker += ["--work-dir", str(folder / "work")]
+    # Hosts of their own: Spark runs no task a second time on the host of the first.
+    hosts = [["--host", f"127.0.0.{number + 1}"] for number in range(workers)]
     try:
-        for number, words in enumerate([master, *[worker] * workers]):
+        for number, words in enumerate([master, *([*worker, *host, made.url] for host in hosts)]):
             with open(folder / f"daemon-{number}.log", "wb") as log:
                 made.processes.append(
                     subprocess.Popen(
