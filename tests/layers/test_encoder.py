@@ -61,3 +61,12 @@ def test_types_whose_names_differ_by_a_dot_have_maps_of_their_own():
         node_types=names, in_features=dict.fromkeys(names, 2), num_nodes=dict.fromkeys(names, 3)
     )
     assert len(weft.nn.Encoder(info, 4).maps) == 3
+
+
+def test_no_rows_are_none_with_a_gradient():
+    encoder = weft.nn.Encoder(weft.nn.GraphInfo.of(_graph()), 7)
+    empty = weft.Block(torch.tensor([0]), torch.zeros(0, dtype=torch.int64), num_src=0)
+    empty.typed_rows = lambda rows="src": []
+    out = encoder(empty, {})
+    assert out.shape == (0, 7)
+    assert out.requires_grad

@@ -8,6 +8,7 @@ import torch
 from weft.errors import InputError
 from weft.graph import Graph
 from weft.samplers import SaintSampler
+from weft.samplers.saint import trial_key
 
 SIZES = {"walk": {"size": 4, "length": 2}, "node": {"size": 8}, "edge": {"size": 6}}
 
@@ -37,15 +38,15 @@ def test_weights_make_the_mean_over_subgraphs_right(how: str) -> None:
     whole, made = graph(), sampler(how, coverage=40)
     value = torch.rand(25, dtype=torch.float64)
     trained, sums, seen = 0.0, torch.zeros(25, dtype=torch.float64), torch.zeros(25)
-    for number in range(made.num_trials):
-        batch: Any = made.subgraph(made.trial_key(number))
-        trained += float((batch.weight * value[batch.seeds]).sum()) / made.num_trials
+    for number in range(made.chances.num_trials):
+        batch: Any = made.subgraph(trial_key(0, number))
+        trained += float((batch.weight * value[batch.seeds]).sum()) / made.chances.num_trials
         sums[batch.nodes] += batch.blocks[0].aggregate(value[batch.nodes][:, None]).flatten()
         seen[batch.nodes] += 1
     reached = whole.train_mask & (seen > 0)
     assert trained == pytest.approx(float(value[reached].sum() / whole.train_mask.sum()))
     # A neighbour that never came together with a node cannot be made up for: it is left out on both sides.
-    edges = (made.edge_count > 0).double()
+    edges = (made.chances.edges > 0).double()
     dst = torch.repeat_interleave(whole.indptr.diff())
     expected = torch.zeros(25, dtype=torch.float64)
     expected.index_add_(0, dst, edges * value[whole.indices.long()])

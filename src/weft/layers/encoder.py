@@ -39,7 +39,8 @@ class Encoder(nn.Module):
 
     def forward(self, block: Block, x: TypedFeatures) -> Tensor:
         given = self._by_type(x)
-        return torch.cat(self._parts(block, given, self._held(block, given)))
+        parts = self._parts(block, given, self._held(block, given))
+        return torch.cat(parts) if parts else self._nothing()
 
     def _parts(
         self, block: Block, given: Mapping[str, Features], held: Literal["src", "dst"]
@@ -56,6 +57,11 @@ class Encoder(nn.Module):
             else:
                 parts.append(self.maps[key](_features(given, node_type)[start : start + count]))
         return parts
+
+    def _nothing(self) -> Tensor:
+        """Return no rows, with a gradient: a worker that holds none still answers the others' backward."""
+        like = next(self.parameters())
+        return like.new_zeros(0, self.width).requires_grad_(torch.is_grad_enabled())
 
     def _by_type(self, x: TypedFeatures) -> Mapping[str, Features]:
         if x is None:

@@ -150,6 +150,10 @@ def by_type(
 ) -> Tensor:
     """Return the rows, each range of one node type through the map of its type."""
     parts = [maps[type_key(kind)](rows[part]) for kind, part in typed_rows(block, which)]
+    if not parts:  # of the width that any map gives, with a gradient to the rows and to no map
+        with torch.no_grad():
+            nothing: Tensor = next(iter(maps.values()))(rows)
+        return nothing + 0.0 * rows.sum()
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

@@ -23,6 +23,7 @@ class Asking:
         self.owner, self.group = owner, group
         self._rows = [torch.zeros(0, dtype=torch.int64) for _ in range(group.size)]
         self._ids = list(self._rows)
+        self._marks: list[tuple[list[int], list[int]]] = []  # rows and ids of each member, after each call
 
     def add(self, ids: Tensor) -> None:
         """Ask for more rows [n] int64; they follow those that were asked for before."""
@@ -36,6 +37,7 @@ class Asking:
         new_rows, new_ids = torch.split(order + first, counts.tolist()), torch.split(arrived, asked)
         self._rows = [torch.cat(pair) for pair in zip(self._rows, new_rows)]
         self._ids = [torch.cat(pair) for pair in zip(self._ids, new_ids)]
+        self._marks.append(([len(rows) for rows in self._rows], [len(held) for held in self._ids]))
 
     @property
     def ids(self) -> list[Tensor]:
@@ -51,6 +53,14 @@ class Asking:
         chosen._ids = [ids[(ids >= first) & (ids < last)] for ids in self._ids]
         return chosen
 
+    def first(self, calls: int, group: Group) -> "Asking":
+        """Return what the first calls of `add` asked for, for exchanges in a group of the same members."""
+        part = Asking(self.owner, group)
+        rows, ids = self._marks[calls - 1]
+        part._rows = [held[:count] for held, count in zip(self._rows, rows)]
+        part._ids = [held[:count] for held, count in zip(self._ids, ids)]
+        return part
+
     def fixed(self, values: Tensor, *, label: Label = LABEL) -> Tensor:
         """Answer with a row for each of `ids`, one member's after the other; get the rows asked for."""
         sent, got = [len(ids) for ids in self._ids], [len(rows) for rows in self._rows]
@@ -58,6 +68,12 @@ class Asking:
         out = torch.empty_like(arrived)
         out[torch.cat(self._rows)] = arrived
         return out
+
+    def give(self, values: Tensor, *, label: Label = LABEL) -> list[Tensor]:
+        """Send each row asked for to its owner; get a row for each of `ids`, of one member after another."""
+        sent, got = [len(rows) for rows in self._rows], [len(ids) for ids in self._ids]
+        arrived = self.group.all_to_all(values[torch.cat(self._rows)], sent, got, label=label).wait()
+        return list(torch.split(arrived, got))
 
     def ragged(
         self, counts: Tensor, values: Sequence[Tensor], *, label: Label = LABEL

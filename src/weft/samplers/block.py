@@ -15,6 +15,7 @@ from torch import Tensor
 
 from weft.errors import GraphError
 from weft.graph.block import Block, Rows
+from weft.graph.graph import Graph
 from weft.graph.reduction import Aggregation, Propagation, times_rows
 from weft.graph.relations import RelationBlock
 from weft.graph.sparse import Features
@@ -163,7 +164,7 @@ class SampledBlock(Scaled):
 class SampledRelations(Scaled, RelationBlock):
     """The drawn edges with a source row for each (relation, source) pair."""
 
-    def __init__(self, block: SampledBlock) -> None:
+    def __init__(self, block: Scaled) -> None:
         RelationBlock.__init__(self, block)
         self.edge_scale = block.edge_scale
 
@@ -171,6 +172,26 @@ class SampledRelations(Scaled, RelationBlock):
     def row_scale(self) -> Tensor | None:
         """That of the block it was made from: the destinations are the same."""
         return self._whole.row_scale if isinstance(self._whole, Scaled) else None
+
+
+def block_of(
+    graph: Graph, indptr: Tensor, indices: Tensor, *, nodes: Tensor, edge_ids: Tensor, **more: Any
+) -> SampledBlock:
+    """Return the block of some edges of a graph among the rows `nodes`; `more` is what a sample adds."""
+    kind: type[SampledBlock] = more.pop("kind", SampledBlock)
+    return kind(
+        indptr,
+        indices,
+        num_src=len(nodes),
+        node_types=graph.node_types,
+        node_offsets=graph.node_offsets,
+        src_ids=nodes,
+        edge_ids=edge_ids,
+        edge_type=None if graph.edge_type is None else graph.edge_type[edge_ids],
+        num_relations=graph.num_relations,
+        edge_data=graph.edge_data,
+        **{"degrees": graph, **more},
+    )
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

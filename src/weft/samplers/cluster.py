@@ -21,7 +21,8 @@ class ClusterSampler(Sampler):
 
     Degrees are those in the batch: the matrix is normalised anew, as in the paper. `enhance` adds that share
     of its diagonal to it, which deep models need; self loops must be in the graph then. All clusters in one
-    batch are the whole graph. `parts` [N], the cluster of each node, stands in for cutting.
+    batch are the whole graph. `parts` [N], the cluster of each node, stands in for cutting. Clusters do not
+    depend on `seed`, which the order of steps is drawn by; a partitioner has its own.
     """
 
     neighbourhoods: ClassVar[bool] = False
@@ -42,9 +43,7 @@ class ClusterSampler(Sampler):
         self.num_clusters, self.enhance = clusters, float(enhance)
         self.rows = Rows(graph)
         if parts is None:
-            named = {"name": partitioner} if isinstance(partitioner, str) else dict(partitioner)
-            options = METIS | named if named.get("name", "metis") == "metis" else named
-            parts = partition(graph, clusters, seed=seed, **options).parts
+            parts = partition(graph, clusters, **cutting(partitioner)).parts
         self.order = torch.argsort(parts.long(), stable=True)
         sizes = torch.bincount(parts.long(), minlength=clusters)
         self.offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).tolist()
@@ -75,7 +74,18 @@ class ClusterSampler(Sampler):
         dst = torch.repeat_interleave(self.graph.indptr.diff())
         loops = torch.unique_consecutive(dst[self.graph.indices == dst])
         if len(loops) < len(nodes):
-            raise GraphError(
-                f"enhance: {len(nodes) - len(loops):,} nodes have no self loop, so there is no diagonal to "
-                "add to; use data.self_loops = true (in Python: graph.add_self_loops())"
-            )
+            raise GraphError(no_loops(len(nodes) - len(loops)))
+
+
+def no_loops(count: int) -> str:
+    """Return why nothing can be added to a diagonal."""
+    return (
+        f"enhance: {count:,} nodes have no self loop, so there is no diagonal to add to; use "
+        "data.self_loops = true (in Python: graph.add_self_loops())"
+    )
+
+
+def cutting(partitioner: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the name and the options of a partitioner that cuts clusters: many and small, so quickly."""
+    named = {"name": partitioner} if isinstance(partitioner, str) else dict(partitioner)
+    return METIS | named if named.get("name", "metis") == "metis" else named

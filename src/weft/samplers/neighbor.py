@@ -15,7 +15,7 @@ from weft.graph.graph import Graph
 from weft.kernels import native as core
 from weft.samplers import device, native, reference
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
-from weft.samplers.block import SampledBlock
+from weft.samplers.block import block_of
 from weft.samplers.request import Hop, Request, Sample, Slots
 from weft.samplers.temporal import Times
 
@@ -149,21 +149,9 @@ class NeighborSampler(Sampler):
             def seen(relation: int | None) -> Tensor:
                 return times.degree(nodes, row_rank, relation)
 
-        return SampledBlock(
-            hop.indptr,
-            hop.indices,
-            num_src=hop.num_rows,
-            edge_scale=self._edge_scale(hop),
-            seen_degree=seen,
-            node_types=graph.node_types,
-            node_offsets=graph.node_offsets,
-            src_ids=nodes,
-            edge_ids=hop.edge_ids,
-            edge_type=None if graph.edge_type is None else graph.edge_type[hop.edge_ids],
-            num_relations=graph.num_relations,
-            edge_data=graph.edge_data,
-            degrees=graph,
-        )
+        held = {"nodes": nodes, "edge_ids": hop.edge_ids}
+        scale = self._edge_scale(hop)
+        return block_of(graph, hop.indptr, hop.indices, **held, edge_scale=scale, seen_degree=seen)
 
     def _edge_scale(self, hop: Hop) -> Tensor | None:
         if hop.scale is None:

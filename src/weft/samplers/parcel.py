@@ -17,7 +17,7 @@ from weft.graph.shard import Shard
 from weft.graph.sparse import SparseFeatures
 from weft.samplers.base import Batch
 from weft.samplers.block import SampledBlock
-from weft.samplers.partitioned import ByEdge, Known
+from weft.samplers.partitioned import ByEdge, Known, block_of_part
 
 _TYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
@@ -132,21 +132,9 @@ def _row_degrees(given: Iterator[Held]) -> RowDegrees:
 def _block(given: Iterator[Held], shard: Shard, src_ids: Tensor, degrees: Known) -> SampledBlock:
     indptr, indices, edge_ids = (_there(next(given)) for _ in range(3))
     edge_scale, edge_type = next(given), next(given)
-    data = {name: cast(Tensor, ByEdge(edge_ids, _there(next(given)))) for name in shard.edge_data}
-    return SampledBlock(
-        indptr,
-        indices,
-        num_src=len(src_ids),
-        edge_scale=edge_scale,
-        node_types=shard.node_types,
-        node_offsets=shard.node_offsets,
-        src_ids=src_ids,
-        edge_ids=edge_ids,
-        edge_type=edge_type,
-        num_relations=len(shard.edge_types),
-        edge_data=data,
-        degrees=degrees,
-    )
+    data = [_there(next(given)) for _ in shard.edge_data]
+    held = (edge_ids, edge_scale, edge_type, data)
+    return block_of_part(shard, indptr, indices, *held, nodes=src_ids, degrees=degrees)
 
 
 def _featured(shard: Shard) -> list[str]:

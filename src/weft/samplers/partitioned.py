@@ -5,10 +5,7 @@ hop in batched exchanges, features and degrees of all rows at the end. A worker 
 node of the graph: who owns it, and where its edges begin.
 """
 
-import queue
-import threading
-from collections.abc import Generator, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast
 
@@ -18,7 +15,6 @@ from torch import Tensor
 from weft import kernels
 from weft.comm.group import Group
 from weft.comm.ledger import Label
-from weft.draw import Stream, fold, permutation
 from weft.graph.block import Block
 from weft.graph.degrees import Degrees, RowDegrees
 from weft.graph.graph import Graph
@@ -28,7 +24,6 @@ from weft.graph.sparse import SparseFeatures
 from weft.samplers.asking import Asking, owners
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds
 from weft.samplers.block import SampledBlock
-from weft.samplers.loader import Loader, alone
 from weft.samplers.neighbor import Fanout, NeighborSampler, run
 from weft.samplers.reference import find_rows
 from weft.samplers.request import Request
@@ -61,7 +56,7 @@ class PartitionedSampler(Sampler):
         features: RowSource | None = None,
     ) -> None:
         self.shard, self.group, self.features = shard, group, features
-        held = cast(Graph, _Held(shard))
+        held = cast(Graph, HeldEdges(shard))
         super().__init__(held, seed=seed, resample=resample)
         self.draws = NeighborSampler(
             held, fanout, seed=seed, replace=replace, weight=weight, resample=resample
@@ -76,7 +71,8 @@ class PartitionedSampler(Sampler):
         degrees = Known(self._degrees(asking))
         blocks = [self._block(*hop, rows, degrees) for hop in reversed(hops)]
         held = {"x": self._features(asking, rows), "y": self._labels(rows[:num_seeds])}
-        return Batch(self.graph, blocks, rows, num_seeds=num_seeds, epoch=epoch, step=step, held=held)
+        moment: dict[str, Any] = {"epoch": epoch, "step": step, "held": held}
+        return PartitionedBatch(self.graph, blocks, rows, num_seeds=num_seeds, asking=asking, **moment)
 
     def reach(self, seeds: Any, epoch: int = 0, step: int = 0) -> "Reached":
         """Return the rows and the drawn edges of a batch, without what is known of its rows."""
@@ -141,19 +137,10 @@ class PartitionedSampler(Sampler):
 
     def _block(self, drawn: "_Drawn", local: Tensor, num_src: int, nodes: Tensor, degrees: "Known") -> Block:
         shard = self.shard
-        return self.block_type(
-            drawn.indptr,
-            local.int(),
-            num_src=num_src,
-            edge_scale=drawn.scale,
-            node_types=shard.node_types,
-            node_offsets=shard.node_offsets,
-            src_ids=nodes[:num_src],
-            edge_ids=drawn.edge_ids,
-            edge_type=drawn.edge_type,
-            num_relations=len(shard.edge_types),
-            edge_data={name: cast(Tensor, ByEdge(drawn.edge_ids, v)) for name, v in drawn.data.items()},
-            degrees=degrees,
+        held = (drawn.edge_ids, drawn.scale, drawn.edge_type, list(drawn.data.values()))
+        nodes = nodes[:num_src]
+        return block_of_part(
+            shard, drawn.indptr, local.int(), *held, nodes=nodes, degrees=degrees, kind=self.block_type
         )
 
     # Rows
@@ -194,107 +181,15 @@ class PartitionedSampler(Sampler):
         return Degrees(into, out_of)
 
 
-class PartitionedLoader(Loader):
-    """The loader of a worker: each step has the global seeds of the step that it owns, perhaps none.
+class PartitionedBatch(Batch):
+    """A member's share of a batch; `asking` knows which of its rows came from whom, hop by hop."""
 
-    `seeds` are those of all `workers`, and `owner` [N] says which has each node. One batch is prepared ahead,
-    by a thread that goes through the steps in order, as on all workers. With `local` each worker shuffles its
-    own seeds and takes its share of `batch_size`.
-    """
-
-    def __init__(
-        self,
-        sampler: PartitionedSampler,
-        seeds: Tensor,
-        *,
-        owner: Tensor,
-        rank: int,
-        workers: int,
-        batch_size: int = 1024,
-        local: bool = False,
-        ahead: bool = True,
-    ) -> None:
-        super().__init__(sampler, seeds.sort().values, batch_size=batch_size, threads=int(ahead))
-        self.rank, self.owner, self.local = rank, owner, local
-        holders = owner[self.seeds]
-        self.sizes = torch.bincount(holders, minlength=workers).tolist()
-        self.share = -(-batch_size // workers)
-        self.own = self.seeds[holders == rank]
-        self._begun: Future[Batch] | None = None
-
-    def __len__(self) -> int:
-        """Return the number of steps of an epoch, the same on all workers."""
-        return max(-(-size // self.share) for size in self.sizes) if self.local else super().__len__()
-
-    def count(self, epoch: int, step: int) -> int:
-        """Return how many seeds a step has on all workers together."""
-        if not self.local:
-            return super().seeds_of(epoch, step).numel()
-        return sum(max(0, min(self.share, size - step * self.share)) for size in self.sizes)
-
-    def seeds_of(self, epoch: int, step: int) -> Tensor:
-        """Return the own seeds of a step."""
-        if not self.local:
-            seeds = super().seeds_of(epoch, step)
-            return seeds[self.owner[seeds] == self.rank]
-        key = fold(self.sampler.seed, Stream.SHUFFLE, epoch, 0, self.rank + 1)
-        order = torch.from_numpy(permutation(key, len(self.own)))
-        return self.own[order[step * self.share : (step + 1) * self.share]]
-
-    def __iter__(self) -> Generator[Any, None, None]:
-        """Give the batches from the present step on, one prepared ahead where a thread does it."""
-        lane = _Lane(self._prepare) if self.threads else None
-        stop = len(self)
-        try:
-            if lane is not None and self.step < stop:
-                self._begun = lane.start(self.step)
-            for step in range(self.step, stop):
-                batch = self._prepare(step) if self._begun is None else self._begun.result()
-                more = lane is not None and step + 1 < stop
-                self._begun = lane.start(step + 1) if lane is not None and more else None
-                self.step = step + 1
-                yield batch
-        finally:
-            if lane is not None:
-                lane.close()
-        self.epoch, self.step = self.epoch + 1, 0
-
-    def settle(self) -> None:
-        """Wait for the batch that was begun: the others wait for this worker's part in it."""
-        if self._begun is not None:
-            self._begun.result()
-        self._begun = None
+    def __init__(self, *args: Any, asking: Asking, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.asking = asking
 
 
-class _Lane:
-    """A thread that prepares steps in the order in which they are asked for."""
-
-    def __init__(self, prepare: Any) -> None:
-        self.prepare = prepare
-        self.asked: queue.SimpleQueue[tuple[int, Future[Batch]] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name="weft-loader", daemon=True).start()
-
-    def start(self, step: int) -> "Future[Batch]":
-        """Begin with a step, after those before it."""
-        future: Future[Batch] = Future()
-        self.asked.put((step, future))
-        return future
-
-    def close(self) -> None:
-        """Have the thread end when it is done."""
-        self.asked.put(None)
-
-    def _work(self) -> None:
-        alone()
-        while (job := self.asked.get()) is not None:
-            step, future = job
-            try:
-                future.set_result(self.prepare(step))
-            except BaseException as error:  # who asks for the result raises it
-                future.set_exception(error)
-
-
-class _Held:
+class HeldEdges:
     """The edges that a worker holds, under the names of a whole graph: rows are global, edges its own."""
 
     def __init__(self, shard: Shard) -> None:
@@ -398,6 +293,36 @@ class ByEdge:
             return self.values
         ordered, order = torch.sort(self.ids)
         return self.values[order[torch.searchsorted(ordered, ids)]]
+
+
+def block_of_part(
+    shard: Shard,
+    indptr: Tensor,
+    indices: Tensor,
+    edge_ids: Tensor,
+    edge_scale: Tensor | None,
+    edge_type: Tensor | None,
+    data: Sequence[Tensor],
+    *,
+    nodes: Tensor,
+    degrees: Known,
+    kind: type[SampledBlock] = SampledBlock,
+) -> SampledBlock:
+    """Return the block of edges that owners drew; `data` is in the order of the names of edge data."""
+    return kind(
+        indptr,
+        indices,
+        num_src=len(nodes),
+        edge_scale=edge_scale,
+        node_types=shard.node_types,
+        node_offsets=shard.node_offsets,
+        src_ids=nodes,
+        edge_ids=edge_ids,
+        edge_type=edge_type,
+        num_relations=len(shard.edge_types),
+        edge_data={name: cast(Tensor, ByEdge(edge_ids, held)) for name, held in zip(shard.edge_data, data)},
+        degrees=degrees,
+    )
 
 
 def _bring(asking: Asking, x: Any, rows: Tensor) -> Any:

@@ -1,5 +1,6 @@
 """GraphSAINT: Zeng et al., 2020. Random subgraphs, with weights that take the bias of drawing them away."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,10 +13,96 @@ from weft.errors import InputError
 from weft.graph.graph import Graph
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.subgraph import Rows
+from weft.samplers.topology import Ints, Topology
 
 How = Literal["walk", "node", "edge"]
 _TRIAL = 1  # the layer of the keys of trial draws
-Ints = NDArray[np.int64]
+
+
+class SaintDraws:
+    """The nodes of random subgraphs: by walks against the edges, by nodes, or by edges."""
+
+    def __init__(self, topology: Topology, how: How = "walk", *, size: int = 2000, length: int = 2) -> None:
+        if how not in ("walk", "node", "edge"):
+            raise InputError(f"how must be 'walk', 'node' or 'edge', got {how!r}")
+        for name, value in (("size", size), ("length", length)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if how == "edge" and not topology.num_edges:
+            raise InputError("how='edge' needs a graph with edges; use 'node'")
+        self.topology, self.how, self.size, self.length = topology, how, size, length
+        self._running = torch.zeros(0, dtype=torch.int64)  # of the weights that nodes, or rows, are drawn by
+        self._edges = self._running  # of the weights of edges, where they are drawn
+        if how == "node":
+            self._running = topology.node_weights().cumsum(0)
+        elif how == "edge":
+            weights, rows = topology.edge_weights()
+            self._edges, self._running = weights.cumsum(0), rows.cumsum(0)
+
+    def nodes(self, key: int) -> Tensor:
+        """Return the nodes that a key draws, ascending, each once."""
+        return torch.from_numpy(np.unique(self._draw(key)))
+
+    def _draw(self, key: int) -> Ints:
+        places = _uniform(key, np.arange(self.size), 0)
+        if self.how == "walk":
+            return self._walk(key, (places * self.topology.num_nodes).astype(np.int64))
+        running = self._running.numpy()
+        wanted = (places * float(running[-1])).astype(np.int64)
+        drawn: Ints = np.minimum(np.searchsorted(running, wanted, side="right"), len(running) - 1)
+        if self.how == "node":
+            return drawn
+        before = np.where(drawn > 0, running[drawn - 1], 0)
+        return np.concatenate([self.topology.pick(self._edges, drawn, wanted - before), drawn])
+
+    def _walk(self, key: int, nodes: Ints) -> Ints:
+        """Return the nodes of walks; one without incoming edges stays."""
+        seen = [nodes]
+        for number in range(1, self.length + 1):
+            nodes = self.topology.follow(nodes, _uniform(key, np.arange(len(nodes)), number))
+            seen.append(nodes)
+        return np.concatenate(seen)
+
+
+class Chances:
+    """How often nodes, and edges held, are in a subgraph: counted in trial ones, and used as estimates.
+
+    `edges_among(nodes)` gives the edges held whose ends are among some nodes. Trials go on until a node has
+    been in about `coverage` of them.
+    """
+
+    def __init__(
+        self,
+        draws: SaintDraws,
+        edges_among: Callable[[Tensor], Tensor],
+        *,
+        num_edges: int,
+        coverage: int = 20,
+        seed: int = 0,
+    ) -> None:
+        if isinstance(coverage, bool) or not isinstance(coverage, int) or coverage < 1:
+            raise InputError(f"coverage must be a whole number of at least 1, got {coverage!r}")
+        self.num_trials = 0
+        self.nodes = torch.zeros(draws.topology.num_nodes)
+        self.edges = torch.zeros(num_edges)
+        while float(self.nodes.sum()) < coverage * max(len(self.nodes), 1):
+            found = draws.nodes(trial_key(seed, self.num_trials))
+            self.nodes[found] += 1
+            self.edges[edges_among(found)] += 1
+            self.num_trials += 1
+
+    @property
+    def mean_nodes(self) -> float:
+        """Nodes of a subgraph, on average."""
+        return float(self.nodes.sum()) / self.num_trials
+
+    def edge_scale(self, dst: Tensor, edges: Tensor) -> Tensor:
+        """Return what edges count in sums, given the node that each ends in: its count over the edge's."""
+        return self.nodes[dst].clamp(min=1) / self.edges[edges].clamp(min=1)
+
+    def loss_weight(self, seeds: Tensor, num_seeds: int) -> Tensor:
+        """Return what the loss of nodes counts, such that all of `num_seeds` have 1 together in the mean."""
+        return self.num_trials / self.nodes[seeds].clamp(min=1) / max(num_seeds, 1)
 
 
 @samplers.add("saint")
@@ -42,25 +129,15 @@ class SaintSampler(Sampler):
         seed: int = 0,
     ) -> None:
         super().__init__(graph, seed=seed, resample="step")
-        if how not in ("walk", "node", "edge"):
-            raise InputError(f"how must be 'walk', 'node' or 'edge', got {how!r}")
-        for name, value in (("size", size), ("length", length), ("coverage", coverage)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if how == "edge" and not graph.num_edges:
-            raise InputError("how='edge' needs a graph with edges; use 'node'")
-        self.how, self.size, self.length = how, size, length
         self.rows = Rows(graph)
-        self._chances = None if how == "walk" else _running(self._weights())
-        self.num_trials = 0
-        self.node_count = torch.zeros(graph.num_nodes)
-        self.edge_count = torch.zeros(graph.num_edges)
-        self._try(coverage)
-
-    @property
-    def mean_nodes(self) -> float:
-        """Nodes of a subgraph, on average."""
-        return float(self.node_count.sum()) / self.num_trials
+        self.draws = SaintDraws(Topology(graph.indptr, graph.indices), how, size=size, length=length)
+        self.chances = Chances(
+            self.draws,
+            lambda nodes: self.rows.edges(nodes)[2],
+            num_edges=graph.num_edges,
+            coverage=coverage,
+            seed=seed,
+        )
 
     def sample(self, seeds: Any = (), epoch: int = 0, step: int = 0) -> Batch:
         """Return the subgraph of a step, which is a function of (seed, epoch, step) alone."""
@@ -68,76 +145,18 @@ class SaintSampler(Sampler):
 
     def subgraph(self, key: int, **moment: Any) -> Batch:
         """Return the subgraph that a key draws."""
-        nodes, num_seeds = self.rows.ordered(torch.from_numpy(np.unique(self._draw(key))))
-        indptr, src, edge_ids = self.rows.edges(nodes)
-        node_count, edge_count = self.node_count[nodes].clamp(min=1), self.edge_count[edge_ids].clamp(min=1)
-        dst = torch.repeat_interleave(indptr.diff(), output_size=len(src))
-        batch = self.rows.batch(
-            nodes,
-            num_seeds,
-            (indptr, src, edge_ids),
-            edge_scale=node_count[dst] / edge_count,
-            degrees=self.graph,
-            **moment,
-        )
-        every = max(int(self.rows.is_seed.sum()), 1)
-        batch.weight = self.num_trials / node_count[:num_seeds] / every
+        nodes, num_seeds = self.rows.ordered(self.draws.nodes(key))
+        edges = self.rows.edges(nodes)
+        dst = torch.repeat_interleave(edges[0].diff(), output_size=len(edges[1]))
+        scale = self.chances.edge_scale(nodes[dst], edges[2])
+        batch = self.rows.batch(nodes, num_seeds, edges, edge_scale=scale, degrees=self.graph, **moment)
+        batch.weight = self.chances.loss_weight(batch.seeds, int(self.rows.is_seed.sum()))
         return batch
 
-    def trial_key(self, number: int) -> int:
-        """Return the key of a trial subgraph."""
-        return fold(self.seed, Stream.SAMPLE, 0, number, _TRIAL)
 
-    def _try(self, coverage: int) -> None:
-        wanted = coverage * max(self.graph.num_nodes, 1)
-        while float(self.node_count.sum()) < wanted:
-            nodes = torch.from_numpy(np.unique(self._draw(self.trial_key(self.num_trials))))
-            self.node_count[nodes] += 1
-            self.edge_count[self.rows.edges(nodes)[2]] += 1
-            self.num_trials += 1
-
-    def _draw(self, key: int) -> Ints:
-        places = _uniform(key, np.arange(self.size), 0)
-        if self.how == "walk":
-            return self._walk(key, (places * self.graph.num_nodes).astype(np.int64))
-        assert self._chances is not None
-        drawn: Ints = np.searchsorted(self._chances, places * self._chances[-1], side="right")
-        drawn = np.minimum(drawn, len(self._chances) - 1)
-        if self.how == "node":
-            return drawn
-        src = self.graph.indices.numpy()[drawn].astype(np.int64)
-        dst = np.searchsorted(self.graph.indptr.numpy(), drawn, side="right") - 1
-        return np.concatenate([src, dst])
-
-    def _walk(self, key: int, nodes: Ints) -> Ints:
-        """Return the nodes of walks; one without incoming edges stays."""
-        indptr, indices = self.graph.indptr.numpy(), self.graph.indices.numpy()
-        seen = [nodes]
-        for number in range(1, self.length + 1):
-            start, degree = indptr[nodes], indptr[nodes + 1] - indptr[nodes]
-            places = _uniform(key, np.arange(len(nodes)), number)
-            chosen = start + np.minimum((places * degree).astype(np.int64), np.maximum(degree - 1, 0))
-            moved = nodes.copy()
-            moved[degree > 0] = indices[chosen[degree > 0]]
-            nodes = moved
-            seen.append(nodes)
-        return np.concatenate(seen)
-
-    def _weights(self) -> Tensor:
-        """Return what nodes or edges are drawn by, [N] or [E]."""
-        graph = self.graph
-        share = graph.in_degree().double().clamp(min=1).reciprocal()
-        dst = torch.repeat_interleave(graph.indptr.diff(), output_size=graph.num_edges)
-        src = graph.indices.long()
-        if self.how == "edge":
-            return share[dst] + share[src]
-        weight = torch.zeros(graph.num_nodes, dtype=torch.float64).index_add_(0, src, share[dst].square())
-        return weight if bool(weight.any()) else torch.ones_like(weight)
-
-
-def _running(weights: Tensor) -> NDArray[np.float64]:
-    running: NDArray[np.float64] = weights.cumsum(0).numpy()
-    return running
+def trial_key(seed: int, number: int) -> int:
+    """Return the key of a trial subgraph."""
+    return fold(seed, Stream.SAMPLE, 0, number, _TRIAL)
 
 
 def _uniform(key: int, ids: Ints, lane: int) -> NDArray[np.float64]:

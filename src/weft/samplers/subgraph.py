@@ -10,18 +10,24 @@ from weft.graph.degrees import entries_of_rows
 from weft.graph.graph import Graph
 from weft.kernels import gpu
 from weft.samplers.base import Batch
-from weft.samplers.block import SampledBlock
+from weft.samplers.block import SampledBlock, block_of
 from weft.samplers.loader import train_seeds
 
 
 class Subgraph(Batch):
     """A batch whose seeds are the training nodes of a subgraph: one block, which every layer is given.
 
-    The first rows of `model(batch.blocks, batch.x)` are the seeds'. `weight` [seeds] is what the loss of each
-    counts in the step, where they differ; None: all alike.
+    `rows` of `model(batch.blocks, batch.x)` are the seeds', in one process the first ones; `count` has the
+    seeds of all workers. `weight` [seeds] is what the loss of each counts in the step, where they differ;
+    None: all alike.
     """
 
     weight: Tensor | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.count = self.seeds.numel()
+        self.rows: slice | Tensor = slice(self.count)
 
     def fetch(self, *, pin: bool = False) -> "Subgraph":
         """Do now what a step would wait for; the edges by source too, which layers after the first need."""
@@ -79,18 +85,6 @@ class Rows:
         graph, (indptr, indices, edge_ids) = self.graph, edges
         if edge_scale is None and graph.edge_type is not None:
             edge_scale = torch.ones(len(edge_ids))  # blocks of one relation would count by rows instead
-        block = SubgraphBlock(
-            indptr,
-            indices,
-            num_src=len(nodes),
-            edge_scale=edge_scale,
-            node_types=graph.node_types,
-            node_offsets=graph.node_offsets,
-            src_ids=nodes,
-            edge_ids=edge_ids,
-            edge_type=None if graph.edge_type is None else graph.edge_type[edge_ids],
-            num_relations=graph.num_relations,
-            edge_data=graph.edge_data,
-            degrees=degrees,
-        )
+        counts = {"kind": SubgraphBlock, "edge_scale": edge_scale, "degrees": degrees}
+        block = block_of(graph, indptr, indices, nodes=nodes, edge_ids=edge_ids, **counts)
         return Subgraph(graph, [block], nodes, num_seeds=num_seeds, **moment)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,15 @@ class Traffic:
     bytes_sent: int = 0
     messages: int = 0
     exposed_seconds: float = 0.0
+
+
+class Given(TypedDict, total=False):
+    """What the trainer gives every strategy beside the options of the recipe; each passes it on."""
+
+    loss: LossName
+    seed: int
+    events: Events | None
+    autocast: torch.dtype | None
 
 
 class Strategy:
@@ -144,6 +153,13 @@ class Strategy:
 
 
 strategies: Registry[type[Strategy]] = Registry("strategy", "weft.strategies")
+
+
+def takes(kind: type[Strategy], name: str) -> bool:
+    """Return whether a strategy can be given something by name: it says so, or passes it on."""
+    hints = get_type_hints(kind.__init__, include_extras=True)
+    passed = (get_args(hint)[0] for hint in hints.values() if get_origin(hint) is Unpack)
+    return name in hints or any(name in get_type_hints(record) for record in passed)
 
 
 @contextmanager

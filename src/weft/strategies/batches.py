@@ -6,7 +6,7 @@ summed. So the steps do not depend on how many workers there are.
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -15,14 +15,14 @@ from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.comm.plan import HaloPlan
 from weft.errors import GraphError
-from weft.events import Events
 from weft.exchanges.exact import Exact
 from weft.graph.block import Block
 from weft.graph.graph import Graph
 from weft.samplers.base import Batch
 from weft.samplers.loader import Loader
-from weft.samplers.partitioned import PartitionedLoader, PartitionedSampler
-from weft.strategies.base import LossName, Metrics, Scores, evaluating, summed_loss
+from weft.samplers.partitioned import PartitionedSampler
+from weft.samplers.together import PartitionedLoader
+from weft.strategies.base import Given, Metrics, Scores, evaluating, summed_loss
 from weft.strategies.distributed import Distributed
 from weft.strategies.halo_block import HaloBlock
 from weft.strategies.local import LocalGraph
@@ -32,6 +32,14 @@ from weft.strategies.reducer import GradientReducer
 from weft.strategies.steps import Steps
 
 _CONTROL = Label("control")
+
+
+class Shared(Given, total=False):
+    """What strategies of mini-batches are given beside their options: who else trains, and where."""
+
+    group: Group | None
+    part_rank: Sequence[int] | None
+    device: torch.device | None
 
 
 class Batches(Steps, Distributed):
@@ -47,15 +55,12 @@ class Batches(Steps, Distributed):
         self,
         graph: Graph | LocalGraph,
         *,
-        loss: LossName = "auto",
-        seed: int = 0,
-        events: Events | None = None,
-        autocast: torch.dtype | None = None,
         group: Group | None = None,
         part_rank: Sequence[int] | None = None,
         device: torch.device | None = None,
+        **given: Unpack[Given],
     ) -> None:
-        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group)  # type: ignore[arg-type]
+        super().__init__(graph, group=group, **given)  # type: ignore[arg-type]
         self._device = device
         self._nearby: Nearby | None = None
         self._loader: Loader | None = None

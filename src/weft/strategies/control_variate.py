@@ -2,28 +2,40 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Unpack, cast
 
 import torch
 from torch import Tensor, nn
 
 from weft.config import Range
 from weft.errors import GraphError
-from weft.events import Events
+from weft.graph.block import Block
 from weft.graph.graph import Graph
 from weft.layers.dropout import Dropout
 from weft.samplers.base import Batch
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
-from weft.strategies.base import LossName, evaluating, strategies, summed_loss
-from weft.strategies.history_block import History, HistoryBlock, Recorder, history_blocks, named, restore
+from weft.samplers.partitioned import PartitionedBatch, PartitionedSampler
+from weft.strategies.base import evaluating, strategies
+from weft.strategies.batches import Batches, Shared
+from weft.strategies.history_block import (
+    AtOwners,
+    HaloRecorder,
+    Here,
+    History,
+    HistoryBlock,
+    Recorder,
+    Remembered,
+    history_blocks,
+    named,
+    restore,
+)
+from weft.strategies.local import LocalGraph
 from weft.strategies.sampled import checked_hops
-from weft.strategies.single import Single
-from weft.strategies.steps import Steps
 
 
 @strategies.add("control_variate")
-class ControlVariate(Steps, Single):
+class ControlVariate(Batches):
     """Train on samples of a few neighbours whose inputs correct histories of all others (VR-GCN).
 
     A sum over neighbours is that of their histories, exactly, plus what the `fanout[i]` drawn ones have
@@ -31,60 +43,73 @@ class ControlVariate(Steps, Single):
     features and is exact whatever its fanout (the last in the list); an exact pass fills them before the
     first step. With `safe`, dropout is kept out of them (the paper's CVD; two passes a step). Models sum or
     average neighbours, on graphs of one relation. With fanout -1 and one batch a step is that of the whole
-    graph. One process; evaluation is exact.
+    graph. On several workers the owner of a node keeps its histories, and steps are those of one process.
+    Evaluation is exact.
     """
 
     name: ClassVar[str] = "control_variate"
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Graph | LocalGraph,
         *,
-        loss: LossName = "auto",
-        seed: int = 0,
-        events: Events | None = None,
-        autocast: torch.dtype | None = None,
+        partitioner: str | Mapping[str, Any] = "metis",
+        parts: Annotated[int, Range(least=1)] | None = None,
         fanout: int | Sequence[int] = (2, 2),
         batch_size: Annotated[int, Range(least=1)] = 1024,
         safe: bool = True,
         prepare: Annotated[int, Range(least=0)] = 2,
+        **given: Unpack[Shared],
     ) -> None:
-        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast)
-        if graph.num_relations > 1 or len(graph.node_types) > 1:
+        super().__init__(graph, **given)
+        if len(graph.edge_types) > 1 or len(graph.node_types) > 1:
             raise GraphError("strategy 'control_variate' is for graphs of one relation; use 'sampled'")
         self.fanout, self.batch_size, self.safe, self.threads = fanout, batch_size, safe, prepare
-        self.history = History(graph.num_nodes)
-        self._loader: Loader | None = None
+        self.history = History(len(graph.indptr) - 1)
         self._blocks: list[HistoryBlock] = []
 
     def begin_epoch(self, model: nn.Module) -> None:
-        """Make the loader on first use, and fill the histories where there are none."""
+        """Make ready, and fill the histories where there are none."""
+        super().begin_epoch(model)
         hops = checked_hops(model, self.fanout, "strategy.fanout")
-        if self._loader is None:
-            above = [self.fanout] * hops if isinstance(self.fanout, int) else list(self.fanout)
-            sampler = NeighborSampler(
-                self.graph, [*above[: hops - 1], -1], seed=int(self.clock[0]), resample="step"
-            )
-            self._loader = Loader(sampler, batch_size=self.batch_size, threads=self.threads)
         if hops > 1 and not self.history.rows:
             self.fill(model, hops)
 
-    @property
-    def loader(self) -> Loader:
-        """What prepares the batches."""
-        assert self._loader is not None, "begin_epoch makes it"
-        return self._loader
+    def make_loader(self, model: nn.Module) -> Loader:
+        """Return what prepares the batches: few neighbours in all hops but the last, which has all."""
+        hops = checked_hops(model, self.fanout, "strategy.fanout")
+        above = [self.fanout] * hops if isinstance(self.fanout, int) else list(self.fanout)
+        fanout, seed = [*above[: hops - 1], -1], int(self.clock[0])
+        if isinstance(self.graph, LocalGraph):
+            shard = self.graph.shard
+            return self._partitioned(
+                PartitionedSampler(shard, self._lane, fanout, seed=seed, resample="step")
+            )
+        sampler = NeighborSampler(self.graph, fanout, seed=seed, resample="step")
+        return Loader(sampler, batch_size=self.batch_size, threads=self.threads)
 
     @torch.no_grad()
     def fill(self, model: nn.Module, hops: int) -> None:
         """Set all histories to what an exact pass without dropout computes."""
-        above = [Recorder(self.graph, layer, self.history) for layer in range(1, hops)]
+        above: list[Block]
+        if self._exact is None:
+            assert isinstance(self.graph, Graph)
+            first: Block = self.graph.block()
+            above = [Recorder(self.graph, layer, self.history) for layer in range(1, hops)]
+        else:
+            first, exchange, shard = self.exact_block(), self._exact.exchange, self._exact.shard
+            layers = range(1, hops)
+            above = [HaloRecorder(shard, exchange, self.group, layer, self.history) for layer in layers]
         with evaluating(model):
-            model([self.graph.block(), *above], self.graph.x)
+            model([first, *above], self.graph.x)
+
+    def runs_together(self, model: nn.Module) -> bool:
+        """Return True: all workers ask the owners of nodes for histories together."""
+        return True
 
     def blocks_of(self, model: nn.Module, batch: Batch) -> Any:
         """Return the block of features and those with histories."""
-        first, self._blocks = history_blocks(self.graph, batch.blocks, self.history)
+        first, self._blocks = history_blocks(batch.blocks, self._remembered(batch))
         for block in self._blocks:
             block.clock = self.clock
         return [first, *self._blocks]
@@ -92,24 +117,13 @@ class ControlVariate(Steps, Single):
     def batch_outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the outputs of the seeds: from one pass, or from two where dropout is kept apart."""
         batch.set_clock(self.clock)
-        blocks = self.blocks_of(model, batch)
-        twice = self.safe and _drops(model)
-        device = batch.nodes.device.type
-        with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
-            self._begin(safe=False)
-            if twice:
-                with _without_dropout(model):
-                    model(blocks, batch.x)
-                self._begin(safe=True)
-            outputs: Tensor = model(blocks, batch.x)
-        return outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
-
-    def step_loss(self, model: nn.Module, batch: Batch, step: int) -> tuple[Tensor, int]:
-        """Return the mean loss of the seeds and their number."""
-        y = batch.y
-        assert y is not None, "a strategy is made of a graph with labels"
-        count = batch.seeds.numel()
-        return summed_loss(self.loss, self.batch_outputs(model, batch), y) / count, count
+        blocks, device = self.blocks_of(model, batch), batch.nodes.device.type
+        self._begin(safe=False)
+        if self.safe and _drops(model):
+            with _without_dropout(model):
+                self._outputs(model, blocks, batch.x, device=device)
+            self._begin(safe=True)
+        return self._outputs(model, blocks, batch.x, device=device)
 
     def end_step(self) -> None:
         """Remember what was computed."""
@@ -125,6 +139,12 @@ class ControlVariate(Steps, Single):
         """Take them back."""
         super().load_state(state)
         restore(self.history, state)
+
+    def _remembered(self, batch: Batch) -> Remembered:
+        if isinstance(self.graph, Graph):
+            return Here(self.history, batch.nodes)
+        asking, node_ids = cast(PartitionedBatch, batch).asking, self.graph.shard.node_ids
+        return AtOwners(self.history, asking, node_ids, self.group, len(batch.blocks))
 
     def _begin(self, *, safe: bool) -> None:
         for block in self._blocks:

@@ -98,6 +98,17 @@ class Distributed(Strategy):
         return {}
 
     @classmethod
+    def num_parts(cls, options: Mapping[str, Any], workers: int) -> int:
+        """Return how many parts the graph is cut into for so many workers."""
+        return options.get("parts") or workers
+
+    @classmethod
+    def partitioning(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the name and the options of the partitioner."""
+        asked = options.get("partitioner", cls.partitioner)
+        return {"name": cls.partitioner} | ({"name": asked} if isinstance(asked, str) else dict(asked))
+
+    @classmethod
     def arranged(cls, assignment: Assignment, options: Mapping[str, Any], workers: int) -> Assignment:
         """Return the assignment as the workers hold it."""
         return assignment

@@ -1,39 +1,109 @@
 """The block of a batch with histories: drawn neighbours are computed, all others are remembered."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor
 
+from weft.comm.group import Group
+from weft.comm.ledger import Label
 from weft.errors import InputError
+from weft.exchanges.base import Exchange
 from weft.graph.block import Block
 from weft.graph.graph import Graph
 from weft.graph.reduction import Aggregation
+from weft.graph.shard import Shard
+from weft.samplers.asking import Asking
 from weft.samplers.block import SampledBlock
+from weft.strategies.halo_block import HaloBlock
+
+_HISTORY = Label("history")
 
 
 class History:
-    """What every node had as input of each layer but the first, when it was last computed."""
+    """What nodes had as input of each layer but the first, when they were last computed: a row a node."""
 
-    def __init__(self, num_nodes: int) -> None:
-        self.num_nodes = num_nodes
+    def __init__(self, num_rows: int) -> None:
+        self.num_rows = num_rows
         self.rows: dict[str, Tensor] = {}
 
     def of(self, layer: int, call: int, like: Tensor) -> Tensor:
-        """Return the rows [N, ...] for one sum of a layer; zeros where nothing is known yet."""
+        """Return the rows [n, ...] for one sum of a layer; zeros where nothing is known yet."""
         name = f"{layer}.{call}"
         if name not in self.rows:
-            self.rows[name] = like.new_zeros(self.num_nodes, *like.shape[1:])
+            self.rows[name] = like.new_zeros(self.num_rows, *like.shape[1:])
         return self.rows[name]
 
-    def keep(self, layer: int, call: int, nodes: Tensor, rows: Tensor) -> None:
+    def keep(self, layer: int, call: int, places: Tensor | slice, rows: Tensor) -> None:
         """Remember rows that were computed."""
-        self.of(layer, call, rows)[nodes] = rows.detach()
+        self.of(layer, call, rows)[places] = rows.detach()
 
 
-class Recorder(Block):
-    """The whole graph for one layer; it remembers what is summed over neighbours, exactly."""
+class Remembered(Protocol):
+    """The histories of the rows of a batch."""
+
+    def read(self, layer: int, call: int, like: Tensor) -> Tensor:
+        """Return a row for each source row of the batch."""
+
+    def write(self, layer: int, call: int, rows: Tensor) -> None:
+        """Remember what was computed for the first rows of the batch, those that the layer was given."""
+
+
+class Here:
+    """Histories of all nodes, in one process."""
+
+    def __init__(self, history: History, nodes: Tensor) -> None:
+        self.history, self.nodes = history, nodes
+
+    def read(self, layer: int, call: int, like: Tensor) -> Tensor:
+        return self.history.of(layer, call, like)[self.nodes]
+
+    def write(self, layer: int, call: int, rows: Tensor) -> None:
+        self.history.keep(layer, call, self.nodes[: len(rows)], rows)
+
+
+class AtOwners:
+    """Histories that lie with the owners of nodes. All workers read and write together.
+
+    A node that several workers computed in a step has the same row from each; that of the last one stays.
+    """
+
+    def __init__(self, history: History, asking: Asking, node_ids: Tensor, group: Group, hops: int) -> None:
+        self.history, self.hops = history, hops
+        # A layer was given the rows found until its hop: hop by hop they were asked for.
+        self.asked = [asking.first(hops + 1 - layer, group) for layer in range(hops)]
+        self.places = [torch.searchsorted(node_ids, ids) for ids in asking.ids]
+
+    def read(self, layer: int, call: int, like: Tensor) -> Tensor:
+        held = self.history.of(layer, call, like)
+        return self.asked[0].fixed(held[torch.cat(self.places)], label=_HISTORY)
+
+    def write(self, layer: int, call: int, rows: Tensor) -> None:
+        for places, part in zip(self.places, self.asked[layer].give(rows, label=_HISTORY)):
+            self.history.keep(layer, call, places[: len(part)], part)
+
+
+class Recording(Block):
+    """A block for one layer that remembers what is summed over neighbours, exactly."""
+
+    layer: int
+    history: History
+    calls: int = 0
+
+    def prefers_aggregate_first(self, h: Any) -> bool:
+        """Return True, as blocks with histories do: these are of what a layer is given."""
+        return True
+
+    def _aggregate(self, h: Any, how: Aggregation) -> Any:
+        """Remember the rows and return what `Block.aggregate` does."""
+        self.history.keep(self.layer, self.calls, slice(None), h)
+        self.calls += 1
+        return super()._aggregate(h, how)
+
+
+class Recorder(Recording):
+    """The whole graph."""
 
     def __init__(self, graph: Graph, layer: int, history: History) -> None:
         super().__init__(
@@ -44,17 +114,15 @@ class Recorder(Block):
             degrees=graph,
             transposed=lambda: graph.transposed,
         )
-        self.layer, self.history, self.calls = layer, history, 0
+        self.layer, self.history = layer, history
 
-    def prefers_aggregate_first(self, h: Any) -> bool:
-        """Return True, as blocks with histories do: these are of what a layer is given."""
-        return True
 
-    def _aggregate(self, h: Any, how: Aggregation) -> Any:
-        """Remember the rows and return what `Block.aggregate` does."""
-        self.history.keep(self.layer, self.calls, torch.arange(self.num_src), h)
-        self.calls += 1
-        return super()._aggregate(h, how)
+class HaloRecorder(Recording, HaloBlock):
+    """A worker's own rows of it."""
+
+    def __init__(self, shard: Shard, exchange: Exchange, group: Group, layer: int, history: History) -> None:
+        super().__init__(shard, exchange, group)
+        self.layer, self.history = layer, history
 
 
 class HistoryBlock(Block):
@@ -65,7 +133,7 @@ class HistoryBlock(Block):
     sums of μ, and the second adds √R Σ a (h − μ) over drawn to them.
     """
 
-    def __init__(self, graph: Graph, every: Block, drawn: SampledBlock, layer: int, history: History) -> None:
+    def __init__(self, every: Block, drawn: SampledBlock, layer: int, history: Remembered) -> None:
         stop = int(every.indptr[drawn.num_dst])
         super().__init__(
             every.indptr[: drawn.num_dst + 1],
@@ -73,13 +141,14 @@ class HistoryBlock(Block):
             num_src=every.num_src,
             src_ids=every.src_ids,
             edge_ids=every.edge_ids[:stop],
-            edge_data=graph.edge_data,
-            degrees=graph,
+            edge_data=every._edge_data,
+            degrees=every._degrees,
         )
         self.drawn, self.layer, self.history = drawn, layer, history
         self.num_held = drawn.num_src
-        first = graph.indptr[drawn.src_ids[: drawn.num_dst]] - self.indptr[:-1]
-        self._place = drawn.edge_ids - first[drawn.edge_dst]  # of each drawn edge among all
+        # Ids of edges rise by one in a row: so the place of each drawn edge among all.
+        first = self.indptr[:-1][drawn.edge_dst]
+        self._place = first + drawn.edge_ids - self.edge_ids[first]
         self.safe = False
         self.calls = 0
         self.given: list[Tensor] = []
@@ -94,7 +163,7 @@ class HistoryBlock(Block):
     def keep(self) -> None:
         """Remember what the first pass computed."""
         for call, rows in enumerate(self.given):
-            self.history.keep(self.layer, call, self.src_ids[: self.num_held], rows)
+            self.history.write(self.layer, call, rows)
 
     def prefers_aggregate_first(self, h: Any) -> bool:
         """Return True: histories are of what a layer is given, before its transform."""
@@ -109,7 +178,7 @@ class HistoryBlock(Block):
         if self.safe:
             mean_rows, mean_sums = self.means[call]
             return mean_sums + self._drawn_sum(h - mean_rows, *scales, root=True)
-        held = self.history.of(self.layer, call, h)[self.src_ids]
+        held = self.history.read(self.layer, call, h)
         whole: Any = self._reduce(held, "sum", *scales)
         found: Tensor = whole + self._drawn_sum(h - held[: self.num_held], *scales, root=False)
         self.given.append(h.detach())
@@ -165,15 +234,13 @@ class HistoryBlock(Block):
         )
 
 
-def history_blocks(
-    graph: Graph, blocks: Sequence[Block], history: History
-) -> tuple[Block, list[HistoryBlock]]:
+def history_blocks(blocks: Sequence[Block], history: Remembered) -> tuple[Block, list[HistoryBlock]]:
     """Return the blocks of a model: the first as it is, with all edges, the others with histories."""
     every = blocks[0]
     above: list[HistoryBlock] = []
     for layer, drawn in enumerate(blocks[1:], start=1):
         assert isinstance(drawn, SampledBlock)
-        above.append(HistoryBlock(graph, every, drawn, layer, history))
+        above.append(HistoryBlock(every, drawn, layer, history))
     return every, above
 
 

@@ -7,15 +7,13 @@ many threads prepare batches, nor on how many workers take part, each with the s
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from weft.comm.group import Group
 from weft.config import Range, bind
 from weft.errors import InputError, RecipeError, WeftWarning
-from weft.events import Events
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.samplers.base import Batch, Sampler, samplers
@@ -25,8 +23,8 @@ from weft.samplers.partitioned import PartitionedSampler
 from weft.stores.base import Counters, Store
 from weft.stores.open import check_store, open_store
 from weft.stores.ranked import open_on_ranks, rounded
-from weft.strategies.base import LossName, evaluating, strategies, summed_loss
-from weft.strategies.batches import Batches, labels_in
+from weft.strategies.base import evaluating, strategies, summed_loss
+from weft.strategies.batches import Batches, Shared, labels_in
 from weft.strategies.local import LocalGraph
 from weft.strategies.placement import Where
 from weft.strategies.replay import Replay
@@ -58,12 +56,6 @@ class Sampled(Batches):
         self,
         graph: Graph | LocalGraph,
         *,
-        loss: LossName = "auto",
-        seed: int = 0,
-        events: Events | None = None,
-        autocast: torch.dtype | None = None,
-        group: Group | None = None,
-        part_rank: Sequence[int] | None = None,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
         fanout: int | Sequence[int] = (15, 10, 5),
@@ -75,8 +67,9 @@ class Sampled(Batches):
         store: str | Mapping[str, Any] | None = None,
         samplers: Annotated[int, Range(least=0)] = 0,
         sample_on: Where = "auto",
-        device: torch.device | None = None,
+        **given: Unpack[Shared],
     ) -> None:
+        group, seed = given.get("group"), given.get("seed", 0)
         if samplers and (group is None or group.parent is None):
             check_samplers(samplers, 1)
         if store is not None and isinstance(graph, Graph):
@@ -85,10 +78,7 @@ class Sampled(Batches):
             graph = graph.with_data(x=open_store(store, graph, drawn, batch_size=batch_size))
         elif store is not None and isinstance(graph, LocalGraph):
             graph = LocalGraph(rounded(graph.shard, store), facts=graph.facts)
-        super().__init__(
-            graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group, part_rank=part_rank,
-            device=device,
-        )  # fmt: skip
+        super().__init__(graph, **given)
         self.store_options, self.samplers = store, samplers
         self._store: Store | None = None  # of several workers
         self.fanout, self.batch_size, self.threads = fanout, batch_size, prepare

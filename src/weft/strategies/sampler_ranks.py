@@ -20,7 +20,8 @@ from weft.graph.shard import Shard
 from weft.samplers.base import Batch
 from weft.samplers.loader import _Pool as Pool
 from weft.samplers.parcel import from_bytes, header_size, num_bytes, pack, to_bytes, unpack
-from weft.samplers.partitioned import PartitionedLoader, PartitionedSampler
+from weft.samplers.partitioned import PartitionedSampler
+from weft.samplers.together import PartitionedLoader
 from weft.stores.ranked import open_on_ranks, rounded
 from weft.strategies.local import LocalGraph
 

@@ -8,19 +8,18 @@ where features are wide, the hidden layer narrow, and neighbourhoods grow much i
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from weft.comm.group import Group
 from weft.config import Range
 from weft.errors import GraphError
-from weft.events import Events
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.partitioned import PartitionedSampler
 from weft.stores.sliced import SlicedStore
-from weft.strategies.base import LossName, evaluating, strategies
+from weft.strategies.base import evaluating, strategies
+from weft.strategies.batches import Shared
 from weft.strategies.local import LocalGraph
 from weft.strategies.sampled import Sampled
 from weft.strategies.sliced_rows import SlicedBlock, SlicedRows, push
@@ -45,12 +44,6 @@ class Sliced(Sampled):
         self,
         graph: LocalGraph,
         *,
-        loss: LossName = "auto",
-        seed: int = 0,
-        events: Events | None = None,
-        autocast: torch.dtype | None = None,
-        group: Group | None = None,
-        part_rank: Sequence[int] | None = None,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
         fanout: int | Sequence[int] = (15, 10, 5),
@@ -60,15 +53,10 @@ class Sliced(Sampled):
         evaluate: Literal["exact"] | Sequence[int] = "exact",
         prepare: Annotated[int, Range(least=0)] = 2,
         delay: Annotated[int, Range(least=0)] = 0,
+        **given: Unpack[Shared],
     ) -> None:
         super().__init__(
             graph,
-            loss=loss,
-            seed=seed,
-            events=events,
-            autocast=autocast,
-            group=group,
-            part_rank=part_rank,
             partitioner=partitioner,
             parts=parts,
             fanout=fanout,
@@ -77,6 +65,7 @@ class Sliced(Sampled):
             seeds=seeds,
             evaluate=evaluate,
             prepare=prepare,
+            **given,
         )
         if len(graph.node_types) > 1 or not isinstance(graph.x, Tensor):
             raise GraphError("strategy 'sliced' needs a dense matrix x of one node type; use 'sampled'")

@@ -21,7 +21,7 @@ from weft.exchanges.base import check_exchange, exchanges
 from weft.graph.graph import Graph
 from weft.registry import require
 from weft.stores.open import with_file
-from weft.strategies.base import LossName, Strategy, strategies
+from weft.strategies.base import LossName, Strategy, strategies, takes
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.steps import Steps
@@ -128,7 +128,7 @@ def run(
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     recipe = {**recipe, "graph": counts}
     folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
-    given = {"device": device} if "device" in signature(kind).parameters else {}
+    given = {"device": device} if takes(kind, "device") else {}
     made = partial(cast(Any, kind), **strategy, **given)
     held: Graph | LocalGraph = graph
     if issubclass(kind, Distributed) and not (kind.takes_whole and strategy.get("parts") is None):

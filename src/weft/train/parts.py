@@ -48,8 +48,7 @@ def cut(
 
 def check_partitioner(kind: type[Distributed], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the name and the options of the partitioner; refuse one whose parts the strategy cannot use."""
-    asked = options.get("partitioner", kind.partitioner)
-    given = {"name": kind.partitioner} | ({"name": asked} if isinstance(asked, str) else dict(asked))
+    given = kind.partitioning(options)
     name = given["name"]
     if not isinstance(name, str):
         raise RecipeError("strategy.partitioner: expected a name or a table with one")
@@ -76,7 +75,8 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
     The graph is let go again: the process that starts the workers stays small.
     """
     given = resolved.partition
-    num_parts = resolved.strategy_options.get("parts") or workers
+    kind = cast(type[Distributed], strategies[resolved.strategy])
+    num_parts = kind.num_parts(resolved.strategy_options, workers)
     num_parts = num_parts if given is None else read_partition(given).num_parts
     if num_parts < workers:
         where = "strategy.parts" if given is None else f"data.path: {given}"
@@ -86,7 +86,6 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
     if given is not None:
         return given
     folder = out / "partition"
-    kind = cast(type[Distributed], strategies[resolved.strategy])
     layout = kind.layout(resolved.strategy_options, workers)
     check_partitioner(kind, resolved.strategy_options)
     source = _source(resolved, num_parts, {"cuts": kind.cuts, "by": kind.partitioner, **layout})
