@@ -248,7 +248,7 @@ class Sampler {
         out.num_edges = out.indptr[out.num_dst];
         out.edge_ids = allocate<int64_t>(out.num_edges + kSlack);
         out.indices = allocate<int32_t>(out.num_edges + kSlack);
-        if (request_.weight || request_.edge_type || Pairs)
+        if (request_.weight || request_.edge_type || request_.labor || Pairs)
             out.scale = allocate<double>(out.num_edges + kSlack);
         claim(out.num_edges);
         rows_ = space_.rows.reserve(count_ + out.num_edges + kSlack);
@@ -301,12 +301,14 @@ class Sampler {
         }
         const int64_t wanted = fanout < 0 && !request_.replace ? degree : fanout;
         // Weighted draws are keyed by edges, so that the bottom k of parts merge into that of the whole.
-        if (!request_.weight) key = row_key(key, node);
+        if (!request_.weight && !request_.labor) key = row_key(key, node);
         DrawJob* jobs = space_.jobs.get();
         if (num_jobs_ + kSlack > space_.jobs.capacity()) jobs = space_.jobs.reserve(num_jobs_ + 2 * kSlack);
         jobs[num_jobs_++] = {start, degree, wanted, key};
         if (request_.weight) {
             num_drawn_ += std::min(wanted, positive(start, degree));
+        } else if (request_.labor) {
+            num_drawn_ += below_chance(jobs[num_jobs_ - 1]);
         } else {
             num_drawn_ += drawn_of(jobs[num_jobs_ - 1]);
             if (degree > largest_) grow_taken(degree);
@@ -323,6 +325,39 @@ class Sampler {
         int64_t count = 0;
         for (int64_t slot = start; slot < start + degree; ++slot) count += request_.weight[slot] > 0;
         return count;
+    }
+
+    // The chance of each edge of a row: all of them together have the variance of `wanted` uniform draws.
+    static double chance_of(const DrawJob& job) {
+        if (job.degree <= job.wanted) return 1.0;
+        const double degree = static_cast<double>(job.degree);
+        return job.wanted ? degree / (degree * degree / static_cast<double>(job.wanted)) : 0.0;
+    }
+
+    WEFT_INLINE double number_of(const DrawJob& job, int64_t slot) const {
+        const int64_t source = static_cast<int64_t>(static_cast<const I*>(request_.indices)[slot]);
+        return static_cast<double>(draw(row_key(job.key, source), 0)) * 0x1p-32;
+    }
+
+    int64_t below_chance(const DrawJob& job) const {
+        const double chance = chance_of(job);
+        if (chance >= 1.0) return job.degree;
+        int64_t count = 0;
+        for (int64_t at = 0; at < job.degree; ++at) count += number_of(job, job.start + at) < chance;
+        return count;
+    }
+
+    int64_t* draw_labor(const DrawJob& job, int64_t* end, double* scale) const {
+        const double chance = chance_of(job);
+        int64_t taken = 0;
+        double total = 0.0;
+        for (int64_t at = 0; at < job.degree; ++at) {
+            if (!(number_of(job, job.start + at) < chance)) continue;
+            end[taken++] = job.start + at;
+            total += 1.0 / chance;
+        }
+        std::fill(scale, scale + taken, static_cast<double>(job.degree) / (chance * total));
+        return end + taken;
     }
 
     int64_t node_of(int64_t id) const { return Pairs ? id % request_.num_nodes : id; }
@@ -357,6 +392,10 @@ class Sampler {
         double* scale = out.scale ? out.scale + (end - out.edge_ids) : nullptr;
         if (request_.weight) {
             for (; job < last; ++job) end = draw_weighted(jobs[job], end, out.scale + (end - out.edge_ids));
+            return end;
+        }
+        if (request_.labor) {
+            for (; job < last; ++job) end = draw_labor(jobs[job], end, out.scale + (end - out.edge_ids));
             return end;
         }
         int64_t* const from = end;

@@ -18,7 +18,8 @@ struct SampleRequest {
     const uint64_t* keys;         // [hops, relations]
     const int64_t* node_offsets;  // first node of each type, and the number of nodes
     int64_t num_nodes, num_edges, num_seeds, num_hops, num_relations, num_types;
-    int32_t index, replace, once, sorted, table, unused;
+    int32_t index, replace, once, sorted, table;
+    int32_t labor;  // draws are keyed by sources, and a row takes those below its chance
 };
 
 struct SampleHop {

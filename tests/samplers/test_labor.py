@@ -6,6 +6,7 @@ import torch
 
 from weft.errors import InputError
 from weft.graph import Graph
+from weft.kernels import native
 from weft.samplers import LaborSampler, NeighborSampler
 from weft.samplers.labor import chances
 
@@ -59,6 +60,26 @@ def test_all_edges_are_all_edges() -> None:
     assert block.edge_scale is not None
     assert block.edge_scale.unique().tolist() == [1.0]
     assert LaborSampler(whole, [0]).sample(range(50)).num_edges == 0
+
+
+@pytest.mark.parametrize("shared_hops", [False, True])
+def test_the_native_core_draws_the_same_bits(shared_hops: bool) -> None:
+    whole = graph()
+    typed = Graph.from_types(
+        {"a": {"num_nodes": 150}, "b": {"num_nodes": 250}},
+        {("a", "to", "b"): {"edge_index": torch.randint(150, (2, 3000))}, ("b", "to", "a"): {
+            "edge_index": torch.randint(150, (2, 2000))}},
+    )  # fmt: skip
+    for made in (whole, typed):
+        for fanout in ([5, 5], [3, -1, 2], [0, 4]):
+            sampler = LaborSampler(made, fanout, seed=2, shared_hops=shared_hops)
+            mine = sampler.sample(torch.arange(7, 60), 1, 3)
+            with native.disabled():
+                theirs = sampler.sample(torch.arange(7, 60), 1, 3)
+            assert torch.equal(mine.nodes, theirs.nodes)
+            for a, b in zip(mine.blocks, theirs.blocks):
+                for name in ("indptr", "indices", "edge_ids", "edge_scale", "src_ids"):
+                    assert torch.equal(getattr(a, name), getattr(b, name)), name
 
 
 def test_impossible_settings_are_refused() -> None:

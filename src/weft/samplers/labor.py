@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from weft.draw import uniform
 from weft.errors import InputError
 from weft.graph.block import Block
 from weft.graph.graph import Graph
+from weft.kernels import native as kernels
+from weft.samplers import native
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
-from weft.samplers.block import SampledBlock
+from weft.samplers.block import block_of
 from weft.samplers.neighbor import Fanout, fanouts_of
 from weft.samplers.reference import Ints, checked_seeds, find_rows, ranges
-from weft.samplers.request import Slots
+from weft.samplers.request import Hop, Request, Sample, Slots
 
 Floats = NDArray[np.float64]
 _ROUNDS = 20  # of solving for the scale of a row's chances; a few suffice
@@ -54,43 +57,50 @@ class LaborSampler(Sampler):
 
     def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
         """Return the batch of these nodes."""
-        rows = checked_seeds(as_seeds(self.graph, seeds), self.graph.num_nodes)
-        num_seeds, blocks = len(rows), []
-        for hop, fanout in enumerate(self.fanout.tolist()):
-            key = self.key(epoch, step, 0 if self.shared_hops else hop)
-            rows, block = self._hop(rows, key, fanout)
-            blocks.append(block)
-        nodes = torch.from_numpy(rows)
-        return Batch(self.graph, blocks[::-1], nodes, num_seeds=num_seeds, epoch=epoch, step=step)
+        given = as_seeds(self.graph, seeds)
+        keys = [self.key(epoch, step, 0 if self.shared_hops else hop) for hop in range(len(self.fanout))]
+        core = kernels.library()
+        if core is None or self.iterations:
+            found = self._drawn(given, keys)
+        else:
+            every = np.array(keys, dtype=np.uint64)[:, None]
+            found = native.sample(core, Request(self.slots, given, self.fanout[:, None], every, labor=True))
+        blocks = [self._block(found.nodes, hop) for hop in reversed(found.hops)]
+        return Batch(self.graph, blocks, found.nodes, num_seeds=len(given), epoch=epoch, step=step)
 
-    def _hop(self, rows: Ints, key: int, fanout: int) -> tuple[Ints, Block]:
-        graph, indptr = self.graph, self.graph.indptr.numpy()
+    def _drawn(self, seeds: Tensor, keys: list[int]) -> Sample:
+        """Return what is drawn: the definition of what the native core does, with iterations as well."""
+        rows, hops = checked_seeds(seeds, self.graph.num_nodes), []
+        for fanout, key in zip(self.fanout.tolist(), keys):
+            rows, hop = self._hop(rows, key, fanout)
+            hops.append(hop)
+        return Sample(torch.from_numpy(rows), None, tuple(hops))
+
+    def _hop(self, rows: Ints, key: int, fanout: int) -> tuple[Ints, Hop]:
+        indptr = self.graph.indptr.numpy()
         degree = indptr[rows + 1] - indptr[rows]
         slot, row = ranges(indptr[rows], degree), np.repeat(np.arange(len(rows)), degree)
-        src = graph.indices.numpy()[slot].astype(np.int64)
+        src = self.graph.indices.numpy()[slot].astype(np.int64)
         chance = chances(src, row, degree, fanout, self.iterations)
         taken = uniform(key, src) < chance
         slot, row, chance = slot[taken], row[taken], chance[taken]
         found, local = find_rows(self.slots, rows, src[taken])
         counts = np.bincount(row, minlength=len(rows))
         total = np.bincount(row, 1.0 / chance, minlength=len(rows))
-        scale = degree[row] / (chance * total[row])
-        edge_ids = torch.from_numpy(slot)
-        block = SampledBlock(
+        hop = Hop(
             torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])),
             torch.from_numpy(local.astype(np.int32)),
-            num_src=len(found),
-            edge_scale=torch.from_numpy(scale).float(),
-            node_types=graph.node_types,
-            node_offsets=graph.node_offsets,
-            src_ids=torch.from_numpy(found),
-            edge_ids=edge_ids,
-            edge_type=None if graph.edge_type is None else graph.edge_type[edge_ids],
-            num_relations=graph.num_relations,
-            edge_data=graph.edge_data,
-            degrees=graph,
+            torch.from_numpy(slot),
+            torch.from_numpy(degree[row] / (chance * total[row])),
+            len(found),
         )
-        return found, block
+        return found, hop
+
+    def _block(self, nodes: Tensor, hop: Hop) -> Block:
+        scale = hop.scale
+        assert scale is not None, "edges of a row differ in what they stand for"
+        held = {"nodes": nodes[: hop.num_rows], "edge_ids": hop.edge_ids}
+        return block_of(self.graph, hop.indptr, hop.indices, **held, edge_scale=scale.float())
 
 
 def chances(src: Ints, row: Ints, degree: Ints, fanout: int, iterations: int) -> Floats:

@@ -27,7 +27,7 @@ class _Request(ctypes.Structure):
         *((name, _P) for name in ("seeds", "seed_time", "fanouts", "keys", "node_offsets")),
         *((name, _L) for name in ("num_nodes", "num_edges", "num_seeds", "num_hops")),
         *((name, _L) for name in ("num_relations", "num_types")),
-        *((name, _I) for name in ("index", "replace", "once", "sorted", "table", "unused")),
+        *((name, _I) for name in ("index", "replace", "once", "sorted", "table", "labor")),
     )
 
 
@@ -94,6 +94,7 @@ def _asked(request: Request) -> tuple[_Request, list[Any]]:
         request.once,
         slots.sorted,
         request.table,
+        request.labor,
     )
     return asked, held
 
