@@ -88,6 +88,23 @@ def test_wide_indices_and_a_table_that_is_used_again() -> None:
         assert_equal(expected, device.sample(Request(slots, seeds, counts, keys)))
 
 
+@pytest.mark.skipif(DEVICE != "cuda", reason="needs a GPU")
+def test_recorded_calls_draw_what_others_draw() -> None:
+    csr = graph_of(60, 300)
+    slots = Slots(csr[0].cuda(), csr[1].cuda(), node_offsets=(0, 60))
+    counts = np.array([[4], [3], [0], [2]])
+    for call in range(device._REPEATS + 4):
+        keys = np.array([[call + 2**63], [6 * call], [7], [8]], dtype=np.uint64)
+        seeds = torch.arange(call, 60, 7)[:8]
+        options: dict[str, Any] = {"replace": call % 2 == 1}
+        expected = reference.sample(
+            Request(Slots(*csr, node_offsets=(0, 60)), seeds, counts, keys, **options)
+        )
+        for _ in range(device._REPEATS):
+            assert_equal(expected, device.sample(Request(slots, seeds, counts, keys, **options)))
+    assert sum(map(len, device._kept[slots.indptr].recordings.values())) == 2
+
+
 @on_triton
 def test_seeds_are_checked() -> None:
     csr = graph_of(20, 60)

@@ -6,8 +6,10 @@ old, operators run on their reference form, and a warning says so once. Under Tr
 """
 
 import os
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -22,6 +24,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
 OLDEST = (8, 0)
 
 Form = Callable[..., Any]
+_one_capture = threading.Lock()
 
 
 class _Triton:
@@ -109,6 +112,18 @@ def without_hubs(indptr: Tensor, num_edges: int) -> None:
 def most_edges() -> int:
     """Return how many edges a row may have that is not cut; 0 where Triton is not used."""
     return int(import_module("weft.kernels.triton.plan").SEGMENT) if available() else 0
+
+
+@contextmanager
+def capturing(
+    graph: "torch.cuda.CUDAGraph", *, pool: Any = None, stream: "torch.cuda.Stream | None" = None
+) -> Iterator[None]:
+    """Capture what is launched in the `with` block; one thread at a time, others launch on meanwhile."""
+    with (
+        _one_capture,
+        torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
+    ):
+        yield
 
 
 def interpreted(gpu: Form, reference: Form) -> Form:

@@ -1,5 +1,8 @@
 """The samplers' core on a GPU, for a graph that lies there: uniform draws, the same bits as on the CPU."""
 
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -8,8 +11,42 @@ from weft.kernels import gpu
 from weft.samplers.reference import checked_seeds
 from weft.samplers.request import Hop, Request, Sample, Slots
 
-_tables = WeakTensorKeyDictionary()
-"""Of a graph's pointers, the tables of nodes that no call is using now."""
+if TYPE_CHECKING:
+    from weft.kernels.triton.sample import Drawn, Recording
+
+_REPEATS = 3
+"""Calls of a kind before one is recorded: the kernels are compiled by then, and more calls to come."""
+_KINDS = 8
+"""Kinds of calls that are recorded; a loader has two, the last batch of an epoch being smaller."""
+
+
+class _Kind(NamedTuple):
+    """What the launches of a call depend on."""
+
+    indices: int
+    num_seeds: int
+    fanouts: tuple[int, ...]
+    replace: bool
+    once: bool
+
+
+class _Kept:
+    """What calls for one graph leave to the next; lists hold what no thread is using now."""
+
+    def __init__(self) -> None:
+        self.tables: list[Tensor] = []
+        self.recordings: dict[_Kind, list[Recording]] = defaultdict(list)
+        self.calls: Counter[_Kind] = Counter()
+
+    def worth_recording(self, kind: _Kind) -> bool:
+        """Count a call, and return whether it is to be one of a recording."""
+        self.calls[kind] += 1
+        known = kind in self.recordings or len(self.recordings) < _KINDS
+        return known and min(kind.fanouts, default=-1) >= 0 and self.calls[kind] > _REPEATS
+
+
+_kept = WeakTensorKeyDictionary()
+"""By a graph's pointers."""
 
 
 def obstacle(slots: Slots) -> str:
@@ -35,24 +72,38 @@ def check(slots: Slots) -> None:
 def sample(request: Request) -> Sample:
     """Return the sample of one batch; the host waits for the GPU once, for the sizes."""
     from weft.kernels.triton import plan  # Triton is imported where there is a GPU
-    from weft.kernels.triton import sample as kernel
 
     slots = request.slots
     checked_seeds(request.seeds, slots.num_nodes)
-    free: list[Tensor] = _tables.setdefault(slots.indptr, [])  # type: ignore[no-untyped-call]
-    table = free.pop() if free else kernel.new_table(slots.num_nodes, slots.indptr.device)
-    nodes, hops = kernel.sample(
-        slots.indptr,
-        slots.indices,
-        request.seeds,
-        request.fanouts[:, 0].tolist(),
-        request.keys[:, 0].tolist(),
-        table,
-        replace=request.replace,
-        once=request.once,
-    )
-    free.append(table)
-    for hop, fanout in zip(hops, request.fanouts[:, 0].tolist()):
+    kept: _Kept = _kept.setdefault(slots.indptr, _Kept())  # type: ignore[no-untyped-call]
+    fanouts = tuple(request.fanouts[:, 0].tolist())
+    kind = _Kind(slots.indices.data_ptr(), request.seeds.numel(), fanouts, request.replace, request.once)
+    if slots.indptr.is_cuda and kept.worth_recording(kind):
+        nodes, hops = _replayed(request, kind, kept.recordings[kind])
+    else:
+        nodes, hops = _launched(request, kind, kept.tables)
+    for hop, fanout in zip(hops, fanouts):
         if 0 <= fanout <= plan.SEGMENT:
             plan.without_hubs(hop.indptr, hop.indices.shape[0])
     return Sample(nodes, None, tuple(Hop(*hop[:3], None, hop.num_rows) for hop in hops))
+
+
+def _launched(request: Request, kind: _Kind, tables: list[Tensor]) -> "tuple[Tensor, list[Drawn]]":
+    from weft.kernels.triton import sample as kernel
+
+    slots, keys = request.slots, request.keys[:, 0].tolist()
+    table = tables.pop() if tables else kernel.new_table(slots.num_nodes, slots.indptr.device)
+    options = {"replace": kind.replace, "once": kind.once}
+    found = kernel.sample(slots.indptr, slots.indices, request.seeds, kind.fanouts, keys, table, **options)
+    tables.append(table)
+    return found
+
+
+def _replayed(request: Request, kind: _Kind, free: "list[Recording]") -> "tuple[Tensor, list[Drawn]]":
+    from weft.kernels.triton.sample import Recording
+
+    slots = request.slots
+    recording = free.pop() if free else Recording(slots.indptr, slots.indices, *kind[1:])
+    found = recording.sample(request.seeds, request.keys[:, 0].tolist())
+    free.append(recording)
+    return found

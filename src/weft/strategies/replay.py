@@ -94,8 +94,7 @@ class Replay:
                 param.grad = None
             graph = torch.cuda.CUDAGraph()
             self._pool = self._pool or torch.cuda.graph_pool_handle()
-            # Threads that prepare batches go on meanwhile, on streams of their own.
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            with gpu.capturing(graph, pool=self._pool):
                 size.loss, size.grads = self._run(model, size.inputs, params)
             size.graph = graph
         size.graph.replay()

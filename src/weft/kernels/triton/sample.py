@@ -2,7 +2,8 @@
 
 How many rows and edges a hop has is known on the GPU alone. Kernels are launched for as many as there could
 be and look at the counts there; the host waits once, at the end, for the counts of all hops. A table of all
-nodes finds rows: of the numbers that edges claim a node with the smallest stays, whoever comes first.
+nodes finds rows: of the numbers that edges claim a node with the smallest stays, whoever comes first. So the
+launches of a call are those of any other with as many seeds, and are captured and replayed as one.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.errors import InputError
+from weft.kernels import gpu
 from weft.kernels.triton.draw import draw, row_key, signed
 from weft.kernels.triton.plan import power
 
@@ -68,7 +70,7 @@ def _count_kernel(
     tl.store(out + at, count)
 
 
-@triton.jit(do_not_specialize=["key", "hop"])
+@triton.jit(do_not_specialize=["hop"])
 def _draw_kernel(
     indptr,
     indices,
@@ -79,7 +81,7 @@ def _draw_kernel(
     sources,
     table,
     num_rows,
-    key,
+    keys,
     hop,
     fanout,
     ONCE: tl.constexpr,
@@ -100,15 +102,15 @@ def _draw_kernel(
     degree = tl.load(indptr + node + 1, mask=live, other=0) - start
     begin = tl.load(offsets + row, mask=live, other=0)
     count = tl.load(offsets + row + 1, mask=live, other=0) - begin
-    keys = row_key(key, node)
+    drawn_by = row_key(tl.load(keys + hop), node)
     if REPLACE:
-        bits = draw(keys[:, None], column[None, :]).to(tl.uint64)
+        bits = draw(drawn_by[:, None], column[None, :]).to(tl.uint64)
         chosen = ((bits * degree[:, None].to(tl.uint64)) >> 32).to(tl.int64)
     else:
         base = degree - fanout
         chosen = tl.zeros([ROWS, WIDTH], tl.int64) - 1
         for step in range(fanout):
-            bits = draw(keys, tl.zeros([ROWS], tl.int32) + step).to(tl.uint64)
+            bits = draw(drawn_by, tl.zeros([ROWS], tl.int32) + step).to(tl.uint64)
             bound = tl.maximum(base + step + 1, 1).to(tl.uint64)
             drawn = ((bits * bound) >> 32).to(tl.int64)
             taken = tl.max((chosen == drawn[:, None]).to(tl.int32), 1) > 0
@@ -217,10 +219,61 @@ def sample(
     once: bool = False,
 ) -> tuple[Tensor, list[Drawn]]:
     """Return the nodes of all rows, seeds first, and the edges of each hop; the seeds are distinct nodes."""
-    work = _Work(indptr, indices, seeds, table, len(fanouts), replace=replace, once=once)
-    for fanout, key in zip(fanouts, keys):
-        work.draw(int(fanout), int(key))
+    given = packed(seeds, keys).to(indptr.device)
+    work = _Work(indptr, indices, given, table, len(fanouts), replace=replace, once=once)
+    for fanout in fanouts:
+        work.draw(int(fanout))
     return work.finish()
+
+
+def packed(seeds: Tensor, keys: Sequence[int]) -> Tensor:
+    """Return seeds and the keys of the hops in one tensor of the host, [seeds + hops] int64."""
+    return torch.cat([seeds.cpu().long(), torch.tensor([signed(int(key)) for key in keys], device="cpu")])
+
+
+class Recording:
+    """The launches of a call with so many seeds and such fanouts, captured once; no fanout is negative.
+
+    Used by one thread at a time, on whichever stream.
+    """
+
+    def __init__(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        num_seeds: int,
+        fanouts: Sequence[int],
+        replace: bool,
+        once: bool,
+    ) -> None:
+        device = indptr.device
+        self.given = torch.zeros(num_seeds + len(fanouts), dtype=torch.int64, device=device)
+        self.graph = torch.cuda.CUDAGraph()
+        table = new_table(indptr.shape[0] - 1, device)
+        # Small kernels, which are not to wait behind all of a step: the stream gives them their priority.
+        stream = torch.cuda.Stream(device, priority=-1)
+        with gpu.capturing(self.graph, stream=stream):
+            self.work = _Work(indptr, indices, self.given, table, len(fanouts), replace=replace, once=once)
+            for fanout in fanouts:
+                self.work.draw(int(fanout))
+            self.work.clear()
+        self.work.indptr = self.work.indices = (
+            self.given
+        )  # the graph's, which a recording does not keep alive
+        self.table = table
+        self.free = torch.cuda.Event()
+        self.free.record()
+
+    def sample(self, seeds: Tensor, keys: Sequence[int]) -> tuple[Tensor, list[Drawn]]:
+        """Return what the function `sample` returns."""
+        stream = torch.cuda.current_stream(self.given.device)
+        stream.wait_event(self.free)
+        self.given.copy_(packed(seeds, keys), non_blocking=True)
+        self.graph.replay()
+        nodes, found = self.work.cut()
+        out = nodes.clone(), [Drawn(*(part.clone() for part in hop[:3]), hop.num_rows) for hop in found]
+        self.free.record(stream)
+        return out
 
 
 class _Work:
@@ -230,7 +283,7 @@ class _Work:
         self,
         indptr: Tensor,
         indices: Tensor,
-        seeds: Tensor,
+        given: Tensor,
         table: Tensor,
         hops: int,
         *,
@@ -240,15 +293,16 @@ class _Work:
         self.indptr, self.indices, self.table = indptr, indices, table
         self.replace, self.once = replace, once
         self.num_nodes, self.device = indptr.shape[0] - 1, indptr.device
-        self.nodes, self.bounds = seeds.to(self.device, torch.int64), [seeds.shape[0]]
+        count = given.shape[0] - hops
+        self.nodes, self.keys, self.bounds = given[:count], given[count:], [count]
         # rows after each hop, then edges of each hop
         self.counts = torch.zeros(2 * hops + 1, dtype=torch.int64, device=self.device)
-        self.counts[0] = seeds.shape[0]
+        self.counts[:1].fill_(count)
         self.sizes, self.totals = self.counts[: hops + 1], self.counts[hops + 1 :]
         self.held: list[tuple[Tensor, Tensor, Tensor]] = []
         self._note(0, freed=False)
 
-    def draw(self, fanout: int, key: int) -> None:
+    def draw(self, fanout: int) -> None:
         """Add a hop."""
         hop, rows = len(self.held), self.bounds[-1]
         offsets = torch.zeros(rows + 1, dtype=torch.int64, device=self.device)
@@ -284,14 +338,22 @@ class _Work:
             width = power(fanout)
             tile = max(1, min(64, 1024 // width))
             _draw_kernel[(triton.cdiv(rows, tile),)](
-                *given, rows, signed(key), hop, fanout, REPLACE=self.replace, ROWS=tile, WIDTH=width, **shared
+                *given, rows, self.keys, hop, fanout, REPLACE=self.replace, ROWS=tile, WIDTH=width, **shared
             )
         self._find(hop, rows, bound, sources, local)
 
     def finish(self) -> tuple[Tensor, list[Drawn]]:
-        """Clear the table, wait, and cut the buffers to size."""
+        """Clear the table, wait, and return the rows and edges."""
+        self.clear()
+        return self.cut()
+
+    def clear(self) -> None:
+        """Leave no node a row in the table."""
+        self._note(len(self.held), freed=True)
+
+    def cut(self) -> tuple[Tensor, list[Drawn]]:
+        """Wait, and cut the buffers to size."""
         hops = len(self.held)
-        self._note(hops, freed=True)
         counts: list[int] = self.counts.tolist()
         sizes, totals = counts[: hops + 1], counts[hops + 1 :]
         found = []
