@@ -18,7 +18,7 @@ from weft.errors import InputError
 from weft.graph import Graph, SparseFeatures
 from weft.layers.base import GraphInfo
 from weft.layers.stack import Stack
-from weft.pipeline import infer_rounds
+from weft.pipeline import infer_rounds, infer_tables
 from weft.pipeline.infer import Setting, infer_model, model_scoring
 from weft.pipeline.infer_write import asked_nodes
 from weft.train.model import adapt
@@ -93,7 +93,7 @@ def near(a: Tensor, b: Tensor) -> bool:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(infer_rounds, "PIECE", 8 * 4 * 8 * 100)  # a hundred edges and rows
-    monkeypatch.setattr(infer_rounds, "CHUNK", 50)
+    monkeypatch.setattr(infer_tables, "CHUNK", 50)
 
 
 @pytest.mark.usefixtures("small")
@@ -117,9 +117,66 @@ def test_engines_give_what_one_forward_does(case: str, tmp_path: Path) -> None:
         assert near(embeddings["duckdb"], embeddings["torch"])
 
 
-def on_spark(cases: list[str], folder: Path) -> None:
-    for case in cases:
-        graph, make = CASES[case]
+def hubs() -> Tensor:
+    """Return 1,500 edges of which two thirds go to two nodes."""
+    sources = torch.randint(60, (1000,), generator=torch.Generator().manual_seed(4))
+    to = torch.cat([torch.zeros(600), torch.ones(400)]).long()
+    return torch.cat([EDGES, torch.stack([sources, to])], dim=1)
+
+
+def typed_hubs() -> Graph:
+    edges = hubs()
+    return Graph.from_types(
+        {"author": {"num_nodes": 60}, "paper": {"x": X[:60], "y": [0, 1] * 30}},
+        {("author", "writes", "paper"): edges, ("paper", "cites", "paper"): edges.flip(1)},
+    )
+
+
+def with_hubs(**data: Any) -> Graph:
+    return Graph.from_edges(hubs(), num_nodes=61, **({"x": X, "y": Y} | data))
+
+
+HUBS: dict[str, tuple[Graph, Any]] = {
+    "gcn": (with_hubs(edge_weight=torch.rand(1500, generator=MADE)), lambda g: stack(g, "gcn")),
+    "sage": (with_hubs(), lambda g: stack(g, "sage", residual=True, norm="layer")),
+    "max": (with_hubs(), lambda g: stack(g, "sage", aggregate="max")),
+    "gat": (with_hubs(), lambda g: stack(g, "gat", heads=2)),
+    "gatv2": (with_hubs(), lambda g: stack(g, "gatv2", heads=2)),
+    "relations": (with_hubs(edge_type=torch.arange(1500) % 3), lambda g: stack(g, "rgcn")),
+    "edge features": (
+        with_hubs(edge_attr=torch.rand(1500, 2, generator=MADE)),
+        lambda g: stack(g, "gine", hidden=6),
+    ),
+    "any function": (with_hubs(), lambda g: stack(g, "edgeconv")),
+    "sparse": (with_hubs(x=SparseFeatures.from_dense(X * (X > 0.5))), lambda g: stack(g, "gcn")),
+    "types": (typed_hubs(), lambda g: stack(g, "rgcn")),
+    "types with attention": (typed_hubs(), lambda g: stack(g, "hgt", heads=2)),
+}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("case", HUBS)
+def test_edges_of_a_hub_are_met_in_shards(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    most: list[int] = []
+
+    def watched(function: Any) -> Any:
+        def run(*given: Any, **told: Any) -> Any:
+            most.append(sum(part == 1 for part in given[-1].column("part").to_pylist()))
+            return function(*given, **told)
+
+        return run
+
+    monkeypatch.setattr(infer_rounds, "run_slice", watched(infer_rounds.run_slice))
+    monkeypatch.setattr(infer_rounds, "run_shard", watched(infer_rounds.run_shard))
+    graph, make = HUBS[case]
+    model = make(graph)
+    infer_model(model_scoring(model, graph), tmp_path / "out", setting=Setting("duckdb"))
+    assert near(outputs(tmp_path / "out"), forward(model, graph)[graph.target_rows])
+    assert max(most) <= 134  # a hundred of width 8, a third more of width 6
+
+
+def on_spark(cases: dict[str, tuple[Graph, Any]], folder: Path) -> None:
+    for case, (graph, make) in cases.items():
         model = make(graph)
         out = folder / case
         infer_model(model_scoring(model, graph), out, setting=Setting("spark"))
@@ -130,7 +187,7 @@ def on_spark(cases: list[str], folder: Path) -> None:
 @pytest.mark.usefixtures("spark")
 def test_spark_gives_what_one_forward_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(infer_rounds, "PIECE", 8 * 4 * 8 * 300)  # two or three pieces
-    on_spark(["types"], tmp_path)
+    on_spark({"types": CASES["types"]}, tmp_path)
 
 
 @GROUP
@@ -140,14 +197,23 @@ def test_spark_gives_what_one_forward_does_for_all_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(infer_rounds, "PIECE", 8 * 4 * 8 * 300)
-    on_spark([case for case in CASES if case != "types"], tmp_path)
+    on_spark({name: case for name, case in CASES.items() if name != "types"}, tmp_path)
+
+
+@GROUP
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+def test_edges_of_a_hub_are_met_in_shards_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(infer_rounds, "PIECE", 8 * 4 * 8 * 300)
+    on_spark({name: HUBS[name] for name in ("gat", "types")}, tmp_path)
 
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 REAL = [
     *(("cora", name) for name in ("gcn", "sage", "gat")),
     *(("hetero_dblp", name) for name in ("rgcn", "hgt")),
-    *(("wordnet30", name) for name in ("gcn", "sage", "gat")),
+    *(("wordnet30", name) for name in ("gcn", "sage", "gat", "rgcn")),
+    ("cora", "gine"),  # with edge features made up
 ]
 
 
@@ -160,6 +226,9 @@ def test_engines_agree_on_real_graphs(data: str, name: str, tmp_path: Path) -> N
     if not (DATA / f"{data}.npz").exists():
         pytest.skip(f"{DATA / data}.npz is not there")
     graph = weft.datasets.open_dataset(DATA / f"{data}.npz")
+    if name == "gine":
+        attr = torch.rand(graph.num_edges, 3, generator=MADE)
+        graph = Graph.from_edges(graph.edge_index, x=graph.x, y=graph.y, edge_attr=attr)
     model = stack(graph, name, hidden=16)
     expected = forward(model, graph)[graph.target_rows]
     for engine in ("torch", "duckdb", "spark"):

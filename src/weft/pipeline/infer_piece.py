@@ -3,7 +3,7 @@
 Whoever runs it has no graph: degrees of the whole graph travel with the nodes, edge data with the edges.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -78,17 +78,46 @@ def run_slice(stage: Stage, kind: Kind, group: "pa.Table", *, first: bool) -> "p
     """Return (node, h) of the nodes of a group after one slice; `first`: their rows are features."""
     import pyarrow as pa
 
+    node, blocks, h = read_piece(stage, kind, group, first=first)
+    with torch.no_grad():
+        made = stage.run(blocks, h)
+    return pa.record_batch([pa.array(node), lists(made)], names=["node", "h"])
+
+
+def read_piece(
+    stage: Stage,
+    kind: Kind,
+    group: "pa.Table",
+    *,
+    first: bool,
+    make: Callable[..., Block] = PieceBlock,
+    edges: "pa.Table | None" = None,
+) -> tuple[NDArray[np.int64], list[Block], Any]:
+    """Return the nodes of a group, the blocks that `make` gives for a slice, and the rows that it reads.
+
+    Edges are those of the group, unless others are given.
+    """
+    import pyarrow as pa
+
     part = group.column("part").to_numpy()
     nodes = group.filter(pa.array(part == 0))
-    edges = group.filter(pa.array(part == 1))
+    edges = group.filter(pa.array(part == 1)) if edges is None else edges
     hop, node = nodes.column("hop").to_numpy(), nodes.column("node").to_numpy()
     order = np.lexsort((node, hop))
     hop, node, nodes = hop[order], node[order], nodes.take(pa.array(order))
-    blocks = _blocks(stage.hops, kind, hop, node, nodes, edges)
+    blocks = _blocks(stage.hops, kind, hop, node, nodes, edges, make)
     h = _features(kind, node, nodes) if first else matrix(nodes, "h", kind.dtype)
-    with torch.no_grad():
-        made = stage.run(blocks, h)
-    return pa.record_batch([pa.array(node[hop == 0]), lists(made)], names=["node", "h"])
+    return node[hop == 0], blocks, h
+
+
+def edge_rows(kind: Kind) -> "pa.Table":
+    """Return a table of edges without any."""
+    import pyarrow as pa
+
+    value = pa.float64() if kind.dtype == torch.float64 else pa.float32()
+    fields = [(name, pa.int64()) for name in ("node", "src", "edge")] + [("relation", pa.int32())]
+    fields += [(name, value if width is None else pa.list_(value)) for name, width in kind.edge_data]
+    return pa.schema(fields).empty_table()
 
 
 def matrix(rows: "pa.Table", column: str, dtype: torch.dtype) -> Tensor:
@@ -116,6 +145,7 @@ def _blocks(
     node: NDArray[np.int64],
     nodes: "pa.Table",
     edges: "pa.Table",
+    make: Callable[..., Block],
 ) -> list[Block]:
     """Return a block a hop, the outermost first; rows are sorted by hop, so each begins as the one before."""
     by_id = np.argsort(node)
@@ -149,13 +179,16 @@ def _blocks(
         "carried": matrix(nodes, "degrees", torch.float64),
         "data": data,
     }
-    return [_block(kind, whole, int(rows[place - 1]), int(rows[place])) for place in range(hops, 0, -1)]
+    sizes = [(int(rows[place - 1]), int(rows[place])) for place in range(hops, 0, -1)]
+    return [_block(kind, whole, *size, make) for size in sizes]
 
 
-def _block(kind: Kind, whole: dict[str, Any], num_dst: int, num_src: int) -> Block:
+def _block(
+    kind: Kind, whole: dict[str, Any], num_dst: int, num_src: int, make: Callable[..., Block]
+) -> Block:
     count = int(whole["indptr"][num_dst])
     types = whole["edge_type"]
-    return PieceBlock(
+    return make(
         whole["indptr"][: num_dst + 1],
         whole["indices"][:count],
         num_src=num_src,

@@ -2,7 +2,8 @@
 
 Nodes are cut into pieces of so many edges. A round joins the pieces with their edges, finds the distinct
 nodes at either end, joins their rows, and hands each piece as one group to the slice. A row travels once a
-piece that reads it, not once an edge. The rows that come out are the table of the next round.
+piece that reads it, not once an edge. The rows that come out are the table of the next round. The edges of a
+node come in shards; where a node has more edges than a piece may, each shard is a piece (`infer_hubs`).
 """
 
 import os
@@ -14,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from weft.errors import GraphError
 from weft.graph.graph import Graph
-from weft.graph.source import RowSource
-from weft.graph.sparse import SparseFeatures
 from weft.pipeline.engines.base import Engine
 from weft.pipeline.engines.base import name as quoted
-from weft.pipeline.infer_piece import DEGREES, Kind, finish_rows, lists, matrix, run_slice
+from weft.pipeline.infer_hubs import HubDegrees, merge_shards, run_shard
+from weft.pipeline.infer_piece import finish_rows, matrix, run_slice
+from weft.pipeline.infer_tables import edge_batches, kind_of, node_batches, stream
 from weft.pipeline.infer_write import Scored
 from weft.train.inference import needed_nodes, pieces
 from weft.train.stages import Chain
@@ -30,8 +31,6 @@ from weft.train.stages import Chain
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Rows of nodes or edges that are handed to the engine at once.
-CHUNK = 1 << 16
 # Bytes of a piece; its rows are gathered, transformed, aggregated and given, and are there as Arrow, too.
 PIECE = 1 << 28
 COPIES = 8
@@ -56,6 +55,10 @@ class Rounds:
     def __init__(self, engine: Engine, graph: Graph, chain: Chain, wanted: Tensor, folder: Path) -> None:
         self.engine, self.graph, self.chain, self.wanted, self.folder = engine, graph, chain, wanted, folder
         self.kind = kind_of(graph, chain)
+        self.degree = graph.indptr.diff()
+        split = [self._budget(number) for number, stage in enumerate(chain.stages) if stage.merges]
+        self.most = min(split, default=1 << 62)
+        """Edges of a shard."""
 
     def run(self, tell: Tell) -> Iterator[Scored]:
         """Run the rounds that an earlier attempt has not kept, and return what gives the outputs."""
@@ -64,8 +67,8 @@ class Rounds:
         try:
             start = self._found()
             if start < len(stages):
-                engine.arrow("nodes", _stream(node_batches(self.graph, self.kind)))
-                engine.arrow("edges", _stream(edge_batches(self.graph, self.kind)))
+                engine.arrow("nodes", stream(node_batches(self.graph, self.kind)))
+                engine.arrow("edges", stream(edge_batches(self.graph, self.kind, self.most)))
             for number in range(start, len(stages)):
                 began = time.perf_counter()
                 self._round(number, needed[number])
@@ -104,29 +107,99 @@ class Rounds:
         return 0
 
     def _round(self, number: int, nodes: Tensor) -> None:
+        stage, engine = self.chain.stages[number], self.engine
+        budget = self._budget(number)
+        hubs = self.degree[nodes] > budget if stage.merges else torch.zeros_like(nodes, dtype=torch.bool)
+        cut = list(pieces(self.graph, nodes[~hubs], stage.hops, budget))
+        function = partial(run_slice, stage, self.kind, first=number == 0)
+        some = bool(hubs.any())
+        made = "plain_rows" if some else f"layer{number}"
+        self._run_pieces(made, number, self._numbered(cut), function, self._row_schema())
+        if some:
+            self._run_hubs(number, nodes[hubs])
+            rows = "SELECT node, h FROM plain_rows UNION ALL SELECT node, h FROM hub_rows"
+            engine.step(f"layer{number}", rows)
+            engine.drop("plain_rows", "hub_rows")
+
+    def _run_pieces(
+        self, table: str, number: int, numbered: "pa.Table", function: Any, schema: "pa.Schema"
+    ) -> None:
+        """Hand each piece, a number of some shards of nodes, as one group to a function."""
+        engine = self.engine
+        count = 1 + int(numbered.column("piece").to_numpy().max(initial=0))
+        engine.arrow("pieces", numbered)
+        self._find_reads(self.chain.stages[number].hops)
+        engine.groups(table, self._group_query(number), "piece", count, function, schema)
+        engine.drop("pieces", "reads")
+
+    def _run_hubs(self, number: int, hubs: Tensor) -> None:
+        """Run a slice on nodes whose edges are pieces, a shard each, and merge what comes of them."""
         import pyarrow as pa
 
         stage, engine = self.chain.stages[number], self.engine
-        width = max([stage.width, self._width(number), 1])
-        budget = max(1, PIECE // (self.kind.dtype.itemsize * COPIES * width))
-        cut = list(pieces(self.graph, nodes, stage.hops, budget))
-        engine.arrow("pieces", _numbered(cut))
-        self._find_reads(stage.hops)
-        function = partial(run_slice, stage, self.kind, first=number == 0)
+        ids, shards = self._shards(hubs)
+        given = (stage, self.kind, self._relation_degrees(hubs))
+        schema = pa.schema([("node", pa.int64()), ("shard", pa.int64()), ("made", pa.list_(pa.float64()))])
+        # A shard is known by the number of its piece from here on.
+        pieces = pa.table({"piece": np.arange(len(ids)), "node": ids, "shard": shards})
+        self._run_pieces("shards", number, pieces, partial(run_shard, *given, first=number == 0), schema)
+        engine.arrow("hubs", pa.table({"piece": np.arange(len(hubs)), "node": hubs.numpy()}))
+        rows, join = self._read_rows(number, "u")
+        query = (
+            f"SELECT u.piece, u.node, s.shard, s.made, n.degrees, {rows} FROM hubs u "
+            f"JOIN shards s ON s.node = u.node JOIN nodes n ON n.node = u.node{join}"
+        )
+        function = partial(merge_shards, *given, first=number == 0)
+        engine.groups("hub_rows", query, "piece", len(hubs), function, self._row_schema())
+        engine.drop("shards", "hubs")
+
+    def _budget(self, number: int) -> int:
+        """Return how many edges and rows a piece of a round may have."""
+        width = max([self.chain.stages[number].width, self._width(number), 1])
+        return max(1, PIECE // (self.kind.dtype.itemsize * COPIES * width))
+
+    def _shards(self, nodes: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return all shards of nodes: the node of each, and its number among them."""
+        count = np.maximum(-(-self.degree[nodes].numpy() // self.most), 1)
+        place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        return np.repeat(nodes.numpy(), count), place
+
+    def _numbered(self, cut: list[Tensor]) -> "pa.Table":
+        """Return the shards of the nodes of all pieces, and the number of the piece of each."""
+        import pyarrow as pa
+
+        ids, shards = self._shards(torch.cat(cut))
+        ends = np.cumsum([len(part) for part in cut])
+        place = np.cumsum(shards == 0) - 1  # of each shard's node among all
+        piece = np.searchsorted(ends, place, side="right").astype(np.int64)
+        return pa.table({"piece": piece, "node": ids, "shard": shards})
+
+    def _relation_degrees(self, hubs: Tensor) -> HubDegrees:
+        kinds = self.graph.edge_type
+        if kinds is None:
+            return {}
+        found = {}
+        for hub in hubs.tolist():
+            first, last = self.graph.indptr[hub : hub + 2].tolist()
+            counts = torch.bincount(kinds[first:last].long(), minlength=self.graph.num_relations)
+            found[hub] = tuple(map(float, counts.tolist()))
+        return found
+
+    def _row_schema(self) -> "pa.Schema":
+        import pyarrow as pa
+
         value = pa.float64() if self.kind.dtype == torch.float64 else pa.float32()
-        schema = pa.schema([("node", pa.int64()), ("h", pa.list_(value))])
-        engine.groups(f"layer{number}", self._group_query(number), "piece", len(cut), function, schema)
-        engine.drop("pieces", "reads")
+        return pa.schema([("node", pa.int64()), ("h", pa.list_(value))])
 
     def _find_reads(self, hops: int) -> None:
         """Make the table of the distinct nodes of each piece, with the hop that each is found in."""
         engine = self.engine
-        engine.step("reads", "SELECT piece, node, CAST(0 AS BIGINT) AS hop FROM pieces")
+        engine.step("reads", "SELECT DISTINCT piece, node, CAST(0 AS BIGINT) AS hop FROM pieces")
         for hop in range(1, hops + 1):
-            found = (
-                f"SELECT r.piece, e.src AS node, CAST({hop} AS BIGINT) AS hop FROM reads r "
-                f"JOIN edges e ON e.dst = r.node WHERE r.hop = {hop - 1}"
-            )
+            near = "pieces r JOIN edges e ON e.dst = r.node AND e.shard = r.shard"
+            if hop > 1:
+                near = f"reads r JOIN edges e ON e.dst = r.node WHERE r.hop = {hop - 1}"
+            found = f"SELECT r.piece, e.src AS node, CAST({hop} AS BIGINT) AS hop FROM {near}"
             both = f"SELECT piece, node, hop FROM reads UNION ALL {found}"
             engine.step(
                 "next_reads", f"SELECT piece, node, min(hop) AS hop FROM ({both}) AS b GROUP BY piece, node"
@@ -134,12 +207,17 @@ class Rounds:
             engine.step("reads", "SELECT piece, node, hop FROM next_reads")
         engine.drop("next_reads")
 
+    def _read_rows(self, number: int, table: str) -> tuple[str, str]:
+        """Return the columns of the rows that a round reads, and the join that brings them."""
+        if number == 0:
+            return "n.h, n.slots", ""
+        return "l.h, n.slots", f" JOIN layer{number - 1} l ON l.node = {table}.node"
+
     def _group_query(self, number: int) -> str:
         """Return the rows of all pieces: nodes as part 0, the edges into all but the outermost as part 1."""
         data = [quoted(name) for name, _ in self.kind.edge_data]
         hops = self.chain.stages[number].hops
-        rows = "n.h, n.slots" if number == 0 else "l.h, n.slots"
-        join = "" if number == 0 else f" JOIN layer{number - 1} l ON l.node = r.node"
+        rows, join = self._read_rows(number, "r")
         # Whatever a part has not is taken from a row that never joins, so that its type is right everywhere.
         nodes = (
             f"SELECT r.piece, 0 AS part, r.hop, r.node, e.src, e.edge, e.relation, "
@@ -147,13 +225,20 @@ class Rounds:
             f"FROM reads r JOIN nodes n ON n.node = r.node{join} "
             "LEFT JOIN (SELECT * FROM edges WHERE edge < 0) e ON e.dst = r.node"
         )
-        edges = (
-            f"SELECT r.piece, 1 AS part, r.hop, r.node, e.src, e.edge, e.relation, "
-            f"{''.join(f'e.{column}, ' for column in data)}n.degrees, n.h, n.slots "
-            f"FROM reads r JOIN edges e ON e.dst = r.node "
-            f"LEFT JOIN (SELECT * FROM nodes WHERE node < 0) n ON n.node = r.node WHERE r.hop < {hops}"
+        columns = (
+            f"1 AS part, {{}} AS hop, r.node, e.src, e.edge, e.relation, "
+            f"{''.join(f'e.{column}, ' for column in data)}n.degrees, n.h, n.slots"
         )
-        return f"{nodes} UNION ALL {edges}"
+        nothing = "LEFT JOIN (SELECT * FROM nodes WHERE node < 0) n ON n.node = r.node"
+        edges = (
+            f"SELECT r.piece, {columns.format('CAST(0 AS BIGINT)')} FROM pieces r "
+            f"JOIN edges e ON e.dst = r.node AND e.shard = r.shard {nothing}"
+        )
+        further = (
+            f"SELECT r.piece, {columns.format('r.hop')} FROM reads r "
+            f"JOIN edges e ON e.dst = r.node {nothing} WHERE r.hop > 0 AND r.hop < {hops}"
+        )
+        return " UNION ALL ".join([nodes, edges, *([further] if hops > 1 else [])])
 
     def _finish(self) -> Iterator[Scored]:
         """Run the slice of the output on the wanted nodes, and give what came of it in their order."""
@@ -186,103 +271,3 @@ class Rounds:
         if number:
             return self.chain.stages[number - 1].width
         return max((1 if sparse else width for _, width, sparse in self.kind.features), default=1)
-
-
-def kind_of(graph: Graph, chain: Chain) -> Kind:
-    """Return what the rows of a graph's pieces mean."""
-    dtype = next((p.dtype for p in chain.model.parameters() if p.is_floating_point()), torch.float32)
-    features = []
-    for kind in graph.node_types:
-        x: Any = graph.node_data[kind].get("x")
-        if x is not None:
-            features.append((kind, int(x.shape[1]), isinstance(x, SparseFeatures)))
-    for name, value in graph.edge_data.items():
-        if value.dim() > 2:
-            raise GraphError(f"edge data {name!r} of shape {list(value.shape)}: engines pass on vectors only")
-    data = tuple(
-        (name, None if value.dim() == 1 else int(value.shape[1])) for name, value in graph.edge_data.items()
-    )
-    types = (tuple(graph.node_types), tuple(graph.node_offsets), graph.num_relations)
-    return Kind(*types, data, tuple(features), dtype)
-
-
-def node_batches(graph: Graph, kind: Kind) -> "Iterator[pa.RecordBatch]":
-    """Give (node, degrees, h, slots) of all nodes: h are features, in those columns where they are sparse."""
-    import pyarrow as pa
-
-    weighted = "weight" in graph.edge_data
-    columns = [graph.degree(way, None, by) for way, by in DEGREES if weighted or not by]  # type: ignore[arg-type]
-    degrees = torch.stack([column.double() for column in columns], dim=1)
-    value = pa.float64() if kind.dtype == torch.float64 else pa.float32()
-    for place, name in enumerate(graph.node_types):
-        first, last = graph.node_offsets[place : place + 2]
-        for start in range(first, last, CHUNK):
-            stop = min(start + CHUNK, last)
-            h, at = _feature_lists(graph.node_data[name].get("x"), start - first, stop - first, kind.dtype)
-            yield pa.record_batch(
-                [
-                    pa.array(np.arange(start, stop, dtype=np.int64)),
-                    lists(degrees[start:stop]),
-                    h.cast(pa.list_(value)),
-                    at.cast(pa.list_(pa.int32())),
-                ],
-                names=["node", "degrees", "h", "slots"],
-            )
-
-
-def _feature_lists(x: Any, start: int, stop: int, dtype: torch.dtype) -> tuple[Any, Any]:
-    import pyarrow as pa
-
-    empty = lists(torch.zeros(stop - start, 0))
-    if x is None:
-        return empty, empty
-    rows = torch.arange(start, stop)
-    if isinstance(x, SparseFeatures):
-        held = x.rows(rows)
-        ends = pa.array(held.indptr.numpy().astype(np.int32))
-        values = pa.ListArray.from_arrays(ends, pa.array(held.values.to(dtype).numpy()))
-        return values, pa.ListArray.from_arrays(ends, pa.array(held.indices.numpy()))
-    dense = x.gather(rows) if isinstance(x, RowSource) else x[start:stop]
-    return lists(dense.to(dtype)), empty
-
-
-def edge_batches(graph: Graph, kind: Kind) -> "Iterator[pa.RecordBatch]":
-    """Give (dst, src, edge, relation) of all edges, and their data."""
-    import pyarrow as pa
-
-    indptr = graph.indptr.numpy()
-    for start in range(0, max(graph.num_edges, 1), CHUNK):
-        stop = min(start + CHUNK, graph.num_edges)
-        edge = np.arange(start, stop, dtype=np.int64)
-        dst = np.searchsorted(indptr, edge, side="right") - 1
-        kinds = graph.edge_type
-        relation = np.zeros(len(edge), np.int32) if kinds is None else kinds[start:stop].numpy()
-        columns: dict[str, Any] = {
-            "dst": dst.astype(np.int64),
-            "src": graph.indices[start:stop].numpy().astype(np.int64),
-            "edge": edge,
-            "relation": relation.astype(np.int32),
-        }
-        for name, width in kind.edge_data:
-            value = graph.edge_data[name][start:stop].to(kind.dtype)
-            columns[name] = value.numpy() if width is None else lists(value)
-        yield pa.record_batch(columns)
-
-
-def _stream(batches: "Iterator[pa.RecordBatch]") -> "pa.RecordBatchReader":
-    import pyarrow as pa
-
-    first = next(batches)
-
-    def all_of_them() -> "Iterator[pa.RecordBatch]":
-        yield first
-        yield from batches
-
-    return pa.RecordBatchReader.from_batches(first.schema, all_of_them())
-
-
-def _numbered(cut: list[Tensor]) -> "pa.Table":
-    import pyarrow as pa
-
-    numbers = np.repeat(np.arange(len(cut), dtype=np.int64), [len(part) for part in cut])
-    return pa.table({"piece": numbers, "node": torch.cat(cut).numpy()})

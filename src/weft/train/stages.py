@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from weft.errors import InputError
 from weft.graph.block import Block
-from weft.layers.base import Layer, Linear
+from weft.layers.base import Layer, Linear, layers
 from weft.layers.dropout import Dropout
 from weft.layers.encoder import Encoder
 from weft.layers.stack import Stack
@@ -35,6 +35,8 @@ class Stage:
     """Columns of what it gives; 0 where only a run can tell."""
     run: Callable[[Sequence[Block], Any], Tensor]
     """(blocks, rows of the sources of the first) to rows of the destinations of the last."""
+    merges: bool = False
+    """Whether what it reduces over some edges of a node may be merged with that over the others."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,10 @@ def chain_of(model: Any) -> Chain:
 
 def _of_stack(model: Stack) -> Chain:
     def stage(number: int, layer: Any) -> Stage:
-        return Stage(int(layer.hops), layer.out_width, lambda group, h: model.run_layer(number, group, h))
+        def run(group: Sequence[Block], h: Any) -> Tensor:
+            return model.run_layer(number, group, h)
+
+        return Stage(int(layer.hops), layer.out_width, run, _merges(layer))
 
     stages = [stage(number, layer) for number, layer in enumerate(model.layers)]
     embed = model.join if model.final is not None else _before_last(stages)
@@ -116,7 +121,12 @@ def _stage(piece: list[Any]) -> Stage:
     width = layer.out_width
     for part in piece[piece.index(layer) :]:
         width = part.out_features if isinstance(part, nn.Linear | Linear) else width
-    return Stage(int(layer.hops), width, run)
+    return Stage(int(layer.hops), width, run, _merges(layer))
+
+
+def _merges(layer: Layer) -> bool:
+    """Return whether a layer reduces over edges by the block's means alone, as those of weft do."""
+    return layer.hops == 1 and any(type(layer) is layers[name] for name in layers.names())
 
 
 def _check_rows_apart(model: nn.Module) -> None:

@@ -1,0 +1,203 @@
+"""Nodes of very many edges in inference: a slice meets their edges shard by shard, and results are merged.
+
+A slice is run on a shard of a hub's edges, where everything that it reduces over edges is written down. Then
+it is run once more on the hub's own row, and what was written down of all shards, merged, is the answer to
+each reduction. So no task has more edges than a piece may, and nothing but the reductions is computed twice.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from weft.errors import GraphError
+from weft.graph.block import Block, Rows
+from weft.graph.reduction import Aggregation, Propagation
+from weft.graph.relations import RelationBlock
+from weft.graph.scores import Score
+from weft.graph.sparse import Features
+from weft.pipeline.infer_piece import Kind, PieceBlock, edge_rows, lists, matrix, read_piece
+from weft.strategies.merge import Merge
+from weft.strategies.merging_block import aggregate_part, attend_part, reduce_messages
+from weft.train.stages import Stage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HubDegrees = Mapping[int, tuple[float, ...]]
+"""The in-degree of each hub in each relation: a shard does not see it."""
+
+
+class Written(Merge):
+    """Takes down every result over the edges of a shard."""
+
+    def __init__(self) -> None:
+        self.alone = False
+        self.results: list[Tensor] = []
+
+    def expand(self, own: Tensor) -> Tensor:
+        """Return the rows: a shard has one, the hub's."""
+        return own
+
+    def sum(self, part: Tensor) -> Tensor:
+        """Take down a sum."""
+        return self._answer(part)
+
+    def extreme(self, value: Tensor, count: Tensor, *, largest: bool) -> Tensor:
+        """Take down extremes, and how many edges attain them."""
+        return self._answer(value, count)
+
+    def softmax(self, out: Tensor, mass: Tensor) -> Tensor:
+        """Take down a weighted mean, and its mass."""
+        return self._answer(out, mass)
+
+    def _answer(self, *results: Tensor) -> Tensor:
+        """Return what is known of the merged result, nothing: so a reduction that reads it is found out."""
+        if any(bool(result.isnan().any()) for result in results):
+            raise GraphError(
+                "a layer reduces over edges what it made of an earlier reduction; the edges of a hub cannot "
+                "be met in shards then: use --engine torch, or more --memory"
+            )
+        self.results += [result.double().reshape(-1) for result in results]
+        return torch.full_like(results[0], torch.nan)
+
+
+class Recalled(Written):
+    """Answers each reduction with the merged results of all shards, `made` [shards, numbers]."""
+
+    def __init__(self, made: Tensor) -> None:
+        super().__init__()
+        self.made, self.place = made, 0
+
+    def sum(self, part: Tensor) -> Tensor:
+        """Return the sum of all shards."""
+        return self._of_shards(part).sum(0).to(part.dtype)
+
+    def extreme(self, value: Tensor, count: Tensor, *, largest: bool) -> Tensor:
+        """Return the largest or smallest value of the shards that have any."""
+        values, some = self._of_shards(value), self._of_shards(count) > 0
+        held = values.where(some, -torch.inf if largest else torch.inf)
+        top = held.amax(0) if largest else held.amin(0)
+        return top.where(some.any(0), 0.0).to(value.dtype)
+
+    def softmax(self, out: Tensor, mass: Tensor) -> Tensor:
+        """Return the mean of the shards weighted by their masses."""
+        values, masses = self._of_shards(out), self._of_shards(mass)
+        share = masses.softmax(0).nan_to_num(0.0)  # no shard has an edge of the relation
+        return (values * share[..., None]).sum(0).to(out.dtype)
+
+    def _of_shards(self, like: Tensor) -> Tensor:
+        start, self.place = self.place, self.place + like.numel()
+        return self.made[:, start : self.place].reshape(len(self.made), *like.shape)
+
+
+class HubBlock(PieceBlock):
+    """Some of the edges into a hub; `merge` is given what is reduced over them, and answers."""
+
+    whole_rows = False
+
+    def __init__(
+        self, indptr: Tensor, indices: Tensor, *, merge: Written, of_relations: HubDegrees, **parts: Any
+    ) -> None:
+        super().__init__(indptr, indices, **parts)
+        self.merge, self._of_relations = merge, of_relations
+        given = {name: parts[name] for name in ("num_src", "edge_ids", "edge_type", "num_relations")}
+        self.part = Block(indptr, indices, parent=self, **given)
+
+    def aggregates_sparse(self, h: Any) -> bool:
+        """Return False: merged results are dense."""
+        return False
+
+    def by_relation(self) -> RelationBlock:
+        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
+        return self.cached("by_relation", lambda: HubRelations(self))
+
+    def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
+        """Return what `Block.attend` does."""
+        return attend_part(self.part, self.merge, score, value, dropout, layer)
+
+    def _aggregate(self, h: Features, how: Aggregation) -> Features:
+        rows = h if isinstance(h, Tensor) else h.to_dense()
+        scaled = replace(how, dst_scale=self._scale_of_rows(how, rows.dtype))
+        return aggregate_part(self.part, self.merge, rows, scaled)
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        return reduce_messages(self.part, self.merge, how, self)
+
+    def _only(self, relation: int) -> Block:
+        raise GraphError("the edges of one relation of a hub are no block of their own; use --engine torch")
+
+    def _degree(
+        self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
+    ) -> Tensor:
+        if relation is None or self.edge_type is None:
+            return super()._degree(direction, rows, relation, weighted)
+        if (direction, rows, weighted) != ("in", "dst", False):
+            raise GraphError("of a hub's relations only in-degrees are known; use --engine torch")
+        held = [self._of_relations[node][relation] for node in self.dst_ids.tolist()]
+        return torch.tensor(held, dtype=torch.float32)
+
+
+class HubRelations(RelationBlock):
+    """The (relation, source) pairs of a shard of a hub's edges."""
+
+    def __init__(self, block: HubBlock) -> None:
+        super().__init__(block)
+        self._block = block
+        self.part = Block(
+            self.indptr,
+            self.indices,
+            num_src=self.num_src,
+            edge_ids=block.edge_ids,
+            edge_type=block.edge_type,
+            num_relations=block.num_relations,
+            parent=block,
+        )
+
+    def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
+        """Return what `Block.attend` does."""
+        return attend_part(self.part, self._block.merge, score, value, dropout, layer)
+
+    def _aggregate(self, h: Features, how: Aggregation) -> Features:
+        rows = h if isinstance(h, Tensor) else h.to_dense()
+        scaled = replace(how, dst_scale=self._block._scale_of_rows(how, rows.dtype))
+        return aggregate_part(self.part, self._block.merge, rows, scaled)
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        return reduce_messages(self.part, self._block.merge, how, self._block)
+
+
+def run_shard(
+    stage: Stage, kind: Kind, of_relations: HubDegrees, group: "pa.Table", *, first: bool
+) -> "pa.RecordBatch":
+    """Return (node, shard, made) of a shard of a hub: what a slice reduces over its edges."""
+    import pyarrow as pa
+
+    written = Written()
+    make = partial(HubBlock, merge=written, of_relations=of_relations)
+    node, blocks, h = read_piece(stage, kind, group, first=first, make=make)
+    with torch.no_grad():
+        stage.run(blocks, h)
+    made = torch.cat([torch.zeros(0, dtype=torch.float64), *written.results])
+    columns = [pa.array(node), group.column("piece").combine_chunks()[:1], lists(made[None])]
+    return pa.record_batch(columns, names=["node", "shard", "made"])
+
+
+def merge_shards(
+    stage: Stage, kind: Kind, of_relations: HubDegrees, group: "pa.Table", *, first: bool
+) -> "pa.RecordBatch":
+    """Return (node, h) of a hub after a slice, from a row a shard: (made, and the hub's own row)."""
+    import pyarrow as pa
+
+    group = group.sort_by("shard")  # merged in their order, so the result is the same however they came
+    recalled = Recalled(matrix(group, "made", torch.float64))
+    own = group.slice(0, 1).append_column("hop", pa.array([0])).append_column("part", pa.array([0]))
+    make = partial(HubBlock, merge=recalled, of_relations=of_relations)
+    node, blocks, h = read_piece(stage, kind, own, first=first, make=make, edges=edge_rows(kind))
+    with torch.no_grad():
+        made = stage.run(blocks, h)
+    assert recalled.place == recalled.made.shape[1], "both runs make the same reductions"
+    return pa.record_batch([pa.array(node), lists(made)], names=["node", "h"])
