@@ -55,8 +55,9 @@ def start(running: Cluster, graph: Path, out: Path, *words: str) -> "subprocess.
 def lines_of(process: "subprocess.Popen[str]") -> list[str]:
     """Return a list that fills with what a process tells."""
     lines: list[str] = []
-    assert process.stderr is not None
-    threading.Thread(target=lambda: lines.extend(iter(process.stderr.readline, "")), daemon=True).start()
+    told = process.stderr
+    assert told is not None
+    threading.Thread(target=lambda: lines.extend(iter(told.readline, "")), daemon=True).start()
     return lines
 
 
@@ -79,7 +80,8 @@ def test_executors_killed_in_every_stage_change_nothing(
 ) -> None:
     out = tmp_path / "records"
     process = start(running, graph, out)
-    lines, killed = lines_of(process), set()
+    lines = lines_of(process)
+    killed: set[str] = set()
     end = time.monotonic() + 600
     while process.poll() is None and time.monotonic() < end:
         new = tables(out) - killed

@@ -80,7 +80,8 @@ def cluster(folder: Path, workers: int = 2, memory: str = "1g") -> Iterator[Clus
         wait_for(lambda: registered.read_text().count("Registering worker") >= workers, "workers registered")
         yield made
     finally:
-        for process in [*made.drivers, *made.processes]:
+        started: list[subprocess.Popen[Any]] = [*made.drivers, *made.processes]
+        for process in started:
             kill_group(process)
         for pid in made.executors():
             os.kill(pid, signal.SIGKILL)
