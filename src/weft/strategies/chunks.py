@@ -37,23 +37,32 @@ class Chunk:
     """The destinations, nodes of the graph."""
     edges: slice
     """The edges, in the canonical order of the graph."""
-    sources: Tensor
-    """[s] int64 nodes that are read: the destinations, then the others ascending."""
+    sources: Tensor | None
+    """[s] int64 nodes that are read: the destinations, then the others ascending; None: any node is."""
     indptr: Tensor
     """[rows + 1] int64."""
     indices: Tensor
-    """[e] int32 places among the sources."""
+    """[e] places among the sources."""
 
-    def block(self, graph: Graph, device: torch.device, degrees: Degrees, clock: Tensor | None) -> Block:
+    def block(
+        self,
+        graph: Graph,
+        device: torch.device,
+        degrees: Degrees,
+        clock: Tensor | None,
+        kind: "type[ChunkBlock] | None" = None,
+    ) -> Block:
         """Return the block on a device; its tensors are copied there."""
-        kinds = graph.edge_type
-        return ChunkBlock(
+        kinds, sources = graph.edge_type, self.sources
+        rows = None if sources is not None else torch.arange(self.rows.start, self.rows.stop, device=device)
+        return (kind or ChunkBlock)(
             self.indptr.to(device, non_blocking=True),
             self.indices.to(device, non_blocking=True),
-            num_src=len(self.sources),
+            num_src=graph.num_nodes if sources is None else len(sources),
             node_types=graph.node_types,
             node_offsets=graph.node_offsets,
-            src_ids=self.sources.to(device, non_blocking=True),
+            src_ids=None if sources is None else sources.to(device, non_blocking=True),
+            dst_ids=rows,
             edge_ids=torch.arange(self.edges.start, self.edges.stop, device=device),
             edge_type=None if kinds is None else kinds[self.edges].to(device),
             num_relations=graph.num_relations,
@@ -64,13 +73,14 @@ class Chunk:
 
     def pinned(self) -> "Chunk":
         """Return the chunk in pinned memory, from where a GPU copies it beside other work."""
-        parts = (part.pin_memory() for part in (self.sources, self.indptr, self.indices))
-        return Chunk(self.rows, self.edges, *parts)
+        sources = None if self.sources is None else self.sources.pin_memory()
+        return Chunk(self.rows, self.edges, sources, self.indptr.pin_memory(), self.indices.pin_memory())
 
     @property
     def nbytes(self) -> int:
         """The bytes that go to the device, beside rows."""
-        return self.sources.nbytes + self.indptr.nbytes + self.indices.nbytes
+        sources = 0 if self.sources is None else self.sources.nbytes
+        return sources + self.indptr.nbytes + self.indices.nbytes
 
 
 class ChunkBlock(SampledBlock):
@@ -89,6 +99,35 @@ class ChunkBlock(SampledBlock):
         return Block._only(self, relation)
 
 
+def cut_rows(graph: Graph, cost: Cost, budget: int) -> Iterator[Chunk]:
+    """Give the chunks of a graph, in order, each of at most `budget` bytes; edges read from all nodes."""
+    taken = torch.arange(graph.num_nodes + 1) * cost.row + graph.indptr.cpu() * cost.edge
+    start = 0
+    while start < graph.num_nodes:
+        stop = int(torch.searchsorted(taken, taken[start] + budget, right=True)) - 1
+        if stop <= start:
+            raise _too_little(start, int(taken[start + 1] - taken[start]), budget, graph)
+        edges = slice(int(graph.indptr[start]), int(graph.indptr[stop]))
+        indptr = graph.indptr[start : stop + 1] - edges.start
+        yield Chunk(slice(start, stop), edges, None, indptr, graph.indices[edges])
+        start = stop
+
+
+def cut_plain(graph: Graph, length: int) -> Iterator[Chunk]:
+    """Give runs of nodes without their edges, in order."""
+    empty = graph.indptr.new_zeros(0)
+    for start in range(0, graph.num_nodes, length):
+        yield Chunk(slice(start, min(start + length, graph.num_nodes)), slice(0, 0), None, empty, empty)
+
+
+def _too_little(node: int, taken: int, budget: int, graph: Graph) -> RecipeError:
+    edges = int(graph.indptr[node + 1] - graph.indptr[node])
+    return RecipeError(
+        f"strategy.memory: node {node} with its {edges:,} edges takes {shown(taken)} on the device, "
+        f"of which {shown(budget)} are for one chunk; give more"
+    )
+
+
 def cut(graph: Graph, cost: Cost, budget: int) -> Iterator[Chunk]:
     """Give the chunks of a graph, in order, each of at most `budget` bytes."""
     marks, start, length = _Marks(graph), 0, graph.num_nodes
@@ -97,10 +136,7 @@ def cut(graph: Graph, cost: Cost, budget: int) -> Iterator[Chunk]:
         while (taken := marks.cost(cost, start, stop)) > budget and stop - start > 1:
             stop = start + max(1, (stop - start) * 3 // 4)
         if taken > budget:
-            raise RecipeError(
-                f"strategy.memory: node {start} with its {marks.num_edges:,} edges "
-                f"takes {shown(taken)} on the device, of which {shown(budget)} are for one chunk; give more"
-            )
+            raise _too_little(start, taken, budget, graph)
         yield marks.chunk()
         start, length = stop, stop - start
 

@@ -2,14 +2,16 @@
 
 Layer by layer, chunk by chunk (NeuGraph): the edges of a chunk and the rows it reads are copied to the device
 while the chunk before is worked on, and the rows it makes are copied back. Backward runs every chunk again
-and sends the gradients of the rows it read home. A matrix that is small against the memory given, the rows
-that a layer reads or their gradients, is held on the device while that layer runs (ROC). Exact: every
-destination has all its edges in one chunk, and random draws are functions of ids.
+and sends the gradients of the rows it read home. A layer is run in two halves where it has them, so that what
+a node sends is made once, not by every chunk that reads it. What is sent, and its gradient, is held on the
+device while the layer runs if there is room (ROC). Exact: every destination has all its edges in one chunk,
+and random draws are functions of ids.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -24,18 +26,55 @@ from weft.kernels import gpu
 from weft.layers.stack import Stack
 from weft.samplers.transfer import Courier, DeviceDegrees
 from weft.stores.link import reachable
-from weft.strategies.chunks import Chunk, Cost, cut, shown
+from weft.strategies.chunks import Chunk, Cost, cut, cut_plain, cut_rows, shown
 from weft.strategies.offload_backward import Backward, ends_plain
+from weft.strategies.offload_blocks import Message
+from weft.strategies.offload_halves import Halves, halved
 from weft.strategies.offload_rows import Source, Target
 
 _CHUNK = 0.45
-"""Of the memory given, what one chunk may take while it is worked on; the next one is on its way then."""
-_RESIDENT = 1 / 6
-"""Of the memory given, what the rows that a layer reads, and again their gradients, may take to be held."""
+"""Of the memory that is left for chunks, what one may take; the next one is on its way then."""
+_WHOLE = 0.5
+"""Of the memory given, what messages, their gradients and those of one chunk may take: then all are held."""
+_NEAR = 0.65
+"""Of the memory given, what messages and their gradients may take: then these are held."""
+_JOINED = 1 / 3
+"""The same for the rows that a layer without halves reads."""
 _TRIES = 6
 _SMALLER = 0.8
 """What a chunk is made smaller by where it did not fit after all."""
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the layers of a model are run."""
+
+    messages: list[list[Message]] | None
+    """What a node sends in each layer; None: layers have no halves, and each chunk makes what it reads."""
+    near: bool
+    """Whether what chunks read is held on the device."""
+    whole: bool
+    """Whether chunks read it there by the numbers of nodes, not by a list of their own."""
+    resident: int
+    """The bytes held on the device."""
+    cost: Cost
+
+    @staticmethod
+    def of(offload: "Offload", model: Stack) -> "Plan":
+        """Return the plan for the memory given."""
+        found = [halved(offload, model, number) for number in range(len(model.layers))]
+        messages = [each for each in found if each is not None]
+        graph, memory = offload.graph, offload.memory
+        cost = cost_of(model, graph.num_relations)
+        if len(messages) < len(found):
+            held = 2 * graph.num_nodes * 4 * max(widths_of(model))
+            near = held <= _JOINED * memory
+            return Plan(None, near, False, held if near else 0, cost)
+        width = max(sum(message.nbytes for message in layer) for layer in messages)
+        held, cost = graph.num_nodes * width, Cost(3 * width + 64, cost.row, cost.edge)
+        whole, near = 3 * held <= _WHOLE * memory, 2 * held <= _NEAR * memory
+        return Plan(messages, near, near and whole, held * (3 if whole else 2) if near else 0, cost)
 
 
 class Offload:
@@ -66,7 +105,8 @@ class Offload:
         self.x = reachable(x) if self.direct and isinstance(x, Tensor) else x
         self.moved = 0
         self._share = _CHUNK
-        self._cut: tuple[tuple[Cost, float], list[Chunk]] | None = None
+        self._plan: Plan | None = None
+        self._cut: tuple[Any, list[Chunk]] | None = None
 
     def __call__(self, model: nn.Module) -> Tensor:
         """Return the outputs of all nodes; differentiable in the model's parameters."""
@@ -77,17 +117,44 @@ class Offload:
             return out
         return self.forward(layers)[-1]
 
+    def plan(self, model: Stack) -> Plan:
+        """Return how the layers are run; found anew for each forward pass."""
+        if self._plan is None:
+            self._plan = Plan.of(self, model)
+        return self._plan
+
+    @property
+    def near(self) -> bool:
+        """Whether what chunks read is held on the device."""
+        assert self._plan is not None, "a pass begins with a plan"
+        return self._plan.near
+
     def chunks(self, model: Stack) -> list[Chunk]:
         """Return the chunks in which the widest layer fits; kept."""
-        cost = cost_of(model, self.graph.num_relations)
-        if self._cut is None or self._cut[0] != (cost, self._share):
-            made = list(cut(self.graph, cost, int(self.memory * self._share)))
+        plan = self.plan(model)
+        budget = int((self.memory - plan.resident) * self._share)
+        key = (plan.cost, plan.whole, budget)
+        if self._cut is None or self._cut[0] != key:
+            self._cut = None
+            made = (cut_rows if plan.whole else cut)(self.graph, plan.cost, budget)
             pinned = self.device.type == "cuda"
-            self._cut = ((cost, self._share), [chunk.pinned() for chunk in made] if pinned else made)
+            self._cut = (key, [chunk.pinned() if pinned else chunk for chunk in made])
         return self._cut[1]
+
+    def stretches(self, model: Stack) -> list[Chunk]:
+        """Return chunks of rows alone, in which nodes make what they send."""
+        plan = self.plan(model)
+        length = max(1, int((self.memory - plan.resident) * self._share) // plan.cost.row)
+        return list(cut_plain(self.graph, length))
+
+    def halves(self, model: Stack, number: int) -> Halves | None:
+        """Return a layer in its halves; None where it has none."""
+        messages = self.plan(model).messages
+        return None if messages is None else Halves(self, model, number, messages[number])
 
     def forward(self, model: Stack) -> list[Tensor]:
         """Return the rows after every layer, and last the outputs, in the host's memory."""
+        self._plan = None
         with torch.no_grad(), self._bounded():
             return self._again(lambda: self._forward(model))
 
@@ -102,11 +169,14 @@ class Offload:
     def _forward(self, model: Stack) -> list[Tensor]:
         held: list[Tensor] = []
         for number in range(len(model.layers)):
-            source = Source(self, held[-1] if held else None)
-            out = Target(self)
-            for chunk, block, rows in self.visit(model, source):
-                with self.cast():
-                    out.put(chunk, model.run_layer(number, [block], rows))
+            before, out = held[-1] if held else None, Target(self)
+            halves = self.halves(model, number)
+            if halves is not None:
+                halves.forward(before, out)
+            else:
+                for chunk, block, rows in self.visit(model, self.source(before)):
+                    with self.cast():
+                        out.put(chunk, model.run_layer(number, [block], rows))
             held.append(out.finish())
         if not ends_plain(model):
             out = Target(self)
@@ -116,6 +186,12 @@ class Offload:
             held.append(out.finish())
         return held
 
+    def source(self, rows: Tensor | None) -> Source:
+        """Return the rows that a layer without halves reads, on the device where they are held there."""
+        held = self.x if rows is None else rows
+        near = self.near and isinstance(held, Tensor)
+        return Source(self, self.bring(held) if near else rows)
+
     def visit(self, model: Stack, source: Source) -> Iterator[tuple[Chunk, Block, Any]]:
         """Give each chunk with its block and the rows it reads on the device; the next is on its way."""
 
@@ -124,9 +200,7 @@ class Offload:
             block = chunk.block(self.graph, self.device, self.degrees, self.clock)
             return chunk, block, source.rows(chunk, block)
 
-        for made in self._ahead(make, self.chunks(model)):
-            yield made
-            del made
+        yield from self.ahead(make, self.chunks(model))
 
     def bring(self, rows: Tensor) -> Tensor:
         """Return rows of the host on the device."""
@@ -141,21 +215,28 @@ class Offload:
         """Return memory of the host that the device copies from and to."""
         return torch.empty(tuple(shape), dtype=dtype, pin_memory=self.device.type == "cuda")
 
-    def small(self, nbytes: int) -> bool:
-        """Return whether a matrix is held on the device while a layer runs."""
-        return nbytes <= self.memory * _RESIDENT
-
-    def _ahead(self, make: Callable[[Chunk], T], chunks: Sequence[Chunk]) -> Iterator[T]:
+    def ahead(self, make: Callable[[Chunk], T], chunks: Sequence[Chunk]) -> Iterator[T]:
+        """Give what `make` makes of each chunk, the next one on its way while one is worked on."""
         courier = self.courier
         if courier is None:
             yield from map(make, chunks)
             return
+        before = torch.cuda.current_stream(self.device).record_event()
+
+        def prepared(chunk: Chunk) -> Any:
+            def run() -> T:
+                # what chunks read from was made on the caller's stream
+                torch.cuda.current_stream(self.device).wait_event(before)
+                return make(chunk)
+
+            return courier.prepare(run)
+
         with ThreadPoolExecutor(1, thread_name_prefix="weft-offload") as pool:
-            started = [pool.submit(courier.prepare, lambda chunk=chunk: make(chunk)) for chunk in chunks[:1]]
+            started = [pool.submit(prepared, chunk) for chunk in chunks[:1]]
             for chunk in [*chunks[1:], None]:
                 parcel = started.pop().result()
                 if chunk is not None:
-                    started.append(pool.submit(courier.prepare, lambda chunk=chunk: make(chunk)))
+                    started.append(pool.submit(prepared, chunk))
                 yield courier.open(parcel)
                 del parcel
 
@@ -169,9 +250,11 @@ class Offload:
         total = torch.cuda.get_device_properties(place).total_memory
         torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(min(1.0, self.memory / total), place)
+        _expand(True)
         try:
             yield
         finally:
+            _expand(False)
             torch.cuda.set_per_process_memory_fraction(1.0, place)
 
     def _again(self, run: Callable[[], T]) -> T:
@@ -188,6 +271,12 @@ class Offload:
             f"strategy.memory: {shown(self.memory)} do not suffice, in chunks of "
             f"{shown(self.memory * self._share)} neither; give more, or a narrower model"
         )
+
+
+def _expand(on: bool) -> None:
+    """Have the allocator grow and shrink what it holds: chunks differ in size, and leave gaps otherwise."""
+    with suppress(AttributeError, RuntimeError):  # a setting of its own, not of every version
+        torch.cuda.memory._set_allocator_settings(f"expandable_segments:{on}")  # type: ignore[no-untyped-call]
 
 
 class _Run(torch.autograd.Function):
@@ -229,11 +318,25 @@ def obstacle_of(model: nn.Module) -> str:
     return ""
 
 
-def cost_of(model: Stack, relations: int) -> Cost:
-    """Return what the widest layer takes: inputs, what is made of them, and the gradients of both."""
+def least_bytes(graph: Graph, model: Stack) -> int:
+    """Return the memory of a device below which the node with most edges does not fit into a chunk."""
+    trial = Offload(graph, torch.device("cpu"), memory=1)  # which leaves nothing to hold there
+    degree = int(graph.indptr.diff().max()) if graph.num_nodes else 0
+    alone = Plan.of(trial, model).cost(min(degree + 1, graph.num_nodes), 1, degree)
+    return int(alone / _CHUNK)
+
+
+def widths_of(model: Stack) -> tuple[int, int]:
+    """Return the width of the widest input of a layer, and of the widest output."""
     layers: Any = model.layers
     widths = [(layer.in_features, layer.out_width) for layer in layers]
     most_in, most_out = (max(column) for column in zip(*widths))
+    return most_in, most_out
+
+
+def cost_of(model: Stack, relations: int) -> Cost:
+    """Return what the widest layer takes: inputs, what is made of them, and the gradients of both."""
+    most_in, most_out = widths_of(model)
     pairs = 4 if relations > 1 else 1  # rows of (relation, source) pairs are several of a source
     source = 4 * (2 * most_in + 3 * pairs * most_out) + 64
     return Cost(source, 4 * (3 * most_in + 6 * most_out) + 64, 48)

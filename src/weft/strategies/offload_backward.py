@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from weft.layers.stack import Stack
-from weft.strategies.offload_rows import Source, Total
+from weft.strategies.offload_blocks import Message
+from weft.strategies.offload_rows import Total
 
 if TYPE_CHECKING:
     from weft.strategies.offload import Offload
@@ -41,16 +42,26 @@ class Backward:
     def _layer(self, number: int, grad: Tensor, before: Tensor | None) -> Tensor | None:
         """Return the gradient of the rows that the layer read, added to what they have already."""
         offload, made = self.offload, self.rows[number - 1] if number else None
-        source = Source(offload, made)
-        total = None if made is None else Total(offload, made, before)
-        for chunk, block, rows in offload.visit(self.model, source):
+        halves = offload.halves(self.model, number)
+        if halves is not None:
+            return halves.backward(made, grad, before, self._through)
+        total = None if made is None else Total(offload, Message(tuple(made.shape[1:]), made.dtype, True))
+        for chunk, block, rows in offload.visit(self.model, offload.source(made)):
             leaves = [rows.requires_grad_()] if total is not None else []
             with torch.enable_grad(), offload.cast():
                 out = self.model.run_layer(number, [block], rows)
-            found = self._through(out, leaves, offload.bring(grad[chunk.rows]))
+            found = self._through([out], leaves, [offload.bring(grad[chunk.rows])])
             if total is not None:
                 total.add(chunk, block, found[0])
-        return None if total is None else total.finish()
+        return None if total is None else self._home(total, before)
+
+    def _home(self, total: Total, before: Tensor | None) -> Tensor:
+        """Return a sum in the host's memory, added to what there was before."""
+        held = total.finish()
+        if held.device.type != "cpu":
+            self.offload.moved += held.nbytes
+            held = self.offload.host(held.shape, held.dtype).copy_(held)
+        return held if before is None else held.add_(before)
 
     def _ending(self, grad: Tensor, grads: list[Tensor | None]) -> None:
         offload, model = self.offload, self.model
@@ -62,15 +73,16 @@ class Backward:
             leaves = [each.detach().requires_grad_() for each in rows]
             with torch.enable_grad(), offload.cast():
                 out = model.finish(leaves)
-            found = self._through(out, leaves, offload.bring(grad[chunk.rows]))
+            found = self._through([out], leaves, [offload.bring(grad[chunk.rows])])
             for number, gradient in zip(used, found):
                 total = grads[number]
                 assert total is not None
                 total[chunk.rows] = gradient.to("cpu", total.dtype)
 
-    def _through(self, out: Tensor, leaves: list[Tensor], grad: Tensor) -> list[Tensor]:
+    def _through(self, outs: Sequence[Tensor], leaves: list[Tensor], grads: Sequence[Tensor]) -> list[Tensor]:
         """Return the gradients of the leaves, and add those of the parameters to the totals."""
-        found = torch.autograd.grad(out, [*leaves, *self.params], grad.to(out.dtype), allow_unused=True)
+        above = [grad.to(out.dtype) for grad, out in zip(grads, outs)]
+        found = torch.autograd.grad(outs, [*leaves, *self.params], above, allow_unused=True)
         for place, gradient in enumerate(found[len(leaves) :]):
             held = self.totals[place]
             if gradient is not None:

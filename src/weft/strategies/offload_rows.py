@@ -8,28 +8,33 @@ from torch import Tensor
 from weft import kernels
 from weft.graph.block import Block
 from weft.graph.sparse import SparseFeatures
+from weft.kernels.registration import accumulator
 from weft.samplers.slices import node_rows, take_rows
 from weft.samplers.transfer import new_stream
 from weft.strategies.chunks import Chunk
 
 if TYPE_CHECKING:
     from weft.strategies.offload import Offload
+    from weft.strategies.offload_blocks import Message
 
 
 class Source:
-    """The rows that a layer reads: the graph's features, or what the layer before made."""
+    """Rows that chunks read: those given, on the device or the host, or the graph's features."""
 
     def __init__(self, offload: "Offload", rows: Tensor | None) -> None:
         self.offload, self.made = offload, rows
         held = offload.x if rows is None else rows
         self.near = self.far = None
-        if isinstance(held, Tensor) and offload.courier is not None:
-            self.near = offload.bring(held) if offload.small(held.nbytes) else None
+        if isinstance(held, Tensor):
+            self.near = held if held.device.type == offload.device.type else None
             self.far = held if offload.direct else None
 
     def rows(self, chunk: Chunk, block: Block) -> Any:
         """Return those of a chunk's sources, on the device."""
         offload = self.offload
+        if chunk.sources is None:
+            assert self.near is not None, "chunks that read from all nodes have them on the device"
+            return self.near
         if self.near is not None:
             return kernels.gather(self.near, block.src_ids)
         if self.far is not None:
@@ -51,29 +56,33 @@ def _moved(offload: "Offload", rows: Any) -> Any:
 
 
 class Target:
-    """Rows that are made chunk by chunk, in the host's memory; copied there beside the next chunk's work."""
+    """Rows that are made chunk by chunk, in the host's memory or, with `near`, on the device.
 
-    def __init__(self, offload: "Offload") -> None:
-        self.offload = offload
+    They are copied to the host beside the next chunk's work.
+    """
+
+    def __init__(self, offload: "Offload", *, near: bool = False) -> None:
+        self.offload, self.near = offload, near
         self.held: Tensor | None = None
-        self.stream = None if offload.courier is None else new_stream(offload.device)
+        self.stream = None if near or offload.courier is None else new_stream(offload.device)
 
     def put(self, chunk: Chunk, rows: Tensor) -> None:
         """Take the rows of a chunk's destinations."""
+        rows = rows.detach()
         if self.held is None:
             shape = (self.offload.graph.num_nodes, *rows.shape[1:])
-            self.held = self.offload.host(shape, rows.dtype)
-        self.offload.moved += rows.nbytes
+            self.held = rows.new_empty(shape) if self.near else self.offload.host(shape, rows.dtype)
         if self.stream is None:
             self.held[chunk.rows] = rows
             return
+        self.offload.moved += rows.nbytes
         self.stream.wait_stream(torch.cuda.current_stream(self.offload.device))
         with torch.cuda.stream(self.stream):
             self.held[chunk.rows].copy_(rows, non_blocking=True)
         rows.record_stream(self.stream)
 
     def finish(self) -> Tensor:
-        """Return all rows, once they are there."""
+        """Return all rows; in the host's memory once they are there."""
         if self.stream is not None:
             self.stream.synchronize()
         assert self.held is not None, "a graph has nodes"
@@ -81,37 +90,39 @@ class Target:
 
 
 class Total:
-    """The gradient of the rows that a layer reads: summed on the device where small, else on the host."""
+    """The gradient of what chunks read: summed on the device where `offload.near`, else on the host."""
 
-    def __init__(self, offload: "Offload", rows: Tensor, before: Tensor | None) -> None:
-        self.offload, self.before = offload, before
-        near = offload.courier is not None and offload.small(rows.nbytes)
-        if near:
-            self.total = torch.zeros(rows.shape, dtype=rows.dtype, device=offload.device)
+    def __init__(self, offload: "Offload", message: "Message") -> None:
+        self.offload = offload
+        shape, dtype = (offload.graph.num_nodes, *message.shape), accumulator(message.dtype)
+        if offload.near:
+            self.total = torch.zeros(shape, dtype=dtype, device=offload.device)
         else:
-            self.total = offload.host(rows.shape, rows.dtype).zero_()
-        self.near = near
+            self.total = offload.host(shape, dtype).zero_()
 
     def add(self, chunk: Chunk, block: Block, gradient: Tensor) -> None:
         """Add that of a chunk's sources; each is there once, so that sums do not depend on luck."""
-        if self.near:
+        gradient = gradient.to(self.total.dtype)
+        if chunk.sources is None:
+            self.total += gradient
+        elif self.offload.near:
             self.total.index_add_(0, block.src_ids, gradient)
-            return
-        if self.offload.direct:
+        elif self.offload.direct:
             from weft.kernels.triton.gather import add_far  # where there is a GPU
 
             self.offload.moved += 2 * gradient.nbytes
             add_far(self.total, block.src_ids, gradient)
-            return
-        self.offload.moved += gradient.nbytes
-        self.total[chunk.sources] = self.total[chunk.sources] + gradient.to(self.total.device)
+        else:
+            self.offload.moved += gradient.nbytes
+            self.total[chunk.sources] = self.total[chunk.sources] + gradient.to(self.total.device)
+
+    def rows(self, chunk: Chunk) -> Tensor:
+        """Return the sums of a chunk's own rows, on the device."""
+        held = self.total[chunk.rows]
+        return held if self.offload.near else self.offload.bring(held)
 
     def finish(self) -> Tensor:
-        """Return the sum, in the host's memory."""
-        total = self.total
-        if self.offload.direct:
+        """Return the sum, once it is there."""
+        if self.offload.direct and not self.offload.near:
             torch.cuda.current_stream(self.offload.device).synchronize()
-        if self.near:
-            self.offload.moved += total.nbytes
-            total = self.offload.host(total.shape, total.dtype).copy_(total)
-        return total if self.before is None else total.add_(self.before)
+        return self.total

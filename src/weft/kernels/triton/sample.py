@@ -271,7 +271,10 @@ class Recording:
         self.given.copy_(packed(seeds, keys), non_blocking=True)
         self.graph.replay()
         nodes, found = self.work.cut()
-        out = nodes.clone(), [Drawn(*(part.clone() for part in hop[:3]), hop.num_rows) for hop in found]
+        copied = [
+            Drawn(hop.indptr.clone(), hop.indices.clone(), hop.edges.clone(), hop.num_rows) for hop in found
+        ]
+        out = nodes.clone(), copied
         self.free.record(stream)
         return out
 
