@@ -94,7 +94,7 @@ def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
     """Train as one rank of several, which weft itself or torchrun started; rank 0 is given the summary."""
     from weft.comm import Group
     from weft.train.run import check_folder
-    from weft.train.worker import prepare
+    from weft.train.worker import device_of, prepare
 
     if not options.out:
         raise InputError("under torchrun pass --out DIR, the folder of the run that all ranks share")
@@ -103,7 +103,8 @@ def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
         check_folder(out, resume=options.resume or restarted())
         prepare(recipe, out, workers=int(os.environ["WORLD_SIZE"]))
     # Under torchrun the others wait here until rank 0 has cut the graph.
-    with Group.connect(join_timeout=JOIN if launched() else PREPARE) as group:
+    device = device_of(recipe, int(os.environ.get("LOCAL_RANK", os.environ["RANK"])))
+    with Group.connect(join_timeout=JOIN if launched() else PREPARE, device=device) as group:
         summary = _train(options, recipe, out, group)
     return summary if group.rank == 0 else None
 

@@ -18,6 +18,17 @@ _PATIENCE = (
 )
 
 
+def backend_for(place: RankPlace, device: torch.device) -> str:
+    """Return what carries the tensors of a rank: NCCL those of a GPU that it has for itself, else gloo.
+
+    NCCL refuses ranks that share a GPU; gloo copies their tensors through the host.
+    """
+    if device.type != "cuda":
+        return "gloo"
+    shared = (place.local_size or place.size) > torch.cuda.device_count()
+    return "gloo" if shared else "cpu:gloo,cuda:nccl"
+
+
 class Link:
     """The connections of one group. Background traffic has its own process group: it delays nothing."""
 
@@ -66,7 +77,7 @@ class Link:
     ) -> "Link":
         bound = timedelta(seconds=timeout)
         dist.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
+            backend_for(place, device),
             store=store,
             rank=place.rank,
             world_size=place.size,

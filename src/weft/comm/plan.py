@@ -5,7 +5,7 @@ rows and nothing else, and a subset that both ends compute by one rule (`select`
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -92,6 +92,16 @@ class HaloPlan:
             recv_ids=self.send_ids,
             recv_counts=self.send_counts,
             order=None,
+        )
+
+    def to(self, device: torch.device) -> "HaloPlan":
+        """Return the plan for rows that lie on a device."""
+        return replace(
+            self,
+            send_rows=self.send_rows.to(device),
+            send_ids=self.send_ids.to(device),
+            recv_ids=self.recv_ids.to(device),
+            order=None if self.order is None else self.order.to(device),
         )
 
     @property

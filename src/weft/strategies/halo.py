@@ -56,7 +56,7 @@ class Halo(Distributed):
         shard = graph.shard
         if shard.cuts != "nodes":
             raise GraphError("halo needs parts of nodes; this partition cuts edges: use another partitioner")
-        plan = HaloPlan.make(graph.home, self.group, part_rank)
+        plan = HaloPlan.make(graph.home, self.group, part_rank).to(shard.node_ids.device)
         self.exchange = make_exchange(exchange, plan, self.group, self.clock)
         if self.exchange.wants_speed:
             self.exchange.tune(measure(self.group) if speed is None else speed)

@@ -85,7 +85,7 @@ class HaloBlock(ShardBlock):
 
         def decide() -> bool:
             lengths = self._join_constant(h).indptr.diff()
-            counts = torch.stack([lengths[self.indices.long()].sum(), torch.tensor(self.num_dst)])
+            counts = torch.stack([lengths[self.indices.long()].sum(), lengths.new_tensor(self.num_dst)])
             terms, rows = self.group.all_reduce(counts).wait().tolist()
             return bool(terms <= rows * min(h.shape[1] / 8, 256))
 

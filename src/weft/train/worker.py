@@ -17,10 +17,12 @@ from weft.errors import FormatError, RecipeError
 from weft.events import dumps
 from weft.format import atomic_write
 from weft.strategies.base import strategies
+from weft.strategies.local import LocalGraph
 from weft.strategies.sampler_ranks import SamplerRank, check_samplers
 from weft.train.launch import Resolved, fit, resolve
 from weft.train.parts import arrange, prepare_parts, read_parts
 from weft.train.run import RunFolder, versions
+from weft.train.settings import choose_device
 from weft.train.summary import Summary
 from weft.train.trainer import Place
 
@@ -28,11 +30,36 @@ from weft.train.trainer import Place
 def prepare(recipe: Recipe, out: Path, *, workers: int) -> None:
     """Check a recipe for several workers and write the parts they will read."""
     resolved = resolve(recipe, workers=workers)
-    if resolved.settings.device not in ("auto", "cpu"):
-        raise RecipeError(
-            f"train.device: {resolved.settings.device!r} with several workers is not supported; use 'cpu'"
-        )
+    _check_device(resolved)
     prepare_parts(resolved, out, workers=_trainers(resolved, workers))
+
+
+def device_of(recipe: Recipe, local_rank: int) -> torch.device:
+    """Return where a worker of a machine trains: on the CPU, or on the GPUs in turn where they are asked for.
+
+    Workers share a GPU where there are fewer of these.
+    """
+    name = str(recipe.train.get("device", "auto"))
+    if name in ("auto", "cpu"):
+        return torch.device("cpu")
+    device = choose_device(name)
+    if device.index is not None or not torch.cuda.is_available():
+        return device
+    return torch.device("cuda", local_rank % torch.cuda.device_count())
+
+
+def _check_device(resolved: Resolved) -> None:
+    """Refuse a GPU where several workers cannot use it."""
+    name, options = resolved.settings.device, resolved.strategy_options
+    if name in ("auto", "cpu"):
+        return
+    exchange = options.get("exchange", "exact")
+    exact = exchange == "exact" or (isinstance(exchange, Mapping) and exchange.get("name") == "exact")
+    if resolved.strategy != "halo" or not exact:
+        raise RecipeError(
+            f"train.device: {name!r} with several workers is for strategy 'halo' with exchange 'exact'; "
+            "use these, or 'cpu'"
+        )
 
 
 def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary | None:
@@ -57,6 +84,9 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary | None:
     graph, identity = read_parts(
         parts, rank=group.rank, workers=group.size, dtype=dtype, part_rank=placed.get("part_rank")
     )
+    if group.device.type == "cuda":
+        torch.cuda.set_device(group.device)
+        graph = LocalGraph(graph.shard, facts=graph.facts, device=group.device)
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     kept = {**resolved.to_dict(), "graph": {**counts, "workers": workers, **identity}}
     # Section by section, so that a disagreement is easy to find.
