@@ -1,6 +1,9 @@
 """Training on a GPU gives the numbers of the CPU, to rounding: draws are counters and know no device."""
 
 import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +11,17 @@ import pytest
 import torch
 
 import weft
+from weft.comm.group import Group
+from weft.comm.link import Link, backend_for
+from weft.comm.rendezvous import RankPlace
 from weft.errors import RecipeError
+from weft.strategies.halo import Halo
+from weft.strategies.offload import Offload, least_bytes
+from weft.strategies.sampled import Sampled
 from weft.train.launch import train
+from weft.train.model import build_model
+from weft.train.needs import sampled_bytes
+from weft.train.optim import make_optimizer
 
 pytestmark = [
     pytest.mark.gpu,
@@ -106,6 +118,66 @@ def test_a_sampled_run_on_the_gpu_continues_bit_for_bit(graph: weft.Graph, tmp_p
         assert torch.equal(a, b)
 
 
+RECIPE = """
+[data]
+name = "community"
+nodes = 300
+seed = 3
+[model]
+name = "gat"
+heads = 2
+hidden = 8
+attention_dropout = 0.2
+[strategy]
+name = "halo"
+partitioner = "hash"
+[train]
+epochs = 4
+"""
+
+
+HALO = {"name": "halo", "parts": 2, "partitioner": "hash"}
+
+
+def test_workers_that_share_a_gpu_give_the_losses_of_the_cpu(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    found = []
+    for device in ("cuda", "cpu"):
+        out = tmp_path / device
+        command = [sys.executable, "-m", "weft", "train", str(tmp_path / "recipe.toml"), "--out", str(out)]
+        command += ["--workers", "2", "--set", f"train.device={device}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        found.append([event["loss"] for event in weft.read_events(out) if event["event"] == "epoch"])
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
+
+
+def test_one_rank_under_nccl_takes_the_steps_of_one_process(
+    graph: weft.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = losses(graph, tmp_path, "cuda", model="sage", epochs=3, strategy=HALO)
+    device = torch.device("cuda", 0)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    place = RankPlace(0, 1, 0, 1, "127.0.0.1", port, 0, False)
+    link = Link.open(place, device, timeout=60.0, stall=60.0, join_timeout=60.0)
+    assert "nccl" in backend_for(place, device)
+    with Group(0, [0], device=device, timeout=60.0, link=link) as group:
+        for made in (torch.arange(6.0), torch.arange(6.0, device=device)):
+            assert torch.equal(group.all_to_all(made, [6], [6]).wait(), made)
+            assert torch.equal(group.all_gather(made).wait(), made)
+            assert torch.equal(group.all_reduce(made.clone()).wait(), made)
+        connected = Halo.__init__
+
+        def with_group(self: Halo, *given: Any, **options: Any) -> None:
+            connected(self, *given, **options | {"group": group})
+
+        monkeypatch.setattr(Halo, "__init__", with_group)
+        found = losses(graph, tmp_path / "nccl", "cuda", model="sage", epochs=3, strategy=HALO)
+    assert found == expected
+
+
 def test_offload_stays_within_its_memory() -> None:
     data: dict[str, Any] = {"nodes": 40_000, "degree": 20, "classes": 5, "features": 64, "seed": 1}
     graph = weft.datasets.open_dataset(name="community", **data)
@@ -123,6 +195,48 @@ def peak_of(graph: weft.Graph, **given: Any) -> tuple[int, float]:
     torch.cuda.reset_peak_memory_stats()
     loss = train(graph, "gat", **given).loss
     return torch.cuda.max_memory_allocated(), loss
+
+
+@pytest.mark.parametrize("layer", ["sage", "gat", "gcn"])
+def test_the_memory_of_sampled_training_is_about_what_was_told(layer: str) -> None:
+    data: dict[str, Any] = {"nodes": 60_000, "degree": 30, "classes": 10, "features": 100, "seed": 1}
+    graph = weft.datasets.open_dataset(name="community", **data)
+    fanout, batch = [10, 8], 1024
+    model = build_model(graph, layer, {"hidden": 256, "layers": 2})
+    told = sampled_bytes(graph, model, fanout, batch)  # type: ignore[arg-type]
+    found = sampled_peak(graph, model.cuda(), fanout, batch)
+    assert told / 1.3 <= found <= told * 1.3, (told, found)
+
+
+def sampled_peak(graph: weft.Graph, model: torch.nn.Module, fanout: list[int], batch: int) -> int:
+    """Return the most memory of the GPU that two epochs of sampled training took."""
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated() - sum(each.nbytes for each in model.parameters())
+    torch.cuda.reset_peak_memory_stats()
+    strategy = Sampled(graph, fanout=fanout, batch_size=batch, device=torch.device("cuda"), prepare=1)
+    optimizer = make_optimizer("adam", model, lr=0.01)
+    for _ in range(2):
+        strategy.epoch(model, optimizer)
+    return torch.cuda.max_memory_allocated() - before
+
+
+def test_offload_takes_the_least_memory_that_was_told() -> None:
+    torch.manual_seed(0)
+    num_nodes, hub = 200_000, 300_000
+    src = torch.randint(num_nodes, (hub + 60_000,))
+    dst = torch.cat([torch.zeros(hub, dtype=torch.int64), torch.randint(num_nodes, (60_000,))])
+    y, train_mask = torch.arange(num_nodes) % 4, torch.arange(num_nodes) % 3 == 0
+    x = torch.rand(num_nodes, 64)
+    graph = weft.Graph.from_edges(torch.stack([src, dst]), x=x, y=y, train_mask=train_mask)
+    model = build_model(graph, "gat", {"hidden": 512, "heads": 4, "layers": 2})
+    least = least_bytes(graph, model)  # type: ignore[arg-type]
+    model.cuda()
+    with pytest.raises(RecipeError, match="on the device, of which"):
+        Offload(graph, torch.device("cuda"), memory=int(least / 1.3))(model)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    Offload(graph, torch.device("cuda"), memory=int(least * 1.3))(model).square().mean().backward()
+    assert torch.cuda.max_memory_allocated() <= 1.3 * least
 
 
 def test_too_little_memory_is_told_before_the_run(graph: weft.Graph, monkeypatch: pytest.MonkeyPatch) -> None:

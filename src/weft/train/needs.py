@@ -1,30 +1,36 @@
 """How much memory of a GPU the ways of training would take, told before a run rather than by its end."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from weft.errors import RecipeError
+from weft.graph.block import Block
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.layers.base import Layer
 from weft.layers.stack import Stack
+from weft.samplers.neighbor import NeighborSampler
 from weft.stores.cached import free_bytes
 from weft.strategies.chunks import shown
+from weft.strategies.offload import Offload, Plan, least_bytes, obstacle_of
+from weft.strategies.offload_blocks import Message
+from weft.strategies.single import known_hops
 from weft.train.model import build_model
 
 _KEPT = 3
 """Matrices of the size of a layer's output that a step holds, at least: rows, gradients, what made them."""
+_FANOUT, _BATCH = (15, 10, 5), 1024
+"""What a sampled run draws where it is told nothing else."""
 
 
 def whole_bytes(graph: Graph, model: nn.Module) -> int:
     """Return what a step over the whole graph takes at least: edges both ways, features, rows of layers."""
     edges = 2 * graph.indptr.nbytes + graph.num_edges * (graph.indices.element_size() + 8)
     widths = [int(module.out_width) for module in model.modules() if isinstance(module, Layer)]
-    size = next((each.element_size() for each in model.parameters()), 4)
-    return edges + feature_bytes(graph) + graph.num_nodes * size * _KEPT * sum(widths)
+    return edges + feature_bytes(graph) + graph.num_nodes * _size(model) * _KEPT * sum(widths)
 
 
 def feature_bytes(graph: Graph) -> int:
@@ -34,15 +40,57 @@ def feature_bytes(graph: Graph) -> int:
     return dense + sum(8 * x.nnz for x in held if isinstance(x, SparseFeatures))
 
 
-def needs(graph: Graph, model: nn.Module) -> dict[str, int]:
-    """Return the bytes of a GPU that each way of training takes, about and at least."""
-    degree = int(graph.indptr.diff().max()) if graph.num_nodes else 0
-    widest = max([int(module.out_width) for module in model.modules() if isinstance(module, Layer)] or [1])
-    return {
-        "single": whole_bytes(graph, model),
-        "single with activation = 'offload'": 4 * 8 * widest * (degree + 1) * 3,
-        "sampled": 4 * widest * 1024 * 64,
-    }
+def sampled_bytes(
+    graph: Graph, model: Stack, fanout: Sequence[int] = _FANOUT, batch_size: int = _BATCH
+) -> int:
+    """Return what sampled training takes where edges and features lie on the GPU too: they and a step.
+
+    A batch is drawn to see how many rows and edges one has.
+    """
+    hops = known_hops(model) or 1
+    fanouts = [*fanout, *[fanout[-1]] * hops][:hops]
+    mask = graph.train_mask
+    seeds = torch.arange(graph.num_nodes) if mask is None else mask.nonzero().flatten().cpu()
+    places = torch.linspace(0, len(seeds) - 1, min(batch_size, len(seeds))).long()
+    batch = NeighborSampler(graph, fanouts).sample(seeds[places] + int(graph.target_rows.start))
+    held = graph.indptr.nbytes + graph.num_edges * (graph.indices.element_size() + 4) + 4 * graph.num_nodes
+    weights = 4 * sum(each.nbytes for each in model.parameters())  # gradients, two moments
+    return held + feature_bytes(graph) + weights + step_bytes(graph, model, batch.blocks)
+
+
+def step_bytes(graph: Graph, model: Stack, blocks: Sequence[Block]) -> int:
+    """Return what forward and backward on a batch take: rows that are kept, and the widest gradients."""
+    messages = Plan.of(Offload(graph, torch.device("cpu"), memory=1), model).messages
+    size, layers = _size(model), [each for each in model.layers if isinstance(each, Layer)]
+    given = blocks[0].num_src * size * layers[0].in_features
+    kept, most = given, 0
+    for number, (layer, block) in enumerate(zip(layers, blocks)):
+        sent, own = _message_bytes(None if messages is None else messages[number], layer, size)
+        rows, out = block.num_dst, block.num_dst * layer.out_width * size
+        kept += block.num_src * sent + rows * own + 2 * out + 24 * block.num_edges
+        most = max(most, block.num_src * sent + 2 * out)
+    return kept + most
+
+
+def _message_bytes(messages: Sequence[Message] | None, layer: Layer, size: int) -> tuple[int, int]:
+    """Return the bytes that a layer makes of a row it reads, and those it keeps of a row it makes."""
+    if messages is None:
+        return size * layer.out_width, 0
+    made = sum(message.nbytes for message in messages if not message.given)
+    return made, sum(message.nbytes for message in messages if message.given)
+
+
+def _size(model: nn.Module) -> int:
+    return next((each.element_size() for each in model.parameters()), 4)
+
+
+def needs(graph: Graph, model: Stack) -> dict[str, int]:
+    """Return the bytes of a GPU that each way of training takes: the first two at least, the last about."""
+    found = {"single": whole_bytes(graph, model)}
+    if not obstacle_of(model):
+        found["single with activation = 'offload'"] = least_bytes(graph, model)
+        found["sampled"] = sampled_bytes(graph, model)
+    return found
 
 
 def check_memory(
@@ -54,9 +102,9 @@ def check_memory(
     built = build_model(graph, model, options) if isinstance(model, str) else model
     if not isinstance(built, Stack):
         return
-    found, free = needs(graph, built), free_bytes(device)
-    if found["single"] > free:
-        raise RecipeError(too_little(found, free))
+    free = free_bytes(device)
+    if whole_bytes(graph, built) > free:
+        raise RecipeError(too_little(needs(graph, built), free))
 
 
 def too_little(found: Mapping[str, int], free: int) -> str:
@@ -64,12 +112,17 @@ def too_little(found: Mapping[str, int], free: int) -> str:
     others = ", ".join(f"{name} about {shown(size)}" for name, size in found.items() if name != "single")
     return (
         f"train.device: a step over the whole graph takes at least {shown(found['single'])} of GPU memory, "
-        f"{shown(free)} are free; {others}, or use 'cpu'"
+        f"{shown(free)} are free; {others}{', ' if others else ''}or use 'cpu'"
     )
 
 
 def out_of_memory(graph: Any, model: nn.Module, device: torch.device) -> str:
     """Return what to say of a run that found no memory on the GPU."""
-    if not isinstance(graph, Graph):
+    if not isinstance(graph, Graph) or not isinstance(model, Stack):
         return "the GPU has no memory left; use more parts, strategy.activation = 'offload', or 'cpu'"
-    return f"the GPU has no memory left. {too_little(needs(graph, model), free_bytes(device))}"
+    free = free_bytes(device)
+    try:
+        found = needs(graph.to(device="cpu"), model.to("cpu"))
+    finally:
+        model.to(device)
+    return f"the GPU has no memory left. {too_little(found, free)}"
