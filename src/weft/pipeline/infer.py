@@ -92,7 +92,7 @@ def infer_model(
     _check_setting(setting)
     graph, told = scoring.graph, tell or _silent
     wanted = nodes if isinstance(nodes, Tensor) else asked_nodes(graph, nodes)
-    chain = chain_of(scoring.model)
+    chain = chain_of(scoring.model, graph)
     needed = needed_nodes(graph, wanted, [stage.hops for stage in chain.stages])
     seconds = {"rounds": 0.0, "write": 0.0}
     with (

@@ -76,7 +76,7 @@ def infer(
             sampler = NeighborSampler(graph, fanout, seed=seed)
             rows = _sampled(whole, sampler, wanted, places, report, (batch_size, threads))
         else:
-            chain = chain_of(model)
+            chain = chain_of(model, graph)
             held = by_layer(chain, graph, wanted, places=places, report=report, memory=memory)
             rows = _finish(chain, wanted, held, places, memory)
     return Predictions.of_graph(graph, wanted, rows)

@@ -13,16 +13,12 @@ from torch import Tensor, nn
 
 from weft.errors import InputError
 from weft.graph.block import Block
+from weft.graph.graph import Graph
 from weft.layers.base import Layer, Linear, layers
 from weft.layers.dropout import Dropout
 from weft.layers.encoder import Encoder
 from weft.layers.stack import Stack
-
-_BY_ROW = (
-    *(nn.Linear, Linear, nn.Identity, nn.LayerNorm, nn.BatchNorm1d, nn.Dropout),
-    *(nn.ReLU, nn.ELU, nn.GELU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.PReLU, nn.SELU),
-    *(nn.LogSoftmax, nn.Softmax),
-)
+from weft.train.slicing import BY_ROW, Sliced, trace
 
 
 @dataclass(frozen=True)
@@ -54,20 +50,36 @@ class Chain:
     (of all with `keep_all`); None where that is x."""
 
 
-def chain_of(model: Any) -> Chain:
-    """Return the stages of a Stack or of a list of layers, or say why there are none."""
+def chain_of(model: Any, graph: Graph) -> Chain:
+    """Return the stages of a Stack, a list of layers or a model of its own, or say why there are none.
+
+    The graph is the one that they are run on.
+    """
     if isinstance(model, Stack):
         chain = _of_stack(model)
     elif isinstance(model, (nn.ModuleList, nn.Sequential, Sequence)):
         chain = _of_list(list(model))
     else:
-        raise InputError(
-            f"{type(model).__name__} is a model of its own, and nothing tells where one layer ends: give "
-            "weft.infer its layers as a list, or a fanout, with which any model is run on samples ([-1, -1] "
-            "takes all edges of two hops)"
-        )
+        sliced = trace(model)
+        sliced.check(graph)
+        chain = _of_trace(sliced)
     _check_rows_apart(chain.model)
     return chain
+
+
+def _of_trace(sliced: Sliced) -> Chain:
+    def stage(place: int) -> Stage:
+        layer, widths = sliced.layer(place), sliced.widths(place)
+
+        def run(group: Sequence[Block], h: Any) -> Tensor:
+            return sliced.run(place, group, h)
+
+        return Stage(int(layer.hops), sum(widths) if all(widths) else 0, run, _merges(layer))
+
+    stages = [stage(place) for place in range(len(sliced.layers))]
+    before = sliced.widths(len(stages) - 2)[-1] if len(stages) > 1 else 0
+    embed = (lambda rows: rows[-2][:, -before:]) if before else None
+    return Chain(sliced.model, stages, False, lambda rows: sliced.finish(rows[-1]), embed)
 
 
 def _of_stack(model: Stack) -> Chain:
@@ -89,7 +101,7 @@ def _before_last(stages: Sequence[Stage]) -> Callable[[Sequence[Tensor]], Tensor
 def _of_list(parts: list[Any]) -> Chain:
     for place, part in enumerate(parts):
         across = isinstance(part, nn.Softmax | nn.LogSoftmax) and part.dim not in (1, -1)
-        if across or not isinstance(part, (Layer, Dropout, Encoder, *_BY_ROW)):
+        if across or not isinstance(part, (Layer, Dropout, Encoder, *BY_ROW)):
             raise InputError(
                 f"item {place} of the model, {type(part).__name__}, cannot be run on some rows at a time: "
                 "expected weft layers and, between them, linear maps, norms, dropout and activations"
