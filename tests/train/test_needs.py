@@ -1,10 +1,13 @@
 """What ways of training take on a GPU grows with the graph and the model, and is told in one line."""
 
+import pytest
 import torch
 
 import weft
+from weft.errors import RecipeError
+from weft.strategies.offload import Offload, least_bytes
 from weft.train.model import build_model
-from weft.train.needs import feature_bytes, needs, out_of_memory, too_little
+from weft.train.needs import feature_bytes, needs, out_of_memory, sampled_bytes, too_little
 
 
 def test_the_needs_of_each_way(graph: weft.Graph) -> None:
@@ -17,6 +20,27 @@ def test_the_needs_of_each_way(graph: weft.Graph) -> None:
     assert "single" not in told.split("; ")[0]
     assert "1.0 MiB are free; single with activation = 'offload' about" in told
     assert "sampled about" in told
+
+
+def test_sampled_training_takes_what_its_batches_do(graph: weft.Graph) -> None:
+    model = build_model(graph, "sage", {"hidden": 64})
+    few, many = (sampled_bytes(graph, model, fanout, 16) for fanout in ([1, 1], [9, 9]))  # type: ignore[arg-type]
+    assert feature_bytes(graph) < few < many
+    wide = build_model(graph, "gat", {"hidden": 64, "heads": 2})
+    assert sampled_bytes(graph, wide, [9, 9], 16) > many  # type: ignore[arg-type]
+
+
+def test_the_least_memory_of_offload_is_enough_and_hardly_more() -> None:
+    num_nodes, hub = 400, 3000
+    src = torch.randint(num_nodes, (hub + 500,), generator=torch.Generator().manual_seed(0))
+    dst = torch.cat([torch.full((hub,), 7), torch.arange(500) % num_nodes])
+    y, mask = torch.arange(num_nodes) % 4, torch.arange(num_nodes) % 3 == 0
+    graph = weft.Graph.from_edges(torch.stack([src, dst]), x=torch.rand(num_nodes, 6), y=y, train_mask=mask)
+    model = build_model(graph, "gat", {"hidden": 16, "heads": 2})
+    least = least_bytes(graph, model)  # type: ignore[arg-type]
+    assert Offload(graph, torch.device("cpu"), memory=least + 100)(model).shape == (num_nodes, 4)
+    with pytest.raises(RecipeError, match="on the device, of which"):
+        Offload(graph, torch.device("cpu"), memory=int(least / 1.3))(model)
 
 
 def test_a_run_that_found_no_memory_says_what_would_fit(graph: weft.Graph) -> None:

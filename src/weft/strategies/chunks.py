@@ -25,6 +25,11 @@ class Cost:
     row: int
     edge: int
 
+    @property
+    def without_sources(self) -> "Cost":
+        """That of chunks which read from rows that are on the device in any case."""
+        return Cost(0, self.row, self.edge)
+
     def __call__(self, sources: int, rows: int, edges: int) -> int:
         return sources * self.source + rows * self.row + edges * self.edge
 

@@ -10,7 +10,7 @@ and random draws are functions of ids.
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -32,7 +32,7 @@ from weft.strategies.offload_blocks import Message
 from weft.strategies.offload_halves import Halves, halved
 from weft.strategies.offload_rows import Source, Target
 
-_CHUNK = 0.45
+_CHUNK = 0.36
 """Of the memory that is left for chunks, what one may take; the next one is on its way then."""
 _WHOLE = 0.5
 """Of the memory given, what messages, their gradients and those of one chunk may take: then all are held."""
@@ -69,12 +69,25 @@ class Plan:
         cost = cost_of(model, graph.num_relations)
         if len(messages) < len(found):
             held = 2 * graph.num_nodes * 4 * max(widths_of(model))
-            near = held <= _JOINED * memory
+            near = held <= _JOINED * memory and _fits(memory - held, largest(graph, cost))
             return Plan(None, near, False, held if near else 0, cost)
         width = max(sum(message.nbytes for message in layer) for layer in messages)
         held, cost = graph.num_nodes * width, Cost(3 * width + 64, cost.row, cost.edge)
-        whole, near = 3 * held <= _WHOLE * memory, 2 * held <= _NEAR * memory
-        return Plan(messages, near, near and whole, held * (3 if whole else 2) if near else 0, cost)
+        alone = cost.without_sources
+        if 3 * held <= _WHOLE * memory and _fits(memory - 3 * held, largest(graph, alone)):
+            return Plan(messages, True, True, 3 * held, alone)
+        near = 2 * held <= _NEAR * memory and _fits(memory - 2 * held, largest(graph, cost))
+        return Plan(messages, near, False, 2 * held if near else 0, cost)
+
+
+def _fits(left: int, chunk: int) -> bool:
+    return left * _CHUNK >= chunk
+
+
+def largest(graph: Graph, cost: Cost) -> int:
+    """Return what the node with most edges takes, which is the least that a chunk can be."""
+    degree = int(graph.indptr.diff().max()) if graph.num_nodes else 0
+    return cost(min(degree + 1, graph.num_nodes), 1, degree)
 
 
 class Offload:
@@ -248,13 +261,12 @@ class Offload:
             return
         place = torch.cuda.current_device() if self.device.index is None else self.device.index
         total = torch.cuda.get_device_properties(place).total_memory
-        torch.cuda.empty_cache()
+        if torch.cuda.memory_reserved(place) > self.memory:
+            torch.cuda.empty_cache()  # else what the pass before took serves this one
         torch.cuda.set_per_process_memory_fraction(min(1.0, self.memory / total), place)
-        _expand(True)
         try:
             yield
         finally:
-            _expand(False)
             torch.cuda.set_per_process_memory_fraction(1.0, place)
 
     def _again(self, run: Callable[[], T]) -> T:
@@ -271,12 +283,6 @@ class Offload:
             f"strategy.memory: {shown(self.memory)} do not suffice, in chunks of "
             f"{shown(self.memory * self._share)} neither; give more, or a narrower model"
         )
-
-
-def _expand(on: bool) -> None:
-    """Have the allocator grow and shrink what it holds: chunks differ in size, and leave gaps otherwise."""
-    with suppress(AttributeError, RuntimeError):  # a setting of its own, not of every version
-        torch.cuda.memory._set_allocator_settings(f"expandable_segments:{on}")  # type: ignore[no-untyped-call]
 
 
 class _Run(torch.autograd.Function):
@@ -319,11 +325,14 @@ def obstacle_of(model: nn.Module) -> str:
 
 
 def least_bytes(graph: Graph, model: Stack) -> int:
-    """Return the memory of a device below which the node with most edges does not fit into a chunk."""
-    trial = Offload(graph, torch.device("cpu"), memory=1)  # which leaves nothing to hold there
-    degree = int(graph.indptr.diff().max()) if graph.num_nodes else 0
-    alone = Plan.of(trial, model).cost(min(degree + 1, graph.num_nodes), 1, degree)
-    return int(alone / _CHUNK)
+    """Return the memory of a device in which the node with most edges fits, one way or the other."""
+    plan = Plan.of(Offload(graph, torch.device("cpu"), memory=1), model)  # which holds nothing there
+    far = largest(graph, plan.cost) / _CHUNK
+    if plan.messages is None:
+        return int(far)
+    held = 3 * graph.num_nodes * max(sum(each.nbytes for each in layer) for layer in plan.messages)
+    whole = held + largest(graph, plan.cost.without_sources) / _CHUNK
+    return int(min(far, max(whole, held / _WHOLE)))
 
 
 def widths_of(model: Stack) -> tuple[int, int]:

@@ -139,8 +139,11 @@ class Sampled(Batches):
         return super().counters() if self._store is None else self._store.counters
 
     def close(self) -> None:
-        """Take the hooks off the model, and let the samplers go."""
+        """Take the hooks off the model, let the samplers go, and the memory of what was captured."""
         super().close()
+        self._replay = None
+        if self._loader is not None:
+            self._loader.convert = None
         if self.samplers and self.group.parent is not None:
             dismiss(self.group.parent)
             self.samplers = 0
