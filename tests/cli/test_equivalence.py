@@ -1,10 +1,13 @@
 """`weft selftest equivalence`: what it shows, and what its exit code says."""
 
+import argparse
+from pathlib import Path
+
 import pytest
 
-from weft.cli.equivalence import show, workers_of
+from weft.cli.equivalence import given_of, show, workers_of
 from weft.cli.main import main
-from weft.errors import InputError
+from weft.errors import InputError, WeftWarning
 from weft.train.proof import Outcome
 
 GOOD = Outcome(
@@ -49,3 +52,14 @@ def test_numbers_of_workers_are_read_and_mistakes_refused() -> None:
 def test_mistakes_are_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["selftest", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_graph_replaces_the_recipe_s_source_and_what_belongs_to_it(tmp_path: Path) -> None:
+    graph = tmp_path / "mine=1.npz"
+    graph.touch()
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[data]\nname = "community"\nnodes = 500\nself_loops = true\n', encoding="utf-8")
+    with pytest.warns(WeftWarning, match="data.nodes of the recipe dropped"):
+        given = given_of(argparse.Namespace(graph=str(graph)), str(recipe), tmp_path)
+    assert given is not None
+    assert given.recipe.data == {"self_loops": True, "path": str(graph)}

@@ -7,7 +7,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,7 @@ def run(options: argparse.Namespace, recipe: str | None) -> int:
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="weft-proof-") as name:
         folder = Path(name)
-        given = _given(options, recipe, folder)
+        given = given_of(options, recipe, folder)
         if given is not None:
             given.prepare(counts)
         for workers in counts:
@@ -61,7 +60,7 @@ def run_rank(options: argparse.Namespace, recipe: str | None) -> int:
     from weft.train.proof.run import plain
 
     folder = Path(options.results)
-    given = _given(options, recipe, folder)
+    given = given_of(options, recipe, folder)
     with Group.connect() as group:
         outcomes = _prove(group, given, cover=options.cover)
     if group.rank == 0:
@@ -127,7 +126,7 @@ def _prove(group: "Group", given: "Given | None", *, cover: bool) -> "list[Outco
         return prove(group, cases, told=told)
 
 
-def _given(options: argparse.Namespace, recipe: str | None, folder: Path) -> "Given | None":
+def given_of(options: argparse.Namespace, recipe: str | None, folder: Path) -> "Given | None":
     """Return what is proved of the user's own, None where the built-in cases are."""
     if recipe is None and options.graph is None:
         return None
@@ -136,11 +135,8 @@ def _given(options: argparse.Namespace, recipe: str | None, folder: Path) -> "Gi
 
     if options.graph is not None and not Path(options.graph).exists():
         raise RecipeError(f"--graph {options.graph}: no such file or folder")
-    read = read_recipe(recipe)
-    if options.graph is not None:
-        kept = {key: value for key, value in read.data.items() if key not in ("path", "name")}
-        read = replace(read, data={**kept, "path": options.graph})
-    return Given(read, folder)
+    changes = [] if options.graph is None else [f"data.path={json.dumps(options.graph)}"]
+    return Given(read_recipe(recipe, overrides=changes), folder)
 
 
 def _command(options: argparse.Namespace, recipe: str | None, folder: Path, workers: int) -> list[str]:
