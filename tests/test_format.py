@@ -286,6 +286,16 @@ def test_a_full_disk_gives_one_line_and_leaves_nothing(small_disk: Path) -> None
     assert list(small_disk.iterdir()) == []
 
 
+def test_a_full_disk_is_told_of_the_folder_that_was_asked_for(small_disk: Path) -> None:
+    outer = small_disk / "parts"
+    with (
+        pytest.raises(FormatError, match=rf"^cannot write {outer}: No space"),
+        format.new_directory(outer) as made,
+    ):
+        format.write_directory(made / "part-0", {"a": np.zeros(100_000)}, {})
+    assert list(small_disk.iterdir()) == []
+
+
 def test_a_failing_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")

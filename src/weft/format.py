@@ -422,14 +422,20 @@ def _manifest_checksum(manifest: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _told(path: Path, verb: str = "read") -> Iterator[None]:
-    """Turn an operating system's error into one line that says what could not be done and why."""
+    """Turn an operating system's error into one line that says what could not be done and why.
+
+    A folder within a folder that is being written is told as the outer one, whose name the user gave.
+    """
     try:
         yield
-    except OSError as error:
+    except (OSError, FormatError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
         hint = ""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
             hint = "; free some space or write elsewhere. No part of it was left behind"
-        raise FormatError(f"cannot {verb} {path}: {error.strerror or error}{hint}") from error
+        raise FormatError(f"cannot {verb} {path}: {cause.strerror or cause}{hint}") from cause
 
 
 def _reason(error: Exception) -> str:

@@ -14,7 +14,7 @@ from weft.comm.group import Group
 from weft.config import make_recipe
 from weft.errors import FormatError, InputError
 from weft.train.launch import resolve, run_recipe
-from weft.train.parts import arrange, prepare_parts
+from weft.train.parts import arrange, prepare_parts, read_parts
 from weft.train.trainer import Place
 
 TRAIN = {"epochs": 3, "precision": "float64"}
@@ -90,6 +90,16 @@ def test_a_partition_that_no_run_made_is_not_replaced(saved: Path, tmp_path: Pat
     with pytest.raises(InputError, match="holds a partition that no run made; choose another folder"):
         prepare_parts(resolve(recipe, workers=2), tmp_path, workers=2)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_damaged_part_of_a_run_s_own_tells_to_delete_it(tmp_path: Path) -> None:
+    recipe = make_recipe({"data": {"name": "community", "nodes": 60}, "strategy": {"partitioner": "hash"}})
+    folder = prepare_parts(resolve(recipe, workers=2), tmp_path, workers=2)
+    indices = next(folder.rglob("indices.npy"))
+    indices.write_bytes(indices.read_bytes()[:-4])
+    with pytest.raises(FormatError, match=rf"delete {folder}: the run then cuts its graph anew"):
+        for rank in range(2):
+            read_parts(folder, rank=rank, workers=2, dtype=torch.float32)
 
 
 def test_a_folder_of_parts_is_no_graph_to_open(saved: Path) -> None:

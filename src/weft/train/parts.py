@@ -168,7 +168,7 @@ def read_parts(
     info = read_partition(folder)
     owners = spread(info.num_parts, workers) if part_rank is None else part_rank
     held = [part for part, owner in enumerate(owners) if owner == rank]
-    shard = Shard.merge([read_shard(folder, part) for part in held])
+    shard = Shard.merge([_read(folder, part) for part in held])
     facts = _facts(folder)
     if facts is not None:
         facts.pop(_LOOPS, None)
@@ -176,6 +176,15 @@ def read_parts(
     if part_rank is not None:
         identity["part_rank"] = list(part_rank)
     return LocalGraph(shard, dtype=dtype, facts=facts), identity
+
+
+def _read(folder: Path, part: int) -> Shard:
+    try:
+        return read_shard(folder, part)
+    except FormatError as error:
+        if not (folder / _SOURCE).is_file():
+            raise
+        raise FormatError(f"{error}; delete {folder}: the run then cuts its graph anew") from None
 
 
 def arrange(folder: Path, speed: Tensor, group: Group) -> list[int]:
