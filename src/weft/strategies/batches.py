@@ -23,7 +23,7 @@ from weft.samplers.loader import Loader
 from weft.samplers.partitioned import PartitionedSampler
 from weft.samplers.together import PartitionedLoader
 from weft.strategies.base import Given, Metrics, Scores, evaluating, summed_loss
-from weft.strategies.distributed import Distributed
+from weft.strategies.distributed import Distributed, GivenToRanks
 from weft.strategies.halo_block import HaloBlock
 from weft.strategies.local import LocalGraph
 from weft.strategies.norm import GlobalBatchNorm
@@ -34,10 +34,9 @@ from weft.strategies.steps import Steps
 _CONTROL = Label("control")
 
 
-class Shared(Given, total=False):
+class Shared(GivenToRanks, total=False):
     """What strategies of mini-batches are given beside their options: who else trains, and where."""
 
-    group: Group | None
     part_rank: Sequence[int] | None
     device: torch.device | None
 

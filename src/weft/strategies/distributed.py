@@ -20,6 +20,7 @@ from weft.graph.assignment import Assignment
 from weft.graph.block import Block
 from weft.strategies.base import (
     SPLITS,
+    Given,
     LossName,
     Metrics,
     Scores,
@@ -36,6 +37,12 @@ from weft.strategies.single import SameBlock, hops_of
 
 _EVALUATE = Label("evaluate")
 _CONTROL = Label("control")
+
+
+class GivenToRanks(Given, total=False):
+    """What the trainer gives a strategy of several ranks."""
+
+    group: Group | None
 
 
 class Distributed(Strategy):

@@ -7,7 +7,7 @@ backward is the adjoint, gather and sum exchanged. r x 1 is 1-D, c > 1 the repli
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
@@ -16,13 +16,12 @@ from weft.comm.group import Group
 from weft.comm.plan import HaloPlan, spread
 from weft.config import Range
 from weft.errors import GraphError, RecipeError
-from weft.events import Events
 from weft.exchanges.base import check_exchange, make_exchange
 from weft.exchanges.exact import Exact
 from weft.graph.assignment import Assignment
 from weft.graph.block import Block
-from weft.strategies.base import LossName, strategies
-from weft.strategies.distributed import Distributed
+from weft.strategies.base import strategies
+from weft.strategies.distributed import Distributed, GivenToRanks
 from weft.strategies.grid_block import GridBlock
 from weft.strategies.local import LocalGraph
 from weft.strategies.merge import Merge
@@ -47,18 +46,14 @@ class Grid(Distributed):
         self,
         graph: LocalGraph,
         *,
-        loss: LossName = "auto",
-        seed: int = 0,
-        events: Events | None = None,
-        autocast: torch.dtype | None = None,
-        group: Group | None = None,
         partitioner: str | Mapping[str, Any] = "hash",
         parts: Count | None = None,
         rows: Count | None = None,
         columns: Count | None = None,
         exchange: str | Mapping[str, Any] = "exact",
+        **given: Unpack[GivenToRanks],
     ) -> None:
-        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group)
+        super().__init__(graph, **given)
         self.rows, self.columns = self.shape(
             {"rows": rows, "columns": columns, "exchange": exchange}, self.group.size
         )

@@ -1,23 +1,20 @@
 """The whole graph in every step, cut by nodes: each rank computes its own rows and is sent those it reads."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Unpack
 
-import torch
 from torch import Tensor
 
-from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.comm.probe import measure
 from weft.config import Range
 from weft.errors import GraphError, RecipeError
-from weft.events import Events
 from weft.exchanges.base import check_exchange, exchanges, make_exchange
 from weft.exchanges.drift import Drift, Meter
 from weft.exchanges.exact import Exact
 from weft.graph.block import Block
-from weft.strategies.base import LossName, strategies
-from weft.strategies.distributed import Distributed
+from weft.strategies.base import strategies
+from weft.strategies.distributed import Distributed, GivenToRanks
 from weft.strategies.halo_block import HaloBlock
 from weft.strategies.local import LocalGraph
 
@@ -39,11 +36,6 @@ class Halo(Distributed):
         self,
         graph: LocalGraph,
         *,
-        loss: LossName = "auto",
-        seed: int = 0,
-        events: Events | None = None,
-        autocast: torch.dtype | None = None,
-        group: Group | None = None,
         part_rank: Sequence[int] | None = None,
         speed: Tensor | None = None,
         partitioner: str | Mapping[str, Any] = "metis",
@@ -51,8 +43,9 @@ class Halo(Distributed):
         exchange: str | Mapping[str, Any] = "exact",
         drift: bool | Annotated[int, Range(least=1)] = False,
         error: Annotated[float, Range(above=0)] | None = None,
+        **given: Unpack[GivenToRanks],
     ) -> None:
-        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group)
+        super().__init__(graph, **given)
         shard = graph.shard
         if shard.cuts != "nodes":
             raise GraphError("halo needs parts of nodes; this partition cuts edges: use another partitioner")

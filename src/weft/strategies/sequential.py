@@ -6,20 +6,16 @@ and messages fetch them again. Peak memory is that of the own rows and two parts
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Unpack
 
-import torch
-
-from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.config import Range
 from weft.errors import GraphError
-from weft.events import Events
 from weft.exchanges.base import make_exchange
 from weft.exchanges.exact import Exact
 from weft.graph.block import Block
-from weft.strategies.base import LossName, strategies
-from weft.strategies.distributed import Distributed
+from weft.strategies.base import strategies
+from weft.strategies.distributed import Distributed, GivenToRanks
 from weft.strategies.local import LocalGraph
 from weft.strategies.sequential_block import SequentialBlock
 from weft.strategies.sequential_parts import TRAINING, make_rounds
@@ -40,17 +36,13 @@ class Sequential(Distributed):
         self,
         graph: LocalGraph,
         *,
-        loss: LossName = "auto",
-        seed: int = 0,
-        events: Events | None = None,
-        autocast: torch.dtype | None = None,
-        group: Group | None = None,
         part_rank: Sequence[int] | None = None,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
         exchange: str | Mapping[str, Any] = "exact",
+        **given: Unpack[GivenToRanks],
     ) -> None:
-        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group)
+        super().__init__(graph, **given)
         shard = graph.shard
         if shard.cuts != "nodes":
             raise GraphError("sequential needs parts of nodes; this partition cuts otherwise: make another")

@@ -1,18 +1,17 @@
 """One process, the whole graph in every step. Exact: what every other strategy is compared with."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from weft.errors import RecipeError
-from weft.events import Events
 from weft.graph.block import Block
 from weft.graph.graph import Graph
 from weft.layers.base import Layer
 from weft.stores.cached import free_bytes
-from weft.strategies.base import LossName, Metrics, Scores, Strategy, evaluating, strategies, summed_loss
+from weft.strategies.base import Given, Metrics, Scores, Strategy, evaluating, strategies, summed_loss
 from weft.strategies.chunks import parse_bytes
 from weft.strategies.offload import Offload
 
@@ -33,21 +32,18 @@ class Single(Strategy):
         self,
         graph: Graph,
         *,
-        loss: LossName = "auto",
-        seed: int = 0,
-        events: Events | None = None,
-        autocast: torch.dtype | None = None,
         device: torch.device | None = None,
         activation: Literal["keep", "offload"] = "keep",
         memory: int | str | None = None,
+        **given: Unpack[Given],
     ) -> None:
-        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast)
+        super().__init__(graph, **given)
         if memory is not None and activation != "offload":
             raise RecipeError("strategy.memory: bounds activation = 'offload'; name that, or leave it out")
         if activation == "offload":
             self._device = torch.device("cpu") if device is None else device
-            given = int(0.9 * free_bytes(self._device)) if memory is None else parse_bytes(memory)
-            self.offload = Offload(graph, self._device, memory=given, clock=self.clock, autocast=autocast)
+            room = int(0.9 * free_bytes(self._device)) if memory is None else parse_bytes(memory)
+            self.offload = Offload(graph, self._device, memory=room, clock=self.clock, autocast=self.autocast)
 
     def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
         """Take one step on all training nodes and return their mean loss."""

@@ -6,19 +6,16 @@ nodes an epoch (cd-r), `none` never (0c). Only roots count in the loss, in batch
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
-import torch
 from torch import Tensor
 
-from weft.comm.group import Group
 from weft.config import Range
 from weft.errors import GraphError, RecipeError
-from weft.events import Events
 from weft.exchanges.base import Options, check_exchange, make_exchange
 from weft.graph.block import Block
-from weft.strategies.base import LossName, strategies
-from weft.strategies.distributed import Distributed
+from weft.strategies.base import strategies
+from weft.strategies.distributed import Distributed, GivenToRanks
 from weft.strategies.local import LocalGraph
 from weft.strategies.vertex_cut_block import ReplicaMerge, Replicas, VertexCutBlock
 
@@ -40,17 +37,13 @@ class VertexCut(Distributed):
         self,
         graph: LocalGraph,
         *,
-        loss: LossName = "auto",
-        seed: int = 0,
-        events: Events | None = None,
-        autocast: torch.dtype | None = None,
-        group: Group | None = None,
         partitioner: str | Mapping[str, Any] = "libra",
         parts: Annotated[int, Range(least=1)] | None = None,
         exchange: str | Mapping[str, Any] = "exact",
         backward: Literal["exact", "local"] = "exact",
+        **given: Unpack[GivenToRanks],
     ) -> None:
-        super().__init__(graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group)
+        super().__init__(graph, **given)
         shard = graph.shard
         if shard.cuts != "edges":
             raise GraphError("vertex_cut needs parts of edges; this partition is of nodes: use 'libra'")
