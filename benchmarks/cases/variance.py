@@ -13,7 +13,7 @@ from weft.samplers import LaborSampler, Loader, NeighborSampler
 from weft.train.settings import MetricName
 
 SEEDS = 5
-EPOCHS = {"tolokers": 40, "fb100_cornell5": 5}
+EPOCHS = {"tolokers": 20, "fb100_cornell5": 5}
 WITHIN = 0.5  # points below exact
 CONTROLLED = {
     "all neighbours (exact)": {"name": "sampled", "fanout": [-1, -1]},
