@@ -23,12 +23,13 @@ def graph() -> Graph:
     """Return cnr_2000 in both directions with 100 random features, 47 classes, a twentieth to train on."""
     found = communities(300_000, 3_000_000, features=4) if tiny() else real("cnr_2000").symmetrise()
     random, nodes = torch.Generator().manual_seed(0), found.num_nodes
+    turn = torch.rand(nodes, generator=random)
     return found.with_data(
         x=torch.randn(nodes, WIDTH, generator=random),
         y=torch.randint(CLASSES, (nodes,), generator=random),
-        train_mask=torch.rand(nodes, generator=random) < 0.05,
-        val_mask=torch.zeros(nodes, dtype=torch.bool),
-        test_mask=torch.zeros(nodes, dtype=torch.bool),
+        train_mask=turn < 0.05,
+        val_mask=(turn >= 0.05) & (turn < 0.1),
+        test_mask=turn >= 0.1,
     )
 
 
