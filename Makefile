@@ -32,7 +32,7 @@ test-all: check  ## everything, the slow tests included
 	@$(TEST)
 
 test-gpu:  ## the tests of kernels and training on a GPU; GPU_PYTHON is the interpreter that has CUDA's torch
-	@WEFT_TEST_DEVICE=cuda PYTHONPATH=src $(GPU_PYTHON) -m pytest -q -m gpu \
+	@WEFT_TEST_DEVICE=cuda PYTHONPATH=src $(GPU_PYTHON) -m pytest -q -m gpu $(GPU_PYTEST) \
 		$$(grep -rlF --include='test_*.py' 'mark.gpu' tests | sort)
 
 check: .venv/.stamp  ## formatting, lint, types, direction of imports

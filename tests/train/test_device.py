@@ -1,5 +1,6 @@
 """Training on a GPU gives the numbers of the CPU, to rounding: draws are counters and know no device."""
 
+import functools
 import gc
 import os
 import socket
@@ -171,6 +172,7 @@ def test_one_rank_under_nccl_takes_the_steps_of_one_process(
             assert torch.equal(group.all_reduce(made.clone()).wait(), made)
         connected = Halo.__init__
 
+        @functools.wraps(connected)
         def with_group(self: Halo, *given: Any, **options: Any) -> None:
             connected(self, *given, **options | {"group": group})
 

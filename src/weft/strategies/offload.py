@@ -261,8 +261,7 @@ class Offload:
             return
         place = torch.cuda.current_device() if self.device.index is None else self.device.index
         total = torch.cuda.get_device_properties(place).total_memory
-        if torch.cuda.memory_reserved(place) > self.memory:
-            torch.cuda.empty_cache()  # else what the pass before took serves this one
+        torch.cuda.empty_cache()  # blocks of other sizes, left by the pass before, would only be in the way
         torch.cuda.set_per_process_memory_fraction(min(1.0, self.memory / total), place)
         try:
             yield
