@@ -1,10 +1,12 @@
 """Records of failures: what is kept of an error, and which of several explains the others."""
 
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from weft.comm.failure import Failure, describe_exit, first_cause, seconds
+from weft.comm.failure import FOLDER_PREFIX, Failure, clear_records, describe_exit, first_cause, seconds
 from weft.errors import FormatError, InputError, WorkerLost
 
 
@@ -65,3 +67,20 @@ def test_seconds_that_are_none_are_refused(monkeypatch: pytest.MonkeyPatch, text
     monkeypatch.setenv("WEFT_STALL", text)
     with pytest.raises(InputError, match=f"WEFT_STALL must be a number of seconds .*, got '{text}'"):
         seconds("WEFT_STALL", 15.0)
+
+
+def test_only_a_folder_that_a_launcher_made_is_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ours, others = tmp_path / f"{FOLDER_PREFIX}abc", tmp_path / "precious"
+    inner = others / f"{FOLDER_PREFIX}abc"
+    for folder in (ours, others, inner):
+        (folder / "attempt0").mkdir(parents=True)
+        monkeypatch.setenv("WEFT_FAILURES", str(folder / "attempt0"))
+        clear_records()
+    assert not ours.exists()
+    assert (others / "attempt0").is_dir()
+    assert (inner / "attempt0").is_dir()
+    monkeypatch.delenv("WEFT_FAILURES")
+    clear_records()

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -22,6 +23,8 @@ from weft.errors import InputError, WorkerLost
 
 Kind = Literal["refused", "raised", "died", "stalled", "lost"]
 INTERRUPTED = 130
+FOLDER_PREFIX = "weft-launch-"
+"""Of the temporary folder in which a launcher gathers the records of its ranks."""
 STALL = 15.0
 """Seconds without a heartbeat after which a rank counts as stalled."""
 JOIN = 120.0
@@ -141,9 +144,10 @@ def tell(failure: Failure) -> None:
 
 def clear_records() -> None:
     """Remove the launcher's folder of records: for a rank that outlives a launcher that was killed."""
-    folder = os.environ.get("WEFT_FAILURES")
-    if folder is not None:
-        shutil.rmtree(Path(folder).parent, ignore_errors=True)
+    folder = Path(os.environ.get("WEFT_FAILURES", "")).parent
+    # Only what a launcher made: the variable may have been left in a shell.
+    if folder.name.startswith(FOLDER_PREFIX) and folder.parent == Path(tempfile.gettempdir()):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def leave(code: int) -> NoReturn:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from weft.comm.failure import INTERRUPTED, STALL, Failure, describe_exit, first_cause, seconds
+from weft.comm.failure import FOLDER_PREFIX, INTERRUPTED, STALL, Failure, describe_exit, first_cause, seconds
 from weft.comm.output import RankOutput
 from weft.errors import InputError, WorkerLost
 
@@ -55,7 +55,7 @@ def run_workers(
     with (
         # The socket is bound before the store runs: ranks can start while this process still loads torch.
         socket.create_server((ADDRESS, 0), backlog=1024) as listener,
-        tempfile.TemporaryDirectory(prefix="weft-") as folder,
+        tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder,
         _signals() as signals,
     ):
         launch = _Launch(list(command), workers, env or {}, Path(folder), listener, signals, stall)

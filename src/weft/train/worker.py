@@ -53,6 +53,10 @@ def _check_device(resolved: Resolved) -> None:
     name, options = resolved.settings.device, resolved.strategy_options
     if name in ("auto", "cpu"):
         return
+    if ":" in name:
+        raise RecipeError(
+            f"train.device: {name!r} would have all workers share one GPU; 'cuda' gives them GPUs in turn"
+        )
     exchange = options.get("exchange", "exact")
     exact = exchange == "exact" or (isinstance(exchange, Mapping) and exchange.get("name") == "exact")
     if resolved.strategy != "halo" or not exact:
