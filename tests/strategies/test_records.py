@@ -109,6 +109,15 @@ def test_every_record_comes_once_an_epoch_in_another_order(
     assert torch.cat([batch.seeds for batch in with_threads]).tolist() == orders[0]
 
 
+def test_a_window_before_those_in_memory_is_read_again(tmp_path: Path) -> None:
+    files = RecordFiles.open(stored(plain_graph(), tmp_path))
+    loader = RecordLoader(files, plain_graph(), batch_size=5, buffer=5, threads=0)
+    first = [loader.seeds_of(0, step).tolist() for step in range(3)]
+    assert loader.seeds_of(0, 0).tolist() == first[0]  # two later windows are there
+    assert sorted(loader._windows) == [(0, 0), (0, 2)]  # the last two that were asked for
+    assert loader.seeds_of(0, 1).tolist() == first[1]
+
+
 def test_an_epoch_that_was_left_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PART_EDGES", 40)
     graph = plain_graph()

@@ -7,19 +7,18 @@ read for features that the records only refer to, for degrees, and for the exact
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from weft.comm.group import Group
 from weft.config import Range
 from weft.errors import GraphError, RecipeError
-from weft.events import Events
 from weft.format import read_directory
 from weft.graph.graph import Graph
 from weft.samplers.loader import Loader
-from weft.strategies.base import LossName, strategies
+from weft.strategies.base import strategies
+from weft.strategies.distributed import GivenToRanks
 from weft.strategies.local import LocalGraph
 from weft.strategies.records_loader import RecordFiles, RecordLoader
 from weft.strategies.records_server import Servers
@@ -49,11 +48,6 @@ class RecordTraining(Sampled):
         self,
         graph: Graph | LocalGraph,
         *,
-        loss: LossName = "auto",
-        seed: int = 0,
-        events: Events | None = None,
-        autocast: torch.dtype | None = None,
-        group: Group | None = None,
         part_rank: Sequence[int] | None = None,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
@@ -63,18 +57,19 @@ class RecordTraining(Sampled):
         evaluate: Literal["exact"] | Sequence[int] = "exact",
         prepare: Annotated[int, Range(least=0)] = 2,
         staleness: Annotated[int, Range(least=0)] | None = None,
+        **given: Unpack[GivenToRanks],
     ) -> None:
         self.files = RecordFiles.open(records)
         self.staleness = staleness
         self._servers: Servers | None = None
+        group = given.get("group")
         if staleness is not None and (group is None or group.size == 1):
             raise RecipeError(
                 "strategy.staleness: one process has nobody to be ahead of; leave it out, or add --workers N"
             )
         super().__init__(
-            graph, loss=loss, seed=seed, events=events, autocast=autocast, group=group, part_rank=part_rank,
-            partitioner=partitioner, parts=parts, fanout=self.files.fanout, batch_size=batch_size,
-            evaluate=evaluate, prepare=prepare,
+            graph, part_rank=part_rank, partitioner=partitioner, parts=parts, fanout=self.files.fanout,
+            batch_size=batch_size, evaluate=evaluate, prepare=prepare, **given,
         )  # fmt: skip
         self.buffer = buffer
         self.source = graph if isinstance(graph, Graph) else self._mapped(graph)

@@ -188,16 +188,18 @@ class RecordLoader(Loader):
         return found
 
     def _window(self, epoch: int, number: int) -> Window:
-        """Return a window of the epoch's order, read by whoever asks first; the last two are kept."""
+        """Return a window of the epoch's order, read by whoever asks first; the last two asked for stay."""
         key = (epoch, number)
         with self._reading:
-            if key not in self._windows:
+            window = self._windows.pop(key, None)
+            if window is None:
                 held = self._read(epoch, number)
                 drawn = fold(self.sampler.seed, Stream.SHUFFLE, epoch, number, self._lane())
-                self._windows[key] = held, permutation(drawn, len(held))
-                for old in sorted(self._windows)[:-2]:
-                    del self._windows[old]
-            return self._windows[key]
+                window = held, permutation(drawn, len(held))
+            self._windows[key] = window  # the last in the dictionary is the last that was asked for
+            for old in list(self._windows)[:-2]:
+                del self._windows[old]
+            return window
 
     def _read(self, epoch: int, number: int) -> Records:
         arrow = require("pyarrow", "data")
