@@ -203,6 +203,8 @@ def test_what_cannot_be_flattened_is_one_line(tmp_path: Path) -> None:
         flatten(tmp_path / "g", tmp_path / "r", targets="all", temporal=True)
     with pytest.raises(RecipeError, match="hub: expected a number"):
         flatten(tmp_path / "g", tmp_path / "r", targets="all", hub=-1)
+    with pytest.raises(RecipeError, match="features: expected 'reference' or 'value', got 'vlaue'"):
+        flatten(tmp_path / "g", tmp_path / "r", targets="all", features="vlaue")  # type: ignore[arg-type]
     with pytest.raises(RecipeError, match="--engine spark; the engine is duckdb"):
         flatten(tmp_path / "g", tmp_path / "r", targets="all", master="local[2]")
     with pytest.raises(InputError, match=r"more than .* give --yes"):
@@ -210,6 +212,11 @@ def test_what_cannot_be_flattened_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="not a folder of records"):
         read_manifest(tmp_path / "g")
     assert not (tmp_path / "r").exists()
+    times = torch.arange(60.0)
+    times[7] = torch.nan
+    with_times(plain_graph()).with_data(time=times).save(tmp_path / "timed")
+    with pytest.raises(GraphError, match="the time of node 7 is not a finite number"):
+        flatten(tmp_path / "timed", tmp_path / "r", targets="all", temporal=True)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,6 +283,9 @@ def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "r").exists()
     with pytest.raises(RecipeError):  # an error of the user's leaves what is there
         flatten(tmp_path / "g", tmp_path / "r", fanout=[-3])
+    with pytest.raises(InputError, match="give --yes"):
+        flatten(tmp_path / "g", tmp_path / "r", fanout=[3, 2], limit=10)
+    assert not (tmp_path / ".r.work" / "engine").exists()
     flatten(tmp_path / "g", tmp_path / "r", fanout=[3, 2], say=seen.append)
     assert f"continuing with 2 of {whole['parts']} files that are there already" in seen
     assert read_records(tmp_path / "r").equals(read_records(tmp_path / "whole"))

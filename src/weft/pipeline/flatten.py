@@ -33,6 +33,7 @@ PART_EDGES = 1_000_000
 PROBE = 100
 LIMIT = 10 * 2**30
 HUB = 10_000
+PLAN = "plan.json"
 Say = Callable[[str], None]
 
 
@@ -64,6 +65,8 @@ def flatten(
     "spark".
     """
     folder = open_graph(graph)
+    if features not in ("reference", "value"):
+        raise RecipeError(f"features: expected 'reference' or 'value', got {features!r}")
     plan = Plan(_fanout(fanout), int(seed), weight, temporal, _count("hub", hub))
     chosen = _Chosen(folder, folder.targets(targets), plan)
     out = format.as_path(out).absolute()
@@ -133,6 +136,9 @@ class _Chosen:
             self.folder.edge_data("time")
             if self.folder.data("time") is None:
                 raise GraphError("temporal: the nodes have no time; a target sees the edges until its own")
+            late = np.flatnonzero(~np.isfinite(self.moments))
+            if len(late):  # compared with it no edge is later
+                raise GraphError(f"temporal: the time of node {self.nodes[late[0]]} is not a finite number")
 
     @property
     def moments(self) -> Any:
@@ -142,7 +148,10 @@ class _Chosen:
 
 @contextlib.contextmanager
 def _working(work: Path) -> Iterator[None]:
-    """Hold the folder of finished files while records are made; an error removes it, a crash does not."""
+    """Hold the folder of finished files while records are made.
+
+    A crash leaves it. An error removes it, unless it holds what an interrupted run before this one did.
+    """
     work.mkdir(parents=True, exist_ok=True)
     with open(work / "lock", "w") as lock:
         try:
@@ -150,10 +159,11 @@ def _working(work: Path) -> Iterator[None]:
         except OSError:
             raise FormatError(f"another weft flatten is writing to {work.name[1:-5]}") from None
         shutil.rmtree(work / "engine", ignore_errors=True)
+        continued = (work / PLAN).exists()
         try:
             yield
         except Exception:
-            shutil.rmtree(work, ignore_errors=True)
+            shutil.rmtree(work / "engine" if continued else work, ignore_errors=True)
             raise
         shutil.rmtree(work, ignore_errors=True)
 
@@ -231,7 +241,7 @@ class _Job:
         held |= {key: value for key, value in asdict(self.chosen.plan).items() if key != "hub"}
         held["targets"] = hashlib.sha256(self.chosen.nodes.tobytes()).hexdigest()
         mark = json.dumps(held)
-        plan = self.work / "plan.json"
+        plan = self.work / PLAN
         if plan.exists() and plan.read_text() == mark:
             return
         plan.unlink(missing_ok=True)
