@@ -260,6 +260,9 @@ def test_one_node_at_two_times_is_two_seeds() -> None:
         sampler.sample([3, 3], times=torch.tensor([5, 5]))
     with pytest.raises(GraphError, match="needs the time of each seed"):
         sampler.sample([3])
+    for time in (torch.nan, torch.inf):
+        with pytest.raises(GraphError, match="the time of seed 4 is not a finite number"):
+            sampler.sample([3, 4], times=torch.tensor([5.0, time]))
 
 
 # Threads

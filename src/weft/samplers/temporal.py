@@ -43,6 +43,9 @@ class Times:
         given = torch.as_tensor(times).cpu().numpy()
         if given.shape != tuple(seeds.shape):
             raise GraphError(f"expected {seeds.numel()} times, one a seed, got shape {list(given.shape)}")
+        if not np.isfinite(given).all():  # such a seed would see all edges
+            seed = int(seeds[np.flatnonzero(~np.isfinite(given))[0]])
+            raise GraphError(f"the time of seed {seed} is not a finite number")
         pairs, counts = np.unique(np.stack([seeds.numpy(), given]), axis=1, return_counts=True)
         if (counts > 1).any():
             seed, time = pairs[:, counts > 1][:, 0]
