@@ -16,11 +16,13 @@ import weft
 from weft.cli.main import main
 from weft.errors import InputError
 from weft.graph import Graph, SparseFeatures
-from weft.layers.base import GraphInfo
+from weft.layers.base import GraphInfo, Layer
 from weft.layers.stack import Stack
-from weft.pipeline import infer_rounds, infer_tables
+from weft.pipeline import infer, infer_rounds, infer_tables
+from weft.pipeline.engines.base import Engine, open_engine
 from weft.pipeline.infer import Setting, infer_model, model_scoring
 from weft.pipeline.infer_write import asked_nodes
+from weft.train import stages
 from weft.train.model import adapt
 
 MADE = torch.Generator().manual_seed(0)
@@ -175,6 +177,33 @@ def test_edges_of_a_hub_are_met_in_shards(case: str, tmp_path: Path, monkeypatch
     assert max(most) <= 134  # a hundred of width 8, a third more of width 6
 
 
+class Twice(Layer):
+    """Reduces what it made of an earlier reduction."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 6)
+
+    def forward(self, block: Any, x: Tensor) -> Tensor:
+        mean = block.propagate(lambda u: u, src=[x], reduce="mean")
+        out: Tensor = block.propagate(lambda u, v: u - v, src=[x], dst=[mean], reduce="max")
+        return out
+
+
+@pytest.mark.usefixtures("small")
+def test_why_a_hub_cannot_be_met_in_shards_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = with_hubs()
+    diverged = stack(graph, "gat")
+    with torch.no_grad():
+        next(diverged.parameters()).fill_(torch.nan)
+    monkeypatch.setattr(stages, "_merges", lambda _: True)
+    for model, message in (
+        (diverged, "values that are not numbers: its weights or the features"),
+        (nn.ModuleList([Twice()]), "reduces over edges what it made of an earlier reduction"),
+    ):
+        with pytest.raises(InputError, match=message):
+            infer_model(model_scoring(model, graph), tmp_path / "out", setting=Setting("duckdb"))
+
+
 def on_spark(cases: dict[str, tuple[Graph, Any]], folder: Path) -> None:
     for case, (graph, make) in cases.items():
         model = make(graph)
@@ -275,11 +304,13 @@ def test_ids_of_files_are_found_as_they_are_written(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("id\n8\n")
     (tmp_path / "twice.csv").write_text("id\n7\n7\n")
     (tmp_path / "word.csv").write_text("id\nx\n")
+    (tmp_path / "large.csv").write_text("id\n5\n99999999999999999999\n")
     (tmp_path / "two.csv").write_text("a,b\n1,2\n")
     for graph, name, message in (
         (named, "bad.csv", r"bad.csv: no node has the id '8' \(1 unknown\)"),
         (named, "twice.csv", "an id is there twice"),
         (numbers, "word.csv", "no node has the id 'x': ids of 'node' are numbers"),
+        (numbers, "large.csv", "no node has the id '99999999999999999999': it is too large"),
         (named, "two.csv", "no column 'id'; it has: a, b"),
         (named, "absent.parquet", "absent.parquet: not a Parquet or CSV file"),
     ):
@@ -315,6 +346,73 @@ def test_a_killed_inference_goes_on_after_its_last_round(
     assert rounds == [0, 1, *range(first, 4)]
     assert near(outputs(tmp_path / "out"), forward(model, graph))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_other_weights_or_another_graph_do_not_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(infer_rounds, "LONG", 0.0)
+    graph, other = plain(), Graph.from_edges(EDGES[:, :400], num_nodes=61, x=X, y=Y)
+    model = stack(graph, "sage")
+    changed = stack(graph, "sage")
+    with torch.no_grad():
+        next(changed.parameters()).add_(1.0)
+
+    def tell(round: int, rounds: int, rows: int, num_rows: int) -> None:
+        if round == 1:
+            raise Stopped
+
+    for name, then, on in (("weights", changed, graph), ("graph", model, other)):
+        with pytest.raises(Stopped):
+            infer_model(model_scoring(model, graph), tmp_path / name, tell=tell)
+        infer_model(model_scoring(then, on), tmp_path / name)
+        assert near(outputs(tmp_path / name), forward(then, on)), name
+
+
+@pytest.mark.parametrize("broken", ["kind_of", "stream", "finish_rows"])  # before, in and after the rounds
+def test_an_engine_is_closed_whatever_fails(
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[bool] = []
+
+    def watched(*given: Any, **options: Any) -> Engine:
+        engine = open_engine(*given, **options)
+        close = engine.close
+        monkeypatch.setattr(engine, "close", lambda: closed.append(True) or close())
+        return engine
+
+    def fail(*_: Any) -> None:
+        raise InputError("it broke")
+
+    monkeypatch.setattr(infer, "open_engine", watched)
+    monkeypatch.setattr(infer_rounds, broken, fail)
+    graph = plain()
+    scoring = model_scoring(stack(graph, "sage"), graph)
+    with pytest.raises(InputError, match="it broke"):
+        infer_model(scoring, tmp_path / "out", setting=Setting("duckdb"))
+    assert closed == [True]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("jumping", [None, "sum"])
+def test_a_round_that_was_not_kept_is_run_again(
+    jumping: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeps = iter([True, True, True, False, True])  # the last but one is short
+    monkeypatch.setattr(infer, "worth_keeping", lambda _: next(keeps, True))
+    graph = plain()
+    model = stack(graph, "sage", layers=5, jumping=jumping)
+
+    def tell(round: int, rounds: int, rows: int, num_rows: int) -> None:
+        if round == 5 and next(stops, False):  # outputs are written
+            raise Stopped
+
+    stops = iter([True])
+    with pytest.raises(Stopped):
+        infer_model(model_scoring(model, graph), tmp_path / "out", tell=tell)
+    infer_model(model_scoring(model, graph), tmp_path / "out", tell=tell)
+    assert near(outputs(tmp_path / "out"), forward(model, graph))
+    infer_model(model_scoring(model, graph), tmp_path / "whole")
+    assert near(*(outputs(tmp_path / name, "embeddings", "embedding") for name in ("out", "whole")))
 
 
 def test_two_at_once_into_one_folder_are_refused(tmp_path: Path) -> None:

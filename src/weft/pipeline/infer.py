@@ -11,6 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,8 +21,9 @@ from torch import Tensor, nn
 
 from weft import format
 from weft.errors import FormatError, InputError
-from weft.pipeline.engines.base import memory_limit, open_engine
-from weft.pipeline.infer_model import Scoring, open_run
+from weft.graph.graph import Graph
+from weft.pipeline.engines.base import Engine, memory_limit, open_engine
+from weft.pipeline.infer_model import Scoring, mark_of, open_run
 from weft.pipeline.infer_rounds import Rounds, worth_keeping
 from weft.pipeline.infer_write import NOTE, PREDICTIONS, Scored, Writer, asked_nodes, write_note
 from weft.stores.base import Store
@@ -95,14 +97,18 @@ def infer_model(
     chain = chain_of(scoring.model, graph)
     needed = needed_nodes(graph, wanted, [stage.hops for stage in chain.stages])
     seconds = {"rounds": 0.0, "write": 0.0}
+    began = time.perf_counter()
     with (
         evaluating(scoring.model),
         torch.no_grad(),
         format.new_directory(out, overwrite, marker=NOTE) as partial,
         _work_folder(out, scoring, wanted, setting) as work,
+        _opened(setting, work) as engine,
     ):
-        began = time.perf_counter()
-        pieces = _pieces(chain, scoring, wanted, work, setting, told)
+        if engine is None:
+            pieces = _pieces(chain, graph, wanted, work, setting, told)
+        else:
+            pieces = Rounds(engine, graph, chain, wanted, work).run(told)
         seconds["rounds"] = time.perf_counter() - began
         writer = Writer(partial, graph, classes=scoring.classes, multilabel=scoring.multilabel)
         writer.write(pieces, lambda rows: told(len(chain.stages), len(chain.stages), rows, wanted.numel()))
@@ -120,22 +126,22 @@ def infer_model(
     return result
 
 
+def _opened(setting: Setting, work: Path) -> AbstractContextManager[Engine | None]:
+    """Return the engine that is asked for, closed in the end; None where rounds are run in torch."""
+    if setting.engine == "torch":
+        return nullcontext()
+    return open_engine(
+        setting.engine, work, memory=setting.memory, master=setting.master, settings=setting.settings
+    )
+
+
 def _pieces(
-    chain: Chain, scoring: Scoring, wanted: Tensor, work: Path, setting: Setting, told: Told
+    chain: Chain, graph: Graph, wanted: Tensor, work: Path, setting: Setting, told: Told
 ) -> Iterator[Scored]:
-    """Run all rounds, and return what gives the outputs some nodes at a time."""
-    if setting.engine != "torch":
-        engine = open_engine(
-            setting.engine,
-            work,
-            memory=setting.memory,
-            master=setting.master,
-            settings=setting.settings,
-        )
-        return Rounds(engine, scoring.graph, chain, wanted, work).run(told)
+    """Run all rounds in torch, and return what gives the outputs some nodes at a time."""
     memory = max(LEAST, free_bytes() // 4) if setting.memory is None else memory_limit(setting.memory)
     places = KeptPlaces(work, memory)
-    held = by_layer(chain, scoring.graph, wanted, places=places, report=told, memory=memory, keep=2)
+    held = by_layer(chain, graph, wanted, places=places, report=told, memory=memory, keep=2)
     return _scored(chain, wanted, held, memory)
 
 
@@ -230,10 +236,14 @@ def _silent(round: int, rounds: int, rows: int, num_rows: int) -> None: ...
 
 
 def model_scoring(model: nn.Module, graph: Any, *, classes: list[str] | None = None) -> Scoring:
-    """Return a model that is there, of our layers or `weft.nn.PyG`, to be given to `infer_model`."""
+    """Return a model that is there, of our layers or `weft.nn.PyG`, to be given to `infer_model`.
+
+    An interrupted inference is continued by one of the same weights on a graph of the same degrees.
+    """
     from weft.train.model import adapt
 
-    return Scoring(model, adapt(graph, model), graph.multilabel, classes)
+    graph = adapt(graph, model)
+    return Scoring(model, graph, graph.multilabel, classes, mark_of(model, graph))
 
 
 __all__ = ["PREDICTIONS", "Setting", "infer_model", "infer_run", "model_scoring"]

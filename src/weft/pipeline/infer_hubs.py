@@ -8,9 +8,11 @@ each reduction. So no task has more edges than a piece may, and nothing but the 
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from weft.errors import GraphError
@@ -32,10 +34,10 @@ HubDegrees = Mapping[int, tuple[float, ...]]
 
 
 class Written(Merge):
-    """Takes down every result over the edges of a shard."""
+    """Takes down every result over the edges of a shard, and answers each with `unknown`."""
 
-    def __init__(self) -> None:
-        self.alone = False
+    def __init__(self, unknown: float = torch.nan) -> None:
+        self.alone, self.unknown = False, unknown
         self.results: list[Tensor] = []
 
     def expand(self, own: Tensor) -> Tensor:
@@ -56,13 +58,8 @@ class Written(Merge):
 
     def _answer(self, *results: Tensor) -> Tensor:
         """Return what is known of the merged result, nothing: so a reduction that reads it is found out."""
-        if any(bool(result.isnan().any()) for result in results):
-            raise GraphError(
-                "a layer reduces over edges what it made of an earlier reduction; the edges of a hub cannot "
-                "be met in shards then: use --engine torch, or more --memory"
-            )
         self.results += [result.double().reshape(-1) for result in results]
-        return torch.full_like(results[0], torch.nan)
+        return torch.full_like(results[0], self.unknown)
 
 
 class Recalled(Written):
@@ -176,14 +173,29 @@ def run_shard(
     """Return (node, shard, made) of a shard of a hub: what a slice reduces over its edges."""
     import pyarrow as pa
 
-    written = Written()
-    make = partial(HubBlock, merge=written, of_relations=of_relations)
-    node, blocks, h = read_piece(stage, kind, group, first=first, make=make)
-    with torch.no_grad():
-        stage.run(blocks, h)
-    made = torch.cat([torch.zeros(0, dtype=torch.float64), *written.results])
+    def reduced(unknown: float) -> tuple[NDArray[np.int64], Tensor]:
+        written = Written(unknown)
+        make = partial(HubBlock, merge=written, of_relations=of_relations)
+        node, blocks, h = read_piece(stage, kind, group, first=first, make=make)
+        with torch.no_grad():
+            stage.run(blocks, h)
+        return node, torch.cat([torch.zeros(0, dtype=torch.float64), *written.results])
+
+    node, made = reduced(torch.nan)
+    if bool(made.isnan().any()):
+        _refuse(diverged=bool(reduced(0.0)[1].isnan().any()))
     columns = [pa.array(node), group.column("piece").combine_chunks()[:1], lists(made[None])]
     return pa.record_batch(columns, names=["node", "shard", "made"])
+
+
+def _refuse(*, diverged: bool) -> NoReturn:
+    """Say why a result over a shard is not a number: the model or its input, or else what was unknown."""
+    if diverged:
+        raise GraphError("the model gives values that are not numbers: its weights or the features have some")
+    raise GraphError(
+        "a layer reduces over edges what it made of an earlier reduction; the edges of a hub cannot "
+        "be met in shards then: use --engine torch, or more --memory"
+    )
 
 
 def merge_shards(

@@ -142,6 +142,17 @@ def _classes(data: Mapping[str, Any], graph: Graph) -> list[str] | None:
     return list(held) if held else None
 
 
+def mark_of(model: nn.Module, graph: Graph) -> str:
+    """Return what tells a model, its weights and the counts of a graph from others."""
+    told = [repr(model), graph.num_nodes, graph.num_edges, graph.node_offsets, graph.edge_types]
+    held = hashlib.sha256(json.dumps(told, default=str).encode())
+    for name, value in {**model.state_dict(), "indptr": graph.indptr}.items():
+        if isinstance(value, torch.Tensor):
+            held.update(f"{name} {value.dtype} {list(value.shape)}".encode())
+            held.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return held.hexdigest()
+
+
 def _mark(weights: Path, data: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     path = Path(str(data.get("path", "")))
     manifest = path / "manifest.json" if path.is_dir() else path

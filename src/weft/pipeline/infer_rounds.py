@@ -50,7 +50,7 @@ def worth_keeping(seconds: float) -> bool:
 
 
 class Rounds:
-    """Runs the stages of a model one after the other in an engine."""
+    """Runs the stages of a model one after the other in an engine, which the caller closes."""
 
     def __init__(self, engine: Engine, graph: Graph, chain: Chain, wanted: Tensor, folder: Path) -> None:
         self.engine, self.graph, self.chain, self.wanted, self.folder = engine, graph, chain, wanted, folder
@@ -64,23 +64,19 @@ class Rounds:
         """Run the rounds that an earlier attempt has not kept, and return what gives the outputs."""
         stages, engine = self.chain.stages, self.engine
         needed = needed_nodes(self.graph, self.wanted, [stage.hops for stage in stages])
-        try:
-            start = self._found()
-            if start < len(stages):
-                engine.arrow("nodes", stream(node_batches(self.graph, self.kind)))
-                engine.arrow("edges", stream(edge_batches(self.graph, self.kind, self.most)))
-            for number in range(start, len(stages)):
-                began = time.perf_counter()
-                self._round(number, needed[number])
-                if worth_keeping(time.perf_counter() - began):
-                    self._keep(number)
-                tell(number, len(stages), len(needed[number]), len(needed[number]))
-                if number >= 2 and not self.chain.keep_all:
-                    engine.drop(f"layer{number - 2}")
-                    self._file(number - 2).unlink(missing_ok=True)
-        except BaseException:
-            engine.close()
-            raise
+        start = self._found()
+        if start < len(stages):
+            engine.arrow("nodes", stream(node_batches(self.graph, self.kind)))
+            engine.arrow("edges", stream(edge_batches(self.graph, self.kind, self.most)))
+        for number in range(start, len(stages)):
+            began = time.perf_counter()
+            self._round(number, needed[number])
+            if worth_keeping(time.perf_counter() - began):
+                self._keep(number)
+            tell(number, len(stages), len(needed[number]), len(needed[number]))
+            if number >= 2 and not self.chain.keep_all:
+                engine.drop(f"layer{number - 2}")
+                self._file(number - 2).unlink(missing_ok=True)
         return self._finish()
 
     def _file(self, number: int) -> Path:
@@ -258,9 +254,8 @@ class Rounds:
         function = partial(finish_rows, chain.finish, chain.embed, names, self.kind.dtype)
         engine.map("outputs", f"SELECT w.place, w.node{rows} FROM wanted w{joins}", function, schema)
         query = "SELECT place, node, output, embedding FROM outputs ORDER BY place"
-        with engine:
-            for batch in engine.batches(query):
-                yield self._scored(pa.Table.from_batches([batch]))
+        for batch in engine.batches(query):
+            yield self._scored(pa.Table.from_batches([batch]))
 
     def _scored(self, rows: "pa.Table") -> Scored:
         embedding = None if self.chain.embed is None else matrix(rows, "embedding", self.kind.dtype)

@@ -1,6 +1,7 @@
 """What inference leaves: Parquet files of predictions and embeddings by the user's ids, and a note."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,8 +157,12 @@ def _find(graph: Graph, kind: str, ids: Any, path: Any) -> NDArray[np.int64]:
     try:
         values = ids.cast(pa.string() if words else pa.int64())
     except pa.ArrowInvalid:
-        odd = next(value for value in ids.to_pylist() if not str(value).lstrip("-").isdigit())
-        raise GraphError(f"{path}: no node has the id {odd!r}: ids of {kind!r} are numbers") from None
+        listed = ids.drop_null().to_pylist()
+        odd = next((value for value in listed if not re.fullmatch("-?[0-9]+", str(value))), None)
+        why = f"ids of {kind!r} are numbers"
+        if odd is None:
+            odd, why = max(listed, key=lambda value: abs(int(value))), "it is too large"
+        raise GraphError(f"{path}: no node has the id {odd!r}: {why}") from None
     if values.null_count:
         raise GraphError(f"{path}: {values.null_count:,} ids are missing")
     listed = values.to_pylist() if words else values.to_numpy()

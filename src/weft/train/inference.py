@@ -173,9 +173,7 @@ def by_layer(
     `report` is told (stage, stages, rows done, rows in all).
     """
     needed = needed_nodes(graph, wanted, [stage.hops for stage in chain.stages])
-    found = [places.held(_name(number)) for number in range(len(chain.stages))]
-    start = max((number + 1 for number, store in enumerate(found) if store is not None), default=0)
-    held = [store for store in found[:start] if store is not None]
+    start, held = _found(chain, places, keep)
     for number in range(start, len(chain.stages)):
         began = time.perf_counter()
         before = held[-1] if held else None
@@ -186,6 +184,22 @@ def by_layer(
             places.drop(_name(number - keep))
             held.pop(0)
     return held
+
+
+def _found(chain: Chain, places: Places, keep: int) -> tuple[int, list[Store]]:
+    """Return the first stage that is left to do, and the rows after those before it that are still read.
+
+    Short stages are not kept, so there may be gaps: what lacks a stage before is no place to go on from.
+    """
+    stores = [places.held(_name(number)) for number in range(len(chain.stages))]
+    for start in range(len(stores), -1, -1):
+        first = 0 if chain.keep_all else max(0, start - keep)
+        held = [store for store in stores[first:start] if store is not None]
+        if len(held) == start - first:
+            break
+    for number in (*range(first), *range(start, len(stores))):
+        places.drop(_name(number))
+    return start, held
 
 
 def _name(number: int) -> str:
