@@ -73,6 +73,8 @@ def merge(
     They are those that the sampler gives for the targets, in their order, as seeds. Rows of temporal records
     are (target, node): nothing is shared.
     """
+    from weft.samplers.reference import find_rows  # brings torch, which making records does without
+
     rows: Ints = records.column("target").to_numpy().astype(np.int64)
     hop, dst, src, edge = (_flat(records, name).astype(np.int64) for name in ("hop", "dst", "src", "edge"))
     scale = _flat(records, "scale") if "scale" in records.column_names else None
@@ -94,7 +96,7 @@ def merge(
         counts = low + np.searchsorted(dst[low:high], rows, side="right") - starts
         ends = np.cumsum(counts)
         places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
-        rows, local = _find_rows(rows, src[places], node_offsets)
+        rows, local = find_rows(rows, src[places], node_offsets)
         held = None if scale is None else scale[places]
         hops.append(Hop(np.concatenate([[0], ends]), local, edge[places], len(rows), held))
     return Merged(rows % nodes, tuple(hops), rows // nodes if temporal else None)
@@ -110,17 +112,3 @@ def _lengths(records: "pa.Table", name: str) -> Ints:
 
     lengths: Ints = pc.list_value_length(records.column(name)).to_numpy()
     return lengths
-
-
-def _find_rows(rows: Ints, ids: Ints, node_offsets: Sequence[int]) -> tuple[Ints, Ints]:
-    """Return all rows, new ones behind in order of appearance and then of types, and the row of each id."""
-    everything = np.concatenate([rows, ids])
-    distinct, first, place = np.unique(everything, return_index=True, return_inverse=True)
-    new = distinct[np.argsort(first, kind="stable")][len(rows) :]
-    if len(node_offsets) > 2:
-        kind = np.searchsorted(node_offsets, new % node_offsets[-1], side="right")
-        new = new[np.argsort(kind, kind="stable")]
-    rows = np.concatenate([rows, new])
-    row_of = np.empty(len(distinct), dtype=np.int64)
-    row_of[np.searchsorted(distinct, rows)] = np.arange(len(rows))
-    return rows, row_of[place[len(everything) - len(ids) :]]

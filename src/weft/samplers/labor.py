@@ -84,7 +84,7 @@ class LaborSampler(Sampler):
         chance = chances(src, row, degree, fanout, self.iterations)
         taken = uniform(key, src) < chance
         slot, row, chance = slot[taken], row[taken], chance[taken]
-        found, local = find_rows(self.slots, rows, src[taken])
+        found, local = find_rows(rows, src[taken], self.slots.node_offsets)
         counts = np.bincount(row, minlength=len(rows))
         total = np.bincount(row, 1.0 / chance, minlength=len(rows))
         hop = Hop(

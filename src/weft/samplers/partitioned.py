@@ -130,7 +130,7 @@ class PartitionedSampler(Sampler):
     def _find(self, rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return all rows, new ones at the end, and the row of each id."""
         if len(self.shard.node_types) > 1:
-            found, local = find_rows(self.slots, rows.numpy(), ids.numpy())
+            found, local = find_rows(rows.numpy(), ids.numpy(), self.shard.node_offsets)
             return torch.from_numpy(found), torch.from_numpy(local)
         distinct, places = kernels.relabel(torch.cat([rows, ids]))
         return distinct, places[len(rows) :]

@@ -5,6 +5,7 @@ exponential numbers drawn by the ids of edges; rows are found in order of first 
 then sorted by type.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +30,7 @@ def sample(request: Request) -> Sample:
     for fanouts, keys in zip(request.fanouts, request.keys):
         last = len(rows)
         drawn = _draw_hop(request, rows[first:last], fanouts, keys)
-        rows, local = find_rows(slots, rows, drawn.ids)
+        rows, local = find_rows(rows, drawn.ids, slots.node_offsets)
         hops.append(_hop(drawn, local, len(rows)))
         first = last if request.once else 0
     nodes = torch.from_numpy(rows % slots.num_nodes if slots.num_nodes else rows)
@@ -150,14 +151,14 @@ def _bottom_k(slots: Slots, jobs: _Jobs) -> tuple[Ints, Ints, NDArray[np.float64
     return wanted, slot[taken], np.repeat(threshold, wanted)
 
 
-def find_rows(slots: Slots, rows: Ints, ids: Ints) -> tuple[Ints, Ints]:
+def find_rows(rows: Ints, ids: Ints, node_offsets: Sequence[int]) -> tuple[Ints, Ints]:
     """Return all rows, the new ones at the end in the order of types, and the row of each id."""
     everything = np.concatenate([rows, ids])
     distinct, first, place = np.unique(everything, return_index=True, return_inverse=True)
     appearance = np.argsort(first, kind="stable")
     new = distinct[appearance][len(rows) :]
-    if len(slots.node_offsets) > 2:
-        kind = np.searchsorted(slots.node_offsets, new % slots.num_nodes, side="right")
+    if len(node_offsets) > 2:
+        kind = np.searchsorted(node_offsets, new % node_offsets[-1], side="right")
         new = new[np.argsort(kind, kind="stable")]
     rows = np.concatenate([rows, new])
     row_of = np.empty(len(distinct), dtype=np.int64)
