@@ -36,7 +36,7 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schema", metavar="FILE", help="TOML file that says what the columns mean")
     parser.add_argument("--save-schema", metavar="FILE", help="write the schema, with what was guessed")
     parser.add_argument("--fix", action="append", default=[], metavar="A,B", help="what to mend: " + FIX_HELP)
-    parser.add_argument("--memory", metavar="SIZE", help="most that DuckDB takes (half of what is free)")
+    parser.add_argument("--memory", metavar="SIZE", help="most that it takes (half of what is free)")
     parser.add_argument("--engine", default="duckdb", help="duckdb, which alone reads tables (duckdb)")
     parser.add_argument("--master", metavar="URL", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")

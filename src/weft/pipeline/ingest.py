@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from weft import format
 from weft.errors import FormatError
-from weft.pipeline.engines.base import text
+from weft.pipeline.engines.base import memory_limit, text
 from weft.pipeline.engines.duckdb import DuckDB
 from weft.pipeline.intake import Intake, Reader
 from weft.pipeline.problems import Problems
@@ -29,6 +29,8 @@ from weft.pipeline.targets import Targets
 
 REPORT = "ingest.json"
 """The extra file that holds what the numbers of the graph stand for: classes, features, the schema."""
+# Bytes that the process takes beside DuckDB: Python, Arrow batches, what the allocator keeps.
+BESIDE = 256 * 2**20
 _FILL = {"weight": 1}
 
 
@@ -45,8 +47,9 @@ def ingest(
     """Write the graph of the tables as a folder for `weft.load`, and return what came of it.
 
     Any error in the tables is raised in one line and leaves nothing behind, unless one of `fixes` takes care
-    of it. `memory` is the most that DuckDB takes; half of what is free where it is not given. `say` is told
-    of each stage, `watch` how much of a long step is done, in percent.
+    of it. `memory` is the most that the process takes, of less than 1 GiB the most that DuckDB does; half of
+    what is free where it is not given. `say` is told of each stage, `watch` how much of a long step is done,
+    in percent.
     """
     out = format.as_path(out)
     work = out.parent / f".{out.name}.work"
@@ -54,7 +57,7 @@ def ingest(
     problems = Problems(frozenset(fixes))
     with format.new_directory(out, overwrite) as partial:
         try:
-            with DuckDB(work, keep=True, memory=memory, watch=watch) as engine:
+            with DuckDB(work, keep=True, memory=_engine_share(memory_limit(memory)), watch=watch) as engine:
                 intake = Intake(schema, engine, problems, say)
                 intake.survey()
                 problems.check()
@@ -72,6 +75,11 @@ def ingest(
         )
     shutil.rmtree(work, ignore_errors=True)
     return _summary(intake, report, out, time.perf_counter() - start)
+
+
+def _engine_share(limit: int) -> int:
+    """Return what is left of a limit for DuckDB beside Python and Arrow; all of it where it is small."""
+    return limit - BESIDE if limit >= 4 * BESIDE else limit
 
 
 def read_report(path: str | Path) -> dict[str, Any]:
