@@ -9,12 +9,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from weft.datasets import open_dataset
 from weft.events import read_events
 from weft.graph.partition import write_partition
 from weft.partitioners import partition
+from weft.pipeline.infer_model import open_run
+from weft.train.inference import infer
 
 EPOCHS = 30
 RECIPE = ["data.name=community", "data.nodes=300", "data.classes=4", "model.hidden=8"]
@@ -180,3 +184,21 @@ def _variable(pid: int, name: str) -> str | None:
     pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     held = dict(pair.decode().split("=", 1) for pair in pairs if b"=" in pair)
     return held.get(name)
+
+
+def test_features_of_a_file_are_read_by_all_and_by_inference(tmp_path: Path) -> None:
+    x = np.random.default_rng(4).normal(size=(300, 5))  # of another width than the graph's own
+    np.save(tmp_path / "x.npy", x)
+    store = f'strategy.store={{name="mmap", path="{tmp_path / "x.npy"}"}}'
+    sampled = ("strategy.name=sampled", "strategy.fanout=[4, 3]", "strategy.batch_size=64", store)
+    one = run(command(tmp_path / "one", epochs=2, settings=sampled))
+    two = run(command(tmp_path / "two", "--workers=2", epochs=2, settings=sampled))
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-9)
+    assert two["metrics"]["test"]["loss"] == pytest.approx(one["metrics"]["test"]["loss"], rel=1e-9)
+    for name in ("one", "two"):
+        scoring = open_run(tmp_path / name)
+        with torch.no_grad():
+            outputs = infer(scoring.model, scoring.graph).tensor()
+        rows = scoring.graph.test_mask
+        loss = torch.nn.functional.cross_entropy(outputs[rows], scoring.graph.y[rows].long())
+        assert loss.item() == pytest.approx(one["metrics"]["test"]["loss"], rel=1e-9)

@@ -18,6 +18,7 @@ from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo
 from weft.layers.stack import Stack
 from weft.pipeline.ingest import read_report
+from weft.stores.open import with_file
 from weft.train.checkpoint import load_weights
 from weft.train.model import adapt, check_options
 from weft.train.run import read_run
@@ -57,8 +58,10 @@ def open_run(run: str | Path, graph: str | Path | None = None) -> Scoring:
     name, options = _model(folder, recipe["model"])
     held = adapt(opened, name)
     trained = _trained_on(folder)
-    _check_fit(folder, trained, held)
     dtype = torch.float64 if recipe["train"]["precision"] == "float64" else torch.float32
+    if graph is None:  # the file of a store has the rows of the run's own graph
+        held = with_file(held, recipe["strategy"].get("store"), dtype)
+    _check_fit(folder, trained, held)
     held = held.to(dtype=dtype)
     model = _build(name, options, held, int(recipe["graph"]["num_classes"])).to(dtype)
     try:

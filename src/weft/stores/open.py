@@ -1,6 +1,7 @@
 """Stores as a recipe names them: `store = {name = "cached", path = "features.npy", capacity = 0.3}`."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from weft.errors import GraphError, RecipeError
 from weft.graph.graph import Graph
+from weft.graph.shard import Shard
 from weft.graph.source import RowSource
 from weft.graph.sparse import SparseFeatures
 from weft.registry import suggest
@@ -73,8 +75,33 @@ def check_store(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def with_file(graph: Graph, spec: str | Mapping[str, Any] | None, dtype: torch.dtype) -> Graph:
     """Return the graph with the features of the file that a store reads; as it is where there is none."""
+    file = _file(spec, graph.num_nodes, dtype)
+    return graph if file is None else graph.with_data(x=file)
+
+
+def with_file_rows(shard: Shard, spec: str | Mapping[str, Any] | None, dtype: torch.dtype) -> Shard:
+    """Return a rank's shard with its own rows of that file, which an exact evaluation reads."""
+    file = _file(spec, shard.num_nodes, dtype)
+    if file is None:
+        return shard
+    if len(shard.node_types) != 1:
+        raise GraphError("strategy.store: a file of features is for a graph of one node type")
+    kind = shard.node_types[0]
+    data = {**shard.node_data[kind], "x": file.gather(shard.node_ids)}
+    return replace(shard, node_data={kind: data})
+
+
+def _file(spec: str | Mapping[str, Any] | None, num_nodes: int, dtype: torch.dtype) -> MmapStore | None:
     path = None if spec is None else check_store(spec)[1].get("path")
-    return graph if path is None else graph.with_data(x=MmapStore(path, dtype=dtype))
+    if path is None:
+        return None
+    store = MmapStore(path, dtype=dtype)
+    if len(store.shape) != 2 or store.shape[0] != num_nodes:
+        raise GraphError(
+            f"store.path: {path} is {list(store.shape)}; expected a matrix with a row for each of the "
+            f"{num_nodes:,} nodes"
+        )
+    return store
 
 
 def _memory(given: dict[str, Any], graph: Graph, _: Sampler | None, __: int) -> Store:

@@ -16,6 +16,7 @@ from weft.config import Recipe
 from weft.errors import FormatError, RecipeError
 from weft.events import dumps
 from weft.format import atomic_write
+from weft.stores.open import with_file_rows
 from weft.strategies.base import strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.sampler_ranks import SamplerRank, check_samplers
@@ -88,6 +89,7 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary | None:
     graph, identity = read_parts(
         parts, rank=group.rank, workers=group.size, dtype=dtype, part_rank=placed.get("part_rank")
     )
+    graph = _with_file(graph, resolved.strategy_options.get("store"), dtype)
     if group.device.type == "cuda":
         torch.cuda.set_device(group.device)
         graph = LocalGraph(graph.shard, facts=graph.facts, device=group.device)
@@ -110,6 +112,18 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary | None:
     )
 
 
+def _with_file(graph: LocalGraph, store: Any, dtype: torch.dtype) -> LocalGraph:
+    """Return what a worker holds with the features of the file that a store reads, where it reads one."""
+    shard = with_file_rows(graph.shard, store, dtype)
+    if shard is graph.shard:
+        return graph
+    kind = shard.node_types[0]
+    width = shard.node_data[kind]["x"].shape[1]
+    told = {"columns": width, "sparse": False, "stored_values": width * shard.num_nodes}
+    facts = {**graph.summary(), "features": {kind: {**told, "dtype": str(dtype).split(".")[-1]}}}
+    return LocalGraph(shard, facts=facts)
+
+
 def _trainers(resolved: Resolved, workers: int) -> int:
     """Return how many of the workers train, the first ones; the others sample for them."""
     samplers: int = resolved.strategy_options.get("samplers", 0)
@@ -119,6 +133,7 @@ def _trainers(resolved: Resolved, workers: int) -> int:
 def _sample(resolved: Resolved, parts: Path, group: Group, trainers: int, dtype: torch.dtype) -> None:
     """Make batches of the whole graph for the trainers until they are done."""
     graph, _ = read_parts(parts, rank=0, workers=1, dtype=dtype)
+    graph = _with_file(graph, resolved.strategy_options.get("store"), dtype)
     owners = spread(graph.shard.num_parts, trainers)
     options, seed = resolved.strategy_options, resolved.settings.seed
     SamplerRank(group, graph.shard, seed=seed, options=options, part_rank=owners).serve()
