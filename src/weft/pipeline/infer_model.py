@@ -12,12 +12,12 @@ from torch import nn
 
 from weft.config import EVERY_DATA
 from weft.datasets import open_dataset
-from weft.errors import FormatError, InputError, WeftError
+from weft.errors import FormatError, InputError
 from weft.events import Event, read_events
 from weft.graph.graph import Graph
+from weft.graph.meaning import read_report
 from weft.layers.base import GraphInfo
 from weft.layers.stack import Stack
-from weft.pipeline.ingest import read_report
 from weft.stores.open import with_file
 from weft.train.checkpoint import load_weights
 from weft.train.model import adapt, check_options
@@ -54,6 +54,8 @@ def open_run(run: str | Path, graph: str | Path | None = None) -> Scoring:
         raise InputError(f"{folder} has no weights yet ({WEIGHTS}): the run is {kept.get('status')!r}")
     recipe = kept["recipe"]
     data = _data(folder, recipe["data"], graph)
+    if graph is not None:
+        _check_columns(folder, recipe["graph"], graph)
     opened = open_dataset(**data)
     name, options = _model(folder, recipe["model"])
     held = adapt(opened, name)
@@ -69,7 +71,7 @@ def open_run(run: str | Path, graph: str | Path | None = None) -> Scoring:
     except InputError as error:
         raise InputError(f"the graph does not fit the model of {folder}: {error}") from None
     multilabel = bool(trained.get("multilabel", held.multilabel))
-    classes = _classes(recipe["data"], held)
+    classes = _classes(recipe["graph"], held)
     return Scoring(model, held, multilabel, classes, _mark(weights, data, recipe["model"]))
 
 
@@ -134,13 +136,9 @@ def _check_fit(folder: Path, trained: Event, graph: Graph) -> None:
             )
 
 
-def _classes(data: Mapping[str, Any], graph: Graph) -> list[str] | None:
-    """Return the names that the training data has for its classes, where it came from tables."""
-    path = Path(str(data.get("path", "")))
-    try:
-        named = read_report(path).get("classes", {}) if "path" in data and path.is_dir() else {}
-    except WeftError:
-        return None
+def _classes(kept: Mapping[str, Any], graph: Graph) -> list[str] | None:
+    """Return the names that the training data had for its classes, where it came from tables."""
+    named = kept.get("classes", {})
     held = named.get(graph.target_type) or (next(iter(named.values())) if len(named) == 1 else None)
     return list(held) if held else None
 
@@ -154,6 +152,21 @@ def mark_of(model: nn.Module, graph: Graph) -> str:
             held.update(f"{name} {value.dtype} {list(value.shape)}".encode())
             held.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return held.hexdigest()
+
+
+def _check_columns(folder: Path, kept: Mapping[str, Any], path: str | Path) -> None:
+    """Refuse a graph from tables whose features have other names, or another order, than in training."""
+    before, now = kept.get("features"), read_report(path).get("features")
+    for kind, names in (before or {}).items():
+        if now and now.get(kind, names) != names:
+            raise InputError(
+                f"the graph does not fit the model of {folder}: it was trained on the features {_few(names)} "
+                f"of {kind!r}, this graph has {_few(now[kind])}"
+            )
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(map(str, names[:8])) + (" …" if len(names) > 8 else "")
 
 
 def _mark(weights: Path, data: Mapping[str, Any], model: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from weft.errors import InputError, RecipeError, TrainingError, WeftWarning
 from weft.events import Sink
 from weft.exchanges.base import check_exchange, exchanges
 from weft.graph.graph import Graph
+from weft.graph.meaning import meaning_of
 from weft.registry import require
 from weft.stores.open import with_file
 from weft.strategies.base import LossName, Strategy, strategies, takes
@@ -126,7 +127,7 @@ def run(
         check_memory(graph, model, options, device)
         graph = graph.to(device=device)  # the others keep it on the host and bring what is needed
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
-    recipe = {**recipe, "graph": counts}
+    recipe = {**recipe, "graph": {**recipe.get("graph", {}), **counts}}
     folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
     given = {"device": device} if takes(kind, "device") else {}
     made = partial(cast(Any, kind), **strategy, **given)
@@ -213,6 +214,7 @@ class Resolved:
             "model": describe_model(self.model, self.options),
             "strategy": {"name": self.strategy, **self.strategy_options},
             "train": asdict(self.settings),
+            "graph": meaning_of(self.data),
         }
 
     def open(self) -> Graph:

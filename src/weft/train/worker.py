@@ -94,7 +94,8 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary | None:
         torch.cuda.set_device(group.device)
         graph = LocalGraph(graph.shard, facts=graph.facts, device=group.device)
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
-    kept = {**resolved.to_dict(), "graph": {**counts, "workers": workers, **identity}}
+    kept = resolved.to_dict()
+    kept["graph"] = {**kept["graph"], **counts, "workers": workers, **identity}
     # Section by section, so that a disagreement is easy to find.
     group.agree(**{f"[{name}]": section for name, section in kept.items()}, versions=versions())
     place = replace(place, resume=place.resume or group.attempt > 0)

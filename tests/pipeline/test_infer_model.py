@@ -1,0 +1,56 @@
+"""What a run keeps of its data, so that its model is rebuilt as it was, or the graph refused by name."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tables import schema_of
+
+from weft.config import make_recipe
+from weft.errors import InputError
+from weft.pipeline.infer_model import open_run
+from weft.pipeline.ingest import ingest
+from weft.train.launch import run_recipe
+from weft.train.trainer import Place
+
+COLUMNS = {"id": "p{0}", "age": "{1}", "height": "{2}", "job": "{3}"}
+
+
+def tables(folder: Path, columns: list[str], jobs: tuple[str, str] = ("cook", "smith")) -> Path:
+    """Return a graph of eight people made from tables with these columns."""
+    rows = [",".join(columns)]
+    for i in range(8):
+        rows.append(",".join(COLUMNS[name].format(i, 20 + i, 1.5 + i / 40, jobs[i % 2]) for name in columns))
+    knows = ["src,dst", *(f"p{i},p{(i * 3 + 1) % 8}" for i in range(8))]
+    (folder / "people.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (folder / "knows.csv").write_text("\n".join(knows) + "\n", encoding="utf-8")
+    arguments = [f"nodes={folder}/people.csv", f"edges={folder}/knows.csv"]
+    ingest(
+        schema_of(arguments, {"nodes": {"node": {"label": "job", "features": columns[1:3]}}}),
+        folder / "graph",
+        overwrite=True,
+    )
+    return folder / "graph"
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """The folder of a run on such a graph, which lies beside it."""
+    graph = tables(tmp_path, ["id", "age", "height", "job"])
+    recipe = {"data": {"path": str(graph)}, "model": {"hidden": 4}, "train": {"epochs": 1}}
+    run_recipe(make_recipe(recipe), Place(out=tmp_path / "run"))
+    return tmp_path / "run"
+
+
+def test_names_of_classes_are_those_of_training(trained: Path) -> None:
+    assert open_run(trained).classes == ["cook", "smith"]
+    graph = tables(trained.parent, ["id", "age", "height", "job"], jobs=("smith", "baker"))
+    assert open_run(trained, graph).classes == ["cook", "smith"]
+    shutil.move(graph, trained.parent / "elsewhere")
+    assert open_run(trained, trained.parent / "elsewhere").classes == ["cook", "smith"]
+
+
+def test_features_are_compared_by_name_and_order(trained: Path) -> None:
+    graph = tables(trained.parent, ["id", "height", "age", "job"])
+    with pytest.raises(InputError, match="features age, height of .node., this graph has height, age"):
+        open_run(trained, graph)
