@@ -52,5 +52,5 @@ def test_names_of_classes_are_those_of_training(trained: Path) -> None:
 
 def test_features_are_compared_by_name_and_order(trained: Path) -> None:
     graph = tables(trained.parent, ["id", "height", "age", "job"])
-    with pytest.raises(InputError, match="features age, height of .node., this graph has height, age"):
+    with pytest.raises(InputError, match=r"features age, height of .node., this graph has height, age"):
         open_run(trained, graph)

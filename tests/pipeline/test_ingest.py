@@ -26,7 +26,8 @@ from tables import (
 
 import weft
 from weft.errors import FormatError, InputError
-from weft.pipeline.ingest import ingest, read_report
+from weft.meaning import read_report
+from weft.pipeline.ingest import ingest
 
 PEOPLE = {
     "id": ["007", "8", "ünï", "new\nline"],

@@ -15,9 +15,9 @@ from weft.datasets import open_dataset
 from weft.errors import FormatError, InputError
 from weft.events import Event, read_events
 from weft.graph.graph import Graph
-from weft.graph.meaning import read_report
 from weft.layers.base import GraphInfo
 from weft.layers.stack import Stack
+from weft.meaning import read_report
 from weft.stores.open import with_file
 from weft.train.checkpoint import load_weights
 from weft.train.model import adapt, check_options

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft import format
-from weft.errors import FormatError
+from weft.meaning import REPORT
 from weft.pipeline.engines.base import memory_limit, text
 from weft.pipeline.engines.duckdb import DuckDB
 from weft.pipeline.intake import Intake, Reader
@@ -27,8 +27,6 @@ from weft.pipeline.problems import Problems
 from weft.pipeline.schema import Schema
 from weft.pipeline.targets import Targets
 
-REPORT = "ingest.json"
-"""The extra file that holds what the numbers of the graph stand for: classes, features, the schema."""
 # Bytes that the process takes beside DuckDB: Python, Arrow batches, what the allocator keeps.
 BESIDE = 256 * 2**20
 _FILL = {"weight": 1}
@@ -80,17 +78,6 @@ def ingest(
 def _engine_share(limit: int) -> int:
     """Return what is left of a limit for DuckDB beside Python and Arrow; all of it where it is small."""
     return limit - BESIDE if limit >= 4 * BESIDE else limit
-
-
-def read_report(path: str | Path) -> dict[str, Any]:
-    """Return what the numbers of an ingested graph stand for: classes and feature names by node type.
-
-    Empty where the graph did not come from tables.
-    """
-    try:
-        return dict(json.loads(format.read_extra(path, REPORT)))
-    except FormatError:
-        return {}
 
 
 def _continue_or_start(intake: Intake) -> None:

@@ -19,7 +19,7 @@ from weft.errors import InputError, RecipeError, TrainingError, WeftWarning
 from weft.events import Sink
 from weft.exchanges.base import check_exchange, exchanges
 from weft.graph.graph import Graph
-from weft.graph.meaning import meaning_of
+from weft.meaning import meaning_of
 from weft.registry import require
 from weft.stores.open import with_file
 from weft.strategies.base import LossName, Strategy, strategies, takes
