@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from weft.errors import GraphError
+from weft.errors import GraphError, InputError
 from weft.graph import Graph
 from weft.samplers import ClusterSampler, Loader
 
@@ -63,3 +63,19 @@ def test_metis_cuts_where_nothing_is_given_and_numbers_are_checked() -> None:
         sampler.sample([3])
     with pytest.raises(GraphError, match="twice"):
         sampler.sample([1, 1])
+
+
+def test_parts_and_a_share_of_the_diagonal_are_checked() -> None:
+    with pytest.raises(GraphError, match=r"a cluster for each of 30 nodes, got \[29\]"):
+        ClusterSampler(graph(), 5, parts=PARTS[:-1])
+    for wrong in (5, -1):
+        with pytest.raises(GraphError, match=f"parts: node 7 is in {wrong}, clusters are 0 … 4"):
+            ClusterSampler(graph(), 5, parts=torch.where(torch.arange(30) == 7, wrong, PARTS))
+    for enhance in (-0.5, float("nan"), float("inf"), "much"):
+        with pytest.raises(InputError, match="enhance must be a number of at least 0"):
+            ClusterSampler(graph().add_self_loops(), 5, parts=PARTS, enhance=enhance)  # type: ignore[arg-type]
+
+
+def test_a_graph_that_does_not_lie_on_the_cpu_is_refused() -> None:
+    with pytest.raises(GraphError, match="lies on meta, but ClusterSampler draws on the CPU"):
+        ClusterSampler(graph().to(device="meta"), 5, parts=PARTS)

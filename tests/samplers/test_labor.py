@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from weft.errors import InputError
+from weft.errors import GraphError, InputError
 from weft.graph import Graph
 from weft.kernels import native
 from weft.samplers import LaborSampler, NeighborSampler
+from weft.samplers import native as sampling
 from weft.samplers.labor import chances
+from weft.samplers.request import Request, Slots
 
 
 def graph(num_nodes: int = 400, num_edges: int = 12_000) -> Graph:
@@ -85,3 +87,22 @@ def test_the_native_core_draws_the_same_bits(shared_hops: bool) -> None:
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(InputError, match="iterations"):
         LaborSampler(graph(), iterations=-1)
+
+
+def test_a_graph_that_does_not_lie_on_the_cpu_is_refused() -> None:
+    with pytest.raises(GraphError, match="lies on meta, but LaborSampler draws on the CPU"):
+        LaborSampler(graph().to(device="meta"), [2])
+
+
+def test_the_native_core_is_given_no_address_of_another_device() -> None:
+    whole, keys = graph(), np.zeros((1, 1), dtype=np.uint64)
+    slots = Slots(whole.indptr, whole.indices, node_offsets=tuple(whole.node_offsets))
+    elsewhere = Slots(whole.indptr, whole.indices.to("meta"), node_offsets=tuple(whole.node_offsets))
+    fanouts, seeds, core = np.full((1, 1), 2), torch.arange(3), native.library()
+    assert core is not None
+    for request in (
+        Request(elsewhere, seeds, fanouts, keys),
+        Request(slots, seeds.to("meta"), fanouts, keys),
+    ):
+        with pytest.raises(GraphError, match="one lies on meta"):
+            sampling.sample(core, request)

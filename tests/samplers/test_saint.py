@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from weft.errors import InputError
+from weft.errors import GraphError, InputError
 from weft.graph import Graph
 from weft.samplers import SaintSampler
-from weft.samplers.saint import trial_key
+from weft.samplers.saint import Chances, trial_key
 
 SIZES = {"walk": {"size": 4, "length": 2}, "node": {"size": 8}, "edge": {"size": 6}}
 
@@ -66,3 +68,47 @@ def test_impossible_settings_are_refused() -> None:
         SaintSampler(graph(), "fly")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="size must be"):
         SaintSampler(graph(), size=0)
+
+
+def test_a_graph_that_does_not_lie_on_the_cpu_is_refused() -> None:
+    with pytest.raises(GraphError, match="lies on meta, but SaintSampler draws on the CPU"):
+        SaintSampler(graph().to(device="meta"))
+
+
+class Whole(TorchDispatchMode):
+    """Counts the operators that make or sum as many values as a graph has nodes."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        given = [each for each in tree_leaves(args) if isinstance(each, torch.Tensor)]
+        held = {each.untyped_storage().data_ptr() for each in given}
+        made = [each for each in tree_leaves(out) if isinstance(each, torch.Tensor)]
+        made = [each for each in made if each.untyped_storage().data_ptr() not in held]
+        read = given if "sum" in str(func) else []
+        self.count += any(each.numel() >= NODES - 1 for each in (*made, *read))
+        return out
+
+
+NODES = 3000
+
+
+@pytest.mark.parametrize("how", ["walk", "node"])
+def test_a_trial_does_not_go_through_the_whole_graph(how: Any) -> None:
+    made = torch.Generator().manual_seed(0)
+    edges = torch.randint(NODES, (2, NODES), generator=made)
+    large = SaintSampler(
+        Graph.from_edges(edges, num_nodes=NODES, train_mask=[True] * NODES), how, size=200, coverage=1
+    )
+    counts = []
+    for coverage in (1, 2):
+        with Whole() as seen:
+            Chances(
+                large.draws,
+                lambda nodes: large.rows.edges(nodes)[2],
+                num_edges=len(large.graph.indices),
+                coverage=coverage,
+            )
+        counts.append(seen.count)
+    assert counts[0] == counts[1]

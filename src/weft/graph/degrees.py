@@ -103,10 +103,11 @@ def _concatenate(first: RowDegrees, second: RowDegrees) -> RowDegrees:
 
 def entries_of_rows(indptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return row pointers of the chosen rows and the place of each of their entries, both int64."""
-    counts = (indptr[1:] - indptr[:-1])[rows]
+    start = indptr[rows]
+    counts = indptr[rows + 1] - start
     chosen = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     total = int(chosen[-1])
-    shift = torch.repeat_interleave(indptr[:-1][rows] - chosen[:-1], counts, output_size=total)
+    shift = torch.repeat_interleave(start - chosen[:-1], counts, output_size=total)
     return chosen, shift + torch.arange(total, device=indptr.device)
 
 

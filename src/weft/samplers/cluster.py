@@ -1,5 +1,6 @@
 """Cluster-GCN: Chiang et al., 2019. A step sees the subgraph of some clusters, edges between them too."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ from torch import Tensor
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
 from weft.partitioners import partition
+from weft.samplers import device
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.subgraph import Rows
 
@@ -38,12 +40,16 @@ class ClusterSampler(Sampler):
         parts: Tensor | None = None,
     ) -> None:
         super().__init__(graph, seed=seed)
+        device.refuse(graph, type(self).__name__)
         if isinstance(clusters, bool) or not isinstance(clusters, int) or clusters < 1:
             raise InputError(f"clusters must be a whole number of at least 1, got {clusters!r}")
+        if isinstance(enhance, bool) or not isinstance(enhance, int | float) or not 0 <= enhance < math.inf:
+            raise InputError(f"enhance must be a number of at least 0, got {enhance!r}")
         self.num_clusters, self.enhance = clusters, float(enhance)
         self.rows = Rows(graph)
         if parts is None:
             parts = partition(graph, clusters, **cutting(partitioner)).parts
+        _check_parts(parts, graph.num_nodes, clusters)
         self.order = torch.argsort(parts.long(), stable=True)
         sizes = torch.bincount(parts.long(), minlength=clusters)
         self.offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).tolist()
@@ -75,6 +81,17 @@ class ClusterSampler(Sampler):
         loops = torch.unique_consecutive(dst[self.graph.indices == dst])
         if len(loops) < len(nodes):
             raise GraphError(no_loops(len(nodes) - len(loops)))
+
+
+def _check_parts(parts: Tensor, num_nodes: int, clusters: int) -> None:
+    if tuple(parts.shape) != (num_nodes,):
+        raise GraphError(
+            f"parts: expected a cluster for each of {num_nodes:,} nodes, got {list(parts.shape)}"
+        )
+    wrong = ((parts < 0) | (parts >= clusters)).nonzero().flatten()
+    if len(wrong):
+        node = int(wrong[0])
+        raise GraphError(f"parts: node {node:,} is in {int(parts[node])}, clusters are 0 … {clusters - 1}")
 
 
 def no_loops(count: int) -> str:

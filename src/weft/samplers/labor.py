@@ -17,7 +17,7 @@ from weft.errors import InputError
 from weft.graph.block import Block
 from weft.graph.graph import Graph
 from weft.kernels import native as kernels
-from weft.samplers import native
+from weft.samplers import device, native
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
 from weft.samplers.block import block_of
 from weft.samplers.neighbor import Fanout, fanouts_of
@@ -49,6 +49,7 @@ class LaborSampler(Sampler):
         resample: Resample = "step",
     ) -> None:
         super().__init__(graph, seed=seed, resample=resample)
+        device.refuse(graph, type(self).__name__)
         self.fanout = fanouts_of(graph, fanout, by_relation=False)[:, 0]
         if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 0:
             raise InputError(f"iterations must be a whole number of at least 0, got {iterations!r}")

@@ -59,6 +59,7 @@ native.declare(
 
 def sample(core: ctypes.CDLL, request: Request) -> Sample:
     """Return the sample of one batch."""
+    _check_places(request)
     asked, held = _asked(request)
     hops = (_Hop * len(request.fanouts))()
     result = _Result(hops=hops)
@@ -97,6 +98,15 @@ def _asked(request: Request) -> tuple[_Request, list[Any]]:
         request.labor,
     )
     return asked, held
+
+
+def _check_places(request: Request) -> None:
+    """Refuse tensors that do not lie in the memory that the core reads."""
+    slots = request.slots
+    edges = (slots.indptr, slots.indices, slots.edge_type, slots.edge_map, slots.edge_time, slots.weight)
+    for part in (*edges, request.seeds, request.seed_time):
+        if part is not None and not part.is_cpu:
+            raise GraphError(f"a sample on the CPU needs all tensors there, one lies on {part.device}")
 
 
 def _refuse(status: int, culprit: int, request: Request) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from weft.draw import Stream, draw, fold
 from weft.errors import InputError
 from weft.graph.graph import Graph
+from weft.samplers import device
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.subgraph import Rows
 from weft.samplers.topology import Ints, Topology
@@ -85,8 +86,10 @@ class Chances:
         self.num_trials = 0
         self.nodes = torch.zeros(draws.topology.num_nodes)
         self.edges = torch.zeros(num_edges)
-        while float(self.nodes.sum()) < coverage * max(len(self.nodes), 1):
+        covered = 0
+        while covered < coverage * max(len(self.nodes), 1):
             found = draws.nodes(trial_key(seed, self.num_trials))
+            covered += len(found)
             self.nodes[found] += 1
             self.edges[edges_among(found)] += 1
             self.num_trials += 1
@@ -129,6 +132,7 @@ class SaintSampler(Sampler):
         seed: int = 0,
     ) -> None:
         super().__init__(graph, seed=seed, resample="step")
+        device.refuse(graph, type(self).__name__)
         self.rows = Rows(graph)
         self.draws = SaintDraws(Topology(graph.indptr, graph.indices), how, size=size, length=length)
         self.chances = Chances(

@@ -1,5 +1,6 @@
 """Batches that are subgraphs: some nodes and all edges among them, the same for every layer."""
 
+from collections import deque
 from typing import Any
 
 import torch
@@ -53,6 +54,7 @@ class Rows:
         self.graph = graph
         self.is_seed = torch.zeros(graph.num_nodes, dtype=torch.bool)
         self.is_seed[train_seeds(graph)] = True
+        self._tables: deque[Tensor] = deque()  # of -1, those that no thread is using
 
     def ordered(self, nodes: Tensor) -> tuple[Tensor, int]:
         """Return distinct nodes with those to train on first, each by id, and how many these are."""
@@ -63,13 +65,22 @@ class Rows:
     def edges(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return indptr, source rows and ids of the edges among nodes, in the order of the nodes."""
         graph = self.graph
-        row = torch.full((graph.num_nodes,), -1, dtype=torch.int32)
+        row = self._table()
         row[nodes] = torch.arange(len(nodes), dtype=torch.int32)
         indptr, edges = entries_of_rows(graph.indptr, nodes)
         src = row[graph.indices[edges].long()]
+        row[nodes] = -1
+        self._tables.append(row)
         inside = src >= 0
         before = torch.cat([indptr.new_zeros(1), inside.long().cumsum(0)])
         return before[indptr], src[inside], edges[inside]
+
+    def _table(self) -> Tensor:
+        """Return a row of each node, -1; as large as the graph, so it is used again and not made anew."""
+        try:
+            return self._tables.pop()
+        except IndexError:
+            return torch.full((self.graph.num_nodes,), -1, dtype=torch.int32)
 
     def batch(
         self,

@@ -33,7 +33,8 @@ class Topology:
 
     def follow(self, nodes: Ints, places: Floats) -> Ints:
         """Return the source of an incoming edge of each node, by a number in [0, 1); itself without one."""
-        start, degree = self.indptr[nodes], self.indptr.diff()[nodes]
+        start = self.indptr[nodes]
+        degree = self.indptr[nodes + 1] - start
         place = torch.from_numpy(places)
         chosen = start + torch.minimum((place * degree).long(), (degree - 1).clamp(min=0))
         found = torch.zeros(len(nodes), dtype=torch.int64)
