@@ -10,6 +10,7 @@ import torch
 from weft.errors import GraphError, InputError
 from weft.graph import Graph
 from weft.samplers import Batch, Loader, NeighborSampler
+from weft.samplers.together import TogetherLoader
 
 
 def graph(**data: Any) -> Graph:
@@ -138,3 +139,18 @@ def test_time_is_accounted_for() -> None:
     list(made)
     assert made.seconds["prepare"] > 0
     assert made.seconds["wait"] > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "threads"), [(Loader, 0), (Loader, 2), (TogetherLoader, 0), (TogetherLoader, 1)]
+)
+def test_a_loop_that_runs_goes_on_with_its_epoch_after_a_seek(kind: type[Loader], threads: int) -> None:
+    made = kind(NeighborSampler(graph(), [2], seed=7), range(40), batch_size=8, threads=threads, ahead=1)
+    expected = [made.batch(0, step) for step in range(5)]
+    running = iter(made)
+    found = [next(running)]
+    made.seek(3, 1)
+    assert made.state() == {"epoch": 3, "step": 1}
+    found += running
+    assert equal(found, expected)
+    assert made.state() == {"epoch": 1, "step": 0}, "where the loop ended"

@@ -9,6 +9,7 @@ resume changes a batch. The state of a loader is the epoch and the step that com
 import threading
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import torch
@@ -71,12 +72,13 @@ class Loader:
 
     def __iter__(self) -> Generator[Any, None, None]:
         """Give the batches from the present step on; leaving early keeps the step, and stops the threads."""
-        with _Pool(self._prepare, range(self.step, len(self)), self.threads, self.ahead) as pool:
-            for step in range(self.step, len(self)):
+        epoch, steps = self.epoch, range(self.step, len(self))
+        with _Pool(partial(self._prepare, epoch), steps, self.threads, self.ahead) as pool:
+            for step in steps:
                 batch = self._wait(pool, step)
-                self.step = step + 1
+                self.epoch, self.step = epoch, step + 1
                 yield batch
-        self.epoch, self.step = self.epoch + 1, 0
+        self.epoch, self.step = epoch + 1, 0
 
     def seek(self, epoch: int, step: int = 0) -> None:
         """Continue with this step of this epoch; a loop that runs goes on with what it began."""
@@ -119,14 +121,15 @@ class Loader:
         key = fold(self.sampler.seed, Stream.SHUFFLE, epoch)
         return self.seeds[torch.from_numpy(permutation(key, self.seeds.numel()))]
 
-    def _prepare(self, step: int) -> Any:
+    def _prepare(self, epoch: int, step: int) -> Any:
         begin = time.perf_counter()
-        made = self._make(step) if self.courier is None else self.courier.prepare(lambda: self._make(step))
+        make = partial(self._make, epoch, step)
+        made = make() if self.courier is None else self.courier.prepare(make)
         self.seconds["prepare"] += time.perf_counter() - begin
         return made
 
-    def _make(self, step: int) -> Any:
-        batch = self.batch(self.epoch, step)
+    def _make(self, epoch: int, step: int) -> Any:
+        batch = self.batch(epoch, step)
         if self.courier is not None and batch.nodes.is_cpu:
             batch = self.courier.carry(batch)
         return batch.fetch() if self.convert is None else self.convert(batch)

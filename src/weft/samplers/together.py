@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Generator
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,21 +29,22 @@ class TogetherLoader(Loader):
 
     def __iter__(self) -> Generator[Any, None, None]:
         """Give the batches from the present step on, one prepared ahead where a thread does it."""
-        lane = _Lane(self._prepare) if self.threads else None
-        stop = len(self)
+        epoch, first, stop = self.epoch, self.step, len(self)
+        prepare = partial(self._prepare, epoch)
+        lane = _Lane(prepare) if self.threads else None
         try:
-            if lane is not None and self.step < stop:
-                self._begun = lane.start(self.step)
-            for step in range(self.step, stop):
-                batch = self._prepare(step) if self._begun is None else self._begun.result()
+            if lane is not None and first < stop:
+                self._begun = lane.start(first)
+            for step in range(first, stop):
+                batch = prepare(step) if self._begun is None else self._begun.result()
                 more = lane is not None and step + 1 < stop
                 self._begun = lane.start(step + 1) if lane is not None and more else None
-                self.step = step + 1
+                self.epoch, self.step = epoch, step + 1
                 yield batch
         finally:
             if lane is not None:
                 lane.close()
-        self.epoch, self.step = self.epoch + 1, 0
+        self.epoch, self.step = epoch + 1, 0
 
     def settle(self) -> None:
         """Wait for the batch that was begun: the others wait for this worker's part in it."""
