@@ -87,3 +87,28 @@ def test_edges_outside_and_several_types_are_refused() -> None:
     typed = Graph.from_types({"a": {"num_nodes": 2}, "b": {"num_nodes": 2}}, {("a", "to", "b"): [[0], [1]]})
     with pytest.raises(InputError, match="one node type"):
         EdgeLoader(NeighborSampler(typed, [1]), NegativeSampler(typed))
+
+
+def test_hidden_edges_do_not_come_back_as_pyg_data() -> None:
+    pytest.importorskip("torch_geometric")
+    graph = random_graph()
+    for expand in ("hop", "once"):
+        sampler = NeighborSampler(graph, [-1, 4], expand=expand)  # type: ignore[arg-type]
+        for batch in EdgeLoader(sampler, NegativeSampler(graph, 2), batch_size=50):
+            seeds = batch.nodes.seeds
+            ends = torch.stack([seeds[batch.src], seeds[batch.dst]]).T.tolist()
+            data = batch.nodes.to_pyg()
+            flows = {tuple(pair) for pair in data.n_id[data.edge_index].T.tolist()}
+            assert flows
+            assert not flows & ({tuple(pair) for pair in ends} | {(v, u) for u, v in ends})
+            assert sum(data.num_sampled_edges) == data.edge_index.shape[1]
+            first = data.edge_index[1, : data.num_sampled_edges[0]]
+            assert int(first.max()) < len(seeds), "edges of the first hop go to seeds"
+
+
+def test_what_an_edge_loader_cannot_do_is_refused_by_name() -> None:
+    graph = random_graph()
+    with pytest.raises(InputError, match="courier: batches of edges"):
+        loader(graph, courier=object())
+    with pytest.raises(GraphError, match="got -3"):
+        EdgeLoader(NeighborSampler(graph, [1]), NegativeSampler(graph), [5, -3])

@@ -5,6 +5,7 @@ the blocks, with their reverse, or a model would learn to look the answer up.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -81,8 +82,11 @@ class EdgeLoader(Loader):
         if len(graph.node_types) > 1:
             raise InputError("an edge loader needs a graph of one node type")
         given = torch.arange(graph.num_edges) if edges is None else torch.as_tensor(edges).long()
-        if given.numel() and (int(given.min()) < 0 or int(given.max()) >= graph.num_edges):
-            raise GraphError(f"edges: expected places 0 … {graph.num_edges - 1:,}, got {int(given.max()):,}")
+        wrong = given[(given < 0) | (given >= graph.num_edges)]
+        if wrong.numel():
+            raise GraphError(f"edges: expected places 0 … {graph.num_edges - 1:,}, got {int(wrong[0]):,}")
+        if options.get("courier") is not None:
+            raise InputError("courier: batches of edges are made on the CPU and stay there; leave it out")
         super().__init__(sampler, given, batch_size=batch_size, **options)
         self.neighbours, self.negatives, self.hide = sampler, negatives, hide
 
@@ -114,11 +118,25 @@ def edge_batch(
         pairs = src * sampler.graph.num_nodes + dst
         reverse = dst * sampler.graph.num_nodes + src
         hidden = torch.unique(torch.cat([pairs, reverse]))
-        nodes.blocks = [without(block, hidden, sampler.graph) for block in nodes.blocks]
+        nodes = _hide(nodes, hidden, sampler.graph)
     count = src.numel()
     return EdgeBatch(
         nodes, edges, rows[:count], rows[count : 2 * count], rows[2 * count :].reshape(negative.shape)
     )
+
+
+def _hide(nodes: Batch, hidden: Tensor, graph: Graph) -> Batch:
+    """Return the batch without the hidden pairs, in its blocks and in what `to_pyg` makes of it."""
+    once, sizes = nodes._once, nodes.hop_sizes
+    nodes.blocks = [without(block, hidden, graph) for block in nodes.blocks]
+    if (
+        sizes is not None
+    ):  # the edges of a hop and of all before it are those of a block, the last one's first
+        ends = [0, *(block.num_edges for block in reversed(nodes.blocks))]
+        nodes.hop_sizes = sizes[0], [stop - start for start, stop in pairwise(ends)]
+    if once is not None:
+        nodes._once = lambda: _hide(once(), hidden, graph)
+    return nodes
 
 
 def without(block: Block, hidden: Tensor, graph: Graph) -> Block:
