@@ -22,7 +22,7 @@ def make(name: str, x: torch.Tensor, folder: Path) -> Store:
     if name == "shared":
         return SharedStore(f"contract-{uuid.uuid4().hex}", x)
     if name == "sliced":
-        return SlicedStore.of(x)
+        return SlicedStore(x, width=x.shape[1])
     if name == "cached":
         return CachedStore(MemoryStore(x), torch.arange(len(x)), capacity=4)
     kind: Any = stores[name]

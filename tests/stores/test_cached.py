@@ -101,3 +101,32 @@ def test_a_loader_reads_through_the_store_of_a_graph() -> None:
     assert store.counters.rows > store.counters.hits
     with pytest.raises(InputError, match="lie in a store"):
         stored.save("nowhere")
+
+
+class TogetherStore(MemoryStore):
+    """Notes what it is asked for, as one rank of several; another one has 4 calls to make."""
+
+    collective = True
+
+    def __init__(self, x: torch.Tensor) -> None:
+        super().__init__(x)
+        self.asked: list[int] = []
+
+    def most(self, count: int) -> int:
+        return max(count, 4)
+
+    def gather(self, ids: torch.Tensor) -> torch.Tensor:
+        self.asked.append(len(ids))
+        return super().gather(ids)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "asked"), [(10, [4, 4, 2, 0]), (0, [0, 0, 0, 0]), (18, [4, 4, 4, 4, 2])]
+)
+def test_a_collective_store_is_asked_in_pieces_as_often_on_every_rank(
+    capacity: int, asked: list[int]
+) -> None:
+    behind = TogetherStore(X)
+    store = CachedStore(behind, torch.arange(100), capacity=capacity, chunk=4)
+    assert behind.asked == [0, *asked]  # the first tells how rows are kept
+    assert torch.equal(store.gather(torch.arange(100)), X)

@@ -43,9 +43,6 @@ def test_ranks_read_write_and_learn_as_one_process_does(size: int) -> None:
             learned = torch.tensor(found[rank]["learned"][kind])
             assert (learned - expected(rival)).abs().max() < 1e-5, kind
             assert found[rank]["learned"][kind] == found[0]["learned"][kind]
-        sent = [found[rank][f"sliced bytes {replicas}"] for replicas in range(size)]
-        assert sent == sorted(sent, reverse=True)
-        assert sent[0] > sent[-1] == 0
 
 
 @pytest.mark.parametrize(

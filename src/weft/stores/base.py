@@ -86,6 +86,10 @@ class Store(RowSource):
         dtype = str(self.dtype).removeprefix("torch.")
         return {"store": name, "shape": list(self.shape), "dtype": dtype, "row_bytes": self.row_bytes}
 
+    def most(self, count: int) -> int:
+        """Return the largest of a number over the ranks that call together; all of them call."""
+        return count
+
     def close(self) -> None:
         """Give back what the store holds. A second call does nothing."""
 

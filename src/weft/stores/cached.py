@@ -89,6 +89,10 @@ class CachedStore(Store):
         """The bytes of a row in the store behind."""
         return self.store.row_bytes
 
+    def most(self, count: int) -> int:
+        """Return the largest of a number over the ranks of the store behind."""
+        return self.store.most(count)
+
     def close(self) -> None:
         """Close the store behind."""
         self.store.close()
@@ -139,12 +143,11 @@ class CachedStore(Store):
         self.counters.bytes = self.store.counters.bytes - self._filled
 
     def _fill(self, held: Tensor, chunk: int) -> tuple[Tensor, Tensor | None]:
-        if self.collective:
-            chunk = max(len(held), 1)  # the same number of calls on every rank
+        calls = self.most(-(-len(held) // chunk))  # as many on every rank, some with no rows
         first = encode(self.store.gather(held[:0]), self.storage)
         values = first.values.new_empty((len(held), *self.shape[1:]), device=self.device)
         scale = None if first.scale is None else first.scale.new_empty(len(held), device=self.device)
-        for start in range(0, len(held), chunk):
+        for start in range(0, calls * chunk, chunk):
             kept = encode(self.store.gather(held[start : start + chunk]), self.storage)
             values[start : start + chunk] = kept.values
             if scale is not None and kept.scale is not None:

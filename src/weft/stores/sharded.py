@@ -62,6 +62,10 @@ class ShardedStore(Store):
         self.owner = self._owners(counts, total)
         super().__init__((total, *rows.shape[1:]), rows.dtype, rows.device)
 
+    def most(self, count: int) -> int:
+        """Return the largest of a number over the ranks of the group."""
+        return int(self.group.all_gather(torch.tensor([count]), label=self.label).wait().max())
+
     def pull(self, ids: Tensor) -> Tensor:
         """Return the rows of these ids from their owners; all ranks call."""
         distinct, back = self._distinct(ids)

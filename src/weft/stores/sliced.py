@@ -9,7 +9,7 @@ from torch import Tensor
 from weft import kernels
 from weft.comm.group import Group
 from weft.comm.ledger import Label
-from weft.errors import GraphError, InputError
+from weft.errors import GraphError
 from weft.stores.base import Store, stores
 
 
@@ -17,42 +17,21 @@ from weft.stores.base import Store, stores
 class SlicedStore(Store):
     """Hold some columns of all rows; `own` gives them without traffic, `gather` whole rows from all ranks.
 
-    `columns` [N, w] are this rank's: `bounds(width, group)` says which. `replicas` more slices, those of the
-    ranks that follow, are copied into spare memory and need not travel; with all of them nothing does.
+    `columns` [N, w] are this rank's: `slice_bounds(width, size)` says which.
     """
 
     collective = True
 
-    def __init__(
-        self,
-        columns: Tensor,
-        *,
-        width: int,
-        group: Group | None = None,
-        replicas: int = 0,
-        chunk: int = 65536,
-    ) -> None:
+    def __init__(self, columns: Tensor, *, width: int, group: Group | None = None) -> None:
         self.group = group or Group.alone()
         self.label = Label("store slices")
         self.bounds = slice_bounds(width, self.group.size)
-        rank, size = self.group.rank, self.group.size
-        if not 0 <= replicas < size:
-            raise InputError(f"replicas must be 0 … {size - 1} with {size} ranks, got {replicas}")
-        if columns.dim() != 2 or columns.shape[1] != self.bounds[rank + 1] - self.bounds[rank]:
-            expected = self.bounds[rank + 1] - self.bounds[rank]
+        rank = self.group.rank
+        expected = self.bounds[rank + 1] - self.bounds[rank]
+        if columns.dim() != 2 or columns.shape[1] != expected:
             raise GraphError(f"rank {rank} holds {expected} of {width} columns, got {list(columns.shape)}")
         super().__init__((len(columns), width), columns.dtype, columns.device)
-        self.slices: dict[int, Tensor] = {rank: columns.detach().contiguous()}
-        for step in range(1, replicas + 1):
-            self._replicate(step, chunk)
-
-    @classmethod
-    def of(cls, x: Tensor, *, group: Group | None = None, replicas: int = 0) -> "SlicedStore":
-        """Return the store of a matrix that every rank can read, as one mapped from a file."""
-        group = group or Group.alone()
-        bounds = slice_bounds(x.shape[1], group.size)
-        mine = x[:, bounds[group.rank] : bounds[group.rank + 1]]
-        return cls(mine.contiguous(), width=x.shape[1], group=group, replicas=replicas)
+        self.values = columns.detach().contiguous()
 
     @classmethod
     def of_rows(
@@ -76,36 +55,38 @@ class SlicedStore(Store):
         """The columns of this rank."""
         return slice(self.bounds[self.group.rank], self.bounds[self.group.rank + 1])
 
+    def most(self, count: int) -> int:
+        """Return the largest of a number over the ranks of the group."""
+        return int(self.group.all_gather(torch.tensor([count]), label=self.label).wait().max())
+
     def own(self, ids: Tensor) -> Tensor:
         """Return this rank's columns of these rows; no other rank is asked."""
-        return kernels.gather(self.slices[self.group.rank], self.checked(ids))
+        return kernels.gather(self.values, self.checked(ids))
 
     def describe(self) -> dict[str, Any]:
         """Return what the store is, for the record of a run."""
-        return super().describe() | {"ranks": self.group.size, "slices_here": sorted(self.slices)}
+        return super().describe() | {"ranks": self.group.size}
 
     def _gather(self, ids: Tensor) -> Tensor:
-        size = self.group.size
-        send = [0 if rank in self.slices else ids.numel() for rank in range(size)]
+        me, size = self.group.rank, self.group.size
+        send = [0 if rank == me else ids.numel() for rank in range(size)]
         asked, counts = self._ask(ids, send)
         out = torch.empty((ids.numel(), self.shape[1]), dtype=self.dtype, device=self.device)
-        for rank, part in self.slices.items():
-            out[:, self.bounds[rank] : self.bounds[rank + 1]] = kernels.gather(part, ids)
+        out[:, self.columns] = kernels.gather(self.values, ids)
         # Slices differ in width by a column: values travel as one flat row of numbers.
-        mine = kernels.gather(self.slices[self.group.rank], asked).flatten()
+        mine = kernels.gather(self.values, asked).flatten()
         widths = [self.bounds[rank + 1] - self.bounds[rank] for rank in range(size)]
-        outgoing = [count * widths[self.group.rank] for count in counts]
+        outgoing = [count * widths[me] for count in counts]
         incoming = [count * width for count, width in zip(send, widths)]
         flat = self.group.all_to_all(mine, outgoing, incoming, label=self.label).wait()
         for rank, piece in enumerate(torch.split(flat, incoming)):
             if send[rank]:
                 out[:, self.bounds[rank] : self.bounds[rank + 1]] = piece.reshape(-1, widths[rank])
-        here = sum(widths[rank] for rank in self.slices)
-        self.counters.add(bytes=ids.numel() * (self.shape[1] - here) * self.dtype.itemsize)
+        self.counters.add(bytes=ids.numel() * (self.shape[1] - widths[me]) * self.dtype.itemsize)
         return out
 
     def _count(self, rows: int) -> None:
-        self.counters.add(rows=rows, hits=rows if len(self.slices) == self.group.size else 0)
+        self.counters.add(rows=rows, hits=rows if self.group.size == 1 else 0)
 
     def _ask(self, ids: Tensor, send: list[int]) -> tuple[Tensor, list[int]]:
         """Return the ids that others ask of this rank, in rank order, and how many each asks."""
@@ -113,21 +94,6 @@ class SlicedStore(Store):
         counts = self.group.all_to_all(torch.tensor(send), ones, ones, label=self.label).wait().tolist()
         copies = torch.cat([ids[:count] for count in send])
         return self.group.all_to_all(copies, send, counts, label=self.label).wait(), counts
-
-    def _replicate(self, step: int, chunk: int) -> None:
-        """Copy the slice of the rank that is `step` further."""
-        rank, size = self.group.rank, self.group.size
-        source, target = (rank + step) % size, (rank - step) % size
-        width = self.bounds[source + 1] - self.bounds[source]
-        mine = self.slices[rank]
-        held = torch.empty((self.num_rows, width), dtype=self.dtype)
-        for start in range(0, self.num_rows, chunk):
-            part = mine[start : start + chunk]
-            send = [part.numel() if peer == target else 0 for peer in range(size)]
-            receive = [len(part) * width if peer == source else 0 for peer in range(size)]
-            got = self.group.all_to_all(part.flatten(), send, receive, label=self.label).wait()
-            held[start : start + chunk] = got.reshape(-1, width)
-        self.slices[source] = held
 
 
 def slice_bounds(width: int, size: int) -> list[int]:
