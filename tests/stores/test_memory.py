@@ -34,3 +34,9 @@ def test_values_that_do_not_fit_are_refused() -> None:
         MemoryStore(torch.tensor([[1e6], [1.0]]), storage="float16")
     with pytest.raises(InputError, match="storage must be one of"):
         MemoryStore(torch.ones(1, 1), storage="int4")  # type: ignore[arg-type]
+
+
+def test_int8_refuses_rows_that_are_not_finite() -> None:
+    for wrong in (float("inf"), -float("inf"), float("nan")):
+        with pytest.raises(InputError, match="1 rows do not fit int8"):
+            MemoryStore(torch.tensor([[1.0, wrong], [1.0, 2.0]]), storage="int8")

@@ -96,3 +96,15 @@ def test_a_damaged_note_is_refused(tmp_path: Path) -> None:
         note.write_text(json.dumps(told | change))
         with pytest.raises(FormatError):
             MmapStore(tmp_path / "x")
+
+
+def test_a_disk_that_is_too_small_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    for storage in (None, "int8"):
+        with pytest.raises(FormatError, match="cannot write"):
+            MmapStore.create(tmp_path / "runs" / "x", (1 << 50, 4), storage=storage)  # type: ignore[arg-type]
+        assert not list(tmp_path.iterdir())
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "kept").touch()
+    with pytest.raises(FormatError, match="cannot write"):
+        MmapStore.create(tmp_path / "runs" / "x", (1 << 50, 4))
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["kept"]

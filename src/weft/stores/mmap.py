@@ -6,11 +6,13 @@ around them, and those of the next rows are asked for while the present ones are
 system's cache, which gives them up when memory is needed and is one for all processes.
 """
 
+import contextlib
 import ctypes
 import json
 import math
 import mmap
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -76,6 +78,7 @@ class MmapStore(Store):
         kept = dtype if storage is None else storage_type(storage)
         note = {"kind": _KIND, "version": _VERSION, "shape": list(shape)}
         note |= {"dtype": _name(dtype), "kept": _name(kept)}
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
         try:
             folder.mkdir(parents=True)
             _reserve(folder / "values.bin", math.prod(shape) * kept.itemsize)
@@ -84,6 +87,7 @@ class MmapStore(Store):
         except FileExistsError:
             raise FormatError(f"{folder} exists; remove it or write elsewhere") from None
         except OSError as error:
+            _remove(missing)
             raise FormatError(f"cannot write {folder}: {error.strerror}") from None
         made = cls.__new__(cls)
         made.path, made.mode, made.writable = folder, "r+", True
@@ -261,6 +265,15 @@ def _reserve(path: Path, size: int) -> None:
     with open(path, "xb") as file:
         if size:
             os.posix_fallocate(file.fileno(), 0, size)
+
+
+def _remove(made: Sequence[Path]) -> None:
+    """Remove a folder with what is in it, then those around it, where nobody put anything meanwhile."""
+    for place, folder in enumerate(made):
+        if place == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _sync(path: Path) -> None:

@@ -38,6 +38,11 @@ def encode(x: Tensor, storage: str | None) -> Stored:
     kind = storage_type(storage)
     if kind == torch.int8:
         largest = x.abs().flatten(1).amax(1).float() if x[:1].numel() else torch.zeros(len(x))
+        if not bool(torch.isfinite(largest).all()):
+            wrong = int((~torch.isfinite(largest)).sum())
+            raise InputError(
+                f"{wrong:,} rows do not fit int8: a value is not finite, or beyond float32; mend the features"
+            )
         scale = largest / _LEVELS
         inverse = torch.where(scale > 0, scale.reciprocal(), 0)
         return Stored((x * _beside(inverse, x)).round_().to(torch.int8), scale)
