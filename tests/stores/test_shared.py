@@ -1,5 +1,6 @@
 """A named store in shared memory: several processes, some of them killed."""
 
+import fcntl
 import os
 import signal
 import stat
@@ -16,7 +17,7 @@ import torch
 
 from weft.errors import FormatError, InputError
 from weft.graph import Graph
-from weft.stores import SharedStore
+from weft.stores import SharedStore, shared
 from weft.stores.shared import SHM, SharedSpace, share_of, sweep
 
 
@@ -142,3 +143,45 @@ def test_making_any_store_removes_dead_ones(name: str) -> None:
     half.mkdir()
     SharedSpace.create(name).close()
     assert not left(name)
+
+
+def test_an_exit_and_a_dropped_store_leave_nothing(name: str) -> None:
+    program = "import sys, torch\nfrom weft.stores import SharedStore\n"
+    program += "store = SharedStore(sys.argv[1], torch.ones(4, 2))\n"
+    subprocess.run([sys.executable, "-c", program, name], check=True, timeout=120)
+    assert not left(name)
+    store = SharedStore(name, torch.ones(4, 2))
+    further = store.init("h", (4, 3))
+    del store
+    assert left(name)  # a further tensor of it is in use
+    del further
+    assert not left(name)
+
+
+def test_the_exit_of_a_forked_child_leaves_the_store_to_its_parent(name: str) -> None:
+    with SharedStore(name, torch.ones(4, 2)) as store:
+        child = os.fork()
+        if child == 0:
+            store.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert left(name)
+
+
+def test_a_lock_that_is_not_given_back_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "PATIENCE", 0.05)
+    with SharedStore(name, torch.ones(4, 2)) as store:
+        handle = os.open(store.space.folder, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match="has been locked for"):
+            store.init("h", (4, 3))
+        os.close(handle)
+    store = SharedStore(name, torch.ones(4, 2))
+    folder = store.space.folder
+    other = os.open(folder / "owners", os.O_RDWR)
+    fcntl.flock(store.space._hold.peek()[2][1], fcntl.LOCK_UN)  # type: ignore[index]
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with pytest.raises(InputError, match="has been locked for"):
+        SharedStore(name)
+    os.close(other)
+    store.close()

@@ -1,5 +1,6 @@
 """The sampled strategy: steps of the whole graph at its exact point, the same steps however it is run."""
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,15 @@ import torch
 from ranks import run_ranks
 
 import weft
+from weft.comm.group import Group
 from weft.errors import InputError, RecipeError
 from weft.events import read_events
+from weft.graph.shard import Shard, make_shards
 from weft.stores.memory import MemoryStore
+from weft.stores.shared import SHM, SharedStore
+from weft.strategies.base import strategies
 from weft.strategies.sampled import Sampled
+from weft.strategies.sampler_ranks import SamplerRank
 from weft.strategies.single import Single
 from weft.train.model import adapt
 
@@ -175,3 +181,26 @@ def test_wrong_stores_are_refused_before_anything_is_read(graph: weft.Graph) -> 
     frequency = {**OPTIONS, "fanout": 3, "store": {"name": "cached", "ranker": "frequency"}}
     with pytest.raises(RecipeError, match="a fanout for each hop"):
         weft.train(graph, "sage", strategy=frequency, epochs=1)
+
+
+def test_a_closed_strategy_holds_no_shared_store(graph: weft.Graph) -> None:
+    name = f"test-{uuid.uuid4().hex}"
+    for strategy in ("sampled", "clustered"):
+        made = SharedStore(name, graph.x)
+        held = strategies[strategy](graph, store={"name": "shared", "store": name})  # type: ignore[call-arg]
+        made.close()
+        assert list(SHM.glob(f"*{name}*"))
+        held.close()
+        assert not list(SHM.glob(f"*{name}*"))
+
+
+@pytest.mark.parametrize("storage", [{}, {"storage": "bfloat16"}])
+def test_a_rank_that_samples_reads_what_lies_behind_the_cache(graph: weft.Graph, storage: Any) -> None:
+    whole = Shard.merge(make_shards(graph, torch.arange(graph.num_nodes) % 2))
+    store = {"name": "cached", "ranker": "frequency", "capacity": 0.2, **storage}
+    options = {"samplers": 1, "store": store}
+    rank = SamplerRank(Group.alone(), whole, seed=0, options=options, part_rank=[0, 0])
+    assert rank.features is not None
+    rows = rank.features.gather(whole.node_ids)
+    expected = whole.node_data[whole.node_types[0]]["x"]
+    assert torch.equal(rows, expected.bfloat16().float() if storage else expected)

@@ -44,6 +44,7 @@ def open_store(
     name, given = check_store(spec)
     made = _OPENERS[name](given, graph, sampler, batch_size)
     if made.num_rows != graph.num_nodes:
+        made.close()
         raise GraphError(f"the store has {made.num_rows:,} rows, the graph {graph.num_nodes:,} nodes")
     return made
 

@@ -58,6 +58,15 @@ def open_on_ranks(
     return CachedStore(behind, scores, capacity=capacity, **given)
 
 
+def behind_cache(spec: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a recipe names with no cache in front, for a rank that holds the whole graph."""
+    name, given = check_store(spec)
+    if name != "cached":
+        return {"name": name, **given}
+    kept = "path" if "path" in given else "storage"
+    return {"name": "mmap" if kept == "path" else "memory"} | {k: v for k, v in given.items() if k == kept}
+
+
 def rounded(shard: Shard, spec: str | Mapping[str, Any]) -> Shard:
     """Return the shard with features as the store's bits give them, so that whoever reads x sees the same."""
     _, given = check_store(spec)
@@ -73,6 +82,7 @@ def rounded(shard: Shard, spec: str | Mapping[str, Any]) -> Shard:
 
 def _checked(store: Store, shard: Shard) -> Store:
     if store.num_rows != shard.num_nodes:
+        store.close()
         raise GraphError(f"the store has {store.num_rows:,} rows, the graph {shard.num_nodes:,} nodes")
     return store
 

@@ -19,6 +19,8 @@ import os
 import re
 import shutil
 import stat
+import time
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,8 @@ from weft.stores.base import Store, stores
 from weft.stores.memory import put_rows
 
 SHM = Path("/dev/shm")
+PATIENCE = 120.0
+"""Seconds to wait for a lock that others hold only while they make a tensor, or remove a store."""
 _LOCK = "owners"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int8")
@@ -41,11 +45,14 @@ _AGGREGATE_ROWS = 1 << 16  # rows made at a time
 
 
 class SharedSpace:
-    """A named set of tensors in shared memory and this process's share in owning it."""
+    """A named set of tensors in shared memory and this process's share in owning it.
+
+    It ends with `close`, when nothing refers to it any more, and at the latest when the process does.
+    """
 
     def __init__(self, name: str, folder: Path, lock: int) -> None:
         self.name, self.folder = name, folder
-        self._lock: int | None = lock
+        self._hold = weakref.finalize(self, _let_go, folder, lock, os.getpid())
         self._tensors: dict[str, Tensor] = {}
 
     @classmethod
@@ -57,7 +64,7 @@ class SharedSpace:
         with _told(name):
             os.mkdir(partial, 0o700)
             lock = os.open(partial / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fcntl.flock(lock, fcntl.LOCK_SH)
+            _wait_for(lock, fcntl.LOCK_SH, name)
             try:
                 os.rename(partial, folder)
             except OSError as error:
@@ -81,7 +88,11 @@ class SharedSpace:
             raise FormatError(f"no shared store {name!r}: its owners must live; create it first") from None
         except PermissionError:
             raise FormatError(f"the shared store {name!r} belongs to another user") from None
-        fcntl.flock(lock, fcntl.LOCK_SH)  # whoever holds it alone is removing it, and soon done
+        try:
+            _wait_for(lock, fcntl.LOCK_SH, name)  # whoever holds it alone is removing it, and soon done
+        except InputError:
+            os.close(lock)
+            raise
         if not _same(folder / _LOCK, lock):
             os.close(lock)
             raise FormatError(f"no shared store {name!r}: its last owner has just closed it")
@@ -102,7 +113,7 @@ class SharedSpace:
 
     def tensor(self, field: str) -> Tensor:
         """Return a tensor that some owner has made."""
-        if self._lock is None:
+        if not self._hold.alive:
             raise InputError(f"the shared store {self.name!r} is closed")
         if field not in self._tensors:
             note = self._read_note(field)
@@ -115,11 +126,8 @@ class SharedSpace:
 
     def close(self) -> None:
         """Be an owner no more; the last one removes the memory. Tensors in use live on until dropped."""
-        lock, self._lock = self._lock, None
         self._tensors.clear()
-        if lock is not None:
-            _remove_if_free(self.folder, lock)
-            os.close(lock)
+        self._hold()
 
     def _path(self, field: str) -> Path:
         if not _NAME.fullmatch(field) or field == _LOCK:
@@ -130,7 +138,7 @@ class SharedSpace:
         """Make a tensor of zeros whole, then show it: of several owners who try, one succeeds."""
         size = math.prod(note["shape"]) * getattr(torch, note["dtype"]).itemsize
         fresh = path.with_suffix(f".{os.getpid()}.new")
-        with _told(self.name, size), _only_owner(self.folder):
+        with _told(self.name, size), _only_owner(self.folder, self.name):
             if path.with_suffix(".json").exists():
                 return
             handle = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -272,6 +280,29 @@ def sweep() -> list[str]:
     return removed
 
 
+def _let_go(folder: Path, lock: int, process: int) -> None:
+    """Give back a hold, and remove what nobody else holds; a forked child leaves that to its parent."""
+    if os.getpid() == process:
+        with contextlib.suppress(OSError):
+            _remove_if_free(folder, lock)
+    os.close(lock)
+
+
+def _wait_for(handle: int, kind: int, name: str) -> None:
+    """Take a lock, or say that its holder does not go on."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise InputError(
+                    f"the shared store {name!r} has been locked for {PATIENCE:g} s by a process that makes "
+                    "or removes it; end that process, or choose another name"
+                ) from None
+        time.sleep(0.01)
+
+
 def _remove_if_free(folder: Path, lock: int) -> bool:
     """Remove a folder whose lock nobody else holds. This process's own hold on it is lost either way."""
     try:
@@ -311,11 +342,11 @@ def _same(path: Path, handle: int) -> bool:
 
 
 @contextlib.contextmanager
-def _only_owner(folder: Path) -> Iterator[None]:
+def _only_owner(folder: Path, name: str) -> Iterator[None]:
     """Keep other owners from making a tensor at the same time; a lock apart from that of the owners."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        _wait_for(handle, fcntl.LOCK_EX, name)
         yield
     finally:
         os.close(handle)

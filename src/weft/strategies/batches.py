@@ -22,6 +22,7 @@ from weft.samplers.base import Batch
 from weft.samplers.loader import Loader
 from weft.samplers.partitioned import PartitionedSampler
 from weft.samplers.together import PartitionedLoader
+from weft.stores.base import Store
 from weft.strategies.base import Given, Metrics, Scores, evaluating, summed_loss
 from weft.strategies.distributed import Distributed, GivenToRanks
 from weft.strategies.halo_block import HaloBlock
@@ -49,6 +50,8 @@ class Batches(Steps, Distributed):
     graph: Graph | LocalGraph  # type: ignore[assignment]
     batch_size: int
     threads: int
+    _opened: Store | None = None
+    """The store that was opened for this strategy, and is closed with it."""
 
     def __init__(
         self,
@@ -119,6 +122,12 @@ class Batches(Steps, Distributed):
     def total(self, value: Tensor) -> float:
         """Return the sum over workers."""
         return float(self.group.all_reduce(value.clone(), label=_CONTROL).wait())
+
+    def close(self) -> None:
+        """Take the hooks off the model, and close the store that was opened."""
+        super().close()
+        if self._opened is not None:
+            self._opened.close()
 
     # Evaluation
 

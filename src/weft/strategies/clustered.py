@@ -45,7 +45,8 @@ class Subgraphs(Batches):
                 f"strategy.store: workers of {self.name!r} read their own rows, where these lie; leave it out"
             )
         if store is not None and isinstance(graph, Graph):
-            graph = graph.with_data(x=open_store(store, graph))
+            self._opened = open_store(store, graph)
+            graph = graph.with_data(x=self._opened)
         super().__init__(graph, **given)
         self.threads = prepare
 

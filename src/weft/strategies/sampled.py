@@ -75,7 +75,8 @@ class Sampled(Batches):
         if store is not None and isinstance(graph, Graph):
             several = not isinstance(fanout, int)
             drawn = NeighborSampler(graph, fanout, seed=seed) if several else None  # type: ignore[arg-type]
-            graph = graph.with_data(x=open_store(store, graph, drawn, batch_size=batch_size))
+            self._opened = open_store(store, graph, drawn, batch_size=batch_size)
+            graph = graph.with_data(x=self._opened)
         elif store is not None and isinstance(graph, LocalGraph):
             graph = LocalGraph(rounded(graph.shard, store), facts=graph.facts)
         super().__init__(graph, **given)
@@ -198,6 +199,7 @@ class Sampled(Batches):
         if self._store is None and self.store_options is not None:
             trial = PartitionedSampler(shard, lane, fanout, **options)
             self._store = open_on_ranks(self.store_options, shard, lane, lambda: self._reads(trial))
+            self._opened = self._store
         return PartitionedSampler(shard, lane, fanout, features=self._store, **options)
 
     def _training_sampler(self, fanout: list[int]) -> Sampler:

@@ -22,7 +22,8 @@ from weft.samplers.loader import _Pool as Pool
 from weft.samplers.parcel import from_bytes, header_size, num_bytes, pack, to_bytes, unpack
 from weft.samplers.partitioned import PartitionedSampler
 from weft.samplers.together import PartitionedLoader
-from weft.stores.ranked import open_on_ranks, rounded
+from weft.stores.base import Store
+from weft.stores.ranked import behind_cache, open_on_ranks, rounded
 from weft.strategies.local import LocalGraph
 
 _BATCH = Label("batch")
@@ -112,7 +113,9 @@ class SamplerRank:
         self.trainers = group.size - self.samplers
         store = self.options.get("store")
         self.shard = shard if store is None else rounded(shard, store)
-        self.features = None if store is None else open_on_ranks(store, self.shard, Group.alone())
+        self.features: Store | None = None
+        if store is not None:
+            self.features = open_on_ranks(behind_cache(store), self.shard, Group.alone())
         self.owner = torch.empty(shard.num_nodes, dtype=torch.int64)
         self.owner[shard.node_ids] = torch.tensor(part_rank)[shard.node_part.long()]
         self._loaders: list[PartitionedLoader] = []
@@ -121,6 +124,8 @@ class SamplerRank:
         """Make the batches of one epoch after the other, as the first trainer asks for them."""
         while (order := self.group.expect(_ORDERS)) is not None:
             self._epoch(order["epoch"], order["step"], order["fanout"])
+        if self.features is not None:
+            self.features.close()
 
     def _epoch(self, epoch: int, first: int, fanout: list[list[int]]) -> None:
         if not self._loaders:
