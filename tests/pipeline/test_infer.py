@@ -1,6 +1,7 @@
 """Rounds of inference, in torch and on engines, give what one forward over the whole graph does."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -575,6 +576,9 @@ def test_a_model_of_its_own_class_is_cut_into_slices(
 ) -> None:
     if engine == "spark":
         request.getfixturevalue("spark")
+        from pyspark import cloudpickle
+
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])  # as classes of a script are
     graph = with_hubs().remove_self_loops()
     torch.manual_seed(3)
     own, pyg = Own(), OfPyG().eval()
