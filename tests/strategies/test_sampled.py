@@ -136,6 +136,14 @@ def test_features_in_a_store_give_the_same_run(strategy: dict[str, Any], graph: 
     assert runs[1].metrics["val"] == pytest.approx(runs[0].metrics["val"], rel=1e-5)
 
 
+@pytest.mark.parametrize(("layers", "drawn"), [(1, [15]), (2, [15, 10]), (4, [15, 10, 5, 5])])
+def test_by_default_there_is_a_fanout_for_each_hop(graph: weft.Graph, layers: int, drawn: list[int]) -> None:
+    options: dict[str, Any] = {"layers": layers, "hidden": 4, "epochs": 1, "lr": 0.1}
+    found = weft.train(graph, "sage", strategy="sampled", **options)
+    given = weft.train(graph, "sage", strategy={"name": "sampled", "fanout": drawn}, **options)
+    assert found.loss == given.loss
+
+
 def test_a_recipe_names_the_store_of_features(graph: weft.Graph, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", graph.x.half().numpy())
     bare = graph.with_data(x=None)

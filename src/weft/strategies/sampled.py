@@ -32,11 +32,14 @@ from weft.strategies.sampler_ranks import ReceivingLoader, check_samplers, dismi
 from weft.strategies.single import hops_of, known_hops
 
 EVERYTHING = -1
+FANOUT = (15, 10, 5)
 
 
 @strategies.add("sampled")
 class Sampled(Batches):
     """Train on batches of sampled neighbourhoods; `fanout` has the edges drawn a row in each hop, -1: all.
+
+    By default they are 15, 10 and 5, and 5 in further hops, for as many hops as the model has.
 
     `batch_size` counts the seeds of all workers together; each takes those that it owns, and the loss is the
     sum over all, so that several workers take the steps of one process. `seeds="local"` has each worker
@@ -58,7 +61,7 @@ class Sampled(Batches):
         *,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
-        fanout: int | Sequence[int] = (15, 10, 5),
+        fanout: int | Sequence[int] | None = None,
         batch_size: Annotated[int, Range(least=1)] = 1024,
         sampler: str | Mapping[str, Any] = "neighbor",
         seeds: Literal["global", "local"] = "global",
@@ -73,8 +76,8 @@ class Sampled(Batches):
         if samplers and (group is None or group.parent is None):
             check_samplers(samplers, 1)
         if store is not None and isinstance(graph, Graph):
-            several = not isinstance(fanout, int)
-            drawn = NeighborSampler(graph, fanout, seed=seed) if several else None  # type: ignore[arg-type]
+            several = None if isinstance(fanout, int) else (fanout or FANOUT)
+            drawn = None if several is None else NeighborSampler(graph, several, seed=seed)
             self._opened = open_store(store, graph, drawn, batch_size=batch_size)
             graph = graph.with_data(x=self._opened)
         elif store is not None and isinstance(graph, LocalGraph):
@@ -221,7 +224,9 @@ class Sampled(Batches):
         return self._partitioned(sampler, ReceivingLoader, **more)
 
     @staticmethod
-    def _fanouts(fanout: int | Sequence[int], hops: int) -> list[int]:
+    def _fanouts(fanout: int | Sequence[int] | None, hops: int) -> list[int]:
+        if fanout is None:
+            return [*FANOUT, *[FANOUT[-1]] * hops][:hops]
         return [fanout] * hops if isinstance(fanout, int) else list(fanout)
 
 
@@ -247,12 +252,12 @@ def check_sampler(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return name, bind(kind, options, "strategy.sampler", given=given_here)
 
 
-def checked_hops(model: nn.Module, fanout: int | Sequence[int], where: str) -> int:
+def checked_hops(model: nn.Module, fanout: int | Sequence[int] | None, where: str) -> int:
     """Return the number of hops; refuse a list of fanouts of another length than the model has hops."""
     hops = known_hops(model)
     if hops is None:
-        return hops_of(model) if isinstance(fanout, int) else len(fanout)
-    if not isinstance(fanout, int) and len(fanout) != hops:
+        return len(fanout) if isinstance(fanout, Sequence) else hops_of(model)
+    if isinstance(fanout, Sequence) and len(fanout) != hops:
         raise InputError(
             f"{where}: the model takes {hops} hops, {list(fanout)} are {len(fanout)}; give one fanout a hop"
         )

@@ -46,7 +46,7 @@ class Sliced(Sampled):
         *,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
-        fanout: int | Sequence[int] = (15, 10, 5),
+        fanout: int | Sequence[int] | None = None,
         batch_size: Annotated[int, Range(least=1)] = 1024,
         sampler: str | Mapping[str, Any] = "neighbor",
         seeds: Literal["global", "local"] = "global",
