@@ -61,7 +61,7 @@ def test_reading_maps_the_file_and_writes_never_reach_it(folder: Path) -> None:
 
 
 def test_an_existing_folder_is_kept_unless_told(folder: Path) -> None:
-    with pytest.raises(FormatError, match="already exists; choose another path or pass overwrite=True"):
+    with pytest.raises(FormatError, match="already exists; choose another path, or overwrite it"):
         format.write_directory(folder, {}, {})
     format.write_directory(folder, {"b": np.ones(1)}, {}, overwrite=True)
     assert list(format.read_directory(folder)[0]) == ["b"]

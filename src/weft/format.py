@@ -192,7 +192,9 @@ def _check_target(target: Path, overwrite: bool, marker: str = MANIFEST) -> None
     if not os.path.lexists(target):
         return
     if not overwrite:
-        raise FormatError(f"{target} already exists; choose another path or pass overwrite=True")
+        raise FormatError(
+            f"{target} already exists; choose another path, or overwrite it (--overwrite, overwrite=True)"
+        )
     if target.is_symlink() or not (target / marker).is_file():
         raise FormatError(f"{target} exists and is not a folder written by weft; it is left as it is")
 

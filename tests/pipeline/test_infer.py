@@ -293,6 +293,17 @@ def test_only_what_the_asked_nodes_need_is_computed(engine: str, tmp_path: Path)
     assert json.loads((tmp_path / "out" / "infer.json").read_text())["engine"] == engine
 
 
+@pytest.mark.parametrize("engine", ["torch", "duckdb"])
+def test_of_no_node_empty_files_are_written(engine: str, tmp_path: Path) -> None:
+    line = Graph.from_edges([[0, 1], [1, 2]], x=X[:3], y=[0, 1, 2], node_ids=["a", "b", "c"])
+    (tmp_path / "ids.csv").write_text("id\n")
+    scoring = model_scoring(stack(line, "sage"), line)
+    infer_model(scoring, tmp_path / "out", nodes=tmp_path / "ids.csv", setting=Setting(engine))
+    table = pq.read_table(tmp_path / "out" / "predictions.parquet")
+    assert table.num_rows == 0
+    assert "id" in table.column_names
+
+
 def test_ids_of_files_are_found_as_they_are_written(tmp_path: Path) -> None:
     named = Graph.from_edges([[0, 1], [1, 2]], node_ids=["007", "7", "a,b"])
     (tmp_path / "ids.csv").write_text('id\n7\n007\n"a,b"\n')
@@ -307,12 +318,14 @@ def test_ids_of_files_are_found_as_they_are_written(tmp_path: Path) -> None:
     (tmp_path / "word.csv").write_text("id\nx\n")
     (tmp_path / "large.csv").write_text("id\n5\n99999999999999999999\n")
     (tmp_path / "two.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "bare.csv").write_text("7\n007\n")
     for graph, name, message in (
         (named, "bad.csv", r"bad.csv: no node has the id '8' \(1 unknown\)"),
         (named, "twice.csv", "an id is there twice"),
         (numbers, "word.csv", "no node has the id 'x': ids of 'node' are numbers"),
         (numbers, "large.csv", "no node has the id '99999999999999999999': it is too large"),
         (named, "two.csv", "no column 'id'; it has: a, b"),
+        (named, "bare.csv", "the first line is an id itself"),
         (named, "absent.parquet", "absent.parquet: not a Parquet or CSV file"),
     ):
         with pytest.raises(InputError, match=message):

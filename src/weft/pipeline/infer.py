@@ -105,7 +105,7 @@ def infer_model(
         _work_folder(out, scoring, wanted, setting) as work,
         _opened(setting, work) as engine,
     ):
-        if engine is None:
+        if engine is None or not wanted.numel():  # of no node, empty files
             pieces = _pieces(chain, graph, wanted, work, setting, told)
         else:
             pieces = Rounds(engine, graph, chain, wanted, work).run(told)

@@ -134,6 +134,8 @@ def asked_nodes(graph: Graph, path: str | Path | None) -> Tensor:
         meant = graph.target_rows if labelled else slice(0, graph.num_nodes)
         return torch.arange(meant.start, meant.stop)
     table = _read_ids(as_path(path))
+    if "id" not in table.column_names and _is_an_id(graph, table.column_names[0], path):
+        raise FormatError(f"{path}: the first line is an id itself; put a line with the word id before it")
     ids = table.column("id" if "id" in table.column_names else 0)
     kinds = table.column("type").to_pylist() if "type" in table.column_names else None
     if kinds is None and len(graph.node_types) > 1:
@@ -148,6 +150,19 @@ def asked_nodes(graph: Graph, path: str | Path | None) -> Tensor:
         raise GraphError(f"{path}: an id is there twice; ask for each node once")
     # Rows of a batch are sorted by type.
     return wanted if len(graph.node_types) == 1 else wanted.sort().values
+
+
+def _is_an_id(graph: Graph, word: str, path: Any) -> bool:
+    """Return whether a word, given as the name of a column, is the id of a node."""
+    import pyarrow as pa
+
+    for kind in graph.node_types:
+        try:
+            _find(graph, kind, pa.array([word]), path)
+        except GraphError:
+            continue
+        return True
+    return False
 
 
 def _find(graph: Graph, kind: str, ids: Any, path: Any) -> NDArray[np.int64]:
