@@ -32,3 +32,11 @@ def test_histogram_has_a_bin_for_each_power_of_two() -> None:
     assert star.summary()["in_degree"]["histogram"] == [[0, 9], [1, 0], [2, 0], [4, 0], [8, 1]]
     assert star.summary()["in_degree"]["median"] == 0
     assert star.summary()["in_degree"]["max"] == 9
+
+
+def test_edges_that_go_both_ways() -> None:
+    star = Graph.from_edges([list(range(9)), [9] * 9])
+    assert not star.summary()["both_ways"]
+    assert star.symmetrise().summary()["both_ways"]
+    nearly = Graph.from_edges([[0, 1, 1, 2, 0], [1, 0, 2, 1, 2]])
+    assert not nearly.summary()["both_ways"]

@@ -16,12 +16,14 @@ from weft.train.trainer import Place
 COLUMNS = {"id": "p{0}", "age": "{1}", "height": "{2}", "job": "{3}"}
 
 
-def tables(folder: Path, columns: list[str], jobs: tuple[str, str] = ("cook", "smith")) -> Path:
+def tables(
+    folder: Path, columns: list[str], jobs: tuple[str, str] = ("cook", "smith"), more: tuple[str, ...] = ()
+) -> Path:
     """Return a graph of eight people made from tables with these columns."""
     rows = [",".join(columns)]
     for i in range(8):
         rows.append(",".join(COLUMNS[name].format(i, 20 + i, 1.5 + i / 40, jobs[i % 2]) for name in columns))
-    knows = ["src,dst", *(f"p{i},p{(i * 3 + 1) % 8}" for i in range(8))]
+    knows = ["src,dst", *(f"p{i},p{(i * 3 + 1) % 8}" for i in range(8)), *more]
     (folder / "people.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     (folder / "knows.csv").write_text("\n".join(knows) + "\n", encoding="utf-8")
     arguments = [f"nodes={folder}/people.csv", f"edges={folder}/knows.csv"]
@@ -54,3 +56,9 @@ def test_features_are_compared_by_name_and_order(trained: Path) -> None:
     graph = tables(trained.parent, ["id", "height", "age", "job"])
     with pytest.raises(InputError, match=r"features age, height of .node., this graph has height, age"):
         open_run(trained, graph)
+
+
+def test_directions_are_added_as_in_training(trained: Path) -> None:
+    told = open_run(trained).graph
+    graph = tables(trained.parent, ["id", "age", "height", "job"], more=("p1,p0",))  # the reverse of one edge
+    assert open_run(trained, graph).graph.num_edges == told.num_edges

@@ -173,11 +173,12 @@ def test_the_command_trains_from_a_folder_of_records(
         (["data.path=g", "strategy.name=records"], "strategy.records: expected the folder"),
         (["data.path=g", "strategy.name=records", "strategy.records=g"], "not a folder of records"),
         (["data.path=r", "model.name=gcn"], "the records are of another graph"),
-        (["data.path=r", "model.layers=3"], "the model takes 3 hops, [3, 2] are 2"),
+        (["data.path=r", "model.layers=3"], "holds records of 2 hops, the model takes 3: set model.layers"),
         (["data.path=r", "strategy.fanout=3"], "unknown key strategy.fanout"),
     ):
         assert main([*words, *(f"--set={each}" for each in more), "--out", "no"]) == 2
         assert message in capsys.readouterr().err
+        assert not Path("no").exists()
 
 
 def test_records_of_something_else_are_refused(tmp_path: Path) -> None:
@@ -189,9 +190,18 @@ def test_records_of_something_else_are_refused(tmp_path: Path) -> None:
     more = graph.with_data(train_mask=torch.arange(60) < 26)
     with pytest.raises(InputError, match="holds 25 records, the graph has 26 labelled training nodes"):
         RecordTraining(more, records=records)
+    src, dst = graph.edge_index
+    turned = weft.Graph.from_edges(
+        torch.stack([(src + 1) % 60, dst]), num_nodes=60, x=graph.x, y=graph.y, train_mask=graph.train_mask
+    )
+    with pytest.raises(InputError, match="the records are of another graph"):  # with as many of everything
+        RecordTraining(turned, records=records)
     (tmp_path / "r" / "part-00000.parquet").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"part-00000\.parquet: not a file of records"):
         trained(RecordTraining(graph, records=records), model_of(graph))
+    turned.save(tmp_path / "g", overwrite=True)
+    with pytest.raises(InputError, match="was written anew since it was flattened"):
+        RecordTraining(graph, records=records)
 
 
 def test_accuracy_is_that_of_training_in_memory(tmp_path: Path) -> None:

@@ -136,6 +136,14 @@ def test_features_in_a_store_give_the_same_run(strategy: dict[str, Any], graph: 
     assert runs[1].metrics["val"] == pytest.approx(runs[0].metrics["val"], rel=1e-5)
 
 
+def test_a_model_that_does_not_fit_leaves_no_folder(graph: weft.Graph, tmp_path: Path) -> None:
+    for name in ("sampled", "control_variate"):
+        strategy = {"name": name, "fanout": [3, 2]}
+        with pytest.raises(InputError, match="the model takes 3 hops"):
+            weft.train(graph, "sage", layers=3, strategy=strategy, epochs=1, out=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("layers", "drawn"), [(1, [15]), (2, [15, 10]), (4, [15, 10, 5, 5])])
 def test_by_default_there_is_a_fanout_for_each_hop(graph: weft.Graph, layers: int, drawn: list[int]) -> None:
     options: dict[str, Any] = {"layers": layers, "hidden": 4, "epochs": 1, "lr": 0.1}

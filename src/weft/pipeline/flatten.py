@@ -84,7 +84,8 @@ def flatten(
             "fanout": list(plan.fanout), "seed": plan.seed, "targets": targets, "features": features,
             "weight": weight, "temporal": temporal, "node_types": folder.meta["node_types"],
             "node_offsets": folder.meta["node_offsets"], "edge_types": folder.meta["edge_types"],
-            "parts": parts, "graph": str(Path(graph).absolute()), "num_edges": folder.meta["num_edges"],
+            "parts": parts, "graph": str(Path(graph).absolute()), "mark": folder.mark,
+            "num_edges": folder.meta["num_edges"],
         }  # fmt: skip
         if features == "value":
             named = ("type", "column", "width", "sparse")

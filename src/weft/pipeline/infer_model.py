@@ -53,13 +53,13 @@ def open_run(run: str | Path, graph: str | Path | None = None) -> Scoring:
     if not weights.is_file():
         raise InputError(f"{folder} has no weights yet ({WEIGHTS}): the run is {kept.get('status')!r}")
     recipe = kept["recipe"]
-    data = _data(folder, recipe["data"], graph)
+    trained = _trained_on(folder)
+    data = _data(folder, recipe["data"], graph, trained)
     if graph is not None:
         _check_columns(folder, recipe["graph"], graph)
     opened = open_dataset(**data)
     name, options = _model(folder, recipe["model"])
     held = adapt(opened, name)
-    trained = _trained_on(folder)
     dtype = torch.float64 if recipe["train"]["precision"] == "float64" else torch.float32
     if graph is None:  # the file of a store has the rows of the run's own graph
         held = with_file(held, recipe["strategy"].get("store"), dtype)
@@ -75,14 +75,18 @@ def open_run(run: str | Path, graph: str | Path | None = None) -> Scoring:
     return Scoring(model, held, multilabel, classes, _mark(weights, data, recipe["model"]))
 
 
-def _data(folder: Path, trained: Mapping[str, Any], graph: str | Path | None) -> dict[str, Any]:
+def _data(
+    folder: Path, data: Mapping[str, Any], graph: str | Path | None, trained: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the arguments of `open_dataset`: the run's own, with the path of another graph."""
     if graph is None:
-        if not trained:
+        if not data:
             raise InputError(f"{folder} was made in Python and names no data; give the graph: --graph GRAPH")
-        return dict(trained)
+        return dict(data)
     # Options of another format mean nothing here; those of every data set do.
-    kept = {key: value for key, value in trained.items() if key in EVERY_DATA and key not in _SPLIT}
+    kept = {key: value for key, value in data.items() if key in EVERY_DATA and key not in _SPLIT}
+    if kept.get("symmetrise", "auto") == "auto" and "both_ways" in trained:
+        kept["symmetrise"] = trained["both_ways"]  # as in training, whatever this graph alone would suggest
     return {"path": str(graph), **kept}
 
 

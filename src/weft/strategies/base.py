@@ -79,6 +79,9 @@ class Strategy:
         """The classes of the graph, counted once: a graph looks at all labels."""
         return self.graph.num_classes
 
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse a model that cannot be trained like this, before the run's folder is made."""
+
     def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
         """Train for one epoch, advance the clock, and return the mean loss of the training nodes."""
         raise NotImplementedError

@@ -75,6 +75,10 @@ class ControlVariate(Batches):
         if hops > 1 and not self.history.rows:
             self.fill(model, hops)
 
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse a model of another number of hops than there are fanouts."""
+        checked_hops(model, self.fanout, "strategy.fanout")
+
     def make_loader(self, model: nn.Module) -> Loader:
         """Return what prepares the batches: few neighbours in all hops but the last, which has all."""
         hops = checked_hops(model, self.fanout, "strategy.fanout")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from weft.config import Range
 from weft.errors import GraphError, RecipeError
@@ -23,6 +24,7 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.records_loader import RecordFiles, RecordLoader
 from weft.strategies.records_server import Servers
 from weft.strategies.sampled import Sampled
+from weft.strategies.single import known_hops
 
 # Steps after which workers that run apart meet to see whether the run is to be saved or left.
 MEET = 50
@@ -85,14 +87,23 @@ class RecordTraining(Sampled):
         RecordFiles.open(options["records"])
         super().check(options)
 
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse a model of other hops than the records have, and what servers cannot do."""
+        hops, held = known_hops(model), len(self.files.fanout)
+        if hops not in (None, held):
+            raise RecipeError(
+                f"{self.files.folder} holds records of {held} hops, the model takes {hops}: set "
+                f"model.layers, or flatten again with --hops {hops}"
+            )
+        if self.staleness is not None and any(isinstance(module, _BatchNorm) for module in model.modules()):
+            raise RecipeError(
+                "strategy.staleness: batch norm is over all workers at once; use norm = 'layer'"
+            )
+
     def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
         """Take the steps that are left of the epoch and return the mean loss of its seeds."""
         if self.staleness is None:
             return super().epoch(model, optimizer)
-        if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
-            raise RecipeError(
-                "strategy.staleness: batch norm is over all workers at once; use norm = 'layer'"
-            )
         asked = self.between
         try:
             with Servers(model, optimizer, self.group, self.staleness) as servers:

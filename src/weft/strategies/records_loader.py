@@ -20,6 +20,8 @@ from torch import Tensor
 
 from weft.draw import Stream, fold, permutation
 from weft.errors import FormatError, InputError
+from weft.format import MANIFEST as MANIFEST_OF_GRAPH
+from weft.format import manifest_checksum
 from weft.graph.graph import Graph
 from weft.registry import require
 from weft.samplers.base import Batch, Sampler
@@ -88,7 +90,7 @@ class RecordFiles:
         kinds = [list(kind) for kind in graph.edge_types]
         edges = told.get("num_edges", graph.num_edges)
         same = list(told["node_offsets"]) == list(graph.node_offsets) and told["edge_types"] == kinds
-        if not same or edges != graph.num_edges:
+        if not same or edges != graph.num_edges or not self._has_the_edges_of(graph):
             raise InputError(
                 f"{self.folder}: the records are of another graph than the one trained on, which may have "
                 "got other directions, inverse relations or self loops when it was opened: save that graph "
@@ -99,6 +101,18 @@ class RecordFiles:
                 f"{self.folder} holds {self.num_records:,} records, the graph has {count:,} labelled "
                 "training nodes; flatten it again"
             )
+
+    def _has_the_edges_of(self, graph: Graph) -> bool:
+        """Return whether the graph that was flattened, as far as it is still there, has the same edges."""
+        path = Path(str(self.told.get("graph", "")))
+        if not (path / MANIFEST_OF_GRAPH).is_file():
+            return True
+        if self.told.get("mark") not in (None, manifest_checksum(path)):
+            raise InputError(
+                f"{self.folder}: {path} was written anew since it was flattened; flatten it again"
+            )
+        held = Graph.load(path, verify=False)
+        return bool((held.indptr == graph.indptr).all() and (held.indices == graph.indices).all())
 
     def read(self, part: int, start: int, stop: int) -> Any:
         """Return some records of a file as a table."""

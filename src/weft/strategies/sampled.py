@@ -117,6 +117,10 @@ class Sampled(Batches):
 
     # An epoch
 
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse a model of another number of hops than there are fanouts."""
+        checked_hops(model, self.fanout, "strategy.fanout")
+
     def make_loader(self, model: nn.Module) -> Loader:
         """Return what prepares the batches; there must be a fanout for each hop of the model."""
         hops = checked_hops(model, self.fanout, "strategy.fanout")

@@ -59,6 +59,7 @@ class Trainer:
         autocast = torch.bfloat16 if settings.precision == "bfloat16" else None
         self.strategy = kind(graph, loss=settings.loss, seed=settings.seed, autocast=autocast)
         check_validation(settings, self.strategy.splits)
+        self.strategy.check_model(model)
         self.optimizer = make_optimizer(
             settings.optimizer,
             model,
