@@ -1,7 +1,5 @@
 """A cache in front of a store."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -51,16 +49,9 @@ def test_capacity_is_rows_a_share_or_what_fits() -> None:
             CachedStore(MemoryStore(X), scores, capacity=wrong)  # type: ignore[arg-type]
 
 
-def test_free_memory_is_what_the_tightest_limit_leaves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_by_default_half_of_free_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     from weft.stores import cached
 
-    (tmp_path / "memory.max").write_text("5000")
-    (tmp_path / "memory.current").write_text("2000")
-    assert cached._container(tmp_path)[0] == 3000
-    (tmp_path / "memory.max").write_text("max")
-    assert cached._container(tmp_path)[0] is None
     monkeypatch.setattr(cached, "free_bytes", lambda device: 64 * 40)
     assert CachedStore(MemoryStore(X), torch.arange(100)).capacity == 40  # half of 80 rows
 

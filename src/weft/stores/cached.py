@@ -3,8 +3,6 @@
 import copy
 import ctypes
 import math
-import os
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -13,6 +11,7 @@ from torch import Tensor
 from weft import kernels
 from weft.errors import InputError
 from weft.kernels import gpu, native
+from weft.machine import free_memory
 from weft.stores.base import Store, stores
 from weft.stores.link import reachable
 from weft.stores.memory import MemoryStore
@@ -201,29 +200,4 @@ def free_bytes(device: torch.device | str = "cpu") -> int:
         free, _ = torch.cuda.mem_get_info(device)
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return max(0, free + unused - _RESERVE)
-    found = [_available(Path("/proc/meminfo")), *_container(Path("/sys/fs/cgroup"))]
-    limits = [value for value in found if value is not None]
-    if limits:
-        return max(0, min(limits))
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _available(path: Path) -> int | None:
-    try:
-        lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
-
-
-def _container(folder: Path) -> list[int | None]:
-    """Return what the limit of a container, in either version of cgroups, leaves."""
-    pairs = [("memory.max", "memory.current")]
-    pairs.append(("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
-    found: list[int | None] = []
-    for limit, used in pairs:
-        try:
-            found.append(int((folder / limit).read_text()) - int((folder / used).read_text()))
-        except (OSError, ValueError):  # no container, no limit ("max")
-            found.append(None)
-    return found
+    return free_memory()

@@ -9,7 +9,6 @@ hint /*+ BROADCAST(alias) */ for a small side of a join. Python sees rows only a
 so they are pure, carry paths and not arrays, and write files under other names before renaming them.
 """
 
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from weft.errors import RecipeError
+from weft.machine import free_memory
 from weft.registry import Registry
 
 if TYPE_CHECKING:
@@ -195,18 +195,3 @@ def size(count: int) -> str:
     """
     scale, unit = (2**30, "GiB") if count >= 2**30 else (2**20, "MiB")
     return f"{count / scale:.3g} {unit}"
-
-
-def free_memory() -> int:
-    """Return the bytes that this process may still take: of the machine, or of its control group."""
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-        group = Path("/sys/fs/cgroup")
-        most = (group / "memory.max").read_text().strip()
-        if most.isdigit():
-            free = min(free, int(most) - int((group / "memory.current").read_text()))
-    except (OSError, StopIteration, ValueError):
-        pass
-    return max(free, 0)
