@@ -85,11 +85,7 @@ def relabel(ids: Tensor) -> tuple[Tensor, Tensor]:
     if core is None or ids.device.type != "cpu":
         return reference.relabel(ids)
     flat = ids.to(torch.int64).contiguous()
-    unique, local, count = (
-        torch.empty_like(flat),
-        torch.empty_like(flat),
-        ctypes.c_int64(),
-    )
+    unique, local, count = torch.empty_like(flat.view(-1)), torch.empty_like(flat), ctypes.c_int64()
     status = core.weft_relabel(
         flat.data_ptr(), flat.numel(), unique.data_ptr(), local.data_ptr(), ctypes.byref(count)
     )
