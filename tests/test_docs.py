@@ -124,7 +124,15 @@ def test_the_page_on_strategies_names_every_one_and_where_it_is_exact() -> None:
             assert any(f"{option} = {value:g}" in cell for cell in told), name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+# That page starts workers a dozen times, which takes minutes.
+LONG = ("mini-batches.md",)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else []) for page in PAGES],
+    ids=[page.name for page in PAGES],
+)
 def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     commands = [
         line for body in blocks(page, "bash") for line in body.splitlines() if line.startswith("weft ")

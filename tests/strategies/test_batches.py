@@ -14,7 +14,7 @@ from weft.train.trainer import Place
 from weft.train.worker import prepare
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_take_the_steps_of_one_process(size: int) -> None:
     for rank, wrong in enumerate(run_ranks(size, batch_jobs.equal_to_one_process)):
         assert not wrong, f"rank {rank}: {wrong[:12]} ({len(wrong)} in all)"

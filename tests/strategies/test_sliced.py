@@ -26,7 +26,7 @@ def test_one_process_takes_the_steps_of_sampled() -> None:
     assert sliced_jobs.equal_to_sampled(Group.alone()) == []
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_take_the_steps_of_sampled_and_send_what_the_formula_says(size: int) -> None:
     for wrong in run_ranks(size, sliced_jobs.equal_to_sampled):
         assert wrong == []
