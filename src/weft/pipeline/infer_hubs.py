@@ -23,7 +23,7 @@ from weft.graph.scores import Score
 from weft.graph.sparse import Features
 from weft.pipeline.infer_piece import Kind, PieceBlock, edge_rows, lists, matrix, read_piece
 from weft.strategies.merge import Merge
-from weft.strategies.merging_block import aggregate_part, attend_part, reduce_messages
+from weft.strategies.merging_block import MergedRelations, aggregate_part, attend_part, reduce_messages
 from weft.train.stages import Stage
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class HubBlock(PieceBlock):
 
     def by_relation(self) -> RelationBlock:
         """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
-        return self.cached("by_relation", lambda: HubRelations(self))
+        return self.cached("by_relation", lambda: MergedRelations(self, lambda: self.merge))
 
     def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
         """Return what `Block.attend` does."""
@@ -136,35 +136,6 @@ class HubBlock(PieceBlock):
             raise GraphError("of a hub's relations only in-degrees are known; use --engine torch")
         held = [self._of_relations[node][relation] for node in self.dst_ids.tolist()]
         return torch.tensor(held, dtype=torch.float32)
-
-
-class HubRelations(RelationBlock):
-    """The (relation, source) pairs of a shard of a hub's edges."""
-
-    def __init__(self, block: HubBlock) -> None:
-        super().__init__(block)
-        self._block = block
-        self.part = Block(
-            self.indptr,
-            self.indices,
-            num_src=self.num_src,
-            edge_ids=block.edge_ids,
-            edge_type=block.edge_type,
-            num_relations=block.num_relations,
-            parent=block,
-        )
-
-    def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
-        """Return what `Block.attend` does."""
-        return attend_part(self.part, self._block.merge, score, value, dropout, layer)
-
-    def _aggregate(self, h: Features, how: Aggregation) -> Features:
-        rows = h if isinstance(h, Tensor) else h.to_dense()
-        scaled = replace(how, dst_scale=self._block._scale_of_rows(how, rows.dtype))
-        return aggregate_part(self.part, self._block.merge, rows, scaled)
-
-    def _propagate(self, how: Propagation) -> Tensor:
-        return reduce_messages(self.part, self._block.merge, how, self._block)
 
 
 def run_shard(

@@ -5,6 +5,7 @@ Each operation is three steps: bring the rows, run the kernel on the part, merge
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -77,7 +78,7 @@ class MergingBlock(ShardBlock):
 
     def by_relation(self) -> RelationBlock:
         """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
-        return self.cached("by_relation", lambda: MergedRelations(self))
+        return self.cached("by_relation", lambda: MergedRelations(self, lambda: self.merge))
 
     # What layers do with it
 
@@ -124,16 +125,19 @@ class MergingBlock(ShardBlock):
 
 
 class MergedRelations(RelationBlock):
-    """The (relation, source) pairs of a merging block; what is reduced over them is merged too."""
+    """The (relation, source) pairs of a block whose results are merged; what is reduced over them is too.
 
-    def __init__(self, block: MergingBlock) -> None:
+    `merge` gives what merges them at the time: a block may change it from step to step.
+    """
+
+    def __init__(self, block: Block, merge: Callable[[], Merge]) -> None:
         super().__init__(block)
-        self._block = block
+        self._block, self._merge = block, merge
         self.part = Block(
             self.indptr,
             self.indices,
             num_src=self.num_src,
-            edge_ids=block.shard.edge_ids,
+            edge_ids=block.edge_ids,
             edge_type=block.edge_type,
             num_relations=block.num_relations,
             parent=block,
@@ -142,16 +146,16 @@ class MergedRelations(RelationBlock):
 
     def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
         """Return what `Block.attend` does."""
-        return attend_part(self.part, self._block.merge, score, value, dropout, layer)
+        return attend_part(self.part, self._merge(), score, value, dropout, layer)
 
     def _aggregate(self, h: Features, how: Aggregation) -> Features:
         rows = Block.src(self, cast(Any, h))
         scaled = replace(how, dst_scale=self._block._scale_of_rows(how, rows.dtype))
-        return aggregate_part(self.part, self._block.merge, rows, scaled)
+        return aggregate_part(self.part, self._merge(), rows, scaled)
 
     def _propagate(self, how: Propagation) -> Tensor:
         checked = replace(how, src=[Block.src(self, t) for t in how.src])
-        return reduce_messages(self.part, self._block.merge, checked, self._block)
+        return reduce_messages(self.part, self._merge(), checked, self._block)
 
 
 def aggregate_part(part: Block, merge: Merge, rows: Tensor, how: Aggregation) -> Tensor:
