@@ -230,7 +230,7 @@ class Sampled(Batches):
     @staticmethod
     def _fanouts(fanout: int | Sequence[int] | None, hops: int) -> list[int]:
         if fanout is None:
-            return [*FANOUT, *[FANOUT[-1]] * hops][:hops]
+            return usual_fanouts(hops)
         return [fanout] * hops if isinstance(fanout, int) else list(fanout)
 
 
@@ -254,6 +254,11 @@ def check_sampler(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         raise RecipeError(f"strategy.sampler: {name!r} gives no neighbourhoods of seeds; use one of {able}")
     given_here = ("graph", "fanout", "seed", "expand", "temporal")
     return name, bind(kind, options, "strategy.sampler", given=given_here)
+
+
+def usual_fanouts(hops: int) -> list[int]:
+    """Return what is drawn in each of so many hops where nothing is said."""
+    return [*FANOUT, *[FANOUT[-1]] * hops][:hops]
 
 
 def checked_hops(model: nn.Module, fanout: int | Sequence[int] | None, where: str) -> int:

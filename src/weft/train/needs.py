@@ -17,13 +17,14 @@ from weft.stores.cached import free_bytes
 from weft.strategies.chunks import shown
 from weft.strategies.offload import Offload, Plan, least_bytes, obstacle_of
 from weft.strategies.offload_blocks import Message
+from weft.strategies.sampled import usual_fanouts
 from weft.strategies.single import known_hops
 from weft.train.model import build_model
 
 _KEPT = 3
 """Matrices of the size of a layer's output that a step holds, at least: rows, gradients, what made them."""
-_FANOUT, _BATCH = (15, 10, 5), 1024
-"""What a sampled run draws where it is told nothing else."""
+_BATCH = 1024
+"""Seeds of a step of a sampled run that is told nothing else."""
 
 
 def whole_bytes(graph: Graph, model: nn.Module) -> int:
@@ -41,14 +42,13 @@ def feature_bytes(graph: Graph) -> int:
 
 
 def sampled_bytes(
-    graph: Graph, model: Stack, fanout: Sequence[int] = _FANOUT, batch_size: int = _BATCH
+    graph: Graph, model: Stack, fanout: Sequence[int] | None = None, batch_size: int = _BATCH
 ) -> int:
     """Return what sampled training takes where edges and features lie on the GPU too: they and a step.
 
     A batch is drawn to see how many rows and edges one has.
     """
-    hops = known_hops(model) or 1
-    fanouts = [*fanout, *[fanout[-1]] * hops][:hops]
+    fanouts = usual_fanouts(known_hops(model) or 1) if fanout is None else fanout
     mask = graph.train_mask
     seeds = torch.arange(graph.num_nodes) if mask is None else mask.nonzero().flatten().cpu()
     places = torch.linspace(0, len(seeds) - 1, min(batch_size, len(seeds))).long()
