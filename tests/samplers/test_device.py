@@ -108,9 +108,11 @@ def test_recorded_calls_draw_what_others_draw() -> None:
 @on_triton
 def test_seeds_are_checked() -> None:
     csr = graph_of(20, 60)
+    slots = Slots(csr[0].to(DEVICE), csr[1].to(DEVICE), node_offsets=(0, 20))
+    keys, counts = np.array([[5]], dtype=np.uint64), np.array([[2]])
     for seeds, message in (([3, 3], "there twice"), ([20], "no node")):
         with pytest.raises(GraphError, match=message):
-            both(csr, seeds, [2])[1:]
+            device.sample(Request(slots, torch.tensor(seeds), counts, keys))
 
 
 @pytest.mark.skipif(DEVICE != "cuda", reason="needs a GPU")
