@@ -132,7 +132,6 @@ def spmm(
     t_indptr: Tensor | None,
     t_indices: Tensor | None,
     t_edges: Tensor | None,
-    tile: Tile | None = None,
 ) -> Tensor:
     """Return what `reference.spmm` returns."""
     if x.dtype not in FLOATS:
@@ -147,7 +146,7 @@ def spmm(
     plan = plan_of(indptr, indices.shape[0])
     partial = out if not plan.num_hubs else out.new_empty((plan.num_segments, width), dtype=torch.float32)
     heads = weight.shape[1] if weight is not None and weight.dim() == 2 else 1
-    tile = tile or tile_for(indptr, indices, x, width)
+    tile = tile_for(indptr, indices, x, width)
     given = [y if y is None else y.contiguous() for y in (edges, x, weight, src_scale, dst_scale)]
     dense = [indptr if y is None else y for y in given]  # a pointer that is not read
     _spmm_kernel[(num_rows + plan.num_segments, triton.cdiv(width, tile.columns))](
