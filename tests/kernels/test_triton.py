@@ -316,6 +316,19 @@ def test_views_are_read_in_their_own_order() -> None:
 
 
 @on_triton
+@pytest.mark.usefixtures("small_hubs")
+def test_scales_of_hubs_are_read_in_their_own_order() -> None:
+    indptr, indices = csr(5, 6, 40)
+    strided = (values(10)[::2], values(12, seed=1)[::2])
+    expanded = (values(1).expand(5), values(1, seed=1).expand(6))
+    for src, dst in (strided, expanded):
+        run = lambda x: kernels.spmm(indptr, indices, x, src_scale=src, dst_scale=dst)  # noqa: B023, E731
+        compare(run, [values(5, 3)])
+    pointers = torch.stack([indptr, indptr], 1)[:, 0]
+    compare(lambda x: kernels.spmm(pointers, indices, x, reduce="mean"), [values(5, 3)])
+
+
+@on_triton
 @pytest.mark.usefixtures("nan_memory", "small_hubs")
 def test_all_of_the_result_is_written() -> None:
     indptr, indices = csr(5, 6, 30)

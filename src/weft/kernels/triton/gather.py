@@ -84,7 +84,7 @@ def gather_near(near: Tensor, far: Tensor, place: Tensor, rows: Tensor) -> Tenso
     columns = min(power(width), 256)
     block = max(1024 // columns, 1)
     _gather_near_kernel[(triton.cdiv(rows.shape[0], block), triton.cdiv(width, columns))](
-        near, far, place, rows, out, rows.shape[0], F=width, BM=block, BF=columns, num_warps=4
+        near, far, place, rows.contiguous(), out, len(rows), F=width, BM=block, BF=columns, num_warps=4
     )
     return out
 
@@ -126,5 +126,5 @@ def _over_the_link(far: Tensor, rows: Tensor, values: Tensor, *, add: bool) -> N
     columns = min(power(width), 256)
     block = max(1024 // columns, 1)
     _far_kernel[(triton.cdiv(rows.shape[0], block), triton.cdiv(width, columns))](
-        far, rows, values, rows.shape[0], F=width, ADD=add, BM=block, BF=columns, num_warps=4
+        far, rows.contiguous(), values, len(rows), F=width, ADD=add, BM=block, BF=columns, num_warps=4
     )

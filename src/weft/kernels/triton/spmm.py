@@ -148,9 +148,10 @@ def spmm(
     heads = weight.shape[1] if weight is not None and weight.dim() == 2 else 1
     tile = tile_for(indptr, indices, x, width)
     given = [y if y is None else y.contiguous() for y in (edges, x, weight, src_scale, dst_scale)]
+    indptr = indptr.contiguous()
     dense = [indptr if y is None else y for y in given]  # a pointer that is not read
     _spmm_kernel[(num_rows + plan.num_segments, triton.cdiv(width, tile.columns))](
-        indptr.contiguous(),
+        indptr,
         indices.contiguous(),
         *dense,
         out,
@@ -175,5 +176,5 @@ def spmm(
         num_warps=1,
     )
     if plan.num_hubs:
-        merge_sums(plan, partial, out.view(num_rows, width), indptr, mean=mean, scale=dst_scale)
+        merge_sums(plan, partial, out.view(num_rows, width), indptr, mean=mean, scale=given[4])
     return out
