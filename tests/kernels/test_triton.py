@@ -285,6 +285,27 @@ def test_sets_of_edges_that_know_the_dot_of_their_rows_add_up_to_the_whole(kind:
 
 
 @on_triton
+@pytest.mark.parametrize(("heads", "wide"), [(2, False), (3, True)])
+def test_backward_counts_in_64_bits_where_the_gradient_is_large(
+    heads: int, wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from weft.kernels.triton import attention, attention_backward
+
+    kernel, seen = attention_backward._source_kernel, []
+
+    class Noted:
+        def __getitem__(self, grid: Any) -> Any:
+            return lambda *given, **sizes: (seen.append(sizes["WIDE"]), kernel[grid](*given, **sizes))
+
+    monkeypatch.setattr(attention, "NARROW", 9 * 5 * 3)  # of the gradient: values and sources have fewer
+    monkeypatch.setattr(attention_backward, "_source_kernel", Noted())
+    indptr, indices = csr(2, 9, 24)
+    inputs = [values(2, heads), values(9, heads), values(2, heads, 5)]
+    compare(lambda s, d, v: kernels.attention(indptr, indices, s, d, v), inputs)
+    assert seen == [wide]
+
+
+@on_triton
 def test_attention_in_half_precision_without_an_edge_term() -> None:
     indptr, indices = csr(5, 4, 24)
     inputs = [values(5, 4, dtype=HALF), values(4, 4, dtype=HALF), values(5, 4, 8, dtype=HALF)]

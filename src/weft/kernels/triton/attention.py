@@ -23,6 +23,8 @@ from weft.kernels.triton.spmm import FLOATS
 ADDITIVE: tl.constexpr = tl.constexpr(reference.ADDITIVE)
 GATV2: tl.constexpr = tl.constexpr(reference.GATV2)
 DOT: tl.constexpr = tl.constexpr(reference.DOT)
+NARROW = 1 << 31
+"""Elements of a matrix whose places fit into 32 bits."""
 
 
 @triton.jit
@@ -341,8 +343,9 @@ def draws(args: Arguments) -> tuple[int | Tensor, int, float]:
     return key, threshold(args.dropout), keep_scale(args.dropout)
 
 
-def flags(args: Arguments, plan: Plan) -> dict[str, Any]:
-    """Return which parts of the kernels these inputs need."""
+def flags(args: Arguments, plan: Plan, *more: Tensor) -> dict[str, Any]:
+    """Return which parts of the kernels these inputs need; `more` is what else is read by index."""
+    read = (args.value, args.src, args.dst, *more)
     return {
         "KIND": args.kind,
         "HAS_EDGE": args.edge is not None,
@@ -351,7 +354,7 @@ def flags(args: Arguments, plan: Plan) -> dict[str, Any]:
         "KEYED": args.dropout > 0.0 and args.clock is not None and not args.clock.is_cpu,
         "HUBS": plan.num_hubs > 0,
         "SEGMENT": plan.segment,
-        "WIDE": max(args.value.numel(), args.src.numel(), args.dst.numel()) >= 1 << 31,
+        "WIDE": max(each.numel() for each in read) >= NARROW,
     }
 
 

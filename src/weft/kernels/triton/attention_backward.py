@@ -511,7 +511,7 @@ def _sources(
             WANT_VALUE=wanted.value,
             WANT_SRC=want_src,
             WANT_EDGE=want_edge,
-            **flags(args, plan),
+            **flags(args, plan, grad, stat),
             **shape.sizes(),
         )
     for made, part in ((value, parts[0]), (far, parts[1])):
