@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.append(str(Path(__file__).parent / "support"))
 
@@ -15,3 +16,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     from spark import spark_session
 
     yield from spark_session(tmp_path_factory.mktemp("spark"))
+
+
+@pytest.fixture
+def nan_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fill memory that torch.empty gives with NaN (or a large number), so that a forgotten write shows."""
+    for name in ("empty", "empty_like"):
+        make = getattr(torch, name)
+
+        def filled(*args: object, make: object = make, **options: object) -> torch.Tensor:
+            out: torch.Tensor = make(*args, **options)  # type: ignore[operator]
+            return out.fill_(float("nan") if out.is_floating_point() else 123_456_789)
+
+        monkeypatch.setattr(torch, name, filled)

@@ -53,16 +53,3 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
     core.weft_set_level(LEVELS[request.param])
     yield request.param
     core.weft_set_level(core.weft_detected_level())
-
-
-@pytest.fixture
-def nan_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fill memory that torch.empty gives with NaN (or a large number), so that a forgotten write shows."""
-    for name in ("empty", "empty_like"):
-        make = getattr(torch, name)
-
-        def filled(*args: object, make: object = make, **options: object) -> torch.Tensor:
-            out: torch.Tensor = make(*args, **options)  # type: ignore[operator]
-            return out.fill_(float("nan") if out.is_floating_point() else 123_456_789)
-
-        monkeypatch.setattr(torch, name, filled)

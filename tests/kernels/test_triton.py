@@ -350,6 +350,17 @@ def test_scales_of_hubs_are_read_in_their_own_order() -> None:
 
 
 @on_triton
+@pytest.mark.usefixtures("nan_memory")
+def test_edges_of_no_row_have_a_weight_without_gradient() -> None:
+    indptr, indices = csr(5, 6, 30)
+    padded = torch.cat([indices, indices.new_zeros(4)])
+    weight = values(34, grad=True)
+    (grad,) = torch.autograd.grad(kernels.spmm(indptr, padded, values(5, 3), weight).sum(), weight)
+    assert grad[:30].isfinite().all()
+    assert grad[30:].eq(0).all()
+
+
+@on_triton
 @pytest.mark.usefixtures("nan_memory", "small_hubs")
 def test_all_of_the_result_is_written() -> None:
     indptr, indices = csr(5, 6, 30)

@@ -489,7 +489,8 @@ def _sources(
     )
     far = torch.empty(args.src.shape, dtype=torch.float32, device=grad.device) if want_src else empty
     like = args.edge if want_edge and args.edge is not None else empty
-    term = torch.empty(like.shape, dtype=torch.float32, device=grad.device)
+    # zeros: edges that belong to no row, as padding has them, are never written
+    term = torch.zeros(like.shape, dtype=torch.float32, device=grad.device)
     parts = [stat.new_empty((plan.num_segments, y[0].numel() if y.shape[0] else 0)) for y in (value, far)]
     if num_rows and heads:
         _source_kernel[(num_rows + plan.num_segments, triton.cdiv(heads, shape.block))](

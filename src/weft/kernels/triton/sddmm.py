@@ -81,7 +81,8 @@ def sddmm_dot(
     if a.dtype not in FLOATS:
         rest: tuple[Any, ...] = (mean, src_mean, t_indptr, t_indices, t_edges)
         return reference.sddmm_dot(indptr, indices, edges, a, b, src_scale, dst_scale, *rest)
-    out = torch.empty((indices.shape[0], *a.shape[1:-1]), dtype=torch.float32, device=a.device)
+    # zeros: edges that belong to no row, as padding has them, are never written
+    out = torch.zeros((indices.shape[0], *a.shape[1:-1]), dtype=torch.float32, device=a.device)
     if not out.numel():
         return out
     if src_mean and t_indptr is not None:
