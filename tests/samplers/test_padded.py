@@ -15,6 +15,7 @@ from weft.kernels import gpu
 from weft.samplers import NeighborSampler
 from weft.samplers.base import Batch
 from weft.samplers.padded import padded
+from weft.samplers.transfer import Courier
 from weft.strategies import replay
 from weft.strategies.replay import Replay
 
@@ -92,6 +93,27 @@ def test_losses_and_gradients_are_those_of_the_batch(
     sampler = NeighborSampler(community(DEVICE), FANOUT, seed=3)
     model = weft.nn.Stack(5, 3, layer=layer, layers=2, hidden=6, **options).to(DEVICE)
     steps(model, Replay(mean_loss, FANOUT), sampler, 2)
+
+
+@on_triton
+@pytest.mark.parametrize(
+    ("layer", "options"), [("gcn", {}), ("gat", {"heads": 2, "edge_features": 2})], ids=str
+)
+def test_edge_data_may_come_with_the_batch(
+    layer: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "MOST", 0)  # nothing is captured
+    graph = community("cpu", edge_weight=torch.rand(500) + 0.1)
+    courier = Courier(DEVICE, graph)
+
+    def brought(batch: Batch) -> Batch:
+        made = courier.carry(batch)
+        for block in made.blocks:  # those of all edges lie where nobody reads them
+            block._edge_data = {name: value.to("meta") for name, value in block._edge_data.items()}
+        return made
+
+    model = weft.nn.Stack(5, 3, layer=layer, layers=2, hidden=6, **options).to(DEVICE)
+    steps(model, Replay(mean_loss, FANOUT), NeighborSampler(graph, FANOUT, seed=3), 2, brought)
 
 
 @pytest.mark.skipif(DEVICE != "cuda", reason="needs a GPU")

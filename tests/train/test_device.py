@@ -108,6 +108,23 @@ def test_relations_are_sampled_on_the_cpu_for_the_gpu(graph: weft.Graph, tmp_pat
         train(typed, "rgcn", device="cuda", strategy={**strategy, "sample_on": "gpu"})
 
 
+@pytest.mark.parametrize("where", ["gpu", "cpu"])
+@pytest.mark.parametrize("model", ["gcn", "gat", "gatv2", "gine"])
+def test_weights_and_features_of_edges(graph: weft.Graph, tmp_path: Path, model: str, where: str) -> None:
+    torch.manual_seed(0)
+    masks = {name: getattr(graph, name) for name in ("train_mask", "val_mask", "test_mask")}
+    weight, attr = torch.rand(graph.num_edges) + 0.1, torch.randn(graph.num_edges, 3)
+    given = weft.Graph.from_edges(
+        graph.edge_index, x=graph.x, y=graph.y, edge_weight=weight, edge_attr=attr, **masks
+    )
+    strategy = {"name": "sampled", "fanout": [4, 3], "batch_size": 50, "sample_on": where}
+    there, here = (
+        losses(given, tmp_path, device, model=model, strategy=_for(strategy, device), epochs=4)
+        for device in ("cuda", "cpu")
+    )
+    assert there == pytest.approx(here, rel=2e-3)
+
+
 def test_a_sampled_run_on_the_gpu_continues_bit_for_bit(graph: weft.Graph, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"model": "sage", "hidden": 8, "dropout": 0.4, "epochs": 4, "device": "cuda"}
     settings["strategy"] = {"name": "sampled", "fanout": [4, 3], "batch_size": 30}

@@ -5,7 +5,7 @@ rounded up by at most a sixteenth, its edges to what as many rows could have. Ro
 edge, name some node of the graph and are read by nobody: the numbers of the others are what they were.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -49,6 +49,13 @@ def padded(count: int) -> int:
 class PaddedBlock(SampledBlock):
     """Drawn edges with room for more of them at the end, which belong to no row."""
 
+    brought: Mapping[str, Tensor] = {}
+    """Edge data that came with the batch, since those of all edges lie elsewhere."""
+
+    def edge(self, name: str) -> Tensor:
+        """Return edge data, [E, ...]; those of edges that are too many mean nothing."""
+        return self.brought[name] if name in self.brought else super().edge(name)
+
     @property
     def transposed(self) -> Transposed:
         """The edges by source row, found without waiting for the GPU."""
@@ -88,6 +95,8 @@ class PaddedBatch(Batch):
     Its clock lies on the device too, so that draws of a replay are those of its step.
     """
 
+    blocks: list[PaddedBlock]  # type: ignore[assignment]
+
     def __init__(self, batch: Batch, sizes: Sizes, fanout: Sequence[int], *, reads_x: bool) -> None:
         device = batch.nodes.device
         self.device_clock = torch.zeros(3, dtype=torch.int64, device=device)
@@ -115,6 +124,8 @@ class PaddedBatch(Batch):
             own.indptr[block.num_dst + 1 :].fill_(block.num_edges)
             own.indices[: block.num_edges].copy_(block.indices)
             own.edge_ids[: block.num_edges].copy_(block.edge_ids)
+            for name, held in own.brought.items():
+                held[: block.num_edges].copy_(block.edge(name))
 
     def anew(self, *, reads_x: bool) -> Batch:
         """Return a batch of the same tensors whose blocks remember nothing."""
@@ -137,7 +148,7 @@ class _Fixed(Batch):
 
 def _block(block: Block, nodes: Tensor, num_dst: int, num_src: int, fanout: int) -> PaddedBlock:
     device, room = nodes.device, num_dst * fanout
-    return PaddedBlock(
+    made = PaddedBlock(
         torch.zeros(num_dst + 1, dtype=torch.int64, device=device),
         torch.zeros(room, dtype=block.indices.dtype, device=device),
         num_src=num_src,
@@ -146,11 +157,17 @@ def _block(block: Block, nodes: Tensor, num_dst: int, num_src: int, fanout: int)
         edge_data=block._edge_data,
         degrees=block._degrees,
     )
+    made.brought = {
+        name: torch.zeros((room, *value.shape[1:]), dtype=value.dtype, device=device)
+        for name, value in block._edge_data.items()
+        if value.device != device
+    }
+    return made
 
 
-def _again(block: Block) -> PaddedBlock:
+def _again(block: PaddedBlock) -> PaddedBlock:
     gpu.without_hubs(block.indptr, block.num_edges)
-    return PaddedBlock(
+    made = PaddedBlock(
         block.indptr,
         block.indices,
         num_src=block.num_src,
@@ -159,3 +176,5 @@ def _again(block: Block) -> PaddedBlock:
         edge_data=block._edge_data,
         degrees=block._degrees,
     )
+    made.brought = block.brought
+    return made
