@@ -115,6 +115,39 @@ def test_seeds_are_checked() -> None:
             device.sample(Request(slots, torch.tensor(seeds), counts, keys))
 
 
+class Emptied(list[Any]):
+    """A list that another thread empties between a look at it and `pop`."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@on_triton
+def test_what_another_thread_took_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    csr = graph_of(20, 60)
+    slots = Slots(csr[0].to(DEVICE), csr[1].to(DEVICE), node_offsets=(0, 20))
+    keys, counts = np.array([[5]], dtype=np.uint64), np.array([[2]])
+    request, kind = (
+        Request(slots, torch.tensor([3, 7]), counts, keys),
+        device._Kind(0, 2, (2,), False, False),
+    )
+    tables = Emptied()
+    nodes, _ = device._launched(request, kind, tables)
+    assert nodes[:2].tolist() == [3, 7]
+    assert len(tables) == 1
+
+    class Recorded:
+        def __init__(self, *given: Any) -> None: ...
+
+        def sample(self, *given: Any) -> str:
+            return "drawn"
+
+    monkeypatch.setattr("weft.kernels.triton.sample.Recording", Recorded)
+    recordings = Emptied()
+    assert device._replayed(request, kind, recordings) == "drawn"
+    assert len(recordings) == 1
+
+
 @pytest.mark.skipif(DEVICE != "cuda", reason="needs a GPU")
 def test_a_sampler_of_a_graph_on_the_gpu() -> None:
     indptr, indices = graph_of(50, 400)

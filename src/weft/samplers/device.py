@@ -101,7 +101,10 @@ def _launched(request: Request, kind: _Kind, tables: list[Tensor]) -> "tuple[Ten
     from weft.kernels.triton import sample as kernel
 
     slots, keys = request.slots, request.keys[:, 0].tolist()
-    table = tables.pop() if tables else kernel.new_table(slots.num_nodes, slots.indptr.device)
+    try:
+        table = tables.pop()
+    except IndexError:  # of an empty list, which another thread may have emptied just now
+        table = kernel.new_table(slots.num_nodes, slots.indptr.device)
     options = {"replace": kind.replace, "once": kind.once}
     found = kernel.sample(slots.indptr, slots.indices, request.seeds, kind.fanouts, keys, table, **options)
     tables.append(table)
@@ -112,7 +115,10 @@ def _replayed(request: Request, kind: _Kind, free: "list[Recording]") -> "tuple[
     from weft.kernels.triton.sample import Recording
 
     slots = request.slots
-    recording = free.pop() if free else Recording(slots.indptr, slots.indices, *kind[1:])
+    try:
+        recording = free.pop()
+    except IndexError:
+        recording = Recording(slots.indptr, slots.indices, *kind[1:])
     found = recording.sample(request.seeds, request.keys[:, 0].tolist())
     free.append(recording)
     return found

@@ -47,7 +47,7 @@ class Courier:
 
     def prepare(self, make: Callable[[], T]) -> Parcel[T]:
         """Return what `make` makes on a stream of its own, called by the thread that prepares it."""
-        stream = self._streams.pop() if self._streams else new_stream(self.device)
+        stream = self._stream()
         with torch.cuda.stream(stream):
             value = make()
             ready = stream.record_event()
@@ -65,6 +65,12 @@ class Courier:
             if tensor.is_cuda:
                 tensor.record_stream(stream)
         return parcel.value
+
+    def _stream(self) -> torch.cuda.Stream:
+        try:
+            return self._streams.pop()
+        except IndexError:  # of an empty list, which another thread may have emptied just now
+            return new_stream(self.device)
 
     def carry(self, batch: Batch) -> Batch:
         """Return a batch of the CPU on the device."""
