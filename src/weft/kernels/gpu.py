@@ -6,6 +6,7 @@ old, operators run on their reference form, and a warning says so once. Under Tr
 """
 
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -107,6 +108,13 @@ def without_hubs(indptr: Tensor, num_edges: int) -> None:
     """Say that no row has more edges than `most_edges()`."""
     if _triton.usable:
         import_module("weft.kernels.triton.plan").without_hubs(indptr, num_edges)
+
+
+def kept_with(indptr: Tensor) -> tuple[Tensor, ...]:
+    """Return the tensors that operators remember with the pointers of a CSR, and let go with them."""
+    plan: Any = sys.modules.get("weft.kernels.triton.plan")  # where it was not imported nothing is remembered
+    found: tuple[Tensor, ...] = () if plan is None else plan.kept_with(indptr)
+    return found
 
 
 def most_edges() -> int:

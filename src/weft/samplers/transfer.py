@@ -6,7 +6,7 @@ What is made on the GPU itself, the draws of a graph that lies there, runs on th
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -18,6 +18,7 @@ from weft.graph.block import Block, Degrees
 from weft.graph.graph import Graph
 from weft.graph.memory import Memory
 from weft.graph.sparse import SparseFeatures
+from weft.kernels import gpu
 from weft.samplers.base import Batch
 
 T = TypeVar("T")
@@ -25,6 +26,8 @@ _IN_USE = 2
 """Steps that may be waiting on the GPU: more would only hold the memory of more batches."""
 _STAY = ("_degrees", "_edge_data", "_memory", "_transpose", "_clock")
 """What a block keeps to look things up in, or what lies on the CPU for every device."""
+_NOT_OWN = ("_degrees", "_memory", "_transpose", "_clock", "parent", "_whole")
+"""What a block names that was not made with it."""
 
 
 @dataclass(frozen=True)
@@ -156,18 +159,19 @@ def new_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
-    """Give the tensors of a batch, of a block, or in containers of them."""
+    """Give the tensors of a batch, of a block, or in containers of them, and what lives as long as these."""
     if isinstance(value, Tensor):
         yield value
+        yield from gpu.kept_with(value)
     elif isinstance(value, SparseFeatures):
-        yield from (value.indptr, value.indices, value.values)
-    elif isinstance(value, dict):
+        yield from tensors_of((value.indptr, value.indices, value.values))
+    elif isinstance(value, Mapping):
         for held in value.values():
             yield from tensors_of(held)
     elif isinstance(value, list | tuple):
         for held in value:
             yield from tensors_of(held)
     elif isinstance(value, Block):
-        yield from tensors_of([held for name, held in vars(value).items() if name not in (*_STAY, "parent")])
+        yield from tensors_of([held for name, held in vars(value).items() if name not in _NOT_OWN])
     elif isinstance(value, Batch):
-        yield from tensors_of((value.blocks, value.nodes, value._held))
+        yield from tensors_of(list(vars(value).values()))

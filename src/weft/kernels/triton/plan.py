@@ -49,6 +49,12 @@ def plan_of(indptr: Tensor, num_edges: int) -> Plan:
     return plan
 
 
+def kept_with(indptr: Tensor) -> tuple[Tensor, ...]:
+    """Return the tensors of the plan that is remembered with these pointers; none where there is no plan."""
+    held = _plans.get(indptr)
+    return () if held is None else (held[1].rows, held[1].starts, held[1].hubs, held[1].firsts)
+
+
 def without_hubs(indptr: Tensor, num_edges: int) -> None:
     """Remember that no row has more than `SEGMENT` edges: nobody has to wait for the GPU to find out."""
     _plans[indptr] = ((indptr._version, num_edges, SEGMENT), _no_hubs(indptr))
