@@ -1,6 +1,7 @@
 """Offload gives the outputs and gradients of one pass over the whole graph, whatever memory it is given."""
 
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,6 +94,26 @@ def test_chunks_hold_every_edge_once_within_the_budget() -> None:
         assert torch.equal(chunk.sources[chunk.indices.long()], graph.indices[chunk.edges].long())
         assert int(chunk.indptr[-1]) == len(chunk.indices)
     assert sum(len(chunk.indices) for chunk in chunks) == graph.num_edges
+
+
+def test_memory_is_counted_beside_what_lies_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    fractions = [0.75]
+    for name, given in (
+        ("get_device_properties", lambda place: SimpleNamespace(total_memory=1000)),
+        ("empty_cache", lambda: None),
+        ("memory_reserved", lambda place: 300),
+        ("get_per_process_memory_fraction", lambda place: fractions[-1]),
+        ("set_per_process_memory_fraction", lambda fraction, place: fractions.append(fraction)),
+    ):
+        monkeypatch.setattr(torch.cuda, name, given)
+    offload = Offload(graph_of("directed"), torch.device("cpu"), memory=200)
+    offload.device = torch.device("cuda", 0)
+    with offload._bounded():
+        assert fractions[-1] == pytest.approx(0.5)
+    assert fractions[-1] == 0.75
+    offload.memory = 700
+    with offload._bounded():
+        assert fractions[-1] == 0.75  # what was set before is not widened
 
 
 def test_too_little_memory_is_said_with_numbers() -> None:

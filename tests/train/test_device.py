@@ -245,6 +245,15 @@ def sampled_peak(graph: weft.Graph, model: torch.nn.Module, fanout: list[int], b
     return torch.cuda.max_memory_allocated() - before
 
 
+def test_offload_has_its_memory_beside_what_lies_there(graph: weft.Graph) -> None:
+    lying = torch.zeros(1 << 30, dtype=torch.uint8, device="cuda")
+    model = build_model(graph, "sage", {"hidden": 8}).cuda()
+    before = torch.cuda.get_per_process_memory_fraction()
+    Offload(graph, torch.device("cuda"), memory=256 << 20)(model).sum().backward()
+    assert torch.cuda.get_per_process_memory_fraction() == before
+    assert not lying.any()
+
+
 def test_offload_takes_the_least_memory_that_was_told() -> None:
     torch.manual_seed(0)
     num_nodes, hub = 200_000, 300_000

@@ -93,8 +93,8 @@ def largest(graph: Graph, cost: Cost) -> int:
 class Offload:
     """A model over a whole graph in bounded memory of a device: `offload(model)` is [num_nodes, classes].
 
-    The result lies in the host's memory, and so do the rows between layers. `memory` is in bytes; `moved`
-    counts those that went between host and device.
+    The result lies in the host's memory, and so do the rows between layers. `memory` is in bytes, beside what
+    lies on the device before; `moved` counts those that went between host and device.
     """
 
     def __init__(
@@ -255,18 +255,21 @@ class Offload:
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
-        """Have the allocator of the device refuse more than the memory given."""
+        """Have the allocator of the device refuse more than the memory given and what it holds already."""
         if self.device.type != "cuda":
             yield
             return
         place = torch.cuda.current_device() if self.device.index is None else self.device.index
         total = torch.cuda.get_device_properties(place).total_memory
         torch.cuda.empty_cache()  # blocks of other sizes, left by the pass before, would only be in the way
-        torch.cuda.set_per_process_memory_fraction(min(1.0, self.memory / total), place)
+        before = torch.cuda.get_per_process_memory_fraction(place)
+        # the allocator counts all of the process: parameters, captured steps, features that lie there
+        limit = (torch.cuda.memory_reserved(place) + self.memory) / total
+        torch.cuda.set_per_process_memory_fraction(min(before, limit), place)
         try:
             yield
         finally:
-            torch.cuda.set_per_process_memory_fraction(1.0, place)
+            torch.cuda.set_per_process_memory_fraction(before, place)
 
     def _again(self, run: Callable[[], T]) -> T:
         """Return what a pass gives; where its chunks did not fit after all it is made in smaller ones."""
