@@ -12,7 +12,7 @@ from torch import Tensor
 import weft
 from weft.errors import InputError, RecipeError
 from weft.graph.graph import Graph
-from weft.strategies.chunks import Cost, cut, parse_bytes
+from weft.strategies.chunks import Cost, cut, edge_bytes, parse_bytes
 from weft.strategies.offload import Offload, cost_of
 from weft.strategies.single import Single
 from weft.train.model import adapt, build_model
@@ -25,6 +25,7 @@ MODELS: list[tuple[str, str, dict[str, Any]]] = [
     ("gcn", "sparse", {"dropout": 0.2}),
     ("gat", "hub", {"heads": 2, "attention_dropout": 0.4, "jumping": "cat"}),
     ("gatv2", "hub", {"heads": 2, "dropout": 0.0}),
+    ("gatv2", "attributed", {"heads": 2}),
     ("edgeconv", "directed", {"jumping": "max"}),
     ("rgcn", "typed", {"dropout": 0.2}),
     ("hgt", "typed", {"heads": 2}),
@@ -53,7 +54,7 @@ def test_outputs_and_gradients_are_those_of_the_whole_graph(
     graph = adapt(graph_of(kind), name).to(dtype=torch.float64)
     model = build_model(graph, name, {"hidden": 8, **options}, seed=1).double()
     expected = gradients(Single(graph, seed=3), model)
-    memory = 3 * least_memory(graph, cost_of(model, graph.num_relations))  # type: ignore[arg-type]
+    memory = 3 * least_memory(graph, cost_of(model, graph))  # type: ignore[arg-type]
     strategy = Single(graph, seed=3, device=DEVICE, activation="offload", memory=memory)
     model.to(DEVICE)
     offload = strategy.offload
@@ -94,6 +95,27 @@ def test_chunks_hold_every_edge_once_within_the_budget() -> None:
         assert torch.equal(chunk.sources[chunk.indices.long()], graph.indices[chunk.edges].long())
         assert int(chunk.indptr[-1]) == len(chunk.indices)
     assert sum(len(chunk.indices) for chunk in chunks) == graph.num_edges
+
+
+def test_the_data_of_edges_are_counted() -> None:
+    bare, graph, typed = (graph_of(kind) for kind in ("directed", "attributed", "typed"))
+    cost = Cost(10, 5, 2)
+    assert _moved(graph, cost) - _moved(bare, cost) == graph.num_edges * 5 * 4
+    assert typed.edge_type is not None
+    assert edge_bytes(typed) == typed.edge_type.element_size()
+    costs = [
+        [cost_of(_model(name, given), given).edge for given in (bare, graph)] for name in ("gat", "gatv2")
+    ]
+    # the features, and of each head a score or a row of four, three times
+    assert [with_data - without for without, with_data in costs] == [20 + 12 * 2, 20 + 12 * 8]
+
+
+def _model(name: str, graph: Graph) -> Any:
+    return build_model(graph, name, {"hidden": 8, "heads": 2})
+
+
+def _moved(graph: Graph, cost: Cost) -> int:
+    return sum(chunk.nbytes(graph) for chunk in cut(graph, cost, least_memory(graph, cost)))
 
 
 def test_memory_is_counted_beside_what_lies_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,8 @@ def graph_of(kind: str) -> Graph:
     if kind == "hub":
         edges = torch.cat([edges, torch.stack([torch.arange(NODES), torch.full((NODES,), 7)])], 1)
         data["edge_weight"] = torch.rand(edges.shape[1], generator=generator) + 0.1
+    elif kind == "attributed":
+        data["edge_attr"] = torch.randn(120, 5, generator=generator)
     elif kind == "components":  # one a part of four: no rank has a halo
         edges = torch.randint(0, NODES // 4, (2, 120), generator=generator)
         edges += NODES // 4 * torch.randint(0, 4, (120,), generator=generator)

@@ -95,6 +95,11 @@ class Layer(nn.Module):
         """Columns of the output."""
         return self.out_features
 
+    @property
+    def edge_width(self) -> int:
+        """Values that are made of the features of an edge, all edges at once."""
+        return 0
+
     @classmethod
     def stacked(
         cls, in_features: int, out_features: int, *, hidden: int, layers: int, info: GraphInfo, **options: Any

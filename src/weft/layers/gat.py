@@ -39,6 +39,11 @@ class GAT(Attention):
             if value is not None:
                 glorot_(value)
 
+    @property
+    def edge_width(self) -> int:
+        """Values that are made of the features of an edge: a score a head."""
+        return 0 if self.lin_edge is None else self.heads
+
     def forward(self, block: Block, h: Features) -> Tensor:
         value, score_src, score_dst = projected(h, self.lin, self.att_src, self.att_dst)
         score = Additive(score_src, block.dst(score_dst), self.negative_slope, self._edge_scores(block))

@@ -37,6 +37,11 @@ class GATv2(Attention):
         self.bias = self._zero_bias(bias)
         glorot_(self.att)
 
+    @property
+    def edge_width(self) -> int:
+        """Values that are made of the features of an edge: a row of every head."""
+        return 0 if self.lin_edge is None else self.heads * self.out_features
+
     def forward(self, block: Block, h: Features) -> Tensor:
         shape = (-1, self.heads, self.out_features)
         src = self.lin_l(h).view(shape)

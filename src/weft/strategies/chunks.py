@@ -81,11 +81,17 @@ class Chunk:
         sources = None if self.sources is None else self.sources.pin_memory()
         return Chunk(self.rows, self.edges, sources, self.indptr.pin_memory(), self.indices.pin_memory())
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes that go to the device, beside rows."""
+    def nbytes(self, graph: Graph) -> int:
+        """Return the bytes that go to the device, beside rows."""
         sources = 0 if self.sources is None else self.sources.nbytes
-        return sources + self.indptr.nbytes + self.indices.nbytes
+        data = len(self.indices) * edge_bytes(graph)
+        return sources + self.indptr.nbytes + self.indices.nbytes + data
+
+
+def edge_bytes(graph: Graph) -> int:
+    """Return the bytes of an edge's data and type."""
+    data = sum(value[:1].nbytes for value in graph.edge_data.values())
+    return data + (0 if graph.edge_type is None else graph.edge_type.element_size())
 
 
 class ChunkBlock(SampledBlock):

@@ -26,7 +26,7 @@ from weft.kernels import gpu
 from weft.layers.stack import Stack
 from weft.samplers.transfer import Courier, DeviceDegrees
 from weft.stores.link import reachable
-from weft.strategies.chunks import Chunk, Cost, cut, cut_plain, cut_rows, shown
+from weft.strategies.chunks import Chunk, Cost, cut, cut_plain, cut_rows, edge_bytes, shown
 from weft.strategies.offload_backward import Backward, ends_plain
 from weft.strategies.offload_blocks import Message
 from weft.strategies.offload_halves import Halves, halved
@@ -66,7 +66,7 @@ class Plan:
         found = [halved(offload, model, number) for number in range(len(model.layers))]
         messages = [each for each in found if each is not None]
         graph, memory = offload.graph, offload.memory
-        cost = cost_of(model, graph.num_relations)
+        cost = cost_of(model, graph)
         if len(messages) < len(found):
             held = 2 * graph.num_nodes * 4 * max(widths_of(model))
             near = held <= _JOINED * memory and _fits(memory - held, largest(graph, cost))
@@ -209,7 +209,7 @@ class Offload:
         """Give each chunk with its block and the rows it reads on the device; the next is on its way."""
 
         def make(chunk: Chunk) -> tuple[Chunk, Block, Any]:
-            self.moved += chunk.nbytes
+            self.moved += chunk.nbytes(self.graph)
             block = chunk.block(self.graph, self.device, self.degrees, self.clock)
             return chunk, block, source.rows(chunk, block)
 
@@ -345,9 +345,11 @@ def widths_of(model: Stack) -> tuple[int, int]:
     return most_in, most_out
 
 
-def cost_of(model: Stack, relations: int) -> Cost:
+def cost_of(model: Stack, graph: Graph) -> Cost:
     """Return what the widest layer takes: inputs, what is made of them, and the gradients of both."""
     most_in, most_out = widths_of(model)
-    pairs = 4 if relations > 1 else 1  # rows of (relation, source) pairs are several of a source
+    pairs = 4 if graph.num_relations > 1 else 1  # rows of (relation, source) pairs are several of a source
     source = 4 * (2 * most_in + 3 * pairs * most_out) + 64
-    return Cost(source, 4 * (3 * most_in + 6 * most_out) + 64, 48)
+    layers: Any = model.layers
+    edge = 48 + edge_bytes(graph) + 3 * 4 * max(layer.edge_width for layer in layers)
+    return Cost(source, 4 * (3 * most_in + 6 * most_out) + 64, edge)

@@ -115,7 +115,7 @@ class Halves:
         offload = self.offload
 
         def make(chunk: Chunk) -> tuple[Chunk, ReadingBlock, list[Tensor]]:
-            offload.moved += chunk.nbytes
+            offload.moved += chunk.nbytes(offload.graph)
             block = reading_block(chunk, offload.graph, offload.device, offload.degrees, offload.clock)
             block.reading([source.rows(chunk, block) for source in sources])
             return chunk, block, [offload.bring(each[chunk.rows]) for each in held]
