@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from halo_jobs import graph_of
 
 import weft
 from weft.comm.group import Group
@@ -120,6 +121,18 @@ def test_weights_and_features_of_edges(graph: weft.Graph, tmp_path: Path, model:
     strategy = {"name": "sampled", "fanout": [4, 3], "batch_size": 50, "sample_on": where}
     there, here = (
         losses(given, tmp_path, device, model=model, strategy=_for(strategy, device), epochs=4)
+        for device in ("cuda", "cpu")
+    )
+    assert there == pytest.approx(here, rel=2e-3)
+
+
+def test_features_of_several_types_that_do_not_fit_come_with_the_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.strategies.placement.SHARE", 0.0)
+    strategy = {"name": "sampled", "fanout": [4, 3], "batch_size": 5}
+    there, here = (
+        losses(graph_of("typed"), tmp_path, device, model="rgcn", strategy=strategy, epochs=4)
         for device in ("cuda", "cpu")
     )
     assert there == pytest.approx(here, rel=2e-3)

@@ -1,8 +1,9 @@
 """What of a graph lies on a GPU while batches of it are trained on there.
 
 Features lie there where they fit into half of what is free, else in pinned memory of the host with a cache of
-the rows read most often; edges where the sampler can draw on the GPU and they fit, else batches are drawn by
-threads of the host and copied.
+the rows read most often; those of several node types and sparse ones stay on the host where they do not fit,
+and each batch brings its own. Edges lie there where the sampler can draw on the GPU and they fit, else
+batches are drawn by threads of the host and copied.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,12 +33,18 @@ MOST = 0.9
 
 
 def with_near_data(graph: Graph, device: torch.device) -> Graph | None:
-    """Return the graph with its node data on a GPU or in its reach; None where a file or a rank has them."""
+    """Return the graph with its node data on a GPU or in its reach; None: each batch is to bring its own.
+
+    That is where a file or a rank has them, or they are too large and no matrix that a GPU reads itself.
+    """
     held = [data["x"] for data in graph.node_data.values() if "x" in data]
     if any(isinstance(x, RowSource) and not isinstance(x, CachedStore) for x in held):
         return None
     room = SHARE * free_bytes(device)
     fits = sum(_bytes(x) for x in held) <= room
+    matrix = len(graph.node_types) == 1 and isinstance(graph.x, Tensor | CachedStore)
+    if not fits and not matrix:
+        return None
     data = {
         kind: {name: _near(graph, name, value, device, fits) for name, value in values.items()}
         for kind, values in graph.node_data.items()
@@ -46,15 +53,17 @@ def with_near_data(graph: Graph, device: torch.device) -> Graph | None:
 
 
 def with_near_edges(graph: Graph, device: torch.device) -> Graph | None:
-    """Return the graph with its edges on a GPU; None where they do not fit."""
+    """Return the graph with its edges on a GPU; None where they, and features not yet there, do not fit."""
     size = graph.indptr.nbytes + 2 * graph.indices.nbytes + 4 * graph.num_nodes
+    held = [data["x"] for data in graph.node_data.values() if "x" in data]
+    size += sum(_bytes(x) for x in held if x.device.type == "cpu")
     return None if size > SHARE * free_bytes(device) else graph.to(device=device)
 
 
 def _near(graph: Graph, name: str, value: Any, device: torch.device, fits: bool) -> Any:
     if isinstance(value, CachedStore):
         return value.on(device)
-    if name != "x" or fits or not isinstance(value, Tensor) or len(graph.node_types) > 1:
+    if name != "x" or fits:
         return value.to(device)
     room = int(SHARE * free_bytes(device)) // max(value[:1].nbytes, 1)
     return CachedStore(MemoryStore(value), out_degree(graph), capacity=room).on(device)
@@ -110,4 +119,4 @@ class Nearby:
         reason = obstacle(drawn.slots)
         if not reason and self._whole is None:
             self._whole = with_near_edges(self.graph if self.data is None else self.data, self.device)
-        return reason or ("" if self._whole is not None else "the edges do not fit into the GPU's memory")
+        return reason or ("" if self._whole is not None else "the graph does not fit into the GPU's memory")
