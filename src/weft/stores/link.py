@@ -1,5 +1,6 @@
 """Memory of the host that a GPU reads by itself, over the link between them."""
 
+import contextlib
 import weakref
 
 import torch
@@ -15,6 +16,13 @@ def reachable(x: Tensor) -> Tensor:
     storage = x.untyped_storage()
     address = storage.data_ptr()
     if int(runtime.cudaHostRegister(address, storage.nbytes(), 0)) != 0:  # a file's pages, for instance
+        _forget_error()
         return x.pin_memory()
     weakref.finalize(storage, runtime.cudaHostUnregister, address)
     return x
+
+
+def _forget_error() -> None:
+    """Have CUDA forget what went wrong: the next launch of this thread would be blamed for it."""
+    with contextlib.suppress(RuntimeError):
+        torch.ones((), device="cuda")  # torch has no call for it but the check after a launch
