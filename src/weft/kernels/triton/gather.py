@@ -1,4 +1,4 @@
-"""Rows by index, copied as whole numbers of their size; backward is a sum in the order of the sorted rows."""
+"""Rows by index, copied as whole numbers, not values; backward is a sum in the order of the sorted rows."""
 
 import math
 
@@ -11,7 +11,7 @@ from weft.kernels import reference
 from weft.kernels.triton.plan import power
 from weft.kernels.triton.spmm import FLOATS, spmm
 
-# a row is copied as numbers of the widest kind that divides it
+# rows are copied as numbers of the widest of these kinds that divides a value: views of it are aligned
 _WORDS = {4: torch.int32, 2: torch.int16, 1: torch.int8}
 
 
