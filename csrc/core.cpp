@@ -2,10 +2,6 @@
 
 #include <atomic>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 namespace weft {
 namespace {
 
@@ -65,22 +61,7 @@ Plan make_plan(const int64_t* indptr, int64_t num_rows) {
 }  // namespace weft
 
 // Raised whenever a signature of the C interface changes; the Python side refuses another number.
-WEFT_API int weft_abi_version() { return 4; }
-
-// Asks for huge pages in memory that is about to be written for the first time. Faulting in 134 MB takes 28
-// ms of a core instead of 78, which is the time of a whole sum over 8 million edges. Only a hint: nothing
-// depends on it.
-WEFT_API int weft_advise(void* from, int64_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    constexpr uintptr_t kHuge = uintptr_t{1} << 21;
-    const uintptr_t start = reinterpret_cast<uintptr_t>(from), first = (start + kHuge - 1) & ~(kHuge - 1);
-    const uintptr_t end = (start + static_cast<uintptr_t>(bytes)) & ~(kHuge - 1);
-    if (end > first) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
-#endif
-    (void)from;
-    (void)bytes;
-    return weft::kOk;
-}
+WEFT_API int weft_abi_version() { return 5; }
 
 WEFT_API int weft_detected_level() { return weft::kDetected; }
 

@@ -14,7 +14,7 @@
 #include <limits>
 #include <utility>
 
-#include "core.h"
+#include "memory.h"
 #define WEFT_KERNELS "sample_kernels.h"
 #include "each_isa.h"
 
@@ -33,20 +33,26 @@ struct Failed {
 };
 
 template <class T>
+T* allocate(int64_t count) {
+    return static_cast<T*>(allocate_bytes(static_cast<size_t>(count) * sizeof(T)));
+}
+
+template <class T>
 class Buffer {
   public:
     Buffer() = default;
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
-    ~Buffer() { std::free(data_); }
+    ~Buffer() { release_bytes(data_); }
 
     // Makes room for `count`, keeping what is there; new room is zero where asked.
     T* reserve(int64_t count, bool zero = false) {
         if (count <= capacity_) return data_;
         const int64_t wanted = std::max(count, capacity_ + capacity_ / 2);
-        void* moved = std::realloc(static_cast<void*>(data_), static_cast<size_t>(wanted) * sizeof(T));
-        if (!moved) throw std::bad_alloc();
-        data_ = static_cast<T*>(moved);
+        T* const larger = allocate<T>(wanted);
+        if (capacity_) std::memcpy(static_cast<void*>(larger), data_, capacity_ * sizeof(T));
+        release_bytes(data_);
+        data_ = larger;
         if (zero) std::memset(static_cast<void*>(data_ + capacity_), 0, (wanted - capacity_) * sizeof(T));
         capacity_ = wanted;
         return data_;
@@ -58,13 +64,6 @@ class Buffer {
     T* data_ = nullptr;
     int64_t capacity_ = 0;
 };
-
-template <class T>
-T* allocate(int64_t count) {
-    void* made = std::malloc(static_cast<size_t>(count) * sizeof(T));
-    if (!made) throw std::bad_alloc();
-    return static_cast<T*>(made);
-}
 
 struct Slot {
     int64_t id;
@@ -104,16 +103,16 @@ class DenseTable {
 
     WEFT_INLINE void prefetch(int64_t id) const { __builtin_prefetch(entries_ + id, 1); }
     void room(const int64_t*, int64_t, int64_t) {}
-    // The row of an id; a new one goes to the end of `rows`. Without a branch: whether it is new is a coin's
-    // toss.
+    // The row of an id; a new one goes to the end of `rows`. Whether it is new is a coin's toss: by a mask,
+    // as compilers make a branch of a choice.
     WEFT_INLINE int64_t place(int64_t id, int64_t* rows, int64_t& count) {
-        const uint32_t entry = entries_[id];
-        const bool fresh = entry < base_;
-        const uint32_t now = fresh ? base_ + static_cast<uint32_t>(count) : entry;
-        entries_[id] = now;
+        const int64_t found = static_cast<int64_t>(entries_[id]) - static_cast<int64_t>(base_);
+        const int64_t fresh = found >> 63;  // all bits, or none
+        const int64_t row = found ^ ((found ^ count) & fresh);
+        entries_[id] = base_ + static_cast<uint32_t>(row);
         rows[count] = id;
-        count += fresh;
-        return now - base_;
+        count -= fresh;
+        return row;
     }
     void move(int64_t id, int64_t row) { entries_[id] = base_ + static_cast<uint32_t>(row); }
 
@@ -554,14 +553,14 @@ void renew(Workspace& space) {
 void release(SampleResult& result, int64_t num_hops) {
     for (int64_t hop = 0; hop < num_hops; ++hop) {
         SampleHop& one = result.hops[hop];
-        std::free(one.indptr);
-        std::free(one.indices);
-        std::free(one.edge_ids);
-        std::free(one.scale);
+        release_bytes(one.indptr);
+        release_bytes(one.indices);
+        release_bytes(one.edge_ids);
+        release_bytes(one.scale);
         one = SampleHop{};
     }
-    std::free(result.nodes);
-    std::free(result.seed_of);
+    release_bytes(result.nodes);
+    release_bytes(result.seed_of);
     result.nodes = result.seed_of = nullptr;
 }
 
@@ -597,10 +596,5 @@ WEFT_API int weft_thread_limit(int threads) {
     omp_set_num_threads(threads);
 #endif
     (void)threads;
-    return weft::kOk;
-}
-
-WEFT_API int weft_free(void* pointer) {
-    std::free(pointer);
     return weft::kOk;
 }

@@ -5,14 +5,16 @@ the last tensor that shows them is gone.
 """
 
 import ctypes
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from weft.errors import GraphError
 from weft.kernels import native
+from weft.kernels.memory import adopt
 from weft.samplers.request import Hop, Request, Sample
 
 _P, _L, _I = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
@@ -51,7 +53,6 @@ class _Result(ctypes.Structure):
 native.declare(
     {
         "weft_sample": [ctypes.POINTER(_Request), ctypes.POINTER(_Result)],
-        "weft_free": [ctypes.c_void_p],
         "weft_thread_limit": [ctypes.c_int],
     }
 )
@@ -67,10 +68,10 @@ def sample(core: ctypes.CDLL, request: Request) -> Sample:
     del held  # until here the core read them
     if status:
         _refuse(status, result.culprit, request)
-    owned = _Owner(core)
-    nodes = owned.tensor(result.nodes, result.num_rows, np.int64)
-    seed_of = owned.tensor(result.seed_of, result.num_rows, np.int64) if result.seed_of else None
-    return Sample(nodes, seed_of, tuple(_hop(owned, hop) for hop in hops))
+    tensor = partial(adopt, core)
+    nodes = tensor(result.nodes, result.num_rows, np.int64)
+    seed_of = tensor(result.seed_of, result.num_rows, np.int64) if result.seed_of else None
+    return Sample(nodes, seed_of, tuple(_hop(tensor, hop) for hop in hops))
 
 
 def _asked(request: Request) -> tuple[_Request, list[Any]]:
@@ -119,37 +120,11 @@ def _refuse(status: int, culprit: int, request: Request) -> None:
     native.check(status, "sample")
 
 
-def _hop(owned: "_Owner", hop: _Hop) -> Hop:
+def _hop(tensor: Callable[[int, int, Any], Tensor], hop: _Hop) -> Hop:
     return Hop(
-        owned.tensor(hop.indptr, hop.num_dst + 1, np.int64),
-        owned.tensor(hop.indices, hop.num_edges, np.int32),
-        owned.tensor(hop.edge_ids, hop.num_edges, np.int64),
-        owned.tensor(hop.scale, hop.num_edges, np.float64) if hop.scale else None,
+        tensor(hop.indptr, hop.num_dst + 1, np.int64),
+        tensor(hop.indices, hop.num_edges, np.int32),
+        tensor(hop.edge_ids, hop.num_edges, np.int64),
+        tensor(hop.scale, hop.num_edges, np.float64) if hop.scale else None,
         hop.num_src,
     )
-
-
-class _Owner:
-    """Makes tensors of arrays that the core allocated."""
-
-    def __init__(self, core: ctypes.CDLL) -> None:
-        self.free = core.weft_free
-
-    def tensor(self, address: int, count: int, dtype: Any) -> Tensor:
-        return torch.from_numpy(np.asarray(_Array(address, count, np.dtype(dtype), self.free)))
-
-
-class _Array:
-    """An array of the core; numpy keeps it for as long as it shows it."""
-
-    def __init__(self, address: int, count: int, dtype: "np.dtype[Any]", free: Any) -> None:
-        self.address, self.free = address, free
-        self.__array_interface__ = {
-            "data": (address, False),
-            "shape": (count,),
-            "typestr": dtype.str,
-            "version": 3,
-        }
-
-    def __del__(self) -> None:
-        self.free(self.address)

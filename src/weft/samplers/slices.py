@@ -14,6 +14,7 @@ from weft.graph.graph import Graph
 from weft.graph.source import RowSource
 from weft.graph.sparse import Features, SparseFeatures
 from weft.kernels import native
+from weft.kernels.memory import reused
 
 
 def node_rows(graph: Graph, nodes: Tensor, *, pin: bool = False) -> Any:
@@ -45,7 +46,8 @@ def take_rows(x: Features, rows: Tensor, *, pin: bool = False) -> Features:
     core = native.library()
     if core is None or not x.is_contiguous():
         return x[rows]
-    out = torch.empty((rows.numel(), *x.shape[1:]), dtype=x.dtype, device="cpu", pin_memory=pin)
+    shape = (rows.numel(), *x.shape[1:])
+    out = torch.empty(shape, dtype=x.dtype, device="cpu", pin_memory=True) if pin else reused(shape, x.dtype)
     row_bytes = math.prod(x.shape[1:]) * x.element_size()
     sizes = (x.data_ptr(), x.shape[0], rows.data_ptr(), rows.numel(), row_bytes, out.data_ptr())
     native.check(core.weft_gather(*sizes, native.INDEX_CODES[rows.dtype], 1), "rows of a batch")

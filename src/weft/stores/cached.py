@@ -11,6 +11,7 @@ from torch import Tensor
 from weft import kernels
 from weft.errors import InputError
 from weft.kernels import gpu, native
+from weft.kernels.memory import reused
 from weft.machine import free_memory
 from weft.stores.base import Store, stores
 from weft.stores.link import reachable
@@ -113,7 +114,7 @@ class CachedStore(Store):
         if far.numel() == ids.numel():
             return fetched
         if self.scale is None and self.values.dtype == self.dtype and can_place(self.values):
-            out = native.empty((ids.numel(), *self.shape[1:]), self.dtype)
+            out = reused((ids.numel(), *self.shape[1:]), self.dtype)
             place_rows(self.values, out, rows=place)
             place_rows(fetched, out, places=far)
             return out

@@ -25,6 +25,7 @@ from weft import kernels
 from weft.errors import FormatError, InputError
 from weft.format import MANIFEST, as_path, atomic_write, read_directory
 from weft.kernels import native
+from weft.kernels.memory import reused
 from weft.stores.base import Store, stores
 from weft.stores.memory import put_rows
 from weft.stores.storage import Storage, decode, encode, row_bytes, storage_type
@@ -147,7 +148,7 @@ def _take(rows: Tensor, ids: Tensor) -> Tensor:
     if core is None or not hasattr(core, "weft_gather_mapped") or rows.numel() == 0:
         return kernels.gather(rows, ids)
     native.declare(_SIGNATURES)
-    out = native.empty((ids.numel(), *rows.shape[1:]), rows.dtype)
+    out = reused((ids.numel(), *rows.shape[1:]), rows.dtype)
     size = math.prod(rows.shape[1:]) * rows.element_size()
     sizes = (rows.data_ptr(), rows.shape[0], ids.data_ptr(), ids.numel(), size, out.data_ptr())
     status = core.weft_gather_mapped(*sizes, native.INDEX_CODES[ids.dtype], native.threads())

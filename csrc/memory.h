@@ -1,0 +1,11 @@
+// Memory that the core hands out.
+#pragma once
+#include "core.h"
+
+namespace weft {
+
+// Uninitialised memory, aligned to a cache line; throws std::bad_alloc. For `release_bytes`, or weft_free.
+void* allocate_bytes(size_t bytes);
+void release_bytes(void* data);
+
+}  // namespace weft
