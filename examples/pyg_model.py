@@ -24,7 +24,7 @@ model = pyg.nn.GraphSAGE(graph.x.shape[1], 64, num_layers=2, out_channels=graph.
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
 # loader = pyg.loader.NeighborLoader(data, [10, 5], data.train_mask, batch_size=1024, shuffle=True)
-loader = Loader(NeighborSampler(graph, [10, 5]), batch_size=1024, convert=Batch.to_pyg)
+loader = Loader(NeighborSampler(graph, [10, 5], expand="once"), batch_size=1024, convert=Batch.to_pyg)
 
 for epoch in range(5):
     start = time.perf_counter()

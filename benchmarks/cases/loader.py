@@ -116,7 +116,7 @@ def preparing(threads: int) -> dict[str, Callable[[], object]]:
     """Return what prepares all batches: neighbours, their features, the labels."""
 
     def ours(convert: Callable[[Batch], Any] | None) -> int:
-        sampler = NeighborSampler(graph(), FANOUT)
+        sampler = NeighborSampler(graph(), FANOUT, expand="hop" if convert is None else "once")
         loader = Loader(sampler, seeds(), batch_size=BATCH, threads=threads, convert=convert)
         return sum(1 for _ in loader)
 
@@ -136,9 +136,8 @@ def training(threads: int, waits: list[float]) -> dict[str, Callable[[], object]
     mine = weft.nn.Stack(WIDTH, CLASSES, layer="sage", layers=3, hidden=HIDDEN, dropout=0.0)
     theirs = _pyg_model()
     loader = Loader(NeighborSampler(graph(), FANOUT), seeds(), batch_size=BATCH, threads=threads)
-    bridge = Loader(
-        NeighborSampler(graph(), FANOUT), seeds(), batch_size=BATCH, threads=threads, convert=Batch.to_pyg
-    )
+    as_pyg = NeighborSampler(graph(), FANOUT, expand="once")
+    bridge = Loader(as_pyg, seeds(), batch_size=BATCH, threads=threads, convert=Batch.to_pyg)
 
     def ours() -> None:
         before = loader.seconds["wait"]

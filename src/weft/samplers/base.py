@@ -82,7 +82,6 @@ class Batch:
         if self.nodes.is_cpu:  # a GPU makes them at once, and only where a layer asks
             for block in self.blocks:
                 block.mean_scale()
-                block.multiplicity()
         for block in self.blocks:
             gpu.look_at(block.indptr, block.num_edges)
         for block in self.blocks[1:]:  # features need no gradient: the first block has no backward

@@ -1,6 +1,7 @@
 """Sampled neighbourhoods: GraphSAGE's mini-batches, hop by hop from the seeds outwards."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -62,6 +63,7 @@ class NeighborSampler(Sampler):
         self.weight = None if weight is None else weights_of(graph, weight)
         self.times = Times(graph, by_relation=self.by_relation) if temporal else None
         self.slots = self._slots()
+        self._kept_keys: tuple[tuple[int, int, bool], NDArray[np.uint64]] | None = None
 
     @property
     def hops(self) -> int:
@@ -98,6 +100,13 @@ class NeighborSampler(Sampler):
 
     def keys(self, epoch: int, step: int, *, once: bool = False) -> NDArray[np.uint64]:
         """Return the keys of all hops [hops, relations]; one for all hops where a node is drawn for once."""
+        asked = (epoch, step if self.resample == "step" else 0, once)
+        kept = self._kept_keys  # read once: threads ask at the same time
+        if kept is None or kept[0] != asked:
+            kept = self._kept_keys = (asked, self._keys(epoch, step, once))
+        return kept[1]
+
+    def _keys(self, epoch: int, step: int, once: bool) -> NDArray[np.uint64]:
         hops, kinds = self.fanout.shape
         layers = [[(0 if once else hop) * kinds + kind for kind in range(kinds)] for hop in range(hops)]
         keys = [[self.key(epoch, step, layer) for layer in row] for row in layers]
@@ -135,7 +144,8 @@ class NeighborSampler(Sampler):
     def _blocks(self, request: Request, found: Sample) -> tuple[list[Block], tuple[list[int], list[int]]]:
         """Return the blocks in the order a model takes them, and the nodes and edges new in each hop."""
         rows = [request.seeds.numel(), *[hop.num_rows for hop in found.hops]]
-        sizes = [rows[0], *np.diff(rows).tolist()], [hop.indices.numel() for hop in found.hops]
+        new = [after - before for before, after in pairwise(rows)]
+        sizes = [rows[0], *new], [hop.indices.numel() for hop in found.hops]
         hops = _prefixes(found.hops) if request.once else found.hops
         return [self._block(request, found, hop) for hop in reversed(hops)], sizes
 
@@ -207,23 +217,15 @@ def weights_of(graph: Graph, weight: str | Tensor) -> Tensor:
 
 
 def _prefixes(hops: Sequence[Hop]) -> list[Hop]:
-    """Return for each hop the edges of it and of all before, which go to the first rows in order."""
-    joined: list[Hop] = []
-    for hop in hops:
-        last = joined[-1] if joined else None
-        if last is None:
-            joined.append(hop)
-            continue
-        scale = None
-        if hop.scale is not None and last.scale is not None:
-            scale = torch.cat([last.scale, hop.scale])
-        joined.append(
-            Hop(
-                torch.cat([last.indptr, hop.indptr[1:] + last.indptr[-1]]),
-                torch.cat([last.indices, hop.indices]),
-                torch.cat([last.edge_ids, hop.edge_ids]),
-                scale,
-                hop.num_rows,
-            )
-        )
-    return joined
+    """Return for each hop the edges of it and of all before, which go to the first rows in order: views."""
+    ends = list(accumulate(hop.indices.numel() for hop in hops))
+    rows = list(accumulate(hop.indptr.numel() - 1 for hop in hops))
+    shifted = [hop.indptr[1:] + end for hop, end in zip(hops[1:], ends)]
+    indptr = torch.cat([hops[0].indptr, *shifted])
+    indices, edge_ids = (torch.cat([getattr(hop, name) for hop in hops]) for name in ("indices", "edge_ids"))
+    scales = [hop.scale for hop in hops if hop.scale is not None]
+    scale = torch.cat(scales) if scales else None
+    return [
+        Hop(indptr[: row + 1], indices[:end], edge_ids[:end], None if scale is None else scale[:end], found)
+        for row, end, found in zip(rows, ends, (hop.num_rows for hop in hops))
+    ]
