@@ -20,6 +20,7 @@ from tables import (
     problems_of,
     schema_of,
     small_disk,
+    write_csv,
     write_parquet,
     write_text,
 )
@@ -326,12 +327,14 @@ module.ingest(add_files(Schema(), ["nodes={nodes}", "edges={edges}"]), {str(tmp_
     assert not list(tmp_path.glob(".g*"))
 
 
-def test_tables_larger_than_memory_are_spilled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_tables_larger_than_memory_are_spilled(tmp_path: Path, form: str) -> None:
     rows, size = 400_000, 100_000
     order = np.random.default_rng(0).integers(0, size, (2, rows))
     names = np.array([f"a-rather-long-name-of-a-user-{row:08d}" for row in range(size)])
-    edges = write_parquet(tmp_path / "e.parquet", {"src": names[order[0]], "dst": names[order[1]]})
-    nodes = write_parquet(tmp_path / "n.parquet", {"id": names})
+    write = write_parquet if form == "parquet" else write_csv
+    edges = write(tmp_path / f"e.{form}", {"src": names[order[0]], "dst": names[order[1]]})
+    nodes = write(tmp_path / f"n.{form}", {"id": names})
     ingest(schema_of([f"nodes={nodes}", f"edges={edges}"]), tmp_path / "g", memory="60MB")
     graph = weft.load(tmp_path / "g")
     assert torch.equal(graph.edge_index, torch.from_numpy(order))

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from weft.pipeline.ingest import ingest
 from weft.pipeline.problems import Problems, parse_fixes
@@ -20,6 +21,12 @@ def write_parquet(path: Path, columns: Mapping[str, Any]) -> Path:
     """Write columns as Parquet."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(dict(columns)), path)
+    return path
+
+
+def write_csv(path: Path, columns: Mapping[str, Any]) -> Path:
+    """Write columns as comma separated values with a header."""
+    csv.write_csv(pa.table(dict(columns)), path)
     return path
 
 

@@ -162,7 +162,9 @@ def load_edges(
             f"FROM ({source.scan(ends, rejects='rejects')}) e "
             f"LEFT JOIN {first.table} s ON e.src = s.id LEFT JOIN {last.table} d ON e.dst = d.id"
         )
-        if not _keep_whole(engine, table, query, source, problems):
+        with engine.as_written():
+            whole = _keep_whole(engine, table, query, source, problems)
+        if not whole:
             return None
     total, bad = engine.rows(f"SELECT count(*), count(*) - count(src + dst) FROM {table}")[0]
     if total == 0:

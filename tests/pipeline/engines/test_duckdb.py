@@ -49,3 +49,17 @@ def test_sizes_and_names() -> None:
         memory_limit("a lot")
     assert name('a"b') == '"a""b"'
     assert "duckdb" in engines
+
+
+def test_joins_as_written_hold_the_right_side_however_few_rows_a_text_file_seems_to_have(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "edges.csv"
+    path.write_text("src\n" + "a\n" * 100_000)
+    query = f"EXPLAIN SELECT * FROM read_csv({text(str(path))}) e LEFT JOIN nodes n ON e.src = n.id"
+    with DuckDB() as engine:
+        engine.step("nodes", "SELECT i::VARCHAR AS id FROM range(100000) t(i)")
+        assert "RIGHT" in engine.rows(query)[0][1], "DuckDB knows better now: as_written() may go"
+        with engine.as_written():
+            assert "LEFT" in engine.rows(query)[0][1]
+        assert "RIGHT" in engine.rows(query)[0][1]

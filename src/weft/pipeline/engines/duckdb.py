@@ -156,6 +156,18 @@ class DuckDB(Engine):
         """End the engine and free what it holds."""
         self.connection.close()
 
+    @contextlib.contextmanager
+    def as_written(self) -> Iterator[None]:
+        """Run joins as they are written, the right side being held in memory.
+
+        DuckDB takes a text file for some dozens of rows, whatever its size, and would hold all of it.
+        """
+        self._run("SET disabled_optimizers='join_order,build_side_probe_side'")
+        try:
+            yield
+        finally:
+            self._run("RESET disabled_optimizers")
+
     def _run(self, query: str) -> list[tuple[Any, ...]]:
         with self._told(), self._watched():
             return list(self.connection.execute(query).fetchall())
