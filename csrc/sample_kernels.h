@@ -26,46 +26,71 @@ struct Columns {
     WEFT_INLINE void prefetch(int64_t slot) const { __builtin_prefetch(at + slot * bytes); }
 };
 
-// Floyd's algorithm: step i draws from 0 … base + i, both included, and takes base + i itself where the draw
-// was taken before. Whether it was is a bit: of a register for up to 64 positions, else of `taken`, which is
-// zero before and after. Pad is at least the number wanted, or 0 for any number.
-template <int Pad>
-WEFT_INLINE void draw_row(const weft::DrawJob& job, uint64_t* taken, const Columns& columns, int64_t* out) {
-    constexpr int kChunk = Pad > 0 ? Pad : 64;
-    uint32_t draws[kChunk];
-    uint64_t bits = 0;
-    const int64_t start = job.start, base = job.degree - job.wanted;
-    for (int64_t step = 0; step < job.wanted; step += kChunk) {
-        const int64_t left = job.wanted - step, count = Pad > 0 || left < kChunk ? left : kChunk;
-        scaled_draws<kChunk>(job.key, static_cast<uint32_t>(step), static_cast<uint32_t>(base) + 1, 1, draws);
-        const uint64_t top = static_cast<uint64_t>(base + step);
-        if (job.degree <= 64) {
-            for (int64_t i = 0; i < count; ++i) {
-                const uint64_t place = floyd_step(bits, draws[i], top + i);
-                bits |= uint64_t{1} << place;
-                out[step + i] = start + static_cast<int64_t>(place);
-                columns.prefetch(out[step + i]);
-            }
-            continue;
-        }
+// Floyd's algorithm for `count` steps from `step` on: step i draws from 0 … base + i, both included, and
+// takes base + i itself where the draw was taken before. Whether it was is a bit: of a register for up to 64
+// positions, else of `taken`, which is zero before and after the row.
+WEFT_INLINE void take_drawn(const weft::DrawJob& job, const uint32_t* draws, int64_t step, int64_t count,
+                            uint64_t& bits, uint64_t* taken, const Columns& columns, int64_t* out) {
+    const int64_t start = job.start;
+    const uint64_t top = static_cast<uint64_t>(job.degree - job.wanted + step);
+    if (job.degree <= 64) {
         for (int64_t i = 0; i < count; ++i) {
-            const uint64_t place = floyd_step(taken[draws[i] >> 6], draws[i], top + i);
-            taken[place >> 6] |= uint64_t{1} << (place & 63);
+            const uint64_t place = floyd_step(bits, draws[i], top + i);
+            bits |= uint64_t{1} << place;
             out[step + i] = start + static_cast<int64_t>(place);
             columns.prefetch(out[step + i]);
         }
+        return;
     }
+    for (int64_t i = 0; i < count; ++i) {
+        const uint64_t place = floyd_step(taken[draws[i] >> 6], draws[i], top + i);
+        taken[place >> 6] |= uint64_t{1} << (place & 63);
+        out[step + i] = start + static_cast<int64_t>(place);
+        columns.prefetch(out[step + i]);
+    }
+}
+
+WEFT_INLINE void forget_taken(const weft::DrawJob& job, uint64_t* taken, const int64_t* out) {
     if (job.degree > 64)
-        for (int64_t i = 0; i < job.wanted; ++i) taken[(out[i] - start) >> 6] = 0;
+        for (int64_t i = 0; i < job.wanted; ++i) taken[(out[i] - job.start) >> 6] = 0;
+}
+
+constexpr int64_t kMost = 32;  // draws of a row that are made before all rows of a group
+constexpr int64_t kGroup = 16;
+
+WEFT_INLINE void draw_ahead(const weft::DrawJob& job, uint32_t* draws) {
+    const uint32_t bound = static_cast<uint32_t>(job.degree - job.wanted) + 1;
+    if (job.wanted <= 8)
+        scaled_draws<8>(job.key, 0, bound, 1, draws);
+    else if (job.wanted <= 16)
+        scaled_draws<16>(job.key, 0, bound, 1, draws);
+    else if (job.wanted <= kMost)
+        scaled_draws<kMost>(job.key, 0, bound, 1, draws);
+}
+
+inline void draw_many(const weft::DrawJob& job, uint64_t* taken, const Columns& columns, int64_t* out) {
+    uint32_t draws[64];
+    uint64_t bits = 0;
+    const uint32_t bound = static_cast<uint32_t>(job.degree - job.wanted) + 1;
+    for (int64_t step = 0; step < job.wanted; step += 64) {
+        const int64_t left = job.wanted - step, count = left < 64 ? left : 64;
+        scaled_draws<64>(job.key, static_cast<uint32_t>(step), bound, 1, draws);
+        take_drawn(job, draws, step, count, bits, taken, columns, out);
+    }
 }
 
 // Writes the slots drawn for each job, one job after the other, and returns the end of what is written. Up to
 // 8 numbers beyond it may be overwritten. `at` is where the columns are that will be read next, `bytes` the
-// size of one.
+// size of one. The numbers of some jobs are drawn before any is used: mixing them is a long chain of
+// multiplications, and those of different rows run side by side.
 inline int64_t* draw_jobs(const weft::DrawJob* jobs, int64_t count, uint64_t* taken, const char* at,
                           int64_t bytes, int64_t* out) {
     const Columns columns{at, bytes};
+    alignas(64) uint32_t draws[kGroup][kMost];
     for (int64_t j = 0; j < count; ++j) {
+        if (j % kGroup == 0)
+            for (int64_t k = j; k < count && k < j + kGroup; ++k)
+                if (jobs[k].degree > jobs[k].wanted) draw_ahead(jobs[k], draws[k - j]);
         const weft::DrawJob& job = jobs[j];
         if (job.degree <= job.wanted) {
             for (int64_t slot = 0; slot < job.degree; slot += 64 / bytes) columns.prefetch(job.start + slot);
@@ -75,14 +100,12 @@ inline int64_t* draw_jobs(const weft::DrawJob* jobs, int64_t count, uint64_t* ta
             out += job.degree;
             continue;
         }
-        if (job.wanted <= 8)
-            draw_row<8>(job, taken, columns, out);
-        else if (job.wanted <= 16)
-            draw_row<16>(job, taken, columns, out);
-        else if (job.wanted <= 32)
-            draw_row<32>(job, taken, columns, out);
+        uint64_t bits = 0;
+        if (job.wanted <= kMost)
+            take_drawn(job, draws[j % kGroup], 0, job.wanted, bits, taken, columns, out);
         else
-            draw_row<0>(job, taken, columns, out);
+            draw_many(job, taken, columns, out);
+        forget_taken(job, taken, out);
         out += job.wanted;
     }
     return out;
