@@ -32,6 +32,8 @@ test-all: check  ## everything, the slow tests included
 	@$(TEST)
 
 test-gpu:  ## the tests of kernels and training on a GPU; GPU_PYTHON is the interpreter that has CUDA's torch
+	@$(GPU_PYTHON) -c "import torch; assert torch.cuda.is_available()" 2> /dev/null || \
+		{ echo "make test-gpu: $(GPU_PYTHON) has no torch that sees a GPU; name one that has: GPU_PYTHON=python3"; exit 2; }
 	@WEFT_TEST_DEVICE=cuda PYTHONPATH=src $(GPU_PYTHON) -m pytest -q -m gpu $(GPU_PYTEST) \
 		$$(grep -rlF --include='test_*.py' 'mark.gpu' tests | sort)
 

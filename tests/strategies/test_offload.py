@@ -1,6 +1,7 @@
 """Offload gives the outputs and gradients of one pass over the whole graph, whatever memory it is given."""
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -143,6 +144,23 @@ def test_too_little_memory_is_said_with_numbers() -> None:
     model = build_model(graph, "sage", {"hidden": 8})
     with pytest.raises(RecipeError, match=r"takes .* on the device"):
         Offload(graph, torch.device("cpu"), memory=1000)(model)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "memory", "message"),
+    [
+        ("sage", {"hidden": 8}, "1000B", r"takes at least .* KiB, got 1000 bytes"),
+        ("sage", {"norm": "batch"}, "1GiB", "normalises over all nodes"),
+        ("appnp", {}, "1GiB", "hops at once; use activation = 'keep'"),
+    ],
+)
+def test_is_refused_before_there_is_a_run(
+    tmp_path: Path, model: str, options: dict[str, Any], memory: str, message: str
+) -> None:
+    given = {"activation": "offload", "memory": memory}
+    with pytest.raises(InputError, match=message):
+        weft.train(graph_of("hub"), model, **options, strategy=given, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_cannot_be_run_in_chunks_is_refused() -> None:

@@ -278,7 +278,7 @@ def test_offload_takes_the_least_memory_that_was_told() -> None:
     model = build_model(graph, "gat", {"hidden": 512, "heads": 4, "layers": 2})
     least = least_bytes(graph, model)  # type: ignore[arg-type]
     model.cuda()
-    with pytest.raises(RecipeError, match="on the device, of which"):
+    with pytest.raises(RecipeError, match="on the device, a chunk may take"):
         Offload(graph, torch.device("cuda"), memory=int(least / 1.3))(model)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()

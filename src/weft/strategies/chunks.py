@@ -135,7 +135,7 @@ def _too_little(node: int, taken: int, budget: int, graph: Graph) -> RecipeError
     edges = int(graph.indptr[node + 1] - graph.indptr[node])
     return RecipeError(
         f"strategy.memory: node {node} with its {edges:,} edges takes {shown(taken)} on the device, "
-        f"of which {shown(budget)} are for one chunk; give more"
+        f"a chunk may take {shown(budget)}; give more"
     )
 
 

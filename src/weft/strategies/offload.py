@@ -43,6 +43,8 @@ _JOINED = 1 / 3
 _TRIES = 6
 _SMALLER = 0.8
 """What a chunk is made smaller by where it did not fit after all."""
+_LIBRARIES = 48 << 20
+"""What matrix products take on a GPU for themselves, and some blocks that are not whole."""
 T = TypeVar("T")
 
 
@@ -319,7 +321,7 @@ def obstacle_of(model: nn.Module) -> str:
         return f"layers are run one by one: expected a weft.nn.Stack, got {type(model).__name__}"
     for layer in model.layers:
         if layer.hops != 1:
-            return f"{type(layer).__name__} takes {layer.hops} hops at once"
+            return f"{type(layer).__name__} takes {layer.hops} hops at once; use activation = 'keep'"
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and (module.training or not module.track_running_stats):
             return f"{name} normalises over all nodes, a chunk holds some; use norm = 'layer'"
@@ -335,6 +337,14 @@ def least_bytes(graph: Graph, model: Stack) -> int:
     held = 3 * graph.num_nodes * max(sum(each.nbytes for each in layer) for layer in plan.messages)
     whole = held + largest(graph, plan.cost.without_sources) / _CHUNK
     return int(min(far, max(whole, held / _WHOLE)))
+
+
+def needed_bytes(graph: Graph, model: Stack, device: torch.device) -> int:
+    """Return the memory that training takes at least: of chunks and, on a GPU, of libraries and weights."""
+    chunks = least_bytes(graph, model)
+    if device.type != "cuda":
+        return chunks
+    return chunks + _LIBRARIES + 4 * sum(each.nbytes for each in model.parameters())
 
 
 def widths_of(model: Stack) -> tuple[int, int]:

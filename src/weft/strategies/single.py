@@ -12,8 +12,8 @@ from weft.graph.graph import Graph
 from weft.layers.base import Layer
 from weft.stores.cached import free_bytes
 from weft.strategies.base import Given, Metrics, Scores, Strategy, evaluating, strategies, summed_loss
-from weft.strategies.chunks import parse_bytes
-from weft.strategies.offload import Offload
+from weft.strategies.chunks import parse_bytes, shown
+from weft.strategies.offload import Offload, checked, needed_bytes
 
 
 @strategies.add("single")
@@ -44,6 +44,17 @@ class Single(Strategy):
             self._device = torch.device("cpu") if device is None else device
             room = int(0.9 * free_bytes(self._device)) if memory is None else parse_bytes(memory)
             self.offload = Offload(graph, self._device, memory=room, clock=self.clock, autocast=self.autocast)
+
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse a model that cannot be offloaded, or not in the memory given."""
+        if self.offload is None:
+            return
+        least = needed_bytes(self.graph, checked(model), self.offload.device)
+        if self.offload.memory < least:
+            raise RecipeError(
+                f"strategy.memory: training in chunks takes at least {shown(least)}, "
+                f"got {shown(self.offload.memory)}; give more, or a narrower model"
+            )
 
     def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
         """Take one step on all training nodes and return their mean loss."""

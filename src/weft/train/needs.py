@@ -15,7 +15,7 @@ from weft.layers.stack import Stack
 from weft.samplers.neighbor import NeighborSampler
 from weft.stores.cached import free_bytes
 from weft.strategies.chunks import shown
-from weft.strategies.offload import Offload, Plan, least_bytes, obstacle_of
+from weft.strategies.offload import Offload, Plan, needed_bytes, obstacle_of
 from weft.strategies.offload_blocks import Message
 from weft.strategies.sampled import usual_fanouts
 from weft.strategies.single import known_hops
@@ -88,7 +88,7 @@ def needs(graph: Graph, model: Stack) -> dict[str, int]:
     """Return the bytes of a GPU that each way of training takes: the first two at least, the last about."""
     found = {"single": whole_bytes(graph, model)}
     if not obstacle_of(model):
-        found["single with activation = 'offload'"] = least_bytes(graph, model)
+        found["single with activation = 'offload'"] = needed_bytes(graph, model, torch.device("cuda"))
         found["sampled"] = sampled_bytes(graph, model)
     return found
 

@@ -102,8 +102,9 @@ def choose_device(name: str) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device.type == "cuda" and (device.index or 0) >= count:
         raise RecipeError(
-            f"train.device: {name!r} is not there; this machine has {count} CUDA devices, use 'cpu'"
+            f"train.device: {name!r} is not there; this machine has {count or 'no'} CUDA "
+            f"device{'' if count == 1 else 's'}, use {'cuda:0' if count else 'cpu'!r}"
         )
-    if device.type not in ("cpu", "cuda"):
+    if device.type not in ("cpu", "cuda") or (device.type == "cpu" and device.index):
         raise RecipeError(f"train.device: {name!r} is not supported; use 'cpu' or 'cuda'")
     return device
