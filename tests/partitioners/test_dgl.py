@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft.errors import FormatError
+from weft.errors import FormatError, RecipeError
 from weft.graph import Graph
 from weft.partitioners import partition
 
@@ -100,3 +100,8 @@ def test_mappings_that_are_no_permutation_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "orig_nids.npy", np.array([4, 1, 0, 3, 3]))
     with pytest.raises(FormatError, match="each of 5 original ids once"):
         partition(GRAPH, 2, name="dgl", path=file)
+
+
+def test_a_missing_path_is_asked_for() -> None:
+    with pytest.raises(RecipeError, match=r"'dgl' needs the option 'path'; give it with --set path="):
+        partition(GRAPH, 2, name="dgl")

@@ -368,3 +368,28 @@ def test_parquet_of_another_engine_with_odd_types(tmp_path: Path) -> None:
     graph = graph_of(tmp_path / "g", f"nodes={tmp_path}/n.parquet", f"edges={tmp_path}/e.parquet")
     assert graph.x.tolist() == [[1, 1, 1, 2, 0.5], [2, 0, 3, 4, 2]]
     assert not problems_of(f"nodes={tmp_path}/n.parquet", f"edges={tmp_path}/e.parquet").errors
+
+
+def test_a_label_with_gaps_as_pandas_writes_it_is_a_label(tmp_path: Path) -> None:
+    nodes = write_text(tmp_path / "n.csv", "id,age,label\na,1,1.0\nb,2,0.0\nc,3,\nd,4,1.0\n")
+    edges = write_text(tmp_path / "e.csv", "src,dst\na,b\n")
+    graph = graph_of(tmp_path / "g", f"nodes={nodes}", f"edges={edges}")
+    assert graph.x.shape == (4, 1)
+    assert graph.y.tolist() == [1, 0, -1, 1]
+
+
+def test_a_label_of_fractions_is_no_feature(tmp_path: Path) -> None:
+    nodes = write_text(tmp_path / "n.csv", "id,age,label\na,1,0.5\nb,2,1.5\n")
+    edges = write_text(tmp_path / "e.csv", "src,dst\na,b\n")
+    found = problems_of(f"nodes={nodes}", f"edges={edges}").of("warning")
+    assert "label-fractions" in [problem.kind for problem in found]
+    graph = graph_of(tmp_path / "g", f"nodes={nodes}", f"edges={edges}")
+    assert graph.x.shape == (2, 1)
+    assert graph.y is None
+
+
+def test_a_text_file_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
+    nodes = write_text(tmp_path / "n.csv", b"id,age,label\na,1,x\nb,2,caf\xe9\n")
+    edges = write_text(tmp_path / "e.csv", "src,dst\na,b\n")
+    with pytest.raises(FormatError, match=r"n\.csv: line 3 is not UTF-8; save the file as UTF-8"):
+        graph_of(tmp_path / "g", f"nodes={nodes}", f"edges={edges}")

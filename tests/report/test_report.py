@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import weft
-from weft.errors import FormatError
-from weft.report import write_report
+from weft.errors import FormatError, InputError
+from weft.report import write_comparison, write_report
 
 from . import samples
 
@@ -20,6 +20,18 @@ def test_report_lies_beside_the_run_and_replaces_an_old_one(tmp_path: Path) -> N
     assert written == folder / "report.html"
     assert written.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert sorted(path.name for path in folder.iterdir()) == ["events.jsonl", "report.html", "run.json"]
+
+
+def test_no_other_file_is_written_over(tmp_path: Path) -> None:
+    folder = samples.write_run(tmp_path / "first", samples.meta(), samples.events(3))
+    table = tmp_path / "people.csv"
+    table.write_text("id,age\n")
+    for write in (write_report, lambda run, out: write_comparison([run, run], out)):
+        with pytest.raises(InputError, match="is no page of a report; name another file"):
+            write(folder, table)
+        assert table.read_text() == "id,age\n"
+        page = tmp_path / "page.html"
+        assert write(folder, page) == write(folder, page) == page
 
 
 def test_folder_that_holds_no_run_is_refused_and_left_alone(tmp_path: Path) -> None:

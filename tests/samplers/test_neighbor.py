@@ -326,6 +326,8 @@ def test_pyg_gets_types_by_name() -> None:
         ({"fanout": []}, "a fanout for each hop"),
         ({"fanout": [2.5]}, "a number of edges"),
         ({"fanout": [-2]}, "-1 for all"),
+        ({"fanout": [10**20]}, "a number of edges"),
+        ({"fanout": 5}, "a fanout for each hop"),
         ({"fanout": [{("a", "b", "c"): 1}]}, "no relation"),
         ({"fanout": [1], "weight": "heavy"}, "no edge data 'heavy'"),
         ({"fanout": [1], "weight": torch.full((900,), -1.0)}, "at least 0"),

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def partition(
         raise RecipeError(f"parts: expected a whole number of at least 1, got {num_parts}")
     kind = partitioners[name]
     bound = bind(kind, {"seed": seed, **options}, f"partitioner {name!r}")
+    _check_given(kind, bound, name)
     kind(**bound)  # a mistake in the options is the caller's, and shown without a child
     count = graph.num_nodes if kind.cuts == "nodes" else graph.num_edges
     # One part is no question, and neither are fewer nodes than parts, which libraries get wrong.
@@ -62,6 +64,14 @@ def partition(
     parts, moved = fill_empty(parts, num_parts) if kind.cuts == "nodes" else (parts, 0)
     quality = measure(graph, parts, num_parts, cuts=kind.cuts, hidden=hidden, layers=layers, moved=moved)
     return Assignment(parts, num_parts, name, bound, kind.cuts, quality)
+
+
+def _check_given(kind: type[Partitioner], options: Mapping[str, Any], name: str) -> None:
+    for option, parameter in signature(kind).parameters.items():
+        if parameter.default is Parameter.empty and option not in options:
+            raise RecipeError(
+                f"partitioner {name!r} needs the option {option!r}; give it with --set {option}=…"
+            )
 
 
 def verify(parts: Any, count: int, num_parts: int, *, name: str) -> Tensor:

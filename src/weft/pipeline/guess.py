@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from weft.pipeline.engines.base import name
 from weft.pipeline.problems import Problems
 from weft.pipeline.schema import EdgeTable, Feature, NodeTable
 from weft.pipeline.sources import BIG, BOOL, INTEGER, LIST, REAL, TEXT, TIME, Source
@@ -39,12 +40,18 @@ def complete_nodes(kind: str, table: NodeTable, source: Source, problems: Proble
     if said:
         return replace(table, features=table.features or [])
     label = _find(source, _LABEL, (INTEGER, BIG, BOOL, TEXT, LIST))
+    fractions = _find(source, _LABEL, (REAL,)) if label is None else None
+    if fractions is not None and _all_whole(source, fractions):  # 1.0: whole numbers with gaps, of pandas
+        label, fractions = fractions, None
+    if fractions is not None:
+        told = "holds fractions, which are no classes, and is left out; name it in features to use it"
+        problems.add("warning", "label-fractions", source.table, told, column=fractions)
     split: str | dict[str, str] | None = _find(source, _SPLIT, (TEXT,))
     masks = {part: _find(source, (f"{part}_mask",), _NUMBERS) for part in ("train", "val", "test")}
     held = {part: column for part, column in masks.items() if column is not None}
     split = split or held or None
     time = _find(source, _TIME, (TIME,))
-    used = {key, label, time, *held.values(), split if isinstance(split, str) else None}
+    used = {key, label, fractions, time, *held.values(), split if isinstance(split, str) else None}
     features = _features(source, used, problems)
     return replace(table, features=features, label=label, split=split, time=time)
 
@@ -76,6 +83,12 @@ def _find(source: Source, names: Sequence[str], kinds: Sequence[str] | None = No
         if column is not None and (kinds is None or source.kinds[column] in kinds):
             return column
     return None
+
+
+def _all_whole(source: Source, column: str) -> bool:
+    value = f"TRY_CAST({name(column)} AS DOUBLE)"
+    rows = source.scan({"value": value}, position=False)
+    return not source.engine.value(f"SELECT count(*) FROM ({rows}) WHERE value <> floor(value)")
 
 
 def _features(source: Source, used: set[str | None], problems: Problems) -> list[Feature]:

@@ -23,7 +23,7 @@ def write_report(run_dir: Path | str, out: Path | str | None = None) -> Path:
 
     Runs that crashed are drawn as far as they came. FormatError where run.json is missing or damaged.
     """
-    page = Path(run_dir) / "report.html" if out is None else Path(out)
+    page = Path(run_dir) / "report.html" if out is None else _page(out)
     atomic_write(page, render(read_run(run_dir)).encode("utf-8", errors="replace"))
     return page
 
@@ -33,5 +33,16 @@ def write_comparison(run_dirs: Sequence[Path | str], out: Path | str = "comparis
     if not run_dirs:
         raise InputError("a comparison needs the folder of at least one run")
     runs = [read_run(folder) for folder in run_dirs]
-    atomic_write(Path(out), render_comparison(runs).encode("utf-8", errors="replace"))
-    return Path(out)
+    page = _page(out)
+    atomic_write(page, render_comparison(runs).encode("utf-8", errors="replace"))
+    return page
+
+
+def _page(out: Path | str) -> Path:
+    """Return the path of a page, or refuse to write over a file that is none."""
+    page = Path(out)
+    if page.is_file():
+        with page.open("rb") as file:
+            if file.read(9).lower() != b"<!doctype" and page.stat().st_size:
+                raise InputError(f"{page} is there and is no page of a report; name another file with --out")
+    return page

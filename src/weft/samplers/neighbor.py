@@ -20,6 +20,8 @@ from weft.samplers.block import block_of
 from weft.samplers.request import Hop, Request, Sample, Slots
 from weft.samplers.temporal import Times
 
+MOST = 2**31 - 1
+"""The largest fanout: rows of a batch are counted in 31 bits."""
 Fanout = Sequence[int | Mapping[EdgeType, int]]
 
 
@@ -58,6 +60,7 @@ class NeighborSampler(Sampler):
         if replace and weight is not None:
             raise InputError("weighted draws are without replacement; leave out replace or weight")
         self.expand, self.replace = expand, replace
+        check_fanouts(fanout)
         self.by_relation = not graph.is_plain or any(isinstance(hop, Mapping) for hop in fanout)
         self.fanout = fanouts_of(graph, fanout, self.by_relation)
         self.weight = None if weight is None else weights_of(graph, weight)
@@ -180,10 +183,15 @@ def run(request: Request) -> Sample:
     return reference.sample(request) if library is None else native.sample(library, request)
 
 
-def fanouts_of(graph: Graph, fanout: Any, by_relation: bool) -> NDArray[np.int64]:
-    """Return the fanout of each hop and relation, [hops, relations, or 1 for whole rows]."""
+def check_fanouts(fanout: Any) -> None:
+    """Refuse what is no list of fanouts."""
     if not isinstance(fanout, Sequence) or isinstance(fanout, str) or not fanout:
         raise InputError(f"expected a fanout for each hop, such as [15, 10, 5], got {fanout!r}")
+
+
+def fanouts_of(graph: Graph, fanout: Any, by_relation: bool) -> NDArray[np.int64]:
+    """Return the fanout of each hop and relation, [hops, relations, or 1 for whole rows]."""
+    check_fanouts(fanout)
     rows = []
     for hop in fanout:
         if isinstance(hop, Mapping):
@@ -196,7 +204,7 @@ def fanouts_of(graph: Graph, fanout: Any, by_relation: bool) -> NDArray[np.int64
         else:
             rows.append([hop] * (graph.num_relations if by_relation else 1))
     for count in (count for row in rows for count in row):
-        if isinstance(count, bool) or not isinstance(count, int) or count < -1:
+        if isinstance(count, bool) or not isinstance(count, int) or not -1 <= count <= MOST:
             raise InputError(f"a fanout is a number of edges, or -1 for all, got {count!r}")
     return np.array(rows, dtype=np.int64)
 

@@ -18,7 +18,7 @@ from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.loader import Loader
-from weft.samplers.neighbor import NeighborSampler
+from weft.samplers.neighbor import MOST, NeighborSampler
 from weft.samplers.partitioned import PartitionedSampler
 from weft.stores.base import Counters, Store
 from weft.stores.open import check_store, open_store
@@ -110,7 +110,7 @@ class Sampled(Batches):
         for name in ("fanout", "evaluate"):
             given = options.get(name)
             for count in given if isinstance(given, Sequence) and not isinstance(given, str) else ():
-                if count < EVERYTHING:
+                if not EVERYTHING <= count <= MOST:
                     raise RecipeError(
                         f"strategy.{name}: a fanout is a number of edges, or -1 for all; got {count}"
                     )
@@ -120,6 +120,8 @@ class Sampled(Batches):
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model of another number of hops than there are fanouts."""
         checked_hops(model, self.fanout, "strategy.fanout")
+        if self.evaluation != "exact":
+            checked_hops(model, self.evaluation, "strategy.evaluate")
 
     def make_loader(self, model: nn.Module) -> Loader:
         """Return what prepares the batches; there must be a fanout for each hop of the model."""

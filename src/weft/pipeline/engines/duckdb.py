@@ -222,9 +222,17 @@ def file_list(files: Sequence[str | Path]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return what a DuckDB error says, without its suggestions."""
-    line = str(error).strip().partition("\n")[0]
-    return line.partition("Error: ")[2] or line
+    """Return what a DuckDB error says, without its suggestions; of a text file, which one and where."""
+    lines = str(error).strip().split("\n")
+    said = lines[0].partition("Error: ")[2] or lines[0]
+    file = next((line.partition("=")[2].strip() for line in lines if line.strip().startswith("file =")), "")
+    if not file:
+        return said
+    place = said.removeprefix("CSV Error on Line: ")
+    where = f"line {place}" if place.isdigit() else said
+    if "not utf-8" in str(error):
+        return f"{file}: {where} is not UTF-8; save the file as UTF-8"
+    return f"{file}: {where} cannot be read as a table; is the delimiter right, are quotes closed?"
 
 
 def _plain(path: str) -> str:
