@@ -149,7 +149,7 @@ def test_too_little_memory_is_said_with_numbers() -> None:
 @pytest.mark.parametrize(
     ("model", "options", "memory", "message"),
     [
-        ("sage", {"hidden": 8}, "1000B", r"takes at least .* KiB, got 1000 bytes"),
+        ("sage", {"hidden": 8}, "1000B", r"takes at least .*B, got 1000 bytes"),
         ("sage", {"norm": "batch"}, "1GiB", "normalises over all nodes"),
         ("appnp", {}, "1GiB", "hops at once; use activation = 'keep'"),
     ],
