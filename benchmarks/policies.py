@@ -21,6 +21,7 @@ HALO: dict[str, dict[str, Any]] = {
     "sampled(auto) + auto bits": {"name": "sampled", "p": "auto", "bits": "auto"},
 }
 VERTEX_CUT: dict[str, dict[str, Any]] = {
+    "delayed(2)": {"name": "delayed", "r": 2},
     "delayed(5)": {"name": "delayed", "r": 5},
     "none": {"name": "none"},
 }

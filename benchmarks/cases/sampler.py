@@ -16,7 +16,8 @@ from weft.samplers import NeighborSampler
 
 BATCH = 1024
 BATCHES = 40
-ROUNDS = 7
+ROUNDS = 25
+WARM = 10  # rounds of some tenths of a second before processor and memory are at speed
 # Measured on such a machine with pyg-lib 0.9 built from source, one thread: the better end of its range.
 PYG_LIB = {(15, 10, 5): 9.4, (20, 20, 20): 12.7}
 
@@ -74,13 +75,13 @@ class SamplerCase:
 
 
 def measured(steps: dict[str, Any]) -> dict[str, list[float]]:
-    """Return millions of edges a second of each step, taken by turns after one round that does not count."""
+    """Return millions of edges a second of each step, taken by turns after rounds that do not count."""
     rates: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(ROUNDS + 1):
+    for turn in range(WARM + ROUNDS):
         for name, step in steps.items():
             start = time.perf_counter()
             edges = step()
-            if turn:
+            if turn >= WARM:
                 rates[name].append(edges / (time.perf_counter() - start) / 1e6)
     return rates
 
