@@ -1,7 +1,8 @@
 // What every file of the native core shares: exported symbols, codes, status, threads.
 //
-// The C interface takes raw pointers to dense row-major arrays and a number of threads; it never allocates
-// what it returns and never throws. A function returns a Status.
+// The C interface takes raw pointers to dense row-major arrays and a number of threads and never throws. A
+// function returns a Status. What it returns is the caller's memory, but for samples, whose sizes it alone
+// knows in time: see memory.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 """Tensors in memory of the native core, which takes the memory of a batch that is gone for the next one.
 
-Most of the time of writing a large new tensor goes into page faults: a batch whose features have 24 MB is
-read twice as fast into memory that was used before.
+Much of the time of writing a large new tensor goes into page faults, which memory that was used before does
+not have.
 """
 
 import ctypes
