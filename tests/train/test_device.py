@@ -276,8 +276,8 @@ def test_offload_takes_the_least_memory_that_was_told() -> None:
     x = torch.rand(num_nodes, 64)
     graph = weft.Graph.from_edges(torch.stack([src, dst]), x=x, y=y, train_mask=train_mask)
     model = build_model(graph, "gat", {"hidden": 512, "heads": 4, "layers": 2})
-    least = least_bytes(graph, model)  # type: ignore[arg-type]
     model.cuda()
+    least = least_bytes(Offload(graph, torch.device("cuda"), memory=1), model)  # type: ignore[arg-type]
     with pytest.raises(RecipeError, match="on the device, a chunk may take"):
         Offload(graph, torch.device("cuda"), memory=int(least / 1.3))(model)
     torch.cuda.empty_cache()

@@ -37,7 +37,7 @@ def test_the_least_memory_of_offload_is_enough_and_hardly_more() -> None:
     y, mask = torch.arange(num_nodes) % 4, torch.arange(num_nodes) % 3 == 0
     graph = weft.Graph.from_edges(torch.stack([src, dst]), x=torch.rand(num_nodes, 6), y=y, train_mask=mask)
     model = build_model(graph, "gat", {"hidden": 16, "heads": 2})
-    least = least_bytes(graph, model)  # type: ignore[arg-type]
+    least = least_bytes(Offload(graph, torch.device("cpu"), memory=1), model)  # type: ignore[arg-type]
     assert Offload(graph, torch.device("cpu"), memory=least + 100)(model).shape == (num_nodes, 4)
     with pytest.raises(RecipeError, match="on the device, a chunk may take"):
         Offload(graph, torch.device("cpu"), memory=int(least / 1.3))(model)

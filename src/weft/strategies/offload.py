@@ -63,11 +63,11 @@ class Plan:
     cost: Cost
 
     @staticmethod
-    def of(offload: "Offload", model: Stack) -> "Plan":
-        """Return the plan for the memory given."""
+    def of(offload: "Offload", model: Stack, memory: int) -> "Plan":
+        """Return the plan for so much memory; the model lies where `offload` runs it."""
         found = [halved(offload, model, number) for number in range(len(model.layers))]
         messages = [each for each in found if each is not None]
-        graph, memory = offload.graph, offload.memory
+        graph = offload.graph
         cost = cost_of(model, graph)
         if len(messages) < len(found):
             held = 2 * graph.num_nodes * 4 * max(widths_of(model))
@@ -135,7 +135,7 @@ class Offload:
     def plan(self, model: Stack) -> Plan:
         """Return how the layers are run; found anew for each forward pass."""
         if self._plan is None:
-            self._plan = Plan.of(self, model)
+            self._plan = Plan.of(self, model, self.memory)
         return self._plan
 
     @property
@@ -328,9 +328,9 @@ def obstacle_of(model: nn.Module) -> str:
     return ""
 
 
-def least_bytes(graph: Graph, model: Stack) -> int:
+def least_bytes(offload: Offload, model: Stack) -> int:
     """Return the memory of a device in which the node with most edges fits, one way or the other."""
-    plan = Plan.of(Offload(graph, torch.device("cpu"), memory=1), model)  # which holds nothing there
+    graph, plan = offload.graph, Plan.of(offload, model, memory=1)  # which holds nothing there
     far = largest(graph, plan.cost) / _CHUNK
     if plan.messages is None:
         return int(far)
@@ -339,9 +339,9 @@ def least_bytes(graph: Graph, model: Stack) -> int:
     return int(min(far, max(whole, held / _WHOLE)))
 
 
-def needed_bytes(graph: Graph, model: Stack, device: torch.device) -> int:
+def needed_bytes(offload: Offload, model: Stack, device: torch.device) -> int:
     """Return the memory that training takes at least: of chunks and, on a GPU, of libraries and weights."""
-    chunks = least_bytes(graph, model)
+    chunks = least_bytes(offload, model)
     if device.type != "cuda":
         return chunks
     return chunks + _LIBRARIES + 4 * sum(each.nbytes for each in model.parameters())

@@ -49,7 +49,7 @@ class Single(Strategy):
         """Refuse a model that cannot be offloaded, or not in the memory given."""
         if self.offload is None:
             return
-        least = needed_bytes(self.graph, checked(model), self.offload.device)
+        least = needed_bytes(self.offload, checked(model), self.offload.device)
         if self.offload.memory < least:
             raise RecipeError(
                 f"strategy.memory: training in chunks takes at least {shown(least)}, "

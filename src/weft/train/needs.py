@@ -60,7 +60,7 @@ def sampled_bytes(
 
 def step_bytes(graph: Graph, model: Stack, blocks: Sequence[Block]) -> int:
     """Return what forward and backward on a batch take: rows that are kept, and the widest gradients."""
-    messages = Plan.of(Offload(graph, torch.device("cpu"), memory=1), model).messages
+    messages = Plan.of(Offload(graph, torch.device("cpu"), memory=1), model, memory=1).messages
     size, layers = _size(model), [each for each in model.layers if isinstance(each, Layer)]
     given = blocks[0].num_src * size * layers[0].in_features
     kept, most = given, 0
@@ -85,11 +85,21 @@ def _size(model: nn.Module) -> int:
 
 
 def needs(graph: Graph, model: Stack) -> dict[str, int]:
-    """Return the bytes of a GPU that each way of training takes: the first two at least, the last about."""
+    """Return the bytes of a GPU that each way of training takes: the first two at least, the last about.
+
+    The graph lies in the host's memory, and a model that does not is brought there meanwhile.
+    """
     found = {"single": whole_bytes(graph, model)}
-    if not obstacle_of(model):
-        found["single with activation = 'offload'"] = needed_bytes(graph, model, torch.device("cuda"))
-        found["sampled"] = sampled_bytes(graph, model)
+    if obstacle_of(model):
+        return found
+    host = torch.device("cpu")
+    place = next((each.device for each in model.parameters()), host)
+    model.to(host)
+    try:
+        chunks = needed_bytes(Offload(graph, host, memory=1), model, torch.device("cuda"))
+        found |= {"single with activation = 'offload'": chunks, "sampled": sampled_bytes(graph, model)}
+    finally:
+        model.to(place)
     return found
 
 
@@ -121,8 +131,4 @@ def out_of_memory(graph: Any, model: nn.Module, device: torch.device) -> str:
     if not isinstance(graph, Graph) or not isinstance(model, Stack):
         return "the GPU has no memory left; use more parts, strategy.activation = 'offload', or 'cpu'"
     free = free_bytes(device)
-    try:
-        found = needs(graph.to(device="cpu"), model.to("cpu"))
-    finally:
-        model.to(device)
-    return f"the GPU has no memory left. {too_little(found, free)}"
+    return f"the GPU has no memory left. {too_little(needs(graph.to(device='cpu'), model), free)}"
