@@ -26,8 +26,11 @@ from weft.registry import require
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Rows of a batch that Python is given.
+# Rows of a batch that is read from a table.
 BATCH = 1 << 16
+# Rows of a batch that Spark hands to Python. Spark counts the bytes of a batch again for each row it adds, and
+# a column of lists is counted row by row: the time of a batch grows with the square of its rows.
+_HANDED = 512
 # Seconds in which a cluster has to give the first executor.
 PATIENCE = 120.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -281,7 +284,7 @@ _SQL = {
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(_HANDED),
     # Whole numbers of bytes: a table that Spark believes small would be sent to everyone.
     "spark.sql.autoBroadcastJoinThreshold": str(10 * 2**20),
 }
