@@ -48,6 +48,21 @@ def test_a_wrong_setting_is_one_line_and_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("model", "strategy", "message"),
+    [
+        ("gat", {"name": "control_variate"}, "control_variate"),
+        ("sage", {"name": "sampled", "sampler": {"name": "labor", "iterations": -1}}, "iterations must be"),
+    ],
+)
+def test_what_is_refused_in_the_first_step_leaves_no_run(
+    graph: weft.Graph, tmp_path: Path, model: str, strategy: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        train(graph, model, strategy=strategy, out=tmp_path / "run", trace=True)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_built_model_takes_no_options(graph: weft.Graph) -> None:
     with pytest.raises(InputError, match="unknown keyword 'hidden'"):
         train(graph, weft.nn.Stack(8, 3), hidden=3)

@@ -34,6 +34,18 @@ def test_run_json_is_read_back(tmp_path: Path) -> None:
     assert set(versions()) <= set(run["versions"])
 
 
+def test_a_discarded_run_leaves_what_is_not_its_own(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run", recipe=RECIPE)
+    for keep in ("notes.txt", "checkpoint/epoch"):
+        folder.create()
+        folder.write("failed")
+        folder.continue_events()
+        (folder.path / keep).write_text("mine")
+        folder.discard()
+        assert (folder.path / keep).exists()
+        assert holds_run(folder.path) == keep.startswith("checkpoint")
+
+
 def test_a_run_that_could_not_end_itself_is_ended_and_one_that_did_stays(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run", recipe=RECIPE)
     folder.create()

@@ -11,8 +11,10 @@ report.html      drawn from the above by `weft report`
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,20 @@ class RunFolder:
             raise InputError(f"cannot create the run folder {self.path}: {error.strerror}") from None
         if not os.access(self.path, os.W_OK):
             raise InputError(f"cannot write into the run folder {self.path}: permission denied")
+
+    def discard(self) -> None:
+        """Leave no run of one that was refused before its first epoch; what is not of this run stays."""
+        checkpoints = self.path / "checkpoint"
+        if self.resumed is not None or (checkpoints.exists() and any(checkpoints.iterdir())):
+            return
+        self.events.unlink(missing_ok=True)
+        if self.rank == 0:
+            shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
+            for name in ("run.json", "trace.json"):
+                (self.path / name).unlink(missing_ok=True)
+        with suppress(OSError):  # another worker's events, or the user's files: the last one may
+            checkpoints.rmdir()
+            self.path.rmdir()
 
     def check_recipe(self, free: tuple[str, ...]) -> None:
         """Refuse to continue a run with another recipe; the settings of [train] in `free` may differ."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from weft.errors import RecipeError, TrainingError, WeftError
+from weft.errors import InputError, RecipeError, TrainingError, WeftError
 from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
 from weft.graph.graph import Graph
 from weft.strategies.base import Scores, Strategy
@@ -92,11 +92,14 @@ class Trainer:
         self._open(folder, place)
 
     def run(self) -> Summary:
-        """Train, and leave a trace of the end whatever it is."""
+        """Train, and leave a trace of the end whatever it is; what was refused at once leaves no run."""
+        refused = False
         try:
             self.fit()
             return self.finish()
         except BaseException as error:
+            wrong = isinstance(error, InputError) and not isinstance(error, TrainingError)
+            refused = wrong and math.isnan(self.loss)
             self._tell(error)
             raise
         finally:
@@ -104,6 +107,8 @@ class Trainer:
             self.traffic.close()
             if self.events is not self.traffic:
                 self.events.close()
+            if refused and self.folder:
+                self.folder.discard()
 
     def fit(self) -> None:
         """Train epoch after epoch until the last one, until patience ends, or until asked to stop."""
@@ -337,7 +342,7 @@ class Trainer:
                 self.folder.write("interrupted" if interrupted else "failed", error=message)
 
     def _refuse(self, what: str) -> None:
-        remedy = f"lower train.lr ({self.settings.lr:g}) or check the features' scale"
+        remedy = f"lower train.lr ({self.settings.lr:g}), or look for features that are large or not finite"
         saved = self.folder.checkpoints.load() if self.folder else None
         kept = f"; the checkpoint of epoch {saved.epoch} is kept in {saved.folder}" if saved else ""
         raise TrainingError(f"{what}: {remedy}{kept}")

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 # Rows of a batch that is read from a table.
 BATCH = 1 << 16
-# Rows of a batch that Spark hands to Python. Spark counts the bytes of a batch again for each row it adds, and
-# a column of lists is counted row by row: the time of a batch grows with the square of its rows.
+# Rows of a batch that Spark hands to Python. It counts the bytes of a batch again for each row it adds, and a
+# column of lists is counted row by row: the time of a batch grows with the square of its rows.
 _HANDED = 512
 # Seconds in which a cluster has to give the first executor.
 PATIENCE = 120.0
