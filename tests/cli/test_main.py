@@ -30,6 +30,14 @@ def test_json_is_one_object_on_standard_output_with_every_promised_key(
     assert (tmp_path / "run" / "report.html").read_text().startswith("<!")
 
 
+def test_options_of_data_alone_are_those_of_the_built_in_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ["--set", "data.nodes=150", "--set", "train.epochs=1", "--out", str(tmp_path / "run")]
+    assert main(["train", *short, "--json"]) == 0
+    assert "150 nodes" in capsys.readouterr().err
+
+
 def test_without_json_standard_output_stays_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *FAST, "--out", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out == ""
@@ -67,6 +75,9 @@ def test_the_default_folder_is_named_for_data_and_model(
         ([], "required: COMMAND"),
         (["report", "absent"], "absent"),
         (["selftest", "kernel"], "did you mean 'kernels'?"),
+        (["train", *SMALL, "--set", "model.hidden=100000000000"], "there is no memory for "),
+        (["flatten", "absent", "--fanout", "-1,-1", "--out", "new"], "absent"),
+        (["train", "--set", "data.nods=9"], "unknown key data.nods; did you mean 'nodes'?"),
     ],
 )
 def test_a_mistake_is_one_line_with_exit_code_2_and_writes_nothing(

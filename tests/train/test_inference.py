@@ -150,6 +150,8 @@ def test_sampled_inference_takes_any_model_and_all_edges_are_exact() -> None:
     assert near(*few)  # a node's sample does not depend on its batch
     assert not near(few[0], forward(model, whole))
     assert near(infer(model, whole).tensor(), forward(model, whole))  # cut into its layers
+    with pytest.raises(InputError, match=r"fanout: the model takes 2 hops, \[5\] are 1"):
+        infer(weft.nn.Stack(6, 3), whole, fanout=[5])
 
 
 def test_what_cannot_be_run_by_rows_is_refused_with_the_reason() -> None:

@@ -7,9 +7,10 @@ Exit codes: 0 done · 2 the user's mistake · 3 a worker was lost · 130 interru
 import argparse
 import errno
 import os
+import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from weft.cli import (
@@ -57,6 +58,8 @@ _REFUSALS = {
     errno.EMFILE,
     errno.ENOMEM,
 }
+# torch has no type of its own for this
+_NO_MEMORY = re.compile("DefaultCPUAllocator: can't allocate memory|Storage size calculation overflowed")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        options = parser().parse_args(arguments)
+        options = parser().parse_args(list(_joined(sys.argv[1:] if arguments is None else arguments)))
         return int(options.run(options))
     except WeftError as error:
         return _fail(str(error), error.exit_code)
@@ -83,6 +86,31 @@ def _run(arguments: Sequence[str] | None) -> int:
         if error.errno not in _REFUSALS:
             raise
         return _fail(f"{error.filename or 'input or output'}: {error.strerror}", InputError.exit_code)
+    except (RuntimeError, MemoryError) as error:
+        if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
+            raise
+        asked = re.search(r"allocate (\d+) bytes", str(error))
+        size = f" for {int(asked[1]) / 2**30:,.1f} GiB" if asked else ""
+        return _fail(
+            f"there is no memory{size}; use a smaller model or batch, or more workers", InputError.exit_code
+        )
+
+
+def _joined(words: Sequence[str]) -> Iterator[str]:
+    """Give the words of a command line, a list of numbers that begins with a minus as its option's value."""
+    waiting = ""
+    for word in words:
+        if waiting and re.fullmatch(r"-\d+(,-?\d+)+", word):
+            yield f"{waiting}={word}"
+            waiting = ""
+            continue
+        if waiting:
+            yield waiting
+        waiting = word if word.startswith("--") and "=" not in word else ""
+        if not waiting:
+            yield word
+    if waiting:
+        yield waiting
 
 
 def parser() -> argparse.ArgumentParser:

@@ -263,7 +263,7 @@ def usual_fanouts(hops: int) -> list[int]:
     return [*FANOUT, *[FANOUT[-1]] * hops][:hops]
 
 
-def checked_hops(model: nn.Module, fanout: int | Sequence[int] | None, where: str) -> int:
+def checked_hops(model: nn.Module, fanout: int | Sequence[Any] | None, where: str) -> int:
     """Return the number of hops; refuse a list of fanouts of another length than the model has hops."""
     hops = known_hops(model)
     if hops is None:

@@ -32,6 +32,7 @@ from weft.stores.cached import free_bytes
 from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
 from weft.strategies.base import evaluating
+from weft.strategies.sampled import checked_hops
 from weft.train.model import adapt
 from weft.train.predictions import Predictions
 from weft.train.stages import Chain, Stage, chain_of
@@ -73,6 +74,7 @@ def infer(
     with evaluating(whole), torch.no_grad(), _places(out) as places:
         report = _Report(events)
         if fanout is not None:
+            checked_hops(whole, fanout, "fanout")
             sampler = NeighborSampler(graph, fanout, seed=seed)
             rows = _sampled(whole, sampler, wanted, places, report, (batch_size, threads))
         else:

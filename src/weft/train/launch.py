@@ -227,7 +227,7 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
     settings = Settings(**bind(Settings, recipe.train, "train"))
     name, options = _split_name(recipe.model, DEFAULT_MODEL, "model")
     options = check_options(name, options)
-    data, section = _from_records(dict(recipe.data) or dict(DEFAULT_DATA), recipe.strategy)
+    data, section = _from_records(_data_of(recipe), recipe.strategy)
     _data_arguments(data)
     folder = partition_of(data)
     several = workers > 1 or "parts" in section or folder is not None
@@ -243,6 +243,12 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
             )
     choose_device(settings.device)
     return Resolved(data, name, options, strategy, strategy_options, settings, folder)
+
+
+def _data_of(recipe: Recipe) -> dict[str, Any]:
+    """Return the section of data; options alone are those of the built-in graph."""
+    named = "name" in recipe.data or "path" in recipe.data
+    return {**({} if named else DEFAULT_DATA), **recipe.data}
 
 
 def _from_records(
