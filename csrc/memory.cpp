@@ -17,7 +17,29 @@
 namespace weft {
 namespace {
 
-constexpr size_t kHeader = 64;  // before the data: the size of the block; a cache line keeps data aligned
+// DLPack's DLManagedTensor, version 0: by it an array becomes a tensor of any library without a copy, which
+// calls `deleter` when its last view is gone.
+struct Shared {
+    void* data;
+    int32_t device_type, device_id;  // 1: in the memory of the host
+    int32_t num_dimensions;
+    uint8_t kind, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+    void* context;
+    void (*deleter)(Shared*);
+};
+
+// Before the data of every block.
+struct Header {
+    size_t bytes;  // of the block
+    int64_t count;
+    Shared shared;
+};
+
+constexpr size_t kHeader = 128;  // whole cache lines keep the data aligned
+static_assert(sizeof(Header) <= kHeader);
 constexpr size_t kSmall = size_t{1} << 19;  // below, malloc reuses memory well enough
 constexpr size_t kHuge = size_t{1} << 21;
 constexpr size_t kKept = size_t{256} << 20;  // bytes kept for later at most
@@ -78,20 +100,20 @@ void* allocate_bytes(size_t wanted) {
         }
     }
     if (!block) throw std::bad_alloc();
-    *reinterpret_cast<size_t*>(block) = bytes;
+    reinterpret_cast<Header*>(block)->bytes = bytes;
     return block + kHeader;
 }
 
 void release_bytes(void* data) {
     if (!data) return;
     char* const block = static_cast<char*>(data) - kHeader;
-    const size_t bytes = *reinterpret_cast<size_t*>(block);
+    const size_t bytes = reinterpret_cast<Header*>(block)->bytes;
     if (bytes < kSmall || !keep(block, bytes)) std::free(block);
 }
 
 }  // namespace weft
 
-// Gives uninitialised memory that goes back to weft_free.
+// Gives uninitialised memory, to be handed over by weft_share.
 WEFT_API int weft_allocate(int64_t bytes, void** to) {
     return weft::guarded([&](weft::Status& status) {
         *to = weft::allocate_bytes(static_cast<size_t>(bytes));
@@ -99,9 +121,21 @@ WEFT_API int weft_allocate(int64_t bytes, void** to) {
     });
 }
 
-WEFT_API int weft_free(void* pointer) {
-    weft::release_bytes(pointer);
-    return weft::kOk;
+// Gives the record by which memory of weft_allocate is handed over as an array of `count` numbers; `kind` and
+// `bits` are DLPack's. Its new owner gives the memory back.
+WEFT_API weft::Shared* weft_share(void* data, int64_t count, int kind, int bits) {
+    auto* const header = reinterpret_cast<weft::Header*>(static_cast<char*>(data) - weft::kHeader);
+    header->count = count;
+    weft::Shared& shared = header->shared = {};
+    shared.data = data;
+    shared.device_type = 1;
+    shared.num_dimensions = 1;
+    shared.kind = static_cast<uint8_t>(kind);
+    shared.bits = static_cast<uint8_t>(bits);
+    shared.lanes = 1;
+    shared.shape = &header->count;
+    shared.deleter = [](weft::Shared* one) { weft::release_bytes(one->data); };
+    return &header->shared;
 }
 
 // Asks for huge pages in memory that is about to be written for the first time. Faulting in 134 MB takes 28

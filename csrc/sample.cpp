@@ -567,7 +567,7 @@ void release(SampleResult& result, int64_t num_hops) {
 }  // namespace
 }  // namespace weft
 
-// Arrays of the result are the caller's, who gives each back to weft_free; after an error there are none.
+// Arrays of the result are the caller's, who hands each over by weft_share; after an error there are none.
 WEFT_API int weft_sample(const weft::SampleRequest* request, weft::SampleResult* result) {
     using namespace weft;
     int failed = kOk;

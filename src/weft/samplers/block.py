@@ -182,7 +182,7 @@ def block_of(
     return kind(
         indptr,
         indices,
-        num_src=len(nodes),
+        num_src=nodes.shape[0],
         node_types=graph.node_types,
         node_offsets=graph.node_offsets,
         src_ids=nodes,

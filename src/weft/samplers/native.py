@@ -8,14 +8,16 @@ import ctypes
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from weft.errors import GraphError
 from weft.kernels import native
 from weft.kernels.memory import adopt
-from weft.samplers.request import Hop, Request, Sample
+from weft.samplers.request import Hop, Request, Sample, Slots
 
 _P, _L, _I = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _DUPLICATE = 5
@@ -60,7 +62,6 @@ native.declare(
 
 def sample(core: ctypes.CDLL, request: Request) -> Sample:
     """Return the sample of one batch."""
-    _check_places(request)
     asked, held = _asked(request)
     hops = (_Hop * len(request.fanouts))()
     result = _Result(hops=hops)
@@ -69,45 +70,47 @@ def sample(core: ctypes.CDLL, request: Request) -> Sample:
     if status:
         _refuse(status, result.culprit, request)
     tensor = partial(adopt, core)
-    nodes = tensor(result.nodes, result.num_rows, np.int64)
-    seed_of = tensor(result.seed_of, result.num_rows, np.int64) if result.seed_of else None
+    nodes = tensor(result.nodes, result.num_rows, torch.int64)
+    seed_of = tensor(result.seed_of, result.num_rows, torch.int64) if result.seed_of else None
     return Sample(nodes, seed_of, tuple(_hop(tensor, hop) for hop in hops))
 
 
 def _asked(request: Request) -> tuple[_Request, list[Any]]:
     """Return the request as the core reads it, and what must be held while it does."""
-    slots = request.slots
-    offsets = np.asarray(slots.node_offsets, dtype=np.int64)
-    held = [offsets, np.ascontiguousarray(request.fanouts), np.ascontiguousarray(request.keys)]
-    asked = _Request(
-        *(native.pointer(part) for part in (slots.indptr, slots.indices, slots.edge_type, slots.edge_map)),
-        *(native.pointer(part) for part in (slots.edge_time, slots.weight)),
-        *(native.pointer(part) for part in (request.seeds, request.seed_time)),
-        held[1].ctypes.data,
-        held[2].ctypes.data,
-        offsets.ctypes.data,
-        slots.num_nodes,
-        slots.indices.numel(),
-        request.seeds.numel(),
-        *request.fanouts.shape,
-        len(slots.node_offsets) - 1,
-        native.INDEX_CODES[slots.indices.dtype],
-        request.replace,
-        request.once,
-        slots.sorted,
-        request.table,
-        request.labor,
-    )
-    return asked, held
+    slots, offsets = _slots(request.slots)
+    fanouts, keys = np.ascontiguousarray(request.fanouts), np.ascontiguousarray(request.keys)
+    asked = _Request.from_buffer_copy(slots)
+    asked.seeds, asked.seed_time = _place(request.seeds), _place(request.seed_time)
+    asked.fanouts, asked.keys = fanouts.ctypes.data, keys.ctypes.data
+    asked.num_seeds = request.seeds.numel()
+    asked.num_hops, asked.num_relations = fanouts.shape
+    asked.replace, asked.once, asked.table = request.replace, request.once, request.table
+    asked.labor = request.labor
+    return asked, [fanouts, keys, offsets]
 
 
-def _check_places(request: Request) -> None:
-    """Refuse tensors that do not lie in the memory that the core reads."""
-    slots = request.slots
-    edges = (slots.indptr, slots.indices, slots.edge_type, slots.edge_map, slots.edge_time, slots.weight)
-    for part in (*edges, request.seeds, request.seed_time):
-        if part is not None and not part.is_cpu:
-            raise GraphError(f"a sample on the CPU needs all tensors there, one lies on {part.device}")
+_known: "WeakKeyDictionary[Slots, tuple[_Request, Any]]" = WeakKeyDictionary()
+
+
+def _slots(slots: Slots) -> tuple[_Request, Any]:
+    """Return the part of a request that all batches share, and what must be held while it is read; kept."""
+    kept = _known.get(slots)
+    if kept is None:
+        offsets = np.asarray(slots.node_offsets, dtype=np.int64)
+        names = ("indptr", "indices", "edge_type", "edge_map", "edge_time", "weight")
+        made = _Request(**{name: _place(getattr(slots, name)) for name in names})
+        made.node_offsets, made.num_types = offsets.ctypes.data, len(offsets) - 1
+        made.num_nodes, made.num_edges = slots.num_nodes, slots.indices.numel()
+        made.index, made.sorted = native.INDEX_CODES[slots.indices.dtype], slots.sorted
+        kept = _known[slots] = (made, offsets)
+    return kept
+
+
+def _place(part: Tensor | None) -> int | None:
+    """Return where a tensor begins; it has to lie in the memory that the core reads."""
+    if part is not None and not part.is_cpu:
+        raise GraphError(f"a sample on the CPU needs all tensors there, one lies on {part.device}")
+    return native.pointer(part)
 
 
 def _refuse(status: int, culprit: int, request: Request) -> None:
@@ -120,11 +123,11 @@ def _refuse(status: int, culprit: int, request: Request) -> None:
     native.check(status, "sample")
 
 
-def _hop(tensor: Callable[[int, int, Any], Tensor], hop: _Hop) -> Hop:
+def _hop(tensor: Callable[[int, int, torch.dtype], Tensor], hop: _Hop) -> Hop:
     return Hop(
-        tensor(hop.indptr, hop.num_dst + 1, np.int64),
-        tensor(hop.indices, hop.num_edges, np.int32),
-        tensor(hop.edge_ids, hop.num_edges, np.int64),
-        tensor(hop.scale, hop.num_edges, np.float64) if hop.scale else None,
+        tensor(hop.indptr, hop.num_dst + 1, torch.int64),
+        tensor(hop.indices, hop.num_edges, torch.int32),
+        tensor(hop.edge_ids, hop.num_edges, torch.int64),
+        tensor(hop.scale, hop.num_edges, torch.float64) if hop.scale else None,
         hop.num_src,
     )
