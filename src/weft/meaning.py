@@ -1,7 +1,6 @@
 """What the numbers of a graph that came from tables stand for: an extra file beside its arrays."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,8 @@ def read_report(path: str | Path) -> dict[str, Any]:
         return {}
 
 
-def meaning_of(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a run keeps of it for the data of its recipe: outputs are told by these names."""
-    path = Path(str(data["path"])) if "path" in data else None
+def meaning_of(path: Path | None) -> dict[str, Any]:
+    """Return what a run keeps of it for its graph, by which outputs are told; nothing for other data."""
     if path is None or not (path / format.MANIFEST).is_file():
         return {}
     report = read_report(path)

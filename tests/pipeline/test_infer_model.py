@@ -8,12 +8,14 @@ from tables import schema_of
 
 from weft.config import make_recipe
 from weft.errors import InputError
+from weft.pipeline.flatten import flatten
 from weft.pipeline.infer_model import open_run
 from weft.pipeline.ingest import ingest
 from weft.train.launch import run_recipe
 from weft.train.trainer import Place
 
-COLUMNS = {"id": "p{0}", "age": "{1}", "height": "{2}", "job": "{3}"}
+COLUMNS = {"id": "p{0}", "age": "{1}", "height": "{2}", "job": "{3}", "split": "{4}"}
+SPLITS = ["train", "train", "val", "test"]
 
 
 def tables(
@@ -22,13 +24,18 @@ def tables(
     """Return a graph of eight people made from tables with these columns."""
     rows = [",".join(columns)]
     for i in range(8):
-        rows.append(",".join(COLUMNS[name].format(i, 20 + i, 1.5 + i / 40, jobs[i % 2]) for name in columns))
+        rows.append(
+            ",".join(
+                COLUMNS[name].format(i, 20 + i, 1.5 + i / 40, jobs[i % 2], SPLITS[i // 2]) for name in columns
+            )
+        )
     knows = ["src,dst", *(f"p{i},p{(i * 3 + 1) % 8}" for i in range(8)), *more]
     (folder / "people.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     (folder / "knows.csv").write_text("\n".join(knows) + "\n", encoding="utf-8")
     arguments = [f"nodes={folder}/people.csv", f"edges={folder}/knows.csv"]
+    split = {"split": "split"} if "split" in columns else {}
     ingest(
-        schema_of(arguments, {"nodes": {"node": {"label": "job", "features": columns[1:3]}}}),
+        schema_of(arguments, {"nodes": {"node": {"label": "job", "features": columns[1:3], **split}}}),
         folder / "graph",
         overwrite=True,
     )
@@ -50,6 +57,17 @@ def test_names_of_classes_are_those_of_training(trained: Path) -> None:
     assert open_run(trained, graph).classes == ["cook", "smith"]
     shutil.move(graph, trained.parent / "elsewhere")
     assert open_run(trained, trained.parent / "elsewhere").classes == ["cook", "smith"]
+
+
+def test_a_run_from_records_keeps_the_names_of_their_graph(tmp_path: Path) -> None:
+    graph = tables(tmp_path, ["id", "age", "height", "job", "split"])
+    flatten(graph, tmp_path / "records", fanout=[2, 2])
+    recipe = {"data": {"path": str(tmp_path / "records")}, "model": {"hidden": 4}, "train": {"epochs": 1}}
+    run_recipe(make_recipe(recipe), Place(out=tmp_path / "run"))
+    assert open_run(tmp_path / "run", graph).classes == ["cook", "smith"]
+    other = tables(tmp_path, ["id", "height", "age", "job"])
+    with pytest.raises(InputError, match="trained on the features age, height"):
+        open_run(tmp_path / "run", other)
 
 
 def test_features_are_compared_by_name_and_order(trained: Path) -> None:

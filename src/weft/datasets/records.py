@@ -19,13 +19,17 @@ def is_records(path: Path) -> bool:
 @datasets.add("records")
 def records(path: Path, *, verify: bool = True) -> Graph:
     """Return the graph that the records of a folder were drawn from; the strategy reads the records."""
-    try:
-        told = json.loads((path / _MANIFEST).read_bytes())
-        graph = Path(told["graph"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{path}: not a folder of records that names its graph ({error})") from None
+    graph = graph_of(path)
     if not graph.is_dir():
         raise FormatError(
             f"{path}: its records are of {graph}, which is not there; flatten the graph where it lies now"
         )
     return Graph.load(graph, verify=verify)
+
+
+def graph_of(path: Path) -> Path:
+    """Return the folder of the graph that records were drawn from."""
+    try:
+        return Path(json.loads((path / _MANIFEST).read_bytes())["graph"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{path}: not a folder of records that names its graph ({error})") from None

@@ -14,7 +14,7 @@ from torch import nn
 from weft.comm.group import Group
 from weft.config import Recipe, bind, parameters
 from weft.datasets import open_dataset
-from weft.datasets.records import is_records
+from weft.datasets.records import graph_of, is_records
 from weft.errors import InputError, RecipeError, TrainingError, WeftWarning
 from weft.events import Sink
 from weft.exchanges.base import check_exchange, exchanges
@@ -214,7 +214,7 @@ class Resolved:
             "model": describe_model(self.model, self.options),
             "strategy": {"name": self.strategy, **self.strategy_options},
             "train": asdict(self.settings),
-            "graph": meaning_of(self.data),
+            "graph": meaning_of(_graph_folder(self.data)),
         }
 
     def open(self) -> Graph:
@@ -249,6 +249,12 @@ def _data_of(recipe: Recipe) -> dict[str, Any]:
     """Return the section of data; options alone are those of the built-in graph."""
     named = "name" in recipe.data or "path" in recipe.data
     return {**({} if named else DEFAULT_DATA), **recipe.data}
+
+
+def _graph_folder(data: Mapping[str, Any]) -> Path | None:
+    """Return the folder that the data is of, which records name; None where it has none."""
+    path = Path(data["path"]) if "path" in data else None
+    return graph_of(path) if path is not None and is_records(path) else path
 
 
 def _from_records(
