@@ -4,6 +4,7 @@ import halo_jobs
 import pytest
 from ranks import run_ranks
 
+from weft.comm import Group
 from weft.errors import InputError
 from weft.strategies.halo import Halo
 
@@ -30,6 +31,12 @@ def test_a_sampled_epoch_drops_edges_and_scales_sums_and_means_alone(p: float) -
 def test_a_tensor_is_exchanged_once_and_an_input_once_for_ever() -> None:
     for twice, changed, inputs in run_ranks(2, halo_jobs.one_exchange_a_tensor):
         assert (twice, changed, inputs) == (1, 2, 3)
+
+
+def test_scales_that_are_equal_on_one_rank_alone_are_not_taken_for_one_another() -> None:
+    alone = halo_jobs.scales_equal_on_one_rank(Group.alone())
+    for losses in run_ranks(2, halo_jobs.scales_equal_on_one_rank, timeout=20.0):
+        assert losses == pytest.approx(alone, rel=1e-5)
 
 
 def test_an_exchange_that_does_not_fit_is_refused_by_name() -> None:

@@ -224,3 +224,34 @@ def one_exchange_a_tensor(group: Group) -> list[int]:
         block.aggregate(local.x)
     counts.append(group.ledger.messages)
     return counts
+
+
+class TwoMeans(nn.Module):
+    """A layer of two scales, which are equal where every degree is 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.lin = nn.Linear(4, 2)
+
+    def forward(self, blocks: Any, x: Tensor) -> Tensor:
+        block = blocks[0]
+        degree = block.in_degree("dst").clamp(min=1)
+        mean, half = (block.aggregate(x, "sum", dst_scale=degree**power) for power in (-1.0, -0.5))
+        out: Tensor = self.lin(mean + half)
+        return out
+
+
+def scales_equal_on_one_rank(group: Group) -> list[float]:
+    """Return the losses of such a layer; the nodes of the last part have one edge each."""
+    src = [1, 2, 3, 0, 2, 3, 0, 1, 3, 0, 1, 2, 0, 4, 5, 6]
+    dst = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 5, 6, 7]
+    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+    graph = Graph.from_edges(
+        [src, dst], x=x, y=torch.arange(8) % 2, train_mask=torch.ones(8, dtype=torch.bool)
+    )
+    parts = (torch.arange(8) // 4).int() if group.size > 1 else torch.zeros(8, dtype=torch.int32)
+    strategy = Halo(local_graph(group, graph, parts, group.size), group=group)
+    model = TwoMeans()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return [strategy.epoch(model, optimizer) for _ in range(3)]

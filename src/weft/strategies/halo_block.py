@@ -22,6 +22,9 @@ from weft.graph.sparse import Features, SparseFeatures
 from weft.strategies.recall import Recall
 from weft.strategies.shard_block import ShardBlock
 
+_SCALES = 8
+"""Scales of a layer that are known again, the latest."""
+
 
 class HaloBlock(ShardBlock):
     """The edges into the own rows of a shard. All ranks make the same calls in the same order.
@@ -214,19 +217,29 @@ class HaloBlock(ShardBlock):
         return result
 
     def _asked_before(self, how: Aggregation) -> Aggregation:
-        """Return the same question with scales that memory knows again."""
-        return replace(how, src_scale=self._same(how.src_scale), dst_scale=self._same(how.dst_scale))
+        """Return the same question with the equal scales of before: memory goes by identity, these are new.
 
-    def _same(self, scale: Tensor | None) -> Tensor | None:
-        """Return an equal tensor that was given before: memory goes by identity, a step's block is new."""
-        if scale is None or scale.requires_grad:
-            return scale
-        for held in self._scales:
-            same = held is scale or (held.dtype == scale.dtype and held.shape == scale.shape)
-            if same and (held is scale or torch.equal(held, scale)):
-                return held
-        self._scales = [*self._scales[-7:], scale]
-        return scale
+        Decided by all ranks together: where all degrees are 1, say, two scales are equal on one rank alone,
+        which would recall what the others fetch rows for.
+        """
+        given = {"src_scale": how.src_scale, "dst_scale": how.dst_scale}
+        new = {name: scale for name, scale in given.items() if scale is not None and self._is_new(scale)}
+        if new and self._scales:
+            equal = [[_equal(scale, held) for held in self._scales] for scale in new.values()]
+            agreed = self.group.all_reduce(torch.tensor(equal, dtype=torch.int32, device=self.device), "min")
+            for name, row in zip(list(new), agreed.wait().tolist()):
+                if 1 in row:
+                    given[name] = self._scales[row.index(1)]
+                    del new[name]
+        self._scales = [*self._scales, *new.values()][-_SCALES:]
+        return replace(how, src_scale=given["src_scale"], dst_scale=given["dst_scale"])
+
+    def _is_new(self, scale: Tensor) -> bool:
+        return not scale.requires_grad and not any(scale is held for held in self._scales)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
 
 
 class _Cut(NamedTuple):
