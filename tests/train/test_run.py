@@ -36,14 +36,27 @@ def test_run_json_is_read_back(tmp_path: Path) -> None:
 
 def test_a_discarded_run_leaves_what_is_not_its_own(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run", recipe=RECIPE)
-    for keep in ("notes.txt", "checkpoint/epoch"):
-        folder.create()
-        folder.write("failed")
-        folder.continue_events()
-        (folder.path / keep).write_text("mine")
-        folder.discard()
-        assert (folder.path / keep).exists()
-        assert holds_run(folder.path) == keep.startswith("checkpoint")
+    folder.create()
+    folder.write("failed")
+    folder.continue_events()
+    (folder.path / "trace.json").write_text("the run's")
+    folder.discard()
+    assert not folder.path.exists()
+
+    (folder.path / "tensorboard").mkdir(parents=True)
+    for name in ("trace.json", "tensorboard/events", "notes.txt"):
+        (folder.path / name).write_text("mine")
+    folder.create()
+    folder.write("failed")
+    folder.discard()
+    folder.discard()  # as another worker would
+    assert not holds_run(folder.path)
+    assert sorted(item.name for item in folder.path.iterdir()) == ["notes.txt", "tensorboard", "trace.json"]
+
+    folder.create()
+    (folder.path / "checkpoint" / "epoch-1").write_text("worth keeping")
+    folder.discard()
+    assert holds_run(folder.path)
 
 
 def test_a_run_that_could_not_end_itself_is_ended_and_one_that_did_stays(tmp_path: Path) -> None:

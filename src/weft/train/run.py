@@ -44,13 +44,16 @@ class RunFolder:
         """Of several workers only the first, 0, writes more than its own events."""
         self.checkpoints = Checkpoints(self.path / "checkpoint")
         self.resumed: Checkpoint | None = None
+        self._there, self._before = False, set[str]()
         check_folder(self.path, resume=resume)
         if resume:
             self.resumed = self.checkpoints.load()
 
     def create(self) -> None:
         """Make the folder, or tell in one line why that cannot be."""
+        self._there = self.path.is_dir()
         try:
+            self._before = {item.name for item in self.path.iterdir()} if self._there else set()
             (self.path / "checkpoint").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot create the run folder {self.path}: {error.strerror}") from None
@@ -60,16 +63,17 @@ class RunFolder:
     def discard(self) -> None:
         """Leave no run of one that was refused before its first epoch; what is not of this run stays."""
         checkpoints = self.path / "checkpoint"
-        if self.resumed is not None or (checkpoints.exists() and any(checkpoints.iterdir())):
-            return
-        self.events.unlink(missing_ok=True)
-        if self.rank == 0:
-            shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
-            for name in ("run.json", "trace.json"):
+        with suppress(FileNotFoundError):  # another worker was faster
+            if self.resumed is not None or any(checkpoints.iterdir()):
+                return
+        for name in {self.events.name, "run.json", "trace.json"} - self._before:
+            if name == self.events.name or self.rank == 0:
                 (self.path / name).unlink(missing_ok=True)
-        with suppress(OSError):  # another worker's events, or the user's files: the last one may
-            checkpoints.rmdir()
-            self.path.rmdir()
+        if self.rank == 0 and "tensorboard" not in self._before:
+            shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
+        for made in (checkpoints, *([] if self._there else [self.path])):
+            with suppress(OSError):  # each worker tries, and the last one finds it empty
+                made.rmdir()
 
     def check_recipe(self, free: tuple[str, ...]) -> None:
         """Refuse to continue a run with another recipe; the settings of [train] in `free` may differ."""
