@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 import torch
 from halo_jobs import graph_of
+from torch import Tensor, nn
 
 import weft
 from weft.comm.group import Group
 from weft.comm.link import Link, backend_for
 from weft.comm.rendezvous import RankPlace
 from weft.errors import RecipeError
+from weft.layers.base import layers
 from weft.strategies.halo import Halo
 from weft.strategies.offload import Offload, least_bytes
 from weft.strategies.sampled import Sampled
@@ -136,6 +138,30 @@ def test_features_of_several_types_that_do_not_fit_come_with_the_batches(
         for device in ("cuda", "cpu")
     )
     assert there == pytest.approx(here, rel=2e-3)
+
+
+class WithDropoutOfTorch(nn.Module):
+    """Draws that are torch's own, whose state on the GPU belongs to a checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two, self.drop = layers["sage"](8, 8), layers["sage"](8, 3), nn.Dropout(0.5)
+
+    def forward(self, blocks: Any, x: Tensor) -> Tensor:
+        out: Tensor = self.two(blocks[1], self.drop(self.one(blocks[0], x).relu()))
+        return out
+
+
+def test_draws_of_torch_on_the_gpu_are_continued(graph: weft.Graph, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"epochs": 4, "device": "cuda"}
+    settings["strategy"] = {"name": "sampled", "fanout": [4, 3], "batch_size": 30}
+    whole = train(graph, WithDropoutOfTorch(), **settings, out=tmp_path / "whole")
+    count = iter(range(100))
+    train(graph, WithDropoutOfTorch(), **settings, out=tmp_path / "parts", stop=lambda: next(count) == 7)
+    rest = train(graph, WithDropoutOfTorch(), **settings, out=tmp_path / "parts", resume=True)
+    for a, b in zip(whole.model.state_dict().values(), rest.model.state_dict().values()):
+        assert torch.equal(a, b)
 
 
 def test_a_sampled_run_on_the_gpu_continues_bit_for_bit(graph: weft.Graph, tmp_path: Path) -> None:

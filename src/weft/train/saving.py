@@ -129,7 +129,7 @@ class Saver:
             torch.cuda.set_rng_state(held["cuda"], self._device())
 
     def _device(self) -> torch.device:
-        return self.strategy.graph.indptr.device
+        return self.strategy.device
 
 
 def not_finite(model: nn.Module) -> str | None:
