@@ -7,10 +7,12 @@ import pytest
 import sliced_jobs
 import torch
 from ranks import run_ranks
+from torch import nn
 
 import weft
 from weft.comm.group import Group
 from weft.errors import GraphError, InputError
+from weft.layers.base import linear
 from weft.strategies.sampled import Sampled
 from weft.strategies.sliced import Sliced
 
@@ -41,9 +43,28 @@ def test_a_recipe_trains_by_slices(graph: weft.Graph) -> None:
     assert late.loss != sliced.loss
 
 
+class OneRelation(nn.Module):
+    """A layer that sums the edges of one relation."""
+
+    hops = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 8))
+
+    def forward(self, blocks: Any, x: Any) -> torch.Tensor:
+        return linear(blocks[0].aggregate(x, "mean", relation=0), self.weight)
+
+
 def test_what_columns_cannot_give_is_refused(graph: weft.Graph) -> None:
     with pytest.raises(InputError, match="the max of neighbours"):
         weft.train(graph, "sage", aggregate="max", strategy=OPTIONS, epochs=1)
+    relation, mask = torch.arange(graph.num_edges) % 2, graph.train_mask
+    related = weft.Graph.from_edges(
+        graph.edge_index, x=graph.x, y=graph.y, edge_type=relation, train_mask=mask
+    )
+    with pytest.raises(InputError, match="the edges of one relation"):
+        weft.train(related, OneRelation(), strategy={**OPTIONS, "fanout": [3]}, epochs=1)
     with pytest.raises(InputError, match="without dropout of the input"):
         weft.train(graph, "gcn", input_dropout=0.5, strategy=OPTIONS, epochs=1)
     with pytest.raises(GraphError, match="dense matrix x"):

@@ -162,6 +162,8 @@ class SlicedBlock(SampledBlock):
             return super().aggregate(h, reduce, weight, relation, src_scale=src_scale, dst_scale=dst_scale)
         if reduce not in ("sum", "mean"):
             refuse(f"the {reduce} of neighbours")
+        if relation is not None:
+            refuse("the edges of one relation")
         wide = torch.float64 if h.dtype == torch.float64 else torch.float32
         each = self.edge_scale
         weights = [value.to(wide) for value in (weight, each) if value is not None]
