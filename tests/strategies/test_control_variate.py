@@ -118,3 +118,12 @@ def test_what_is_no_sum_is_refused() -> None:
             weft.train(halo_jobs.graph_of("directed"), layer, strategy=strategy, epochs=1)
     with pytest.raises(GraphError, match="one relation"):
         weft.train(halo_jobs.graph_of("typed"), "rgcn", strategy=strategy, epochs=1)
+
+
+def test_the_pass_without_dropout_counts_in_no_running_statistics() -> None:
+    graph = weft.datasets.open_dataset(name="community", nodes=120, degree=6, classes=3, features=8, seed=1)
+    model = weft.nn.Stack(8, 3, layer="sage", hidden=8, dropout=0.5, norm="batch")
+    train_nodes = int(graph.train_mask.sum())
+    weft.train(graph, model, strategy={"name": "control_variate", "batch_size": train_nodes}, epochs=3)
+    counts = [value for name, value in model.state_dict().items() if name.endswith("num_batches_tracked")]
+    assert [int(count) for count in counts] == [3] * len(counts) != []

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Unpack, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from weft.config import Range
 from weft.errors import GraphError
@@ -161,8 +162,10 @@ def _drops(model: nn.Module) -> bool:
 
 @contextmanager
 def _without_dropout(model: nn.Module) -> Iterator[None]:
-    """Switch dropout off for a pass, and all else left as it is."""
+    """Switch dropout off for a pass, which counts in no running statistics."""
     held = [module for module in model.modules() if isinstance(module, Dropout) and module.training]
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.training]
+    statistics = [(buffer, buffer.clone()) for module in norms for buffer in module.buffers()]
     for module in held:
         module.training = False
     try:
@@ -170,3 +173,5 @@ def _without_dropout(model: nn.Module) -> Iterator[None]:
     finally:
         for module in held:
             module.training = True
+        for buffer, before in statistics:
+            buffer.data.copy_(before)  # as a batch norm itself writes them: backward does not read them
