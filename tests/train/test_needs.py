@@ -18,7 +18,7 @@ def test_the_needs_of_each_way(graph: weft.Graph) -> None:
     assert wide["single"] > graph.num_nodes * 512 * 4 * 3
     told = too_little(wide, 1 << 20)
     assert "single" not in told.split("; ")[0]
-    assert "1.0 MiB are free; single with activation = 'offload' about" in told
+    assert "1 MiB are free; single with activation = 'offload' about" in told
     assert "sampled about" in told
 
 

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from weft import format
 from weft.errors import FormatError, GraphError, InputError, RecipeError
 from weft.pipeline.assemble import ABOUT, SUMMARY, Assembler, describe, part_name, value_columns
-from weft.pipeline.engines.base import Engine, open_engine, size
+from weft.pipeline.engines.base import Engine, open_engine
 from weft.pipeline.folder import GraphFolder, open_graph
 from weft.pipeline.hops import Hops, Plan
 from weft.pipeline.records import MANIFEST
+from weft.sizes import shown
 
 # Edges of the records of a file, by expectation.
 PART_EDGES = 1_000_000
@@ -111,11 +112,11 @@ def _count(name: str, value: int) -> int:
 def _tell(expected: dict[str, float], count: int, limit: int | None, say: Say) -> None:
     say(
         f"{count:,} records of about {expected['nodes']:,.0f} nodes and {expected['edges']:,.0f} "
-        f"edges: {size(int(expected['bytes']))}, each node {expected['replication']:.1f} times"
+        f"edges: {shown(int(expected['bytes']))}, each node {expected['replication']:.1f} times"
     )
     if limit is not None and expected["bytes"] > limit:
         raise InputError(
-            f"records would take about {size(int(expected['bytes']))}, more than {size(limit)}; "
+            f"records would take about {shown(int(expected['bytes']))}, more than {shown(limit)}; "
             "give --yes to write them, or a smaller fanout"
         )
 

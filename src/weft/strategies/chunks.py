@@ -6,7 +6,6 @@ chunk. Chunks are cut by what they take on the device: rows that are read, rows 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from weft.errors import RecipeError
 from weft.graph.block import Block, Degrees
 from weft.graph.graph import Graph
 from weft.samplers.block import SampledBlock
+from weft.sizes import shown
 
 
 @dataclass(frozen=True)
@@ -184,28 +184,3 @@ class _Marks:
         indices = self.place[self.graph.indices[edges].long()]
         indptr = self.graph.indptr[rows.start : rows.start + count + 1] - edges.start
         return Chunk(rows, edges, sources, indptr, indices)
-
-
-def shown(count: float) -> str:
-    """Return a number of bytes for people."""
-    for unit in ("bytes", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"
-
-
-def parse_bytes(given: Any) -> int:
-    """Return a number of bytes that is given as one, or as words: "8GiB", "500 MB"."""
-    units = {"": 1, "b": 1}
-    for power, letter in enumerate("kmgt", start=1):
-        units |= {letter: 1024**power, f"{letter}ib": 1024**power, f"{letter}b": 1000**power}
-    text = str(given).strip().lower().replace(" ", "")
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    try:
-        found = float(number) * units[text[len(number) :]]
-    except (KeyError, ValueError):
-        found = 0.0
-    if not 1 <= found < 2**60:
-        raise RecipeError(f"strategy.memory: expected a number of bytes, as '8GiB', got {given!r}")
-    return int(found)

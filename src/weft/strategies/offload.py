@@ -25,8 +25,9 @@ from weft.graph.graph import Graph
 from weft.kernels import gpu
 from weft.layers.stack import Stack
 from weft.samplers.transfer import Courier, DeviceDegrees
+from weft.sizes import shown
 from weft.stores.link import reachable
-from weft.strategies.chunks import Chunk, Cost, cut, cut_plain, cut_rows, edge_bytes, shown
+from weft.strategies.chunks import Chunk, Cost, cut, cut_plain, cut_rows, edge_bytes
 from weft.strategies.offload_backward import Backward, ends_plain
 from weft.strategies.offload_blocks import Message
 from weft.strategies.offload_halves import Halves, halved
@@ -70,7 +71,7 @@ class Plan:
         graph = offload.graph
         cost = cost_of(model, graph)
         if len(messages) < len(found):
-            held = 2 * graph.num_nodes * 4 * max(widths_of(model))
+            held = 2 * graph.num_nodes * size_of(model) * max(widths_of(model))
             near = held <= _JOINED * memory and _fits(memory - held, largest(graph, cost))
             return Plan(None, near, False, held if near else 0, cost)
         width = max(sum(message.nbytes for message in layer) for layer in messages)
@@ -355,11 +356,17 @@ def widths_of(model: Stack) -> tuple[int, int]:
     return most_in, most_out
 
 
+def size_of(model: nn.Module) -> int:
+    """Return the bytes of a number of the model."""
+    return next((each.element_size() for each in model.parameters()), 4)
+
+
 def cost_of(model: Stack, graph: Graph) -> Cost:
     """Return what the widest layer takes: inputs, what is made of them, and the gradients of both."""
     most_in, most_out = widths_of(model)
     pairs = 4 if graph.num_relations > 1 else 1  # rows of (relation, source) pairs are several of a source
-    source = 4 * (2 * most_in + 3 * pairs * most_out) + 64
+    size = size_of(model)
+    source = size * (2 * most_in + 3 * pairs * most_out) + 64
     layers: Any = model.layers
-    edge = 48 + edge_bytes(graph) + 3 * 4 * max(layer.edge_width for layer in layers)
-    return Cost(source, 4 * (3 * most_in + 6 * most_out) + 64, edge)
+    edge = 48 + edge_bytes(graph) + 3 * size * max(layer.edge_width for layer in layers)
+    return Cost(source, size * (3 * most_in + 6 * most_out) + 64, edge)

@@ -10,9 +10,9 @@ from weft.errors import RecipeError
 from weft.graph.block import Block
 from weft.graph.graph import Graph
 from weft.layers.base import Layer
+from weft.sizes import parse_bytes, shown
 from weft.stores.cached import free_bytes
 from weft.strategies.base import Given, Metrics, Scores, Strategy, evaluating, strategies, summed_loss
-from weft.strategies.chunks import parse_bytes, shown
 from weft.strategies.offload import Offload, checked, needed_bytes
 
 
@@ -42,7 +42,11 @@ class Single(Strategy):
             raise RecipeError("strategy.memory: bounds activation = 'offload'; name that, or leave it out")
         if activation == "offload":
             self._device = torch.device("cpu") if device is None else device
-            room = int(0.9 * free_bytes(self._device)) if memory is None else parse_bytes(memory)
+            room = (
+                int(0.9 * free_bytes(self._device))
+                if memory is None
+                else parse_bytes(memory, "strategy.memory")
+            )
             self.offload = Offload(graph, self._device, memory=room, clock=self.clock, autocast=self.autocast)
 
     def check_model(self, model: nn.Module) -> None:

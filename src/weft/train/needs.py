@@ -13,9 +13,9 @@ from weft.graph.sparse import SparseFeatures
 from weft.layers.base import Layer
 from weft.layers.stack import Stack
 from weft.samplers.neighbor import NeighborSampler
+from weft.sizes import shown
 from weft.stores.cached import free_bytes
-from weft.strategies.chunks import shown
-from weft.strategies.offload import Offload, Plan, needed_bytes, obstacle_of
+from weft.strategies.offload import Offload, Plan, needed_bytes, obstacle_of, size_of
 from weft.strategies.offload_blocks import Message
 from weft.strategies.sampled import usual_fanouts
 from weft.strategies.single import known_hops
@@ -31,7 +31,7 @@ def whole_bytes(graph: Graph, model: nn.Module) -> int:
     """Return what a step over the whole graph takes at least: edges both ways, features, rows of layers."""
     edges = 2 * graph.indptr.nbytes + graph.num_edges * (graph.indices.element_size() + 8)
     widths = [int(module.out_width) for module in model.modules() if isinstance(module, Layer)]
-    return edges + feature_bytes(graph) + graph.num_nodes * _size(model) * _KEPT * sum(widths)
+    return edges + feature_bytes(graph) + graph.num_nodes * size_of(model) * _KEPT * sum(widths)
 
 
 def feature_bytes(graph: Graph) -> int:
@@ -61,7 +61,7 @@ def sampled_bytes(
 def step_bytes(graph: Graph, model: Stack, blocks: Sequence[Block]) -> int:
     """Return what forward and backward on a batch take: rows that are kept, and the widest gradients."""
     messages = Plan.of(Offload(graph, torch.device("cpu"), memory=1), model, memory=1).messages
-    size, layers = _size(model), [each for each in model.layers if isinstance(each, Layer)]
+    size, layers = size_of(model), [each for each in model.layers if isinstance(each, Layer)]
     given = blocks[0].num_src * size * layers[0].in_features
     kept, most = given, 0
     for number, (layer, block) in enumerate(zip(layers, blocks)):
@@ -78,10 +78,6 @@ def _message_bytes(messages: Sequence[Message] | None, layer: Layer, size: int) 
         return size * layer.out_width, 0
     made = sum(message.nbytes for message in messages if not message.given)
     return made, sum(message.nbytes for message in messages if message.given)
-
-
-def _size(model: nn.Module) -> int:
-    return next((each.element_size() for each in model.parameters()), 4)
 
 
 def needs(graph: Graph, model: Stack) -> dict[str, int]:

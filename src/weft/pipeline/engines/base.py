@@ -9,7 +9,6 @@ hint /*+ BROADCAST(alias) */ for a small side of a join. Python sees rows only a
 so they are pure, carry paths and not arrays, and write files under other names before renaming them.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,14 +17,12 @@ from typing import TYPE_CHECKING, Any, Self
 from weft.errors import RecipeError
 from weft.machine import free_memory
 from weft.registry import Registry
+from weft.sizes import parse_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 engines: "Registry[type[Engine]]" = Registry("engine", "weft.pipeline.engines")
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BINARY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 class Engine(ABC):
@@ -180,18 +177,4 @@ def memory_limit(given: str | int | None = None) -> int:
     """
     if given is None:
         return max(free_memory() // 2, 256 * 2**20)
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(given).lower())
-    if found is None or float(found[1]) <= 0:
-        raise RecipeError(f"memory: expected a size such as 4GB or 512MiB, got {given!r}")
-    scale = _BINARY[found[2]] if found[3] and found[2] else _UNITS[found[2]]
-    return int(float(found[1]) * scale)
-
-
-def size(count: int) -> str:
-    """Return a number of bytes for people.
-
-    >>> size(64 * 2**20), size(3 * 2**29)
-    ('64 MiB', '1.5 GiB')
-    """
-    scale, unit = (2**30, "GiB") if count >= 2**30 else (2**20, "MiB")
-    return f"{count / scale:.3g} {unit}"
+    return parse_bytes(given)

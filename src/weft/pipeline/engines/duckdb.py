@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import FormatError, InputError
-from weft.pipeline.engines.base import Engine, engines, memory_limit, name, size, text
+from weft.pipeline.engines.base import Engine, engines, memory_limit, name, text
 from weft.registry import require
+from weft.sizes import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -200,7 +201,7 @@ class DuckDB(Engine):
             yield
         except self.duckdb.OutOfMemoryException as error:
             raise InputError(
-                f"a memory limit of {size(self.memory)} is too small for this; give more with --memory "
+                f"a memory limit of {shown(self.memory)} is too small for this; give more with --memory "
                 f"(DuckDB: {first_line(error)})"
             ) from error
         except self.duckdb.InterruptException as error:
