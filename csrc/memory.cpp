@@ -38,7 +38,7 @@ struct Header {
     Shared shared;
 };
 
-constexpr size_t kHeader = 128;  // whole cache lines keep the data aligned
+constexpr size_t kHeader = 128;  // whole cache lines keep the data of a large block aligned
 static_assert(sizeof(Header) <= kHeader);
 constexpr size_t kSmall = size_t{1} << 19;  // below, malloc reuses memory well enough
 constexpr size_t kHuge = size_t{1} << 21;

@@ -98,7 +98,7 @@ def check_equal(graph: weft.Graph, folder: Path, fanout: list[int], way: dict[st
             assert ours.indices.tolist() == theirs.indices.tolist()
             assert ours.edge_ids.tolist() == theirs.edge_ids.tolist()
             assert ours.num_rows == theirs.num_rows
-            scale = sampler._edge_scale(theirs)
+            scale = sampler.scale_of(theirs)
             assert (ours.scale is None) == (scale is None)
             if scale is not None:
                 np.testing.assert_allclose(ours.scale, scale.numpy(), rtol=1e-6)

@@ -73,6 +73,17 @@ def test_a_node_keeps_its_sample_for_an_epoch() -> None:
     assert drawn("step", 2, 0, [4]) != drawn("step", 2, 9, [4])
 
 
+def test_a_graph_may_be_shared_with_other_processes_meanwhile() -> None:
+    graph = random_graph(4000, 60_000)
+    sampler, seeds = NeighborSampler(graph, [5, 5]), torch.arange(0, 4000, 7)
+    before = sampler.sample(seeds)
+    for part in (graph.indptr, graph.indices):
+        address = part.data_ptr()
+        part.share_memory_()
+        assert part.data_ptr() != address
+    assert same(before, sampler.sample(seeds))
+
+
 def test_degree_two_and_fanout_one_draw_both_neighbours() -> None:
     graph = Graph.from_edges([[1, 2], [0, 0]])
     drawn = [NeighborSampler(graph, [1]).sample([0], epoch).nodes[1].item() for epoch in range(400)]

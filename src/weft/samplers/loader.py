@@ -73,7 +73,7 @@ class Loader:
     def __iter__(self) -> Generator[Any, None, None]:
         """Give the batches from the present step on; leaving early keeps the step, and stops the threads."""
         epoch, steps = self.epoch, range(self.step, len(self))
-        with _Pool(partial(self._prepare, epoch), steps, self.threads, self.ahead) as pool:
+        with Pool(partial(self._prepare, epoch), steps, self.threads, self.ahead) as pool:
             for step in steps:
                 batch = self._wait(pool, step)
                 self.epoch, self.step = epoch, step + 1
@@ -134,7 +134,7 @@ class Loader:
             batch = self.courier.carry(batch)
         return batch.fetch() if self.convert is None else self.convert(batch)
 
-    def _wait(self, pool: "_Pool", step: int) -> Any:
+    def _wait(self, pool: "Pool", step: int) -> Any:
         begin = time.perf_counter()
         try:
             made = pool.get(step)
@@ -143,7 +143,7 @@ class Loader:
             self.seconds["wait"] += time.perf_counter() - begin
 
 
-class _Pool:
+class Pool:
     """Threads that prepare steps in order, never more than `ahead` before the caller."""
 
     def __init__(self, prepare: Callable[[int], Any], steps: range, num_threads: int, ahead: int) -> None:
@@ -158,7 +158,7 @@ class _Pool:
             for number in range(min(num_threads, len(steps)))
         ]
 
-    def __enter__(self) -> "_Pool":
+    def __enter__(self) -> "Pool":
         for thread in self.threads:
             thread.start()
         return self

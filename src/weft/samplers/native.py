@@ -77,9 +77,13 @@ def sample(core: ctypes.CDLL, request: Request) -> Sample:
 
 def _asked(request: Request) -> tuple[_Request, list[Any]]:
     """Return the request as the core reads it, and what must be held while it does."""
-    slots, offsets = _slots(request.slots)
+    slots, (shared, offsets) = request.slots, _shared(request.slots)
     fanouts, keys = np.ascontiguousarray(request.fanouts), np.ascontiguousarray(request.keys)
-    asked = _Request.from_buffer_copy(slots)
+    asked = _Request.from_buffer_copy(shared)
+    # Asked for each time: a storage moves when its tensor is shared with another process.
+    asked.indptr, asked.indices = _place(slots.indptr), _place(slots.indices)
+    asked.edge_type, asked.edge_map = _place(slots.edge_type), _place(slots.edge_map)
+    asked.edge_time, asked.weight = _place(slots.edge_time), _place(slots.weight)
     asked.seeds, asked.seed_time = _place(request.seeds), _place(request.seed_time)
     asked.fanouts, asked.keys = fanouts.ctypes.data, keys.ctypes.data
     asked.num_seeds = request.seeds.numel()
@@ -92,14 +96,12 @@ def _asked(request: Request) -> tuple[_Request, list[Any]]:
 _known: "WeakKeyDictionary[Slots, tuple[_Request, Any]]" = WeakKeyDictionary()
 
 
-def _slots(slots: Slots) -> tuple[_Request, Any]:
-    """Return the part of a request that all batches share, and what must be held while it is read; kept."""
+def _shared(slots: Slots) -> tuple[_Request, Any]:
+    """Return what the requests of all batches say alike, and the array that it shows to the core; kept."""
     kept = _known.get(slots)
     if kept is None:
         offsets = np.asarray(slots.node_offsets, dtype=np.int64)
-        names = ("indptr", "indices", "edge_type", "edge_map", "edge_time", "weight")
-        made = _Request(**{name: _place(getattr(slots, name)) for name in names})
-        made.node_offsets, made.num_types = offsets.ctypes.data, len(offsets) - 1
+        made = _Request(node_offsets=offsets.ctypes.data, num_types=len(offsets) - 1)
         made.num_nodes, made.num_edges = slots.num_nodes, slots.indices.numel()
         made.index, made.sorted = native.INDEX_CODES[slots.indices.dtype], slots.sorted
         kept = _known[slots] = (made, offsets)

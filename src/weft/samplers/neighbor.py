@@ -163,10 +163,11 @@ class NeighborSampler(Sampler):
                 return times.degree(nodes, row_rank, relation)
 
         held = {"nodes": nodes, "edge_ids": hop.edge_ids}
-        scale = self._edge_scale(hop)
+        scale = self.scale_of(hop)
         return block_of(graph, hop.indptr, hop.indices, **held, edge_scale=scale, seen_degree=seen)
 
-    def _edge_scale(self, hop: Hop) -> Tensor | None:
+    def scale_of(self, hop: Hop) -> Tensor | None:
+        """Return how many edges each drawn one stands for; None where degrees of rows tell."""
         if hop.scale is None:
             return None
         if self.weight is None:

@@ -107,7 +107,7 @@ class PartitionedSampler(Sampler):
         scale = None
         if edges.scale is not None:
             local = edges if place is None else replace(edges, edge_ids=place)
-            scale = self.draws._edge_scale(local)
+            scale = self.draws.scale_of(local)
         kinds = self.shard.edge_type
         return _Drawn(
             edges.indptr,

@@ -18,7 +18,7 @@ from weft.comm.ledger import Label
 from weft.errors import RecipeError
 from weft.graph.shard import Shard
 from weft.samplers.base import Batch
-from weft.samplers.loader import _Pool as Pool
+from weft.samplers.loader import Pool
 from weft.samplers.parcel import from_bytes, header_size, num_bytes, pack, to_bytes, unpack
 from weft.samplers.partitioned import PartitionedSampler
 from weft.samplers.together import PartitionedLoader
