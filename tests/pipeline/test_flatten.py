@@ -217,6 +217,11 @@ def test_what_cannot_be_flattened_is_one_line(tmp_path: Path) -> None:
     with_times(plain_graph()).with_data(time=times).save(tmp_path / "timed")
     with pytest.raises(GraphError, match="the time of node 7 is not a finite number"):
         flatten(tmp_path / "timed", tmp_path / "r", targets="all", temporal=True)
+    edges = {("b", "s", "a"): {"edge_index": [[0, 1], [0, 1]], "edge_time": [3, 4]}}
+    nodes = {"a": {"num_nodes": 2, "time": torch.tensor([5, 6])}, "b": {"num_nodes": 2}}
+    weft.Graph.from_types(nodes, edges).save(tmp_path / "some")
+    with pytest.raises(GraphError, match="node 2 is a target without a time, which nodes of a have"):
+        flatten(tmp_path / "some", tmp_path / "r", targets="all", temporal=True)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

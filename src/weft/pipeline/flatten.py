@@ -136,11 +136,21 @@ class _Chosen:
             self.folder.edge_data(self.plan.weight)
         if self.plan.temporal:
             self.folder.edge_data("time")
-            if self.folder.data("time") is None:
-                raise GraphError("temporal: the nodes have no time; a target sees the edges until its own")
+            self._check_times()
             late = np.flatnonzero(~np.isfinite(self.moments))
             if len(late):  # compared with it no edge is later
                 raise GraphError(f"temporal: the time of node {self.nodes[late[0]]} is not a finite number")
+
+    def _check_times(self) -> None:
+        timed = self.folder.kinds_with("time")
+        if not timed:
+            raise GraphError("temporal: the nodes have no time; a target sees the edges until its own")
+        without = ~np.any([self.folder.of_kind(kind, self.nodes) for kind in timed], axis=0)
+        if without.any():
+            raise GraphError(
+                f"temporal: node {self.nodes[without.argmax()]} is a target without a time, which nodes of "
+                f"{', '.join(timed)} have; give the others one, or choose targets that have it"
+            )
 
     @property
     def moments(self) -> Any:

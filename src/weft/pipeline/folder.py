@@ -1,5 +1,6 @@
 """What the data plane reads of a graph folder, also in other processes: by path, nothing is carried along."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -49,11 +50,13 @@ class GraphFolder:
         return len(self.meta["edge_types"]) if self.by_relation else 1
 
     def data(self, name: str) -> tuple[str, Array] | None:
-        """Return the node type that has this data, and the data; None where none has."""
+        """Return the first node type that has this data, and the data; None where none has."""
+        return next(self._each(name), None)
+
+    def _each(self, name: str) -> Iterator[tuple[str, Array]]:
         for entry in self.meta["node_data"]:
             if entry["name"] == name and "sparse" not in entry:
-                return entry["type"], self.arrays[entry["array"]]
-        return None
+                yield entry["type"], self.arrays[entry["array"]]
 
     def edge_data(self, name: str) -> Array:
         """Return the data of all edges in canonical order."""
@@ -101,15 +104,25 @@ class GraphFolder:
 
     def of_nodes(self, name: str, nodes: NDArray[np.int64]) -> Array | None:
         """Return data of some nodes, -1 for those of types that have none; None where nobody has it."""
-        found = self.data(name)
-        if found is None:
+        found = list(self._each(name))
+        if not found:
             return None
-        kind, values = found
-        rows = nodes - self.first(kind)
-        inside = (rows >= 0) & (rows < len(values))
-        held = np.asarray(values[np.where(inside, rows, 0)])
-        held[~inside] = -1
+        dtype = np.result_type(*(values.dtype for _, values in found))
+        held = np.full((len(nodes), *found[0][1].shape[1:]), -1, dtype=dtype)
+        for kind, values in found:
+            inside = self.of_kind(kind, nodes)
+            held[inside] = values[nodes[inside] - self.first(kind)]
         return held
+
+    def kinds_with(self, name: str) -> list[str]:
+        """Return the node types that have this data."""
+        return [kind for kind, _ in self._each(name)]
+
+    def of_kind(self, kind: str, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which of some nodes are of a type."""
+        place = self.meta["node_types"].index(kind)
+        first, end = self.meta["node_offsets"][place : place + 2]
+        return np.asarray((nodes >= first) & (nodes < end))
 
 
 def open_graph(path: str | Path) -> GraphFolder:
