@@ -17,6 +17,14 @@ def test_parquet_is_written_in_order_and_read_by_letters_not_as_a_pattern(tmp_pa
         assert engine.rows("SELECT name FROM read") == [("a[1].parquet",)]
 
 
+def test_a_signal_that_duckdb_itself_noticed_is_an_interrupt() -> None:
+    with DuckDB() as engine:
+        with pytest.raises(KeyboardInterrupt), engine._told():
+            raise RuntimeError("Query interrupted")
+        with pytest.raises(RuntimeError, match="something else"), engine._told():
+            raise RuntimeError("something else")
+
+
 def test_a_memory_limit_below_need_is_one_line() -> None:
     with DuckDB(memory="8MB") as engine, pytest.raises(InputError, match=r"limit of 7.63 MiB .* --memory"):
         engine.step("large", "SELECT i, i::VARCHAR FROM range(3000000) t(i)")

@@ -206,6 +206,10 @@ class DuckDB(Engine):
             ) from error
         except self.duckdb.InterruptException as error:
             raise KeyboardInterrupt from error
+        except RuntimeError as error:  # of a signal that came while it looked for one
+            if "interrupted" not in str(error):
+                raise
+            raise KeyboardInterrupt from error
         except self.duckdb.IOException as error:
             hint = ""
             if "No space left" in str(error) or "max_temp_directory_size" in str(error):
