@@ -137,6 +137,21 @@ def test_asked_to_stop_a_run_saves_says_how_to_continue_and_leaves(
     assert outcome(out) == undisturbed
 
 
+def test_a_worker_that_is_asked_to_stop_stops_all_in_order(folder: Path) -> None:
+    out = folder / "run"
+    process = start(out, "--workers", "2", train__epochs=100_000, train__checkpoint_every=1000)
+    wait_for_epoch(out, process, 5)
+    ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    workers = [pid for pid in ranks if b"RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
+    os.kill(int(workers[0]), signal.SIGTERM)
+    code, told = finish(process)
+    assert code == 130
+    assert told.rstrip().endswith("weft: interrupted: a worker was asked to stop, and the others with it")
+    assert "error" not in told
+    assert json.loads((out / "run.json").read_text())["status"] == "interrupted"
+    assert (out / "checkpoint" / "latest").exists()
+
+
 # A library of torch is mapped while it is being imported, that of safetensors just before the data is made.
 @pytest.mark.parametrize("library", ["libtorch_cpu", "_safetensors_rust"])
 def test_an_interrupt_before_the_first_epoch_stops_at_once(folder: Path, library: str) -> None:

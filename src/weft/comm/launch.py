@@ -112,6 +112,9 @@ class _Launch:
                 for output in self.outputs:
                     output.finish(show=True)
                 return 0
+            if self._left_in_order(ended):
+                _say("weft: interrupted: a worker was asked to stop, and the others with it")
+                return INTERRUPTED
             failures = self._failures()
             cause = self._judge(failures)
             self._stacks(cause)
@@ -186,6 +189,19 @@ class _Launch:
                 output.turn()
             time.sleep(POLL)
         return None
+
+    def _left_in_order(self, rank: int) -> bool:
+        """Return whether all ranks stop since one of them was asked to, as a scheduler may do."""
+        deadline = time.monotonic() + STOP
+        while all(process.poll() in (None, 0, INTERRUPTED) for process in self.processes):
+            if self._all_ended():
+                return self.processes[rank].returncode == INTERRUPTED
+            if self.signals.asked or time.monotonic() > deadline:
+                return False
+            for output in self.outputs:
+                output.turn()
+            time.sleep(POLL)
+        return False
 
     def _failures(self) -> list[Failure]:
         """Return what is known of the failure, after the time that ranks need to say it."""
