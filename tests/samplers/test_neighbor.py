@@ -84,6 +84,11 @@ def test_a_graph_may_be_shared_with_other_processes_meanwhile() -> None:
     assert same(before, sampler.sample(seeds))
 
 
+def test_seeds_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(GraphError, match=r"expected seeds \[n\] of node ids, got \['a'\]"):
+        NeighborSampler(random_graph(), [2]).sample(["a"])
+
+
 def test_degree_two_and_fanout_one_draw_both_neighbours() -> None:
     graph = Graph.from_edges([[1, 2], [0, 0]])
     drawn = [NeighborSampler(graph, [1]).sample([0], epoch).nodes[1].item() for epoch in range(400)]

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import torch
 
 import weft
 from weft.config import make_recipe
@@ -61,6 +62,18 @@ def test_what_is_refused_in_the_first_step_leaves_no_run(
     with pytest.raises(InputError, match=message):
         train(graph, model, strategy=strategy, out=tmp_path / "run", trace=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_number_that_float32_cannot_hold_is_refused_and_float64_holds_it(
+    graph: weft.Graph, tmp_path: Path
+) -> None:
+    x = graph.x.double()
+    x[3, 2] = 1e300
+    wide = weft.Graph.from_edges(graph.edge_index, x=x, y=graph.y, train_mask=graph.train_mask)
+    with pytest.raises(InputError, match=r"holds 1e\+300, which float32 cannot"):
+        train(wide, "sage", epochs=1, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert wide.to(dtype=torch.float64).x[3, 2] == 1e300
 
 
 def test_a_built_model_takes_no_options(graph: weft.Graph) -> None:

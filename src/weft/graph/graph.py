@@ -363,7 +363,7 @@ class Graph(NodeData):
 
         def moved(value: Any) -> Any:
             if dtype is not None and value.dtype.is_floating_point:
-                value = value.to(dtype)
+                value = _in_type(value, dtype)
             return value if device is None else value.to(device)
 
         # Labels of several classes are float32 whatever the features are: the loss decides.
@@ -418,6 +418,18 @@ class Graph(NodeData):
         degree = torch.bincount(ends, weight, minlength=self.num_nodes)
         # Without edges bincount counts in integers, weights or not.
         return degree.double() if weight is not None else degree.float()
+
+
+def _in_type(value: Any, dtype: torch.dtype) -> Any:
+    """Return floating data in a type, or say that a number of it does not fit."""
+    made = value.to(dtype)
+    narrower = isinstance(value, Tensor) and value.dtype.itemsize > dtype.itemsize
+    if narrower and bool((made.isinf() & value.isfinite()).any()):
+        raise GraphError(
+            f"the graph holds {value.abs().max():.3g}, which {str(dtype).removeprefix('torch.')} cannot; "
+            "scale the data, or train with precision = 'float64'"
+        )
+    return made
 
 
 def _to(value: Features, device: torch.device | str | None) -> Features:

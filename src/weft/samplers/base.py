@@ -156,7 +156,10 @@ class Sampler(ABC):
 
 def as_seeds(graph: Graph, seeds: Any) -> Tensor:
     """Return seeds as [n] int64, or say what is wrong with them; those of several types sorted by type."""
-    given = torch.as_tensor(seeds)
+    try:
+        given = torch.as_tensor(seeds)
+    except (TypeError, ValueError, RuntimeError):
+        raise GraphError(f"expected seeds [n] of node ids, got {str(seeds)[:60]}") from None
     if given.numel() == 0:
         return torch.zeros(0, dtype=torch.int64)
     if given.dim() != 1 or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
