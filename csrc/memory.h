@@ -4,7 +4,8 @@
 
 namespace weft {
 
-// Uninitialised memory, a large piece aligned to a cache line; throws std::bad_alloc. For `release_bytes`, or weft_share.
+// Uninitialised memory, a large piece aligned to a cache line; throws std::bad_alloc. For `release_bytes`, or
+// weft_share.
 void* allocate_bytes(size_t bytes);
 void release_bytes(void* data);
 
