@@ -112,7 +112,7 @@ class _Launch:
                 for output in self.outputs:
                     output.finish(show=True)
                 return 0
-            if self._left_in_order(ended):
+            if self.processes[ended].returncode == INTERRUPTED:
                 _say("weft: interrupted: a worker was asked to stop, and the others with it")
                 return INTERRUPTED
             failures = self._failures()
@@ -172,15 +172,19 @@ class _Launch:
     # Watching
 
     def _watch(self) -> int | None:
-        """Return the first rank that did not end well, None when all did; also returns on Ctrl-C."""
+        """Return the first rank that did not end well, None when all did; also returns on Ctrl-C.
+
+        A rank that was asked to stop, as a scheduler may do, has the others stop with it: that is no failure
+        while none of them fails.
+        """
         beats = _Beats(self.store, self.attempt, self.workers, self.stall)
         while not self.signals.asked:
             codes = [process.poll() for process in self.processes]
             for rank, code in enumerate(codes):
-                if code:
+                if code and code != INTERRUPTED:
                     return rank
-            if all(code == 0 for code in codes):
-                return None
+            if None not in codes:
+                return codes.index(INTERRUPTED) if INTERRUPTED in codes else None
             stalled = beats.look()
             if stalled is not None:
                 self._record(Failure(stalled, "stalled", f"stalled: no heartbeat for {self.stall:g} s"))
@@ -189,19 +193,6 @@ class _Launch:
                 output.turn()
             time.sleep(POLL)
         return None
-
-    def _left_in_order(self, rank: int) -> bool:
-        """Return whether all ranks stop since one of them was asked to, as a scheduler may do."""
-        deadline = time.monotonic() + STOP
-        while all(process.poll() in (None, 0, INTERRUPTED) for process in self.processes):
-            if self._all_ended():
-                return self.processes[rank].returncode == INTERRUPTED
-            if self.signals.asked or time.monotonic() > deadline:
-                return False
-            for output in self.outputs:
-                output.turn()
-            time.sleep(POLL)
-        return False
 
     def _failures(self) -> list[Failure]:
         """Return what is known of the failure, after the time that ranks need to say it."""
