@@ -8,7 +8,6 @@ import ctypes
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 from weft.errors import GraphError
 from weft.kernels import native
 from weft.kernels.memory import adopt
-from weft.samplers.request import Hop, Request, Sample, Slots
+from weft.samplers.request import Hop, Request, Sample
 
 _P, _L, _I = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _DUPLICATE = 5
@@ -77,35 +76,29 @@ def sample(core: ctypes.CDLL, request: Request) -> Sample:
 
 def _asked(request: Request) -> tuple[_Request, list[Any]]:
     """Return the request as the core reads it, and what must be held while it does."""
-    slots, (shared, offsets) = request.slots, _shared(request.slots)
-    fanouts, keys = np.ascontiguousarray(request.fanouts), np.ascontiguousarray(request.keys)
-    asked = _Request.from_buffer_copy(shared)
-    # Asked for each time: a storage moves when its tensor is shared with another process.
-    asked.indptr, asked.indices = _place(slots.indptr), _place(slots.indices)
-    asked.edge_type, asked.edge_map = _place(slots.edge_type), _place(slots.edge_map)
-    asked.edge_time, asked.weight = _place(slots.edge_time), _place(slots.weight)
-    asked.seeds, asked.seed_time = _place(request.seeds), _place(request.seed_time)
-    asked.fanouts, asked.keys = fanouts.ctypes.data, keys.ctypes.data
-    asked.num_seeds = request.seeds.numel()
-    asked.num_hops, asked.num_relations = fanouts.shape
-    asked.replace, asked.once, asked.table = request.replace, request.once, request.table
-    asked.labor = request.labor
-    return asked, [fanouts, keys, offsets]
-
-
-_known: "WeakKeyDictionary[Slots, tuple[_Request, Any]]" = WeakKeyDictionary()
-
-
-def _shared(slots: Slots) -> tuple[_Request, Any]:
-    """Return what the requests of all batches say alike, and the array that it shows to the core; kept."""
-    kept = _known.get(slots)
-    if kept is None:
-        offsets = np.asarray(slots.node_offsets, dtype=np.int64)
-        made = _Request(node_offsets=offsets.ctypes.data, num_types=len(offsets) - 1)
-        made.num_nodes, made.num_edges = slots.num_nodes, slots.indices.numel()
-        made.index, made.sorted = native.INDEX_CODES[slots.indices.dtype], slots.sorted
-        kept = _known[slots] = (made, offsets)
-    return kept
+    slots = request.slots
+    offsets = np.asarray(slots.node_offsets, dtype=np.int64)
+    held = [offsets, np.ascontiguousarray(request.fanouts), np.ascontiguousarray(request.keys)]
+    asked = _Request(
+        # Asked for each time: a storage moves when its tensor is shared with another process.
+        *(_place(part) for part in (slots.indptr, slots.indices, slots.edge_type, slots.edge_map)),
+        *(_place(part) for part in (slots.edge_time, slots.weight, request.seeds, request.seed_time)),
+        held[1].ctypes.data,
+        held[2].ctypes.data,
+        offsets.ctypes.data,
+        slots.num_nodes,
+        slots.indices.numel(),
+        request.seeds.numel(),
+        *request.fanouts.shape,
+        len(slots.node_offsets) - 1,
+        native.INDEX_CODES[slots.indices.dtype],
+        request.replace,
+        request.once,
+        slots.sorted,
+        request.table,
+        request.labor,
+    )
+    return asked, held
 
 
 def _place(part: Tensor | None) -> int | None:
