@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from weft.cli import (
@@ -29,6 +29,7 @@ from weft.cli import (
 from weft.cli.signals import ended_by_sigterm
 from weft.comm.failure import INTERRUPTED
 from weft.errors import InputError, WeftError, WeftWarning
+from weft.sizes import shown
 
 COMMANDS = {
     "train": train,
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        options = parser().parse_args(list(_joined(sys.argv[1:] if arguments is None else arguments)))
+        options = parser().parse_args(_joined(sys.argv[1:] if arguments is None else arguments))
         return int(options.run(options))
     except WeftError as error:
         return _fail(str(error), error.exit_code)
@@ -90,27 +91,22 @@ def _run(arguments: Sequence[str] | None) -> int:
         if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
             raise
         asked = re.search(r"allocate (\d+) bytes", str(error))
-        size = f" for {int(asked[1]) / 2**30:,.1f} GiB" if asked else ""
+        size = f" for {shown(int(asked[1]))}" if asked else ""
         return _fail(
             f"there is no memory{size}; use a smaller model or batch, or more workers", InputError.exit_code
         )
 
 
-def _joined(words: Sequence[str]) -> Iterator[str]:
-    """Give the words of a command line, a list of numbers that begins with a minus as its option's value."""
-    waiting = ""
+def _joined(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line; a list of numbers that begins with a minus is an option's value."""
+    joined: list[str] = []
     for word in words:
-        if waiting and re.fullmatch(r"-\d+(,-?\d+)+", word):
-            yield f"{waiting}={word}"
-            waiting = ""
-            continue
-        if waiting:
-            yield waiting
-        waiting = word if word.startswith("--") and "=" not in word else ""
-        if not waiting:
-            yield word
-    if waiting:
-        yield waiting
+        option = joined[-1] if joined else ""
+        if re.fullmatch(r"--[^=]+", option) and re.fullmatch(r"-\d+(,-?\d+)+", word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def parser() -> argparse.ArgumentParser:
