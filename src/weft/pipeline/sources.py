@@ -98,9 +98,10 @@ class Source:
                 f"SELECT {wanted} FROM {self._read(group, rejects)}" for group in self.groups
             )
             return f"SELECT row_number() OVER () - 1 AS pos, * FROM ({rows})"
-        parts, start = [], 0
+        parts, start, place = [], 0, self._unused("pos")
         for group in self.groups:
-            parts.append(f"SELECT {_position(group, start)} AS pos, {wanted} FROM {self._read(group)}")
+            rows = self._read(group, known={place: _position(group, start)})
+            parts.append(f"SELECT {place} AS pos, {wanted} FROM {rows}")
             start += sum(file.rows or 0 for file in group)
         return " UNION ALL ".join(parts)
 
@@ -134,31 +135,36 @@ class Source:
             value = None if values is None else values[place]
             problems.add(level, kind, self.table, told(value), file=file, row=row, value=value, **fields)
 
-    def _read(self, group: Sequence[File], rejects: str | None = None) -> str:
-        paths = file_list([file.path for file in group])
-        dialect = group[0].dialect
-        if dialect is None:
-            return f"read_parquet({paths}, hive_partitioning=false)"
-        columns = ", ".join(f"{text(column)}: 'VARCHAR'" for column in group[0].columns)
-        options = [
-            f"auto_detect=false, columns={{{columns}}}, delim={text(dialect.delimiter)}",
-            f"quote='\"', escape='\"', header={str(dialect.header).lower()}, hive_partitioning=false",
-            f"nullstr=[{', '.join(text(null) for null in dialect.null)}]",
-            f"compression={text('gzip' if dialect.gz else 'none')}",
-        ]
-        options += [f"comment={text(dialect.comment)}"] if dialect.comment else []
-        if rejects is not None:
-            options.append(
-                f"store_rejects=true, rejects_table={text(rejects)}, rejects_scan={text(rejects + '_scans')}"
-            )
-        return f"read_csv({paths}, {', '.join(options)})"
+    def _read(
+        self, group: Sequence[File], rejects: str | None = None, *, known: Mapping[str, str] | None = None
+    ) -> str:
+        """Return the rows of files under the names of their columns, and what DuckDB knows of each row.
+
+        `known` holds names that no column has (`_unused`) and expressions of filename, file_index and
+        file_row_number. A column of such a name, in any case, would hide DuckDB's: while files are read,
+        columns have numbers.
+        """
+        columns = list(group[0].columns)
+        numbers = [f"column_{place}" for place in range(len(columns))]
+        held = [f"{number} AS {name(column)}" for number, column in zip(numbers, columns)]
+        held += [f"{expression} AS {own}" for own, expression in (known or {}).items()]
+        return f"(SELECT {', '.join(held)} FROM {_scan(group, rejects)} AS t({', '.join(numbers)}))"
+
+    def _unused(self, own: str) -> str:
+        """Return a name for ourselves that no column has, in any case."""
+        taken = {column.lower() for file in self.files for column in file.columns}
+        while own in taken:
+            own += "_"
+        return own
 
     def _counts(self) -> list[int]:
         if not self.is_text:
             return [file.rows or 0 for file in self.files]
-        counts = []
+        counts, path = [], self._unused("path")
         for group in self.groups:
-            query = f"SELECT filename, count(*) FROM {self._read(group)} GROUP BY filename"
+            query = (
+                f"SELECT {path}, count(*) FROM {self._read(group, known={path: 'filename'})} GROUP BY {path}"
+            )
             found = dict(self.engine.rows(query))
             counts += [found.get(str(file.path), 0) for file in group]
         return counts
@@ -407,6 +413,27 @@ def _agreeing(table: str, files: Sequence[File], problems: Problems) -> list[Fil
 def _alike(one: str, other: str) -> bool:
     numbers = {INTEGER, BIG, REAL, BOOL}
     return one == other or (one in numbers and other in numbers)
+
+
+def _scan(group: Sequence[File], rejects: str | None) -> str:
+    """Return the table function that reads files which agree."""
+    paths = file_list([file.path for file in group])
+    dialect = group[0].dialect
+    if dialect is None:
+        return f"read_parquet({paths}, hive_partitioning=false)"
+    columns = ", ".join(f"{text(column)}: 'VARCHAR'" for column in group[0].columns)
+    options = [
+        f"auto_detect=false, columns={{{columns}}}, delim={text(dialect.delimiter)}",
+        f"quote='\"', escape='\"', header={str(dialect.header).lower()}, hive_partitioning=false",
+        f"nullstr=[{', '.join(text(null) for null in dialect.null)}]",
+        f"compression={text('gzip' if dialect.gz else 'none')}",
+    ]
+    options += [f"comment={text(dialect.comment)}"] if dialect.comment else []
+    if rejects is not None:
+        options.append(
+            f"store_rejects=true, rejects_table={text(rejects)}, rejects_scan={text(rejects + '_scans')}"
+        )
+    return f"read_csv({paths}, {', '.join(options)})"
 
 
 def _position(group: Sequence[File], start: int) -> str:
