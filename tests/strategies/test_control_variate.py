@@ -6,6 +6,7 @@ from typing import Any
 import halo_jobs
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import weft
@@ -127,3 +128,62 @@ def test_the_pass_without_dropout_counts_in_no_running_statistics() -> None:
     weft.train(graph, model, strategy={"name": "control_variate", "batch_size": train_nodes}, epochs=3)
     counts = [value for name, value in model.state_dict().items() if name.endswith("num_batches_tracked")]
     assert [int(count) for count in counts] == [3] * len(counts) != []
+
+
+class Net(nn.Module):
+    """Two layers of anybody's code with dropout of weft, of torch, or as a function."""
+
+    hops = 2
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.first, self.second = weft.nn.SAGE(8, 8), weft.nn.SAGE(8, 3)
+        self.how = how
+        self.drop: nn.Module = nn.Dropout(0.5)
+        if how == "weft":
+            self.drop = weft.nn.Dropout(0.5)
+
+    def forward(self, blocks: Any, x: Tensor) -> Tensor:
+        h = self.first(blocks[0], x).relu()
+        if self.how == "weft":
+            h = self.drop(blocks[0], h, rows="dst")
+        else:
+            h = F.dropout(h, 0.5, training=self.training) if self.how == "function" else self.drop(h)
+        out: Tensor = self.second(blocks[1], h)
+        return out
+
+
+@pytest.mark.parametrize("how", ["weft", "torch", "function"])
+def test_no_dropout_is_remembered_whoever_drops(how: str) -> None:
+    graph = weft.datasets.open_dataset(name="community", nodes=60, degree=6, classes=3, features=8, seed=1)
+    kept = {}
+    for safe in (True, False):
+        torch.manual_seed(0)
+        model = Net(how)
+        strategy = ControlVariate(graph, prepare=0, fanout=2, batch_size=8, safe=safe)
+        strategy.begin_epoch(model)
+        before = {name: rows.clone() for name, rows in strategy.history.rows.items()}
+        strategy.epoch(model, torch.optim.SGD(model.parameters(), lr=0.0))
+        kept[safe] = max(halo_jobs.far(rows, before[name]) for name, rows in strategy.history.rows.items())
+    assert kept[True] < 1e-5 < 0.1 < kept[False], kept
+
+
+def test_dropout_is_spread_by_the_root_of_the_ratio() -> None:
+    graph = weft.datasets.open_dataset(name="community", nodes=60, degree=9, classes=3, features=8, seed=1)
+    strategy = ControlVariate(graph, prepare=0, fanout=2, batch_size=12)
+    model = weft.nn.Stack(8, 3, layer="sage", hidden=4)
+    strategy.begin_epoch(model)
+    _, block = strategy.blocks_of(model, strategy.loader.batch(0, 0))
+    draw = torch.Generator().manual_seed(1)
+    clean, dropped = torch.randn(2, block.num_held, 4, generator=draw, dtype=DOUBLE)
+    strategy.history.rows.clear()
+    block.begin(safe=False)
+    sums = block.aggregate(clean, "sum")
+    block.begin(safe=True)
+    added = block.aggregate(dropped, "sum") - sums
+    drawn = block.drawn
+    ratio = drawn.in_degree("dst").double() / drawn.indptr.diff().clamp(min=1)
+    assert float(ratio.max()) > 2, "few of many are drawn"
+    plain = torch.zeros(drawn.num_dst, 4, dtype=DOUBLE)
+    plain.index_add_(0, drawn.edge_dst, (dropped - clean)[drawn.indices.long()])
+    assert halo_jobs.far(added, plain * ratio.sqrt()[:, None]) < 1e-6

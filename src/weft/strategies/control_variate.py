@@ -6,7 +6,8 @@ from typing import Annotated, Any, ClassVar, Unpack, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
 
 from weft.config import Range
 from weft.errors import GraphError
@@ -42,10 +43,10 @@ class ControlVariate(Batches):
     A sum over neighbours is that of their histories, exactly, plus what the `fanout[i]` drawn ones have
     changed since, scaled up. Histories are rows of every node for each layer but the first, which reads
     features and is exact whatever its fanout (the last in the list); an exact pass fills them before the
-    first step. With `safe`, dropout is kept out of them (the paper's CVD; two passes a step). Models sum or
-    average neighbours, on graphs of one relation. With fanout -1 and one batch a step is that of the whole
-    graph. On several workers the owner of a node keeps its histories, and steps are those of one process.
-    Evaluation is exact.
+    first step. With `safe`, dropout of whatever kind is kept out of them (the paper's CVD; two passes a step
+    where a model drops, or has code of its own that may). Models sum or average neighbours, on graphs of one
+    relation. With fanout -1 and one batch a step is that of the whole graph. On several workers the owner of
+    a node keeps its histories, and steps are those of one process. Evaluation is exact.
     """
 
     name: ClassVar[str] = "control_variate"
@@ -157,14 +158,25 @@ class ControlVariate(Batches):
 
 
 def _drops(model: nn.Module) -> bool:
-    return any(isinstance(module, Dropout) and module.training and module.p > 0 for module in model.modules())
+    """Return whether something may be dropped in training; modules of other code may, by a function."""
+    return any(_may_drop(module) for module in model.modules() if module.training)
+
+
+def _may_drop(module: nn.Module) -> bool:
+    if isinstance(module, Dropout | _DropoutNd):
+        return module.p > 0
+    return not type(module).__module__.startswith(("torch.nn.", "weft."))
 
 
 @contextmanager
 def _without_dropout(model: nn.Module) -> Iterator[None]:
-    """Switch dropout off for a pass, which counts in no running statistics."""
-    held = [module for module in model.modules() if isinstance(module, Dropout) and module.training]
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.training]
+    """Switch dropout off for a pass, which counts in no running statistics.
+
+    Every module is told not to train but norms of the batch: so also functions that drop, as
+    `F.dropout(h, training=self.training)`, do nothing.
+    """
+    norms = [module for module in model.modules() if isinstance(module, _NormBase) and module.training]
+    held = [module for module in model.modules() if module.training and not isinstance(module, _NormBase)]
     statistics = [(buffer, buffer.clone()) for module in norms for buffer in module.buffers()]
     for module in held:
         module.training = False
