@@ -10,7 +10,7 @@ from weft.cli.main import main
 from weft.cli.workers import count_workers
 from weft.config import Recipe
 from weft.errors import RecipeError
-from weft.train.launch import resolve
+from weft.train.resolve import resolve
 
 
 def _options(out: Path, workers: int | None) -> Namespace:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 import weft
 from weft.cli.main import main
 from weft.config import read_recipe
-from weft.train.launch import DEFAULT_DATA, DEFAULT_MODEL, train
+from weft.train.launch import train
+from weft.train.resolve import DEFAULT_DATA, DEFAULT_MODEL
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))

@@ -13,8 +13,9 @@ from weft.cli.main import main
 from weft.comm.group import Group
 from weft.config import make_recipe
 from weft.errors import FormatError, InputError
-from weft.train.launch import resolve, run_recipe
+from weft.train.launch import run_recipe
 from weft.train.parts import arrange, prepare_parts, read_parts
+from weft.train.resolve import resolve
 from weft.train.trainer import Place
 
 TRAIN = {"epochs": 3, "precision": "float64"}

@@ -31,7 +31,7 @@ from weft.strategies.local import LocalGraph
 from weft.train.model import adapt, wants_self_loops
 
 if TYPE_CHECKING:
-    from weft.train.launch import Resolved
+    from weft.train.resolve import Resolved
 
 _SUMMARY = "graph.json"
 _SOURCE = "made_of.json"

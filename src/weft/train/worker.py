@@ -20,8 +20,9 @@ from weft.stores.open import with_file_rows
 from weft.strategies.base import strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.sampler_ranks import SamplerRank, check_samplers
-from weft.train.launch import Resolved, fit, resolve
+from weft.train.fit import fit
 from weft.train.parts import arrange, prepare_parts, read_parts
+from weft.train.resolve import Resolved, resolve
 from weft.train.run import RunFolder, versions
 from weft.train.settings import choose_device
 from weft.train.summary import Summary

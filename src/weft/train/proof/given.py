@@ -20,7 +20,6 @@ from weft.strategies.base import strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.single import Single
-from weft.train.launch import Resolved, resolve
 from weft.train.model import adapt, build_model, ready
 from weft.train.parts import prepare_parts, read_parts
 from weft.train.proof.cases import TYPES, Pair, legal_pairs
@@ -33,6 +32,7 @@ from weft.train.proof.run import (
     observe,
     worst_of_ranks,
 )
+from weft.train.resolve import Resolved, resolve
 
 _STEP = "outputs of step "
 

@@ -1,0 +1,113 @@
+"""A graph and a model that are ready, trained in this process."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from weft.errors import InputError, RecipeError, TrainingError
+from weft.graph.graph import Graph
+from weft.registry import require
+from weft.stores.open import with_file
+from weft.strategies.base import Strategy, strategies, takes
+from weft.strategies.distributed import Distributed
+from weft.strategies.local import LocalGraph
+from weft.strategies.steps import Steps
+from weft.train.model import adapt, build_model, ready
+from weft.train.needs import check_memory, out_of_memory
+from weft.train.parts import whole_in_parts
+from weft.train.run import RunFolder
+from weft.train.settings import Settings, choose_device
+from weft.train.summary import Summary
+from weft.train.trainer import Place, Trainer
+
+ON_GPU = ("single", "sampled", "clustered", "saint", "halo", "sequential")
+"""The strategies that train on a GPU, in one process."""
+
+
+def run(
+    graph: Graph,
+    model: nn.Module | str,
+    options: Mapping[str, Any],
+    *,
+    settings: Settings,
+    recipe: Mapping[str, Any],
+    place: Place,
+) -> Summary:
+    """Train as `train` does, with settings already checked and a recipe to keep with the run."""
+    strategy = {**recipe["strategy"]}
+    kind = strategies[strategy.pop("name")]
+    _check_place(settings, place)
+    device = device_for(kind, settings.device)
+    dtype = torch.float64 if settings.precision == "float64" else torch.float32
+    graph = with_file(adapt(graph, model), strategy.get("store"), dtype).to(dtype=dtype)
+    if not issubclass(kind, Steps | Distributed) and strategy.get("activation") != "offload":
+        check_memory(graph, model, options, device)
+        graph = graph.to(device=device)  # the others keep it on the host and bring what is needed
+    counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
+    recipe = {**recipe, "graph": {**recipe.get("graph", {}), **counts}}
+    folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
+    given = {"device": device} if takes(kind, "device") else {}
+    made = partial(cast(Any, kind), **strategy, **given)
+    held: Graph | LocalGraph = graph
+    if issubclass(kind, Distributed) and not (kind.takes_whole and strategy.get("parts") is None):
+        held = whole_in_parts(graph, kind, strategy)
+        if device.type == "cuda" and not issubclass(kind, Steps):
+            held = LocalGraph(held.shard, facts=held.facts, device=device)
+    return fit(held, model, options, settings=settings, kind=made, folder=folder, place=place, device=device)
+
+
+def device_for(kind: type[Strategy], name: str) -> torch.device:
+    """Return the device that a strategy in one process trains on, or refuse one that it cannot use."""
+    able = kind.name in ON_GPU
+    device = choose_device("cpu" if name == "auto" and not able else name)
+    if device.type != "cpu" and not able:
+        raise RecipeError(
+            f"train.device: {name!r} with strategy {kind.name!r} is not supported; use 'cpu', or one of "
+            f"{', '.join(ON_GPU)}"
+        )
+    return device
+
+
+def fit(
+    graph: Graph | LocalGraph,
+    model: nn.Module | str,
+    options: Mapping[str, Any],
+    *,
+    settings: Settings,
+    kind: Callable[..., Strategy],
+    folder: RunFolder | None,
+    place: Place,
+    device: torch.device | None = None,
+) -> Summary:
+    """Build the model where only its name is given, and train it; the graph is ready and the folder open.
+
+    `device` is where the model is to be; None: where the graph lies.
+    """
+    device = graph.indptr.device if device is None else device
+    dtype = torch.float64 if settings.precision == "float64" else torch.float32
+    if isinstance(model, str):
+        model = build_model(graph, model, options, seed=settings.seed)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(settings.seed)
+        trainer = Trainer(
+            graph, ready(model, device=device, dtype=dtype), settings, kind=kind, folder=folder, place=place
+        )
+        try:
+            return trainer.run()
+        except torch.OutOfMemoryError:
+            raise TrainingError(out_of_memory(trainer.graph, trainer.model, device)) from None
+
+
+def _check_place(settings: Settings, place: Place) -> None:
+    for asked, what in (
+        (place.resume, "resume"),
+        (settings.tensorboard, "tensorboard"),
+        (settings.trace, "trace"),
+    ):
+        if asked and place.out is None:
+            raise InputError(f"{what} needs the folder of the run: out=")
+    if settings.tensorboard:
+        require("tensorboard", "tensorboard")

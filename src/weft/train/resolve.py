@@ -1,0 +1,154 @@
+"""A recipe with every name looked up and every option checked, before any data is read."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from weft.config import Recipe, bind, parameters
+from weft.datasets import open_dataset
+from weft.datasets.records import graph_of, is_records
+from weft.errors import RecipeError, WeftWarning
+from weft.exchanges.base import check_exchange, exchanges
+from weft.graph.graph import Graph
+from weft.meaning import meaning_of
+from weft.strategies.base import Strategy, strategies
+from weft.strategies.distributed import Distributed
+from weft.train.model import check_options, describe_model
+from weft.train.parts import check_partition, partition_of
+from weft.train.settings import Settings, choose_device
+
+# What is trained when nothing is said.
+DEFAULT_DATA = {"name": "community"}
+DEFAULT_MODEL = "sage"
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A recipe with every name looked up and every option checked, before any data is read."""
+
+    data: dict[str, Any]
+    model: str
+    options: dict[str, Any]
+    strategy: str
+    strategy_options: dict[str, Any]
+    settings: Settings
+    partition: Path | None = None
+    """The folder of parts that the data is, where it was cut already."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the recipe as a run keeps it."""
+        path = {"path": str(Path(self.data["path"]).resolve())} if "path" in self.data else {}
+        return {
+            "data": {**self.data, **path},
+            "model": describe_model(self.model, self.options),
+            "strategy": {"name": self.strategy, **self.strategy_options},
+            "train": asdict(self.settings),
+            "graph": meaning_of(_graph_folder(self.data)),
+        }
+
+    def open(self) -> Graph:
+        """Read the graph."""
+        return open_dataset(**_data_arguments(self.data))
+
+
+def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
+    """Return a recipe checked as far as it can be without its data."""
+    settings = Settings(**bind(Settings, recipe.train, "train"))
+    name, options = _split_name(recipe.model, DEFAULT_MODEL, "model")
+    options = check_options(name, options)
+    data, section = _from_records(_data_of(recipe), recipe.strategy)
+    _data_arguments(data)
+    folder = partition_of(data)
+    several = workers > 1 or "parts" in section or folder is not None
+    strategy, strategy_options = resolve_strategy(
+        section, default="halo" if several else "single", workers=workers
+    )
+    if folder is not None:
+        cuts = getattr(strategies[strategy], "cuts", "nodes")
+        check_partition(folder, data=data, model=name, options=strategy_options, cuts=cuts)
+        if not issubclass(strategies[strategy], Distributed):
+            raise RecipeError(
+                f"strategy.name: {strategy!r} needs the whole graph, {folder} holds it in parts; use 'halo'"
+            )
+    choose_device(settings.device)
+    return Resolved(data, name, options, strategy, strategy_options, settings, folder)
+
+
+def _data_of(recipe: Recipe) -> dict[str, Any]:
+    """Return the section of data; options alone are those of the built-in graph."""
+    named = "name" in recipe.data or "path" in recipe.data
+    return {**({} if named else DEFAULT_DATA), **recipe.data}
+
+
+def _graph_folder(data: Mapping[str, Any]) -> Path | None:
+    """Return the folder that the data is of, which records name; None where it has none."""
+    path = Path(data["path"]) if "path" in data else None
+    return graph_of(path) if path is not None and is_records(path) else path
+
+
+def _from_records(
+    data: dict[str, Any], section: Mapping[str, Any]
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return data and strategy; a folder of records is trained from, on the graph as it was flattened."""
+    if not (isinstance(data.get("path"), str) and is_records(Path(data["path"]))):
+        return data, section
+    section = {"name": "records", **section}
+    if section["name"] == "records":
+        section = {"records": str(Path(data["path"]).resolve()), **section}
+    return {"symmetrise": False, "inverse_relations": False, **data}, section
+
+
+def resolve_strategy(
+    section: Mapping[str, Any], *, default: str = "single", workers: int = 1
+) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options, checked, of a strategy."""
+    name, options = _split_name(section, default, "strategy")
+    kind = strategies[name]
+    given = (*signature(Strategy).parameters, "group", "part_rank", "speed", "device")
+    several = parameters(strategies["halo"], given=given)
+    for key in options if "name" not in section and not issubclass(kind, Distributed) else ():
+        if key in several:
+            raise RecipeError(
+                f"strategy.{key}: one process has nothing to set here; add --workers N, or name the "
+                "strategy: strategy.name"
+            )
+    options = bind(kind, options, "strategy", given=given)
+    if issubclass(kind, Distributed):
+        kind.check(options)
+        if workers == 1 and options.get("exchange") is not None:
+            _tell_nothing_travels(options["exchange"])
+    elif workers > 1:
+        raise RecipeError(
+            f"strategy.name: {name!r} trains in one process; use 'halo' with --workers {workers}"
+        )
+    return name, options
+
+
+def _tell_nothing_travels(exchange: str | Mapping[str, Any]) -> None:
+    """Warn that an exchange which approximates changes nothing where one process holds every part."""
+    name, options = check_exchange(exchange)
+    if not exchanges[name].is_exact(options):
+        warnings.warn(
+            f"strategy.exchange: {name!r} has nothing to carry in one process, which trains exactly; add "
+            "--workers N to see its effect",
+            WeftWarning,
+            stacklevel=4,
+        )
+
+
+def _split_name(section: Mapping[str, Any], default: str, where: str) -> tuple[str, dict[str, Any]]:
+    options = dict(section)
+    name = options.pop("name", default)
+    if not isinstance(name, str):
+        raise RecipeError(f"{where}.name: expected a string, got {name!r}")
+    return name, options
+
+
+def _data_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
+    for key in ("path", "name"):
+        if key in data and not isinstance(data[key], str):
+            raise RecipeError(f"data.{key}: expected a string, got {data[key]!r}")
+    return dict(data)
