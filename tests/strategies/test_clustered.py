@@ -6,9 +6,10 @@ from typing import Any
 import halo_jobs
 import pytest
 import torch
+from torch_geometric.nn import SAGEConv
 
 import weft
-from weft.errors import RecipeError
+from weft.errors import InputError, RecipeError
 from weft.samplers import ClusterSampler, Loader
 from weft.strategies.clustered import Clustered
 from weft.strategies.single import Single
@@ -58,3 +59,18 @@ def test_a_run_learns_and_goes_on_within_an_epoch(
 def test_more_clusters_at_once_than_there_are_is_refused(graph: weft.Graph) -> None:
     with pytest.raises(RecipeError, match="use at most 3"):
         weft.train(graph, "sage", strategy={"name": "clustered", "clusters": 3, "together": 4})
+
+
+def test_a_diagonal_that_a_model_passes_over_is_refused(graph: weft.Graph) -> None:
+    strategy = {"name": "clustered", "together": 2, "enhance": 0.5, "partitioner": "range", "clusters": 4}
+    for layer, options in (("gat", {}), ("sage", {"aggregate": "max"}), ("edgeconv", {})):
+        with pytest.raises(InputError, match=r"enhance adds to the diagonal of sums .* use enhance = 0"):
+            weft.train(graph.add_self_loops(), layer, strategy=strategy, epochs=1, **options)
+    losses = {
+        weft.train(graph, "gcn", strategy={**strategy, "enhance": share}, epochs=1, hidden=4).loss
+        for share in (0.0, 0.5)
+    }
+    assert len(losses) == 2
+    block = ClusterSampler(graph.add_self_loops(), 4, enhance=0.5, partitioner="range").sample([0]).blocks[0]
+    with pytest.raises(InputError, match="the model needs SAGEConv of PyG"):
+        weft.nn.PyG(SAGEConv(8, 3))(block, torch.rand(block.num_src, 8))

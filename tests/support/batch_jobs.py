@@ -7,7 +7,7 @@ from halo_jobs import MODELS, far, graph_of, local_graph, model_of, parts_of, tr
 
 from weft.comm.group import Group
 from weft.config import make_recipe
-from weft.errors import GraphError, RecipeError
+from weft.errors import GraphError, InputError, RecipeError
 from weft.graph import Graph
 from weft.samplers import ClusterSampler, Loader
 from weft.strategies.clustered import Clustered, Saint
@@ -104,6 +104,8 @@ def variates(group: Group) -> list[str]:
 def refusals(group: Group) -> list[str]:
     """Return what was to be refused and is not."""
     local = held(group, graph_of("directed"), "directed")
+    looped = held(group, adapt(graph_of("directed"), "gcn"), "directed")
+    gat = model_of(looped, "gat", torch.float32)
     wrong = []
     for what, attempt in {
         "clusters of another number": lambda: Clustered(local, group=group, clusters=5),
@@ -111,11 +113,14 @@ def refusals(group: Group) -> list[str]:
         "no diagonal": lambda: Clustered(local, group=group, enhance=1.0, together=1).make_loader(
             torch.nn.Identity()
         ),
+        "a diagonal under attention": lambda: Clustered(
+            looped, group=group, enhance=1.0, together=PARTS, prepare=0
+        ).epoch(gat, torch.optim.SGD(gat.parameters(), lr=0.1)),
     }.items():
         try:
             attempt()
             wrong.append(f"{what} was not refused")
-        except (RecipeError, GraphError):
+        except (RecipeError, GraphError, InputError):
             pass
     return wrong
 

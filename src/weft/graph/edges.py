@@ -161,6 +161,9 @@ class Edges:
         """Return how many edges of the whole graph each edge stands for, [E]; None: itself alone."""
         return None
 
+    def need_sums(self, what: str) -> None:
+        """Refuse `what`, which is no sum over neighbours, where only sums show what was done to edges."""
+
     def mean_scale(self, dtype: torch.dtype = torch.float32, relation: int | None = None) -> Tensor:
         """Return 1 / in-degree in the whole graph, 1 without edges, [num_dst]: the scale of a mean."""
         wide = torch.float64 if dtype == torch.float64 else torch.float32

@@ -80,6 +80,8 @@ class PyG(Layer):
                 f"{type(self.conv).__name__} needs all incoming edges of a row on one worker, which this "
                 "strategy does not have; use strategy 'halo'"
             )
+        if self.call != "normalised":
+            block.need_sums(f"{type(self.conv).__name__} of PyG")
         rows = dense(h)
         src, edge_index = block.src(rows), block.edge_index()
         extra = self.edge_values(block, rows.dtype)

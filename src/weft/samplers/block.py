@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from weft.errors import GraphError
+from weft.errors import GraphError, InputError
 from weft.graph.block import Block, Rows
 from weft.graph.graph import Graph
 from weft.graph.reduction import Aggregation, Propagation, times_rows
@@ -28,6 +28,8 @@ class Scaled(Block):
 
     edge_scale: Tensor | None = None
     """[E] how many edges of the whole graph each edge stands for, where edges of a row differ in that."""
+    enhanced: bool = False
+    """Whether the diagonal was enhanced: what is no sum would pass over that, and is refused."""
 
     @property
     def row_scale(self) -> Tensor | None:
@@ -36,6 +38,8 @@ class Scaled(Block):
 
     def _aggregate(self, h: Features, how: Aggregation) -> Features:
         """Return the aggregate; sums and means estimate the whole graph's."""
+        if not how.adds:
+            self.need_sums(f"the {how.reduce} of neighbours")
         if how.adds and self.edge_scale is not None:
             scale = self.edge_scale.to(h.dtype if how.weight is None else how.weight.dtype)
             how = replace(
@@ -49,6 +53,8 @@ class Scaled(Block):
     def _propagate(self, how: Propagation) -> Tensor:
         """Return the reduced messages; sums and means estimate the whole graph's."""
         adds = how.reduce in ("sum", "mean")
+        if not adds:
+            self.need_sums(f"the {how.reduce} of messages")
         if self.edge_scale is None or not adds:
             return times_rows(super()._propagate(how), self.row_scale if adds else None)
         place = len(how.per_edge)
@@ -58,6 +64,19 @@ class Scaled(Block):
             return made * _beside(given[place].to(made.dtype), made)
 
         return super()._propagate(replace(how, message=scaled, edge=[*how.edge, self.edge_scale]))
+
+    def attend(self, *args: Any, **options: Any) -> Tensor:
+        """Return the attention over the edges there are, which normalises itself."""
+        self.need_sums("attention")
+        return super().attend(*args, **options)
+
+    def need_sums(self, what: str) -> None:
+        """Refuse what would pass over an enhanced diagonal."""
+        if self.enhanced:
+            raise InputError(
+                f"enhance adds to the diagonal of sums and means over neighbours, the model needs {what}; "
+                "use enhance = 0, or layers such as gcn"
+            )
 
     def multiplicity(self) -> Tensor | None:
         """Return how many edges of the whole graph each edge stands for, [E]; None: itself."""
@@ -80,9 +99,11 @@ class SampledBlock(Scaled):
         seen_degree: Degree | None = None,
         node_types: Sequence[str] = ("node",),
         node_offsets: Sequence[int] = (0,),
+        enhanced: bool = False,
         **parts: Any,
     ) -> None:
         super().__init__(indptr, indices, num_src=num_src, **parts)
+        self.enhanced = enhanced
         self._seen_degree = seen_degree
         self._node_types, self._node_offsets = tuple(node_types), tuple(node_offsets)
         self.edge_scale = edge_scale
@@ -155,6 +176,7 @@ class SampledBlock(Scaled):
             edge_data=self._edge_data,
             degrees=plain._degrees,
             parent=self,
+            enhanced=self.enhanced,
         )
 
     def _degree_in(self, relation: int) -> Degree:
@@ -166,7 +188,7 @@ class SampledRelations(Scaled, RelationBlock):
 
     def __init__(self, block: Scaled) -> None:
         RelationBlock.__init__(self, block)
-        self.edge_scale = block.edge_scale
+        self.edge_scale, self.enhanced = block.edge_scale, block.enhanced
 
     @property
     def row_scale(self) -> Tensor | None:

@@ -22,9 +22,10 @@ class ClusterSampler(Sampler):
     """Cut the graph into `clusters` once; a batch is the subgraph of those asked for, by number.
 
     Degrees are those in the batch: the matrix is normalised anew, as in the paper. `enhance` adds that share
-    of its diagonal to it, which deep models need; self loops must be in the graph then. All clusters in one
-    batch are the whole graph. `parts` [N], the cluster of each node, stands in for cutting. Clusters do not
-    depend on `seed`, which the order of steps is drawn by; a partitioner has its own.
+    of its diagonal to it, which deep models need; self loops must be in the graph then, and layers sum or
+    average neighbours: attention and largest values are refused. All clusters in one batch are the whole
+    graph. `parts` [N], the cluster of each node, stands in for cutting. Clusters do not depend on `seed`,
+    which the order of steps is drawn by; a partitioner has its own.
     """
 
     neighbourhoods: ClassVar[bool] = False
@@ -73,7 +74,8 @@ class ClusterSampler(Sampler):
             indptr, src, _ = edges
             dst = torch.repeat_interleave(indptr.diff(), output_size=len(src))
             scale = 1.0 + self.enhance * (src == dst)
-        return self.rows.batch(nodes, num_seeds, edges, edge_scale=scale, epoch=epoch, step=step)
+        more: dict[str, Any] = {"edge_scale": scale, "enhanced": self.enhance > 0}
+        return self.rows.batch(nodes, num_seeds, edges, **more, epoch=epoch, step=step)
 
     def _check_loops(self) -> None:
         nodes = torch.arange(self.graph.num_nodes)

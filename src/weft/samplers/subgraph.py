@@ -90,12 +90,13 @@ class Rows:
         *,
         edge_scale: Tensor | None = None,
         degrees: Degrees | None = None,
+        enhanced: bool = False,
         **moment: Any,
     ) -> Subgraph:
         """Return the subgraph of nodes; without `degrees` they are counted in it alone."""
         graph, (indptr, indices, edge_ids) = self.graph, edges
         if edge_scale is None and graph.edge_type is not None:
             edge_scale = torch.ones(len(edge_ids))  # blocks of one relation would count by rows instead
-        counts = {"kind": SubgraphBlock, "edge_scale": edge_scale, "degrees": degrees}
-        block = block_of(graph, indptr, indices, nodes=nodes, edge_ids=edge_ids, **counts)
+        counts: dict[str, Any] = {"kind": SubgraphBlock, "edge_scale": edge_scale, "degrees": degrees}
+        block = block_of(graph, indptr, indices, nodes=nodes, edge_ids=edge_ids, enhanced=enhanced, **counts)
         return Subgraph(graph, [block], nodes, num_seeds=num_seeds, **moment)

@@ -97,9 +97,10 @@ class Clustered(Subgraphs):
     """Train on `together` of `clusters` clusters a step (Cluster-GCN), each once an epoch.
 
     Edges between the clusters of a step are restored and degrees counted in the batch. `enhance` adds that
-    share of the diagonal. With all clusters together (`together = "all"`) a step is that of the whole graph.
-    On several workers clusters are the parts that these hold; a graph that was cut before has its parts as
-    clusters, else there are 50. Evaluation is exact.
+    share of the diagonal to sums and means over neighbours; attention is refused then. With all clusters
+    together (`together = "all"`) a step is that of the whole graph. On several workers clusters are the parts
+    that these hold; a graph that was cut before has its parts as clusters, else there are 50. Evaluation is
+    exact.
     """
 
     name: ClassVar[str] = "clustered"

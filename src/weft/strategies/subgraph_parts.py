@@ -196,7 +196,9 @@ class ClusterParts(Sampler):
         own, halo = chosen[shard.node_part.long()], chosen[shard.halo_part.long()]
         count = int(self.seeds_of[chosen].sum())
         scale = self._scale if self.enhance else None
-        return self.pieces.cut(own, halo, count=count, counted=True, scale=scale, epoch=epoch, step=step)
+        part = self.pieces.cut(own, halo, count=count, counted=True, scale=scale, epoch=epoch, step=step)
+        cast(PartBlock, part.blocks[0]).enhanced = self.enhance > 0
+        return part
 
     def _scale(self, dst_ids: Tensor, edges: Tensor) -> Tensor:
         shard = self.pieces.shard
