@@ -105,7 +105,7 @@ def test_public_names_change_only_on_purpose() -> None:
     assert weft.__all__ == sorted(weft.__all__)
     assert set(weft.__all__) == {
         *("Block", "Graph", "SparseFeatures", "Summary", "Recipe"),
-        *("InputError", "WeftError", "WeftWarning"),
+        *("DataNote", "InputError", "WeftError", "WeftWarning"),
         *("accelerate", "accelerated", "infer", "load", "read_events", "read_recipe", "train"),
         *("algorithms", "datasets", "draw", "errors", "kernels", "layers", "nn", "partitioners", "report"),
         *("samplers", "stores", "strategies"),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         strategies,
     )
     from weft.config import Recipe, read_recipe
-    from weft.errors import InputError, WeftError, WeftWarning
+    from weft.errors import DataNote, InputError, WeftError, WeftWarning
     from weft.events import read_events
     from weft.graph.block import Block
     from weft.graph.graph import Graph
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 # Where each public name lives; a name that is its own module's is that module.
 _HOME = {
     "Block": "weft.graph.block",
+    "DataNote": "weft.errors",
     "Graph": "weft.graph.graph",
     "InputError": "weft.errors",
     "Recipe": "weft.config",
@@ -73,6 +74,7 @@ _HOME = {
 
 __all__ = [
     "Block",
+    "DataNote",
     "Graph",
     "InputError",
     "Recipe",

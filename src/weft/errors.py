@@ -12,6 +12,7 @@ WeftError
 └── WorkerLost        a worker died, raised or stalled: exit code 3
 
 WeftWarning           something works, but not as well as it could
+DataNote              what weft decided about data by itself
 """
 
 
@@ -71,3 +72,7 @@ class WorkerLost(WeftError):
 
 class WeftWarning(UserWarning):
     """Something works, but not as well as it could."""
+
+
+class DataNote(UserWarning):
+    """What weft decided about data by itself, and which option decides otherwise."""

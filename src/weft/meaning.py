@@ -1,4 +1,4 @@
-"""What the numbers of a graph that came from tables stand for: an extra file beside its arrays."""
+"""What the numbers of a graph stand for: an extra file beside the arrays of one that came from tables."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,8 @@ from weft.errors import FormatError
 
 REPORT = "ingest.json"
 """The extra file that holds classes, names of features and the schema."""
+CLASS_NAMES = "class_names"
+"""The array of a `.npz` file that holds the names of its classes."""
 
 
 def read_report(path: str | Path) -> dict[str, Any]:
@@ -24,7 +26,20 @@ def read_report(path: str | Path) -> dict[str, Any]:
 
 def meaning_of(path: Path | None) -> dict[str, Any]:
     """Return what a run keeps of it for its graph, by which outputs are told; nothing for other data."""
+    if path is not None and path.suffix == ".npz" and path.is_file():
+        return _of_npz(path)
     if path is None or not (path / format.MANIFEST).is_file():
         return {}
     report = read_report(path)
     return {name: report[name] for name in ("classes", "features") if report.get(name)}
+
+
+def _of_npz(path: Path) -> dict[str, Any]:
+    import numpy as np
+
+    with np.load(path, allow_pickle=False) as arrays:
+        if CLASS_NAMES not in arrays.files:
+            return {}
+        names = arrays[CLASS_NAMES].tolist()
+    # Whatever the type of the nodes that have labels is called: there is one.
+    return {"classes": {"node": [name.decode() if isinstance(name, bytes) else str(name) for name in names]}}

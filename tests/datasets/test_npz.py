@@ -1,5 +1,6 @@
 """`.npz` files: each shape of features, labels and splits, what bad files say, and the real graphs."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,9 @@ import numpy as np
 import pytest
 
 from weft.datasets.npz import npz
-from weft.errors import FormatError, GraphError
+from weft.errors import DataNote, FormatError, GraphError
 from weft.graph.sparse import SparseFeatures
+from weft.meaning import meaning_of
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -236,3 +238,55 @@ def test_real_graph_with_ten_splits_gives_each() -> None:
     first, other = npz(DATA / "tolokers.npz"), npz(DATA / "tolokers.npz", split=9)
     assert bool((first.train_mask == npz(DATA / "tolokers.npz", split=0).train_mask).all())
     assert bool((first.train_mask != other.train_mask).any())
+
+
+def test_arrays_of_unknown_names_are_told_beside_those_that_were_taken(tmp_path: Path) -> None:
+    arrays = {"edge_index": EDGES, "num_nodes": 4, "weight": np.ones(3), "rating": np.ones(3), **MASKS}
+    told = r"took edge_index, num_nodes, test_mask, train_mask, val_mask; left out rating, weight, names that"
+    with pytest.warns(DataNote, match=told):
+        npz(written(tmp_path, **arrays))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        several = {f"{name}s": masks[None] for name, masks in MASKS.items()}
+        npz(written(tmp_path, edge_index=EDGES, num_nodes=4, **MASKS, **several, **SPARSE))
+        npz(written(tmp_path, **typed_arrays()))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_node_type_makes_a_graph_of_several_types(tmp_path: Path, named: bool) -> None:
+    """Whatever the order of nodes, each edge joins the nodes that it did and keeps its data."""
+    kind, edges = np.array([1, 0, 1, 0, 0], np.int8), np.array([[0, 1, 4, 3, 2], [1, 4, 0, 2, 3]])
+    arrays = {
+        "edge_index": edges, "num_nodes": 5, "node_type": kind, "edge_type": np.array([0, 1, 1, 0, 1]),
+        "edge_weight": np.arange(5.0), "x": np.arange(5.0)[:, None] * 10, "y": np.array([1, -1, 0, -1, -1]),
+        "train_mask": np.array([True, False, False, False, False]), "class_names": np.array(["no", "yes"]),
+    }  # fmt: skip
+    arrays |= {"node_types": np.array(["paper", "author", "nobody"])} if named else {}
+    graph = npz(written(tmp_path, **arrays))
+    paper, author = ("paper", "author") if named else ("0", "1")
+    assert graph.node_types == ([paper, author, "nobody"] if named else [paper, author])
+    assert graph.target_type == author
+    assert graph.y.tolist() == [1, 0]
+    assert graph.train_mask.tolist() == [True, False]
+    assert "y" not in graph.node_data[paper]
+    numbers = np.concatenate([graph.node_ids[name].values for name in graph.node_types]).astype(int)
+    assert numbers.tolist() == [1, 3, 4, 0, 2]
+    features = np.concatenate([graph.node_data[name]["x"].flatten() for name in (paper, author)])
+    assert features.tolist() == (numbers * 10.0).tolist()
+    src, dst = graph.edge_index.numpy()
+    weight = np.empty(5)
+    weight[graph.edge_ids.numpy()] = graph.edge_data["weight"].flatten()
+    assert sorted(zip(numbers[src], numbers[dst], weight)) == sorted(zip(*edges, np.arange(5.0)))
+    triples = {(paper, "1", paper), (author, "0", paper), (paper, "1", author), (paper, "0", author)}
+    assert set(graph.edge_types) == triples | {(author, "1", paper)}
+    assert meaning_of(tmp_path / "graph.npz") == {"classes": {"node": ["no", "yes"]}}
+
+
+def test_bad_node_type_and_class_names_say_what_was_expected(tmp_path: Path) -> None:
+    base = {"edge_index": EDGES, "num_nodes": 4, "y": np.array([0, 1, 2, 0])}
+    with pytest.raises(FormatError, match=r"node_type must hold 4 whole numbers.*int64 \(3,\)"):
+        npz(written(tmp_path, **base, node_type=np.zeros(3, np.int64)))
+    with pytest.raises(FormatError, match=r"node_types names 1 types, node_type has 0 … 1"):
+        npz(written(tmp_path, **base, node_type=np.array([0, 1, 0, 1]), node_types=np.array(["a"])))
+    with pytest.raises(FormatError, match="class_names must hold a word for each of the 3 classes"):
+        npz(written(tmp_path, **base, class_names=np.array(["a", "b"])))

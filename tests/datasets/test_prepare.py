@@ -1,11 +1,13 @@
 """What is done to every data set: directions, self loops, features, splits."""
 
+import warnings
+
 import pytest
 import torch
 
 from weft.datasets.prepare import one_way, prepare, split_nodes
 from weft.datasets.typed import typed
-from weft.errors import GraphError
+from weft.errors import DataNote, GraphError
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 
@@ -110,3 +112,18 @@ def test_identity_features_give_every_node_a_column_and_stay_sparse() -> None:
     assert torch.equal(graph.x.to_dense(), torch.eye(3))
     with pytest.raises(GraphError, match="no features"):
         prepare(graph, identity_features=True)
+
+
+def test_what_auto_decides_is_told_and_what_was_asked_for_is_not() -> None:
+    with pytest.warns(DataNote, match=r"other direction of all 2 was added \(data.symmetrise = false"):
+        prepare(Graph.from_edges([[0, 1], [1, 2]]))
+    one_way_types = Graph.from_types(
+        {"a": {"num_nodes": 2}, "b": {"num_nodes": 2}}, {("a", "to", "b"): [[0], [1]]}
+    )
+    with pytest.warns(DataNote, match="inverse of every relation was added"):
+        assert prepare(one_way_types).num_relations == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepare(Graph.from_edges([[0, 1], [1, 2]]), symmetrise=True)
+        prepare(Graph.from_edges([[0, 1], [1, 0]]))
+        prepare(one_way_types, inverse_relations=True)

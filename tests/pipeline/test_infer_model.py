@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tables import schema_of
 
@@ -80,3 +81,12 @@ def test_directions_are_added_as_in_training(trained: Path) -> None:
     told = open_run(trained).graph
     graph = tables(trained.parent, ["id", "age", "height", "job"], more=("p1,p0",))  # the reverse of one edge
     assert open_run(trained, graph).graph.num_edges == told.num_edges
+
+
+def test_class_names_of_an_npz_file_are_those_of_the_run(tmp_path: Path) -> None:
+    numbers = np.arange(12)
+    arrays = {"edge_index": np.stack([numbers, np.roll(numbers, 1)]), "x": np.eye(12), "y": numbers % 2}
+    np.savez(tmp_path / "g.npz", class_names=np.array(["cook", "smith"]), **arrays)
+    recipe = {"data": {"path": str(tmp_path / "g.npz")}, "model": {"hidden": 4}, "train": {"epochs": 1}}
+    run_recipe(make_recipe(recipe), Place(out=tmp_path / "run"))
+    assert open_run(tmp_path / "run").classes == ["cook", "smith"]

@@ -26,6 +26,7 @@ from tables import (
 )
 
 import weft
+from weft.cli.main import main
 from weft.errors import FormatError, InputError
 from weft.meaning import read_report
 from weft.pipeline.ingest import ingest
@@ -427,3 +428,12 @@ def test_no_name_of_a_column_changes_which_row_is_which(tmp_path: Path, form: st
     write(tmp_path / f"n1.{form}", {"id": ["a1", "a0", "c1", "d1"], "f": [10, 20, 30, 40], **wrong})
     (told,) = problems_of(*tables[:1], sections={"nodes": sections["nodes"]}).errors
     assert (told.file, told.row) == (f"{tmp_path}/n1.{form}", 2)
+
+
+def test_command_tells_what_it_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = write_csv(tmp_path / "n.csv", {"id": ["a", "b"], "city": ["Rome", "Oslo"], "age": [1, 2]})
+    edges = write_csv(tmp_path / "e.csv", {"src": ["a"], "dst": ["b"]})
+    assert main(["ingest", f"nodes={nodes}", f"edges={edges}", "--out", str(tmp_path / "g")]) == 0
+    told = capsys.readouterr().err
+    assert "note: nodes node, column 'city': holds text and is left out; name it in features" in told
+    assert "'age'" not in told

@@ -295,3 +295,26 @@ def test_the_command_shows_a_table_and_ends_with_2(
     assert found["errors"] == 1
     assert found["problems"][-1]["value"] == "9"
     assert main(["validate", f"nodes={nodes}", f"edges={edges}", "--fix", "drop-dangling"]) == 0
+
+
+def test_ids_with_zeros_before_them_are_not_called_fractions(tmp_path: Path) -> None:
+    def warned(*ids: str) -> set[str]:
+        rows = "".join(f"{value},1\n" for value in ids)
+        nodes = write_text(tmp_path / "n.csv", f"id,f\n{rows}")
+        edges = write_text(tmp_path / "e.csv", f"src,dst\n{ids[0]},{ids[1]}\n")
+        problems = problems_of(f"nodes={nodes}", f"edges={edges}")
+        assert not problems.errors
+        return {problem.kind for problem in problems.of("warning")}
+
+    assert not warned("0001", "0002")
+    assert not warned("9780306406157", "0306406152")
+    assert warned("1.0", "2") == {"id-type"}
+
+
+@pytest.mark.parametrize("form", [int, float])
+def test_numbers_with_hardly_two_rows_each_are_no_classes_without_a_word(tmp_path: Path, form: type) -> None:
+    years = nodes_with(tmp_path, y=[form(1900 + place % 120) for place in range(600)])
+    told = find(problems_of(years, one_edge(tmp_path)), "many-classes")
+    assert told.message.startswith("120 different numbers in 600 rows were taken as 120 classes")
+    digits = nodes_with(tmp_path, y=[form(place % 10) for place in range(100)])
+    assert not problems_of(digits, one_edge(tmp_path)).of("warning")

@@ -49,7 +49,7 @@ FIX_HELP = "drop-dangling, drop-duplicates, drop-null-ids, drop-duplicate-edges,
 def run(options: argparse.Namespace) -> int:
     """Read the tables and write the folder."""
     from weft.pipeline.ingest import ingest
-    from weft.pipeline.problems import parse_fixes
+    from weft.pipeline.problems import Problem, parse_fixes
 
     schema = read_tables(options)
     fixes = parse_fixes(options.fix)
@@ -69,8 +69,7 @@ def run(options: argparse.Namespace) -> int:
     if options.save_schema is None and any(table.startswith(("nodes", "edges")) for table in options.tables):
         say("the columns were read so (--save-schema keeps it):\n" + result["schema"].strip())
     for problem in result["problems"]:
-        if problem["level"] == "warning":
-            say(f"warning: {problem['file'] or problem['table']}: {problem['message']}")
+        say(f"{problem['level']}: {Problem(**problem).line()}")
     rate = result["num_edges"] / max(result["seconds"], 1e-9)
     say(
         f"{result['num_nodes']:,} nodes and {result['num_edges']:,} edges in {result['seconds']:.1f} s "

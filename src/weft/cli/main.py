@@ -28,7 +28,7 @@ from weft.cli import (
 )
 from weft.cli.signals import ended_by_sigterm
 from weft.comm.failure import INTERRUPTED
-from weft.errors import InputError, WeftError, WeftWarning
+from weft.errors import DataNote, InputError, WeftError, WeftWarning
 from weft.sizes import shown
 
 COMMANDS = {
@@ -166,5 +166,6 @@ def _fail(message: str, code: int, *, kind: str = "error: ") -> int:
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     # Warnings of libraries are for developers; ours are for the person at the terminal.
-    if issubclass(category, WeftWarning):
-        print(f"weft: warning: {message}", file=sys.stderr)
+    for ours, kind in ((WeftWarning, "warning"), (DataNote, "note")):
+        if issubclass(category, ours):
+            print(f"weft: {kind}: {message}", file=sys.stderr)

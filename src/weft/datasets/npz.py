@@ -3,26 +3,36 @@
 One type of node: `edge_index` (2, E) source, target; `num_nodes`; features dense as `x` or as CSR (`x_data
 x_indices x_indptr x_shape`); `y` with -1 for no label, or (N, C) for several labels a node; `train_mask
 val_mask test_mask`, or `*_masks` (splits, N) for several splits; `edge_type num_relations edge_weight
-edge_attr edge_time`.
+edge_attr edge_time`; `class_names` (C,).
+
+Several types of nodes in one numbering: the same with `node_type` (N,), and `node_types` (T,) for the names
+of the numbers in it.
 
 Several types: `node_types` and `num_nodes` (T,), `edge_SOURCE_TARGET` or `edge_SOURCE_RELATION_TARGET` (2,
 E), `x_TYPE` or `x_TYPE_data …`, `y` of the type named by `target`, splits as node ids in `train_60 val_60
 test_60`.
+
+Arrays of other names are left out, and a note says which.
 """
 
+import re
+import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from weft.datasets import datasets, formats
 from weft.datasets.files import Array, mask_of, naming, read_npz
-from weft.errors import FormatError
+from weft.errors import DataNote, FormatError
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
+from weft.meaning import CLASS_NAMES
 
 MASKS = ("train", "val", "test")
+_EDGE_DATA = ("edge_weight", "edge_attr", "edge_time")
+_SPLIT = re.compile("(train|val|test)_(masks?|[0-9]+)")
 
 
 @formats.add("npz")
@@ -35,9 +45,53 @@ def is_npz(path: Path) -> bool:
 def npz(path: Path, *, split: int | None = None) -> Graph:
     """Return the graph in a `.npz` file; `split` chooses among several, by default the first or largest."""
     path = Path(path)
-    arrays = read_npz(path)
+    arrays = _Arrays(read_npz(path))
     with naming(path):
-        return _typed_graph(arrays, path, split) if "node_types" in arrays else _graph(arrays, path, split)
+        if "node_types" in arrays and "node_type" not in arrays:
+            graph = _typed_graph(arrays, path, split)
+        else:
+            graph = _graph(arrays, path, split)
+    _check_class_names(arrays, graph.num_classes, path)
+    arrays.tell_left_out(path)
+    return graph
+
+
+class _Arrays(dict[str, Array]):
+    """The arrays of a file, and which of them somebody took."""
+
+    def __init__(self, held: dict[str, Array]) -> None:
+        super().__init__(held)
+        self.taken: set[str] = set()
+
+    def __getitem__(self, name: str) -> Array:
+        self.taken.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an array that may not be there."""
+        self.taken.add(name)
+        return super().get(name, default)
+
+    def tell_left_out(self, path: Path) -> None:
+        """Say which arrays nobody took, if any; other splits than the one chosen are not missed."""
+        left = [name for name in self if name not in self.taken]
+        if any(_SPLIT.fullmatch(name) for name in self.taken):
+            left = [name for name in left if not _SPLIT.fullmatch(name)]
+        if left:
+            took = ", ".join(sorted(self.taken & self.keys()))
+            told = (
+                f"{path}: took {took}; left out {', '.join(sorted(left))}, names that a graph does not have"
+            )
+            warnings.warn(f"{told} (docs/ingest.md lists those it has)", DataNote, stacklevel=3)
+
+
+def _check_class_names(arrays: _Arrays, num_classes: int, path: Path) -> None:
+    names = arrays.get(CLASS_NAMES)
+    if names is not None and (names.ndim != 1 or names.dtype.kind not in "US" or len(names) < num_classes):
+        raise FormatError(
+            f"{path}: {CLASS_NAMES} must hold a word for each of the {num_classes:,} classes of y, got "
+            f"{names.dtype} {names.shape}"
+        )
 
 
 def sparse_features(indptr: Array, indices: Array, data: Array, shape: Any, *, where: str) -> SparseFeatures:
@@ -64,26 +118,85 @@ def sparse_features(indptr: Array, indices: Array, data: Array, shape: Any, *, w
     )
 
 
-def _graph(arrays: dict[str, Array], path: Path, split: int | None) -> Graph:
+def _graph(arrays: _Arrays, path: Path, split: int | None) -> Graph:
     if "edge_index" not in arrays:
         raise FormatError(
             f"{path}: no array 'edge_index'; it holds: {', '.join(sorted(arrays)) or 'nothing'}"
         )
     num_nodes = _scalar(arrays, "num_nodes", path)
-    names = ("edge_type", "edge_weight", "edge_attr", "edge_time")
-    edges: dict[str, Any] = {name: arrays[name] for name in names if name in arrays}
-    return Graph.from_edges(
-        arrays["edge_index"],
-        num_nodes=num_nodes,
-        x=_features(arrays, "x", path),
-        y=arrays.get("y"),
-        num_relations=_scalar(arrays, "num_relations", path),
-        **_masks(arrays, path, split, num_nodes),
-        **edges,
-    )
+    num_relations = _scalar(arrays, "num_relations", path)
+    x, y, edge_type = _features(arrays, "x", path), arrays.get("y"), arrays.get("edge_type")
+    masks = _masks(arrays, path, split, num_nodes)
+    data: dict[str, Any] = {name: arrays[name] for name in _EDGE_DATA if name in arrays}
+    edge_index, node_type = arrays["edge_index"], arrays.get("node_type")
+    data |= {"num_nodes": num_nodes, "edge_type": edge_type, "num_relations": num_relations}
+    graph = Graph.from_edges(edge_index, x=x, y=y, **masks, **data)
+    return graph if node_type is None else by_type(graph, node_type, arrays.get("node_types"), path)
 
 
-def _masks(arrays: dict[str, Array], path: Path, split: int | None, num_nodes: int | None) -> dict[str, Any]:
+def by_type(graph: Graph, node_type: Array, names: Array | None, path: Path) -> Graph:
+    """Return a graph of one numbering as one of several types, nodes of a type in their order.
+
+    Types are named by number where there are no names. The nodes keep their numbers in the file as ids,
+    relations keep theirs; the types that have labels keep these.
+    """
+    _check_node_type(node_type, graph.num_nodes, names, path)
+    kinds = np.unique(node_type) if names is None else np.arange(len(names))
+    called = [str(kind) for kind in kinds] if names is None else _words(names)
+    rows = [np.flatnonzero(node_type == kind) for kind in kinds]
+    place = np.empty(graph.num_nodes, np.int64)
+    for held in rows:
+        place[held] = np.arange(len(held))
+    nodes = {kind: _of_type(graph, held) for kind, held in zip(called, rows)}
+    return Graph.from_types(nodes, _edges_by_type(graph, np.searchsorted(kinds, node_type), place, called))
+
+
+def _edges_by_type(graph: Graph, kind: Array, place: Array, called: list[str]) -> dict[Any, dict[str, Any]]:
+    """Return the edges by types of their ends and relation; `kind` and `place` are those of each node."""
+    src, dst = (end.numpy() for end in graph.edge_index)
+    ids, relation = graph.edge_ids.numpy(), np.zeros(graph.num_edges, np.int64)
+    if graph.edge_type is not None:
+        relation[ids] = graph.edge_type.numpy()
+    triples = np.stack([kind[src], relation, kind[dst]])
+    found, whose = np.unique(triples, axis=1, return_inverse=True)
+    order = whose.argsort(kind="stable")
+    given = ids.argsort()  # from the user's order to that of edge data
+    edges: dict[Any, dict[str, Any]] = {}
+    for triple, inside in zip(found.T, np.split(order, np.bincount(whose).cumsum()[:-1])):
+        data = {f"edge_{name}": value[given[inside]] for name, value in graph.edge_data.items()}
+        name = "to" if graph.edge_type is None else str(triple[1])
+        ends = np.stack([place[src[inside]], place[dst[inside]]])
+        edges[called[triple[0]], name, called[triple[2]]] = {"edge_index": ends, **data}
+    return edges
+
+
+def _of_type(graph: Graph, rows: Array) -> dict[str, Any]:
+    """Return the data of some nodes; labels and masks only where one of them has any."""
+    held: dict[str, Any] = {"num_nodes": len(rows), "node_ids": rows}
+    picked = torch.from_numpy(rows)
+    for name, value in graph.node_data["node"].items():
+        part: Any = value.rows(picked) if isinstance(value, SparseFeatures) else value[picked]
+        if name == "x" or bool((part >= 0).any() if name == "y" and part.dim() == 1 else part.any()):
+            held[name] = part
+    return held
+
+
+def _check_node_type(node_type: Array, num_nodes: int, names: Array | None, path: Path) -> None:
+    if node_type.shape != (num_nodes,) or node_type.dtype.kind not in "iu":
+        raise FormatError(
+            f"{path}: node_type must hold {num_nodes:,} whole numbers, the type of each node, got "
+            f"{node_type.dtype} {node_type.shape}"
+        )
+    if names is not None and (node_type.min() < 0 or node_type.max() >= len(names)):
+        told = f"node_types names {len(names)} types, node_type has {node_type.min()} … {node_type.max()}"
+        raise FormatError(f"{path}: {told}")
+
+
+def _words(names: Array) -> list[str]:
+    return [name.decode() if isinstance(name, bytes) else str(name) for name in names.tolist()]
+
+
+def _masks(arrays: _Arrays, path: Path, split: int | None, num_nodes: int | None) -> dict[str, Any]:
     """Return the masks of the wanted split: a row of `*_masks`, or `*_mask`, or the ids in `*_K`."""
     if split is not None and "train_masks" in arrays:
         return _rows(arrays, split, path)
@@ -104,7 +217,7 @@ def _masks(arrays: dict[str, Array], path: Path, split: int | None, num_nodes: i
     return {f"{name}_mask": mask_of(arrays[f"{name}_{chosen}"], num_nodes, path) for name in held}
 
 
-def _rows(arrays: dict[str, Array], split: int, path: Path) -> dict[str, Any]:
+def _rows(arrays: _Arrays, split: int, path: Path) -> dict[str, Any]:
     """Return one row of each `*_masks`; a file may have no validation or no test nodes."""
     several = {f"{name}_mask": arrays[f"{name}_masks"] for name in MASKS if f"{name}_masks" in arrays}
     for name, masks in several.items():
@@ -115,9 +228,9 @@ def _rows(arrays: dict[str, Array], split: int, path: Path) -> dict[str, Any]:
     return {name: masks[split] for name, masks in several.items()}
 
 
-def _features(arrays: dict[str, Array], name: str, path: Path) -> Array | SparseFeatures | None:
+def _features(arrays: _Arrays, name: str, path: Path) -> Array | SparseFeatures | None:
     if f"{name}_data" not in arrays:
-        return arrays.get(name)
+        return cast(Array | None, arrays.get(name))
     parts = [f"{name}_{part}" for part in ("indptr", "indices", "data", "shape")]
     missing = [part for part in parts if part not in arrays]
     if missing:
@@ -125,7 +238,7 @@ def _features(arrays: dict[str, Array], name: str, path: Path) -> Array | Sparse
     return sparse_features(*(arrays[part] for part in parts), where=f"{path}: {name}")
 
 
-def _scalar(arrays: dict[str, Array], name: str, path: Path) -> int | None:
+def _scalar(arrays: _Arrays, name: str, path: Path) -> int | None:
     if name not in arrays:
         return None
     if arrays[name].size != 1 or arrays[name].dtype.kind not in "iu":
@@ -135,8 +248,8 @@ def _scalar(arrays: dict[str, Array], name: str, path: Path) -> int | None:
     return int(arrays[name].item())
 
 
-def _typed_graph(arrays: dict[str, Array], path: Path, split: int | None) -> Graph:
-    types = [str(name) for name in arrays["node_types"]]
+def _typed_graph(arrays: _Arrays, path: Path, split: int | None) -> Graph:
+    types = _words(arrays["node_types"])
     if "num_nodes" not in arrays or arrays["num_nodes"].shape != (len(types),):
         raise FormatError(f"{path}: num_nodes must hold {len(types)} counts, one for each of node_types")
     counts = dict(zip(types, (int(count) for count in arrays["num_nodes"]), strict=True))
@@ -152,7 +265,7 @@ def _typed_graph(arrays: dict[str, Array], path: Path, split: int | None) -> Gra
     return Graph.from_types(nodes=nodes, edges=_typed_edges(arrays, types, path))
 
 
-def _typed_edges(arrays: dict[str, Array], types: list[str], path: Path) -> dict[Any, dict[str, Any]]:
+def _typed_edges(arrays: _Arrays, types: list[str], path: Path) -> dict[Any, dict[str, Any]]:
     """Return the edges of each relation; a key names its source and target type, and maybe the relation."""
     edges: dict[Any, dict[str, Any]] = {}
     for key in arrays:

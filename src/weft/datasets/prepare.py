@@ -1,5 +1,6 @@
 """What every data set may have done to it before training: directions, self loops, features, a split."""
 
+import warnings
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from weft.config import Range
 from weft.draw import Stream, fold, permutation
-from weft.errors import GraphError
+from weft.errors import DataNote, GraphError
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 
@@ -33,14 +34,20 @@ def prepare(
 
     `symmetrise="auto"` adds the other direction of every edge where a file states each pair once: one kind
     of edge, and no edge whose reverse is there too. `inverse_relations="auto"` adds the inverse of every
-    relation where some type of node would otherwise receive no messages. `identity_features` gives every
-    node a column of its own, for graphs without features: the first layer then learns a row a node. A split
-    is drawn where the data has labels and none, or when a fraction or a seed is given: 60 % train, 20 %
-    validation and the rest test unless said otherwise.
+    relation where some type of node would otherwise receive no messages. A note (`weft.DataNote`) tells of
+    either. `identity_features` gives every node a column of its own, for graphs without features: the first
+    layer then learns a row a node. A split is drawn where the data has labels and none, or when a fraction
+    or a seed is given: 60 % train, 20 % validation and the rest test unless said otherwise.
     """
-    if symmetrise is True or (symmetrise == "auto" and one_way(graph)):
+    if symmetrise == "auto" and (symmetrise := one_way(graph)):
+        told = f"no edge has its reverse, so the other direction of all {graph.num_edges:,} was added"
+        _note(f"{told} (data.symmetrise = false keeps them as they are)")
+    if symmetrise:
         graph = graph.symmetrise()
-    if inverse_relations is True or (inverse_relations == "auto" and some_type_receives_nothing(graph)):
+    if inverse_relations == "auto" and (inverse_relations := some_type_receives_nothing(graph)):
+        told = "some type of node is the target of no relation, so the inverse of every relation was added"
+        _note(f"{told} (data.inverse_relations = false keeps them as they are)")
+    if inverse_relations:
         graph = graph.add_inverse_relations()
     if self_loops:
         graph = graph.add_self_loops()
@@ -52,6 +59,10 @@ def prepare(
     if asked or (graph.y is not None and graph.train_mask is None):
         graph = split_nodes(graph, train=train_fraction or 0.6, val=val_fraction or 0.2, seed=split_seed or 0)
     return graph
+
+
+def _note(told: str) -> None:
+    warnings.warn(told, DataNote, stacklevel=4)
 
 
 def with_identity(graph: Graph) -> Graph:

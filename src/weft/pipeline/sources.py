@@ -72,6 +72,8 @@ class Source:
     """What each column holds in all files."""
     mostly_numbers: set[str] = field(default_factory=set)
     """Columns of text files that hold numbers but for a few values, which are likely wrong."""
+    fractions: set[str] = field(default_factory=set)
+    """Columns of text files that hold a number with a point, not only digits with zeros before them."""
 
     def __post_init__(self) -> None:
         self.groups = [list(files) for _, files in groupby(self.files, lambda file: file.signature)]
@@ -182,14 +184,17 @@ class Source:
                 f"count(*) FILTER (lower({c}) IN ('true', 'false'))",
                 f"count(*) FILTER (TRY_CAST({c} AS TIMESTAMP) IS NOT NULL)",
                 f"count(*) FILTER ({c} LIKE '[%' AND TRY_CAST({c} AS DOUBLE[]) IS NOT NULL)",
+                f"count(*) FILTER ({c} LIKE '%.%' AND TRY_CAST({c} AS DOUBLE) IS NOT NULL)",
             ]
         scan = f"SELECT * FROM {self._read(self.groups[0][:EXAMPLES], 'sample_rejects')} LIMIT {_SAMPLE}"
         (counts,) = self.engine.rows(f"SELECT {', '.join(tests)} FROM ({scan})")
         self.engine.drop("sample_rejects", "sample_rejects_scans")
         kinds = {}
         for place, column in enumerate(columns):
-            total, *held = counts[6 * place : 6 * place + 6]
+            total, *held, with_point = counts[7 * place : 7 * place + 7]
             fits = [kind for kind, count in zip((INTEGER, REAL, BOOL, TIME, LIST), held) if count == total]
+            if with_point:
+                self.fractions.add(column)
             if not fits and held[1] > total / 2:
                 self.mostly_numbers.add(column)
             kinds[column] = fits[0] if fits and total else TEXT

@@ -235,7 +235,7 @@ def check_id(source: Source, column: str, problems: Problems) -> bool:
         told = f"ids are whole numbers or text, the column holds {kind}{hint if kind == REAL else ''}"
         problems.add("error", "id-type", source.table, told, column=column)
         return False
-    if kind == REAL:
+    if kind == REAL and column in source.fractions:
         told = "ids look like fractions; they are taken as text, so 1.0 and 1 are two ids"
         problems.add("warning", "id-type", source.table, told, column=column)
     return True

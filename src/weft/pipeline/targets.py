@@ -9,11 +9,13 @@ from weft.pipeline.columns import Array, ListEncoder, Places, categories, imbala
 from weft.pipeline.engines.base import name
 from weft.pipeline.problems import Problems, show
 from weft.pipeline.schema import SPLITS
-from weft.pipeline.sources import LIST, REAL, TEXT, Source
+from weft.pipeline.sources import BIG, INTEGER, LIST, REAL, TEXT, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# Numbers are believed to be classes where there are few, or enough nodes of each to learn from.
+FEW, ROWS_A_CLASS = 50, 20
 _WORDS = {
     "train": ("train", "training"),
     "val": ("val", "valid", "validation", "dev"),
@@ -160,10 +162,7 @@ class Targets:
         if fraction is not None and self.source.kinds[str(column)] in (REAL, TEXT) and _is_number(fraction):
             told = f"{fraction} is no class: labels are whole numbers or words"
             problems.add("error", "label-value", table, told, column=column, value=fraction)
-        rows = sum(self.sizes.values())
-        if len(self.classes) > max(1000, rows // 2):
-            told = f"{len(self.classes):,} classes for {rows:,} labelled nodes: is it an id?"
-            problems.add("warning", "many-classes", table, told, column=column)
+        self._tell_many(problems)
         told_sizes = imbalance(self.sizes)
         if told_sizes:
             problems.add("warning", "class-imbalance", table, told_sizes, column=column)
@@ -172,6 +171,15 @@ class Targets:
             column=column, told=lambda _: "a node of the train split has no label",
         )  # fmt: skip
         self._missing_in_train(problems)
+
+    def _tell_many(self, problems: Problems) -> None:
+        """Warn where labels are hardly classes: a number for every few nodes, or about as many as nodes."""
+        rows, count = sum(self.sizes.values()), len(self.classes)
+        number = self.source.kinds[str(self.label)] in (INTEGER, BIG, REAL)
+        if count > (max(FEW, rows // ROWS_A_CLASS) if number else max(1000, rows // 2)):
+            what = f"{count:,} different {'numbers' if number else 'values'} in {rows:,} rows"
+            told = f"{what} were taken as {count:,} classes: is it an id or a quantity?"
+            problems.add("warning", "many-classes", self.source.table, told, column=self.label)
 
     def _missing_in_train(self, problems: Problems) -> None:
         if not self.chosen["train"]:
