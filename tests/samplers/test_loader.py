@@ -88,6 +88,23 @@ def test_threads_stay_only_so_far_ahead() -> None:
     assert not running()
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_workers_are_as_many_batches_ahead_as_they_are_told(threads: int) -> None:
+    prepared: list[int] = []
+    made = TogetherLoader(
+        NeighborSampler(graph(), [2], seed=7),
+        range(40),
+        batch_size=4,
+        threads=threads,
+        convert=lambda batch: prepared.append(batch.step) or batch,
+    )
+    steps = iter(made)
+    assert next(steps).step == 0
+    made.settle()
+    assert prepared == list(range(1 + threads)), "in order, one begun as one is taken"
+    steps.close()  # type: ignore[attr-defined]
+
+
 def test_what_a_thread_raises_reaches_the_caller_at_once() -> None:
     def fail(batch: Batch) -> Batch:
         if batch.step == 2:

@@ -5,9 +5,11 @@ All workers take the same steps in the same order: a worker without a seed in a 
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -22,23 +24,31 @@ from weft.samplers.partitioned import PartitionedSampler
 class TogetherLoader(Loader):
     """A loader whose batches all workers prepare together, step after step.
 
-    One batch is prepared ahead, by a thread that goes through the steps in order, as on all workers.
+    One thread goes through the steps in order, as on all workers: `threads` is how many batches it may be
+    ahead; with 0 the caller prepares them.
     """
 
-    _begun: "Future[Batch] | None" = None
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._begun: deque[Future[Batch]] = deque()
 
     def __iter__(self) -> Generator[Any, None, None]:
-        """Give the batches from the present step on, one prepared ahead where a thread does it."""
+        """Give the batches from the present step on, some prepared ahead where a thread does it."""
         epoch, first, stop = self.epoch, self.step, len(self)
         prepare = partial(self._prepare, epoch)
         lane = _Lane(prepare) if self.threads else None
+        self._begun.clear()
+        coming = iter(range(first, stop))
+
+        def begin(count: int) -> None:
+            if lane is not None:
+                self._begun.extend(lane.start(step) for step in islice(coming, count))
+
         try:
-            if lane is not None and first < stop:
-                self._begun = lane.start(first)
+            begin(self.threads)
             for step in range(first, stop):
-                batch = prepare(step) if self._begun is None else self._begun.result()
-                more = lane is not None and step + 1 < stop
-                self._begun = lane.start(step + 1) if lane is not None and more else None
+                batch = self._begun.popleft().result() if self._begun else prepare(step)
+                begin(1)
                 self.epoch, self.step = epoch, step + 1
                 yield batch
         finally:
@@ -47,10 +57,9 @@ class TogetherLoader(Loader):
         self.epoch, self.step = epoch + 1, 0
 
     def settle(self) -> None:
-        """Wait for the batch that was begun: the others wait for this worker's part in it."""
-        if self._begun is not None:
-            self._begun.result()
-        self._begun = None
+        """Wait for the batches that were begun: the others wait for this worker's part in them."""
+        while self._begun:
+            self._begun.popleft().result()
 
 
 class PartitionedLoader(TogetherLoader):
@@ -70,9 +79,9 @@ class PartitionedLoader(TogetherLoader):
         workers: int,
         batch_size: int = 1024,
         local: bool = False,
-        ahead: bool = True,
+        threads: int = 1,
     ) -> None:
-        super().__init__(sampler, seeds.sort().values, batch_size=batch_size, threads=int(ahead))
+        super().__init__(sampler, seeds.sort().values, batch_size=batch_size, threads=threads)
         self.rank, self.owner, self.local = rank, owner, local
         holders = owner[self.seeds]
         self.sizes = torch.bincount(holders, minlength=workers).tolist()
