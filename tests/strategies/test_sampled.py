@@ -12,15 +12,15 @@ import torch
 from ranks import run_ranks
 
 import weft
-from weft.comm.group import Group
 from weft.errors import InputError, RecipeError
 from weft.events import read_events
-from weft.graph.shard import Shard, make_shards
+from weft.samplers import NeighborSampler
+from weft.stores.cached import CachedStore, best
 from weft.stores.memory import MemoryStore
+from weft.stores.rankers import frequency
 from weft.stores.shared import SHM, SharedStore
 from weft.strategies.base import strategies
 from weft.strategies.sampled import Sampled
-from weft.strategies.sampler_ranks import SamplerRank
 from weft.strategies.single import Single
 from weft.train.model import adapt
 
@@ -194,9 +194,6 @@ def test_wrong_stores_are_refused_before_anything_is_read(graph: weft.Graph) -> 
     ]:
         with pytest.raises(InputError, match=message):
             weft.train(graph, "sage", strategy={**OPTIONS, "store": store}, epochs=1)
-    frequency = {**OPTIONS, "fanout": 3, "store": {"name": "cached", "ranker": "frequency"}}
-    with pytest.raises(RecipeError, match="a fanout for each hop"):
-        weft.train(graph, "sage", strategy=frequency, epochs=1)
 
 
 def test_a_closed_strategy_holds_no_shared_store(graph: weft.Graph) -> None:
@@ -210,13 +207,29 @@ def test_a_closed_strategy_holds_no_shared_store(graph: weft.Graph) -> None:
         assert not list(SHM.glob(f"*{name}*"))
 
 
-@pytest.mark.parametrize("storage", [{}, {"storage": "bfloat16"}])
-def test_a_rank_that_samples_reads_what_lies_behind_the_cache(graph: weft.Graph, storage: Any) -> None:
-    whole = Shard.merge(make_shards(graph, torch.arange(graph.num_nodes) % 2))
-    store = {"name": "cached", "ranker": "frequency", "capacity": 0.2, **storage}
-    options = {"samplers": 1, "store": store}
-    rank = SamplerRank(Group.alone(), whole, seed=0, options=options, part_rank=[0, 0])
-    assert rank.features is not None
-    rows = rank.features.gather(whole.node_ids)
-    expected = whole.node_data[whole.node_types[0]]["x"]
-    assert torch.equal(rows, expected.bfloat16().float() if storage else expected)
+@pytest.mark.parametrize(
+    ("layers", "options", "fanout"),
+    [
+        (1, {}, [15]),
+        (2, {"fanout": 1}, [1, 1]),
+        (2, {"fanout": [3, 2], "sampler": {"replace": True}}, [3, 2]),
+    ],
+)
+def test_a_cache_by_frequency_counts_what_the_model_reads(
+    graph: weft.Graph, layers: int, options: dict[str, Any], fanout: list[int]
+) -> None:
+    store = {"name": "cached", "capacity": 0.2, "ranker": "frequency"}
+    strategy = Sampled(graph, batch_size=8, store=store, **options)
+    strategy.begin_epoch(weft.nn.Stack(8, 3, layers=layers))
+    cache = strategy.graph.x
+    assert isinstance(cache, CachedStore)
+    drawn = NeighborSampler(graph, fanout, **options.get("sampler", {}))
+    expected = best(frequency(drawn, batch_size=8), 30)
+    assert torch.equal((cache.place >= 0).nonzero().flatten(), expected)
+    usual = best(frequency(NeighborSampler(graph, [15, 10, 5]), batch_size=8), 30)
+    assert not torch.equal(expected, usual), "or the test could not tell"
+
+
+def test_a_cache_that_nobody_reads_is_refused(graph: weft.Graph) -> None:
+    with pytest.raises(RecipeError, match=r"strategy\.store: samplers hold the whole graph"):
+        weft.train(graph, "sage", strategy={**OPTIONS, "store": "cached", "samplers": 1}, epochs=1)

@@ -23,9 +23,14 @@ _TRIAL = 1  # the layer of the keys of trial draws
 class SaintDraws:
     """The nodes of random subgraphs: by walks against the edges, by nodes, or by edges."""
 
-    def __init__(self, topology: Topology, how: How = "walk", *, size: int = 2000, length: int = 2) -> None:
+    def __init__(
+        self, topology: Topology, how: How = "walk", *, size: int = 2000, length: int | None = None
+    ) -> None:
         if how not in ("walk", "node", "edge"):
             raise InputError(f"how must be 'walk', 'node' or 'edge', got {how!r}")
+        if length is not None and how != "walk":
+            raise InputError(f"length is that of walks, {how}s have none; leave it out, or use how = 'walk'")
+        length = 2 if length is None else length
         for name, value in (("size", size), ("length", length)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -112,9 +117,9 @@ class Chances:
 class SaintSampler(Sampler):
     """Draw subgraphs by random walks against the edges, by nodes, or by edges; a new one each step.
 
-    `size` is the number of walks, nodes or edges drawn, with replacement; `length` the steps of a walk. Nodes
-    are drawn by the squared weights that others give them, edges by the sum of their weights both ways, as
-    in the paper. How often nodes and edges appear is counted in trial subgraphs before, until a node has
+    `size` is the number of walks, nodes or edges drawn, with replacement; `length` the steps of a walk (2).
+    Nodes are drawn by the squared weights that others give them, edges by the sum of their weights both ways,
+    as in the paper. How often nodes and edges appear is counted in trial subgraphs before, until a node has
     been in about `coverage` of them: a sum over neighbours is divided by the chance of each edge given its
     destination, and the loss of a node by its own, so that both are right in the mean.
     """
@@ -127,7 +132,7 @@ class SaintSampler(Sampler):
         how: How = "walk",
         *,
         size: int = 2000,
-        length: int = 2,
+        length: int | None = None,
         coverage: int = 20,
         seed: int = 0,
     ) -> None:

@@ -31,13 +31,14 @@ class CachedStore(Store):
 
     `scores` [N] come from a ranker: `out_degree`, `importance`, `frequency`. `capacity` is a number of rows,
     a share of them (a float up to 1), or "auto": what fits into half of the free memory, all if all fits.
-    There is no replacement: which rows are read often does not change while a model trains.
+    There is no replacement: which rows are read often does not change while a model trains. Without scores
+    nothing is held until `hold` is given them.
     """
 
     def __init__(
         self,
         store: Store,
-        scores: Tensor,
+        scores: Tensor | None,
         *,
         capacity: int | float | Literal["auto"] = "auto",
         device: torch.device | str = "cpu",
@@ -45,20 +46,19 @@ class CachedStore(Store):
         chunk: int = 65536,
     ) -> None:
         super().__init__(store.shape, store.dtype, device)
-        if tuple(scores.shape) != (store.num_rows,):
-            raise InputError(
-                f"expected a score for each of {store.num_rows:,} rows, got {list(scores.shape)}"
-            )
-        self.store, self.storage = store, storage
+        self.store, self.storage, self.chunk = store, storage, chunk
         self.collective = store.collective
         self.writable = store.writable and not store.collective  # what other ranks write is not seen here
         self.capacity = self._rows(capacity)
-        held = best(scores, self.capacity)
-        self.place = torch.full((store.num_rows,), -1, dtype=torch.int32)  # row of the cache, or -1
-        self.place[held] = torch.arange(len(held), dtype=torch.int32)
-        self.values, self.scale = self._fill(held, chunk)
         self._far: Tensor | None = None  # all rows, where a GPU reads those it does not hold by itself
         self._place_there: Tensor | None = None
+        self.ranked = scores is not None
+        self._keep(torch.zeros(0, dtype=torch.int64) if scores is None else self._best(scores))
+
+    def hold(self, scores: Tensor) -> None:
+        """Hold the rows with the largest scores [N] from now on; on all ranks of a store that these share."""
+        self.ranked = True
+        self._keep(self._best(scores))
 
     def on(self, device: torch.device | str) -> "CachedStore":
         """Return the cache with its rows on a GPU, where `gather` then gives what it is asked for.
@@ -142,6 +142,16 @@ class CachedStore(Store):
         self.counters.add(rows=rows)
         self.counters.bytes = self.store.counters.bytes - self._filled
 
+    def _best(self, scores: Tensor) -> Tensor:
+        if tuple(scores.shape) != (self.num_rows,):
+            raise InputError(f"expected a score for each of {self.num_rows:,} rows, got {list(scores.shape)}")
+        return best(scores, self.capacity)
+
+    def _keep(self, held: Tensor) -> None:
+        self.place = torch.full((self.num_rows,), -1, dtype=torch.int32)  # row of the cache, or -1
+        self.place[held] = torch.arange(len(held), dtype=torch.int32)
+        self.values, self.scale = self._fill(held, self.chunk)
+
     def _fill(self, held: Tensor, chunk: int) -> tuple[Tensor, Tensor | None]:
         calls = self.most(-(-len(held) // chunk))  # as many on every rank, some with no rows
         first = encode(self.store.gather(held[:0]), self.storage)
@@ -152,7 +162,7 @@ class CachedStore(Store):
             values[start : start + chunk] = kept.values
             if scale is not None and kept.scale is not None:
                 scale[start : start + chunk] = kept.scale
-        self._filled = self.store.counters.bytes
+        self._filled = self.store.counters.bytes - self.counters.bytes
         return values, scale
 
     def _rows(self, capacity: int | float | str) -> int:

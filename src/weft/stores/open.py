@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -29,17 +29,24 @@ OPTIONS = {
     "shared": ("store", "field"),
     "cached": ("path", "capacity", "ranker", "storage"),
 }
+Drawn = Sampler | Literal["later"] | None
+"""What draws the batches that a cache is for."""
 RANKERS = ("frequency", "out_degree", "importance", "random")
 
 
 def open_store(
-    spec: str | Mapping[str, Any], graph: Graph, sampler: Sampler | None = None, *, batch_size: int = 1024
+    spec: str | Mapping[str, Any],
+    graph: Graph,
+    sampler: Drawn = None,
+    *,
+    batch_size: int = 1024,
 ) -> Store:
     """Return the store of a graph's features that a recipe names, by name or as a table with options.
 
     "memory" keeps the graph's own x (`storage`), as "sharded" does where there is one process; "mmap" reads
     `path`; "shared" opens `store`; "cached" holds `capacity` rows in front of `path`, or of x, chosen by
-    `ranker` ("frequency" needs the sampler). `open_on_ranks` does the same for several ranks.
+    `ranker` ("frequency" needs the sampler; where it comes "later" the cache holds nothing until `hold` is
+    given scores). `open_on_ranks` does the same for several ranks.
     """
     name, given = check_store(spec)
     made = _OPENERS[name](given, graph, sampler, batch_size)
@@ -71,6 +78,11 @@ def check_store(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         )
     if given.get("storage") is not None:
         storage_type(given["storage"])
+        if "path" in given:
+            raise RecipeError(
+                "store.storage: rows of a file come in its bits, and a run would depend on which are cached; "
+                "write the file in fewer, as weft.stores.MmapStore.create does, and leave this out"
+            )
     return name, given
 
 
@@ -105,19 +117,19 @@ def _file(spec: str | Mapping[str, Any] | None, num_nodes: int, dtype: torch.dty
     return store
 
 
-def _memory(given: dict[str, Any], graph: Graph, _: Sampler | None, __: int) -> Store:
+def _memory(given: dict[str, Any], graph: Graph, _: Drawn, __: int) -> Store:
     return MemoryStore(_features(graph), **given)
 
 
-def _mmap(given: dict[str, Any], graph: Graph, _: Sampler | None, __: int) -> Store:
+def _mmap(given: dict[str, Any], graph: Graph, _: Drawn, __: int) -> Store:
     return MmapStore(given["path"], dtype=_type_of(graph))
 
 
-def _shared(given: dict[str, Any], graph: Graph, _: Sampler | None, __: int) -> Store:
+def _shared(given: dict[str, Any], graph: Graph, _: Drawn, __: int) -> Store:
     return SharedStore(given["store"], field=given.get("field", "x"))
 
 
-def _cached(given: dict[str, Any], graph: Graph, sampler: Sampler | None, batch_size: int) -> Store:
+def _cached(given: dict[str, Any], graph: Graph, sampler: Drawn, batch_size: int) -> Store:
     x = graph.x
     behind: Store
     if "path" in given:
@@ -129,14 +141,11 @@ def _cached(given: dict[str, Any], graph: Graph, sampler: Sampler | None, batch_
     return CachedStore(behind, scores, **given)
 
 
-def _scores(ranker: str, graph: Graph, sampler: Sampler | None, batch_size: int) -> Tensor:
+def _scores(ranker: str, graph: Graph, sampler: Drawn, batch_size: int) -> Tensor | None:
     if ranker == "frequency":
         if sampler is None:
-            raise RecipeError(
-                "store.ranker: 'frequency' needs a strategy that samples, with a fanout for each hop; use "
-                "'out_degree'"
-            )
-        return frequency(sampler, batch_size=batch_size)
+            raise RecipeError("store.ranker: 'frequency' needs a strategy that samples; use 'out_degree'")
+        return None if sampler == "later" else frequency(sampler, batch_size=batch_size)
     named = {"out_degree": out_degree, "importance": importance, "random": random_order}
     return named[ranker](graph)
 
@@ -156,7 +165,7 @@ def _type_of(graph: Graph) -> torch.dtype | None:
     return graph.x.dtype if isinstance(graph.x, Tensor | Store) else None
 
 
-_OPENERS: dict[str, Callable[[dict[str, Any], Graph, Sampler | None, int], Store]] = {
+_OPENERS: dict[str, Callable[[dict[str, Any], Graph, Drawn, int], Store]] = {
     "memory": _memory,
     "sharded": _memory,
     "mmap": _mmap,

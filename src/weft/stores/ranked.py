@@ -58,15 +58,6 @@ def open_on_ranks(
     return CachedStore(behind, scores, capacity=capacity, **given)
 
 
-def behind_cache(spec: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a recipe names with no cache in front, for a rank that holds the whole graph."""
-    name, given = check_store(spec)
-    if name != "cached":
-        return {"name": name, **given}
-    kept = "path" if "path" in given else "storage"
-    return {"name": "mmap" if kept == "path" else "memory"} | {k: v for k, v in given.items() if k == kept}
-
-
 def rounded(shard: Shard, spec: str | Mapping[str, Any]) -> Shard:
     """Return the shard with features as the store's bits give them, so that whoever reads x sees the same."""
     _, given = check_store(spec)

@@ -177,10 +177,10 @@ class Clustered(Subgraphs):
 class Saint(Subgraphs):
     """Train on random subgraphs (GraphSAINT): by `how` = walk, node or edge, `size` of them drawn a step.
 
-    Sums over neighbours and the loss are divided by the chances of what they hold, estimated in trial
-    subgraphs, so that they are right in the mean. `steps` is how many an epoch has, by default as many as
-    together hold the nodes of the graph once. Several workers draw the subgraphs together. Evaluation is
-    exact.
+    Walks are of `length` steps, by default 2. Sums over neighbours and the loss are divided by the
+    chances of what they hold, estimated in trial subgraphs, so that they are right in the mean. `steps` is
+    how many an epoch has, by default as many as together hold the nodes of the graph once. Several workers
+    draw the subgraphs together. Evaluation is exact.
     """
 
     name: ClassVar[str] = "saint"
@@ -193,7 +193,7 @@ class Saint(Subgraphs):
         parts: Annotated[int, Range(least=1)] | None = None,
         how: Literal["walk", "node", "edge"] = "walk",
         size: Annotated[int, Range(least=1)] = 2000,
-        length: Annotated[int, Range(least=1)] = 2,
+        length: Annotated[int, Range(least=1)] | None = None,
         coverage: Annotated[int, Range(least=1)] = 20,
         steps: Annotated[int, Range(least=1)] | None = None,
         prepare: Annotated[int, Range(least=0)] = 1,
@@ -201,6 +201,10 @@ class Saint(Subgraphs):
         **given: Unpack[Shared],
     ) -> None:
         super().__init__(graph, prepare=prepare, store=store, **given)
+        if length is not None and how != "walk":
+            raise RecipeError(
+                f"strategy.length: is that of walks, {how}s have none; leave it out, or use how = 'walk'"
+            )
         self.options: dict[str, Any] = {"how": how, "size": size, "length": length, "coverage": coverage}
         self.steps = steps
 

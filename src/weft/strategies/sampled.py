@@ -7,6 +7,7 @@ many threads prepare batches, nor on how many workers take part, each with the s
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import torch
@@ -21,8 +22,10 @@ from weft.samplers.loader import Loader
 from weft.samplers.neighbor import MOST, NeighborSampler
 from weft.samplers.partitioned import PartitionedSampler
 from weft.stores.base import Counters, Store
+from weft.stores.cached import CachedStore
 from weft.stores.open import check_store, open_store
 from weft.stores.ranked import open_on_ranks, rounded
+from weft.stores.rankers import frequency
 from weft.strategies.base import evaluating, strategies, summed_loss
 from weft.strategies.batches import Batches, Shared, labels_in
 from weft.strategies.local import LocalGraph
@@ -45,12 +48,13 @@ class Sampled(Batches):
     sum over all, so that several workers take the steps of one process. `seeds="local"` has each worker
     shuffle its own instead: batches are of equal size on all workers, but no longer those of one process.
     `sampler` is a name or a table with its options: neighbor, or labor. `evaluate` is exact, over all edges
-    of the whole graph, or a fanout for each hop. `prepare` threads make batches ahead of training. `store` is
-    where batches read features: a name or a table with its options, as `weft.stores.open_store` takes. On a
-    GPU `sample_on` says who draws: it, threads of the CPU, or "auto", it where it can. With
-    `samplers` so many of the workers, the last ones, only make batches and push them to the others. With
-    fanout -1 and one batch a step is that of the whole graph. (Batch normalisation is over the rows of a
-    batch; a row that two workers compute counts twice.)
+    of the whole graph, or a fanout for each hop. `prepare` threads make batches ahead of training; workers,
+    who draw together, have one thread that is so many batches ahead. `store` is where batches read features:
+    a name or a table with its options, as `weft.stores.open_store` takes. On a GPU `sample_on` says who
+    draws: it, threads of the CPU, or "auto", it where it can. With `samplers` so many of the workers, the
+    last ones, only make batches and push them to the others. With fanout -1 and one batch a step is that of
+    the whole graph. (Batch normalisation is over the rows of a batch; a row that two workers compute counts
+    twice.)
     """
 
     name: ClassVar[str] = "sampled"
@@ -72,13 +76,11 @@ class Sampled(Batches):
         sample_on: Where = "auto",
         **given: Unpack[Shared],
     ) -> None:
-        group, seed = given.get("group"), given.get("seed", 0)
+        group = given.get("group")
         if samplers and (group is None or group.parent is None):
             check_samplers(samplers, 1)
         if store is not None and isinstance(graph, Graph):
-            several = None if isinstance(fanout, int) else (fanout or FANOUT)
-            drawn = None if several is None else NeighborSampler(graph, several, seed=seed)
-            self._opened = open_store(store, graph, drawn, batch_size=batch_size)
+            self._opened = open_store(store, graph, "later")
             graph = graph.with_data(x=self._opened)
         elif store is not None and isinstance(graph, LocalGraph):
             graph = LocalGraph(rounded(graph.shard, store), facts=graph.facts)
@@ -93,6 +95,10 @@ class Sampled(Batches):
             raise RecipeError("strategy.sample_on: 'gpu' needs one; set train.device = 'cuda'")
         self._evaluator: Sampler | None = None
         self._replay: Replay | None = None
+        if self.local_seeds and isinstance(graph, Graph):
+            raise RecipeError(
+                "strategy.seeds: in one process all seeds are its own; leave out 'local', or add --workers N"
+            )
         if self.local_seeds and self.group.size > 1:
             warnings.warn(
                 "strategy.seeds = 'local': each worker shuffles its own seeds, so the steps depend on the "
@@ -106,7 +112,12 @@ class Sampled(Batches):
         """Refuse a sampler, a store or a fanout that cannot be, before any data is read."""
         check_sampler(options.get("sampler", "neighbor"))
         if options.get("store") is not None:
-            check_store(options["store"])
+            name, _ = check_store(options["store"])
+            if name == "cached" and options.get("samplers"):
+                raise RecipeError(
+                    "strategy.store: samplers hold the whole graph and send features with batches, a cache "
+                    "would hold what nobody reads; use 'memory', or 'mmap' for a file"
+                )
         for name in ("fanout", "evaluate"):
             given = options.get(name)
             for count in given if isinstance(given, Sequence) and not isinstance(given, str) else ():
@@ -127,6 +138,7 @@ class Sampled(Batches):
         """Return what prepares the batches; there must be a fanout for each hop of the model."""
         hops = checked_hops(model, self.fanout, "strategy.fanout")
         fanout = self._fanouts(self.fanout, hops)
+        self._fill_cache(fanout)
         loader = self._make_loader(fanout)
         if self.nearby is not None and _plain(loader.sampler) and Replay.suits(model, fanout):
             self._replay = Replay(self._mean_loss, fanout)
@@ -192,16 +204,23 @@ class Sampled(Batches):
         wide = torch.float64 if double else torch.float32
         return torch.cat(outputs) if outputs else torch.zeros(0, self.graph.num_classes, dtype=wide)
 
+    def _fill_cache(self, fanout: list[int]) -> None:
+        """Hold the rows that this model's batches read most often, where a cache waits for them."""
+        cache = self._opened
+        if isinstance(cache, CachedStore) and not cache.ranked and isinstance(self.graph, Graph):
+            cache.hold(frequency(self._drawing(self.graph, fanout), batch_size=self.batch_size))
+            self._nearby = None  # what a GPU has of the store is of before
+
+    def _drawing(self, graph: Graph, fanout: list[int]) -> Sampler:
+        made: Any = samplers[self.kind]
+        drawn: Sampler = made(graph, fanout, **{"seed": int(self.clock[0]), **self.options})
+        return drawn
+
     def _make_sampler(self, fanout: list[int]) -> Sampler:
-        options = {"seed": int(self.clock[0]), **self.options}
         if isinstance(self.graph, Graph):
-            made: Any = samplers[self.kind]
-
-            def make(graph: Graph) -> Sampler:
-                drawn: Sampler = made(graph, fanout, **options)
-                return drawn
-
+            make = partial(self._drawing, fanout=fanout)
             return make(self.graph) if self.nearby is None else self.nearby.sampler(make, self.sample_on)
+        options = {"seed": int(self.clock[0]), **self.options}
         if self.kind != "neighbor":
             raise RecipeError(f"strategy.sampler: {self.kind!r} draws in one process; use 'neighbor'")
         shard, lane = self.graph.shard, self._lane

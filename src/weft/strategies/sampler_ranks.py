@@ -23,7 +23,7 @@ from weft.samplers.parcel import from_bytes, header_size, num_bytes, pack, to_by
 from weft.samplers.partitioned import PartitionedSampler
 from weft.samplers.together import PartitionedLoader
 from weft.stores.base import Store
-from weft.stores.ranked import behind_cache, open_on_ranks, rounded
+from weft.stores.ranked import open_on_ranks, rounded
 from weft.strategies.local import LocalGraph
 
 _BATCH = Label("batch")
@@ -115,7 +115,7 @@ class SamplerRank:
         self.shard = shard if store is None else rounded(shard, store)
         self.features: Store | None = None
         if store is not None:
-            self.features = open_on_ranks(behind_cache(store), self.shard, Group.alone())
+            self.features = open_on_ranks(store, self.shard, Group.alone())
         self.owner = torch.empty(shard.num_nodes, dtype=torch.int64)
         self.owner[shard.node_ids] = torch.tensor(part_rank)[shard.node_part.long()]
         self._loaders: list[PartitionedLoader] = []
