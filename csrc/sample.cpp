@@ -298,6 +298,9 @@ class Sampler {
             degree = std::lower_bound(time + start, time + end, request_.seed_time[seed]) - (time + start);
             key = row_key(key, request_.seeds[seed]);
         }
+        // Weighted draws look at each slot, and so at whether it is hidden.
+        if (request_.hidden && !request_.weight)
+            degree -= hidden_before(start + degree) - hidden_before(start);
         const int64_t wanted = fanout < 0 && !request_.replace ? degree : fanout;
         // Weighted draws are keyed by edges, so that the bottom k of parts merge into that of the whole.
         if (!request_.weight && !request_.labor) key = row_key(key, node);
@@ -322,8 +325,39 @@ class Sampler {
 
     int64_t positive(int64_t start, int64_t degree) const {
         int64_t count = 0;
-        for (int64_t slot = start; slot < start + degree; ++slot) count += request_.weight[slot] > 0;
+        for (int64_t slot = start; slot < start + degree; ++slot)
+            count += request_.weight[slot] > 0 && !is_hidden(slot);
         return count;
+    }
+
+    int64_t hidden_before(int64_t slot) const {
+        return std::lower_bound(request_.hidden, request_.hidden + request_.num_hidden, slot) -
+               request_.hidden;
+    }
+
+    bool is_hidden(int64_t slot) const {
+        if (!request_.hidden) return false;
+        const int64_t place = hidden_before(slot);
+        return place < request_.num_hidden && request_.hidden[place] == slot;
+    }
+
+    // Positions were drawn among the slots of a row that are not hidden: turns each into its slot. The j-th
+    // hidden slot comes before a position where no more than hidden[j] - j others do.
+    void skip_hidden(const DrawJob* jobs, int64_t count, int64_t* at) const {
+        for (int64_t job = 0; job < count; ++job) {
+            const int64_t drawn = drawn_of(jobs[job]), before = hidden_before(jobs[job].start);
+            for (int64_t* const stop = at + drawn; at < stop; ++at) {
+                int64_t low = before, high = request_.num_hidden;
+                while (low < high) {
+                    const int64_t middle = low + (high - low) / 2;
+                    if (request_.hidden[middle] - middle <= *at - before)
+                        low = middle + 1;
+                    else
+                        high = middle;
+                }
+                *at += low - before;
+            }
+        }
     }
 
     // The chance of each edge of a row: all of them together have the variance of `wanted` uniform draws.
@@ -403,6 +437,7 @@ class Sampler {
         else
             end = WEFT_CALL(draw_jobs, jobs + job, last - job, space_.taken.get(), columns, sizeof(I), end);
         if (request_.sorted) sort_draws(jobs + job, last - job, from);
+        if (request_.hidden) skip_hidden(jobs + job, last - job, from);
         if (scale) fill_scale(jobs + job, last - job, scale);
         return end;
     }
@@ -434,7 +469,7 @@ class Sampler {
         for (int64_t slot = job.start; slot < job.start + job.degree; ++slot) {
             const double weight = request_.weight[slot];
             const int64_t edge = request_.edge_map ? request_.edge_map[slot] : slot;
-            if (weight > 0) all.push_back({exponential(job.key, edge, weight), slot});
+            if (weight > 0 && !is_hidden(slot)) all.push_back({exponential(job.key, edge, weight), slot});
         }
         int64_t taken = static_cast<int64_t>(all.size());
         double first_left = std::numeric_limits<double>::infinity();

@@ -17,7 +17,8 @@ struct SampleRequest {
     const int64_t* fanouts;       // [hops, relations]; negative: all
     const uint64_t* keys;         // [hops, relations]
     const int64_t* node_offsets;  // first node of each type, and the number of nodes
-    int64_t num_nodes, num_edges, num_seeds, num_hops, num_relations, num_types;
+    const int64_t* hidden;        // slots that are as if they were not there, rising; null: none
+    int64_t num_nodes, num_edges, num_seeds, num_hops, num_relations, num_types, num_hidden;
     int32_t index, replace, once, sorted, table;
     int32_t labor;  // draws are keyed by sources, and a row takes those below its chance
 };

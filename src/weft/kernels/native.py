@@ -21,7 +21,7 @@ from torch import Tensor
 import weft
 from weft.errors import GraphError, WeftError, WeftWarning
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 FILE_NAME = "libweftcore.so"
 HUGE_BYTES = 1 << 24
 

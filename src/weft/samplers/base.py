@@ -88,6 +88,11 @@ class Batch:
             gpu.look_at(block.transposed.indptr, block.num_edges)
         return self
 
+    def without_labels(self) -> "Batch":
+        """Ask for no labels, as where seeds are of types that have none; return the batch."""
+        self._held["y"] = None
+        return self
+
     def set_clock(self, clock: Tensor | None) -> None:
         """Give all blocks the (seed, epoch, step) that dropout is drawn by."""
         for block in self.blocks:

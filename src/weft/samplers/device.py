@@ -83,6 +83,11 @@ def sample(request: Request) -> Sample:
     from weft.kernels.triton import plan  # Triton is imported where there is a GPU
 
     slots = request.slots
+    if request.hidden is not None:
+        where = slots.indptr.device
+        raise GraphError(
+            f"the graph lies on {where}, but edges are hidden on the CPU: graph.to(device='cpu')"
+        )
     checked_seeds(request.seeds, slots.num_nodes)
     kept: _Kept = _kept.setdefault(slots.indptr, _Kept())  # type: ignore[no-untyped-call]
     fanouts = tuple(request.fanouts[:, 0].tolist())

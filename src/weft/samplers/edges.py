@@ -1,11 +1,10 @@
 """Batches of edges for link prediction: positive edges, their negatives, and the neighbourhood of both.
 
-The edges that a batch is to predict must not be among those its messages flow along: they are taken out of
-the blocks, with their reverse, or a model would learn to look the answer up.
+The edges that a batch is to predict must not be among those its messages flow along, nor be counted by a
+degree: a model would learn to look the answer up. So its neighbourhoods are those of a graph without them.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -14,9 +13,10 @@ from torch import Tensor
 from weft.draw import Stream, fold, permutation
 from weft.errors import GraphError, InputError
 from weft.graph.block import Block
+from weft.graph.degrees import edge_destinations
 from weft.graph.graph import Graph
 from weft.samplers.base import Batch
-from weft.samplers.block import SampledBlock
+from weft.samplers.hidden import Hidden
 from weft.samplers.loader import Loader
 from weft.samplers.negative import NegativeSampler
 from weft.samplers.neighbor import NeighborSampler
@@ -64,8 +64,11 @@ class EdgeBatch:
 class EdgeLoader(Loader):
     """Iterate over batches of edges, prepared by threads in a fixed order, as `Loader` does over nodes.
 
-    `edges` are places in canonical order, by default all. `hide` takes the edges of a batch, and their
-    reverse, out of its neighbourhoods.
+    `edges` are places in canonical order, by default all. With `hide` a batch is that of a graph without the
+    edges it is to predict: without every edge between the same ends, whatever its relation, and, with
+    `reverse`, those the other way. By default reverses are hidden for edges of a relation that has each of
+    its edges in both directions, there or in another relation; a directed graph keeps them. They are gone
+    before neighbours are drawn, so a row draws its whole fanout from what is left.
     """
 
     def __init__(
@@ -76,19 +79,24 @@ class EdgeLoader(Loader):
         *,
         batch_size: int = 1024,
         hide: bool = True,
+        reverse: bool | None = None,
         **options: Any,
     ) -> None:
-        graph = sampler.graph
-        if len(graph.node_types) > 1:
-            raise InputError("an edge loader needs a graph of one node type")
-        given = torch.arange(graph.num_edges) if edges is None else torch.as_tensor(edges).long()
-        wrong = given[(given < 0) | (given >= graph.num_edges)]
-        if wrong.numel():
-            raise GraphError(f"edges: expected places 0 … {graph.num_edges - 1:,}, got {int(wrong[0]):,}")
         if options.get("courier") is not None:
             raise InputError("courier: batches of edges are made on the CPU and stay there; leave it out")
-        super().__init__(sampler, given, batch_size=batch_size, **options)
+        if reverse is not None and not hide:
+            raise InputError("reverse: nothing is hidden; leave it out, or hide=False")
+        graph = sampler.graph
+        super().__init__(
+            sampler,
+            torch.arange(graph.num_edges) if edges is None else edges,
+            batch_size=batch_size,
+            **options,
+        )
         self.neighbours, self.negatives, self.hide = sampler, negatives, hide
+        if hide:
+            both = mirrored(graph) if reverse is None else torch.full((graph.num_relations,), reverse)
+            self._both = both  # [relations] whether reverses are hidden too
 
     def batch(self, epoch: int, step: int) -> Any:
         """Return the batch of a step, whatever comes next."""
@@ -96,7 +104,21 @@ class EdgeLoader(Loader):
         src = self.graph.indices[edges].long()
         dst = self.negatives.edge_dst[edges]
         negative = self.negatives.sample(edges, epoch)
-        return edge_batch(self.neighbours, edges, src, dst, negative, epoch=epoch, step=step, hide=self.hide)
+        hidden = self._hidden(edges, src, dst) if self.hide else None
+        return edge_batch(self.neighbours, edges, src, dst, negative, epoch=epoch, step=step, hidden=hidden)
+
+    def _hidden(self, edges: Tensor, src: Tensor, dst: Tensor) -> Hidden:
+        kinds = self.graph.edge_type
+        both = self._both[torch.zeros_like(edges) if kinds is None else kinds[edges].long()]
+        ends = torch.cat([src, dst[both]]), torch.cat([dst, src[both]])
+        return Hidden.between(self.graph, *ends)
+
+    def _checked(self, seeds: Any) -> Tensor:
+        edges, count = torch.as_tensor(seeds).long(), self.graph.num_edges
+        wrong = edges[(edges < 0) | (edges >= count)]
+        if wrong.numel():
+            raise GraphError(f"edges: expected places 0 … {count - 1:,}, got {int(wrong[0]):,}")
+        return edges
 
 
 def edge_batch(
@@ -108,72 +130,41 @@ def edge_batch(
     *,
     epoch: int = 0,
     step: int = 0,
-    hide: bool = True,
+    hidden: Hidden | None = None,
 ) -> EdgeBatch:
-    """Return the batch of pairs of global ids; `edges` are hidden, empty where the pairs are no edges."""
+    """Return the batch of pairs of global ids; `edges` are empty where the pairs are no edges."""
     ends = torch.cat([src, dst, negative.flatten()])
-    seeds, rows = torch.unique(ends, return_inverse=True)
-    nodes = sampler.sample(seeds, epoch, step)
-    if hide and edges.numel():
-        pairs = src * sampler.graph.num_nodes + dst
-        reverse = dst * sampler.graph.num_nodes + src
-        hidden = torch.unique(torch.cat([pairs, reverse]))
-        nodes = _hide(nodes, hidden, sampler.graph)
+    seeds, rows = torch.unique(ends, return_inverse=True)  # sorted, and so by type
+    nodes = sampler.sample(seeds, epoch, step, hidden=hidden).without_labels()
     count = src.numel()
     return EdgeBatch(
         nodes, edges, rows[:count], rows[count : 2 * count], rows[2 * count :].reshape(negative.shape)
     )
 
 
-def _hide(nodes: Batch, hidden: Tensor, graph: Graph) -> Batch:
-    """Return the batch without the hidden pairs, in its blocks and in what `to_pyg` makes of it."""
-    once, sizes = nodes._once, nodes.hop_sizes
-    nodes.blocks = [without(block, hidden, graph) for block in nodes.blocks]
-    if (
-        sizes is not None
-    ):  # the edges of a hop and of all before it are those of a block, the last one's first
-        ends = [0, *(block.num_edges for block in reversed(nodes.blocks))]
-        nodes.hop_sizes = sizes[0], [stop - start for start, stop in pairwise(ends)]
-    if once is not None:
-        nodes._once = lambda: _hide(once(), hidden, graph)
-    return nodes
-
-
-def without(block: Block, hidden: Tensor, graph: Graph) -> Block:
-    """Return a sampled block without the edges whose (source, target) is among the hidden pairs, sorted."""
-    assert isinstance(block, SampledBlock), "a neighbourhood has sampled blocks"
-    pair = block.src_ids[block.indices.long()] * graph.num_nodes + block.dst_ids[block.edge_dst]
-    place = torch.searchsorted(hidden, pair).clamp(max=hidden.numel() - 1)
-    kept = (hidden[place] != pair).nonzero().flatten()
-    if kept.numel() == block.num_edges:
-        return block
-    counts = torch.bincount(block.edge_dst[kept], minlength=block.num_dst)
-    return SampledBlock(
-        torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
-        block.indices[kept],
-        num_src=block.num_src,
-        edge_scale=None if block.edge_scale is None else block.edge_scale[kept],
-        node_types=graph.node_types,
-        node_offsets=graph.node_offsets,
-        src_ids=block.src_ids,
-        edge_ids=block.edge_ids[kept],
-        edge_type=None if block.edge_type is None else block.edge_type[kept],
-        num_relations=block.num_relations,
-        edge_data=graph.edge_data,
-        degrees=graph,
-    )
+def mirrored(graph: Graph) -> Tensor:
+    """Return whether all edges of a relation have one the other way, of whatever relation, [R] bool."""
+    src, dst = graph.indices.long(), edge_destinations(graph.indptr)
+    pairs = src * graph.num_nodes + dst
+    alone = ~torch.isin(dst * graph.num_nodes + src, pairs)
+    kinds = torch.zeros_like(src) if graph.edge_type is None else graph.edge_type.long()
+    return torch.bincount(kinds[alone], minlength=graph.num_relations) == 0
 
 
 def split_edges(
-    graph: Graph, *, val: float = 0.05, test: float = 0.1, undirected: bool = True, seed: int = 0
+    graph: Graph, *, val: float = 0.05, test: float = 0.1, undirected: bool | None = None, seed: int = 0
 ) -> tuple[Graph, Tensor, Tensor]:
     """Return the graph without some edges, and those: (2, n) to choose a model by and (2, m) to test it.
 
-    Where the graph has every edge in both directions, `undirected` takes both out and gives one of them.
+    With `undirected`, by default where the graph has every edge in both directions, both directions of a pair
+    are taken out and one of them is given. Else edges are taken one by one, and keep their direction. All
+    parallel copies of an edge are taken out with it.
     """
     if val < 0 or test < 0 or val + test >= 1:
         raise InputError(f"val and test are shares that leave some edges, got {val!r} and {test!r}")
-    src, dst = graph.edge_index
+    if undirected is None:
+        undirected = bool(mirrored(graph).all())
+    src, dst = edges = graph.edge_index
     low, high = torch.minimum(src, dst), torch.maximum(src, dst)
     pair = low * graph.num_nodes + high if undirected else src * graph.num_nodes + dst
     distinct, place = torch.unique(pair, return_inverse=True)
@@ -184,10 +175,15 @@ def split_edges(
     kept = ~taken[place]
     kinds = graph.given_edge_type()
     left = graph.with_edges(
-        torch.stack([src, dst])[:, kept],
+        edges[:, kept],
         None if kinds is None else kinds[kept],
         {name: value[kept] for name, value in graph.given_edge_data().items()},
     )
-    held = [distinct[order[:first]], distinct[order[first:second]]]
-    val_edges, test_edges = (torch.stack([p // graph.num_nodes, p % graph.num_nodes]) for p in held)
+    # Of each pair one edge that is there, from its lower end where there is one.
+    numbers = torch.arange(len(src)) + len(src) * (src > dst)
+    given = torch.full_like(distinct, 2 * len(src)).scatter_reduce_(0, place, numbers, "amin") % max(
+        1, len(src)
+    )
+    held = order[:first], order[first:second]
+    val_edges, test_edges = (edges[:, given[part]] for part in held)
     return left, val_edges, test_edges

@@ -56,7 +56,7 @@ class Loader:
                 raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
         self.sampler = sampler
         self.graph = sampler.graph
-        self.seeds = as_seeds(self.graph, train_seeds(self.graph) if seeds is None else seeds)
+        self.seeds = self._checked(seeds)
         self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
         self.threads = threads
         self.ahead = max(1, threads + 2 if ahead is None else ahead)
@@ -114,6 +114,9 @@ class Loader:
         if len(self.graph.node_types) > 1:
             seeds = seeds.sort().values  # and so by type
         return self.sampler.sample(seeds, epoch, step)
+
+    def _checked(self, seeds: Any) -> Tensor:
+        return as_seeds(self.graph, train_seeds(self.graph) if seeds is None else seeds)
 
     def _shuffled(self, epoch: int) -> Tensor:
         if not self.shuffle:

@@ -27,9 +27,9 @@ class _Request(ctypes.Structure):
 
     _fields_ = (
         *((name, _P) for name in ("indptr", "indices", "edge_type", "edge_map", "edge_time", "weight")),
-        *((name, _P) for name in ("seeds", "seed_time", "fanouts", "keys", "node_offsets")),
+        *((name, _P) for name in ("seeds", "seed_time", "fanouts", "keys", "node_offsets", "hidden")),
         *((name, _L) for name in ("num_nodes", "num_edges", "num_seeds", "num_hops")),
-        *((name, _L) for name in ("num_relations", "num_types")),
+        *((name, _L) for name in ("num_relations", "num_types", "num_hidden")),
         *((name, _I) for name in ("index", "replace", "once", "sorted", "table", "labor")),
     )
 
@@ -86,11 +86,13 @@ def _asked(request: Request) -> tuple[_Request, list[Any]]:
         held[1].ctypes.data,
         held[2].ctypes.data,
         offsets.ctypes.data,
+        _place(request.hidden),
         slots.num_nodes,
         slots.indices.numel(),
         request.seeds.numel(),
         *request.fanouts.shape,
         len(slots.node_offsets) - 1,
+        0 if request.hidden is None else request.hidden.numel(),
         native.INDEX_CODES[slots.indices.dtype],
         request.replace,
         request.once,

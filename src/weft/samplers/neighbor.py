@@ -17,6 +17,7 @@ from weft.kernels import native as core
 from weft.samplers import device, native, reference
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
 from weft.samplers.block import block_of
+from weft.samplers.hidden import Hidden
 from weft.samplers.request import Hop, Request, Sample, Slots
 from weft.samplers.temporal import Times
 
@@ -73,22 +74,40 @@ class NeighborSampler(Sampler):
         """The number of blocks of a batch."""
         return len(self.fanout)
 
-    def sample(self, seeds: Any, epoch: int = 0, step: int = 0, *, times: Any = None) -> Batch:
-        """Return the batch of these nodes; `times` [n] where the sampler is temporal."""
-        return self._sample(as_seeds(self.graph, seeds), epoch, step, times, once=self.expand == "once")
+    def sample(
+        self,
+        seeds: Any,
+        epoch: int = 0,
+        step: int = 0,
+        *,
+        times: Any = None,
+        hidden: Hidden | Tensor | None = None,
+    ) -> Batch:
+        """Return the batch of these nodes; `times` [n] where the sampler is temporal.
 
-    def _sample(self, seeds: Tensor, epoch: int, step: int, times: Any, *, once: bool) -> Batch:
+        `hidden` are edges, by place in canonical order, that the batch must not see: it is then the batch of
+        a graph without them, in its draws and in all degrees.
+        """
+        if hidden is not None and not isinstance(hidden, Hidden):
+            hidden = Hidden(self.graph, hidden)
+        once = self.expand == "once"
+        return self._sample(as_seeds(self.graph, seeds), epoch, step, times, hidden, once=once)
+
+    def _sample(
+        self, seeds: Tensor, epoch: int, step: int, times: Any, hidden: Hidden | None, *, once: bool
+    ) -> Batch:
         request = Request(
             self.slots,
             seeds,
             self.fanout,
             self.keys(epoch, step, once=once),
             seed_time=self._ranks(seeds, times),
+            hidden=self._hidden_slots(hidden),
             replace=self.replace,
             once=once,
         )
         found = run(request)
-        blocks, sizes = self._blocks(request, found)
+        blocks, sizes = self._blocks(request, found, hidden)
         return Batch(
             self.graph,
             blocks,
@@ -97,7 +116,7 @@ class NeighborSampler(Sampler):
             epoch=epoch,
             step=step,
             seed_of=found.seed_of,
-            once=lambda: self._sample(seeds, epoch, step, times, once=True),
+            once=lambda: self._sample(seeds, epoch, step, times, hidden, once=True),
             hop_sizes=sizes if once else None,
         )
 
@@ -144,15 +163,22 @@ class NeighborSampler(Sampler):
             return None
         return self.times.ranks(seeds, times)
 
-    def _blocks(self, request: Request, found: Sample) -> tuple[list[Block], tuple[list[int], list[int]]]:
+    def _hidden_slots(self, hidden: Hidden | None) -> Tensor | None:
+        if hidden is None or not hidden.edges.numel():
+            return None
+        return hidden.edges if self.times is None else self.times.slots_of(hidden.edges)
+
+    def _blocks(
+        self, request: Request, found: Sample, hidden: Hidden | None
+    ) -> tuple[list[Block], tuple[list[int], list[int]]]:
         """Return the blocks in the order a model takes them, and the nodes and edges new in each hop."""
         rows = [request.seeds.numel(), *[hop.num_rows for hop in found.hops]]
         new = [after - before for before, after in pairwise(rows)]
         sizes = [rows[0], *new], [hop.indices.numel() for hop in found.hops]
         hops = _prefixes(found.hops) if request.once else found.hops
-        return [self._block(request, found, hop) for hop in reversed(hops)], sizes
+        return [self._block(request, found, hop, hidden) for hop in reversed(hops)], sizes
 
-    def _block(self, request: Request, found: Sample, hop: Hop) -> Block:
+    def _block(self, request: Request, found: Sample, hop: Hop, hidden: Hidden | None) -> Block:
         graph, times, ranks = self.graph, self.times, request.seed_time
         nodes = found.nodes[: hop.num_rows]
         seen = None
@@ -160,9 +186,10 @@ class NeighborSampler(Sampler):
             row_rank = ranks[found.seed_of[: hop.num_rows]]
 
             def seen(relation: int | None) -> Tensor:
-                return times.degree(nodes, row_rank, relation)
+                return times.degree(nodes, row_rank, relation, request.hidden)
 
-        held = {"nodes": nodes, "edge_ids": hop.edge_ids}
+        held: dict[str, Any] = {"nodes": nodes, "edge_ids": hop.edge_ids}
+        held |= {} if hidden is None else {"degrees": hidden}
         scale = self.scale_of(hop)
         return block_of(graph, hop.indptr, hop.indices, **held, edge_scale=scale, seen_degree=seen)
 

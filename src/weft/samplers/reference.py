@@ -74,11 +74,11 @@ def _draw_hop(request: Request, rows: Ints, fanouts: Ints, keys: NDArray[np.uint
     jobs = _jobs(request, rows, fanouts, keys)
     if slots.weight is None:
         counts, positions = draw_positions(jobs.key, jobs.degree, jobs.fanout, replace=request.replace)
-        chosen = np.repeat(jobs.start, counts) + positions
+        chosen = _shown(request, np.repeat(jobs.start, counts), positions)
         with np.errstate(divide="ignore", invalid="ignore"):
             scale = np.repeat(jobs.degree / counts, counts) if slots.scaled else None
     else:
-        counts, chosen, scale = _bottom_k(slots, jobs)
+        counts, chosen, scale = _bottom_k(request, jobs)
     edge_row = np.repeat(jobs.row, counts)
     if slots.sorted:
         chosen = chosen[np.lexsort((chosen, edge_row))]
@@ -103,6 +103,7 @@ def _jobs(request: Request, rows: Ints, fanouts: Ints, keys: NDArray[np.uint64])
         key = row_keys(key, request.seeds.numpy()[seed])
     if slots.weight is None:  # weighted draws are keyed by edges alone
         key = row_keys(key, nodes[row])
+        degree = degree - _hidden_in(request, start, degree)
     return _Jobs(row, start, degree, fanouts[kind], key)
 
 
@@ -124,6 +125,27 @@ def _seen(slots: Slots, start: Ints, degree: Ints, time: Ints) -> Ints:
     return np.bincount(np.repeat(np.arange(len(start)), degree)[early], minlength=len(start))
 
 
+def _hidden_in(request: Request, start: Ints, degree: Ints) -> Ints | int:
+    """Return how many slots of each range are hidden."""
+    if request.hidden is None:
+        return 0
+    hidden: Ints = request.hidden.numpy()
+    inside: Ints = np.searchsorted(hidden, start + degree) - np.searchsorted(hidden, start)
+    return inside
+
+
+def _shown(request: Request, start: Ints, positions: Ints) -> Ints:
+    """Return the slots at these positions among those of each range that are not hidden."""
+    slots: Ints = start + positions
+    if request.hidden is None:
+        return slots
+    hidden: Ints = request.hidden.numpy()
+    before = np.searchsorted(hidden, start)
+    # The j-th hidden slot comes before a position where no more than hidden[j] − j others do.
+    others = hidden - np.arange(len(hidden))
+    return slots + np.searchsorted(others, slots - before, side="right") - before
+
+
 def ranges(start: Ints, count: Ints) -> Ints:
     """Return start … start + count − 1 of each, one after the other."""
     before = np.cumsum(count) - count
@@ -131,11 +153,14 @@ def ranges(start: Ints, count: Ints) -> Ints:
     return slots
 
 
-def _bottom_k(slots: Slots, jobs: _Jobs) -> tuple[Ints, Ints, NDArray[np.float64]]:
+def _bottom_k(request: Request, jobs: _Jobs) -> tuple[Ints, Ints, NDArray[np.float64]]:
     """Return counts, slots and thresholds of the `fanout` smallest exponential numbers of each range."""
+    slots = request.slots
     assert slots.weight is not None
     slot, job = ranges(jobs.start, jobs.degree), np.repeat(np.arange(len(jobs.row)), jobs.degree)
     positive = slots.weight.numpy()[slot] > 0
+    if request.hidden is not None:
+        positive &= ~np.isin(slot, request.hidden.numpy())
     slot, job = slot[positive], job[positive]
     edges = slot if slots.edge_map is None else slots.edge_map.numpy()[slot]
     number = exponential(jobs.key[job], edges, slots.weight.numpy()[slot])

@@ -55,6 +55,8 @@ class Request:
     """Of the same shape."""
     seed_time: Tensor | None = None
     """[n] int64: a seed sees the slots whose time has a lower rank, and rows are (seed, node) pairs."""
+    hidden: Tensor | None = None
+    """[h] int64 rising: slots that are as if they were not there."""
     replace: bool = False
     once: bool = False
     """Whether a node is drawn for only in the hop after it was found; else every row is, in each hop."""

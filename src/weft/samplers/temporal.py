@@ -1,5 +1,6 @@
 """Edges by time: what a seed may see of a graph whose edges have times."""
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,15 +53,34 @@ class Times:
             raise GraphError(f"seed {int(seed)} at time {time} is there twice: a batch has each once")
         return torch.from_numpy(np.searchsorted(self.values, given, side="right").astype(np.int64))
 
-    def degree(self, nodes: Tensor, ranks: Tensor, relation: int | None) -> Tensor:
-        """Return the edges into each node, or those of a relation, that are of a lower rank, float32."""
+    @cached_property
+    def _slots(self) -> Tensor:
+        """[E] slot of each edge."""
+        slots = torch.empty_like(self.order)
+        slots[self.order] = torch.arange(len(slots))
+        return slots
+
+    def slots_of(self, edges: Tensor) -> Tensor:
+        """Return the slots of some edges, rising."""
+        return self._slots[edges].sort().values
+
+    def degree(
+        self, nodes: Tensor, ranks: Tensor, relation: int | None, hidden: Tensor | None = None
+    ) -> Tensor:
+        """Return the edges into each node, or those of a relation, that are of a lower rank, float32.
+
+        `hidden` are slots, rising, that do not count.
+        """
         if relation is not None and self._relations == 1:
             if relation == 0:
-                return self.degree(nodes, ranks, None)
+                return self.degree(nodes, ranks, None, hidden)
             raise GraphError("degrees by relation need a fanout by relation where edges have times")
         kinds = range(self._relations) if relation is None else [relation]
         total = np.zeros(nodes.numel(), dtype=np.int64)
+        left_out = self._place[:0] if hidden is None else self._place[hidden.numpy()]
         for kind in kinds:
             first = (nodes.numpy() * self._relations + kind) * (len(self.values) + 1)
-            total += np.searchsorted(self._place, first + ranks.numpy()) - np.searchsorted(self._place, first)
+            last = first + ranks.numpy()
+            total += np.searchsorted(self._place, last) - np.searchsorted(self._place, first)
+            total -= np.searchsorted(left_out, last) - np.searchsorted(left_out, first)
         return torch.from_numpy(total).float()

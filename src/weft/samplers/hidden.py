@@ -1,0 +1,81 @@
+"""Edges that a batch must not see: not drawn, and not counted by any degree.
+
+A model that is to tell whether an edge is there could read the answer off a degree as well as off a message,
+so a batch with hidden edges is that of a graph without them, for every layer.
+"""
+
+from functools import cached_property
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor
+
+from weft.errors import GraphError
+from weft.graph.degrees import edge_destinations, entries_of_rows
+from weft.graph.graph import Graph
+
+
+class Hidden:
+    """Some edges of a graph, places in canonical order, and the degrees that the graph has without them."""
+
+    def __init__(self, graph: Graph, edges: Any) -> None:
+        self.graph = graph
+        self.edges = torch.unique(torch.as_tensor(edges).to("cpu", torch.int64))  # [h] rising
+        wrong = self.edges[(self.edges < 0) | (self.edges >= graph.num_edges)]
+        if wrong.numel():
+            raise GraphError(f"hidden: expected places 0 … {graph.num_edges - 1:,}, got {int(wrong[0]):,}")
+
+    @classmethod
+    def between(cls, graph: Graph, src: Tensor, dst: Tensor) -> "Hidden":
+        """Return all edges from src[i] to dst[i]: every parallel copy, of whatever relation."""
+        pairs = torch.unique(src * graph.num_nodes + dst)
+        indptr, slots = entries_of_rows(graph.indptr, torch.unique(dst))
+        targets = torch.unique(dst)[edge_destinations(indptr)]
+        found = graph.indices[slots].long() * graph.num_nodes + targets
+        return cls(graph, slots[torch.isin(found, pairs)])
+
+    def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
+        """Return the degrees of all nodes without these edges, to be asked for by id."""
+        whole = self.graph.degree(direction, relation, weighted)
+        nodes = torch.unique(self._src if direction == "out" else self._dst)
+        place, edges = self._around(direction, nodes)
+        kinds = self.graph.edge_type
+        if relation is not None and kinds is not None:
+            chosen = kinds[edges] == relation
+            place, edges = place[chosen], edges[chosen]
+        weight = self.graph.edge_data["weight"][edges].double() if whole.dtype == torch.float64 else None
+        left = torch.bincount(place, weight, minlength=nodes.numel()).to(whole.dtype)
+        return cast(Tensor, _Replaced(whole, nodes, left))
+
+    def _around(self, direction: Literal["in", "out"], nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the edges that are left into or out of some nodes, and the place of the node of each."""
+        if direction == "in":
+            indptr, edges = entries_of_rows(self.graph.indptr, nodes)
+        else:
+            turned = self.graph.transposed
+            indptr, slots = entries_of_rows(turned.indptr, nodes)
+            edges = turned.edges[slots].long()
+        left = ~torch.isin(edges, self.edges)
+        return edge_destinations(indptr)[left], edges[left]
+
+    @cached_property
+    def _src(self) -> Tensor:
+        return self.graph.indices[self.edges].long()
+
+    @cached_property
+    def _dst(self) -> Tensor:
+        return torch.searchsorted(self.graph.indptr, self.edges, right=True) - 1
+
+
+class _Replaced:
+    """A value a node, of which some are others."""
+
+    def __init__(self, values: Tensor, nodes: Tensor, others: Tensor) -> None:
+        self.values, self.nodes, self.others = values, nodes, others
+
+    def __getitem__(self, ids: Tensor) -> Tensor:
+        values = self.values[ids]
+        if not self.nodes.numel():
+            return values
+        place = torch.searchsorted(self.nodes, ids).clamp(max=self.nodes.numel() - 1)
+        return torch.where(self.nodes[place] == ids, self.others[place], values)
