@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -245,7 +246,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_folder_or_none(tmp_path: P
 def test_an_overwrite_killed_between_its_renames_gets_the_old_folder_back(folder: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    aside = folder.with_name(f".g.{format.socket.gethostname()}-{gone.pid}.x.old.partial")
+    aside = folder.with_name(f".g.{socket.gethostname()}-{gone.pid}.x.old.partial")
     folder.rename(aside)
     assert format.read_directory(folder)[1] == {"name": "tiny"}
     folder.rename(aside)
@@ -256,7 +257,7 @@ def test_an_overwrite_killed_between_its_renames_gets_the_old_folder_back(folder
 def test_what_a_killed_writer_left_of_a_folder_named_old_is_not_put_in_its_place(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    (tmp_path / f".graph.old.{format.socket.gethostname()}-{gone.pid}.x.partial").mkdir()
+    (tmp_path / f".graph.old.{socket.gethostname()}-{gone.pid}.x.partial").mkdir()
     with pytest.raises(FormatError, match="does not exist"):
         format.read_directory(tmp_path / "graph.old")
 

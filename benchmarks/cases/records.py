@@ -1,16 +1,20 @@
 """Training from records: how much of reading and putting together is hidden behind the model."""
 
+import statistics
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from benchmarks.graphs import communities
+from benchmarks.graphs import communities, tiny
 from benchmarks.measure import Study
+from weft.format import checked_bytes
 from weft.layers.stack import Stack
 from weft.pipeline.flatten import flatten
 from weft.strategies.records import RecordTraining
+from weft.strategies.records_loader import RecordFiles
 
 FANOUT = (15, 10)
 EPOCHS = 3
@@ -51,12 +55,47 @@ def _row(threads: int, told: list[dict[str, float]]) -> str:
     return f"| {name} | {epoch:.2f} s | {middle['prepare']:.2f} s | {middle['wait']:.2f} s | {share} |"
 
 
+def checksums() -> Iterator[str]:
+    """Give a row for records with features by reference and by value: what comparing checksums costs."""
+    nodes = 5_000 if tiny() else 100_000
+    graph = communities(nodes, 10 * nodes, features=128)
+    yield f"| {graph.num_nodes:,} nodes, {graph.num_edges:,} edges | files | read | of it checksums | share |"
+    yield "|---|---|---|---|---|"
+    with tempfile.TemporaryDirectory(prefix="weft-records-") as held:
+        folder = Path(held)
+        graph.save(folder / "graph")
+        for features in ("reference", "value"):
+            flatten(folder / "graph", folder / features, fanout=FANOUT, features=features, limit=None)  # type: ignore[arg-type]
+            files = RecordFiles.open(folder / features)
+            read, checked = [], []
+            for _ in range(1 + EPOCHS):  # the first warms up
+                began = time.perf_counter()
+                for part, size in enumerate(files.sizes):
+                    files.read(part, 0, size)
+                between = time.perf_counter()
+                for name in files.entries:
+                    checked_bytes(files.folder, name, files.entries)
+                read.append(between - began)
+                checked.append(time.perf_counter() - between)
+            whole, part_of_it = statistics.median(read[1:]), statistics.median(checked[1:])
+            size = sum(entry["bytes"] for entry in files.entries.values())
+            told = f"| features by {features} | {size / 2**20:.1f} MiB | {whole:.3f} s "
+            yield f"{told}| {part_of_it:.3f} s | {part_of_it / whole:.1%} |"
+
+
 CASES = [
+    Study(
+        "records_checksums",
+        "reading all files of records, each compared with its SHA-256",
+        checksums,
+        note="Median of three, files in the page cache. Checksums: reading the bytes and hashing them, which "
+        "is part of the time before.",
+    ),
     Study(
         "records_training",
         f"training from records, GraphSAGE of 2 layers, 256 wide, fanout {FANOUT}, batch 1,024",
         rows,
         note="Reading is the time of all threads together: files, joining what records share, features, "
         "labels. Waited is what the model did not hide of it. Median of three epochs after the first.",
-    )
+    ),
 ]

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,12 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import FormatError
+from weft.placing import PARTIAL, move_into_place, sync_directory, tidy_after_killed_writers, writer_tag
 
 VERSION = 1
 MANIFEST = "manifest.json"
+RECORDS = "records.json"
+"""The manifest of a folder of records, by which it is told from one of arrays."""
 _KIND = "weft"
-_PARTIAL = ".partial"
-_OLD = ".old" + _PARTIAL
+_DAMAGED = "damaged, its SHA-256 differs from the manifest; write the folder again"
 
 
 def write_directory(
@@ -45,7 +46,7 @@ def write_directory(
     existing folder is replaced only with `overwrite` and only if it is one of ours.
     """
     target = as_path(path)
-    _tidy_after_killed_writers(target)
+    tidy_after_killed_writers(target)
     _check_target(target, overwrite)
     for name in [*arrays, *(files or {})]:
         _check_name(target, name)
@@ -53,8 +54,8 @@ def write_directory(
         entries = {name: _write_array(partial / f"{name}.npy", array) for name, array in arrays.items()}
         extras = {name: _write_bytes(partial / name, data) for name, data in (files or {}).items()}
         _write_manifest(partial, meta, entries, extras)
-        _sync_directory(partial)
-        _move_into_place(partial, target)
+        sync_directory(partial)
+        move_into_place(partial, target)
 
 
 @contextlib.contextmanager
@@ -66,12 +67,12 @@ def new_directory(
     For folders of folders. An existing one is replaced only with `overwrite` and only if it holds `marker`.
     """
     target = Path(path)
-    _tidy_after_killed_writers(target)
+    tidy_after_killed_writers(target)
     _check_target(target, overwrite, marker)
     with _writing(target) as partial:
         yield partial
-        _sync_directory(partial)
-        _move_into_place(partial, target)
+        sync_directory(partial)
+        move_into_place(partial, target)
 
 
 class ArrayFile:
@@ -114,16 +115,22 @@ class ArrayFile:
 
 
 def seal_directory(
-    folder: Path, meta: Mapping[str, Any], *, arrays: Mapping[str, dict[str, Any]], files: Sequence[str] = ()
+    folder: Path,
+    meta: Mapping[str, Any],
+    *,
+    arrays: Mapping[str, dict[str, Any]] | None = None,
+    files: Sequence[str] = (),
+    manifest: str = MANIFEST,
 ) -> None:
     """Write the manifest of a folder that `new_directory` gave, with `ArrayFile`s and extra files in it."""
+    arrays = arrays or {}
     for name in [*arrays, *files]:
         _check_name(folder, name)
     extras = {}
     for name in files:
         path = folder / name
         extras[name] = {"file": name, "bytes": path.stat().st_size, "sha256": _sha256(path)}
-    _write_manifest(folder, meta, dict(arrays), extras)
+    _write_manifest(folder, meta, dict(arrays), extras, manifest)
 
 
 def read_directory(
@@ -135,7 +142,7 @@ def read_directory(
     compared.
     """
     folder = as_path(path)
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     with _told(folder):
         arrays = {
             name: _read_array(folder, name, entry, verify) for name, entry in manifest["arrays"].items()
@@ -147,17 +154,24 @@ def read_directory(
 
 def manifest_checksum(path: str | os.PathLike[str]) -> str:
     """Return the checksum of a folder's manifest, by which two folders of the same path are told apart."""
-    return str(_read_manifest(Path(path))["checksum"])
+    return str(read_manifest(Path(path))["checksum"])
 
 
 def read_extra(path: str | os.PathLike[str], name: str) -> bytes:
     """Return the bytes of an extra file of a folder, compared with its checksum."""
-    folder = Path(path)
-    entry = _read_manifest(folder)["files"].get(name)
-    if entry is None:
+    return checked_bytes(Path(path), name, read_manifest(Path(path))["files"])
+
+
+def checked_bytes(folder: Path, name: str, entries: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a file that a manifest's `files` name, read once and compared with its checksum."""
+    if name not in entries:
         raise FormatError(f"{folder}: the manifest names no file {name!r}")
     with _told(folder):
-        return _check_file(folder, name, entry, verify=True).read_bytes()
+        path = _check_file(folder, name, entries[name], verify=False)
+        data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != entries[name]["sha256"]:
+        raise FormatError(f"{path}: {_DAMAGED}")
+    return data
 
 
 def as_path(path: Any) -> Path:
@@ -171,7 +185,7 @@ def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:
     """Write one file so that `path` holds either the old bytes or all the new ones, also after a crash."""
     target = Path(path)
     with _told(target, "write"):
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_PARTIAL, dir=target.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=PARTIAL, dir=target.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -182,7 +196,7 @@ def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-        _sync_directory(target.parent)
+        sync_directory(target.parent)
 
 
 # Writing
@@ -204,60 +218,13 @@ def _writing(target: Path) -> Iterator[Path]:
     """Give a fresh folder beside the target; whatever is left of it when an error passes is removed."""
     with _told(target, "write"):
         target.parent.mkdir(parents=True, exist_ok=True)
-        prefix = f".{target.name}.{_writer_tag()}."
-        partial = Path(tempfile.mkdtemp(prefix=prefix, suffix=_PARTIAL, dir=target.parent))
+        prefix = f".{target.name}.{writer_tag()}."
+        partial = Path(tempfile.mkdtemp(prefix=prefix, suffix=PARTIAL, dir=target.parent))
         os.chmod(partial, 0o777 & ~_umask())
         try:
             yield partial
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-
-
-def _move_into_place(partial: Path, target: Path) -> None:
-    if not os.path.lexists(target):
-        os.rename(partial, target)
-    else:
-        # A folder that is not empty cannot be renamed over: the old one steps aside first and is then
-        # removed.
-        old = partial.with_name(partial.name.removesuffix(_PARTIAL) + _OLD)
-        os.rename(target, old)
-        try:
-            os.rename(partial, target)
-        except BaseException:
-            os.rename(old, target)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-    _sync_directory(target.parent)
-
-
-def _writer_tag() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"
-
-
-def _tidy_after_killed_writers(target: Path) -> None:
-    """Remove what killed writers of this target left on this machine, or put the old folder back."""
-    prefix = f".{target.name}.{socket.gethostname()}-"
-    for leftover in target.parent.glob(f".{_escape(target.name)}.*{_PARTIAL}"):
-        process = leftover.name.removeprefix(prefix).partition(".")[0]
-        if leftover.name.startswith(prefix) and process.isdigit() and not _alive(int(process)):
-            if leftover.name.endswith(_OLD) and not os.path.lexists(target):
-                os.rename(leftover, target)  # killed between the two renames of an overwrite
-            else:
-                shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _escape(name: str) -> str:
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
@@ -302,19 +269,15 @@ def _write_bytes(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def _write_manifest(
-    folder: Path, meta: Mapping[str, Any], arrays: Mapping[str, Any], files: Mapping[str, Any]
+    folder: Path,
+    meta: Mapping[str, Any],
+    arrays: Mapping[str, Any],
+    files: Mapping[str, Any],
+    name: str = MANIFEST,
 ) -> None:
     manifest = {"kind": _KIND, "version": VERSION, "meta": meta, "arrays": arrays, "files": files}
     manifest["checksum"] = _manifest_checksum(manifest)
-    _write_bytes(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    _write_bytes(folder / name, json.dumps(manifest, indent=1).encode())
 
 
 def _umask() -> int:
@@ -326,14 +289,18 @@ def _umask() -> int:
 # Reading
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
+def read_manifest(folder: Path, name: str = MANIFEST) -> dict[str, Any]:
+    """Return the manifest of a folder, compared with its own checksum: `meta`, `arrays` and `files`."""
+    path = folder / name
     if not folder.exists():
-        _tidy_after_killed_writers(folder)  # one may have been killed between the two renames of an overwrite
+        tidy_after_killed_writers(folder)  # one may have been killed between the two renames of an overwrite
     if not folder.exists():
         raise FormatError(f"{folder} does not exist")
     if not path.is_file():
-        raise FormatError(f"{folder} holds no {MANIFEST}: it is not a folder written by weft")
+        what = (
+            "a folder of records written by weft flatten" if name == RECORDS else "a folder written by weft"
+        )
+        raise FormatError(f"{folder} holds no {name}: it is not {what}")
     try:
         manifest = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -395,7 +362,7 @@ def _check_file(folder: Path, name: str, entry: Mapping[str, Any], verify: bool)
             f"{path}: truncated or changed, {size:,} bytes where the manifest lists {entry['bytes']:,}"
         )
     if verify and _sha256(path) != entry["sha256"]:
-        raise FormatError(f"{path}: damaged, its SHA-256 differs from the manifest; write the folder again")
+        raise FormatError(f"{path}: {_DAMAGED}")
     return path
 
 

@@ -209,7 +209,7 @@ def test_what_cannot_be_flattened_is_one_line(tmp_path: Path) -> None:
         flatten(tmp_path / "g", tmp_path / "r", targets="all", master="local[2]")
     with pytest.raises(InputError, match=r"more than .* give --yes"):
         flatten(tmp_path / "g", tmp_path / "r", targets="all", limit=10)
-    with pytest.raises(FormatError, match="not a folder of records"):
+    with pytest.raises(FormatError, match="not a folder of records written"):
         read_manifest(tmp_path / "g")
     assert not (tmp_path / "r").exists()
     times = torch.arange(60.0)

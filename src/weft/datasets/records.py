@@ -1,19 +1,17 @@
 """Folders of `weft flatten`: opened as the graph that the records are of."""
 
-import json
 from pathlib import Path
 
+from weft import format
 from weft.datasets import datasets, formats
 from weft.errors import FormatError
 from weft.graph.graph import Graph
-
-_MANIFEST = "records.json"
 
 
 @formats.add("records")
 def is_records(path: Path) -> bool:
     """a folder of records (records.json)."""
-    return (path / _MANIFEST).is_file()
+    return (path / format.RECORDS).is_file()
 
 
 @datasets.add("records")
@@ -29,7 +27,4 @@ def records(path: Path, *, verify: bool = True) -> Graph:
 
 def graph_of(path: Path) -> Path:
     """Return the folder of the graph that records were drawn from."""
-    try:
-        return Path(json.loads((path / _MANIFEST).read_bytes())["graph"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{path}: not a folder of records that names its graph ({error})") from None
+    return Path(str(format.read_manifest(path, format.RECORDS)["meta"].get("graph", "")))

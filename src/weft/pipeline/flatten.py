@@ -25,7 +25,6 @@ from weft.pipeline.assemble import ABOUT, SUMMARY, Assembler, describe, part_nam
 from weft.pipeline.engines.base import Engine, open_engine
 from weft.pipeline.folder import GraphFolder, open_graph
 from weft.pipeline.hops import Hops, Plan
-from weft.pipeline.records import MANIFEST
 from weft.sizes import shown
 
 # Edges of the records of a file, by expectation.
@@ -72,7 +71,7 @@ def flatten(
     chosen = _Chosen(folder, folder.targets(targets), plan)
     out = format.as_path(out).absolute()
     work = out.parent / f".{out.name}.work"
-    with format.new_directory(out, overwrite, marker=MANIFEST) as partial, _working(work):
+    with format.new_directory(out, overwrite, marker=format.RECORDS) as partial, _working(work):
         with open_engine(engine, work / "engine", memory=memory, master=master, settings=settings) as runner:
             say(f"{folder.meta['num_edges']:,} edges go to {engine}")
             job = _Job(runner, chosen, Hops(runner, folder, plan), work, features == "value", say)
@@ -91,7 +90,8 @@ def flatten(
         if features == "value":
             named = ("type", "column", "width", "sparse")
             made["values"] = [{key: entry[key] for key in named} for entry in value_columns(folder)]
-        (partial / MANIFEST).write_text(json.dumps(made))
+        files = [part["file"] for part in parts]
+        format.seal_directory(partial, made, files=files, manifest=format.RECORDS)
     total = {key: sum(part[key] for part in parts) for key in ("records", "nodes", "edges", "bytes")}
     total["replication"] = total["nodes"] / max(folder.meta["num_nodes"], 1)
     return {"out": str(out), **total, "expected": expected, "parts": len(parts)}

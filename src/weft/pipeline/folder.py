@@ -129,6 +129,7 @@ def open_graph(path: str | Path) -> GraphFolder:
     """Return the graph folder at a path, which other processes may find there too."""
     folder = format.as_path(path).absolute()
     mark = format.manifest_checksum(folder)
+    format.read_directory(folder)  # all bytes once, against their checksums; other processes then map them
     found = GraphFolder(str(folder), mark)
     if found.meta.get("kind") != "graph":
         raise FormatError(f"{path}: not a graph folder")

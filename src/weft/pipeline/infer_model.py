@@ -19,7 +19,7 @@ from weft.layers.base import GraphInfo
 from weft.layers.stack import Stack
 from weft.meaning import read_report
 from weft.stores.open import with_file
-from weft.train.checkpoint import load_weights
+from weft.train.checkpoint import checksum_of, load_weights
 from weft.train.model import adapt, check_options
 from weft.train.run import read_run
 
@@ -150,12 +150,8 @@ def _classes(kept: Mapping[str, Any], graph: Graph) -> list[str] | None:
 def mark_of(model: nn.Module, graph: Graph) -> str:
     """Return what tells a model, its weights and the counts of a graph from others."""
     told = [repr(model), graph.num_nodes, graph.num_edges, graph.node_offsets, graph.edge_types]
-    held = hashlib.sha256(json.dumps(told, default=str).encode())
-    for name, value in {**model.state_dict(), "indptr": graph.indptr}.items():
-        if isinstance(value, torch.Tensor):
-            held.update(f"{name} {value.dtype} {list(value.shape)}".encode())
-            held.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return held.hexdigest()
+    held = checksum_of({**model.state_dict(), "indptr": graph.indptr})
+    return hashlib.sha256(json.dumps([*told, held], default=str).encode()).hexdigest()
 
 
 def _check_columns(folder: Path, kept: Mapping[str, Any], path: str | Path) -> None:

@@ -5,7 +5,6 @@ drawn, hop by hop. Edges are ordered by hop, destination and order of drawing, s
 rows and edges of the sampler's batch of the same seeds, in the same order.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import FormatError
+from weft import format
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Ints = NDArray[np.int64]
-MANIFEST = "records.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,19 +48,17 @@ class Merged:
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
     """Return how the records of a folder were made."""
-    path = Path(folder) / MANIFEST
-    try:
-        return dict(json.loads(path.read_bytes()))
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{folder}: not a folder of records written by weft flatten ({error})") from error
+    return dict(format.read_manifest(Path(folder), format.RECORDS)["meta"])
 
 
 def read_records(folder: str | Path) -> "pa.Table":
     """Return all records of a folder."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files = [Path(folder) / part["file"] for part in read_manifest(folder)["parts"]]
-    return pq.read_table(files)
+    entries = format.read_manifest(Path(folder), format.RECORDS)["files"]
+    held = [pa.BufferReader(format.checked_bytes(Path(folder), name, entries)) for name in entries]
+    return pa.concat_tables([pq.read_table(each) for each in held])
 
 
 def merge(

@@ -6,7 +6,6 @@ of which are in memory. Every worker takes the same share of its records in each
 steps, and the state of a loader is the epoch and the step.
 """
 
-import json
 import threading
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,15 +19,13 @@ from torch import Tensor
 
 from weft.draw import Stream, fold, permutation
 from weft.errors import FormatError, InputError
-from weft.format import MANIFEST as MANIFEST_OF_GRAPH
-from weft.format import manifest_checksum
+from weft.format import MANIFEST, RECORDS, checked_bytes, manifest_checksum, read_manifest
 from weft.graph.graph import Graph
 from weft.registry import require
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.loader import Loader
 from weft.strategies.records_merge import EDGES, Records, Values, batch_of
 
-MANIFEST = "records.json"  # as `weft flatten` names it
 Window = tuple[Records, NDArray[np.int64]]
 """Records that were read together, and the order in which they are used."""
 
@@ -39,19 +36,14 @@ class RecordFiles:
 
     folder: Path
     told: dict[str, Any]
+    entries: dict[str, Any]
+    """The size and checksum of each file."""
 
     @classmethod
     def open(cls, folder: str | Path) -> "RecordFiles":
         """Return the files of a folder that `weft flatten` wrote."""
-        path = Path(folder)
-        try:
-            told = dict(json.loads((path / MANIFEST).read_bytes()))
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise FormatError(
-                f"{folder}: not a folder of records written by weft flatten ({reason})"
-            ) from None
-        return cls(path, told)
+        manifest = read_manifest(Path(folder), RECORDS)
+        return cls(Path(folder), manifest["meta"], manifest["files"])
 
     @property
     def fanout(self) -> list[int]:
@@ -105,7 +97,7 @@ class RecordFiles:
     def _has_the_edges_of(self, graph: Graph) -> bool:
         """Return whether the graph that was flattened, as far as it is still there, has the same edges."""
         path = Path(str(self.told.get("graph", "")))
-        if not (path / MANIFEST_OF_GRAPH).is_file():
+        if not (path / MANIFEST).is_file():
             return True
         if self.told.get("mark") not in (None, manifest_checksum(path)):
             raise InputError(
@@ -115,11 +107,11 @@ class RecordFiles:
         return bool((held.indptr == graph.indptr).all() and (held.indices == graph.indices).all())
 
     def read(self, part: int, start: int, stop: int) -> Any:
-        """Return some records of a file as a table."""
+        """Return some records of a file as a table; the file is read once, against its checksum."""
         arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
         path = self.folder / self.told["parts"][part]["file"]
         try:
-            file = parquet.ParquetFile(path)
+            file = parquet.ParquetFile(arrow.BufferReader(self._bytes(part)))
             known = set(file.schema_arrow.names)
             columns = ["target", *EDGES, *(["scale"] if "scale" in known else [])]
             if self.values():
@@ -130,6 +122,16 @@ class RecordFiles:
         if table.num_rows != self.sizes[part]:
             raise FormatError(f"{path}: {table.num_rows:,} records, the manifest says {self.sizes[part]:,}")
         return table.slice(start, stop - start).combine_chunks()
+
+    def _bytes(self, part: int) -> bytes:
+        name, first = self.told["parts"][part]["file"], sum(self.sizes[:part])
+        try:
+            return checked_bytes(self.folder, name, self.entries)
+        except FormatError as error:
+            last = first + self.sizes[part] - 1
+            raise FormatError(
+                f"{error}: records {first:,} … {last:,} are in it; flatten the graph again"
+            ) from None
 
 
 class RecordSampler(Sampler):

@@ -30,6 +30,7 @@ from weft.format import atomic_write, read_directory, read_extra, write_director
 
 Tensors = dict[str, Tensor]
 FILE = "tensors.safetensors"
+_CHECKSUM = "sha256"
 _WAY_OUT = "restore that folder from a copy, or start anew with another --out (in Python: out=)"
 
 
@@ -143,17 +144,48 @@ def _moment(epoch: int, step: int) -> str:
 
 
 def save_weights(path: Path, model: nn.Module) -> None:
-    """Write the weights of a model as one safetensors file, which loads into the same model anywhere."""
-    atomic_write(path, to_bytes(weights_of(model)))
+    """Write the weights of a model as one safetensors file, which loads into the same model anywhere.
+
+    The metadata of the file hold a checksum of the weights.
+    """
+    weights = weights_of(model)
+    atomic_write(path, bytes_from_tensors(weights, {_CHECKSUM: checksum_of(weights)}))
 
 
 def load_weights(path: str | Path, model: nn.Module) -> None:
-    """Read weights that `save_weights` wrote into a model of the same shape."""
+    """Read weights that `save_weights` wrote into a model of the same shape, or refuse damaged ones.
+
+    A safetensors file of another writer, without metadata, has nothing to compare its weights with.
+    """
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise FormatError(f"cannot read weights {path}: {error.strerror}") from None
-    assign_weights(model, from_bytes(data, Path(path)), where=str(path))
+    tensors = from_bytes(data, Path(path))
+    told = _metadata(data)
+    if told is not None and told.get(_CHECKSUM) != checksum_of(tensors):
+        raise FormatError(
+            f"{path}: damaged, the weights are not those of their checksum; restore it from a copy, or train "
+            "again"
+        )
+    assign_weights(model, tensors, where=str(path))
+
+
+def checksum_of(tensors: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of named tensors: their names, types, shapes and values."""
+    held = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        if isinstance(value, Tensor):
+            held.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
+            held.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return held.hexdigest()
+
+
+def _metadata(data: bytes) -> dict[str, str] | None:
+    """Return what the header of a safetensors file says beside its tensors; None: nothing."""
+    size = int.from_bytes(data[:8], "little")
+    told: dict[str, str] | None = json.loads(data[8 : 8 + size]).get("__metadata__")
+    return told
 
 
 def weights_of(model: nn.Module) -> Tensors:
