@@ -1,5 +1,6 @@
 """The approximate exchanges at their recommended settings, as far as this weft has them."""
 
+import os
 from typing import Any
 
 from weft.errors import WeftError
@@ -32,6 +33,12 @@ def known(policies: dict[str, dict[str, Any]], strategy: str = "halo") -> dict[s
     if strategy not in strategies:
         return {}
     return {name: options for name, options in policies.items() if allowed(options, strategy)}
+
+
+def chosen(policies: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return those that `--only` asks for."""
+    only = os.environ.get("WEFT_BENCH_ONLY", "")
+    return {name: options for name, options in policies.items() if name.startswith(only)}
 
 
 def allowed(options: dict[str, Any], strategy: str = "halo") -> bool:

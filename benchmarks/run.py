@@ -162,6 +162,15 @@ def _page_body(row: dict[str, Any]) -> list[str]:
     return body + ([row["note"]] if row.get("note") else [])
 
 
+def _keep_other_rows(result: dict[str, Any], path: Path) -> None:
+    """Put the rows that were measured into the table of before, where there is one."""
+    if not path.exists():
+        return
+    measured = {row.split(" | ")[0]: row for row in result["table"]}
+    before = json.loads(path.read_text())["table"]
+    result["table"] = [measured.pop(row.split(" | ")[0], row) for row in before] + [*measured.values()]
+
+
 def _split(measured: dict[str, Any]) -> tuple[str, list[str]]:
     ours, *rivals = measured
     return ours, rivals or [ours]
@@ -178,6 +187,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the results")
+    parser.add_argument(
+        "--only",
+        metavar="ROW",
+        default="",
+        help="of paired_accuracy, the rows that begin so; the others stay as they were measured",
+    )
     parser.add_argument("--memory-of", metavar="CONTENDER", help=argparse.SUPPRESS)
     parser.add_argument(
         "--tiny",
@@ -188,6 +203,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.tiny:
         os.environ["WEFT_BENCH_TINY"] = "1"
         options.out = Path(tempfile.mkdtemp(prefix="weft-tiny-")) if options.out == RESULTS else options.out
+    os.environ["WEFT_BENCH_ONLY"] = options.only
     torch.set_num_threads(options.threads)
     known = all_cases()
     if options.list:
@@ -207,6 +223,8 @@ def main(arguments: list[str] | None = None) -> int:
         result = case.run(options.threads) if hasattr(case, "run") else run_case(case, options.threads)
         for file, text in result.pop("files", {}).items():
             (options.out / file).write_text(text)
+        if options.only:
+            _keep_other_rows(result, options.out / f"{name}.json")
         (options.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         write_page(options.out)
     print(f"\nresults: {options.out / 'README.md'}")

@@ -10,7 +10,7 @@ import weft
 from benchmarks.graphs import communities, real, tiny
 from benchmarks.measure import Study
 from benchmarks.partitions import workspace, write, write_for
-from benchmarks.policies import HALO, VERTEX_CUT, known
+from benchmarks.policies import HALO, VERTEX_CUT, chosen, known
 from benchmarks.workers import Run, launch
 
 WORKERS = 4
@@ -61,9 +61,9 @@ def _results(
     hashed = write(folder / "hash", graph, WORKERS, name="hash")
     # On loopback all links are alike, and what "auto" chooses is the fixed setting.
     fixed = {policy: options for policy, options in known(HALO).items() if "auto" not in policy}
-    todo = runs("halo", metis, {"exact": EXACT, **fixed})
-    todo += runs("halo", hashed, {"sampled(0), hash partition": {"name": "sampled", "p": 0.0}})
-    policies = known(VERTEX_CUT, "vertex_cut")
+    todo = runs("halo", metis, {"exact": EXACT, **chosen(fixed)})
+    todo += runs("halo", hashed, chosen({"sampled(0), hash partition": {"name": "sampled", "p": 0.0}}))
+    policies = chosen(known(VERTEX_CUT, "vertex_cut"))
     if policies:
         todo += runs("vertex_cut", write_for(folder / "edges", graph, WORKERS, "vertex_cut"), policies)
     results = launch(todo, WORKERS)

@@ -1,9 +1,17 @@
-"""Delayed rows: dealt into bins by their ids, read until their turn comes again, the same within a step."""
+"""Delayed rows: dealt into bins by their ids, sent in turn behind all else, read r epochs later."""
 
+from typing import Any
+
+import pytest
 import torch
-from post import Came
+from post import Post
+from torch import Tensor
 
-from weft.exchanges.delayed import _bins, _History
+from weft.comm.plan import HaloPlan
+from weft.exchanges.base import make_exchange
+from weft.exchanges.delayed import _bins
+
+ROWS = 12
 
 
 def test_bins_depend_on_the_id_alone_and_are_about_even() -> None:
@@ -15,15 +23,80 @@ def test_bins_depend_on_the_id_alone_and_are_about_even() -> None:
     assert bool(((counts - 1000).abs() < 150).all())
 
 
-def test_what_is_sent_in_a_step_is_read_in_the_next() -> None:
-    history = _History(torch.zeros(3, 1), 2)
-    history.arriving = Came(torch.tensor([[1.0], [2.0], [3.0]])), torch.zeros(0)
-    assert history.read().flatten().tolist() == [1.0, 2.0, 3.0]
-    history.turn(0)
-    history.sent = Came(torch.tensor([[9.0]])), torch.tensor([1])
-    before = history.read()
-    assert before.flatten().tolist() == [1.0, 2.0, 3.0]
-    history.turn(1)
-    assert history.read().flatten().tolist() == [1.0, 9.0, 3.0]
-    assert before.flatten().tolist() == [1.0, 2.0, 3.0]  # backward of the step before may still need them
-    assert history.ages == [2, 1]
+class Both:
+    """Two members that read all rows of each other, and what they got in each epoch."""
+
+    def __init__(self, r: int) -> None:
+        self.post, self.clock = Post(2), torch.zeros(3, dtype=torch.int64)
+        self.ids = [torch.arange(ROWS), torch.arange(ROWS, 2 * ROWS)]
+        self.exchanges: list[Any] = []
+        for rank, own in enumerate(self.ids):
+            counts = [0 if peer == rank else ROWS for peer in range(2)]
+            plan = HaloPlan(ROWS, torch.arange(ROWS), own, counts, self.ids[1 - rank], counts, None)
+            options = {"name": "delayed", "r": r}
+            self.exchanges.append(make_exchange(options, plan, self.post.members[rank], self.clock))
+
+    def epoch(self, number: int) -> list[list[Tensor]]:
+        """Return what both read of rows and of gradients, which are the number of the epoch."""
+        self.clock[1] = number
+        came = []
+        for call in ("pull", "push"):
+            for exchange in self.exchanges:
+                exchange.begin_step()
+            given = torch.full((ROWS, 1), float(number))
+            arriving = [getattr(exchange, call)(given, 0) for exchange in self.exchanges]
+            came.append([each.wait().flatten() for each in arriving])
+        for exchange in self.exchanges:
+            exchange.end_step()
+        return came
+
+
+@pytest.mark.parametrize("r", [1, 3])
+def test_a_bin_is_sent_in_its_turn_and_first_read_r_epochs_later(r: int) -> None:
+    both, last = Both(r), 3 * r + 1
+    for epoch in range(last + 1):
+        for member in both.post.members:
+            member.ledger.clear()
+        rows, gradients = both.epoch(epoch)
+        for rank, ids in enumerate(both.ids):
+            of_halo, of_own = _bins(both.ids[1 - rank], r), _bins(ids, r)
+            assert rows[rank].tolist() == [_sent(epoch, int(turn), r) for turn in of_halo]
+            assert gradients[rank].tolist() == [_sent(epoch, int(turn), r) for turn in of_own]
+            ages = torch.cat([epoch - rows[rank], epoch - gradients[rank]]).long()
+            told = {age: count for age, count in both.post.members[rank].ledger.staleness.items() if count}
+            assert told == dict(zip(*(each.tolist() for each in ages.unique(return_counts=True))))
+    for member, ids in zip(both.post.members, both.ids):
+        # All rows once, waited for; then a bin an epoch, both ways, behind all other traffic.
+        assert member.background == [False] * 2 + [True] * 2 * last
+        sizes = torch.bincount(_bins(ids, r), minlength=r).tolist()
+        forward = [sum(counts) for counts in member.sent[::2]]
+        assert forward == [ROWS, *(sizes[epoch % r] for epoch in range(1, last + 1))]
+
+
+def _sent(epoch: int, turn: int, r: int) -> float:
+    """Return the epoch of the rows of a bin that are read: its last turn that is r epochs ago or more."""
+    return float(max([0, *(e for e in range(1, epoch - r + 1) if e % r == turn)]))
+
+
+def test_what_was_read_stays_what_it_was_and_a_step_begun_anew_reads_the_same() -> None:
+    both = Both(2)
+    read = []
+    for epoch in range(5):
+        first, again = both.epoch(epoch)[0][0], both.epoch(epoch)[0][0]
+        assert torch.equal(first, again)
+        read.append((first, first.clone()))
+    assert all(torch.equal(*pair) for pair in read)
+    assert len(both.post.members[0].background) == 2 * 5  # begun anew, nothing is sent again
+
+
+@pytest.mark.parametrize("taken", [1, 3, 4])
+def test_a_state_has_what_is_under_way(taken: int) -> None:
+    whole, first, second = Both(3), Both(3), Both(3)
+    expected = [whole.epoch(epoch) for epoch in range(9)]
+    for epoch in range(taken):
+        first.epoch(epoch)
+    for mine, other in zip(first.exchanges, second.exchanges):
+        other.load_state({name: value.clone() for name, value in mine.state().items()})
+    for epoch in range(taken, 9):
+        for found, wanted in zip(second.epoch(epoch), expected[epoch]):
+            assert all(torch.equal(a, b) for a, b in zip(found, wanted))

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from delayed_jobs import follows_schedule
 from halo_jobs import MODELS, cases, far, graph_of, model_of, parts_of, trained
 from torch import Tensor
 
@@ -175,7 +176,8 @@ def vertex_cut_promises(group: Group) -> dict[str, Any]:
     return {
         "wrong": vertex_cut_equals_one_process(group) + exact_delay,
         "bytes": {r: delayed_bytes(group, r) for r in (0, 1, 5)},
-        "none": words_of(group, "none"),
+        "schedule": [*follows_schedule(group, 1), *follows_schedule(group, 2)],
+        "none": parts_on_their_own(group),
         "local": words_of(group, "exact", backward="local"),
         "resumed": resumed_equals_undisturbed(group),
         "local gradient": local_backward_differs(group),
@@ -188,17 +190,17 @@ def split_graph(group: Group) -> LocalGraph:
     return replicas(group, graph, "hub", group.size)
 
 
-def started(local: LocalGraph) -> tuple[Any, torch.optim.Optimizer]:
+def started(local: LocalGraph, name: str = "sage max") -> tuple[Any, torch.optim.Optimizer]:
     """Return a model with its first weights, and what trains it."""
-    model = model_of(local, "sage max", torch.float64)
+    model = model_of(local, name, torch.float64)
     return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
 
 def delayed_bytes(group: Group, r: int) -> dict[str, Any]:
-    """Return what the first epoch and the next max(r, 1) epochs sent, and the ages of rows in the last."""
+    """Return what the first epoch and the next max(r, 1) epochs sent."""
     local = split_graph(group)
     strategy = VertexCut(local, seed=3, group=group, exchange={"name": "delayed", "r": r})
-    model, optimizer = started(local)
+    model, optimizer = started(local, "sage mean")  # a maximum has more to tell leaves than where it is exact
     epochs = []
     for _ in range(1 + max(r, 1)):
         group.ledger.clear()
@@ -210,10 +212,47 @@ def delayed_bytes(group: Group, r: int) -> dict[str, Any]:
                 if label.kind in ("reduce", "broadcast")
             )
         )
-    ages = sorted(group.ledger.staleness)
     strategy.state()
     strategy.close()
-    return {"first": epochs[0], "next": epochs[1:], "ages": ages}
+    return {"first": epochs[0], "next": epochs[1:]}
+
+
+def parts_on_their_own(group: Group) -> list[str]:
+    """Return where a part does more than act on its own edges and degrees when nothing is exchanged."""
+    graph = adapt(graph_of("typed"), "sage").to(dtype=torch.float64)
+    local = replicas(group, graph, "typed", group.size)
+    shard = local.shard
+    strategy = VertexCut(local, seed=3, group=group, exchange="none")
+    x = local.x if isinstance(local.x, Tensor) else torch.ones(len(shard.node_ids), 3, dtype=torch.float64)
+    group.ledger.clear()
+    block = strategy.training_block()
+    here = torch.zeros(len(shard.node_ids), len(shard.node_ids), dtype=torch.float64)
+    rows = torch.repeat_interleave(shard.indptr.diff())
+    here.index_put_((rows, shard.indices.long()), here.new_ones(()), accumulate=True)
+    degree = here.sum(1, keepdim=True)
+    h = x.clone().requires_grad_()
+    found = {
+        "sum": (block.aggregate(h), here @ x),
+        "mean of a constant": (block.aggregate(x, "mean"), here @ x / degree.clamp(min=1)),
+        "mean": (block.aggregate(h, "mean"), here @ x / degree.clamp(min=1)),
+        "mean of messages": (
+            block.propagate(lambda u: 2 * u, src=[h], reduce="mean"),
+            2 * here @ x / degree.clamp(min=1),
+        ),
+        "in-degree": (block.in_degree(), degree[:, 0]),
+        "out-degree": (block.out_degree(), here.sum(0)),
+    }
+    wrong = [what for what, (mine, true) in found.items() if far(mine.detach(), true) > 1e-12]
+    block.aggregate(h).sum().backward()
+    wrong += [] if far(h.grad, here.sum(0)[:, None].expand_as(x)) < 1e-12 else ["gradient"]
+    strategy.end_step()
+    wrong += [f"{label.kind} was sent" for label, _ in group.ledger.volumes]
+    model, optimizer = started(split_graph(group))
+    strategy = VertexCut(split_graph(group), seed=3, group=group, exchange="none")
+    strategy.epoch(model, optimizer)
+    kinds = {label.kind for label, _ in group.ledger.volumes}
+    strategy.close()
+    return wrong + sorted(kinds & {"reduce", "broadcast", "evaluate", "features", "halo"})
 
 
 def words_of(group: Group, exchange: str, backward: Any = "exact") -> dict[str, int]:

@@ -24,6 +24,7 @@ class Member:
     def __init__(self, post: Post, rank: int) -> None:
         self.post, self.rank, self.size, self.ledger = post, rank, post.size, Ledger()
         self.sent: list[list[int]] = []  # counts of each call
+        self.background: list[bool] = []  # whether each call was made behind the others
         self._calls = 0
 
     def all_to_all(
@@ -41,6 +42,7 @@ class Member:
         assert sum(send) == len(rows)
         call[self.rank] = list(torch.split(rows, list(send)))
         self.sent.append(list(send))
+        self.background.append(background)
         self._calls += 1
         return Mail(call, self.rank, list(receive))
 

@@ -1,4 +1,7 @@
-"""Nothing crosses the network: every rank works with what it computed itself (0c of DistGNN, 2021)."""
+"""Nothing crosses the network: every rank works with what it computed itself (0c of DistGNN, 2021).
+
+Inputs do not cross it either, and degrees are those of the part. Evaluation is exact, as with every exchange.
+"""
 
 import torch
 from torch import Tensor
@@ -10,7 +13,7 @@ from weft.exchanges.base import Arrival, Exchange, Later, exchanges
 
 @exchanges.add("none")
 class Silent(Exchange):
-    """Bring no row. There is no setting at which that is exact, except with one worker."""
+    """Bring nothing: a part goes by its own edges and degrees. Exact with one worker alone."""
 
     exact_at = None
 

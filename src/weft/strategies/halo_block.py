@@ -20,7 +20,7 @@ from weft.graph.relations import RelationBlock
 from weft.graph.shard import Shard
 from weft.graph.sparse import Features, SparseFeatures
 from weft.strategies.recall import Recall
-from weft.strategies.shard_block import ShardBlock
+from weft.strategies.shard_block import OneRelation, ShardBlock
 
 _SCALES = 8
 """Scales of a layer that are known again, the latest."""
@@ -198,7 +198,7 @@ class HaloBlock(ShardBlock):
         return self.cached((direction, rows, relation, weighted), make)
 
     def _only(self, relation: int) -> Block:
-        return _OneRelation(self, relation)
+        return OneRelation(self, relation)
 
     # Constants, underneath
 
@@ -247,39 +247,6 @@ class _Cut(NamedTuple):
 
     local: Block
     halo: Block
-
-
-class _OneRelation(Block):
-    """The edges of one relation, with the degrees and edge data of the block they are from."""
-
-    def __init__(self, block: HaloBlock, relation: int) -> None:
-        edges = cast(Tensor, block._relation_edges(relation))
-        super().__init__(
-            torch.searchsorted(edges, block.indptr),
-            block.indices[edges],
-            num_src=block.num_src,
-            src_ids=block.src_ids,
-            dst_ids=block.dst_ids,
-            edge_ids=block.edge_ids[edges],
-            edge_data={name: value[edges] for name, value in block._edge_data.items()},
-            parent=block,
-        )
-        self._whole = block
-
-    def src(self, h: Any) -> Any:
-        """Return own rows and the halo."""
-        return self._whole.src(h)
-
-    def edge(self, name: str) -> Tensor:
-        """Return edge data in the order of this block."""
-        if name not in self._edge_data:
-            return self._whole.edge(name)
-        return self._edge_data[name]
-
-    def _degree(
-        self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
-    ) -> Tensor:
-        return self._whole._degree(direction, rows, relation, weighted)
 
 
 class _ScaledRelations(RelationBlock):

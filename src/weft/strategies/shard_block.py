@@ -1,6 +1,6 @@
 """What the blocks of a shard share, however it is cut: its edge data, its rows by type, its inputs joined."""
 
-from typing import Any
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -43,3 +43,36 @@ class ShardBlock(Block):
             joined = fetch_halo(h, self.exchange.whole_plan, self.exchange.group)
         self._joined.append((h, joined))
         return joined
+
+
+class OneRelation(Block):
+    """The edges of one relation, with the degrees and edge data of the block they are from."""
+
+    def __init__(self, block: ShardBlock, relation: int) -> None:
+        edges = cast(Tensor, block._relation_edges(relation))
+        super().__init__(
+            torch.searchsorted(edges, block.indptr),
+            block.indices[edges],
+            num_src=block.num_src,
+            src_ids=block.src_ids,
+            dst_ids=block.dst_ids,
+            edge_ids=block.edge_ids[edges],
+            edge_data={name: value[edges] for name, value in block._edge_data.items()},
+            parent=block,
+        )
+        self._whole = block
+
+    def src(self, h: Any) -> Any:
+        """Return own rows and the halo."""
+        return self._whole.src(h)
+
+    def edge(self, name: str) -> Tensor:
+        """Return edge data in the order of this block."""
+        if name not in self._edge_data:
+            return self._whole.edge(name)
+        return self._edge_data[name]
+
+    def _degree(
+        self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
+    ) -> Tensor:
+        return self._whole._degree(direction, rows, relation, weighted)

@@ -2,7 +2,8 @@
 
 Every replica of a split node holds the node's row; results over the edges of each part go to the root of the
 node and the whole returns. `exact` does so in every layer of every step (cd-0), `delayed` for a share of the
-nodes an epoch (cd-r), `none` never (0c). Only roots count in the loss, in batch norm and in evaluation.
+nodes an epoch (cd-r). With `none` (0c) replicas go by the edges and degrees of their part alone, also in the
+first layer. Only roots count in the loss, in batch norm and in evaluation, which is exact.
 """
 
 from collections.abc import Mapping
@@ -13,11 +14,13 @@ from torch import Tensor
 from weft.config import Range
 from weft.errors import GraphError, RecipeError
 from weft.exchanges.base import Options, check_exchange, make_exchange
+from weft.exchanges.delayed import Delayed
 from weft.graph.block import Block
 from weft.strategies.base import strategies
+from weft.strategies.delayed_merge import DelayedMerge
 from weft.strategies.distributed import Distributed, GivenToRanks
 from weft.strategies.local import LocalGraph
-from weft.strategies.vertex_cut_block import ReplicaMerge, Replicas, VertexCutBlock
+from weft.strategies.vertex_cut_block import LocalBlock, ReplicaMerge, Replicas, VertexCutBlock
 
 
 @strategies.add("vertex_cut")
@@ -51,14 +54,17 @@ class VertexCut(Distributed):
         self.merge = self._merging(exchange, ("reduce", "broadcast"), backward)
         self._exact = self._merging("exact", ("evaluate", "evaluate"), backward)
         self.block = VertexCutBlock(shard, self._exact, group=self.group, clock=self.clock)
-        if len(graph.node_types) == 1 and graph.x is not None:
-            self.block.mark_constant(graph.x)
+        silent = check_exchange(exchange)[0] == "none"
+        self._alone = LocalBlock(shard, clock=self.clock) if silent else None
+        for block in (self.block, self._alone):
+            if block is not None and len(graph.node_types) == 1 and graph.x is not None:
+                block.mark_constant(graph.x)
 
     def training_block(self) -> Block:
         """Return the block, merging as the exchange says."""
         self.merge.begin_step()
         self.block.merge = self.merge
-        return self.block
+        return self.block if self._alone is None else self._alone
 
     def exact_block(self) -> Block:
         """Return the block, merging exactly."""
@@ -88,12 +94,15 @@ class VertexCut(Distributed):
         return [("collect", self.merge.collect), ("spread", self.merge.spread)]
 
     def _merging(self, options: Options, kinds: tuple[str, str], backward: str) -> ReplicaMerge:
-        plan = self._replicas.plan
-        collect, spread = (
-            make_exchange(options, held, self.group, self.clock) for held in (plan.reversed(), plan)
-        )
+        name, bound = check_exchange(options)
+        late = name == "delayed" and bound["r"] > 0
+        replicas = self._replicas
+        back, out = replicas.plan.reversed(), replicas.to_each_leaf() if late else replicas.plan
+        collect, spread = (make_exchange(options, plan, self.group, self.clock) for plan in (back, out))
         collect.kind, spread.kind = kinds
-        return ReplicaMerge(self._replicas, spread, collect, backward=backward)
+        if isinstance(collect, Delayed) and isinstance(spread, Delayed) and late:
+            return DelayedMerge(replicas, spread, collect, backward=backward)
+        return ReplicaMerge(replicas, spread, collect, backward=backward)
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:

@@ -4,7 +4,6 @@ Every replica of a node is computed by its rank; one of them, the root, counts. 
 is sent to the root, merged there, and the whole sent back to the leaves, so that all replicas go on alike.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, cast
 
@@ -12,15 +11,16 @@ import torch
 from torch import Tensor
 
 from weft.comm.group import Group
+from weft.comm.ledger import Label
 from weft.comm.plan import HaloPlan
 from weft.exchanges.base import Exchange
 from weft.exchanges.features import fetch_halo
-from weft.exchanges.none import Silent
-from weft.graph.block import Rows
+from weft.graph.block import Block, Rows
 from weft.graph.shard import Shard
 from weft.graph.sparse import SparseFeatures
-from weft.strategies.merge import Merge
+from weft.strategies.merge import Merge, Reduce, Results
 from weft.strategies.merging_block import MergingBlock
+from weft.strategies.shard_block import OneRelation, ShardBlock
 
 
 class Replicas:
@@ -42,12 +42,23 @@ class Replicas:
         )
         self.plan = HaloPlan.make(split, group)
 
+    def to_each_leaf(self) -> HaloPlan:
+        """Return the plan that brings leaves a row each, where leaves of one root differ."""
+        count = len(self.plan.send_rows)
+        return replace(self.plan, num_rows=count, send_rows=torch.arange(count))
+
+    def shared_leaf_ids(self, group: Group) -> Tensor:
+        """Return the ids of leaves here whose nodes have other leaves; all members call it."""
+        counts = torch.bincount(self.plan.send_rows, minlength=self.plan.num_rows)
+        leaves = self.plan.pull(group, counts, label=Label("plan")).wait()
+        return self.plan.halo_ids[leaves > 1]
+
 
 class ReplicaMerge(Merge):
     """Merges results at the roots and hands them to the leaves; the caller holds all replicas.
 
     `backward` "local" passes the gradient of a row to the result computed here as it is, and nothing to the
-    other ranks: what the published system does. With the exchange `none` results stay what they are.
+    other ranks: what the published system does.
     """
 
     def __init__(
@@ -57,35 +68,21 @@ class ReplicaMerge(Merge):
         self.replicas = replicas
         self._own, self._others = replicas.roots, replicas.leaves
         self.local = backward == "local"
-        self.silent = isinstance(collect, Silent)
 
     def expand(self, own: Tensor) -> Tensor:
         """Return the rows: the caller has all of them."""
         return own
 
-    def sum(self, part: Tensor) -> Tensor:
-        """Return the sum of all results of each row."""
-        return self._through(super().sum, part)
-
-    def extreme(self, value: Tensor, count: Tensor, *, largest: bool) -> Tensor:
-        """Return the largest or smallest of all values of each row."""
-        merge = super().extreme
-        return self._through(lambda rows: merge(rows, count, largest=largest), value)
-
-    def softmax(self, out: Tensor, mass: Tensor) -> Tensor:
-        """Return the mean of all results weighted by exp(mass)."""
-        merge = super().softmax
-        return self._through(lambda rows: merge(rows, mass), out)
-
-    def _through(self, merge: Callable[[Tensor], Tensor], part: Tensor) -> Tensor:
-        if self.silent or not self.local:
-            return part if self.silent else merge(part)
+    def _merged(self, reduce: Reduce, results: Results) -> Tensor:
+        if not self.local:
+            return self._at_replicas(reduce, results)
         with torch.no_grad():
-            merged = merge(part.detach())
-        passed: Tensor = _Local.apply(part, merged)  # type: ignore[no-untyped-call]
+            merged = self._at_replicas(reduce, [result.detach() for result in results])
+        passed: Tensor = _Local.apply(results[0][..., : merged.shape[-1]], merged)  # type: ignore[no-untyped-call]
         return passed
 
-    def _finished(self, own: Tensor) -> Tensor:
+    def _at_replicas(self, reduce: Reduce, results: Results) -> Tensor:
+        own = super()._merged(reduce, results)
         return torch.cat([own, self.spread.gather(own)]).index_select(0, self.replicas.places)
 
     def _finished_sparse(self, own: SparseFeatures) -> SparseFeatures:
@@ -107,6 +104,29 @@ class VertexCutBlock(MergingBlock):
         return self.cached(
             (direction, relation, weighted), lambda: self.shard.degree(direction, relation, weighted)
         )
+
+
+class LocalBlock(ShardBlock):
+    """The edges of a part as if there were no others: what reaches a replica here, over its degree here."""
+
+    def __init__(self, shard: Shard, *, clock: Tensor | None = None) -> None:
+        super().__init__(
+            shard,
+            shard.indptr,
+            shard.indices,
+            num_src=len(shard.node_ids),
+            src_ids=shard.node_ids,
+            dst_ids=shard.node_ids,
+            edge_ids=shard.edge_ids,
+            edge_type=shard.edge_type,
+            num_relations=len(shard.edge_types),
+            edge_data=shard.edge_data,
+            clock=clock,
+        )
+        self.whole_rows = shard.num_parts == len(shard.parts)
+
+    def _only(self, relation: int) -> Block:
+        return OneRelation(self, relation)
 
 
 class _Local(torch.autograd.Function):
