@@ -1,6 +1,7 @@
 """Cases that compare weft with its rivals on the same data in the same run."""
 
-from weft.cli import memory
+from weft import process
 
-# As the `weft` command does: large tensors in huge pages, ours and the rivals' alike.
-memory.prepare()
+# As the `weft` command does: large tensors in huge pages, threads that sleep while they wait; ours and the
+# rivals' alike.
+process.prepare()

@@ -5,7 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
+
+from weft import process
+
+process.prepare()  # before torch is loaded
+
+import torch  # noqa: E402
 
 sys.path.append(str(Path(__file__).parent / "support"))
 

@@ -15,7 +15,19 @@ SOURCE = Path(weft.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 # Each level may import itself and those before it.
 LEVELS = [
-    {"errors", "registry", "config", "events", "format", "placing", "draw", "meaning", "machine", "sizes"},
+    {
+        "errors",
+        "registry",
+        "config",
+        "events",
+        "format",
+        "placing",
+        "draw",
+        "meaning",
+        "machine",
+        "process",
+        "sizes",
+    },
     {"kernels"},
     {"graph"},
     {"comm"},

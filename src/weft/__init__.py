@@ -6,10 +6,12 @@
     summary = weft.train(graph, "gcn", hidden=16, epochs=200)
     summary.test_accuracy
 
-Names are resolved on first use: `import weft`, `weft --help` and data workers load no torch.
+Names are resolved on first use: `import weft`, `weft --help` and data workers load no torch. The first use
+also sets how the process waits and computes (`weft.process`), where torch is not loaded yet.
 """
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -124,8 +126,17 @@ def __getattr__(name: str) -> Any:
         return _version()
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _prepare()
     home = _HOME[name]
     return getattr(import_module(home), name) if home else import_module(f"{__name__}.{name}")
+
+
+def _prepare() -> None:
+    """Set how the process waits and computes, once, before the first use of weft brings torch."""
+    if "torch" not in sys.modules:
+        from weft import process
+
+        process.prepare()
 
 
 def __dir__() -> list[str]:

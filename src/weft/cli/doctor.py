@@ -13,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from weft import machine, process
+
 # Optional package to the extra that installs it and what it is for.
 EXTRAS = {
     "torch_geometric": ("pyg", "PyG models and data sets"),
@@ -33,6 +35,7 @@ VARIABLES = (
     "WEFT_FAILURES",
     "OMP_NUM_THREADS",
     "OMP_WAIT_POLICY",
+    "ONEDNN_MAX_CPU_ISA",
     "GLOO_SOCKET_IFNAME",
     "THP_MEM_ALLOC_ENABLE",
     "TRITON_INTERPRET",
@@ -102,8 +105,9 @@ def _machine() -> dict[str, Any]:
 
     disk = shutil.disk_usage(Path.cwd())
     return {
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpus": machine.usable_cores(),
         "threads": torch.get_num_threads(),
+        "matrix tiles": _tiles(),
         "memory": f"{_memory('MemAvailable')} of {_memory('MemTotal')} free",
         "disk here": f"{disk.free / 2**30:.1f} of {disk.total / 2**30:.1f} GiB free",
         "shared memory": _shared_memory(),
@@ -111,6 +115,12 @@ def _machine() -> dict[str, Any]:
         "gpu memory": _gpu_memory(),
         "kernels on a gpu": gpu.describe(),
     }
+
+
+def _tiles() -> str:
+    if not process.tiles_work():
+        return f"shown and forbidden: bfloat16 does without ({process.ONEDNN}={process.WITHOUT_TILES})"
+    return "work" if process.has_tiles() else "none"
 
 
 def _gpu_memory() -> str:

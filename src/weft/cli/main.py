@@ -13,13 +13,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from weft import process
 from weft.cli import (
     bench,
     doctor,
     flatten,
     infer,
     ingest,
-    memory,
     partition,
     report,
     selftest,
@@ -65,7 +65,7 @@ _NO_MEMORY = re.compile("DefaultCPUAllocator: can't allocate memory|Storage size
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    memory.prepare()
+    process.prepare()
     with warnings.catch_warnings(), ended_by_sigterm():
         warnings.showwarning = _show_warning
         return _run(arguments)

@@ -18,9 +18,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from weft import machine
 from weft.comm.failure import FOLDER_PREFIX, INTERRUPTED, STALL, Failure, describe_exit, first_cause, seconds
 from weft.comm.output import RankOutput
 from weft.errors import InputError, WorkerLost
+from weft.process import environment, set_by_user
 
 if TYPE_CHECKING:
     from weft.comm.rendezvous import Store
@@ -146,14 +148,13 @@ class _Launch:
 
     def _defaults(self) -> dict[str, str]:
         """Return the environment of ranks where the user has not set it."""
-        cores = len(os.sched_getaffinity(0))
         chosen = {
-            "OMP_NUM_THREADS": str(max(1, cores // self.workers)),
-            "OMP_WAIT_POLICY": "passive",
+            **environment(),
+            "OMP_NUM_THREADS": str(max(1, machine.usable_cores() // self.workers)),
             # A lost store is told in one line; c10d would add the stack of its own socket as a warning.
             "TORCH_CPP_LOG_LEVEL": "ERROR",
         }
-        return {name: value for name, value in chosen.items() if name not in os.environ}
+        return {name: value for name, value in chosen.items() if not set_by_user(name)}
 
     def _place(self, rank: int) -> dict[str, str]:
         return {

@@ -18,11 +18,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import weft
 from weft.errors import GraphError, WeftError, WeftWarning
+from weft.process import FILE_NAME, core_path
 
 ABI_VERSION = 7
-FILE_NAME = "libweftcore.so"
 HUGE_BYTES = 1 << 24
 
 # The codes of csrc/core.h; a type that is not here runs on the reference.
@@ -124,8 +123,8 @@ def features() -> str:
 
 
 def find() -> Path | None:
-    """Return the path of the library; in an editable installation it is not beside the sources."""
-    return next((path for place in weft.__path__ if (path := Path(place) / FILE_NAME).is_file()), None)
+    """Return the path of the library, None where there is none."""
+    return core_path()
 
 
 @contextmanager

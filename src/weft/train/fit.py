@@ -7,6 +7,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from weft import process
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.graph.graph import Graph
 from weft.registry import require
@@ -37,6 +38,7 @@ def run(
     place: Place,
 ) -> Summary:
     """Train as `train` does, with settings already checked and a recipe to keep with the run."""
+    process.adapt()
     strategy = {**recipe["strategy"]}
     kind = strategies[strategy.pop("name")]
     _check_place(settings, place)

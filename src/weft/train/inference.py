@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from weft import process
 from weft.errors import GraphError, InputError
 from weft.events import Events
 from weft.format import as_path
@@ -64,6 +65,7 @@ def infer(
     folder: outputs, and rows between layers while it runs, then lie in files. Each piece is an event `infer`
     with the layer and the rows done.
     """
+    process.adapt()
     listed = list(model) if isinstance(model, Sequence) else None
     whole = nn.ModuleList(listed) if listed is not None else model
     assert isinstance(whole, nn.Module)

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from weft import process
 from weft.errors import InputError, RecipeError, TrainingError, WeftError
 from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
 from weft.graph.graph import Graph
@@ -58,6 +59,8 @@ class Trainer:
         self.events = self.traffic = Events()
         autocast = torch.bfloat16 if settings.precision == "bfloat16" else None
         self.strategy = kind(graph, loss=settings.loss, seed=settings.seed, autocast=autocast)
+        if settings.precision == "bfloat16" and self.strategy.device.type == "cpu":
+            process.check_bfloat16("train.precision")
         check_validation(settings, self.strategy.splits)
         self.strategy.check_model(model)
         self.optimizer = make_optimizer(

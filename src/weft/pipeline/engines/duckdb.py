@@ -1,13 +1,13 @@
 """DuckDB in the process: no server, no Java; tables larger than memory are spilled to a folder."""
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import FormatError, InputError
+from weft.machine import usable_cores
 from weft.pipeline.engines.base import Engine, engines, memory_limit, name, text
 from weft.registry import require
 from weft.sizes import shown
@@ -44,7 +44,7 @@ class DuckDB(Engine):
         self.duckdb, self.watch = duckdb, watch
         self.memory = memory_limit(memory)
         self.capacity = max(self.memory // ROW, 1 << 20)
-        threads = threads or len(os.sched_getaffinity(0))
+        threads = threads or usable_cores()
         place = ":memory:"
         if folder is not None:
             Path(folder).mkdir(parents=True, exist_ok=True)
