@@ -367,16 +367,39 @@ class Sampler {
         return job.wanted ? degree / (degree * degree / static_cast<double>(job.wanted)) : 0.0;
     }
 
-    WEFT_INLINE double number_of(const DrawJob& job, int64_t slot) const {
-        const int64_t source = static_cast<int64_t>(static_cast<const I*>(request_.indices)[slot]);
-        return static_cast<double>(draw(row_key(job.key, source), 0)) * 0x1p-32;
+    int64_t source_of(int64_t slot) const {
+        return static_cast<int64_t>(static_cast<const I*>(request_.indices)[slot]);
+    }
+
+    // Calls take(slot) for the edges of a row whose number lies below their chance; where there are none, for
+    // the one that is nearest. Copies of an edge, which lie side by side, have a number each.
+    template <class Take>
+    void each_below_chance(const DrawJob& job, double chance, Take take) const {
+        if (chance <= 0.0 || job.degree == 0) return;
+        double nearest = std::numeric_limits<double>::infinity();
+        int64_t best = job.start;
+        uint32_t copy = 0;
+        bool any = false;
+        for (int64_t slot = job.start; slot < job.start + job.degree; ++slot) {
+            const int64_t source = source_of(slot);
+            copy = slot > job.start && source == source_of(slot - 1) ? copy + 1 : 0;
+            const double number = static_cast<double>(draw(row_key(job.key, source), copy)) * 0x1p-32;
+            if (number < chance) {
+                any = true;
+                take(slot);
+            } else if (!any && number / chance < nearest) {
+                nearest = number / chance;
+                best = slot;
+            }
+        }
+        if (!any) take(best);
     }
 
     int64_t below_chance(const DrawJob& job) const {
         const double chance = chance_of(job);
         if (chance >= 1.0) return job.degree;
         int64_t count = 0;
-        for (int64_t at = 0; at < job.degree; ++at) count += number_of(job, job.start + at) < chance;
+        each_below_chance(job, chance, [&](int64_t) { ++count; });
         return count;
     }
 
@@ -384,11 +407,10 @@ class Sampler {
         const double chance = chance_of(job);
         int64_t taken = 0;
         double total = 0.0;
-        for (int64_t at = 0; at < job.degree; ++at) {
-            if (!(number_of(job, job.start + at) < chance)) continue;
-            end[taken++] = job.start + at;
+        each_below_chance(job, chance, [&](int64_t slot) {
+            end[taken++] = slot;
             total += 1.0 / chance;
-        }
+        });
         std::fill(scale, scale + taken, static_cast<double>(job.degree) / (chance * total));
         return end + taken;
     }

@@ -9,7 +9,7 @@ from weft.graph import Graph
 from weft.kernels import native
 from weft.samplers import LaborSampler, NeighborSampler
 from weft.samplers import native as sampling
-from weft.samplers.labor import chances
+from weft.samplers.chances import chances
 from weft.samplers.request import Request, Slots
 
 
@@ -55,6 +55,61 @@ def test_means_are_those_of_the_whole_graph_on_average(iterations: int) -> None:
     torch.testing.assert_close(total / 300, expected, rtol=0.05, atol=0)
 
 
+def related() -> Graph:
+    """Return a graph of three relations, some edges of which are there twice."""
+    made = np.random.default_rng(3)
+    edges = made.integers(25, size=(2, 500))
+    edges = np.concatenate([edges, edges[:, :100]], 1)
+    return Graph.from_edges(edges, num_nodes=25, edge_type=np.arange(600) % 3)
+
+
+OWN = [1, 2, 4]  # fanouts of the relations
+
+
+def estimates(iterations: int, steps: int, h: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the means of each relation in each step [steps, relations, rows], and the true ones."""
+    whole = related()
+    fanout = [dict(zip(whole.edge_types, OWN))]
+    sampler, found = LaborSampler(whole, fanout, seed=5, iterations=iterations), []
+    for step in range(steps):
+        batch = sampler.sample(torch.arange(25), 0, step)
+        block = batch.blocks[0]
+        found.append(
+            torch.stack([block.aggregate(h[batch.nodes], "mean", relation=r)[:, 0] for r in range(3)])
+        )
+    true = torch.stack([whole.block().aggregate(h, "mean", relation=r)[:, 0] for r in range(3)])
+    return torch.stack(found), true
+
+
+@pytest.mark.parametrize("iterations", [0, 2])
+def test_the_mean_of_ones_is_one_for_every_row_and_relation_at_any_fanout(iterations: int) -> None:
+    found, true = estimates(iterations, 20, torch.ones(25, 1, dtype=torch.float64))
+    torch.testing.assert_close(found, true.expand_as(found), rtol=1e-6, atol=0)
+    assert set(true.unique().tolist()) <= {0.0, 1.0}
+
+
+def test_means_of_random_features_are_unbiased_with_a_fanout_for_each_relation() -> None:
+    h = torch.randn(25, 1, generator=torch.Generator().manual_seed(4), dtype=torch.float64) + 3
+    found, true = estimates(0, 600, h)
+    error, spread = found.mean(0) - true, found.std(0)
+    z = (error / (spread / 600**0.5))[spread > 1e-6]
+    assert len(z) > 50
+    assert float(z.abs().max()) < 4.5
+    assert abs(float(z.mean())) < 4.5 / len(z) ** 0.5
+    assert float(z.square().mean()) < 1.7
+    # The spread is about that of so many uniform draws: relations have their own fanouts.
+    by_relation = found.var(0).mean(1)
+    assert by_relation[0] > 1.5 * by_relation[1] > 2 * by_relation[2]
+
+
+def test_with_iterations_the_bias_of_means_falls_with_the_fanout() -> None:
+    h = torch.randn(25, 1, generator=torch.Generator().manual_seed(4), dtype=torch.float64) + 3
+    found, true = estimates(2, 600, h)
+    one, two, four = (found.mean(0) - true).abs().max(1).values.tolist()
+    assert one > two > four
+    assert four < 0.1  # features differ by 1
+
+
 def test_all_edges_are_all_edges() -> None:
     whole = graph(50, 600)
     block = LaborSampler(whole, [-1]).sample(range(50)).blocks[0]
@@ -72,16 +127,17 @@ def test_the_native_core_draws_the_same_bits(shared_hops: bool) -> None:
         {("a", "to", "b"): {"edge_index": torch.randint(150, (2, 3000))}, ("b", "to", "a"): {
             "edge_index": torch.randint(150, (2, 2000))}},
     )  # fmt: skip
-    for made in (whole, typed):
-        for fanout in ([5, 5], [3, -1, 2], [0, 4]):
-            sampler = LaborSampler(made, fanout, seed=2, shared_hops=shared_hops)
-            mine = sampler.sample(torch.arange(7, 60), 1, 3)
-            with native.disabled():
-                theirs = sampler.sample(torch.arange(7, 60), 1, 3)
-            assert torch.equal(mine.nodes, theirs.nodes)
-            for a, b in zip(mine.blocks, theirs.blocks):
-                for name in ("indptr", "indices", "edge_ids", "edge_scale", "src_ids"):
-                    assert torch.equal(getattr(a, name), getattr(b, name)), name
+    own = [dict(zip(typed.edge_types, counts)) for counts in ((2, 5), (-1, 1), (4, 0))]
+    cases = [(made, fanout) for made in (whole, typed) for fanout in ([5, 5], [3, -1, 2], [0, 4], [1, 1])]
+    for made, fanout in [*cases, (typed, own)]:
+        sampler = LaborSampler(made, fanout, seed=2, shared_hops=shared_hops)
+        mine = sampler.sample(torch.arange(7, 60), 1, 3)
+        with native.disabled():
+            theirs = sampler.sample(torch.arange(7, 60), 1, 3)
+        assert torch.equal(mine.nodes, theirs.nodes)
+        for a, b in zip(mine.blocks, theirs.blocks):
+            for name in ("indptr", "indices", "edge_ids", "edge_scale", "src_ids"):
+                assert torch.equal(getattr(a, name), getattr(b, name)), name
 
 
 def test_impossible_settings_are_refused() -> None:

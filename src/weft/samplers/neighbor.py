@@ -208,7 +208,9 @@ def run(request: Request) -> Sample:
     if not request.slots.indptr.is_cpu:
         return device.sample(request)
     library = core.library()
-    return reference.sample(request) if library is None else native.sample(library, request)
+    if library is None or request.iterations:
+        return reference.sample(request)
+    return native.sample(library, request)
 
 
 def check_fanouts(fanout: Any) -> None:

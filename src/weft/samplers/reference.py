@@ -1,8 +1,8 @@
 """The samplers' core in numpy: the definition of what the native one does, and its stand-in.
 
-Both give the same bits. Uniform draws are `weft.draw.draw_positions`; weighted ones are the bottom k of
-exponential numbers drawn by the ids of edges; rows are found in order of first appearance, a hop's new ones
-then sorted by type.
+Both give the same bits; `iterations` of LABOR are here alone. Uniform draws are `weft.draw.draw_positions`;
+weighted ones are the bottom k of exponential numbers drawn by the ids of edges; rows are found in order of
+first appearance, a hop's new ones then sorted by type.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from weft.draw import draw_positions, exponential, row_keys
 from weft.errors import GraphError
+from weft.samplers.chances import chances, numbers, taken
 from weft.samplers.request import Hop, Request, Sample, Slots
 
 Ints = NDArray[np.int64]
@@ -72,7 +73,10 @@ def checked_seeds(seeds: Tensor, num_nodes: int, *, distinct: bool = True) -> In
 def _draw_hop(request: Request, rows: Ints, fanouts: Ints, keys: NDArray[np.uint64]) -> _Drawn:
     slots = request.slots
     jobs = _jobs(request, rows, fanouts, keys)
-    if slots.weight is None:
+    scale: NDArray[np.float64] | None
+    if request.labor:
+        counts, chosen, scale = _below_chance(request, jobs)
+    elif slots.weight is None:
         counts, positions = draw_positions(jobs.key, jobs.degree, jobs.fanout, replace=request.replace)
         chosen = _shown(request, np.repeat(jobs.start, counts), positions)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -101,7 +105,7 @@ def _jobs(request: Request, rows: Ints, fanouts: Ints, keys: NDArray[np.uint64])
         seed = rows[row] // slots.num_nodes
         degree = _seen(slots, start, degree, request.seed_time.numpy()[seed])
         key = row_keys(key, request.seeds.numpy()[seed])
-    if slots.weight is None:  # weighted draws are keyed by edges alone
+    if slots.weight is None and not request.labor:  # these are keyed by edges alone, or by sources
         key = row_keys(key, nodes[row])
         degree = degree - _hidden_in(request, start, degree)
     return _Jobs(row, start, degree, fanouts[kind], key)
@@ -174,6 +178,17 @@ def _bottom_k(request: Request, jobs: _Jobs) -> tuple[Ints, Ints, NDArray[np.flo
     rank = np.arange(len(slot)) - np.repeat(starts, held)
     taken = np.sort(order[rank < np.repeat(wanted, held)])  # back in the order of ranges and slots
     return wanted, slot[taken], np.repeat(threshold, wanted)
+
+
+def _below_chance(request: Request, jobs: _Jobs) -> tuple[Ints, Ints, NDArray[np.float64]]:
+    """Return counts, slots and what each stands for, of the edges whose number lies below their chance."""
+    slot, job = ranges(jobs.start, jobs.degree), np.repeat(np.arange(len(jobs.row)), jobs.degree)
+    src = request.slots.indices.numpy()[slot].astype(np.int64)
+    chance = chances(src, job, jobs.degree, jobs.fanout, request.iterations)
+    drawn = taken(numbers(jobs.key[job], src, job), chance, job, len(jobs.row))
+    slot, job, chance = slot[drawn], job[drawn], chance[drawn]
+    total = np.bincount(job, 1.0 / chance, minlength=len(jobs.row))
+    return np.bincount(job, minlength=len(jobs.row)), slot, jobs.degree[job] / (chance * total[job])
 
 
 def find_rows(rows: Ints, ids: Ints, node_offsets: Sequence[int]) -> tuple[Ints, Ints]:

@@ -62,6 +62,8 @@ class Request:
     """Whether a node is drawn for only in the hop after it was found; else every row is, in each hop."""
     labor: bool = False
     """Whether draws are keyed by sources, and a row takes the edges whose number is below its chance."""
+    iterations: int = 0
+    """How often the chances of sources that rows share are raised, in the numpy form alone."""
     table: int = 0
     """The table that finds rows: 1 of all nodes, 2 a hash table, 0 whichever suits the size of the graph."""
 
