@@ -1,10 +1,12 @@
-"""The search for one weight that balances three things."""
+"""The search for one weight that balances several things, and the choice among partitions."""
 
 import numpy as np
 import torch
 
 from weft.graph import Graph
-from weft.partitioners.weights import Combined, search
+from weft.partitioners.base import undirected
+from weft.partitioners.constraints import constraints
+from weft.partitioners.weights import best, combined, searched
 
 # Nodes 0 and 1 receive all edges, nodes 2 and 3 are the training nodes.
 GRAPH = Graph.from_edges(
@@ -15,36 +17,50 @@ GRAPH = Graph.from_edges(
 
 
 def test_weights_are_shares_of_means() -> None:
-    weight = Combined(GRAPH, 2).weight((1.0, 1.0, 2.0))
+    limits = constraints(GRAPH, 2, 0.03)
+    assert limits.names == ["nodes", "edges", "train nodes"]
     # in-degree 4 against a mean of 1; a training node against a mean of 1/4
-    assert weight.tolist() == [125, 125, 225, 225, 25, 25, 25, 25]
+    assert combined(limits, np.array([1.0, 1.0, 2.0])).tolist() == [125, 125, 225, 225, 25, 25, 25, 25]
 
 
-def test_balance_is_the_largest_over_the_mean() -> None:
-    parts = np.array([0, 0, 1, 0, 1, 1, 1, 1], dtype=np.int32)
-    assert Combined(GRAPH, 2).balance(parts) == (5 / 4, 2.0, 1.0)
+def test_the_search_starts_from_nodes_and_ends_once_every_bound_is_kept() -> None:
+    limits = constraints(GRAPH, 2, 0.03)
+    skewed, even = np.array([0, 0, 0, 0, 1, 1, 1, 1], np.int32), np.array([0, 1, 0, 1, 0, 1, 0, 1], np.int32)
+    given: list[list[int] | None] = []
+
+    def divide(weight: np.ndarray | None) -> np.ndarray:
+        given.append(None if weight is None else weight.tolist())
+        return skewed if len(given) < 3 else even
+
+    assert [parts.tolist() for parts in searched(limits, divide, tries=9)] == [
+        skewed.tolist(),
+        skewed.tolist(),
+        even.tolist(),
+    ]
+    assert given[0] is None
+    assert given[1] == combined(limits, np.ones(3)).tolist()
+    # edges (2 x the mean, as training nodes are) are lifted before the third
+    assert given[2] == combined(limits, np.array([1.0, 2.0, 2.0])).tolist()
 
 
-def test_the_best_balance_wins_unless_it_costs_too_much() -> None:
-    even = np.array([0, 1, 0, 1, 0, 1, 0, 1], dtype=np.int32)
-    skewed = np.array([0, 0, 0, 0, 1, 1, 1, 1], dtype=np.int32)
-
-    def divide(weight: object) -> np.ndarray:
-        return skewed if weight is None else even
-
-    def found(price: float, total: int = 0) -> list[int]:
-        cost = {tuple(skewed): 100.0, tuple(even): price}
-        best = search(
-            Combined(GRAPH, 2), divide, lambda parts: cost[tuple(parts)], tries=4, max_rise=0.15, total=total
-        )
-        return best.parts.tolist()
-
-    assert found(110.0) == even.tolist()
-    assert found(120.0) == skewed.tolist()
-    assert found(120.0, total=20_000) == even.tolist()  # both cut next to nothing
+def test_the_cheapest_partition_within_bounds_wins() -> None:
+    near, limits = undirected(GRAPH), constraints(GRAPH, 2, 0.03)
+    first, second = np.array([0, 1, 0, 1, 0, 1, 0, 1], np.int32), np.array([0, 1, 1, 0, 0, 1, 1, 0], np.int32)
+    for dear in (first, second):
+        cost = {tuple(first): 1.0, tuple(second): 1.0} | {tuple(dear): 2.0}
+        found = best(near, limits, iter([first, second]), lambda parts, cost=cost: cost[tuple(parts)])
+        assert found.tolist() == (second if dear is first else first).tolist()
 
 
-def test_a_graph_without_edges_or_training_nodes_is_balanced_by_nodes() -> None:
-    lone = Combined(Graph.from_edges(torch.empty(2, 0, dtype=torch.int64), num_nodes=4), 2)
-    assert lone.weight((1.0, 0.0, 0.0)).tolist() == [100] * 4
-    assert lone.balance(np.array([0, 0, 1, 1], dtype=np.int32)) == (1.0, 1.0, 1.0)
+def test_a_partition_within_bounds_wins_over_a_cheaper_one_beyond_repair() -> None:
+    # Parts 0 and 1 are given a bound of nothing by weights that no move can meet.
+    near, limits = undirected(GRAPH), constraints(GRAPH, 2, 0.03)
+    tight = type(limits)(limits.names, limits.weights, limits.bounds - [1, 0, 0], 2)
+    even, lopsided = (
+        np.array([0, 1, 0, 1, 0, 1, 0, 1], np.int32),
+        np.array([0, 1, 0, 1, 0, 1, 1, 1], np.int32),
+    )
+    assert best(
+        near, tight, iter([lopsided, even]), lambda parts: float(parts.tolist() == even.tolist())
+    ).tolist()
+    assert limits.excess(even) == 0 < tight.excess(lopsided)

@@ -1,7 +1,7 @@
 """The child process that a partitioner runs in: `python -m weft.partitioners.child FOLDER`.
 
 The folder holds the task as JSON and the graph's structure as .npy arrays; the answer is one more array, or
-an error as JSON. Features stay with the parent: a partitioner sees edges, types and training nodes.
+an error as JSON. Features stay with the parent: a partitioner sees edges, types and sets of nodes.
 """
 
 import ctypes
@@ -21,6 +21,7 @@ from weft.graph.graph import Graph
 from weft.graph.topology import Csr, Topology, index_dtype
 from weft.partitioners.base import partitioners
 
+SETS = ("train_mask", "val_mask", "test_mask")
 TASK, RESULT, ERROR = "task.json", "parts.npy", "error.json"
 
 
@@ -31,8 +32,7 @@ def write_task(
     arrays = {"indptr": graph.indptr, "indices": graph.indices}
     if graph.edge_type is not None:
         arrays["edge_type"] = graph.edge_type
-    if graph.train_mask is not None:
-        arrays["train_mask"] = graph.train_mask
+    arrays |= {chosen: mask for chosen in SETS if (mask := getattr(graph, chosen)) is not None}
     for key, value in arrays.items():
         np.save(folder / f"{key}.npy", value.cpu().numpy(), allow_pickle=False)
     task = {
@@ -49,7 +49,7 @@ def write_task(
 
 
 def read_graph(folder: Path, task: Mapping[str, Any]) -> Graph:
-    """Return the graph of a task: its edges, types and training nodes."""
+    """Return the graph of a task: its edges, types and sets of nodes."""
     arrays = {
         file.stem: torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))
         for file in folder.glob("*.npy")
@@ -57,8 +57,7 @@ def read_graph(folder: Path, task: Mapping[str, Any]) -> Graph:
     count = len(arrays["indices"])
     edge_ids = torch.arange(count, dtype=index_dtype(count))
     node_data: dict[str, Any] = {kind: {} for kind in task["node_types"]}
-    if "train_mask" in arrays:
-        node_data[task["target_type"]]["train_mask"] = arrays["train_mask"]
+    node_data[task["target_type"]] = {name: arrays[name] for name in SETS if name in arrays}
     return Graph(
         Parts(
             Topology.from_csr(Csr(arrays["indptr"], arrays["indices"], edge_ids, arrays.get("edge_type"))),

@@ -13,46 +13,48 @@ from torch import Tensor
 from weft.config import Range
 from weft.graph.graph import Graph
 from weft.partitioners.base import Partitioner, Undirected, partitioners, undirected
+from weft.partitioners.constraints import Balance, Parts, constraints
 from weft.partitioners.quality import count_halo
-from weft.partitioners.weights import Combined, Parts, search
+from weft.partitioners.weights import best, searched
 from weft.registry import require
 
 
 @partitioners.add("kaminpar")
 class KaminparPartitioner(Partitioner):
-    """Few cut edges, by KaMinPar; nodes, edges and training nodes balanced together."""
+    """Few cut edges, by KaMinPar; nodes, edges, sets and node types balanced together."""
 
     def __init__(
         self,
         *,
         preset: Literal["default", "fast", "eco", "strong", "terapart", "largek"] = "default",
+        balance: Balance = "all",
         imbalance: Annotated[float, Range(above=0)] = 0.03,
         threads: Annotated[int, Range(least=1)] = 1,
         tries: Annotated[int, Range(least=1)] = 4,
-        max_rise: Annotated[float, Range(least=0)] = 0.15,
         seed: int = 0,
     ) -> None:
-        """With more than one of `threads` the same seed no longer gives the same parts."""
+        """`balance`: nodes, edges, training, validation and test nodes and node types, each at most 1 +
+        `imbalance` times its mean; or nodes alone. With more than one of `threads` the same seed no longer
+        gives the same parts."""
         super().__init__(seed=seed)
         self.preset = preset
+        self.balance: Balance = balance
         self.imbalance = imbalance
         self.threads = threads
         self.tries = tries
-        self.max_rise = max_rise
 
     def assign(self, graph: Graph, num_parts: int) -> Tensor:
         """Return the part of each node; the graph is taken as undirected, without loops and duplicates."""
         library = require("kaminpar", "kaminpar")
         near = undirected(graph)
-        best = search(
-            Combined(graph, num_parts),
-            lambda weight: self._divide(library, near, weight, num_parts),
+        limits = constraints(graph, num_parts, self.imbalance, self.balance)
+        found = best(
+            near,
+            limits,
+            searched(limits, lambda weight: self._divide(library, near, weight, num_parts), tries=self.tries),
             lambda parts: count_halo(graph, torch.from_numpy(parts), num_parts),
-            tries=self.tries,
-            max_rise=self.max_rise,
-            total=graph.num_nodes,
         )
-        return torch.from_numpy(best.parts)
+        return torch.from_numpy(found)
 
     def _divide(
         self, library: Any, near: Undirected, weight: NDArray[np.int64] | None, num_parts: int

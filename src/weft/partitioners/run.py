@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping
 from inspect import Parameter, signature
 from pathlib import Path
@@ -22,11 +23,12 @@ from torch import Tensor
 
 from weft import errors
 from weft.config import bind
-from weft.errors import PartitionError, RecipeError
+from weft.errors import PartitionError, RecipeError, WeftWarning
 from weft.graph.assignment import Assignment
 from weft.graph.graph import Graph
 from weft.partitioners import child
 from weft.partitioners.base import Partitioner, partitioners
+from weft.partitioners.constraints import constraints
 from weft.partitioners.quality import HIDDEN, LAYERS, measure
 
 TIMEOUT = 3600.0
@@ -62,8 +64,26 @@ def partition(
         parts = _run(graph, num_parts, name=name, kind=kind, options=bound, timeout=timeout)
     parts = verify(parts, count, num_parts, name=name)
     parts, moved = fill_empty(parts, num_parts) if kind.cuts == "nodes" else (parts, 0)
+    _tell_broken_bounds(graph, parts, num_parts, name, kind(**bound))
     quality = measure(graph, parts, num_parts, cuts=kind.cuts, hidden=hidden, layers=layers, moved=moved)
     return Assignment(parts, num_parts, name, bound, kind.cuts, quality)
+
+
+def _tell_broken_bounds(
+    graph: Graph, parts: Tensor, num_parts: int, name: str, partitioner: Partitioner
+) -> None:
+    """Warn, with the numbers, where a part holds more than the partitioner's own bound allows."""
+    imbalance = getattr(partitioner, "imbalance", None)
+    if imbalance is None or graph.num_nodes <= num_parts:
+        return
+    limits = constraints(graph, num_parts, imbalance, getattr(partitioner, "balance", "all"))
+    if broken := limits.broken(parts.numpy()):
+        warnings.warn(
+            f"partitioner {name!r} passes its bound: {', '.join(broken)}; "
+            "allow more imbalance, or take fewer parts",
+            WeftWarning,
+            stacklevel=3,
+        )
 
 
 def _check_given(kind: type[Partitioner], options: Mapping[str, Any], name: str) -> None:

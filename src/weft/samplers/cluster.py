@@ -14,7 +14,7 @@ from weft.samplers import device
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.subgraph import Rows
 
-METIS: dict[str, Any] = {"name": "metis", "objective": "cut", "tries": 1}
+METIS: dict[str, Any] = {"name": "metis", "objective": "cut", "balance": "nodes", "tries": 1}
 
 
 @samplers.add("cluster")

@@ -1,0 +1,58 @@
+"""Moves that bring a partition within its bounds."""
+
+import numpy as np
+import torch
+
+from weft.graph import Graph
+from weft.partitioners.base import undirected
+from weft.partitioners.constraints import constraints
+from weft.partitioners.repair import repair
+
+
+def test_what_costs_least_moves_first() -> None:
+    # Two groups of four, all linked; nodes 4 and 5 lie with the wrong one, and one must go.
+    ends = [[0, 0, 0, 1, 1, 2, 4, 4, 4, 5, 5, 6], [1, 2, 3, 2, 3, 3, 5, 6, 7, 6, 7, 7]]
+    graph = Graph.from_edges(ends, num_nodes=8)
+    limits = constraints(graph, 2, 0.03, "nodes")
+    wrong = np.array([0, 0, 0, 0, 0, 0, 1, 1], np.int32)
+    assert repair(undirected(graph), limits, wrong).tolist() == [0, 0, 0, 0, 1, 0, 1, 1]
+    assert wrong.tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
+
+
+def test_two_nodes_change_places_where_no_one_can_go() -> None:
+    # Nodes 0 and 1 have three edges each; every part has as many nodes as it may.
+    graph = Graph.from_edges([[2, 3, 4, 2, 3, 5, 4], [0, 0, 0, 1, 1, 1, 5]], num_nodes=6)
+    limits = constraints(graph, 2, 0.03)
+    tight = type(limits)(limits.names, limits.weights, np.array([3, 4]), 2)
+    repaired = repair(undirected(graph), tight, np.array([0, 0, 0, 1, 1, 1], np.int32))
+    assert tight.broken(repaired) == []
+
+
+def test_every_bound_is_kept_at_once_whatever_the_start() -> None:
+    generator = torch.Generator().manual_seed(3)
+    count = 600
+    drawn = torch.rand(count, generator=generator)
+    graph = Graph.from_edges(
+        torch.randint(count, (2, 4_000), generator=generator),
+        num_nodes=count,
+        y=[0] * count,
+        train_mask=drawn < 0.2,
+        val_mask=drawn > 0.9,
+    )
+    near, limits = undirected(graph), constraints(graph, 5, 0.03)
+    starts = [np.zeros(count), np.arange(count) // 150, np.sort(graph.indptr.diff().numpy()) % 5]
+    for start in starts:
+        start = start.astype(np.int32)
+        assert limits.broken(start)
+        repaired = repair(near, limits, start)
+        assert limits.broken(repaired) == []
+        assert np.array_equal(repaired, repair(near, limits, start))
+
+
+def test_it_ends_where_no_move_helps() -> None:
+    # Both hubs carry all edges and stay apart or together: three parts cannot share two.
+    hubs = Graph.from_edges([[2, 3, 4, 5, 2, 3, 4, 5], [0, 0, 0, 0, 1, 1, 1, 1]], num_nodes=6)
+    limits = constraints(hubs, 3, 0.03)
+    tight = type(limits)(limits.names, limits.weights, limits.bounds * 0 + 2, 3)
+    repaired = repair(undirected(hubs), tight, np.array([0, 0, 1, 1, 2, 2], np.int32))
+    assert tight.excess(repaired) <= tight.excess(np.array([0, 0, 1, 1, 2, 2], np.int32))
