@@ -199,3 +199,13 @@ def test_no_workers_are_refused() -> None:
 def test_the_launcher_loads_no_torch_before_its_workers_run() -> None:
     program = "import sys, weft.comm.launch, weft.comm.failure; assert 'torch' not in sys.modules"
     subprocess.run(worker(program), check=True)
+
+
+def test_ranks_are_told_when_the_user_began_to_wait(capfd: pytest.CaptureFixture[str]) -> None:
+    code = "import os, sys, time; print(round(time.time() - float(os.environ['WEFT_BEGAN'])));"
+    again = code + "sys.exit(0 if os.environ['WEFT_ATTEMPT'] == '1' else 1)"
+    began = time.time() - 1000
+    assert run_workers(worker(again), 1, max_restarts=1, began=began) == 0
+    first, second = (int(line) for line in capfd.readouterr().out.split())
+    assert first >= 1000
+    assert second < 500, "what came before is in the checkpoint"

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ import torch
 from torch import Tensor, nn
 
 import weft
+from weft.config import make_recipe
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.report.read import read_run
-from weft.train.launch import train
+from weft.train.launch import run_recipe, train
+from weft.train.resolve import check_precision, resolve
+from weft.train.settings import Settings
+from weft.train.trainer import Place
 
 
 def after(epochs: int) -> Callable[[], bool]:
@@ -372,7 +377,7 @@ def test_progress_sees_every_event(graph: weft.Graph) -> None:
 
 
 @pytest.mark.parametrize("layer", ["gcn", "sage", "gat"])
-@pytest.mark.parametrize("precision", ["float64", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float64", "bfloat16", "float16"])
 def test_other_precisions_train_to_nearly_the_same_loss(
     graph: weft.Graph, precision: str, layer: str
 ) -> None:
@@ -381,3 +386,36 @@ def test_other_precisions_train_to_nearly_the_same_loss(
     assert other.loss == pytest.approx(reference.loss, rel=1e-4 if precision == "float64" else 0.1)
     dtype = torch.float64 if precision == "float64" else torch.float32
     assert {value.dtype for value in other.model.parameters()} == {dtype}
+
+
+def test_float16_is_refused_where_gradients_of_several_steps_meet() -> None:
+    settings = Settings(precision="float16")
+    check_precision(settings, {"exchange": {"name": "sampled", "p": 0.5}})
+    for late, key in (
+        ({"exchange": {"name": "stale", "lag": 1}}, "exchange"),
+        ({"staleness": 1}, "staleness"),
+    ):
+        with pytest.raises(RecipeError, match=f"float16 scales the gradients of each step.* strategy.{key}"):
+            check_precision(settings, late)
+    recipe = {"data": {"name": "community"}, "train": {"precision": "float16"}}
+    with pytest.raises(RecipeError, match="use bfloat16 or float32"):
+        resolve(make_recipe({**recipe, "strategy": {"name": "halo", "exchange": "skip"}}), workers=2)
+
+
+def test_a_run_in_float16_continues_with_its_scale(graph: weft.Graph, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"hidden": 8, "precision": "float16", "lr": 0.01}
+    whole = train(graph, "sage", epochs=6, **options)
+    train(graph, "sage", epochs=6, out=tmp_path / "run", stop=after(3), **options)
+    state = json.loads(next((tmp_path / "run" / "checkpoint").rglob("state.json")).read_text())
+    assert state["loss_scale"]["good"] == 3
+    resumed = train(graph, "sage", epochs=6, out=tmp_path / "run", resume=True, **options)
+    assert equal(resumed.model, whole.model)
+
+
+def test_the_time_of_a_run_counts_from_where_the_user_began_to_wait(tmp_path: Path) -> None:
+    recipe = make_recipe({"data": {"name": "community", "nodes": 60}, "train": {"epochs": 1}})
+    waited = run_recipe(recipe, Place(out=tmp_path / "run", began=time.time() - 500)).seconds
+    assert 500 < waited < 600
+    more = make_recipe({"data": {"name": "community", "nodes": 60}, "train": {"epochs": 2}})
+    again = run_recipe(more, Place(out=tmp_path / "run", resume=True, began=time.time() - 300)).seconds
+    assert waited + 300 < again < waited + 400, "both sessions count"

@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -27,7 +28,7 @@ from weft.cli import (
     validate,
 )
 from weft.cli.signals import ended_by_sigterm
-from weft.comm.failure import INTERRUPTED
+from weft.comm.failure import INTERRUPTED, seconds
 from weft.errors import DataNote, InputError, WeftError, WeftWarning
 from weft.sizes import shown
 
@@ -65,15 +66,17 @@ _NO_MEMORY = re.compile("DefaultCPUAllocator: can't allocate memory|Storage size
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    began = time.time()
     process.prepare()
     with warnings.catch_warnings(), ended_by_sigterm():
         warnings.showwarning = _show_warning
-        return _run(arguments)
+        return _run(arguments, began)
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str] | None, began: float) -> int:
     try:
         options = parser().parse_args(_joined(sys.argv[1:] if arguments is None else arguments))
+        options.began = seconds("WEFT_BEGAN", began)  # a worker serves the command that started it
         return int(options.run(options))
     except WeftError as error:
         return _fail(str(error), error.exit_code)

@@ -80,7 +80,9 @@ def _run(options: argparse.Namespace) -> int:
 
     with _drawn_on_failure(out), stop_requests() as stop, watching() as progress:
         resume = options.resume or workers.restarted()
-        summary = run_recipe(recipe, Place(out=out, resume=resume, progress=progress, stop=stop))
+        summary = run_recipe(
+            recipe, Place(out=out, resume=resume, progress=progress, stop=stop, began=options.began)
+        )
     return conclude(summary, json=options.json)
 
 

@@ -67,7 +67,7 @@ def start_workers(options: argparse.Namespace, recipe: Recipe, out: Path, worker
     command += [f"--{flag}" for flag in ("resume", "json") if getattr(options, flag)]
     # What the run's folder tells later is what the user typed, not how a worker was started.
     told = {"WEFT_COMMAND": command_line()}
-    code = run_workers(command, workers, max_restarts=options.max_restarts, env=told)
+    code = run_workers(command, workers, max_restarts=options.max_restarts, env=told, began=options.began)
     if code:
         _conclude(out, code)
     return code
@@ -119,5 +119,5 @@ def _train(options: argparse.Namespace, recipe: Recipe, out: Path, group: "Group
     signals = (signal.SIGTERM,) if launched() else (signal.SIGINT, signal.SIGTERM)
     shown = watching() if group.rank == 0 else nullcontext()
     with stop_requests(signals) as stop, shown as progress:
-        place = Place(out=out, resume=options.resume, progress=progress, stop=stop)
+        place = Place(out=out, resume=options.resume, progress=progress, stop=stop, began=options.began)
         return run_worker(recipe, place, group)

@@ -44,12 +44,13 @@ def run_workers(
     max_restarts: int = 0,
     env: Mapping[str, str] | None = None,
     stall: float | None = None,
+    began: float | None = None,
 ) -> int:
     """Run a command as `workers` ranks and return the exit code of the run.
 
     0 when all ranks ended well, 2 for the user's mistake, 3 when a rank was lost, 130 when interrupted. A
     lost run is started again up to `max_restarts` times with WEFT_ATTEMPT raised; it is up to the command to
-    continue from its last checkpoint.
+    continue from its last checkpoint. `began` is when the user began to wait for it, by default now.
     """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
@@ -61,6 +62,7 @@ def run_workers(
         _signals() as signals,
     ):
         launch = _Launch(list(command), workers, env or {}, Path(folder), listener, signals, stall)
+        launch.began = time.time() if began is None else began
         try:
             return launch.run(max_restarts)
         finally:
@@ -84,6 +86,7 @@ class _Launch:
         self.port = listener.getsockname()[1]
         self.store: Store | None = None
         self.attempt = 0
+        self.began = time.time()
         self.processes: list[subprocess.Popen[bytes]] = []
         self.outputs: list[RankOutput] = []
 
@@ -94,6 +97,7 @@ class _Launch:
             if code != WorkerLost.exit_code or self.attempt >= max_restarts or self.signals.asked:
                 return code
             self.attempt += 1
+            self.began = time.time()  # the checkpoint knows how long it took before
             _say(f"weft: starting again from the last checkpoint ({self.attempt} of {max_restarts})")
 
     def close(self) -> None:
@@ -166,6 +170,7 @@ class _Launch:
             "MASTER_PORT": str(self.port),
             "GLOO_SOCKET_IFNAME": "lo",
             "WEFT_ATTEMPT": str(self.attempt),
+            "WEFT_BEGAN": f"{self.began:.3f}",
             "WEFT_FAILURES": str(self.records),
             "WEFT_STALL": f"{self.stall:g}",
         }

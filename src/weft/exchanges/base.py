@@ -73,6 +73,8 @@ class Exchange:
     """The options at which the policy changes nothing; None where there are none."""
     also_exact_at: ClassVar[tuple[Mapping[str, Any], ...]] = ()
     """Other options at which it changes nothing either."""
+    carries_over: ClassVar[bool] = False
+    """Whether a step may read gradients of earlier ones."""
     adapts: ClassVar[str] = ""
     """The option that a budget on the error chooses, where there is one."""
 

@@ -107,6 +107,7 @@ _NEVER = _When(-1, -1)
 class Delayed(Exchange):
     """Send each row every `r` epochs, to be read r epochs later; `r` 0 sends all at once and is exact."""
 
+    carries_over = True
     exact_at: ClassVar[Mapping[str, Any]] = {"r": 0}
 
     def __init__(

@@ -73,6 +73,7 @@ class Skip(Exchange):
     The share `change` is of the length of what was sent last. Without any of the three: every fourth step.
     """
 
+    carries_over = True
     exact_at: ClassVar[Mapping[str, Any]] = {"interval": 1}
     also_exact_at: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {"age": 0},

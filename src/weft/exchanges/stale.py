@@ -61,6 +61,7 @@ class Stale(Exchange):
     `smooth_features` and `smooth_gradients` keep a running mean of what arrives (0.95 forgets slowly).
     """
 
+    carries_over = True
     exact_at: ClassVar[Mapping[str, Any]] = {"lag": 0}
 
     @classmethod

@@ -18,6 +18,7 @@ from weft.errors import GraphError, InputError, RecipeError
 from weft.events import Events
 from weft.graph.graph import Graph
 from weft.registry import Registry
+from weft.strategies.loss_scale import LossScale
 
 Scores = dict[str, dict[str, float]]
 Metrics = Mapping[str, Callable[[Tensor, Tensor], float]]
@@ -73,6 +74,11 @@ class Strategy:
     def device(self) -> torch.device:
         """Where the model is: where the graph lies, unless the strategy keeps that elsewhere."""
         return self.graph.indptr.device if self._device is None else self._device
+
+    @cached_property
+    def loss_scale(self) -> LossScale | None:
+        """What keeps small gradients in float16; None in other precisions."""
+        return LossScale(self.device, self.agree) if self.autocast is torch.float16 else None
 
     @cached_property
     def num_classes(self) -> int:
@@ -152,7 +158,7 @@ class Strategy:
         check_outputs(outputs, num_rows, self.num_classes, self.loss)
         # Losses are summed in at least 32 bits whatever the storage.
         wide: Tensor = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
-        return wide
+        return wide if self.loss_scale is None else self.loss_scale.up(wide)
 
 
 strategies: Registry[type[Strategy]] = Registry("strategy", "weft.strategies")

@@ -90,7 +90,8 @@ class Single(Strategy):
 
     def _forward(self, model: nn.Module) -> Tensor:
         if self.offload is not None:
-            return self.offload(model)[self.graph.target_rows]
+            outputs = self.offload(model)[self.graph.target_rows]
+            return outputs if self.loss_scale is None else self.loss_scale.up(outputs)
         block = self.graph.block(self.clock)
         blocks, device = SameBlock(block, hops_of(model)), self.graph.indptr.device.type
         try:

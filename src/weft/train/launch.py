@@ -17,7 +17,7 @@ from weft.train.check import check_arguments, check_keywords
 from weft.train.fit import run
 from weft.train.model import describe_model, option_names
 from weft.train.optim import OptimizerName, ScheduleName
-from weft.train.resolve import resolve, resolve_strategy
+from weft.train.resolve import check_precision, resolve, resolve_strategy
 from weft.train.run import check_folder
 from weft.train.settings import BestBy, MetricName, Precision, Settings
 from weft.train.summary import Summary
@@ -79,6 +79,7 @@ def train(
     settings = Settings(**bind(Settings, values, "train"))
     section = {"name": strategy} if isinstance(strategy, str) else dict(strategy)
     name, strategy_options = resolve_strategy(section | ({} if parts is None else {"parts": parts}))
+    check_precision(settings, strategy_options)
     recipe = {
         "data": {},
         "model": describe_model(model, options),

@@ -73,8 +73,23 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
             raise RecipeError(
                 f"strategy.name: {strategy!r} needs the whole graph, {folder} holds it in parts; use 'halo'"
             )
+    check_precision(settings, strategy_options)
     choose_device(settings.device)
     return Resolved(data, name, options, strategy, strategy_options, settings, folder)
+
+
+def check_precision(settings: Settings, strategy: Mapping[str, Any]) -> None:
+    """Refuse float16 where gradients of several steps meet: each step may have a scale of its own."""
+    if settings.precision != "float16":
+        return
+    exchange, _ = check_exchange(strategy.get("exchange") or "exact")
+    late = [("exchange", exchange)] if exchanges[exchange].carries_over else []
+    late += [("staleness", strategy["staleness"])] if strategy.get("staleness") is not None else []
+    for key, value in late:
+        raise RecipeError(
+            f"train.precision: float16 scales the gradients of each step, and strategy.{key} = {value!r} "
+            "uses those of earlier steps; use bfloat16 or float32"
+        )
 
 
 def _data_of(recipe: Recipe) -> dict[str, Any]:

@@ -84,6 +84,7 @@ class Saver:
             "recipe": self.folder.recipe,
             "optimizer": rest,
             "schedule": self.schedule.state(),
+            "loss_scale": self.strategy.loss_scale.state() if self.strategy.loss_scale else None,
             "best": asdict(progress.best),
             "loss": progress.loss,
             "elapsed": elapsed,
@@ -99,6 +100,8 @@ class Saver:
         assign_weights(self.model, saved.tensors["model"], where=f"checkpoint {saved.folder}")
         restore_optimizer(self.optimizer, saved.tensors["optimizer"], saved.state["optimizer"])
         self.schedule.restore(saved.state["schedule"])
+        if self.strategy.loss_scale is not None:
+            self.strategy.loss_scale.restore(saved.state["loss_scale"])
         self.strategy.seek(saved.epoch)
         rank, workers = self.folder.rank, self.strategy.workers
         self.strategy.load_state(self.folder.checkpoints.load_rank(saved, rank, workers=workers))

@@ -15,7 +15,9 @@ from weft.train.optim import OptimizerName, ScheduleName
 Count = Annotated[int, Range(least=1)]
 MetricName = Literal["auto", "accuracy", "micro_f1", "macro_f1", "roc_auc"]
 BestBy = Literal["metric", "loss"]
-Precision = Literal["float32", "float64", "bfloat16"]
+Precision = Literal["float32", "float64", "bfloat16", "float16"]
+AUTOCAST: dict[Precision, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+"""The type of matrix products where it is not that of the weights."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Settings:
     device: str = "auto"
     """auto, cpu, cuda or cuda:1."""
     precision: Precision = "float32"
-    """float32, float64, or bfloat16 for the matrix products with float32 weights."""
+    """float32, float64, or bfloat16 or float16 (with a loss scale) for the products of float32 weights."""
     eval_every: Count = 1
     """Epochs between evaluations."""
     checkpoint_every: Count | None = None

@@ -23,6 +23,7 @@ class Summary:
     epoch_seconds_median: float
     """Of forward, backward and optimiser; evaluation is apart."""
     seconds: float
+    """From the command, or the call, to the end: reading, cutting and starting workers are in it."""
     bytes_sent: int
     """Payload sent to other workers."""
     messages: int

@@ -2,9 +2,10 @@
 
 import math
 import statistics
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -24,7 +25,7 @@ from weft.train.memory import memory_bytes, peak_memory_bytes
 from weft.train.optim import Best, Schedule, make_optimizer
 from weft.train.run import RunFolder
 from weft.train.saving import Progress, Rhythm, Saver, not_finite
-from weft.train.settings import FREE_ON_RESUME, Settings, check_validation, choose_metric
+from weft.train.settings import AUTOCAST, FREE_ON_RESUME, Settings, check_validation, choose_metric
 from weft.train.summary import Summary
 from weft.train.timeline import Timeline
 
@@ -37,6 +38,8 @@ class Place:
     resume: bool = False
     progress: Sink | None = None
     stop: Callable[[], bool] | None = None
+    began: float = field(default_factory=time.time)
+    """When the user began to wait: the time of reading, cutting and starting workers is the run's too."""
 
 
 class Trainer:
@@ -57,7 +60,7 @@ class Trainer:
         self.watched = {name: METRICS[name] for name in ("accuracy", self.metric)}
         self.stop = place.stop or (lambda: False)
         self.events = self.traffic = Events()
-        autocast = torch.bfloat16 if settings.precision == "bfloat16" else None
+        autocast = AUTOCAST.get(settings.precision)
         self.strategy = kind(graph, loss=settings.loss, seed=settings.seed, autocast=autocast)
         if settings.precision == "bfloat16" and self.strategy.device.type == "cpu":
             process.check_bfloat16("train.precision")
@@ -70,6 +73,8 @@ class Trainer:
             weight_decay=settings.weight_decay,
             momentum=settings.momentum,
         )
+        if self.strategy.loss_scale is not None:
+            self.strategy.loss_scale.attach(self.optimizer)
         self.schedule = Schedule(
             settings.schedule,
             lr=settings.lr,
@@ -259,8 +264,9 @@ class Trainer:
     def _open(self, folder: RunFolder | None, place: Place) -> None:
         """Begin the run's folder and events, or continue them."""
         sinks = [place.progress] if place.progress else []
+        elapsed = max(0.0, time.time() - place.began)
         if folder is None:
-            self.events = self.traffic = Events(sinks=sinks)
+            self.events = self.traffic = Events(sinks=sinks, elapsed=elapsed)
         else:
             cosine = self.settings.schedule == "cosine"
             # A cosine ends with the run: with another number of epochs every rate would have been another.
@@ -274,7 +280,7 @@ class Trainer:
             first = not folder.rank
             sinks += [TensorBoard(folder.path / "tensorboard")] if self.settings.tensorboard and first else []
             sinks += [ChromeTrace(folder.path / "trace.json")] if self.settings.trace and first else []
-            elapsed = folder.resumed.state["elapsed"] if folder.resumed else 0.0
+            elapsed += folder.resumed.state["elapsed"] if folder.resumed else 0.0
             kept = Events(folder.events, sinks=sinks, elapsed=elapsed)
             # Other workers tell of their traffic alone: losses and scores are the same everywhere.
             silent = Events(sinks=[self.timeline], elapsed=elapsed)
