@@ -28,6 +28,14 @@ def test_a_sampled_epoch_drops_edges_and_scales_sums_and_means_alone(p: float) -
     run_ranks(4, halo_jobs.sampled_sums, p)
 
 
+def test_a_sampled_halo_is_right_in_the_mean_for_every_layer_that_adds_up() -> None:
+    pytest.importorskip("torch_geometric")
+    import sampling_jobs
+
+    for wrong in run_ranks(2, sampling_jobs.right_in_the_mean):
+        assert wrong == []
+
+
 def test_a_tensor_is_exchanged_once_and_an_input_once_for_ever() -> None:
     for twice, changed, inputs in run_ranks(2, halo_jobs.one_exchange_a_tensor):
         assert (twice, changed, inputs) == (1, 2, 3)

@@ -188,8 +188,15 @@ def sampled_sums(group: Group, p: float) -> None:
         assert far(block.aggregate(h, "mean"), (edges * scale) @ rows / degree) < 1e-12
         pairs = block.by_relation()
         assert far(pairs.aggregate(block.src(h)[pairs.rows]), (edges * scale) @ rows) < 1e-12
-        plain = block.propagate(lambda u: u, src=(h,))
-        assert far(plain, edges @ rows) < 1e-12, "no scale in propagate"
+        messages = block.propagate(lambda u: 2 * u, src=(h,))
+        assert far(messages, 2 * (edges * scale) @ rows) < 1e-12
+        messages = block.propagate(lambda u: 2 * u, src=(h,), reduce="mean")
+        assert far(messages, 2 * (edges * scale) @ rows / degree) < 1e-12
+        largest = rows.where((edges > 0)[..., None], -torch.inf).amax(1)
+        largest = largest.where(largest > -torch.inf, 0.0)
+        assert far(block.propagate(lambda u: u, src=(h,), reduce="max"), largest) == 0.0, (
+            "no scale in extremes"
+        )
         assert block.num_edges == int(edges.sum())
         block.aggregate(h).sum().backward()
         strategy.end_step()

@@ -1,9 +1,9 @@
 """Boundary sampling: Wan et al., BNS-GCN: Efficient Full-Graph Training with Boundary Sampling, 2022.
 
 A halo row exists in an epoch iff its draw, a function of (seed, epoch, node), is below p: one draw for all
-layers. Both ends compute it, so no ids travel. Sums and means weigh the rows that remain by 1/p, which keeps
-them unbiased; attention normalises itself, and an extreme has no scale. Messages given to `propagate` (GINE,
-EdgeConv, MoNet) carry no 1/p either, also where they are summed. At p = 0 the parts stand alone.
+layers. Both ends compute it, so no ids travel. Sums and means of rows and of messages weigh what remains of
+the halo by 1/p, forward and backward, which keeps them unbiased; attention normalises itself, and an extreme
+has no scale: they are over the rows that remain. At p = 0 the parts stand alone.
 """
 
 from collections.abc import Mapping

@@ -5,7 +5,7 @@ an `Aggregation` or a `Propagation` to the block's own way of doing it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -66,6 +66,21 @@ class Propagation:
     def __post_init__(self) -> None:
         if self.reduce not in ("sum", "mean", "max", "min", "softmax"):
             raise GraphError(f"reduce must be sum, mean, max, min or softmax, got {self.reduce!r}")
+
+    @property
+    def adds(self) -> bool:
+        """Whether messages are added up."""
+        return self.reduce in ("sum", "mean")
+
+    def weighed(self, stands_for: Tensor) -> "Propagation":
+        """Return the same with each message times how many edges its edge stands for, [E]."""
+        place = len(self.per_edge)
+
+        def message(*given: Tensor) -> Tensor:
+            made: Tensor = self.message(*given[:place], *given[place + 1 :])
+            return times_rows(made, given[place])
+
+        return replace(self, message=message, edge=[*self.edge, stands_for])
 
     @property
     def kernel_reduce(self) -> str:

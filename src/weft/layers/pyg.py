@@ -18,6 +18,7 @@ from weft.graph.block import Block
 from weft.graph.sparse import Features
 from weft.layers.base import Layer, dense, inverse_sqrt
 from weft.layers.pyg_trial import network_width, problem
+from weft.layers.pyg_weighing import NEITHER, weighing
 from weft.registry import require
 
 _MULTI_HOP = (
@@ -63,6 +64,7 @@ class PyG(Layer):
         self.conv = conv
         self.in_features = _in_width(conv)  # 0: any
         self.out_features = 0
+        self.weighs = NEITHER
         self.arguments = frozenset(inspect.signature(conv.forward).parameters)
         problems = [problem(self, call) for call in candidates]  # finds out_features, too
         if all(problems):
@@ -84,14 +86,13 @@ class PyG(Layer):
             block.need_sums(f"{type(self.conv).__name__} of PyG")
         rows = dense(h)
         src, edge_index = block.src(rows), block.edge_index()
+        if self.call == "normalised":
+            return self._normalised(block, src)
         extra = self.edge_values(block, rows.dtype)
-        if self.call == "pair":
-            out: Tensor = self.conv((src, block.dst(rows)), edge_index, **extra)
-            return out
-        if self.call == "square":
-            out = self.conv(src, edge_index, **extra)
-            return out[: block.num_dst]
-        return self._normalised(block, src)
+        given = (src, block.dst(rows)) if self.call == "pair" else src
+        with weighing(self.conv, block, self.weighs):
+            out: Tensor = self.conv(given, edge_index, **extra)
+        return out[: block.num_dst]
 
     def edge_values(self, block: Block, dtype: torch.dtype) -> dict[str, Any]:
         """Return the block's edge data for the arguments that the convolution has."""

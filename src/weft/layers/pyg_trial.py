@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from weft.errors import WeftError
 from weft.graph.block import Block
 from weft.graph.graph import Graph
+from weft.layers.pyg_weighing import NEITHER, found
 
 if TYPE_CHECKING:
     from weft.layers.pyg import PyG
@@ -44,8 +45,18 @@ def problem(layer: "PyG", call: str) -> str:
     difference = max(_distance(halves, own), _distance(whole, own))
     if difference <= _TOLERANCE:
         layer.out_features = own.shape[1] if layer.in_features else 0
+        layer.weighs = _weighs(trial, graph)
         return ""
     return f"on two halves of a small graph it differs by {difference:.1e} from the whole"
+
+
+def _weighs(trial: "PyG", graph: Graph) -> str:
+    """Return how messages are weighed where edges stand for others."""
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            return found(trial, graph, _TOLERANCE)
+    except _FAILURES:
+        return NEITHER
 
 
 def _own_result(trial: "PyG", graph: Graph) -> Tensor:

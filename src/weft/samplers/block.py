@@ -52,18 +52,11 @@ class Scaled(Block):
 
     def _propagate(self, how: Propagation) -> Tensor:
         """Return the reduced messages; sums and means estimate the whole graph's."""
-        adds = how.reduce in ("sum", "mean")
-        if not adds:
+        if not how.adds:
             self.need_sums(f"the {how.reduce} of messages")
-        if self.edge_scale is None or not adds:
-            return times_rows(super()._propagate(how), self.row_scale if adds else None)
-        place = len(how.per_edge)
-
-        def scaled(*given: Tensor) -> Tensor:
-            made: Tensor = how.message(*given[:place], *given[place + 1 :])
-            return made * _beside(given[place].to(made.dtype), made)
-
-        return super()._propagate(replace(how, message=scaled, edge=[*how.edge, self.edge_scale]))
+        if self.edge_scale is None or not how.adds:
+            return times_rows(super()._propagate(how), self.row_scale if how.adds else None)
+        return super()._propagate(how.weighed(self.edge_scale))
 
     def attend(self, *args: Any, **options: Any) -> Tensor:
         """Return the attention over the edges there are, which normalises itself."""

@@ -15,7 +15,7 @@ from weft.comm.group import Group
 from weft.errors import GraphError
 from weft.exchanges.base import Exchange
 from weft.graph.block import Block, Rows
-from weft.graph.reduction import Aggregation
+from weft.graph.reduction import Aggregation, Propagation
 from weft.graph.relations import RelationBlock
 from weft.graph.shard import Shard
 from weft.graph.sparse import Features, SparseFeatures
@@ -116,6 +116,30 @@ class HaloBlock(ShardBlock):
             return self._aggregate_constant(h, how)
         h = h if isinstance(h, Tensor) else h.to_dense()
         return self._sum(h, how) if how.adds else super()._aggregate(h, how)
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        """Return the reduced messages; in sums and means those of halo rows stand for the rows left out."""
+        stands_for = self.multiplicity() if how.adds else None
+        return super()._propagate(how if stands_for is None else how.weighed(stands_for))
+
+    def multiplicity(self) -> Tensor | None:
+        """Return how many edges of the whole graph each edge stands for, [E]; None: itself alone."""
+        scale, kept = self.exchange.scale, self.exchange.kept
+        if not isinstance(scale, Tensor) and scale == 1.0:
+            return None
+
+        def make() -> Tensor:
+            each = torch.ones(self.num_edges, dtype=torch.float64, device=self.device)
+            places = self.halo_edges()
+            if isinstance(scale, Tensor):
+                assert kept is not None, "a scale a row is that of rows that exist"
+                rows = self.indices[places].long() - self.num_own
+                each[places] = scale.double()[kept.cumsum(0)[rows] - 1]
+            else:
+                each[places] = scale
+            return each
+
+        return self.cached("multiplicity", make)
 
     # Underneath
 

@@ -9,6 +9,7 @@ from weft.errors import GraphError
 from weft.exchanges.base import Exchange
 from weft.exchanges.features import fetch_halo
 from weft.graph.block import Block, Rows
+from weft.graph.reduction import Propagation
 from weft.graph.shard import Shard
 
 
@@ -60,7 +61,7 @@ class OneRelation(Block):
             edge_data={name: value[edges] for name, value in block._edge_data.items()},
             parent=block,
         )
-        self._whole = block
+        self._whole, self._edges = block, edges
 
     def src(self, h: Any) -> Any:
         """Return own rows and the halo."""
@@ -71,6 +72,15 @@ class OneRelation(Block):
         if name not in self._edge_data:
             return self._whole.edge(name)
         return self._edge_data[name]
+
+    def multiplicity(self) -> Tensor | None:
+        """Return how many edges of the whole graph each edge stands for, [E]; None: itself alone."""
+        whole = self._whole.multiplicity()
+        return None if whole is None else whole[self._edges]
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        stands_for = self.multiplicity() if how.adds else None
+        return super()._propagate(how if stands_for is None else how.weighed(stands_for))
 
     def _degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
