@@ -8,7 +8,7 @@ import torch
 
 import weft
 from weft.errors import GraphError, InputError
-from weft.graph import Graph
+from weft.graph import Graph, SparseFeatures
 from weft.samplers import Batch, NeighborSampler
 
 AUTHOR = ("author", "writes", "paper")
@@ -316,6 +316,16 @@ def test_pyg_gets_one_graph_with_counts_of_hops() -> None:
     assert edge_index.max() < x.shape[0]
     batch = NeighborSampler(graph, [4, 3], expand="once").sample(seeds)
     assert torch.equal(batch.to_pyg().edge_index, batch.blocks[0].edge_index())
+
+
+def test_pyg_models_run_on_batches_of_sparse_features() -> None:
+    pyg = pytest.importorskip("torch_geometric")
+    dense = torch.rand(60, 5) * (torch.rand(60, 5) < 0.3)
+    graph = random_graph(x=SparseFeatures.from_dense(dense), y=[0, 1, 2] * 20)
+    data = NeighborSampler(graph, [4, 3]).sample(torch.arange(0, 60, 7)).to_pyg()
+    assert torch.equal(data.x, dense[data.n_id])
+    model = pyg.nn.GraphSAGE(5, 8, num_layers=2, out_channels=3)
+    model(data.x, data.edge_index).sum().backward()
 
 
 def test_pyg_gets_types_by_name() -> None:

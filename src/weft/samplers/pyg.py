@@ -99,4 +99,5 @@ def _split_counts(mask: Tensor, sizes: list[int]) -> list[int]:
 
 
 def _tensor(value: Features) -> Tensor:
-    return value.to_torch() if isinstance(value, SparseFeatures) else value
+    # PyG's convolutions take rows by index_select, which no sparse layout has; a batch is small enough.
+    return value.to_dense() if isinstance(value, SparseFeatures) else value
