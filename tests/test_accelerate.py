@@ -410,3 +410,51 @@ def test_what_is_no_model_is_refused(given: Any, message: str):
         weft.accelerate(given)
     with pytest.raises(weft.InputError, match=message):
         weft.accelerated(given)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (
+            lambda: SAGEConv(6, 4, aggr="lstm"),
+            "SAGEConv runs PyG's own forward: aggregation is LSTMAggregation",
+        ),
+        (lambda: GINEConv(_mlp(), aggr="max"), "GINEConv runs PyG's own forward: its aggregation is max"),
+        (lambda: TransformerConv(6, 4, edge_dim=3), "it reads features of edges"),
+        (lambda: RGCNConv(6, 4, num_relations=3, num_blocks=2), "block-diagonal"),
+        (lambda: SAGEConv(6, 4, flow="target_to_source"), "flow is 'target_to_source'"),
+    ],
+)
+def test_a_convolution_that_no_call_would_be_covered_of_is_told_and_not_listed(make: Any, reason: str):
+    with pytest.warns(WeftWarning, match=reason):
+        model = weft.accelerate(nn.ModuleList([make(), SAGEConv(6, 4)]))
+    assert weft.accelerated(model) == ["1: SAGEConv"]
+
+
+@pytest.mark.parametrize("edge_dim", [None, 3])
+def test_learned_features_of_edges_get_their_gradient(edge_dim: int | None):
+    plain = GINEConv(_mlp(), edge_dim=edge_dim).double()
+    fast = weft.accelerate(copy.deepcopy(plain))
+    edges, x = _edges(), torch.randn(N, 6, dtype=torch.float64)
+    attr = torch.randn(edges.shape[1], edge_dim or 6, dtype=torch.float64)
+    found = []
+    for conv in (plain, fast):
+        given = attr.clone().requires_grad_()
+        out = conv(x, edges, given)
+        out.square().sum().backward()
+        found.append((out, given.grad))
+    torch.testing.assert_close(*found, rtol=1e-8, atol=1e-8)
+
+
+def test_gine_keeps_a_byte_a_message_for_backward():
+    conv = weft.accelerate(GINEConv(nn.Identity()), check=False)
+    x, edges = torch.randn(N, 6, requires_grad=True), _edges()
+    kept: list[int] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor.numel() * tensor.element_size())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        conv(x, edges, torch.randn(edges.shape[1], 6)).sum().backward()
+    assert max(kept) <= 6 * edges.shape[1]

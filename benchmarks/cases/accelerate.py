@@ -73,4 +73,38 @@ def _case(name: str, must: float | None, goal: float | None) -> Case:
     )
 
 
-CASES = [_case("cora", None, None), _case("wordnet30", 3.0, 6.0)]
+def _gine_data() -> dict[str, Any]:
+    graph = real("wordnet30", symmetrise=True)
+    torch.manual_seed(0)
+    width = 64
+    conv = torch_geometric.nn.GINEConv(nn.Linear(width, width), edge_dim=16)
+    x, attr = torch.randn(graph.num_nodes, width), torch.randn(graph.num_edges, 16)
+    return {"conv": conv, "x": x.requires_grad_(), "edge_index": graph.edge_index, "attr": attr}
+
+
+def _gine(data: dict[str, Any], conv: nn.Module) -> Step:
+    def step() -> Tensor:
+        out = conv(data["x"], data["edge_index"], data["attr"])
+        out.sum().backward()
+        return out.detach()
+
+    return step
+
+
+CASES = [
+    _case("cora", None, None),
+    _case("wordnet30", 3.0, 6.0),
+    Case(
+        name="accelerate_gine",
+        title="PyG's GINEConv, forward and backward, wordnet30, 64 columns, 16 of edges",
+        setup=_gine_data,
+        contenders={
+            "accelerated": lambda data: _gine(data, weft.accelerate(copy.deepcopy(data["conv"]))),
+            "as it is": lambda data: _gine(data, copy.deepcopy(data["conv"])),
+        },
+        must=1.0,
+        goal=2.0,
+        repeat=9,
+        memory=True,
+    ),
+]

@@ -13,7 +13,7 @@ from torch import nn
 
 from weft.errors import InputError, WeftWarning
 from weft.layers.accelerate.inputs import watch_inputs
-from weft.layers.accelerate.swap import convert, covered, is_swapped, swappable
+from weft.layers.accelerate.swap import convert, covered, is_swapped, refusal, swappable
 from weft.registry import require
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -33,8 +33,11 @@ def accelerate(model: Model, *, check: bool = True) -> Model:
     require("torch_geometric", "pyg")
     _check_model(model)
     for module in list(model.modules()):
-        if swappable(module):
+        if swappable(module) and (reason := refusal(module)) is None:
             convert(module, check=check)
+        elif swappable(module):
+            told = f"{type(module).__name__} runs PyG's own forward: {reason}"
+            warnings.warn(told, WeftWarning, stacklevel=2)
     if accelerated(model):
         watch_inputs(model)
     else:

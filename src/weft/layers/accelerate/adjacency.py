@@ -69,6 +69,7 @@ class Adjacency:
         self.edge_type = None if edge_type is None else edge_type[self.order]
         self._transposed: kernels.Transposed | None = None
         self._degrees: Tensor | None = None
+        self._ends: tuple[Tensor, Tensor] | None = None
         self._derived = Kept(4)
         self._typed: dict[int, Block] = {}
 
@@ -89,7 +90,7 @@ class Adjacency:
 
     def ordered(self, values: Tensor) -> Tensor:
         """Return values of the user's edges in CSR order, kept while they are unchanged constants."""
-        return self._derived.get((values,), "ordered", lambda: values[self.order])
+        return self._derived.get((values,), "ordered", lambda: kernels.gather(values, self.order))
 
     def inverse_sqrt_degree(self, dtype: torch.dtype) -> Tensor:
         """Return in-degree^-1/2, 0 where there is no edge, for a square graph."""
@@ -98,9 +99,23 @@ class Adjacency:
             self._degrees = degree.pow(-0.5).masked_fill_(degree == 0, 0.0)
         return self._degrees
 
-    def block(self) -> Block:
-        """Return the edges as a block, for `propagate`."""
-        return Block(self.indptr, self.indices, num_src=self.num_src, transposed=lambda: self.transposed)
+    @property
+    def every_edge(self) -> Tensor:
+        """The number of each edge: the sources of a reduction over values of edges."""
+        return self._own_ends()[0]
+
+    @property
+    def edge_dst(self) -> Tensor:
+        """The destination of each edge."""
+        return self._own_ends()[1]
+
+    def _own_ends(self) -> tuple[Tensor, Tensor]:
+        if self._ends is None:
+            kind = torch.int32 if max(len(self.indices), self.num_dst) < 2**31 else torch.int64
+            rows = torch.arange(self.num_dst, dtype=kind)
+            every = torch.arange(len(self.indices), dtype=kind)
+            self._ends = every, rows.repeat_interleave(self.indptr.diff())
+        return self._ends
 
     def typed_block(self, num_relations: int) -> Block:
         """Return the kept block of typed edges: it holds the pairs and the degrees of each relation."""

@@ -1,8 +1,8 @@
 """The swap itself: a convolution's class becomes a subclass with our forward, PyG's own behind it.
 
 An instance keeps its parameters, buffers, names and hooks; `isinstance`, `state_dict`, `deepcopy` and
-pickling work as before. `covered` maps PyG's class to our function; the function raises `NotCovered` for a
-call that it does not do.
+pickling work as before. `_covered` maps PyG's class to our function, which raises `NotCovered` for a call
+that it does not do, and to a check of the convolution itself.
 """
 
 import inspect
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,17 @@ class State:
 def swappable(module: nn.Module) -> bool:
     """Return whether the module is a PyG convolution of exactly a class that we cover."""
     return type(module) in _covered()
+
+
+def refusal(module: nn.Module) -> str | None:
+    """Return why no call of a convolution would run on our kernels, by how it was made; None: some would."""
+    try:
+        if module.flow != "source_to_target":
+            raise NotCovered(f"flow is {module.flow!r}")
+        _covered()[type(module)].check(module)
+    except NotCovered as reason:
+        return str(reason)
+    return None
 
 
 def covered() -> list[str]:
@@ -105,8 +116,6 @@ def _require_covered(conv: nn.Module, call: dict[str, Any]) -> None:
         raise NotCovered(f"x has {x.dim()} dimensions")
     if torch.is_autocast_enabled("cpu"):
         raise NotCovered("autocast is on")
-    if conv.flow != "source_to_target":
-        raise NotCovered(f"flow is {conv.flow!r}")
     if conv.explain or any(getattr(conv, name) for name in _HOOKS):
         raise NotCovered("it is being explained or has message-passing hooks")
 
@@ -190,31 +199,38 @@ def _signature(forward: Forward) -> inspect.Signature:
     return inspect.signature(forward)
 
 
+class Covered(NamedTuple):
+    """What runs the calls of a class of PyG, and what refuses convolutions of it by how they were made."""
+
+    forward: Forward
+    check: Callable[[Any], None]
+
+
 @cache
-def _covered() -> dict[type[nn.Module], Forward]:
+def _covered() -> dict[type[nn.Module], Covered]:
     from torch_geometric import nn as pyg
 
     from weft.layers.accelerate import attending, relational, summing
 
     return {
-        pyg.GCNConv: summing.gcn,
-        pyg.SAGEConv: summing.sage,
-        pyg.GraphConv: summing.graph,
-        pyg.GINConv: summing.gin,
-        pyg.GINEConv: summing.gine,
-        pyg.SGConv: summing.sgc,
-        pyg.APPNP: summing.appnp,
-        pyg.GATConv: attending.gat,
-        pyg.GATv2Conv: attending.gatv2,
-        pyg.TransformerConv: attending.transformer,
-        pyg.RGCNConv: relational.rgcn,
-        pyg.FastRGCNConv: relational.rgcn,
+        pyg.GCNConv: Covered(summing.gcn, summing.check),
+        pyg.SAGEConv: Covered(summing.sage, summing.check),
+        pyg.GraphConv: Covered(summing.graph, summing.check),
+        pyg.GINConv: Covered(summing.gin, summing.check),
+        pyg.GINEConv: Covered(summing.gine, summing.check),
+        pyg.SGConv: Covered(summing.sgc, summing.check),
+        pyg.APPNP: Covered(summing.appnp, summing.check),
+        pyg.GATConv: Covered(attending.gat, attending.check),
+        pyg.GATv2Conv: Covered(attending.gatv2, attending.check),
+        pyg.TransformerConv: Covered(attending.transformer, attending.check),
+        pyg.RGCNConv: Covered(relational.rgcn, relational.check),
+        pyg.FastRGCNConv: Covered(relational.rgcn, relational.check),
     }
 
 
 @cache
 def _accelerated_class(original: type[nn.Module]) -> type[nn.Module]:
-    fast, own = _covered()[original], original.forward
+    fast, own = _covered()[original].forward, original.forward
 
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return _run(self, own, fast, args, kwargs)
