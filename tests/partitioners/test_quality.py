@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
+import halo_jobs
 import pytest
 import torch
 from generated_graphs import graphs, typed_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ranks import run_ranks
 
-from weft.graph import Graph
+from weft.graph import Graph, SparseFeatures
 from weft.graph.assignment import Assignment, Quality
 from weft.graph.shard import make_shards
-from weft.partitioners.quality import count_cut, count_halo, measure, predict_bytes
+from weft.partitioners.quality import count_cut, count_halo, measure, predict_bytes, sent_columns
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -46,14 +48,31 @@ def test_replicas_of_a_partition_of_edges() -> None:
 
 
 def test_bytes_an_epoch_follow_the_formulas() -> None:
-    told = predict_bytes(10, 128, 3)
-    assert told["exact"] == 2 * 2 * 10 * 128 * 4
+    told = predict_bytes(10, [128, 7])
+    assert told["exact"] == 2 * 10 * (128 + 7) * 4
     assert told["stale"] == told["exact"]
     assert told["sampled 0.1"] == told["exact"] // 10
-    assert told["quantised 8"] <= 0.27 * told["exact"]
-    split = predict_bytes(10, 128, 3, cuts="edges")
+    assert told["quantised 8"] == 2 * 10 * (136 + 15)
+    split = predict_bytes(10, [128, 7], cuts="edges")
     assert split == {"exact": 2 * told["exact"], "delayed 5": 2 * told["exact"] // 5, "none": 0}
-    assert predict_bytes(10, 128, 1)["exact"] == 0  # one layer aggregates the input alone
+    assert predict_bytes(10, [])["exact"] == 0
+
+
+def test_layers_send_the_narrower_side_and_sparse_features_that_fill_up_send_too() -> None:
+    assert sent_columns(GRAPH, 16, 3) == [16, 2]
+    assert sent_columns(GRAPH, 16, 1) == []  # one layer aggregates the input alone
+    assert sent_columns(GRAPH.with_data(y=None), 16, 3) == [16, 16]
+    full = GRAPH.with_data(x=SparseFeatures.from_dense(torch.ones(4, 8)))
+    assert sent_columns(full, 16, 3) == [16, 16, 2]
+    thin = GRAPH.with_data(x=SparseFeatures.from_dense(torch.eye(4, 80)))
+    assert sent_columns(thin, 16, 3) == [16, 2]
+
+
+def test_forecast_is_what_training_sends() -> None:
+    told = run_ranks(2, halo_jobs.forecast_and_sent)
+    for kind, (expected, _) in told[0].items():
+        assert sum(rank[kind][1] for rank in told) == expected, kind
+    assert told[0]["filling"][0] == told[0]["sparse"][0] * (8 + 8 + 3) / (8 + 3)
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,6 +10,7 @@ from weft.comm.group import Group
 from weft.comm.plan import spread
 from weft.graph import Graph, SparseFeatures
 from weft.graph.shard import Shard, make_shards
+from weft.partitioners.quality import measure
 from weft.strategies.halo import Halo
 from weft.strategies.local import LocalGraph
 from weft.strategies.single import Single
@@ -231,6 +232,28 @@ def one_exchange_a_tensor(group: Group) -> list[int]:
         block.aggregate(local.x)
     counts.append(group.ledger.messages)
     return counts
+
+
+def forecast_and_sent(group: Group) -> dict[str, tuple[int, int]]:
+    """Return the bytes of halo rows and gradients that an epoch should send, and that it sent from here."""
+    told = {}
+    for kind in ("directed", "sparse", "filling"):
+        graph = graph_of("directed" if kind == "filling" else kind)
+        if kind == "filling":
+            graph = graph.with_data(x=SparseFeatures.from_dense(torch.ones(NODES, 16)))
+        parts = parts_of(kind, group.size)
+        strategy = Halo(local_graph(group, graph, parts, group.size), group=group)
+        model = build_model(strategy.graph, "sage", {"hidden": 8, "layers": 3}, seed=1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        strategy.epoch(model, optimizer)  # the first brings the features, once
+        group.ledger.clear()
+        strategy.epoch(model, optimizer)
+        volumes = group.ledger.volumes.items()
+        sent = sum(each.bytes_sent for (label, _), each in volumes if label.kind.startswith("halo"))
+        expected = measure(graph, parts, group.size, hidden=8, layers=3).predicted["exact"]
+        told[kind] = (expected, sent)
+        strategy.close()
+    return told
 
 
 class TwoMeans(nn.Module):

@@ -1,16 +1,21 @@
 """How good a partition is: what travels, how even the parts are, and the bytes an epoch will send.
 
-Bytes an epoch, for L layers of width H in float32. The aggregate of the input features never changes and is
-computed once, so L − 1 layers exchange, forward and backward alike. With M halo rows in all parts:
+Bytes an epoch, for layers of width H in float32 and C classes, as SAGE and GCN send them. A layer sends its
+input or its output, whichever is narrower: H columns, the last one min(H, C). The aggregate of the input
+features never changes and is computed once, so the first layer sends nothing; unless the features are sparse
+and their aggregate would not be, then it sends H columns like the others. Forward and backward are alike.
+With M halo rows in all parts and W columns in all layers:
 
-    exact          2 (L − 1) · M · 4 H
+    exact          2 · M · 4 W
     sampled 0.1    0.1 of it, on average: the same rows are drawn at both ends, no ids travel
     stale          as exact, sent while the parts compute
-    quantised 8    2 (L − 1) · M · (H + 8): a byte a value, a scale and an offset a row
+    quantised 8    a byte a value, a scale and an offset a row: 2 · M · (W + 8 a layer)
 
 Where edges are assigned, M are the replicas that are not roots: partial sums go to the root and totals
-return, forward and backward alike: exact 4 (L − 1) · M · 4 H, delayed 5 a fifth of it, none 0.
+return, forward and backward alike: exact 4 · M · 4 W, delayed 5 a fifth of it, none 0.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -76,18 +81,31 @@ def measure(
         links=links.tolist(),
         hidden=hidden,
         layers=layers,
-        predicted=predict_bytes(halo, hidden, layers, cuts=cuts),
+        predicted=predict_bytes(halo, sent_columns(graph, hidden, layers), cuts=cuts),
         moved=moved,
     )
 
 
-def predict_bytes(halo_rows: int, hidden: int, layers: int, *, cuts: Cuts = "nodes") -> dict[str, int]:
-    """Return the bytes an epoch sends to other parts, by exchange."""
-    rounds = 2 * max(layers - 1, 0) * halo_rows
-    exact = rounds * hidden * _FLOAT
+def sent_columns(graph: Graph, hidden: int, layers: int) -> list[int]:
+    """Return the columns that each layer which sends anything sends of a halo row."""
+    outputs = [*[hidden] * (layers - 1), min(hidden, graph.num_classes or hidden)]
+    return outputs if _sends_features(graph) else outputs[1:]
+
+
+def _sends_features(graph: Graph) -> bool:
+    """Return whether the first layer transforms features before they travel, in every epoch."""
+    x = graph.node_data[graph.node_types[0]].get("x") if len(graph.node_types) == 1 else None
+    return isinstance(x, SparseFeatures) and not graph.block().aggregates_sparse(x)
+
+
+def predict_bytes(halo_rows: int, columns: Sequence[int], *, cuts: Cuts = "nodes") -> dict[str, int]:
+    """Return the bytes an epoch sends to other parts, by exchange; `columns` are those of each layer."""
+    rounds = 2 * halo_rows
+    exact = rounds * sum(columns) * _FLOAT
     if cuts == "edges":
         return {"exact": 2 * exact, "delayed 5": 2 * exact // 5, "none": 0}
-    return {"exact": exact, "sampled 0.1": exact // 10, "quantised 8": rounds * (hidden + 8), "stale": exact}
+    coded = rounds * sum(min(width + 8, width * _FLOAT) for width in columns)
+    return {"exact": exact, "sampled 0.1": exact // 10, "quantised 8": coded, "stale": exact}
 
 
 def count_cut(graph: Graph, parts: Tensor, num_parts: int) -> int:
