@@ -60,11 +60,12 @@ def write_directory(
 
 @contextlib.contextmanager
 def new_directory(
-    path: str | os.PathLike[str], overwrite: bool = False, *, marker: str = MANIFEST
+    path: str | os.PathLike[str], overwrite: bool = False, *, marker: str | tuple[str, ...] = MANIFEST
 ) -> Iterator[Path]:
     """Give an empty folder to fill, which takes its place at `path` when the `with` block ends without error.
 
-    For folders of folders. An existing one is replaced only with `overwrite` and only if it holds `marker`.
+    For folders of folders. An existing one is replaced only with `overwrite` and only if it holds `marker`,
+    or one of several.
     """
     target = Path(path)
     tidy_after_killed_writers(target)
@@ -202,14 +203,15 @@ def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:
 # Writing
 
 
-def _check_target(target: Path, overwrite: bool, marker: str = MANIFEST) -> None:
+def _check_target(target: Path, overwrite: bool, marker: str | tuple[str, ...] = MANIFEST) -> None:
     if not os.path.lexists(target):
         return
     if not overwrite:
         raise FormatError(
             f"{target} already exists; choose another path, or overwrite it (--overwrite, overwrite=True)"
         )
-    if target.is_symlink() or not (target / marker).is_file():
+    markers = (marker,) if isinstance(marker, str) else marker
+    if target.is_symlink() or not any((target / name).is_file() for name in markers):
         raise FormatError(f"{target} exists and is not a folder written by weft; it is left as it is")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -290,7 +291,14 @@ def test_only_what_the_asked_nodes_need_is_computed(engine: str, tmp_path: Path)
     assert table.column("id").to_pylist() == ["n40", "n7"]
     assert near(outputs(tmp_path / "out"), forward(model, line)[[40, 7]])
     assert result["evaluations"] == 6  # two nodes, and one more each in the first layer
-    assert json.loads((tmp_path / "out" / "infer.json").read_text())["engine"] == engine
+    assert json.loads((tmp_path / "out" / "_infer.json").read_text())["engine"] == engine
+    # Readers of a folder take the files and skip the note.
+    found = pads.dataset(tmp_path / "out").files
+    assert [Path(path).name for path in found] == ["embeddings.parquet", "predictions.parquet"]
+    assert pads.dataset(tmp_path / "out").count_rows() == 4
+    (tmp_path / "out" / "_infer.json").rename(tmp_path / "out" / "infer.json")  # as weft wrote it before
+    infer_model(model_scoring(model, line), tmp_path / "out", overwrite=True, setting=Setting(engine))
+    assert not (tmp_path / "out" / "infer.json").exists()
 
 
 @pytest.mark.parametrize("engine", ["torch", "duckdb"])

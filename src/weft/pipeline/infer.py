@@ -25,7 +25,7 @@ from weft.graph.graph import Graph
 from weft.pipeline.engines.base import Engine, memory_limit, open_engine
 from weft.pipeline.infer_model import Scoring, mark_of, open_run
 from weft.pipeline.infer_rounds import Rounds, worth_keeping
-from weft.pipeline.infer_write import NOTE, PREDICTIONS, Scored, Writer, asked_nodes, write_note
+from weft.pipeline.infer_write import NOTE, OLD_NOTE, PREDICTIONS, Scored, Writer, asked_nodes, write_note
 from weft.stores.base import Store
 from weft.stores.cached import free_bytes
 from weft.stores.memory import MemoryStore
@@ -101,7 +101,7 @@ def infer_model(
     with (
         evaluating(scoring.model),
         torch.no_grad(),
-        format.new_directory(out, overwrite, marker=NOTE) as partial,
+        format.new_directory(out, overwrite, marker=(NOTE, OLD_NOTE)) as partial,
         _work_folder(out, scoring, wanted, setting) as work,
         _opened(setting, work) as engine,
     ):

@@ -22,7 +22,10 @@ from weft.registry import require
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NOTE = "infer.json"
+# Readers of a folder of Parquet files (Spark, pyarrow …) skip names that begin so.
+NOTE = "_infer.json"
+OLD_NOTE = "infer.json"
+"""The name of the note of weft before."""
 PREDICTIONS, EMBEDDINGS = "predictions.parquet", "embeddings.parquet"
 
 
