@@ -9,6 +9,7 @@ import pytest
 
 from weft.datasets.npz import npz
 from weft.errors import DataNote, FormatError, GraphError
+from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.meaning import meaning_of
 
@@ -290,3 +291,15 @@ def test_bad_node_type_and_class_names_say_what_was_expected(tmp_path: Path) -> 
         npz(written(tmp_path, **base, node_type=np.array([0, 1, 0, 1]), node_types=np.array(["a"])))
     with pytest.raises(FormatError, match="class_names must hold a word for each of the 3 classes"):
         npz(written(tmp_path, **base, class_names=np.array(["a", "b"])))
+
+
+def test_an_id_that_no_memory_could_hold_nodes_up_to_is_named(tmp_path: Path) -> None:
+    far = np.array([[0, 10**12], [1, 2]])
+    with pytest.raises(
+        GraphError, match=r"graph\.npz: edge_index holds the id 1,000,000,000,000: a graph of"
+    ):
+        npz(written(tmp_path, edge_index=far))
+    with pytest.raises(GraphError, match="num_nodes is 1,000,000,000,000: a graph"):
+        npz(written(tmp_path, edge_index=far, num_nodes=10**12))
+    with pytest.raises(GraphError, match="an edge names the 'a' 1,000,000,000,000: a graph"):
+        Graph.from_types({"a": {}}, {("a", "to", "a"): far})

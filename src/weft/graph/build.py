@@ -141,8 +141,9 @@ def _count_nodes(nodes: Mapping[str, Mapping[str, Any]], ends: Mapping[EdgeType,
             held = [value for value in store.values() if value is not None]
             rows = [value.shape[0] if hasattr(value, "shape") else len(value) for value in held]
             used = [ends[e][row] for e in ends for row, end in ((0, e[0]), (1, e[2])) if end == kind]
-            highest = [int(row.max()) + 1 for row in used if row.numel()]
-            given = rows[0] if rows else max(highest, default=0)
+            highest = max((validate.highest_id(row) for row in used), default=-1)
+            given = rows[0] if rows else highest + 1
+            validate.check_room(given, f"an edge names the {kind!r} {highest:,}")
         if int(given) != given or given < 0:
             raise GraphError(f"num_nodes of {kind!r} must be a whole number of at least 0, got {given}")
         counts[kind] = int(given)

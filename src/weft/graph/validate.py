@@ -14,8 +14,13 @@ from torch import Tensor
 from weft.errors import GraphError
 from weft.graph.source import RowSource
 from weft.graph.sparse import Features, SparseFeatures
+from weft.machine import free_memory
+from weft.sizes import shown
 
 SPLITS = ("train_mask", "val_mask", "test_mask")
+
+# Bytes that need no look at how much is free.
+_SMALL = 1 << 26
 
 
 def as_tensor(value: Any, name: str) -> Tensor:
@@ -85,12 +90,29 @@ def infer_num_nodes(num_nodes: int | None, edges: Tensor, rows: Mapping[str, Any
         held = rows[counted]
         num_nodes = int(held.shape[0]) if hasattr(held, "shape") else len(held)
     if num_nodes is None:
-        num_nodes = int(edges.max()) + 1 if edges.numel() else 0
+        num_nodes = highest_id(edges) + 1
+        check_room(num_nodes, f"edge_index holds the id {num_nodes - 1:,}")
     if isinstance(num_nodes, bool) or not hasattr(num_nodes, "__index__"):
         raise GraphError(f"num_nodes must be a whole number, got {num_nodes!r}")
     if num_nodes < 1:
         raise GraphError(f"a graph needs at least one node, got num_nodes={num_nodes}")
+    check_room(int(num_nodes), f"num_nodes is {int(num_nodes):,}")
     return int(num_nodes), counted
+
+
+def highest_id(edges: Tensor) -> int:
+    """Return the largest id that edges name; -1 where there are none."""
+    return int(edges.max()) if edges.numel() else -1
+
+
+def check_room(num_nodes: int, why: str) -> None:
+    """Refuse a number of nodes whose pointers alone do not fit in memory; `why` is what said so many."""
+    needed = 8 * (num_nodes + 1)
+    if needed > _SMALL and needed > (free := free_memory()):
+        raise GraphError(
+            f"{why}: a graph of {num_nodes:,} nodes takes {shown(needed)} before any data, and {shown(free)} "
+            "are free; number nodes from 0 on without gaps, or keep your ids with `weft ingest`"
+        )
 
 
 def as_node_data(
