@@ -226,7 +226,7 @@ def test_a_recipe_written_as_toml_reads_back_equal(tmp_path: Path) -> None:
     sections = {
         "data": {"path": 'a "quoted" \\ path', "seed": None},
         "model": {"heads": 4, "residual": True, "shape": [1, 2.5]},
-        "strategy": {"exchange": {"name": "sampled", "p": 0.1}},
+        "strategy": {"exchange": {"name": "sampled", "p": 0.1}, "fanout": {"a to b": [1, 2]}},
         "train": {"lr": 1e-5},
     }
     path = tmp_path / "r.toml"

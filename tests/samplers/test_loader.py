@@ -171,3 +171,8 @@ def test_a_loop_that_runs_goes_on_with_its_epoch_after_a_seek(kind: type[Loader]
     found += running
     assert equal(found, expected)
     assert made.state() == {"epoch": 1, "step": 0}, "where the loop ended"
+
+
+def test_a_seed_that_is_there_twice_is_refused_whatever_the_shuffle_does() -> None:
+    with pytest.raises(GraphError, match="seed 2 is there twice: an epoch has each seed once"):
+        Loader(NeighborSampler(graph(), [1]), [0, 2, 1, 2], batch_size=1)

@@ -12,6 +12,7 @@ import torch
 from ranks import run_ranks
 
 import weft
+from weft.cli.main import main
 from weft.errors import InputError, RecipeError
 from weft.events import read_events
 from weft.samplers import NeighborSampler
@@ -122,8 +123,73 @@ def test_what_cannot_be_is_refused_by_name(graph: weft.Graph) -> None:
         train(batch_size=0)
     with pytest.raises(RecipeError, match=r"strategy\.sampler\.speed"):
         train(sampler={"name": "neighbor", "speed": 1})
-    with pytest.raises(RecipeError, match="'labor' draws in one process"):
-        train(sampler="labor", parts=2, partitioner="range")
+    with pytest.raises(InputError, match="iterations: they need all rows of a hop"):
+        train(sampler={"name": "labor", "iterations": 1}, parts=2, partitioner="range")
+    with pytest.raises(RecipeError, match=r"strategy\.fanout: no relation 'likes'; the graph has: node"):
+        train(fanout={"likes": [2, 2]})
+    with pytest.raises(RecipeError, match=r"strategy\.fanout: edge: a fanout is a number of edges.* got -2"):
+        train(fanout={"edge": [-2, 2]})
+    with pytest.raises(RecipeError, match="expected a list, one fanout a hop, for 'edge'; got 2"):
+        train(fanout={"edge": 2})
+    with pytest.raises(InputError, match=r"strategy\.fanout: the model takes 2 hops"):
+        train(fanout={"edge": [2, 2, 2]})
+
+
+def typed_recipe(folder: Path, fanout: str) -> Path:
+    """Write a graph of three relations, and a recipe for it."""
+    made = torch.Generator().manual_seed(0)
+
+    def links(sources: int, targets: int) -> torch.Tensor:
+        return torch.stack([torch.randint(count, (200,), generator=made) for count in (sources, targets)])
+
+    edges = {
+        ("author", "writes", "paper"): links(20, 40),
+        ("paper", "cites", "paper"): links(40, 40),
+        ("paper", "by", "author"): links(40, 20),
+    }
+    papers: dict[str, Any] = {"x": torch.rand(40, 4, generator=made), "y": [0, 1] * 20}
+    for turn, name in enumerate(("train_mask", "val_mask", "test_mask")):
+        papers[name] = [place % 3 == turn for place in range(40)]
+    authors = {"x": torch.rand(20, 3, generator=made)}
+    weft.Graph.from_types({"author": authors, "paper": papers}, edges).save(folder / "graph")
+    recipe = folder / "recipe.toml"
+    recipe.write_text(
+        f'[data]\npath = "{folder / "graph"}"\n[model]\nname = "rgcn"\nhidden = 8\n'
+        f'[strategy]\nname = "sampled"\nbatch_size = 5\nfanout = {fanout}\n[train]\nepochs = 2\n'
+    )
+    return recipe
+
+
+def test_a_recipe_has_fanouts_for_each_relation(tmp_path: Path) -> None:
+    losses = {}
+    for name, fanout in (
+        (
+            "full",
+            '{"author writes paper" = [3, 2], "paper cites paper" = [1, 0], "paper by author" = [0, 4]}',
+        ),
+        ("short", "{writes = [3, 2], cites = [1, 0], by = [0, 4]}"),
+        ("other", "{writes = [3, 2], cites = [1, 2], by = [0, 4]}"),
+    ):
+        (tmp_path / name).mkdir()
+        recipe = typed_recipe(tmp_path / name, fanout)
+        assert main(["train", str(recipe), "--out", str(tmp_path / name / "run")]) == 0
+        events = read_events(tmp_path / name / "run")
+        losses[name] = [each["loss"] for each in events if each["event"] == "epoch"]
+    assert losses["full"] == losses["short"] != losses["other"]
+    given: Any = {"writes": [3, 2], "cites": [1, 0], "by": [0, 4]}
+    strategy = Sampled(weft.load(tmp_path / "full" / "graph"), fanout=given)
+    sampler: Any = strategy._make_sampler(strategy._fanouts(strategy.fanout, 2))
+    assert sampler.fanout.tolist() == [[3, 1, 0], [2, 0, 4]]
+
+
+@pytest.mark.parametrize("unknown", ["likes", "author likes paper"])
+def test_a_recipe_with_an_unknown_relation_is_refused_in_one_line(
+    unknown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = typed_recipe(tmp_path, f'{{"{unknown}" = [3, 2]}}')
+    assert main(["train", str(recipe), "--out", str(tmp_path / "run")]) == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert f"strategy.fanout: no relation '{unknown}'; the graph has: author writes paper" in told
 
 
 @pytest.mark.parametrize(

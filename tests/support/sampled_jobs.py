@@ -19,6 +19,8 @@ from weft.strategies.sampler_ranks import SamplerRank
 from weft.train.inference import infer
 from weft.train.model import adapt
 
+# A fanout a hop for each relation, named in full or by its own word.
+OWN = {"paper cites paper": [2, 3], "writes": [3, 1], "venue holds paper": [0, 1], "of": [-1, 1]}
 # Model, graph, options. Four seeds a batch, so that with four ranks some have none in a step.
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("gcn", "directed", {"fanout": [3, 2], "batch_size": 4}),
@@ -30,6 +32,9 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("rgcn", "typed", {"fanout": [2, 2], "batch_size": 4}),
     ("hgt", "typed", {"fanout": [2, 1], "batch_size": 4, "evaluate": [2, 2]}),
     ("gcn", "directed", {"fanout": -1, "batch_size": 1000}),
+    ("gcn", "hub", {"fanout": [3, 2], "batch_size": 7, "sampler": "labor"}),
+    ("rgcn", "typed", {"fanout": OWN, "batch_size": 4}),
+    ("rgcn", "typed", {"fanout": OWN, "batch_size": 4, "sampler": {"name": "labor", "shared_hops": True}}),
 ]
 
 

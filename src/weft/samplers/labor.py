@@ -36,6 +36,9 @@ class LaborSampler(Sampler):
     step unless `resample="epoch"`: held for an epoch they would leave out the same nodes all the time.
     """
 
+    weight: Tensor | None = None
+    """Draws are by no weight."""
+
     def __init__(
         self,
         graph: Graph,
@@ -80,7 +83,11 @@ class LaborSampler(Sampler):
         return np.repeat(np.array(keys, dtype=np.uint64)[:, None], self.fanout.shape[1], axis=1)
 
     def request(
-        self, slots: Slots, seeds: Tensor, keys: NDArray[np.uint64], hops: slice = slice(None)
+        self,
+        slots: Slots,
+        seeds: Tensor,
+        keys: NDArray[np.uint64],
+        hops: slice = slice(None),
     ) -> Request:
         """Return what is asked of the core for some of the hops."""
         return Request(slots, seeds, self.fanout[hops], keys[hops], labor=True, iterations=self.iterations)

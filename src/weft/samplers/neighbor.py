@@ -96,14 +96,12 @@ class NeighborSampler(Sampler):
     def _sample(
         self, seeds: Tensor, epoch: int, step: int, times: Any, hidden: Hidden | None, *, once: bool
     ) -> Batch:
-        request = Request(
+        request = self.request(
             self.slots,
             seeds,
-            self.fanout,
             self.keys(epoch, step, once=once),
             seed_time=self._ranks(seeds, times),
             hidden=self._hidden_slots(hidden),
-            replace=self.replace,
             once=once,
         )
         found = run(request)
@@ -119,6 +117,17 @@ class NeighborSampler(Sampler):
             once=lambda: self._sample(seeds, epoch, step, times, hidden, once=True),
             hop_sizes=sizes if once else None,
         )
+
+    def request(
+        self,
+        slots: Slots,
+        seeds: Tensor,
+        keys: NDArray[np.uint64],
+        hops: slice = slice(None),
+        **more: Any,
+    ) -> Request:
+        """Return what is asked of the core for some of the hops."""
+        return Request(slots, seeds, self.fanout[hops], keys[hops], replace=self.replace, **more)
 
     def keys(self, epoch: int, step: int, *, once: bool = False) -> NDArray[np.uint64]:
         """Return the keys of all hops [hops, relations]; one for all hops where a node is drawn for once."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from weft import kernels
 from weft.comm.group import Group
 from weft.comm.ledger import Label
+from weft.errors import InputError
 from weft.graph.block import Block
 from weft.graph.degrees import Degrees, RowDegrees
 from weft.graph.graph import Graph
@@ -22,11 +23,11 @@ from weft.graph.shard import Shard
 from weft.graph.source import RowSource
 from weft.graph.sparse import SparseFeatures
 from weft.samplers.asking import Asking, owners
-from weft.samplers.base import Batch, Resample, Sampler, as_seeds
+from weft.samplers.base import Batch, Sampler, as_seeds, samplers
 from weft.samplers.block import SampledBlock
+from weft.samplers.labor import LaborSampler
 from weft.samplers.neighbor import Fanout, NeighborSampler, run
-from weft.samplers.reference import find_rows
-from weft.samplers.request import Request
+from weft.samplers.reference import checked_seeds, find_rows
 from weft.samplers.slices import take_rows
 
 _FEATURES = Label("features")
@@ -36,8 +37,8 @@ class PartitionedSampler(Sampler):
     """Draw up to `fanout[i]` incoming edges of each row in hop i, whoever holds them; -1 takes all.
 
     All members of the group call `sample` together, each with seeds that it owns, or none. The draws are
-    those of a `NeighborSampler` of the whole graph. `features` are read by global id; without them each
-    member asks the owners of its rows.
+    those of the sampler `kind`, with its `options`, of the whole graph. `features` are read by global id;
+    without them each member asks the owners of its rows.
     """
 
     block_type: ClassVar[type[SampledBlock]] = SampledBlock
@@ -49,18 +50,20 @@ class PartitionedSampler(Sampler):
         group: Group,
         fanout: Fanout = (15, 10, 5),
         *,
+        kind: str = "neighbor",
         seed: int = 0,
-        replace: bool = False,
-        weight: str | Tensor | None = None,
-        resample: Resample = "epoch",
         features: RowSource | None = None,
+        **options: Any,
     ) -> None:
         self.shard, self.group, self.features = shard, group, features
-        held = cast(Graph, HeldEdges(shard))
-        super().__init__(held, seed=seed, resample=resample)
-        self.draws = NeighborSampler(
-            held, fanout, seed=seed, replace=replace, weight=weight, resample=resample
-        )
+        held, made = cast(Graph, HeldEdges(shard)), cast(Any, samplers[kind])
+        self.draws: NeighborSampler | LaborSampler = made(held, fanout, seed=seed, **options)
+        if isinstance(self.draws, LaborSampler) and self.draws.iterations:
+            raise InputError(
+                "iterations: they need all rows of a hop, which several workers hold; leave them out, or use "
+                "one process"
+            )
+        super().__init__(held, seed=seed, resample=self.draws.resample)
         self.slots = _with_ids(self.draws, shard)
         self.owner = owners(shard.node_ids, shard.num_nodes, group)
 
@@ -77,6 +80,7 @@ class PartitionedSampler(Sampler):
     def reach(self, seeds: Any, epoch: int = 0, step: int = 0) -> "Reached":
         """Return the rows and the drawn edges of a batch, without what is known of its rows."""
         rows = as_seeds(self.graph, seeds)
+        checked_seeds(rows, self.shard.num_nodes)
         num_seeds, known = rows.numel(), 0
         keys, asking, hops = self.draws.keys(epoch, step), Asking(self.owner, self.group), []
         for hop in range(self.draws.hops):
@@ -95,13 +99,12 @@ class PartitionedSampler(Sampler):
         names = list(self.shard.edge_data)
         joined = [torch.cat(parts) for parts in zip(*(answer.columns(names) for answer in answers))]
         indptr, columns = asking.ragged(torch.cat([answer.counts for answer in answers]), joined)
-        return _Drawn.of(indptr, columns, names, scaled=self.slots.scaled, typed=self._typed)
+        scaled = answers[0].scale is not None
+        return _Drawn.of(indptr, columns, names, scaled=scaled, typed=self._typed)
 
     def _draw(self, ids: Tensor, hop: int, keys: Any) -> "_Drawn":
         """Return what is drawn for own nodes in one hop, with what this member knows of the edges."""
-        one = slice(hop, hop + 1)
-        request = Request(self.slots, ids, self.draws.fanout[one], keys[one], replace=self.draws.replace)
-        found = run(request)
+        found = run(self.draws.request(self.slots, ids, keys, slice(hop, hop + 1)))
         (edges,) = found.hops
         place = torch.searchsorted(self.shard.edge_ids, edges.edge_ids) if self._looks_up else None
         scale = None
@@ -212,7 +215,7 @@ class HeldEdges:
         return told
 
 
-def _with_ids(draws: NeighborSampler, shard: Shard) -> Any:
+def _with_ids(draws: NeighborSampler | LaborSampler, shard: Shard) -> Any:
     """Return the slots with the edges' ids in the whole graph: weighted draws are keyed by them."""
     return replace(draws.slots, edge_map=shard.edge_ids)
 

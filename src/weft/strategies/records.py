@@ -20,6 +20,7 @@ from weft.graph.graph import Graph
 from weft.samplers.loader import Loader
 from weft.strategies.base import strategies
 from weft.strategies.distributed import GivenToRanks
+from weft.strategies.fanouts import Hops
 from weft.strategies.local import LocalGraph
 from weft.strategies.records_loader import RecordFiles, RecordLoader
 from weft.strategies.records_server import Servers
@@ -128,7 +129,7 @@ class RecordTraining(Sampled):
         servers.settle()
         return asked()
 
-    def _make_loader(self, fanout: list[int]) -> Loader:
+    def _make_loader(self, fanout: Hops) -> Loader:
         return RecordLoader(
             self.files,
             self.source,

@@ -19,7 +19,7 @@ from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.loader import Loader
-from weft.samplers.neighbor import MOST, NeighborSampler
+from weft.samplers.neighbor import NeighborSampler
 from weft.samplers.partitioned import PartitionedSampler
 from weft.stores.base import Counters, Store
 from weft.stores.cached import CachedStore
@@ -28,21 +28,20 @@ from weft.stores.ranked import open_on_ranks, rounded
 from weft.stores.rankers import frequency
 from weft.strategies.base import evaluating, strategies, summed_loss
 from weft.strategies.batches import Batches, Shared, labels_in
+from weft.strategies.fanouts import Fanouts, Hops, by_hop, check_fanouts, usual_fanouts
 from weft.strategies.local import LocalGraph
 from weft.strategies.placement import Where
 from weft.strategies.replay import Replay
 from weft.strategies.sampler_ranks import ReceivingLoader, check_samplers, dismiss
 from weft.strategies.single import hops_of, known_hops
 
-EVERYTHING = -1
-FANOUT = (15, 10, 5)
-
 
 @strategies.add("sampled")
 class Sampled(Batches):
     """Train on batches of sampled neighbourhoods; `fanout` has the edges drawn a row in each hop, -1: all.
 
-    By default they are 15, 10 and 5, and 5 in further hops, for as many hops as the model has.
+    By default they are 15, 10 and 5, and 5 in further hops, for as many hops as the model has. A table has a
+    list for each relation: `{"author writes paper" = [10, 5], ...}`, zeros leave one out.
 
     `batch_size` counts the seeds of all workers together; each takes those that it owns, and the loss is the
     sum over all, so that several workers take the steps of one process. `seeds="local"` has each worker
@@ -65,7 +64,7 @@ class Sampled(Batches):
         *,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
-        fanout: int | Sequence[int] | None = None,
+        fanout: Fanouts | None = None,
         batch_size: Annotated[int, Range(least=1)] = 1024,
         sampler: str | Mapping[str, Any] = "neighbor",
         seeds: Literal["global", "local"] = "global",
@@ -87,7 +86,8 @@ class Sampled(Batches):
         super().__init__(graph, **given)
         self.store_options, self.samplers = store, samplers
         self._store: Store | None = None  # of several workers
-        self.fanout, self.batch_size, self.threads = fanout, batch_size, prepare
+        self.fanout: int | Sequence[Any] | None = by_hop(fanout, graph.edge_types, "strategy.fanout")
+        self.batch_size, self.threads = batch_size, prepare
         self.kind, self.options = check_sampler(sampler)
         self.evaluation, self.local_seeds = evaluate, seeds == "local"
         self.sample_on = sample_on
@@ -119,12 +119,7 @@ class Sampled(Batches):
                     "would hold what nobody reads; use 'memory', or 'mmap' for a file"
                 )
         for name in ("fanout", "evaluate"):
-            given = options.get(name)
-            for count in given if isinstance(given, Sequence) and not isinstance(given, str) else ():
-                if not EVERYTHING <= count <= MOST:
-                    raise RecipeError(
-                        f"strategy.{name}: a fanout is a number of edges, or -1 for all; got {count}"
-                    )
+            check_fanouts(options.get(name), f"strategy.{name}")
 
     # An epoch
 
@@ -204,25 +199,23 @@ class Sampled(Batches):
         wide = torch.float64 if double else torch.float32
         return torch.cat(outputs) if outputs else torch.zeros(0, self.graph.num_classes, dtype=wide)
 
-    def _fill_cache(self, fanout: list[int]) -> None:
+    def _fill_cache(self, fanout: Hops) -> None:
         """Hold the rows that this model's batches read most often, where a cache waits for them."""
         cache = self._opened
         if isinstance(cache, CachedStore) and not cache.ranked and isinstance(self.graph, Graph):
             cache.hold(frequency(self._drawing(self.graph, fanout), batch_size=self.batch_size))
             self._nearby = None  # what a GPU has of the store is of before
 
-    def _drawing(self, graph: Graph, fanout: list[int]) -> Sampler:
+    def _drawing(self, graph: Graph, fanout: Hops) -> Sampler:
         made: Any = samplers[self.kind]
         drawn: Sampler = made(graph, fanout, **{"seed": int(self.clock[0]), **self.options})
         return drawn
 
-    def _make_sampler(self, fanout: list[int]) -> Sampler:
+    def _make_sampler(self, fanout: Hops) -> Sampler:
         if isinstance(self.graph, Graph):
             make = partial(self._drawing, fanout=fanout)
             return make(self.graph) if self.nearby is None else self.nearby.sampler(make, self.sample_on)
-        options = {"seed": int(self.clock[0]), **self.options}
-        if self.kind != "neighbor":
-            raise RecipeError(f"strategy.sampler: {self.kind!r} draws in one process; use 'neighbor'")
+        options = {"seed": int(self.clock[0]), "kind": self.kind, **self.options}
         shard, lane = self.graph.shard, self._lane
         if self._store is None and self.store_options is not None:
             trial = PartitionedSampler(shard, lane, fanout, **options)
@@ -230,7 +223,7 @@ class Sampled(Batches):
             self._opened = self._store
         return PartitionedSampler(shard, lane, fanout, features=self._store, **options)
 
-    def _training_sampler(self, fanout: list[int]) -> Sampler:
+    def _training_sampler(self, fanout: Hops) -> Sampler:
         return self._make_sampler(fanout)
 
     def _reads(self, trial: PartitionedSampler) -> tuple[Callable[[int, int], Tensor], int]:
@@ -238,7 +231,7 @@ class Sampled(Batches):
         loader = self._partitioned(trial, local=self.local_seeds)
         return lambda epoch, step: trial.reach(loader.seeds_of(epoch, step), epoch, step).rows, len(loader)
 
-    def _make_loader(self, fanout: list[int]) -> Loader:
+    def _make_loader(self, fanout: Hops) -> Loader:
         sampler = self._training_sampler(fanout)
         if not isinstance(sampler, PartitionedSampler):
             courier = None if self.nearby is None else self.nearby.courier
@@ -249,7 +242,7 @@ class Sampled(Batches):
         return self._partitioned(sampler, ReceivingLoader, **more)
 
     @staticmethod
-    def _fanouts(fanout: int | Sequence[int] | None, hops: int) -> list[int]:
+    def _fanouts(fanout: Any, hops: int) -> Hops:
         if fanout is None:
             return usual_fanouts(hops)
         return [fanout] * hops if isinstance(fanout, int) else list(fanout)
@@ -275,11 +268,6 @@ def check_sampler(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         raise RecipeError(f"strategy.sampler: {name!r} gives no neighbourhoods of seeds; use one of {able}")
     given_here = ("graph", "fanout", "seed", "expand", "temporal")
     return name, bind(kind, options, "strategy.sampler", given=given_here)
-
-
-def usual_fanouts(hops: int) -> list[int]:
-    """Return what is drawn in each of so many hops where nothing is said."""
-    return [*FANOUT, *[FANOUT[-1]] * hops][:hops]
 
 
 def checked_hops(model: nn.Module, fanout: int | Sequence[Any] | None, where: str) -> int:

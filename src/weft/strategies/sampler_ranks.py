@@ -164,13 +164,12 @@ class SamplerRank:
 
     def _make_loaders(self, fanout: list[list[int]]) -> list[PartitionedLoader]:
         """Return the loader of each trainer, over one sampler of the whole graph."""
-        hops = [row[0] for row in fanout]
+        hops = [row[0] if len(row) == 1 else dict(zip(self.shard.edge_types, row)) for row in fanout]
         self.size = header_size(len(hops), self.shard)
         given = self.options.get("sampler", "neighbor")
-        options = {} if isinstance(given, str) else {k: v for k, v in given.items() if k != "name"}
-        sampler = PartitionedSampler(
-            self.shard, Group.alone(), hops, features=self.features, **{"seed": self.seed, **options}
-        )
+        options = {"name": given} if isinstance(given, str) else dict(given)
+        options = {"seed": self.seed, "kind": options.pop("name", "neighbor"), **options}
+        sampler = PartitionedSampler(self.shard, Group.alone(), hops, features=self.features, **options)
         seeds = _training_seeds(self.shard)
         settings: dict[str, Any] = {"owner": self.owner, "workers": self.trainers}
         settings |= {"batch_size": self.options.get("batch_size", 1024)}

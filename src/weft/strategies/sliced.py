@@ -20,6 +20,7 @@ from weft.samplers.partitioned import PartitionedSampler
 from weft.stores.sliced import SlicedStore
 from weft.strategies.base import evaluating, strategies
 from weft.strategies.batches import Shared
+from weft.strategies.fanouts import Fanouts, Hops
 from weft.strategies.local import LocalGraph
 from weft.strategies.sampled import Sampled
 from weft.strategies.sliced_rows import SlicedBlock, SlicedRows, push
@@ -46,7 +47,7 @@ class Sliced(Sampled):
         *,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
-        fanout: int | Sequence[int] | None = None,
+        fanout: Fanouts | None = None,
         batch_size: Annotated[int, Range(least=1)] = 1024,
         sampler: str | Mapping[str, Any] = "neighbor",
         seeds: Literal["global", "local"] = "global",
@@ -115,10 +116,10 @@ class Sliced(Sampled):
         finally:
             rows.pushed.starting = False
 
-    def _training_sampler(self, fanout: list[int]) -> Sampler:
+    def _training_sampler(self, fanout: Hops) -> Sampler:
         shard, x = self.graph.shard, self.graph.x
         store = SlicedStore.of_rows(x, node_ids=shard.node_ids, num_rows=shard.num_nodes, group=self._lane)
-        options = {"seed": int(self.clock[0]), **self.options}
+        options = {"seed": int(self.clock[0]), "kind": self.kind, **self.options}
         return SlicedSampler(shard, self._lane, fanout, slices=store, **options)
 
 

@@ -15,9 +15,9 @@ from weft.layers.stack import Stack
 from weft.samplers.neighbor import NeighborSampler
 from weft.sizes import shown
 from weft.stores.cached import free_bytes
+from weft.strategies.fanouts import usual_fanouts
 from weft.strategies.offload import Offload, Plan, needed_bytes, obstacle_of, size_of
 from weft.strategies.offload_blocks import Message
-from weft.strategies.sampled import usual_fanouts
 from weft.strategies.single import known_hops
 from weft.train.model import build_model
 
