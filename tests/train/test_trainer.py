@@ -15,6 +15,7 @@ import weft
 from weft.config import make_recipe
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.report.read import read_run
+from weft.train.checkpoint import Checkpoints
 from weft.train.launch import run_recipe, train
 from weft.train.resolve import check_precision, resolve
 from weft.train.settings import Settings
@@ -406,8 +407,9 @@ def test_a_run_in_float16_continues_with_its_scale(graph: weft.Graph, tmp_path: 
     options: dict[str, Any] = {"hidden": 8, "precision": "float16", "lr": 0.01}
     whole = train(graph, "sage", epochs=6, **options)
     train(graph, "sage", epochs=6, out=tmp_path / "run", stop=after(3), **options)
-    state = json.loads(next((tmp_path / "run" / "checkpoint").rglob("state.json")).read_text())
-    assert state["loss_scale"]["good"] == 3
+    saved = Checkpoints(tmp_path / "run" / "checkpoint").load()
+    assert saved is not None
+    assert saved.state["loss_scale"]["good"] == 3
     resumed = train(graph, "sage", epochs=6, out=tmp_path / "run", resume=True, **options)
     assert equal(resumed.model, whole.model)
 
