@@ -1,14 +1,9 @@
 """An epoch and its memory with tensors as the `weft` command takes them, and as torch and glibc would."""
 
-import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
+from benchmarks.command import trained
 from benchmarks.graphs import tiny
 from benchmarks.measure import Study
 
@@ -37,24 +32,7 @@ def _train(environment: dict[str, str]) -> tuple[float, int]:
     """Return seconds of an epoch and peak memory of a run of the command in a process of its own."""
     settings = [f"data.nodes={2_000 if tiny() else 100_000}", "data.name=community", "model.hidden=128"]
     settings += ["model.name=sage", "train.epochs=10", "train.eval_every=10"]
-    plain = {name: value for name, value in os.environ.items() if name not in WAYS["neither"]}
-    with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-m",
-            "weft",
-            "train",
-            "--json",
-            "--out",
-            str(Path(folder) / "run"),
-        ]
-        command += [f"--set={setting}" for setting in settings]
-        told = subprocess.run(
-            command, env={**plain, **environment}, capture_output=True, text=True, check=True, timeout=600
-        )
-    summary = json.loads(told.stdout.splitlines()[-1])
+    summary = trained(settings, environment, without=WAYS["neither"])
     return summary["epoch_seconds_median"], summary["peak_memory_bytes"]
 
 
