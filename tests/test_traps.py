@@ -5,7 +5,9 @@
 
 from pathlib import Path
 
+import empty_jobs
 import pytest
+import ranks
 import torch
 import trap_jobs
 from ranks import run_ranks
@@ -52,6 +54,7 @@ TRAPS: dict[str, list[str]] = {
     "11 empty sets, few edges, ranks without nodes": [
         PROOF,
         HERE + "test_11_a_rank_may_have_no_node",
+        HERE + "test_11_layers_train_by_every_strategy_with_an_empty_rank",
         HERE + "test_11_the_graphs_of_the_proof_have_what_breaks_others",
     ],
     "12 all ranks enter the same collectives": [
@@ -124,6 +127,23 @@ def test_10_ids_beyond_the_reach_of_floats_arrive(found: dict[str, list[str]]) -
 
 def test_11_a_rank_may_have_no_node(found: dict[str, list[str]]) -> None:
     assert found["more_parts_than_nodes"] == []
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("names", "kinds"),
+    [
+        (("hgt", "sage"), ("typed",)),
+        pytest.param(tuple(sorted(layers.names())), ("plain", "typed"), marks=pytest.mark.slow),
+    ],
+)
+def test_11_layers_train_by_every_strategy_with_an_empty_rank(
+    names: tuple[str, ...], kinds: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three ranks one has all training nodes, one has none of them, and the last has no node at all."""
+    monkeypatch.setattr(ranks, "LIMIT", 850.0)
+    for wrong in run_ranks(3, empty_jobs.everywhere, names, kinds):
+        assert wrong == []
 
 
 def test_11_the_graphs_of_the_proof_have_what_breaks_others() -> None:

@@ -170,9 +170,13 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return out
 
 
+# torch gives no address to a tensor without elements, and to the core a null pointer means that it is absent.
+_NOTHING = (ctypes.c_double * 8)()
+
+
 def pointer(tensor: Tensor | None) -> int | None:
     """Return the address of a tensor's data, or None (a null pointer) for None."""
-    return None if tensor is None else tensor.data_ptr()
+    return None if tensor is None else tensor.data_ptr() or ctypes.addressof(_NOTHING)
 
 
 def dense(tensor: Tensor | None) -> Tensor | None:

@@ -150,11 +150,22 @@ def by_type(
 ) -> Tensor:
     """Return the rows, each range of one node type through the map of its type."""
     parts = [maps[type_key(kind)](rows[part]) for kind, part in typed_rows(block, which)]
-    if not parts:  # of the width that any map gives, with a gradient to the rows and to no map
-        with torch.no_grad():
-            nothing: Tensor = next(iter(maps.values()))(rows)
-        return nothing + 0.0 * rows.sum()
+    if not parts:
+        return _nothing(rows, maps)
     return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _nothing(rows: Tensor, maps: Mapping[str, Any] | nn.ModuleDict) -> Tensor:
+    """Return no rows, of the width that any map gives, with a gradient to the rows and to no map.
+
+    Maps that learn have it need a gradient also where the rows do not: a worker that holds no row answers
+    the backward of the others, who have used theirs.
+    """
+    first: Any = next(iter(maps.values()))
+    learns = first(rows).requires_grad
+    with torch.no_grad():
+        nothing: Tensor = first(rows)
+    return nothing.requires_grad_() if learns and not rows.requires_grad else nothing + 0.0 * rows.sum()
 
 
 def _relation_matrices(relations: int, heads: int, width: int) -> nn.Parameter:

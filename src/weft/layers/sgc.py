@@ -39,11 +39,14 @@ class SGC(Layer):
 
     def forward(self, blocks: Blocks, h: Features) -> Tensor:
         hops = hop_blocks(self, blocks)
-        while hops and hops[0].prefers_aggregate_first(h):
+        # Where one hop reads wide rows (those of a history), the hops before it give wide rows.
+        wide = any(block.prefers_aggregate_first(h) for block in hops[1:])
+        while hops and (wide or hops[0].prefers_aggregate_first(h)):
             # Every hop of a constant input is remembered by its block; in the end one product is left.
             block = hops.pop(0)
+            known = block.prefers_aggregate_first(h)
             h = block.aggregate(h, "sum", **gcn_scales(block, h.dtype))
-            for following in hops[:1]:
+            for following in hops[:1] if known else ():
                 following.mark_constant(h)
         if not hops:
             out: Tensor = self.lin(h)
