@@ -80,7 +80,7 @@ def test_drain_waits_for_what_subgroups_sent_too() -> None:
     assert not group._link.in_flight
 
 
-@pytest.mark.parametrize("name", ["WEFT_TIMEOUT", "WEFT_STALL"])
+@pytest.mark.parametrize("name", ["WEFT_TIMEOUT", "WEFT_STALL", "WEFT_JOIN"])
 def test_seconds_that_are_no_number_are_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     given = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", name: "abc"}
     for each, value in given.items():

@@ -1,9 +1,14 @@
 """Watching others: silence is counted fairly, the first failure stays."""
 
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from torch.distributed import HashStore
+from torch.distributed import HashStore, TCPStore
 
 from weft.comm import heartbeat
 from weft.comm.failure import Failure
@@ -97,3 +102,47 @@ def test_a_rank_that_comes_while_beats_are_read_is_no_error() -> None:
     assert heart.watch.gone() == [1]
     lost = heart._nobody("Timed out waiting", "all_reduce")
     assert (lost.rank, "it has entered 2 collectives" in str(lost)) == (1, True)
+
+
+SERVE = """
+import sys
+from weft.comm.rendezvous import bound_socket, host_store
+store = host_store(bound_socket("127.0.0.1"), "127.0.0.1", timeout=30.0)
+print(store.port, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_store_that_stops_to_answer_ends_a_rank_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process is stopped, so no connection is closed: as where a machine is gone, or a link is cut."""
+    told: list[Failure] = []
+    monkeypatch.setattr(Heartbeat, "_end", lambda self, failure: told.append(failure))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", SERVE], text=True, **pipes) as host:  # type: ignore[call-overload]
+        try:
+            port = int(host.stdout.readline())
+            store = TCPStore("127.0.0.1", port, timeout=timedelta(seconds=30), wait_for_workers=False)
+            heart = Heartbeat(store, 1, 2, stall=1.0, host="rank 0 at m1")
+            heart.start()
+            host.send_signal(signal.SIGSTOP)
+            deadline = time.monotonic() + 20.0
+            while not told and time.monotonic() < deadline:
+                time.sleep(0.05)
+            began = time.monotonic()
+            heart.stop()  # which the store does not answer either
+            assert time.monotonic() - began < 10.0
+        finally:
+            host.kill()
+    assert told[0].kind == "lost"
+    assert "rank 1 has had no answer from the store for 1 s: rank 0 at m1 is gone" in told[0].message
+
+
+def test_a_rank_that_prepares_may_be_silent_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, store = Clock(monkeypatch), HashStore()
+    store.set("beat/1", f"1 1 {heartbeat.PREPARING}")
+    watch = Watch(store, [1])
+    for second in range(60):
+        clock.now = float(second)
+        watch.look()
+    assert watch.silent(15.0) == []
+    assert watch.silent(1.0) == [1]

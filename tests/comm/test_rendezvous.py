@@ -66,8 +66,10 @@ def test_a_store_that_is_not_there_is_told_in_bounded_time() -> None:
     port = free.getsockname()[1]
     free.close()
     began = time.monotonic()
-    with pytest.raises(WorkerLost, match=rf"could not reach the store at 127.0.0.1, port {port} within 1 s"):
+    with pytest.raises(WorkerLost, match=rf"the store of rank 0 at 127.0.0.1, port {port}, within 1 s"):
         connect_store(place(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)), timeout=1.0)
+    with pytest.raises(InputError, match=r"rank 1: MASTER_ADDR 'nobody\.invalid' is no address"):
+        connect_store(place(MASTER_ADDR="nobody.invalid"), timeout=1.0)
     assert time.monotonic() - began < 60
 
 

@@ -29,6 +29,7 @@ EXTRAS = {
 VARIABLES = (
     "WEFT_TIMEOUT",
     "WEFT_STALL",
+    "WEFT_JOIN",
     "WEFT_NATIVE",
     "WEFT_COMMAND",
     "WEFT_ATTEMPT",

@@ -8,16 +8,13 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.comm.failure import JOIN, launched
+from weft.comm.failure import launched
 from weft.config import Recipe
 from weft.errors import InputError, RecipeError, WeftError
 
 if TYPE_CHECKING:
     from weft.comm import Group
     from weft.train.summary import Summary
-
-# Seconds that ranks under torchrun wait for rank 0 to read and cut the graph.
-PREPARE = 3600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,12 +96,17 @@ def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
     if not options.out:
         raise InputError("under torchrun pass --out DIR, the folder of the run that all ranks share")
     out = Path(options.out)
-    if os.environ["RANK"] == "0" and not launched():
+    local_rank = os.environ.get("LOCAL_RANK", os.environ["RANK"])
+
+    def cut() -> None:
         check_folder(out, resume=options.resume or restarted())
-        prepare(recipe, out, workers=int(os.environ["WORLD_SIZE"]))
-    # Under torchrun the others wait here until rank 0 has cut the graph.
-    device = device_of(recipe, int(os.environ.get("LOCAL_RANK", os.environ["RANK"])))
-    with Group.connect(join_timeout=JOIN if launched() else PREPARE, device=device) as group:
+        prepare(recipe, out, workers=group.size)
+
+    with Group.connect(device=device_of(recipe, int(local_rank))) as group:
+        if not launched():
+            # One line a machine: that of its first rank.
+            told = f"rank {group.rank} waits for rank 0, which reads and cuts the graph"
+            group.prepare(cut, told=told if local_rank == "0" else "")
         summary = _train(options, recipe, out, group)
     return summary if group.rank == 0 else None
 

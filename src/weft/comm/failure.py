@@ -27,8 +27,10 @@ FOLDER_PREFIX = "weft-launch-"
 """Of the temporary folder in which a launcher gathers the records of its ranks."""
 STALL = 15.0
 """Seconds without a heartbeat after which a rank counts as stalled."""
-JOIN = 120.0
+JOIN = 30.0
 """Seconds that ranks wait for each other at the start."""
+LOAD = 120.0
+"""The same where a launcher watches them: none can be missing, they only load, all at once."""
 # What stands first is the better explanation: a loss that others noticed explains nothing by itself.
 _ORDER: dict[Kind, int] = {"raised": 0, "refused": 0, "died": 0, "stalled": 1, "lost": 2}
 

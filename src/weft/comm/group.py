@@ -18,7 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from weft.comm.failure import JOIN, STALL, Failure, seconds
+from weft.comm.failure import JOIN, LOAD, STALL, Failure, launched, seconds
+from weft.comm.heartbeat import PREPARING
 from weft.comm.ledger import OTHER, Label, Ledger
 from weft.comm.link import Link
 from weft.comm.pending import Pending, sum_blocks
@@ -71,19 +72,22 @@ class Group:
         *,
         timeout: float | None = None,
         stall: float | None = None,
-        join_timeout: float = JOIN,
+        join_timeout: float | None = None,
         device: torch.device | str = "cpu",
     ) -> "Group":
         """Return the group of all ranks that torchrun or the launcher started; alone where there is one.
 
-        `timeout` bounds every collective, `stall` the silence of a rank; the environment's WEFT_TIMEOUT and
-        WEFT_STALL stand in where they are not given.
+        `timeout` bounds every collective, `stall` the silence of a rank, `join_timeout` the wait for all of
+        them at the start; the environment's WEFT_TIMEOUT, WEFT_STALL and WEFT_JOIN stand in where they are
+        not given.
         """
         place = RankPlace.from_environment(os.environ)
         if place is None:
             return Group.alone(device)
         timeout = timeout if timeout is not None else seconds("WEFT_TIMEOUT", TIMEOUT)
         stall = stall if stall is not None else seconds("WEFT_STALL", STALL)
+        if join_timeout is None:
+            join_timeout = LOAD if launched() else seconds("WEFT_JOIN", JOIN)
         link = Link.open(place, torch.device(device), timeout=timeout, stall=stall, join_timeout=join_timeout)
         return Group(
             place.rank, range(place.size), device=device, timeout=timeout, link=link, attempt=place.attempt
@@ -221,12 +225,27 @@ class Group:
         self._link.store.set(f"post/{name}/{self._posts[name]}", json.dumps(value))
         self._posts[name] += 1
 
-    def expect(self, name: str) -> Any:
-        """Wait for the next value of a name, as long as every rank lives, and return it."""
+    def expect(self, name: str, *, told: str = "") -> Any:
+        """Wait for the next value of a name, as long as every rank lives, and return it.
+
+        `told` is a line for the user where that takes long.
+        """
         assert self._link is not None, "a group of one has nobody to hear from"
-        text = self._link.wait_for(f"post/{name}/{self._posts[name]}")
+        text = self._link.wait_for(f"post/{name}/{self._posts[name]}", told=told)
         self._posts[name] += 1
         return json.loads(text)
+
+    def prepare(self, work: Callable[[], None], *, told: str = "") -> None:
+        """Have the first member do work that may take long while the others wait, as long as it lives."""
+        if self._link is None:
+            work()
+        elif self.rank == 0:
+            self._link.heart.enter(PREPARING)
+            work()
+            self._link.heart.enter("start")
+            self.post("prepared", True)
+        else:
+            self.expect("prepared", told=told)
 
     def agree(self, **facts: Any) -> None:
         """Check that all members hold the same facts (recipe, version, partition); name two that differ."""

@@ -3,6 +3,9 @@
 This stands beside the bound on collectives. A stopped rank is noticed here, whatever the others do at that
 time, and named; gloo would say "Timed out" on every survivor and name nobody. A beat also tells how many
 collectives a rank has entered, so that of ranks that are all alive the one that others wait for can be named.
+
+A machine that is gone without a word, or a link that is cut, closes no connection: calls of the store then
+wait as long as TCP tries again, a quarter of an hour. So a second thread holds the first one to its time.
 """
 
 import faulthandler
@@ -17,6 +20,7 @@ from typing import NamedTuple
 
 from weft.comm.failure import STALL, Failure, Kind, clear_records, leave, tell
 from weft.comm.rendezvous import Store
+from weft.comm.shutdown import bounded
 from weft.errors import WorkerLost
 
 INTERVAL = 1.0
@@ -24,6 +28,10 @@ INTERVAL = 1.0
 WATCHED = 8
 # A rank that reads of a failure lets its own work end by the closed connections before it cuts it short.
 GRACE = 5.0
+# What a rank says that reads and cuts the graph while the others wait: Python code of one long call cannot
+# beat, so such silence counts for less. That its machine is there the store tells, which answers by itself.
+PREPARING = "prepare"
+_PATIENCE = 20.0
 _POST = "failure"
 
 
@@ -57,7 +65,8 @@ class Watch:
                 continue
             beat = _parse(self.store.get(key))
             fresh = self.beats.get(rank) != beat or beat.number == "done"
-            self.silence[rank] = 0.0 if fresh else silence + awake
+            counts = awake / _PATIENCE if beat.doing == PREPARING else awake
+            self.silence[rank] = 0.0 if fresh else silence + counts
             self.beats[rank] = beat
 
     def silent(self, seconds: float) -> list[int]:
@@ -84,10 +93,14 @@ def read_failure(store: Store) -> Failure | None:
 class Heartbeat:
     """The thread of a rank that beats and watches; `stall` seconds without a beat of another end this one."""
 
-    def __init__(self, store: Store, rank: int, size: int, *, stall: float = STALL) -> None:
+    def __init__(
+        self, store: Store, rank: int, size: int, *, stall: float = STALL, host: str = "its host"
+    ) -> None:
         self.store = store
         self.rank = rank
         self.stall = stall
+        self.host = host
+        """Who serves the store, in words."""
         self.failure: Failure | None = None
         self.calls = 0
         self.doing = "start"
@@ -100,13 +113,16 @@ class Heartbeat:
         self._stacks: int | None = None
         self._parent = os.getppid()
         self._wake = threading.Event()
+        self._unanswered = 0.0
         self._thread = threading.Thread(target=self._run, name="weft-heartbeat", daemon=True)
+        self._guard = threading.Thread(target=self._watch_store, name="weft-watchdog", daemon=True)
 
     def start(self) -> None:
         """Begin to beat. Stacks can be asked for by SIGUSR2 from now on, where weft launched the ranks."""
         self._stacks = _open_stacks()
         if self._stacks is not None:
             faulthandler.register(signal.SIGUSR2, file=self._stacks, all_threads=True)
+        self._guard.start()
         self._beat()
         self._thread.start()
 
@@ -128,8 +144,8 @@ class Heartbeat:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5.0)
-        with suppress(RuntimeError):  # the store may be gone with the failure that ends this rank
-            self.store.set(f"beat/{self.rank}", "done 0 end")
+        # The store may be gone with the failure that ends this rank, or not answer.
+        bounded(lambda: self.store.set(f"beat/{self.rank}", "done 0 end"), seconds=2.0)
         if self._stacks is not None:
             faulthandler.unregister(signal.SIGUSR2)
             os.close(self._stacks)
@@ -182,7 +198,21 @@ class Heartbeat:
                 if not self._ending:
                     if os.getppid() != self._parent:
                         clear_records()
-                    self._end(Failure(-1, "lost", f"rank {self.rank} lost the store: its host is gone"))
+                    self._end(Failure(-1, "lost", f"rank {self.rank} lost the store: {self.host} is gone"))
+
+    def _watch_store(self) -> None:
+        """End this rank when the store has not answered a turn of the other thread in time."""
+        looked = time.monotonic()
+        while not self._ending:
+            time.sleep(INTERVAL / 2)
+            now = time.monotonic()
+            # As in `Watch`: time in which this process was stopped makes nobody guilty.
+            self._unanswered += min(now - looked, 2 * INTERVAL)
+            looked = now
+            if self._unanswered > self.stall + INTERVAL and not self._ending:
+                silent = f"rank {self.rank} has had no answer from the store for {self.stall:g} s"
+                cause = f"{self.host} is gone or stopped, or the network to it is cut"
+                self._end(Failure(-1, "lost", f"{silent}: {cause}"))
 
     def _turn(self) -> None:
         if self._ending:
@@ -190,11 +220,10 @@ class Heartbeat:
         self._beat()
         self.watch.look(self._interval)
         self.failure = self.failure or read_failure(self.store)
+        self._unanswered = 0.0
         if self.failure is None:
             for rank in self.watch.silent(self.stall):
-                post_failure(
-                    self.store, Failure(rank, "stalled", f"stalled: no heartbeat for {self.stall:g} s")
-                )
+                post_failure(self.store, Failure(rank, "stalled", silence(self.stall)))
                 self.failure = read_failure(self.store)
         if self.failure is not None:
             self._waiting += self._interval
@@ -212,6 +241,11 @@ class Heartbeat:
         kind: Kind = "stalled" if failure.kind == "stalled" else "lost"
         tell(Failure(failure.rank, kind, failure.message if kind == "stalled" else failure.told))
         leave(WorkerLost.exit_code)
+
+
+def silence(seconds: float) -> str:
+    """Return what is said of a rank that has been silent for so long."""
+    return f"stalled: no heartbeat for {seconds:g} s; it is stopped or busy, or its machine cannot be reached"
 
 
 def _open_stacks() -> int | None:

@@ -1,7 +1,7 @@
 """The connections beneath a group: two process groups, the store, the heartbeat; opened and closed here."""
 
+import sys
 import time
-from contextlib import suppress
 from datetime import timedelta
 
 import torch
@@ -16,6 +16,7 @@ from weft.errors import WorkerLost
 _PATIENCE = (
     20.0  # of a collective's bound: how long members wait for each other where files are read or written
 )
+_TELL = 5.0  # seconds after which a user is told what a rank waits for
 
 
 def backend_for(place: RankPlace, device: torch.device) -> str:
@@ -57,13 +58,13 @@ class Link:
     ) -> "Link":
         use_loopback(place)
         # A restarted run must not read the addresses of the attempt before: each has its own prefix.
-        prefix = f"attempt{place.attempt}"
+        prefix, began = f"attempt{place.attempt}", time.monotonic()
         store = PrefixStore(prefix, open_store(place, timeout=join_timeout))
         beats = PrefixStore(prefix, connect_store(place, timeout=max(timeout, stall)))
-        heart = Heartbeat(beats, place.rank, place.size, stall=stall)
+        heart = Heartbeat(beats, place.rank, place.size, stall=stall, host=place.host)
         heart.start()
         try:
-            join(store, place, timeout=join_timeout, check=heart.check)
+            join(store, place, timeout=join_timeout, began=began, check=heart.check)
             return Link._meet(place, device, store, heart, timeout)
         except (RuntimeError, WorkerLost) as error:
             lost = error if isinstance(error, WorkerLost) else heart.blame(error, "start")
@@ -128,12 +129,18 @@ class Link:
                 raise RuntimeError(f"Timed out after {patience:g} s")
             time.sleep(0.002)
 
-    def wait_for(self, key: str) -> str:
-        """Return what is written under a key; however long that takes, but only while no rank is lost."""
+    def wait_for(self, key: str, *, told: str = "") -> str:
+        """Return what is written under a key; however long that takes, but only while no rank is lost.
+
+        `told` is a line for the user of a rank that waits for long.
+        """
         self.heart.enter("expect")
-        pause = 0.001
+        pause, tell_at = 0.001, time.monotonic() + _TELL
         try:
             while True:
+                if told and time.monotonic() > tell_at:
+                    sys.stderr.write(f"weft: {told}\n")
+                    told = ""
                 gone = self.heart.watch.gone()  # looked up first: who left may have written before
                 if self.store.check([key]):
                     break
@@ -157,7 +164,8 @@ class Link:
             return
         self.closed = True
         self.heart.stop()
-        farewell(self.store, self.place, timeout=min(self.timeout, 10.0))
+        patience = min(self.timeout, 10.0)
+        bounded(lambda: farewell(self.store, self.place, timeout=patience), seconds=patience + 2.0)
         bounded(dist.destroy_process_group, seconds=self.timeout)
 
     def abandon(self, failure: Failure | None) -> None:
@@ -165,8 +173,12 @@ class Link:
         if self.closed:
             return
         self.closed = True
+        if failure is None:
+            bounded(lambda: self.store.set(f"left/{self.place.rank}", "1"), seconds=2.0)
         if failure is not None:
-            with suppress(RuntimeError):  # the store is gone: the launcher still sees the exit code
-                post_failure(self.store, failure)
+            # Where the store is gone, or does not answer, the launcher still sees the exit code.
+            bounded(lambda: post_failure(self.store, failure), seconds=2.0)
+            # Others read it once a second; the store must not go before with the rank that serves it.
+            bounded(lambda: farewell(self.store, self.place, timeout=3.0), seconds=4.0)
         self.heart.stop()
         bounded(dist.destroy_process_group, seconds=2.0)

@@ -25,6 +25,9 @@ __all__ = [
 ]
 
 
+_LEAST = 5.0
+
+
 @dataclass(frozen=True)
 class RankPlace:
     """Where this process stands among the ranks."""
@@ -62,6 +65,12 @@ class RankPlace:
             attempt=read.number(attempt, 0),
             hosted=hosted,
         )
+
+    @property
+    def host(self) -> str:
+        """Who serves the store, in words."""
+        who = "the launcher" if self.hosted else "rank 0"
+        return f"{who} at {self.address}, port {self.port},"
 
     @property
     def on_one_machine(self) -> bool:
@@ -138,6 +147,7 @@ def open_store(place: RankPlace, *, timeout: float) -> TCPStore:
 
 def connect_store(place: RankPlace, *, timeout: float) -> TCPStore:
     """Return a connection of its own to the store: calls on one connection wait for each other."""
+    _reach(place, time.monotonic() + timeout, timeout)
     try:
         return TCPStore(
             place.address,
@@ -147,24 +157,56 @@ def connect_store(place: RankPlace, *, timeout: float) -> TCPStore:
             wait_for_workers=False,
         )
     except RuntimeError:
-        raise WorkerLost(
-            f"rank {place.rank} could not reach the store at {place.address}, port {place.port} within "
-            f"{timeout:g} s; check MASTER_ADDR, MASTER_PORT and the firewall, and that its host still runs"
-        ) from None
+        raise _unreached(place, timeout) from None
 
 
-def join(store: Store, place: RankPlace, *, timeout: float, check: Callable[[], None]) -> None:
-    """Wait until every rank is here; `check` raises when one has failed meanwhile."""
+def _reach(place: RankPlace, deadline: float, timeout: float) -> None:
+    """Wait until somebody listens there: TCPStore tries for longer than it is told, and gives no reason."""
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            socket.create_connection((place.address, place.port), timeout=max(left, 0.1)).close()
+            return
+        except socket.gaierror as error:
+            # A name server may need a while to learn of a new machine.
+            if left < max(timeout - _LEAST, 0.0):
+                raise InputError(
+                    f"rank {place.rank}: MASTER_ADDR {place.address!r} is no address that can be found "
+                    f"({error.strerror})"
+                ) from None
+        except OSError:
+            if left < 0:
+                raise _unreached(place, timeout) from None
+        time.sleep(0.1)
+
+
+def _unreached(place: RankPlace, timeout: float) -> WorkerLost:
+    return WorkerLost(
+        f"rank {place.rank} could not reach the store of {place.host} within {timeout:g} s; check "
+        "MASTER_ADDR, MASTER_PORT and the firewall, and that its host still runs",
+        rank=-1 if place.hosted else 0,
+    )
+
+
+def join(
+    store: Store, place: RankPlace, *, timeout: float, check: Callable[[], None], began: float | None = None
+) -> None:
+    """Wait until every rank is here, `timeout` seconds after this one `began`; `check` raises a failure.
+
+    Where names are looked up slowly, most of that time may have gone: a few seconds are always left.
+    """
     store.set(f"here/{place.rank}", "1")
     everyone = [f"here/{rank}" for rank in range(place.size)]
-    deadline = time.monotonic() + timeout
+    now = time.monotonic()
+    deadline = max((now if began is None else began) + timeout, now + min(timeout, _LEAST))
     while not store.check(everyone):
         check()
         if time.monotonic() > deadline:
             missing = [rank for rank in range(place.size) if not store.check([f"here/{rank}"])]
             names = ", ".join(map(str, missing))
             raise WorkerLost(
-                f"rank {place.rank} waited {timeout:g} s for {place.size} ranks; missing: {names}",
+                f"rank {place.rank} waited {timeout:g} s for {place.size} ranks; missing: {names}; start "
+                "them, or give them longer with WEFT_JOIN (seconds)",
                 rank=missing[0] if missing else -1,
             )
         time.sleep(0.02)
