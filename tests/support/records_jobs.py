@@ -1,5 +1,6 @@
 """Graphs and ranks of the tests of training from records: importable by name, so that ranks find them."""
 
+import shutil
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ import weft
 from weft.comm.group import Group
 from weft.layers.stack import Stack
 from weft.strategies.records import RecordTraining
+from weft.strategies.records_graph import RecordGraph
+from weft.strategies.records_loader import RecordFiles
+from weft.train import METRICS
 
 
 def plain_graph() -> weft.Graph:
@@ -83,3 +87,27 @@ def train_on_ranks(group: Group, records: str) -> dict[str, Any]:
         "small": losses,
         "served": served,
     }
+
+
+def train_without_graph(group: Group, folder: str) -> dict[str, Any]:
+    """Train on all ranks, with the graph and, when its folder is gone, from records that hold all of it."""
+    graph = weft.Graph.load(f"{folder}/g")
+    found = {}
+    for there in (True, False):
+        held: Any = local_graph(group, graph, torch.arange(60) % group.size, group.size)
+        if not there:
+            group.barrier()
+            if group.rank == 0:
+                shutil.rmtree(f"{folder}/g")
+            group.barrier()
+            held = RecordGraph(RecordFiles.open(f"{folder}/r"), rank=group.rank, workers=group.size)
+        torch.manual_seed(0)
+        model = Stack(3, 3, layer="gcn", hidden=8)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        evaluate: Any = "exact" if there else "records"
+        strategy = RecordTraining(held, group=group, records=f"{folder}/r", batch_size=6, evaluate=evaluate)
+        losses = [strategy.epoch(model, optimizer) for _ in range(3)]
+        scores = strategy.evaluate(model, {"accuracy": METRICS["accuracy"]})
+        strategy.close()
+        found["there" if there else "gone"] = {"losses": losses, "scores": scores}
+    return found

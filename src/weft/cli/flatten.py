@@ -22,7 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help="graph folder, as weft ingest or graph.save wrote it")
     parser.add_argument("--fanout", default="15,10", help="edges drawn in each hop, -1 for all (15,10)")
     parser.add_argument("--hops", type=int, help="number of hops (as many as there are fanouts)")
-    parser.add_argument("--targets", default="train", help="train, val, test, labelled or all (train)")
+    parser.add_argument(
+        "--targets",
+        default="train",
+        help="train, val, test, or several as train,val,test; labelled, all (train)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the draws (0)")
     parser.add_argument("--weight", metavar="NAME", help="edge data by which edges are drawn (all alike)")
     parser.add_argument("--temporal", action="store_true", help="no edge later than the time of its target")

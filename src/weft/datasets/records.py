@@ -20,7 +20,8 @@ def records(path: Path, *, verify: bool = True) -> Graph:
     graph = graph_of(path)
     if not graph.is_dir():
         raise FormatError(
-            f"{path}: its records are of {graph}, which is not there; flatten the graph where it lies now"
+            f"{path}: its records are of {graph}, which is not there; flatten the graph where it lies now, "
+            "or train without it from records that hold all of it: strategy.evaluate = 'records'"
         )
     return Graph.load(graph, verify=verify)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.meaning import meaning_of
 from weft.pipeline.folder import Array, GraphFolder
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Assembler:
             columns["scale"] = _lists(target[rank], scale, count)
         if self.values:
             columns |= self._node_values(owner, node, count)
+            columns |= self._node_degrees(owner, node, count)
             columns |= self._edge_values(target[rank], edge[rank], count)
         table = pa.table(columns)
         held_counts = {"records": count, "nodes": len(node), "edges": len(rank)}
@@ -112,14 +114,31 @@ class Assembler:
             parts = [
                 self.folder.arrays[f"{entry['array']}_{part}"] for part in ("indptr", "indices", "values")
             ]
-            lengths = np.asarray(parts[0][rows + 1] - parts[0][rows], dtype=np.int64)
-            slots = np.arange(lengths.sum()) + np.repeat(
-                parts[0][rows] - np.cumsum(lengths) + lengths, lengths
-            )
+            lengths, slots = _slots(parts[0], rows)
             whose_slot = np.repeat(whose, lengths)
             columns[f"{column}.counts"] = _lists(whose, lengths, count)
             columns[f"{column}.columns"] = _lists(whose_slot, parts[1][slots].astype(np.int64), count)
             columns[f"{column}.values"] = _lists(whose_slot, _numbers(parts[2][slots], entry["dtype"]), count)
+        return columns
+
+    def _node_degrees(self, owner: Array, node: Array, count: int) -> dict[str, "pa.Array"]:
+        """Return the weighted in-degrees of the nodes, and those in each relation that they have."""
+        arrays, columns = self.folder.arrays, {}
+        known, place = np.unique(node, return_inverse=True)
+        lengths, slots = _slots(arrays["indptr"], known)
+        row = np.repeat(np.arange(len(known)), lengths)
+        weighted = [entry["array"] for entry in self.folder.meta["edge_data"] if entry["name"] == "weight"]
+        if weighted:
+            sums = np.bincount(row, arrays[weighted[0]][slots].astype(np.float64), minlength=len(known))
+            columns["degree.weight"] = _lists(owner, sums[place], count)
+        if "edge_type" in arrays:
+            relations = len(self.folder.meta["edge_types"])
+            keys, counts = np.unique(row * relations + arrays["edge_type"][slots], return_counts=True)
+            starts = np.searchsorted(keys // relations, np.arange(len(known) + 1))
+            each, at = _slots(starts, place)
+            columns["degree.relations"] = _lists(owner, each, count)
+            columns["degree.relation"] = _lists(np.repeat(owner, each), keys[at] % relations, count)
+            columns["degree.edges"] = _lists(np.repeat(owner, each), counts[at], count)
         return columns
 
     def _edge_values(self, owner: Array, edge: Array, count: int) -> dict[str, "pa.Array"]:
@@ -174,6 +193,29 @@ def value_columns(folder: GraphFolder) -> list[dict[str, Any]]:
     return found
 
 
+def facts(folder: GraphFolder) -> dict[str, Any]:
+    """Return what a manifest tells of the graph where the records hold all that training reads of it."""
+    named = ("type", "column", "width", "sparse")
+    labels = dict(folder.each("y")).get(folder.target_type)
+    several = labels is not None and labels.ndim == 2
+    classes = (
+        0 if labels is None or not labels.size else labels.shape[1] if several else int(labels.max()) + 1
+    )
+    shapes = {
+        entry["name"]: list(folder.arrays[entry["array"]].shape[1:]) for entry in folder.meta["edge_data"]
+    }
+    return {
+        "values": [{key: entry[key] for key in named} for entry in value_columns(folder)],
+        "target_type": folder.target_type,
+        "num_classes": classes,
+        "multilabel": several,
+        "edge_data": shapes,
+        "typed_edges": "edge_type" in folder.arrays,
+        "self_loops": folder.looped(),
+        "meaning": meaning_of(Path(folder.path)),
+    }
+
+
 def describe(folder: GraphFolder, targets: NDArray[np.int64]) -> "pa.Table":
     """Return what is known of targets: row, the user's id, label."""
     import pyarrow as pa
@@ -191,6 +233,12 @@ def _numbers(values: Array, dtype: str) -> Array:
     if dtype == "bfloat16":
         return (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     return np.asarray(values, dtype=np.float32)
+
+
+def _slots(indptr: Array, rows: Array) -> tuple[Array, Array]:
+    """Return how many entries each row has, and where they are, one row after the other."""
+    lengths = np.asarray(indptr[rows + 1] - indptr[rows], dtype=np.int64)
+    return lengths, np.arange(lengths.sum()) + np.repeat(indptr[rows] - np.cumsum(lengths) + lengths, lengths)
 
 
 def _column(rows: "pa.Table", name: str) -> Array:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from weft import format
 from weft.errors import FormatError, GraphError, InputError, RecipeError
-from weft.pipeline.assemble import ABOUT, SUMMARY, Assembler, describe, part_name, value_columns
+from weft.pipeline.assemble import ABOUT, SUMMARY, Assembler, describe, facts, part_name
 from weft.pipeline.engines.base import Engine, open_engine
 from weft.pipeline.folder import GraphFolder, open_graph
 from weft.pipeline.hops import Hops, Plan
@@ -58,17 +58,18 @@ def flatten(
 ) -> dict[str, Any]:
     """Write the records of all targets as Parquet files, and return how many there are and how large.
 
-    `targets` is a split (train, val, test), "labelled" or "all". `weight` names edge data by which edges are
-    drawn; `temporal` lets a target see only edges that are not later than its own `time`. Nodes of more than
-    `hub` edges, or that more targets reach, are spread over several tasks; 0: none. More than `limit` bytes,
-    by an estimate of some targets, are refused; None: any. `master` and `settings` are those of the engine
-    "spark".
+    `targets` is a split (train, val, test), several with commas between, "labelled" or "all". `weight` names
+    edge data by which edges are drawn; `temporal` lets a target see only edges that are not later than its
+    own `time`. Nodes of more than `hub` edges, or that more targets reach, are spread over several tasks; 0:
+    none. More than `limit` bytes, by an estimate of some targets, are refused; None: any. `master` and
+    `settings` are those of the engine "spark".
     """
     folder = open_graph(graph)
     if features not in ("reference", "value"):
         raise RecipeError(f"features: expected 'reference' or 'value', got {features!r}")
     plan = Plan(_fanout(fanout), int(seed), weight, temporal, _count("hub", hub))
-    chosen = _Chosen(folder, folder.targets(targets), plan)
+    splits = {split: folder.targets(split) for split in targets.split(",")}
+    chosen = _Chosen(folder, np.concatenate(list(splits.values())), plan)
     out = format.as_path(out).absolute()
     work = out.parent / f".{out.name}.work"
     with format.new_directory(out, overwrite, marker=format.RECORDS) as partial, _working(work):
@@ -86,10 +87,10 @@ def flatten(
             "node_offsets": folder.meta["node_offsets"], "edge_types": folder.meta["edge_types"],
             "parts": parts, "graph": str(Path(graph).absolute()), "mark": folder.mark,
             "num_edges": folder.meta["num_edges"],
+            "splits": {name: len(held) for name, held in splits.items()},
         }  # fmt: skip
         if features == "value":
-            named = ("type", "column", "width", "sparse")
-            made["values"] = [{key: entry[key] for key in named} for entry in value_columns(folder)]
+            made |= facts(folder)
         files = [part["file"] for part in parts]
         format.seal_directory(partial, made, files=files, manifest=format.RECORDS)
     total = {key: sum(part[key] for part in parts) for key in ("records", "nodes", "edges", "bytes")}

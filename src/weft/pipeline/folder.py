@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Array = NDArray[Any]
+_EDGES = 1 << 22  # that are looked at together
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,19 @@ class GraphFolder:
         """How many relations are drawn from by themselves."""
         return len(self.meta["edge_types"]) if self.by_relation else 1
 
+    @property
+    def target_type(self) -> str:
+        """The node type that has labels (the first with a training mask, if several have)."""
+        labelled, split = self.kinds_with("y"), self.kinds_with("train_mask")
+        found = [*(kind for kind in labelled if kind in split), *labelled, *self.meta["node_types"]]
+        return str(self.meta["target_type"] or found[0])
+
     def data(self, name: str) -> tuple[str, Array] | None:
         """Return the first node type that has this data, and the data; None where none has."""
-        return next(self._each(name), None)
+        return next(self.each(name), None)
 
-    def _each(self, name: str) -> Iterator[tuple[str, Array]]:
+    def each(self, name: str) -> Iterator[tuple[str, Array]]:
+        """Give the node types that have this data, and the data."""
         for entry in self.meta["node_data"]:
             if entry["name"] == name and "sparse" not in entry:
                 yield entry["type"], self.arrays[entry["array"]]
@@ -104,7 +114,7 @@ class GraphFolder:
 
     def of_nodes(self, name: str, nodes: NDArray[np.int64]) -> Array | None:
         """Return data of some nodes, -1 for those of types that have none; None where nobody has it."""
-        found = list(self._each(name))
+        found = list(self.each(name))
         if not found:
             return None
         dtype = np.result_type(*(values.dtype for _, values in found))
@@ -116,7 +126,13 @@ class GraphFolder:
 
     def kinds_with(self, name: str) -> list[str]:
         """Return the node types that have this data."""
-        return [kind for kind, _ in self._each(name)]
+        return [kind for kind, _ in self.each(name)]
+
+    def looped(self) -> bool:
+        """Return whether every node has an edge to itself."""
+        indptr, indices = self.arrays["indptr"], self.arrays["indices"]
+        cuts = cut(indptr, _EDGES)
+        return all(_loops(indptr[low : high + 1], indices, low) for low, high in pairwise(cuts))
 
     def of_kind(self, kind: str, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which of some nodes are of a type."""
@@ -228,6 +244,13 @@ def cut(indptr: Array, edges: int) -> tuple[int, ...]:
         high = int(np.searchsorted(indptr, indptr[low] + edges, side="right")) - 1
         cuts.append(min(max(low + 1, high), nodes))
     return tuple(cuts)
+
+
+def _loops(indptr: Array, indices: Array, first: int) -> bool:
+    """Return whether each of some destinations, from `first` on, is one of its own sources."""
+    dst = np.repeat(np.arange(first, first + len(indptr) - 1), np.diff(indptr))
+    looped = np.unique(dst[indices[indptr[0] : indptr[-1]] == dst])
+    return len(looped) == len(indptr) - 1
 
 
 def _runs(*columns: Array) -> tuple[Array, Array]:

@@ -2,26 +2,28 @@
 
 `weft flatten` drew and joined the neighbourhood of every training node once; a step reads records, puts what
 they share in one place and runs the model. No sampler and no partition is needed for it. The graph itself is
-read for features that the records only refer to, for degrees, and for the exact evaluation.
+read for features that the records only refer to, for degrees, and for the exact evaluation; records that hold
+all of these are trained from and evaluated on without it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Unpack, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from weft.config import Range
-from weft.errors import GraphError, RecipeError
+from weft.errors import GraphError, InputError, RecipeError
 from weft.format import read_directory
 from weft.graph.graph import Graph
 from weft.samplers.loader import Loader
-from weft.strategies.base import strategies
+from weft.strategies.base import evaluating, strategies
 from weft.strategies.distributed import GivenToRanks
 from weft.strategies.fanouts import Hops
 from weft.strategies.local import LocalGraph
+from weft.strategies.records_graph import AnyGraph, RecordGraph, check_whole
 from weft.strategies.records_loader import RecordFiles, RecordLoader
 from weft.strategies.records_server import Servers
 from weft.strategies.sampled import Sampled
@@ -38,7 +40,9 @@ class RecordTraining(Sampled):
     `batch_size` counts the records of all workers together; each reads its own share of the files, with
     `prepare` threads ahead of training, and shuffles in windows of `buffer` records. The neighbourhood of a
     node is the same in every epoch. The first epoch of one worker is that of `sampled` with the same seed and
-    fanout, where all records fit in the buffer. `evaluate` is exact, or a fanout for each hop.
+    fanout, where all records fit in the buffer. `evaluate` is exact, over the whole graph, or a fanout for
+    each hop. With "records" the graph is not read, nor need it be there: the records hold features by value,
+    and those of the splits val and test are what is evaluated on.
 
     Workers sum their gradients in each step. With `staleness` they push them to parameter servers, which are
     the workers themselves, and no worker is more than so many steps ahead of another; 0 is synchronous.
@@ -49,7 +53,7 @@ class RecordTraining(Sampled):
 
     def __init__(
         self,
-        graph: Graph | LocalGraph,
+        graph: AnyGraph,
         *,
         part_rank: Sequence[int] | None = None,
         partitioner: str | Mapping[str, Any] = "metis",
@@ -57,7 +61,7 @@ class RecordTraining(Sampled):
         records: str = "",
         batch_size: Annotated[int, Range(least=1)] = 1024,
         buffer: Annotated[int, Range(least=1)] = 16384,
-        evaluate: Literal["exact"] | Sequence[int] = "exact",
+        evaluate: Literal["exact", "records"] | Sequence[int] = "exact",
         prepare: Annotated[int, Range(least=0)] = 2,
         staleness: Annotated[int, Range(least=0)] | None = None,
         **given: Unpack[GivenToRanks],
@@ -70,13 +74,22 @@ class RecordTraining(Sampled):
             raise RecipeError(
                 "strategy.staleness: one process has nobody to be ahead of; leave it out, or add --workers N"
             )
+        if evaluate == "records" and not isinstance(graph, RecordGraph):
+            place = {} if group is None else {"rank": group.rank, "workers": group.size}
+            graph = RecordGraph(self.files, **place, dtype=_dtype(graph))
         super().__init__(
-            graph, part_rank=part_rank, partitioner=partitioner, parts=parts, fanout=self.files.fanout,
-            batch_size=batch_size, evaluate=evaluate, prepare=prepare, **given,
+            cast(Graph, graph), part_rank=part_rank, partitioner=partitioner, parts=parts,
+            fanout=self.files.fanout, batch_size=batch_size, evaluate=cast(Any, evaluate), prepare=prepare,
+            **given,
         )  # fmt: skip
         self.buffer = buffer
-        self.source = graph if isinstance(graph, Graph) else self._mapped(graph)
-        self.files.check(self.source, self.counts["train"])
+        self._evaluators: dict[str, RecordLoader] = {}
+        if isinstance(graph, RecordGraph):
+            self.source: Graph | RecordGraph = graph
+            self._check_labels()
+        else:
+            self.source = graph if isinstance(graph, Graph) else self._mapped(graph)
+            self.files.check(self.source, self.counts["train"])
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
@@ -85,7 +98,14 @@ class RecordTraining(Sampled):
             raise RecipeError(
                 "strategy.records: expected the folder that `weft flatten GRAPH --out DIR` wrote"
             )
-        RecordFiles.open(options["records"])
+        files = RecordFiles.open(options["records"])
+        if options.get("evaluate") == "records":
+            check_whole(files)
+            for name in ("parts", "partitioner"):
+                if options.get(name) is not None:
+                    raise RecipeError(
+                        f"strategy.{name}: with evaluate = 'records' no graph is read, or cut; leave it out"
+                    )
         super().check(options)
 
     def check_model(self, model: nn.Module) -> None:
@@ -122,6 +142,42 @@ class RecordTraining(Sampled):
             loss.backward()  # type: ignore[no-untyped-call]
         self._servers.step()
 
+    def split_outputs(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the outputs of the own rows of each split: over the graph, or of the records."""
+        if not isinstance(self.source, RecordGraph):
+            return super().split_outputs(model)
+        first = self.source.first
+        return {
+            split: self._record_outputs(model, split)[rows - first[split]]
+            for split, rows in self.splits.items()
+        }
+
+    def predict(self, model: nn.Module) -> Tensor:
+        """Return the exact outputs for every node of the target type, on every worker."""
+        if isinstance(self.source, RecordGraph):
+            raise InputError("outputs of all nodes are computed on the graph: weft infer RUN --graph GRAPH")
+        return super().predict(model)
+
+    def _record_outputs(self, model: nn.Module, split: str) -> Tensor:
+        """Return the outputs of the own records of a split, in their order."""
+        if split not in self._evaluators:
+            self._evaluators[split] = self._loader_of(split, shuffle=False)
+        loader = self._evaluators[split]
+        loader.seek(0)  # what was read before is still there
+        with evaluating(model):
+            outputs = [self.batch_outputs(model, batch) for batch in loader if batch.seeds.numel()]
+        dtype = next((value.dtype for value in model.parameters()), torch.float32)
+        return torch.cat(outputs) if outputs else torch.zeros(0, self.num_classes, dtype=dtype)
+
+    def _check_labels(self) -> None:
+        """Refuse training records without a label; of the others those with one are evaluated on."""
+        without = self.files.splits["train"] - self.counts["train"]
+        if without:
+            raise InputError(
+                f"{self.files.folder}: {without:,} training records have no label; take these nodes out of "
+                "train_mask and flatten again"
+            )
+
     def _pause(self, servers: Servers, asked: Callable[[], bool] | None) -> bool:
         """Ask now and then whether to leave the epoch: to ask, all workers have to meet."""
         if asked is None or int(self.clock[2]) % MEET:
@@ -130,9 +186,14 @@ class RecordTraining(Sampled):
         return asked()
 
     def _make_loader(self, fanout: Hops) -> Loader:
+        return self._loader_of("train")
+
+    def _loader_of(self, split: str, *, shuffle: bool = True) -> RecordLoader:
         return RecordLoader(
             self.files,
             self.source,
+            split=split,
+            shuffle=shuffle,
             seed=int(self.clock[0]),
             batch_size=self.batch_size,
             buffer=self.buffer,
@@ -154,7 +215,9 @@ class RecordTraining(Sampled):
                 f"{self.files.folder}: records of a graph of {meta['num_edges']:,} edges, trained on is one "
                 f"of {local.num_edges:,}: other directions or self loops were added; flatten that graph"
             )
-        dtype = next(
-            (data["x"].dtype for data in local.node_data.values() if "x" in data), torch.get_default_dtype()
-        )
-        return Graph.load(path, verify=False).to(dtype=dtype)
+        return Graph.load(path, verify=False).to(dtype=_dtype(local))
+
+
+def _dtype(graph: Graph | LocalGraph) -> torch.dtype:
+    held = (data["x"].dtype for data in graph.node_data.values() if "x" in data)
+    return next(held, torch.get_default_dtype())

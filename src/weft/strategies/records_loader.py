@@ -7,10 +7,11 @@ steps, and the state of a loader is the epoch and the step.
 """
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -26,6 +27,9 @@ from weft.samplers.base import Batch, Sampler
 from weft.samplers.loader import Loader
 from weft.strategies.records_merge import EDGES, Records, Values, batch_of
 
+if TYPE_CHECKING:
+    from weft.strategies.records_graph import RecordGraph
+
 Window = tuple[Records, NDArray[np.int64]]
 """Records that were read together, and the order in which they are used."""
 
@@ -38,12 +42,14 @@ class RecordFiles:
     told: dict[str, Any]
     entries: dict[str, Any]
     """The size and checksum of each file."""
+    mark: str = ""
+    """The checksum of the manifest, which holds those of all files."""
 
     @classmethod
     def open(cls, folder: str | Path) -> "RecordFiles":
         """Return the files of a folder that `weft flatten` wrote."""
         manifest = read_manifest(Path(folder), RECORDS)
-        return cls(Path(folder), manifest["meta"], manifest["files"])
+        return cls(Path(folder), manifest["meta"], manifest["files"], manifest["checksum"])
 
     @property
     def fanout(self) -> list[int]:
@@ -56,9 +62,27 @@ class RecordFiles:
         return [int(part["records"]) for part in self.told["parts"]]
 
     @property
-    def num_records(self) -> int:
-        """The records of all files."""
-        return sum(self.sizes)
+    def splits(self) -> dict[str, int]:
+        """How many records each of the targets has, one after the other."""
+        return dict(self.told["splits"])
+
+    def range_of(self, split: str, rank: int = 0, workers: int = 1) -> tuple[int, int]:
+        """Return the records of a split that are one worker's share: from and to which of all."""
+        first, count = 0, 0
+        for name, count in self.splits.items():
+            if name == split:
+                break
+            first += count
+        return first + count * rank // workers, first + count * (rank + 1) // workers
+
+    def lists(self) -> list[str]:
+        """Return the columns that stand for the graph where the records hold all that training reads."""
+        told = self.told
+        weight = ["degree.weight"] if "weight" in told["edge_data"] else []
+        kinds = ["edge.type", "degree.relations", "degree.relation", "degree.edges"]
+        return ["degree", *weight, *(kinds if told["typed_edges"] else [])] + [
+            f"edge.{name}" for name in told["edge_data"]
+        ]
 
     def values(self) -> list[Values]:
         """Return the features that the records hold; none where they lie in the graph."""
@@ -67,18 +91,23 @@ class RecordFiles:
             return []
         return [Values(entry["type"], entry["column"], int(entry["width"])) for entry in held]
 
-    def check(self, graph: Graph, count: int) -> None:
-        """Refuse records that are not of this graph's training nodes."""
+    def check_kind(self) -> None:
+        """Refuse records of other targets than training nodes, or of edges until a time."""
         told = self.told
         if told.get("temporal"):
             raise InputError(
                 f"{self.folder}: records of edges until a time; training from them is not supported"
             )
-        if told["targets"] != "train":
+        if "train" not in self.splits:
             raise InputError(
                 f"{self.folder} holds records of {told['targets']!r}; training needs those of the training "
                 "nodes: weft flatten GRAPH --targets train"
             )
+
+    def check(self, graph: Graph, count: int) -> None:
+        """Refuse records that are not of this graph's training nodes."""
+        self.check_kind()
+        told = self.told
         kinds = [list(kind) for kind in graph.edge_types]
         edges = told.get("num_edges", graph.num_edges)
         same = list(told["node_offsets"]) == list(graph.node_offsets) and told["edge_types"] == kinds
@@ -88,9 +117,10 @@ class RecordFiles:
                 "got other directions, inverse relations or self loops when it was opened: save that graph "
                 "(graph.add_self_loops().save(...)), flatten it and train on it"
             )
-        if self.num_records != count:
+        held = self.splits["train"]
+        if held != count:
             raise InputError(
-                f"{self.folder} holds {self.num_records:,} records, the graph has {count:,} labelled "
+                f"{self.folder} holds {held:,} records, the graph has {count:,} labelled "
                 "training nodes; flatten it again"
             )
 
@@ -106,8 +136,11 @@ class RecordFiles:
         held = Graph.load(path, verify=False)
         return bool((held.indptr == graph.indptr).all() and (held.indices == graph.indices).all())
 
-    def read(self, part: int, start: int, stop: int) -> Any:
-        """Return some records of a file as a table; the file is read once, against its checksum."""
+    def read(self, part: int, start: int, stop: int, more: Sequence[str] = ()) -> Any:
+        """Return some records of a file as a table; the file is read once, against its checksum.
+
+        `more` names columns beside targets, edges and features.
+        """
         arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
         path = self.folder / self.told["parts"][part]["file"]
         try:
@@ -116,12 +149,23 @@ class RecordFiles:
             columns = ["target", *EDGES, *(["scale"] if "scale" in known else [])]
             if self.values():
                 columns += ["nodes", *(each.column for each in self.values())]
-            table = file.read(columns=columns)
+            table = file.read(columns=[*columns, *more])
         except (OSError, arrow.ArrowException) as error:
             raise FormatError(f"{path}: not a file of records ({' '.join(str(error).split())})") from None
         if table.num_rows != self.sizes[part]:
             raise FormatError(f"{path}: {table.num_rows:,} records, the manifest says {self.sizes[part]:,}")
         return table.slice(start, stop - start).combine_chunks()
+
+    def labels(self, low: int, high: int) -> NDArray[Any]:
+        """Return the labels of a range of all records, one after the other."""
+        arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
+        found: list[NDArray[Any]] = []
+        for part, start, stop in _segments(self.sizes, low, high):
+            file = arrow.BufferReader(self._bytes(part))
+            column = parquet.read_table(file, columns=["y"]).column("y").slice(start, stop - start)
+            column = column.combine_chunks()
+            found.append((column.flatten() if hasattr(column.type, "value_type") else column).to_numpy())
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
 
     def _bytes(self, part: int) -> bytes:
         name, first = self.told["parts"][part]["file"], sum(self.sizes[:part])
@@ -143,13 +187,18 @@ class RecordSampler(Sampler):
 
 
 class RecordLoader(Loader):
-    """Iterate over batches of one worker's records; `batch_size` counts the records of all workers."""
+    """Iterate over batches of one worker's records; `batch_size` counts the records of all workers.
+
+    `split` names the targets, by default the first that the files have.
+    """
 
     def __init__(
         self,
         files: RecordFiles,
-        graph: Graph,
+        graph: "Graph | RecordGraph",
         *,
+        split: str | None = None,
+        shuffle: bool = True,
         seed: int = 0,
         batch_size: int = 1024,
         buffer: int = 16384,
@@ -157,20 +206,24 @@ class RecordLoader(Loader):
         rank: int = 0,
         workers: int = 1,
     ) -> None:
-        sampler = RecordSampler(graph, seed=seed)
+        sampler = RecordSampler(cast(Graph, graph), seed=seed)
         super().__init__(sampler, torch.zeros(0, dtype=torch.int64), batch_size=batch_size, threads=threads)
         self.files, self.buffer = files, buffer
         self.rank, self.workers = rank, workers
-        bounds = [files.num_records * place // workers for place in range(workers + 1)]
-        self.shares = [high - low for low, high in pairwise(bounds)]
+        self.shuffled = shuffle
+        split = next(iter(files.splits)) if split is None else split
+        self.num_records = files.splits[split]
+        bounds = [files.range_of(split, place, workers) for place in range(workers)]
+        self.shares = [high - low for low, high in bounds]
         """The records of each worker."""
-        self.segments = _segments(files.sizes, bounds[rank], bounds[rank + 1])
+        self.segments = _segments(files.sizes, *bounds[rank])
+        self.more = [] if isinstance(graph, Graph) else ["y", *files.lists()]
         self._windows: dict[tuple[int, int], Window] = {}
         self._reading = threading.Lock()
 
     def __len__(self) -> int:
         """Return the number of steps of an epoch, the same on all workers."""
-        return -(-self.files.num_records // self.batch_size)
+        return -(-self.num_records // self.batch_size)
 
     def count(self, epoch: int, step: int) -> int:
         """Return how many records a step has on all workers together."""
@@ -190,7 +243,7 @@ class RecordLoader(Loader):
 
     def _end(self, share: int, step: int) -> int:
         """Return how many of a worker's records are used after so many steps."""
-        return min(share, step * self.batch_size * share // max(self.files.num_records, 1))
+        return min(share, step * self.batch_size * share // max(self.num_records, 1))
 
     def _rows(self, epoch: int, step: int) -> list[Window]:
         """Return the own records of a step: windows, and rows in each."""
@@ -211,7 +264,8 @@ class RecordLoader(Loader):
             if window is None:
                 held = self._read(epoch, number)
                 drawn = fold(self.sampler.seed, Stream.SHUFFLE, epoch, number, self._lane())
-                window = held, permutation(drawn, len(held))
+                order = permutation(drawn, len(held)) if self.shuffled else np.arange(len(held))
+                window = held, order
             self._windows[key] = window  # the last in the dictionary is the last that was asked for
             for old in list(self._windows)[:-2]:
                 del self._windows[old]
@@ -220,13 +274,13 @@ class RecordLoader(Loader):
     def _read(self, epoch: int, number: int) -> Records:
         arrow = require("pyarrow", "data")
         wanted = _cut(self._files_of(epoch), number * self.buffer, (number + 1) * self.buffer)
-        tables = [self.files.read(*segment) for segment in wanted]
-        tables = tables or [self.files.read(0, 0, 0)]
-        return Records.of(arrow.concat_tables(tables), self.files.values())
+        tables = [self.files.read(*segment, self.more) for segment in wanted]
+        tables = tables or [self.files.read(0, 0, 0, self.more)]
+        return Records.of(arrow.concat_tables(tables), self.files.values(), self.more)
 
     def _files_of(self, epoch: int) -> list[tuple[int, int, int]]:
         """Return the segments in the order of an epoch; where all fit in one window that shuffles enough."""
-        if self.shares[self.rank] <= self.buffer:
+        if self.shares[self.rank] <= self.buffer or not self.shuffled:
             return self.segments
         key = fold(self.sampler.seed, Stream.SHUFFLE, epoch, 0, self._lane() + self.workers + 1)
         return [self.segments[place] for place in permutation(key, len(self.segments))]

@@ -6,7 +6,7 @@ first of them. A layer's block holds the rows that later layers need and no othe
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from weft.samplers.block import SampledBlock
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from weft.strategies.records_graph import Known, RecordGraph
 
 Ints = NDArray[np.int64]
 EDGES = ("hop", "dst", "src", "edge")
@@ -50,6 +52,8 @@ class Records:
     """The nodes of each record, where their features are here, too."""
     values: dict[str, NDArray[np.float32]]
     """By node type, [rows of that type in `nodes`, width]."""
+    lists: dict[str, tuple[Ints, NDArray[Any]]] = field(default_factory=dict)
+    """By column what the records hold of the graph: where the items of each record begin, and all items."""
     places: dict[int, Ints] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -63,8 +67,8 @@ class Records:
         return self.places[first]
 
     @classmethod
-    def of(cls, table: "pa.Table", values: Sequence[Values] = ()) -> "Records":
-        """Return the records of a table."""
+    def of(cls, table: "pa.Table", values: Sequence[Values] = (), more: Sequence[str] = ()) -> "Records":
+        """Return the records of a table; `more` names further columns that it has."""
         ends, first = _lists(table, EDGES[0])
         edges = {EDGES[0]: first} | {name: _lists(table, name)[1] for name in EDGES[1:]}
         scale = _lists(table, "scale")[1].astype(np.float32) if "scale" in table.column_names else None
@@ -73,15 +77,16 @@ class Records:
             return cls(target, ends, edges, scale, None, None, {})
         node_ends, nodes = _lists(table, "nodes")
         held = {each.node_type: _lists(table, each.column)[1].reshape(-1, each.width) for each in values}
-        return cls(target, ends, edges, scale, nodes, node_ends, held)
+        lists = {name: _items(table, name) for name in more}
+        return cls(target, ends, edges, scale, nodes, node_ends, held, lists)
 
 
 def batch_of(
-    graph: Graph, parts: Sequence[tuple[Records, Ints]], hops: int, *, epoch: int, step: int
+    graph: "Graph | RecordGraph", parts: Sequence[tuple[Records, Ints]], hops: int, *, epoch: int, step: int
 ) -> Batch:
     """Return the batch of some rows of records, in their order, as the sampler would give it."""
     target = np.concatenate([held.target[rows] for held, rows in parts])
-    drawn = [_gather(held.ends, rows) for held, rows in parts]
+    drawn = [gather(held.ends, rows) for held, rows in parts]
     edges = {
         name: np.concatenate([held.edges[name][at] for (held, _), at in zip(parts, drawn)]) for name in EDGES
     }
@@ -91,9 +96,12 @@ def batch_of(
         scale = np.concatenate(
             [held.scale[at] for (held, _), at in zip(parts, drawn) if held.scale is not None]
         )
-    nodes, blocks = _blocks(graph, target, edges, _Runs.of(owner, edges), scale, hops)
-    held = {"x": _features(graph, nodes, parts)} if parts[0][0].values else None
-    return Batch(graph, blocks, nodes, num_seeds=len(target), epoch=epoch, step=step, held=held)
+    known = graph if isinstance(graph, Graph) else graph.known(parts, edges["edge"])
+    nodes, blocks = _blocks(known, target, edges, _Runs.of(owner, edges), scale, hops)
+    held = {"x": _features(graph, nodes, parts)} if parts[0][0].values else {}
+    if not isinstance(graph, Graph):
+        held["y"] = graph.labels(parts)
+    return Batch(cast(Graph, graph), blocks, nodes, num_seeds=len(target), epoch=epoch, step=step, held=held)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +136,7 @@ class _Runs:
 
 
 def _blocks(
-    graph: Graph,
+    graph: "Graph | Known",
     target: Ints,
     edges: dict[str, Ints],
     runs: _Runs,
@@ -179,7 +187,7 @@ def _find_rows(rows: Tensor, ids: Tensor, node_offsets: Sequence[int]) -> tuple[
     return distinct, local
 
 
-def _features(graph: Graph, nodes: Tensor, parts: Sequence[tuple[Records, Ints]]) -> Any:
+def _features(graph: "Graph | RecordGraph", nodes: Tensor, parts: Sequence[tuple[Records, Ints]]) -> Any:
     """Return the features of the rows from the records: a matrix, or one for each type that has them."""
     ids = nodes.numpy()
     found = {}
@@ -202,18 +210,25 @@ def _typed(
     """Return the nodes of one type that some records have, and their features."""
     assert records.nodes is not None, "values are read with the nodes that they are of"
     assert records.node_ends is not None
-    at = _gather(records.node_ends, rows)
+    at = gather(records.node_ends, rows)
     at = at[(records.nodes[at] >= first) & (records.nodes[at] < last)]
     return records.nodes[at], records.values[kind][records.place_of(first, last)[at]]
 
 
-def _gather(ends: Ints, rows: Ints) -> Ints:
+def gather(ends: Ints, rows: Ints) -> Ints:
     """Return the places of the list items of some rows, one row after the other."""
     lengths = ends[rows + 1] - ends[rows]
     stops = np.cumsum(lengths)
     total = int(stops[-1]) if len(stops) else 0
     places: Ints = np.arange(total) + np.repeat(ends[rows] - stops + lengths, lengths)
     return places
+
+
+def _items(table: "pa.Table", name: str) -> tuple[Ints, NDArray[Any]]:
+    """Return where the items of each row begin, and all items; a column of numbers has one a row."""
+    if hasattr(table.column(name).type, "value_type"):
+        return _lists(table, name)
+    return np.arange(table.num_rows + 1), table.column(name).to_numpy()
 
 
 def _lists(table: "pa.Table", name: str) -> tuple[Ints, NDArray[Any]]:

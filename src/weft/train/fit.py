@@ -15,8 +15,9 @@ from weft.stores.open import with_file
 from weft.strategies.base import Strategy, strategies, takes
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
+from weft.strategies.records_graph import AnyGraph, RecordGraph
 from weft.strategies.steps import Steps
-from weft.train.model import adapt, build_model, ready
+from weft.train.model import adapt, build_model, checked_loops, ready
 from weft.train.needs import check_memory, out_of_memory
 from weft.train.parts import whole_in_parts
 from weft.train.run import RunFolder
@@ -29,7 +30,7 @@ ON_GPU = ("single", "sampled", "clustered", "saint", "halo", "sequential")
 
 
 def run(
-    graph: Graph,
+    graph: Graph | RecordGraph,
     model: nn.Module | str,
     options: Mapping[str, Any],
     *,
@@ -44,8 +45,9 @@ def run(
     _check_place(settings, place)
     device = device_for(kind, settings.device)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
-    graph = with_file(adapt(graph, model), strategy.get("store"), dtype).to(dtype=dtype)
-    if not issubclass(kind, Steps | Distributed) and strategy.get("activation") != "offload":
+    graph = _ready(graph, model, strategy.get("store"), dtype)
+    at_once = not issubclass(kind, Steps | Distributed)
+    if at_once and isinstance(graph, Graph) and strategy.get("activation") != "offload":
         check_memory(graph, model, options, device)
         graph = graph.to(device=device)  # the others keep it on the host and bring what is needed
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
@@ -53,12 +55,22 @@ def run(
     folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
     given = {"device": device} if takes(kind, "device") else {}
     made = partial(cast(Any, kind), **strategy, **given)
-    held: Graph | LocalGraph = graph
-    if issubclass(kind, Distributed) and not (kind.takes_whole and strategy.get("parts") is None):
+    held: AnyGraph = graph
+    cut = strategy.get("parts") is not None
+    if isinstance(graph, Graph) and issubclass(kind, Distributed) and (cut or not kind.takes_whole):
         held = whole_in_parts(graph, kind, strategy)
         if device.type == "cuda" and not issubclass(kind, Steps):
             held = LocalGraph(held.shard, facts=held.facts, device=device)
     return fit(held, model, options, settings=settings, kind=made, folder=folder, place=place, device=device)
+
+
+def _ready(
+    graph: Graph | RecordGraph, model: nn.Module | str, store: Any, dtype: torch.dtype
+) -> Graph | RecordGraph:
+    """Return the graph, or what stands for it, as the model and the store read it, in a type."""
+    if isinstance(graph, RecordGraph):
+        return checked_loops(graph, model).to(dtype=dtype)
+    return with_file(adapt(graph, model), store, dtype).to(dtype=dtype)
 
 
 def device_for(kind: type[Strategy], name: str) -> torch.device:
@@ -74,7 +86,7 @@ def device_for(kind: type[Strategy], name: str) -> torch.device:
 
 
 def fit(
-    graph: Graph | LocalGraph,
+    graph: AnyGraph,
     model: nn.Module | str,
     options: Mapping[str, Any],
     *,

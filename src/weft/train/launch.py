@@ -13,6 +13,7 @@ from weft.config import Recipe, bind
 from weft.events import Sink
 from weft.graph.graph import Graph
 from weft.strategies.base import LossName
+from weft.strategies.records_graph import RecordGraph
 from weft.train.check import check_arguments, check_keywords
 from weft.train.fit import run
 from weft.train.model import describe_model, option_names
@@ -99,8 +100,9 @@ def run_recipe(recipe: Recipe, place: Place) -> Summary:
         summary = run_worker(recipe, place, Group.alone())
         assert summary is not None, "one process trains"
         return summary
+    records = resolved.records
     return run(
-        resolved.open(),
+        resolved.open() if records is None else RecordGraph(records),
         resolved.model,
         resolved.options,
         settings=resolved.settings,

@@ -12,7 +12,7 @@ from weft.errors import GraphError
 from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo, layers, number_draws
 from weft.layers.stack import Stack
-from weft.strategies.local import LocalGraph
+from weft.strategies.records_graph import AnyGraph, RecordGraph
 
 # What the graph decides, or `name` does, and no option may set.
 _GIVEN = ("in_features", "out_features", "info", "layer", "options")
@@ -42,9 +42,7 @@ def describe_model(model: nn.Module | str, options: Mapping[str, Any]) -> dict[s
     return {"class": type(model).__qualname__, **(model.settings if isinstance(model, Stack) else {})}
 
 
-def build_model(
-    graph: Graph | LocalGraph, name: str, options: Mapping[str, Any], *, seed: int = 0
-) -> nn.Module:
+def build_model(graph: AnyGraph, name: str, options: Mapping[str, Any], *, seed: int = 0) -> nn.Module:
     """Return a stack of layers for a graph, with weights that depend on the seed alone."""
     options = check_options(name, options)
     info = GraphInfo.of(cast(Graph, graph))  # which asks for what both have
@@ -67,6 +65,16 @@ def wants_self_loops(model: nn.Module | str) -> bool:
 def adapt(graph: Graph, model: nn.Module | str) -> Graph:
     """Return the graph as the model expects it: with self loops where its layers are defined with them."""
     return graph.add_self_loops() if wants_self_loops(model) else graph
+
+
+def checked_loops(graph: RecordGraph, model: nn.Module | str) -> RecordGraph:
+    """Return the records, or refuse those of a graph without the self loops that the model's layers need."""
+    if wants_self_loops(model) and not graph.self_loops:
+        raise GraphError(
+            f"{graph.files.folder}: the model needs a self loop at every node, and the records are of a "
+            "graph without; flatten the graph that graph.add_self_loops().save(...) wrote"
+        )
+    return graph
 
 
 def ready(model: nn.Module, *, device: torch.device, dtype: torch.dtype) -> nn.Module:

@@ -16,6 +16,7 @@ from weft.graph.graph import Graph
 from weft.meaning import meaning_of
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.distributed import Distributed
+from weft.strategies.records_loader import RecordFiles
 from weft.train.model import check_options, describe_model
 from weft.train.parts import check_partition, partition_of
 from weft.train.settings import Settings, choose_device
@@ -46,8 +47,19 @@ class Resolved:
             "model": describe_model(self.model, self.options),
             "strategy": {"name": self.strategy, **self.strategy_options},
             "train": asdict(self.settings),
-            "graph": meaning_of(_graph_folder(self.data)),
+            "graph": self._meaning(),
         }
+
+    def _meaning(self) -> dict[str, Any]:
+        records = self.records
+        return meaning_of(_graph_folder(self.data)) if records is None else dict(records.told["meaning"])
+
+    @property
+    def records(self) -> RecordFiles | None:
+        """The records that are trained from without their graph; None where there is a graph to read."""
+        options = self.strategy_options
+        alone = self.strategy == "records" and options.get("evaluate") == "records"
+        return RecordFiles.open(options["records"]) if alone else None
 
     def open(self) -> Graph:
         """Read the graph."""

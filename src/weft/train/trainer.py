@@ -16,7 +16,7 @@ from weft.errors import InputError, RecipeError, TrainingError, WeftError
 from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
 from weft.graph.graph import Graph
 from weft.strategies.base import Scores, Strategy
-from weft.strategies.local import LocalGraph
+from weft.strategies.records_graph import AnyGraph
 from weft.strategies.steps import Steps
 from weft.train.checkpoint import Tensors, assign_weights, save_weights, weights_of
 from weft.train.evaluate import METRICS
@@ -47,7 +47,7 @@ class Trainer:
 
     def __init__(
         self,
-        graph: Graph | LocalGraph,
+        graph: AnyGraph,
         model: nn.Module,
         settings: Settings,
         *,

@@ -1,7 +1,7 @@
 """One worker of several: reads its parts, agrees with the others on what is done, and trains."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,10 @@ from weft.format import atomic_write
 from weft.stores.open import with_file_rows
 from weft.strategies.base import strategies
 from weft.strategies.local import LocalGraph
+from weft.strategies.records_graph import RecordGraph
 from weft.strategies.sampler_ranks import SamplerRank, check_samplers
 from weft.train.fit import fit
+from weft.train.model import checked_loops
 from weft.train.parts import arrange, prepare_parts, read_parts
 from weft.train.resolve import Resolved, resolve
 from weft.train.run import RunFolder, versions
@@ -33,6 +35,8 @@ def prepare(recipe: Recipe, out: Path, *, workers: int) -> None:
     """Check a recipe for several workers and write the parts they will read."""
     resolved = resolve(recipe, workers=workers)
     _check_device(resolved)
+    if resolved.records is not None:  # there is no graph to be cut
+        return
     prepare_parts(resolved, out, workers=_trainers(resolved, workers))
 
 
@@ -87,13 +91,7 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary | None:
     if trainers < workers:
         group = group.subgroup(range(trainers), purpose="trainers")
     placed = _by_speed(resolved, parts, place, group)
-    graph, identity = read_parts(
-        parts, rank=group.rank, workers=group.size, dtype=dtype, part_rank=placed.get("part_rank")
-    )
-    graph = _with_file(graph, resolved.strategy_options.get("store"), dtype)
-    if group.device.type == "cuda":
-        torch.cuda.set_device(group.device)
-        graph = LocalGraph(graph.shard, facts=graph.facts, device=group.device)
+    graph, identity = _held(resolved, parts, group, placed.get("part_rank"), dtype)
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     kept = resolved.to_dict()
     kept["graph"] = {**kept["graph"], **counts, "workers": workers, **identity}
@@ -112,6 +110,21 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary | None:
         folder=_open(place, kept, group),
         place=place,
     )
+
+
+def _held(
+    resolved: Resolved, parts: Path, group: Group, part_rank: Sequence[int] | None, dtype: torch.dtype
+) -> tuple[LocalGraph | RecordGraph, dict[str, Any]]:
+    """Return what this worker holds of the graph, or of the records, and what tells it from others."""
+    if resolved.records is not None:
+        held = RecordGraph(resolved.records, rank=group.rank, workers=group.size, dtype=dtype)
+        return checked_loops(held, resolved.model), {"records": resolved.records.mark}
+    graph, identity = read_parts(parts, rank=group.rank, workers=group.size, dtype=dtype, part_rank=part_rank)
+    graph = _with_file(graph, resolved.strategy_options.get("store"), dtype)
+    if group.device.type == "cuda":
+        torch.cuda.set_device(group.device)
+        graph = LocalGraph(graph.shard, facts=graph.facts, device=group.device)
+    return graph, identity
 
 
 def _with_file(graph: LocalGraph, store: Any, dtype: torch.dtype) -> LocalGraph:
