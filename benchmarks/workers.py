@@ -169,7 +169,7 @@ def _train(run: Run, strategy: Any, local: Any, group: Any) -> dict[str, Any]:
 
     built = build_model(local, run.model, run.model_options, seed=run.seed)
     model = ready(built, device=torch.device("cpu"), dtype=torch.float32)
-    optimizer = torch.optim.Adam(model.parameters(), lr=run.lr)
+    optimizer = torch.optim.Adam(strategy.parameters(model), lr=run.lr)
     best = {"val": -1.0, "test": 0.0}
     seconds: list[float] = []
     kept, peak = _Kept(), _Peak()

@@ -111,7 +111,7 @@ def _sampled(options: dict[str, Any]) -> tuple[float, float, int]:
     device = torch.device("cuda")
     strategy = Sampled(products(), fanout=FANOUT, batch_size=BATCH, device=device, **options)
     model = weft.nn.Stack(FEATURES, CLASSES, layer="sage", layers=3, hidden=HIDDEN).to(device)
-    optimizer = make_optimizer("adam", model, lr=0.003)
+    optimizer = make_optimizer("adam", list(model.parameters()), lr=0.003)
 
     def epoch() -> float:
         return strategy.epoch(model, optimizer)

@@ -19,9 +19,10 @@ WIDTHS = (25, 50, 100, 200, 400, 800)
 
 
 def rows() -> Iterable[str]:
-    """Give a row a width: the bytes of an epoch of both, measured and by the formula."""
-    yield "| features | data parallel, MiB | formula | sliced, MiB | formula | sliced / data parallel |"
-    yield "|---|---|---|---|---|---|"
+    """Give a row a width: the bytes of an epoch of both, gradients with them, measured and by the formula."""
+    both = "MiB | of it gradients | formula"
+    yield f"| features | data parallel, {both} | sliced, {both} | sliced / data parallel |"
+    yield "|---|---|---|---|---|---|---|---|"
     counts: dict[str, int] = {}
     for width in WIDTHS[:2] if tiny() else WIDTHS:
         graph = adapt(communities(20_000, 400_000, features=width), "gcn")
@@ -34,12 +35,22 @@ def rows() -> Iterable[str]:
                 Run(name, parts, name, options, epochs=1, warm=1, **shape) for name in ("sampled", "sliced")
             ]
             sampled, sliced = launch(runs, WORKERS)
-        data, slices = sent(sampled, "features"), sent(sliced, "push", "pull")
-        expected = 4 * width * counts["remote"], sliced_bytes(counts)
-        shown = [data, expected[0], slices, expected[1]]
+        steps, later = counts["batches"] // WORKERS, later_weights(graph.num_classes)
+        data, slices = sent(sampled, "features", "gradient"), sent(sliced, "push", "pull", "gradient")
+        rows_due = 4 * width * counts["remote"] + steps * gradient_bytes(later + width * HIDDEN + 1)
+        slices_due = sliced_bytes(counts) + steps * gradient_bytes(later)
+        shown = [data, sent(sampled, "gradient"), rows_due, slices, sent(sliced, "gradient"), slices_due]
         yield f"| {width} | " + " | ".join(f"{n / 2**20:.2f}" for n in shown) + f" | {slices / data:.2f} |"
-    both = sliced_bytes(counts)
-    yield f"| {both / (4 * counts['remote']):.0f} | | {both / 2**20:.2f} | | {both / 2**20:.2f} | 1 |"
+
+
+def later_weights(classes: int) -> int:
+    """Return the numbers of a step's gradients beside the first weight, with one a parameter to count it."""
+    return HIDDEN + HIDDEN * classes + classes + 3
+
+
+def gradient_bytes(numbers: int) -> int:
+    """Return the bytes that all workers send to sum so many numbers, in a ring."""
+    return 2 * (WORKERS - 1) * 4 * numbers
 
 
 def sliced_bytes(counts: dict[str, int]) -> int:
@@ -79,8 +90,8 @@ CASES = [
         "of features against rows, communities of 20,000 nodes, 400,000 edges",
         rows,
         "Features of rows travel in data parallel, edges and products of the first layer with slices: "
-        "2 (P − 1) V1 H numbers, V0 and E1 ids. Gradients and sampled edges are the same in both and left "
-        "out. A first layer with two maps of features (GraphSAGE) sends twice the products. The last row is "
-        "the width at which both send the same.",
+        "2 (P − 1) V1 H numbers, V0 and E1 ids. Gradients are counted: those of the first layer's weights "
+        "travel in data parallel alone, F H more numbers a step. Sampled edges are the same in both and left "
+        "out. A first layer with two maps of features (GraphSAGE) sends twice the products.",
     ),
 ]

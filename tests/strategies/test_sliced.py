@@ -1,5 +1,6 @@
 """The sliced strategy: the first layer model parallel over columns of features, the steps of `sampled`."""
 
+from pathlib import Path
 from typing import Any
 
 import halo_jobs
@@ -7,9 +8,11 @@ import pytest
 import sliced_jobs
 import torch
 from ranks import run_ranks
+from safetensors.torch import load_file
 from torch import nn
 
 import weft
+from weft.cli.main import main
 from weft.comm.group import Group
 from weft.errors import GraphError, InputError
 from weft.layers.base import linear
@@ -76,7 +79,47 @@ def test_an_epoch_can_be_left_with_products_under_way(graph: weft.Graph) -> None
     model = sliced_jobs.built(local, "sage", {}, torch.float32)
     strategy = Sliced(local, seed=1, fanout=[3, 2], batch_size=16, delay=2)
     strategy.between = lambda: True
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(strategy.parameters(model), lr=0.1)
     strategy.epoch(model, optimizer)
     assert int(strategy.clock[2]) == 1
     assert isinstance(strategy, Sampled)
+
+
+RECIPE = """
+[data]
+name = "community"
+nodes = 150
+degree = 8
+classes = 3
+features = 7
+seed = 1
+[model]
+name = "sage"
+hidden = 8
+[strategy]
+name = "{strategy}"
+fanout = [3, 2]
+batch_size = 16
+partitioner = "range"
+[train]
+epochs = {epochs}
+weight_decay = 0.01
+"""
+
+
+def test_a_run_on_two_workers_goes_on_where_it_was_saved_and_its_weights_are_whole(tmp_path: Path) -> None:
+    def run(name: str, strategy: str, epochs: int, *more: str) -> dict[str, Any]:
+        recipe = tmp_path / f"{name}.toml"
+        recipe.write_text(RECIPE.format(strategy=strategy, epochs=epochs))
+        assert main(["train", str(recipe), "--out", str(tmp_path / name), *more]) == 0
+        return load_file(tmp_path / name / "model.safetensors")
+
+    by_rows = run("rows", "sampled", 4)
+    run("half", "sliced", 2, "--workers", "2")
+    more = ["--out", str(tmp_path / "half"), "--resume", "--set", "train.epochs=4", "--workers", "2"]
+    assert main(["train", *more]) == 0
+    resumed = load_file(tmp_path / "half" / "model.safetensors")
+    assert {name: value.shape for name, value in resumed.items()} == {n: v.shape for n, v in by_rows.items()}
+    for name, value in by_rows.items():
+        assert torch.allclose(resumed[name], value, atol=1e-4), name
+    assert main(["infer", str(tmp_path / "half"), "--out", str(tmp_path / "predictions")]) == 0

@@ -151,14 +151,18 @@ def model_of(graph: Any, name: str, dtype: torch.dtype) -> nn.Module:
 
 def trained(strategy: Any, model: nn.Module) -> dict[str, Tensor]:
     """Return losses, first gradients, weights after 3 steps, scores and outputs."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(strategy.parameters(model), lr=0.1)
     losses = [strategy.epoch(model, optimizer)]
-    kept: dict[str, Tensor] = {
-        f"gradient of {n}": torch.tensor(torch.inf) if p.grad is None else p.grad.clone()
-        for n, p in model.named_parameters()
+    # As a state of the optimiser: of what others train they have the gradient.
+    grads = {
+        f"{place}.gradient": torch.full_like(p, torch.inf) if p.grad is None else p.grad.clone()
+        for place, p in enumerate(optimizer.param_groups[0]["params"])
     }
+    joined = strategy.joined_state(optimizer, grads)
+    kept: dict[str, Tensor] = {f"gradient of {n}": value for n, value in joined.items()}
     losses += [strategy.epoch(model, optimizer) for _ in range(2)]
     kept["losses"] = torch.tensor(losses, dtype=torch.float64)
+    strategy.gather_weights(model)
     kept |= {f"weight {n}": value.clone() for n, value in model.state_dict().items()}
     scores = strategy.evaluate(model, METRICS)
     kept |= {f"{split} {n}": torch.tensor(v) for split in scores for n, v in scores[split].items()}

@@ -7,8 +7,10 @@ from halo_jobs import far, graph_of, local_graph, parts_of, trained
 from torch import nn
 
 from weft.comm.group import Group
+from weft.errors import InputError
 from weft.strategies.sampled import Sampled
 from weft.strategies.sliced import Sliced
+from weft.train.checkpoint import optimizer_state
 from weft.train.model import adapt, build_model, ready
 
 # Layer and its options, graph, options of the strategy. Few seeds a batch: with four ranks some have none.
@@ -43,7 +45,49 @@ def equal_to_sampled(group: Group) -> list[str]:
                 distance = far(found[what], value)
                 if not distance <= bound:
                     wrong.append(f"{layer} on {kind} in {dtype}: {what} differs by {distance:.1e}")
-    return wrong + delays(group) + volumes(group)
+    return wrong + owned_state(group) + delays(group) + volumes(group)
+
+
+def owned_state(group: Group) -> list[str]:
+    """Return what is wrong with the first layer's weights: state 1/P a rank, decay and resume as by rows."""
+    graph = adapt(graph_of("hub"), "gcn").to(dtype=torch.float64)
+    local = local_graph(group, graph, parts_of("hub", group.size), group.size)
+    how: dict[str, Any] = {"seed": 3, "group": group, "fanout": [4, 4], "batch_size": 6}
+    by_rows, by_columns = Sampled(local, **how), Sliced(local, **how)
+    models = [built(local, "gcn", {}, torch.float64) for _ in range(2)]
+    pair = list(zip((by_rows, by_columns), models))
+    adams = [torch.optim.AdamW(s.parameters(m), lr=0.05, weight_decay=0.1) for s, m in pair]
+    for (strategy, model), adam in zip(pair, adams):
+        strategy.epoch(model, adam)
+        strategy.gather_weights(model)
+    wrong = []
+    whole = models[0].layers[0].lin.weight  # type: ignore[union-attr]
+    first = next(each for each in adams[1].param_groups[0]["params"] if each.dim() == 2)
+    width = whole.shape[1] * (group.rank + 1) // group.size - whole.shape[1] * group.rank // group.size
+    if first.shape != (8, width) or adams[1].state[first]["exp_avg"].shape != first.shape:
+        wrong.append(f"a rank keeps state of {tuple(first.shape)}, expected 8 by {width}")
+    states = [
+        strategy.joined_state(adam, optimizer_state(adam)[0]) for (strategy, _), adam in zip(pair, adams)
+    ]
+    if states[0].keys() != states[1].keys():
+        wrong.append(f"states {sorted(states[0])} and {sorted(states[1])}")
+    for name, value in (states[0] | dict(models[0].state_dict())).items():
+        distance = far((states[1] | dict(models[1].state_dict()))[name], value)
+        if not distance <= 1e-10:
+            wrong.append(f"after AdamW {name} differs by {distance:.1e}")
+    if any(
+        not torch.equal(value, optimizer_state(adams[1])[0][name])
+        for name, value in by_columns.own_state(adams[1], states[1]).items()
+    ):
+        wrong.append("own columns of what was joined are others")
+    try:
+        by_columns.epoch(models[1], torch.optim.SGD(models[1].parameters()))
+        wrong.append("an optimiser of whole weights was taken")
+    except InputError:
+        pass
+    by_rows.close()
+    by_columns.close()
+    return wrong
 
 
 def delays(group: Group) -> list[str]:
@@ -55,7 +99,7 @@ def delays(group: Group) -> list[str]:
         for lr in (0.0, 0.5):
             model = built(local, "gcn", {"dropout": 0.0}, torch.float64)
             strategy = Sliced(local, seed=3, group=group, fanout=[4, 4], batch_size=6, delay=delay)
-            optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+            optimizer = torch.optim.SGD(strategy.parameters(model), lr=lr)
             losses[delay, lr] = [strategy.epoch(model, optimizer) for _ in range(4)]
             strategy.close()
     wrong = [
@@ -77,7 +121,7 @@ def volumes(group: Group) -> list[str]:
     model = built(local, "gcn", {}, torch.float32)
     strategy = Sliced(local, seed=3, group=group, fanout=[4, 4], batch_size=6)
     group.ledger.clear()
-    strategy.epoch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    strategy.epoch(model, torch.optim.SGD(strategy.parameters(model), lr=0.1))
     loader = strategy.loader
     group.barrier()
     rows = sum(loader.batch(0, step).blocks[0].num_dst for step in range(len(loader)))
@@ -87,4 +131,11 @@ def volumes(group: Group) -> list[str]:
     total = group.all_reduce(torch.tensor([sent, rows])).wait().tolist()
     expected = 2 * (group.size - 1) * total[1] * 8 * 4
     wrong = [] if total[0] == expected else [f"{total[0]} bytes of products, expected {expected}"]
+    # Of gradients those of all but the first weight travel, with a number a parameter that says it is there.
+    shared = [each for each in model.parameters() if each is not model.layers[0].lin.weight]  # type: ignore[union-attr]
+    numbers = sum(each.numel() for each in shared) + len(shared)
+    sent = sum(each["bytes_sent"] for each in volumes if each["kind"] == "gradient")
+    once = 2 * (group.size - 1) * 4 * numbers // group.size
+    if sent != len(loader) * once:
+        wrong.append(f"{sent} bytes of gradients, expected {len(loader)} steps of {once}")
     return wrong + ([] if features == 0 else ["features travelled"])

@@ -276,7 +276,7 @@ def sampled_peak(graph: weft.Graph, model: torch.nn.Module, fanout: list[int], b
         before = torch.cuda.memory_allocated() - sum(each.nbytes for each in model.parameters())
         torch.cuda.reset_peak_memory_stats()
         strategy = Sampled(graph, fanout=fanout, batch_size=batch, device=torch.device("cuda"), prepare=1)
-        optimizer = make_optimizer("adam", model, lr=0.01)
+        optimizer = make_optimizer("adam", list(model.parameters()), lr=0.01)
         for _ in range(2):
             strategy.epoch(model, optimizer)
         strategy.close()

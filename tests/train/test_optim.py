@@ -61,7 +61,7 @@ def test_rate_is_set_on_every_group() -> None:
 def test_optimiser_by_name_skips_frozen_parameters(name: str, kind: str) -> None:
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)
-    optimizer = make_optimizer(name, model, lr=0.1, weight_decay=0.01, momentum=0.5)  # type: ignore[arg-type]
+    optimizer = make_optimizer(name, list(model.parameters()), lr=0.1, weight_decay=0.01, momentum=0.5)  # type: ignore[arg-type]
     assert type(optimizer).__name__ == kind
     assert optimizer.param_groups[0]["params"] == [model.weight]
     assert optimizer.param_groups[0]["weight_decay"] == 0.01

@@ -19,7 +19,9 @@ def saver(graph: weft.Graph, folder: Path, *, resume: bool = False) -> Saver:
     opened = RunFolder(folder, recipe={"train": {}}, resume=resume)
     opened.create()
     schedule = Schedule("plateau", lr=0.1, epochs=10)
-    return Saver(opened, model, make_optimizer("adam", model, lr=0.1), schedule, Single(graph))
+    return Saver(
+        opened, model, make_optimizer("adam", list(model.parameters()), lr=0.1), schedule, Single(graph)
+    )
 
 
 def step(run: Saver) -> torch.Tensor:

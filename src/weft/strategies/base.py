@@ -88,6 +88,23 @@ class Strategy:
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model that cannot be trained like this, before the run's folder is made."""
 
+    def parameters(self, model: nn.Module) -> list[nn.Parameter]:
+        """Return what this worker trains, for its optimiser: all that the model does not hold fixed."""
+        return [each for each in model.parameters() if each.requires_grad]
+
+    def gather_weights(self, model: nn.Module) -> None:
+        """Bring weights that other workers train into the model, before anybody reads it; called by all."""
+
+    def joined_state(
+        self, optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return an optimiser's state, by `parameter.name`, with what other workers keep; called by all."""
+        return dict(state)
+
+    def own_state(self, optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return of what `joined_state` gave what this worker's optimiser keeps."""
+        return dict(state)
+
     def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
         """Train for one epoch, advance the clock, and return the mean loss of the training nodes."""
         raise NotImplementedError

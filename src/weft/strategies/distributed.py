@@ -230,8 +230,12 @@ class Distributed(Strategy):
             make_global(model, self.group, self.graph.owned)
             # A group of its own: a rank may send a bucket late, between exchanges of others.
             lane = self.group.subgroup(self.group.ranks, purpose="gradients")
-            self._model, self._reducer = model, GradientReducer(list(model.parameters()), lane)
+            self._model, self._reducer = model, GradientReducer(self._reduced(model), lane)
         return self._reducer
+
+    def _reduced(self, model: nn.Module) -> list[nn.Parameter]:
+        """Return the parameters whose gradients are summed over ranks."""
+        return list(model.parameters())
 
     def _let_go(self) -> None:
         if self._reducer is not None:

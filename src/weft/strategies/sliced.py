@@ -1,13 +1,15 @@
 """P3: Gandhi and Iyer, Distributed Deep Graph Learning at Scale, OSDI 2021.
 
 The first layer is model parallel, over columns of the features; all others are data parallel. Features never
-travel: what does are the edges of the first block and products as wide as the first layer's output. That pays
-where features are wide, the hidden layer narrow, and neighbourhoods grow much in the last hop.
+travel, nor do gradients of the first layer's weights: each rank trains those of its columns, and keeps what
+an optimiser needs of them. What travels are the edges of the first block and products as wide as the first
+layer's output. That pays where features are wide, the hidden layer narrow, and neighbourhoods grow much in
+the last hop.
 """
 
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import torch
@@ -18,12 +20,13 @@ from weft.errors import GraphError
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.partitioned import PartitionedSampler
 from weft.stores.sliced import SlicedStore
-from weft.strategies.base import evaluating, strategies
+from weft.strategies.base import Metrics, Scores, evaluating, strategies
 from weft.strategies.batches import Shared
 from weft.strategies.fanouts import Fanouts, Hops
 from weft.strategies.local import LocalGraph
 from weft.strategies.sampled import Sampled
-from weft.strategies.sliced_rows import SlicedBlock, SlicedRows, push
+from weft.strategies.sliced_rows import Pushed, SlicedBlock, SlicedRows, push
+from weft.strategies.sliced_weights import OwnedWeights, feature_dim
 
 
 @strategies.add("sliced")
@@ -74,6 +77,71 @@ class Sliced(Sampled):
         # Products wait for each other between batches that are being prepared: a lane of their own.
         self._products = self.group.subgroup(self.group.ranks, purpose="slices")
         self._started: nn.Module | None = None
+        self._weights: tuple[nn.Module, OwnedWeights] | None = None
+
+    # Weights of the first layer
+
+    def parameters(self, model: nn.Module) -> list[nn.Parameter]:
+        """Return what this worker trains: of the first layer's weights those of its columns."""
+        return self._owned(model).parameters(model)
+
+    def gather_weights(self, model: nn.Module) -> None:
+        """Bring the columns that other workers train into the model."""
+        self._owned(model).gather()
+
+    def joined_state(
+        self, optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return the state of an optimiser that has whole weights."""
+        return dict(state) if self._weights is None else self._weights[1].joined_state(optimizer, state)
+
+    def own_state(self, optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the state of own columns."""
+        return dict(state) if self._weights is None else self._weights[1].own_state(optimizer, state)
+
+    def _owned(self, model: nn.Module) -> OwnedWeights:
+        if self._weights is None or self._weights[0] is not model:
+            self._weights = model, OwnedWeights(model, self._factors(model), self.group)
+        return self._weights[1]
+
+    def _factors(self, model: nn.Module) -> dict[nn.Parameter, int]:
+        """Return the parameters that features are multiplied with, found by a batch without any row."""
+        if self._loader is None:
+            self._loader = self.make_loader(model)
+        batch = self._loader.sampler.sample(torch.empty(0, dtype=torch.int64))
+        rows: SlicedRows = batch.x
+        rows.pushed.factors = []
+        self._first_layer(model, batch)
+        known = {id(each): each for each in model.parameters() if each.requires_grad}
+        found = [feature_dim(weight, known) for weight in rows.pushed.factors]
+        return dict(each for each in found if each is not None)
+
+    def _reduced(self, model: nn.Module) -> list[nn.Parameter]:
+        return self._owned(model).shared(model)
+
+    # An epoch
+
+    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+        """Take the steps of the epoch, own columns of the first layer's weights among what is trained."""
+        self._owned(model).check(optimizer)
+        return super().epoch(model, optimizer)
+
+    def gradients(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, step: int
+    ) -> tuple[Tensor, int]:
+        """Fill the gradients of a step; those of the first layer's weights for own columns."""
+        with self._owned(model).divided():
+            return super().gradients(model, optimizer, batch, step)
+
+    def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:
+        """Return what 'sampled' does, with the weights of all workers."""
+        self.gather_weights(model)
+        return super().evaluate(model, metrics)
+
+    def predict(self, model: nn.Module) -> Tensor:
+        """Return what 'sampled' does, with the weights of all workers."""
+        self.gather_weights(model)
+        return super().predict(model)
 
     def begin_epoch(self, model: nn.Module) -> None:
         """Make ready as 'sampled' does, and remember the model for batches that are started early."""
@@ -106,15 +174,18 @@ class Sliced(Sampled):
     def _start(self, batch: Batch) -> None:
         """Begin the products of a batch's first layer with the present weights; go no further."""
         assert self._started is not None
-        rows: SlicedRows = batch.x
-        rows.pushed.starting = True
+        pushed: Pushed = batch.x.pushed
+        pushed.starting = True
         try:
-            with evaluating(self._started):
-                self._started([batch.blocks[0], *[_Later()] * (len(batch.blocks) - 1)], rows)  # type: ignore[list-item]
-        except _EnoughError:
-            pass
+            with self._owned(self._started).divided():
+                self._first_layer(self._started, batch)
         finally:
-            rows.pushed.starting = False
+            pushed.starting = False
+
+    def _first_layer(self, model: nn.Module, batch: Batch) -> None:
+        """Run a model up to the end of its first layer."""
+        with evaluating(model), suppress(_EnoughError):
+            model([batch.blocks[0], *[_Later()] * (len(batch.blocks) - 1)], batch.x)  # type: ignore[list-item]
 
     def _training_sampler(self, fanout: Hops) -> Sampler:
         shard, x = self.graph.shard, self.graph.x

@@ -43,6 +43,8 @@ class Pushed:
     starting: bool = False
     """Whether products are begun, for a step that comes later."""
     begun: "deque[Pending]" = field(default_factory=deque)
+    factors: list[Tensor] | None = None
+    """Takes note of what rows are multiplied with, instead of multiplying; None: multiply."""
 
     @property
     def num_dst(self) -> list[int]:
@@ -88,28 +90,39 @@ class SlicedRows:
         return SlicedRows(self.pushed, [part[:count] for part, count in pairs])
 
     def matmul(self, weight: Tensor) -> Tensor:
-        """Return the product with a weight [width, H], added up over all columns, [rows, H]."""
+        """Return the product with a weight [width, H], or own rows of one, added up over all columns."""
         pushed = self.pushed
-        if pushed.starting:
-            pushed.begun.append(self._begin(weight))
+        if pushed.factors is not None:
+            pushed.factors.append(weight)
             return weight.new_zeros(self.shape[0], weight.shape[1])
+        if pushed.starting:
+            pushed.begun.append(self._begin(self._own(weight)))
+            return weight.new_zeros(self.shape[0], weight.shape[1])
+        weight = self._own(weight)
         pending = pushed.begun.popleft() if pushed.begun else self._begin(weight)
         product: Tensor = _Product.apply(weight, self, pending)  # type: ignore[no-untyped-call]
         return product
 
     def gradient(self, grad: Tensor) -> Tensor:
-        """Return the gradient of the weight, from this rank's columns alone, given that of the product."""
+        """Return the gradient of own rows of the weight, given that of the product."""
         counts = [len(part) for part in self.parts]
         moved = self.pushed.group.all_gather(grad.contiguous(), counts, label=PULL_BACK).wait()
-        found = moved.new_zeros(self.pushed.width, grad.shape[1], dtype=self.dtype)
+        width = self.pushed.columns.stop - self.pushed.columns.start
+        found = moved.new_zeros(width, grad.shape[1], dtype=self.dtype)
         for part, rows in zip(self.parts, torch.split(moved, counts)):
-            found[self.pushed.columns].addmm_(part.t(), rows.to(self.dtype))
+            found.addmm_(part.t(), rows.to(self.dtype))
         return found
+
+    def _own(self, weight: Tensor) -> Tensor:
+        """Return own rows of a weight, which are all that there is of one that is cut."""
+        pushed = self.pushed
+        whole = len(weight) == pushed.width and pushed.columns != slice(0, pushed.width)
+        return weight[pushed.columns] if whole else weight
 
     @torch.no_grad()
     def _begin(self, weight: Tensor) -> Pending:
-        """Multiply everybody's rows with this rank's part of the weight, and send them home."""
-        own = weight.detach()[self.pushed.columns]
+        """Multiply everybody's rows with this rank's rows of the weight, and send them home."""
+        own = weight.detach()
         partial = torch.cat([part @ own for part in self.parts])
         return self.pushed.group.reduce_scatter(partial, [len(part) for part in self.parts], label=PULL)
 

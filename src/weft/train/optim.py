@@ -5,6 +5,7 @@ from how often the watched metric failed to improve (plateau): its state is two 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -16,10 +17,15 @@ ScheduleName = Literal["cosine", "step", "plateau"]
 
 
 def make_optimizer(
-    name: OptimizerName, model: nn.Module, *, lr: float, weight_decay: float = 0.0, momentum: float = 0.0
+    name: OptimizerName,
+    parameters: Sequence[nn.Parameter],
+    *,
+    lr: float,
+    weight_decay: float = 0.0,
+    momentum: float = 0.0,
 ) -> torch.optim.Optimizer:
-    """Return the optimiser over the parameters of a model that train."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    """Return the optimiser of those of these parameters that train."""
+    parameters = [parameter for parameter in parameters if parameter.requires_grad]
     fused = True if parameters and parameters[0].is_cuda else None  # one kernel for all parameters
     if name == "sgd":
         return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay, fused=fused)

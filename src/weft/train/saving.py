@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -67,13 +68,21 @@ class Saver:
     def save(self, progress: Progress, *, elapsed: float) -> None:
         """Write a checkpoint, after so many seconds; called on every worker, and the first one writes it."""
         ranks = self._save_rank(progress.epoch)
+        tensors, rest = optimizer_state(self.optimizer)
+        tensors = self.strategy.joined_state(self.optimizer, tensors)
         if not self.folder.rank:
-            self._save_run(progress, ranks, elapsed)
+            self._save_run(progress, (tensors, rest), ranks, elapsed)
         # Who does not write waits here, patiently, not in the next collective: a slow disk is no lost rank.
         self.strategy.gather(None)
 
-    def _save_run(self, progress: Progress, ranks: list[dict[str, str]], elapsed: float) -> None:
-        tensors, rest = optimizer_state(self.optimizer)
+    def _save_run(
+        self,
+        progress: Progress,
+        optimizer: tuple[Tensors, dict[str, Any]],
+        ranks: list[dict[str, str]],
+        elapsed: float,
+    ) -> None:
+        tensors, rest = optimizer
         groups = {
             "model": weights_of(self.model),
             "best": progress.best_weights or {},
@@ -98,7 +107,8 @@ class Saver:
         if saved is None:
             return None
         assign_weights(self.model, saved.tensors["model"], where=f"checkpoint {saved.folder}")
-        restore_optimizer(self.optimizer, saved.tensors["optimizer"], saved.state["optimizer"])
+        held = self.strategy.own_state(self.optimizer, saved.tensors["optimizer"])
+        restore_optimizer(self.optimizer, held, saved.state["optimizer"])
         self.schedule.restore(saved.state["schedule"])
         if self.strategy.loss_scale is not None:
             self.strategy.loss_scale.restore(saved.state["loss_scale"])

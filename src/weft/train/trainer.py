@@ -68,7 +68,7 @@ class Trainer:
         self.strategy.check_model(model)
         self.optimizer = make_optimizer(
             settings.optimizer,
-            model,
+            self.strategy.parameters(model),
             lr=settings.lr,
             weight_decay=settings.weight_decay,
             momentum=settings.momentum,
@@ -206,6 +206,7 @@ class Trainer:
         """Write a checkpoint after that many epochs, and the steps that were taken of the next."""
         if self.saver is None:
             return
+        self.strategy.gather_weights(self.model)
         bad = not_finite(self.model)
         if bad is not None:
             self._refuse(f"the weights {bad} are not finite after epoch {epoch}")

@@ -83,7 +83,7 @@ def observe(strategy: Strategy, model: nn.Module, *, rate: float = RATE) -> Obse
         if module.training:
             seen.append((inputs[0][0].dst_ids, outputs.detach().clone()))
 
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    optimizer = torch.optim.SGD(strategy.parameters(model), lr=rate)
     hook = model.register_forward_hook(note)
     values: dict[str, Tensor] = {}
     losses = []
