@@ -152,18 +152,8 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             *("--weight", "--yes", "-h", "graph"),
         ],
         "infer": [
-            *(
-                "--conf",
-                "--engine",
-                "--graph",
-                "--help",
-                "--json",
-                "--master",
-                "--memory",
-                "--nodes",
-                "--out",
-            ),
-            *("--overwrite", "-h", "folder"),
+            *("--conf", "--device", "--engine", "--fanout", "--graph", "--help", "--json", "--master"),
+            *("--memory", "--nodes", "--out", "--overwrite", "--seed", "-h", "folder"),
         ],
         "partition": [
             *("--help", "--hidden", "--json", "--layers", "--name", "--out", "--overwrite", "--parts"),

@@ -541,7 +541,17 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         ),
         (["run", "--graph", "g", "--out", "o", "--memory", "much"], "memory: expected a size"),
         (["run", "--graph", "g", "--out", "o", "--master", "local[2]"], "are for --engine spark"),
-        (["run", "--graph", "g", "--out", "o", "--conf", "a"], "expected KEY=VALUE"),
+        (["run", "--graph", "g", "--out", "o", "--conf", "a"], "expected spark.KEY=VALUE"),
+        (["run", "--graph", "g", "--out", "o", "--engine", "spark", "--conf", "x=y"], "got 'x=y'"),
+        (["run", "--graph", "g", "--out", "o", "--fanout", "5"], "fanout: the model takes 2 hops, [5] are 1"),
+        (["run", "--graph", "g", "--out", "o", "--fanout", "a,b"], "--fanout: expected whole numbers"),
+        (
+            ["run", "--graph", "g", "--out", "o", "--fanout", "2,2", "--engine", "duckdb"],
+            "for --engine torch",
+        ),
+        (["run", "--graph", "g", "--out", "o", "--seed", "3"], "--seed is that of sampled neighbours"),
+        (["run", "--graph", "g", "--out", "o", "--fanout", "2,2", "--memory", "1G"], "leave it out with"),
+        (["run", "--graph", "g", "--out", "o", "--device", "abacus"], "abacus"),
     ):
         assert main(["infer", *words]) == 2, words
         told = capsys.readouterr().err

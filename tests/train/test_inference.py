@@ -14,6 +14,7 @@ from weft.graph import Graph
 from weft.layers.base import GraphInfo, layers
 from weft.layers.stack import Stack
 from weft.stores import CachedStore, MmapStore, out_degree
+from weft.train import inference
 from weft.train.inference import infer, pieces
 from weft.train.model import adapt
 
@@ -165,12 +166,27 @@ def test_what_cannot_be_run_by_rows_is_refused_with_the_reason() -> None:
         with pytest.raises(InputError, match=message):
             infer(model, graph())
     for options, message in (
-        ({"nodes": [99]}, "nodes"),
+        ({"nodes": [99]}, "nodes: expected ids 0 … 60, got 99"),
+        ({"nodes": [3, -5, 7]}, "nodes: expected ids 0 … 60, got -5"),
         ({"nodes": [1, 1]}, "twice"),
         ({"memory": 0}, "bytes"),
     ):
         with pytest.raises(InputError, match=message):
             infer([sage], graph(), **options)
+
+
+def test_values_of_eight_bytes_make_pieces_half_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets: list[int] = []
+
+    def counted(whole: Graph, nodes: Tensor, hops: int, budget: int) -> Any:
+        budgets.append(budget)
+        return pieces(whole, nodes, hops, budget)
+
+    monkeypatch.setattr(inference, "pieces", counted)
+    model = Stack(6, 3, layer="sage", layers=2, hidden=8)
+    infer(model, graph(), memory=20_000)
+    infer(model.double(), graph().to(dtype=torch.float64), memory=20_000)
+    assert budgets[2:] == [budget // 2 for budget in budgets[:2]]
 
 
 def test_pieces_hold_so_many_edges_or_one_node() -> None:

@@ -47,3 +47,16 @@ def parse_settings(given: list[str]) -> dict[str, str]:
             raise RecipeError(f"--conf: expected spark.KEY=VALUE, got {text!r}")
         settings[key] = value
     return settings
+
+
+def parse_fanout(text: str, hops: int | None = None) -> list[int]:
+    """Return a fanout a hop; one fanout counts for all hops."""
+    try:
+        fanout = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise RecipeError(f"--fanout: expected whole numbers such as 15,10, got {text!r}") from None
+    if hops is not None and len(fanout) == 1:
+        return fanout * hops
+    if hops is not None and hops != len(fanout):
+        raise RecipeError(f"--fanout has {len(fanout)} numbers and --hops is {hops}: give one a hop")
+    return fanout

@@ -13,8 +13,7 @@ import argparse
 import json
 import sys
 
-from weft.cli.engine import add_engine_arguments, engine_options
-from weft.errors import RecipeError
+from weft.cli.engine import add_engine_arguments, engine_options, parse_fanout
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,16 +74,3 @@ def run(options: argparse.Namespace) -> int:
     told = f"{result['records']:,} records, {result['bytes']:,} bytes, in {result['out']}"
     print(f"{told}; each node is there {result['replication']:.1f} times", file=sys.stderr)
     return 0
-
-
-def parse_fanout(text: str, hops: int | None) -> list[int]:
-    """Return a fanout a hop; one fanout counts for all hops."""
-    try:
-        fanout = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise RecipeError(f"--fanout: expected whole numbers such as 15,10, got {text!r}") from None
-    if hops is not None and len(fanout) == 1:
-        return fanout * hops
-    if hops is not None and hops != len(fanout):
-        raise RecipeError(f"--fanout has {len(fanout)} numbers and --hops is {hops}: give one a hop")
-    return fanout

@@ -1,12 +1,14 @@
 """Run the trained model of a run over a graph: predictions and embeddings by your ids, as Parquet.
 
-Every layer is computed once a node, exactly, over all edges. GRAPH is whatever `weft train` reads as
-data.path, by default the data of the run; it is prepared as the run's recipe says. The folder appears when
-all is done; an inference that was killed goes on after its last long round when started again.
+Every layer is computed once a node, exactly, over all edges; with --fanout from sampled neighbours. GRAPH is
+whatever `weft train` reads as data.path, by default the data of the run; it is prepared as the run's recipe
+says. The folder appears when all is done; an inference that was killed goes on after its last long round when
+started again.
 
 examples:
   weft infer runs/people --graph graph --out predictions
   weft infer runs/people --graph graph --nodes ids.parquet --out predictions
+  weft infer runs/people --graph graph --fanout 10,10 --device cuda --out predictions
   weft infer runs/people --graph graph --engine spark --master spark://host:7077 --out predictions
 """
 
@@ -17,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from weft.errors import RecipeError
+from weft.cli.engine import parse_fanout, parse_settings
 
 if TYPE_CHECKING:
     from weft.pipeline.infer import Told
@@ -39,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's own"
     )
     parser.add_argument("--memory", metavar="SIZE", help="memory of a piece, or of the engine")
+    parser.add_argument(
+        "--fanout", help="edges drawn a node in each hop, -1 for all, such as 10,10 (all, exactly)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of these draws (0)")
+    parser.add_argument("--device", default="cpu", help="where torch runs the model: cpu, cuda, auto (cpu)")
     parser.add_argument("--overwrite", action="store_true", help="replace an output that is there")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
@@ -47,7 +54,15 @@ def run(options: argparse.Namespace) -> int:
     """Infer and say what came of it."""
     from weft.pipeline.infer import Setting, infer_run
 
-    setting = Setting(options.engine, options.memory, options.master, _settings(options.conf))
+    setting = Setting(
+        options.engine,
+        options.memory,
+        options.master,
+        parse_settings(options.conf),
+        fanout=None if options.fanout is None else tuple(parse_fanout(options.fanout)),
+        seed=options.seed,
+        device=options.device,
+    )
     with _watching() as tell:
         result = infer_run(
             options.folder,
@@ -65,13 +80,6 @@ def run(options: argparse.Namespace) -> int:
     told = f"{result['nodes']:,} nodes in {seconds:.1f} s: {', '.join(result['files'])} in {result['out']}"
     print(told, file=sys.stderr)
     return 0
-
-
-def _settings(given: list[str]) -> dict[str, str]:
-    for item in given:
-        if "=" not in item:
-            raise RecipeError(f"--conf {item}: expected KEY=VALUE")
-    return dict(item.split("=", 1) for item in given)
 
 
 @contextmanager

@@ -21,17 +21,18 @@ from torch import Tensor, nn
 
 from weft import format
 from weft.errors import FormatError, InputError
-from weft.graph.graph import Graph
 from weft.pipeline.engines.base import Engine, memory_limit, open_engine
 from weft.pipeline.infer_model import Scoring, mark_of, open_run
 from weft.pipeline.infer_rounds import Rounds, worth_keeping
 from weft.pipeline.infer_write import NOTE, OLD_NOTE, PREDICTIONS, Scored, Writer, asked_nodes, write_note
 from weft.stores.base import Store
-from weft.stores.cached import free_bytes
 from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
 from weft.strategies.base import evaluating
-from weft.train.inference import LEAST, Places, by_layer, needed_nodes, some_rows
+from weft.strategies.sampled import checked_hops
+from weft.train.inference import Places, by_layer, needed_nodes, room_for, some_rows
+from weft.train.inference_runs import Draw, Runner, from_samples, placed
+from weft.train.settings import choose_device
 from weft.train.stages import Chain, chain_of
 
 ENGINES = ("torch", "duckdb", "spark")
@@ -54,6 +55,12 @@ class Setting:
     master: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     """Spark's master and settings."""
+    fanout: tuple[int, ...] | None = None
+    """Edges drawn a node in each hop, -1: all; None: every layer over all edges, once a node."""
+    seed: int = 0
+    """Of these draws."""
+    device: str = "cpu"
+    """Where torch runs the model."""
 
 
 def infer_run(
@@ -94,36 +101,74 @@ def infer_model(
     _check_setting(setting)
     graph, told = scoring.graph, tell or _silent
     wanted = nodes if isinstance(nodes, Tensor) else asked_nodes(graph, nodes)
-    chain = chain_of(scoring.model, graph)
-    needed = needed_nodes(graph, wanted, [stage.hops for stage in chain.stages])
+    chain = _chain(scoring, setting)
+    rounds = len(chain.stages) if chain is not None and setting.fanout is None else 0
+    counts = {"evaluations": 0}
     seconds = {"rounds": 0.0, "write": 0.0}
     began = time.perf_counter()
     with (
         evaluating(scoring.model),
         torch.no_grad(),
+        placed(scoring.model, setting.device) as device,
         format.new_directory(out, overwrite, marker=(NOTE, OLD_NOTE)) as partial,
         _work_folder(out, scoring, wanted, setting) as work,
         _opened(setting, work) as engine,
     ):
-        if engine is None or not wanted.numel():  # of no node, empty files
-            pieces = _pieces(chain, graph, wanted, work, setting, told)
+        if setting.fanout is not None or chain is None:
+            pieces = _from_samples(scoring, chain, wanted, setting, device, counts)
         else:
-            pieces = Rounds(engine, graph, chain, wanted, work).run(told)
+            needed = needed_nodes(graph, wanted, [stage.hops for stage in chain.stages])
+            counts["evaluations"] = sum(len(each) for each in needed)
+            if engine is None or not wanted.numel():  # of no node, empty files
+                pieces = _pieces(chain, Runner(graph, device), wanted, work, setting, told)
+            else:
+                pieces = Rounds(engine, graph, chain, wanted, work).run(told)
         seconds["rounds"] = time.perf_counter() - began
         writer = Writer(partial, graph, classes=scoring.classes, multilabel=scoring.multilabel)
-        writer.write(pieces, lambda rows: told(len(chain.stages), len(chain.stages), rows, wanted.numel()))
+        writer.write(pieces, lambda rows: told(rounds, rounds, rows, wanted.numel()))
         seconds["write"] = time.perf_counter() - began - seconds["rounds"]
         result = {
             "out": str(out),
             "engine": setting.engine,
+            "device": str(device),
+            "fanout": None if setting.fanout is None else list(setting.fanout),
             "nodes": wanted.numel(),
-            "layers": len(chain.stages),
-            "evaluations": sum(len(each) for each in needed),
+            "layers": len(setting.fanout or ()) or rounds,
+            **counts,
             "files": sorted(path.name for path in partial.iterdir()),
             "seconds": seconds,
         }
         write_note(partial, result)
     return result
+
+
+def _chain(scoring: Scoring, setting: Setting) -> Chain | None:
+    """Return the stages of the model; None where it has none that can be run apart, nor needs to have."""
+    try:
+        return chain_of(scoring.model, scoring.graph)
+    except InputError:
+        if setting.fanout is None:
+            raise
+        return None
+
+
+def _from_samples(
+    scoring: Scoring,
+    chain: Chain | None,
+    wanted: Tensor,
+    setting: Setting,
+    device: torch.device,
+    counts: dict[str, int],
+) -> Iterator[Scored]:
+    """Give the outputs and embeddings of nodes from sampled neighbourhoods, nodes type by type."""
+    graph = scoring.graph
+    checked_hops(scoring.model, setting.fanout, "fanout")
+    if len(graph.node_types) > 1:
+        wanted = wanted.sort().values
+    draw = Draw(list(setting.fanout or ()), seed=setting.seed)
+    for found in from_samples(scoring.model, chain, graph, wanted, draw, device):
+        counts["evaluations"] += found.evaluations
+        yield Scored(found.nodes.numpy(), found.output, found.embedding)
 
 
 def _opened(setting: Setting, work: Path) -> AbstractContextManager[Engine | None]:
@@ -136,19 +181,21 @@ def _opened(setting: Setting, work: Path) -> AbstractContextManager[Engine | Non
 
 
 def _pieces(
-    chain: Chain, graph: Graph, wanted: Tensor, work: Path, setting: Setting, told: Told
+    chain: Chain, runner: Runner, wanted: Tensor, work: Path, setting: Setting, told: Told
 ) -> Iterator[Scored]:
     """Run all rounds in torch, and return what gives the outputs some nodes at a time."""
-    memory = max(LEAST, free_bytes() // 4) if setting.memory is None else memory_limit(setting.memory)
+    memory = room_for(runner.device) if setting.memory is None else memory_limit(setting.memory)
     places = KeptPlaces(work, memory)
-    held = by_layer(chain, graph, wanted, places=places, report=told, memory=memory, keep=2)
-    return _scored(chain, wanted, held, memory)
+    held = by_layer(chain, runner, wanted, places=places, report=told, memory=memory, keep=2)
+    return _scored(chain, wanted, held, memory, runner.device)
 
 
-def _scored(chain: Chain, wanted: Tensor, held: list[Store], memory: int) -> Iterator[Scored]:
-    for nodes, rows in some_rows(wanted, held, memory):
-        embedding = None if chain.embed is None else chain.embed(rows)
-        yield Scored(nodes.numpy(), chain.finish(rows), embedding)
+def _scored(
+    chain: Chain, wanted: Tensor, held: list[Store], memory: int, device: torch.device
+) -> Iterator[Scored]:
+    for nodes, rows in some_rows(wanted, held, memory, device):
+        embedding = None if chain.embed is None else chain.embed(rows).cpu()
+        yield Scored(nodes.numpy(), chain.finish(rows).cpu(), embedding)
 
 
 class KeptPlaces(Places):
@@ -194,7 +241,8 @@ class _work_folder:
     def __init__(self, out: Path, scoring: Scoring, wanted: Tensor, setting: Setting) -> None:
         self.path = out.parent / f".{out.name}.work"
         asked = hashlib.sha256(wanted.numpy().tobytes()).hexdigest()
-        self.mark = json.dumps({"of": scoring.mark, "nodes": asked, "engine": setting.engine})
+        told = {"of": scoring.mark, "nodes": asked, "engine": setting.engine, "fanout": setting.fanout}
+        self.mark = json.dumps(told)
 
     def __enter__(self) -> Path:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -224,6 +272,13 @@ def _check_setting(setting: Setting) -> None:
     if setting.engine != "spark" and (setting.master or setting.settings):
         raise InputError(f"--master and --conf are for --engine spark; the engine is {setting.engine}")
     memory_limit(setting.memory)
+    if setting.engine != "torch" and (setting.fanout is not None or setting.device != "cpu"):
+        raise InputError(f"--fanout and --device are for --engine torch; the engine is {setting.engine}")
+    if setting.fanout is None and setting.seed:
+        raise InputError("--seed is that of sampled neighbours: give --fanout, too, or leave it out")
+    if setting.fanout is not None and setting.memory is not None:
+        raise InputError("--memory bounds the rounds over all edges; leave it out with --fanout")
+    choose_device(setting.device)
 
 
 def _check_out(out: Path, overwrite: bool) -> None:

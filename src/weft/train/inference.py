@@ -24,9 +24,7 @@ from weft.errors import GraphError, InputError
 from weft.events import Events
 from weft.format import as_path
 from weft.graph.graph import Graph
-from weft.graph.source import RowSource
-from weft.samplers.base import Batch, as_seeds
-from weft.samplers.loader import Loader
+from weft.samplers.base import as_seeds
 from weft.samplers.neighbor import Fanout, NeighborSampler
 from weft.stores.base import Store
 from weft.stores.cached import free_bytes
@@ -34,6 +32,7 @@ from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
 from weft.strategies.base import evaluating
 from weft.strategies.sampled import checked_hops
+from weft.train.inference_runs import Draw, Runner, Sampled, from_samples, placed
 from weft.train.model import adapt
 from weft.train.predictions import Predictions
 from weft.train.stages import Chain, Stage, chain_of
@@ -55,6 +54,7 @@ def infer(
     seed: int = 0,
     memory: int | None = None,
     threads: int = 2,
+    device: torch.device | str | None = None,
     events: Events | None = None,
 ) -> Predictions:
     """Return the model's output for nodes (global ids; by default all of the target type), keyed by your ids.
@@ -62,28 +62,35 @@ def infer(
     The features may be a store. Exact, layer by layer, for a Stack or a list of layers; `memory` bounds the
     bytes of a piece (default: a quarter of what is free), though never below one node with all its edges.
     With `fanout` any model is run on sampled neighbourhoods of `batch_size` nodes instead. `out` is a new
-    folder: outputs, and rows between layers while it runs, then lie in files. Each piece is an event `infer`
-    with the layer and the rows done.
+    folder: outputs, and rows between layers while it runs, then lie in files. `device` is where the model is
+    run, by default where it lies; graph and outputs stay on the host. Each piece is an event `infer` with the
+    layer and the rows done.
     """
     process.adapt()
     listed = list(model) if isinstance(model, Sequence) else None
     whole = nn.ModuleList(listed) if listed is not None else model
     assert isinstance(whole, nn.Module)
-    _check(whole, graph, memory)
-    memory = max(LEAST, free_bytes() // 4) if memory is None else memory
+    _check(graph, memory)
     graph = adapt(graph, whole)
     wanted = _wanted(graph, nodes)
-    with evaluating(whole), torch.no_grad(), _places(out) as places:
+    with evaluating(whole), torch.no_grad(), _places(out) as places, placed(whole, device) as where:
+        memory = room_for(where) if memory is None else memory
         report = _Report(events)
         if fanout is not None:
             checked_hops(whole, fanout, "fanout")
-            sampler = NeighborSampler(graph, fanout, seed=seed)
-            rows = _sampled(whole, sampler, wanted, places, report, (batch_size, threads))
+            draw = Draw(fanout, seed, batch_size, threads)
+            rows = _sampled(from_samples(whole, None, graph, wanted, draw, where), wanted, places, report)
         else:
             chain = chain_of(model, graph)
-            held = by_layer(chain, graph, wanted, places=places, report=report, memory=memory)
-            rows = _finish(chain, wanted, held, places, memory)
+            runner = Runner(graph, where)
+            held = by_layer(chain, runner, wanted, places=places, report=report, memory=memory)
+            rows = _finish(chain, wanted, held, places, memory, where)
     return Predictions.of_graph(graph, wanted, rows)
+
+
+def room_for(device: torch.device) -> int:
+    """Return what a piece may take where nothing is said: a quarter of what is free."""
+    return max(LEAST, free_bytes(device) // 4)
 
 
 class _Report:
@@ -163,7 +170,7 @@ def _places(given: Any) -> Iterator[Places]:
 
 def by_layer(
     chain: Chain,
-    graph: Graph,
+    runner: Runner,
     wanted: Tensor,
     *,
     places: Places,
@@ -176,12 +183,12 @@ def by_layer(
     Every stage is run once on the nodes whose rows are needed; what `places` still holds is not run again.
     `report` is told (stage, stages, rows done, rows in all).
     """
-    needed = needed_nodes(graph, wanted, [stage.hops for stage in chain.stages])
+    needed = needed_nodes(runner.graph, wanted, [stage.hops for stage in chain.stages])
     start, held = _found(chain, places, keep)
     for number in range(start, len(chain.stages)):
         began = time.perf_counter()
         before = held[-1] if held else None
-        task = _Task(number, len(chain.stages), chain.stages[number], graph, needed[number], before)
+        task = _Task(number, len(chain.stages), chain.stages[number], runner, needed[number], before)
         held.append(_run_stage(task, places, report, memory))
         held[-1] = places.done(_name(number), held[-1], time.perf_counter() - began)
         if len(held) > keep and not chain.keep_all:
@@ -215,23 +222,24 @@ class _Task:
     number: int
     count: int
     stage: Stage
-    graph: Graph
+    runner: Runner
     nodes: Tensor
     before: Store | None
 
 
 def _run_stage(task: _Task, places: Places, report: Tell, memory: int) -> Store:
     """Return the rows of all nodes after one stage; those of nodes that nobody needs stay zero."""
-    stage, graph = task.stage, task.graph
+    stage, graph = task.stage, task.runner.graph
     sampler = NeighborSampler(graph, [-1] * stage.hops)
-    width = max(stage.width, *_widths(graph, task.before), 1)
+    row = max(stage.width, *_widths(graph, task.before), 1) * _value_bytes(graph, task.before) * _COPIES
     store: Store | None = None
     done = 0
-    if task.nodes.numel() == graph.num_nodes and graph.num_nodes * width * 4 * _COPIES <= memory:
-        return _run_whole(task, places, report)
-    for nodes in pieces(graph, task.nodes, stage.hops, memory // (4 * _COPIES * width)):
-        batch = sampler.sample(nodes)
-        made = stage.run(batch.blocks, _inputs(batch, task.before))
+    if task.nodes.numel() == graph.num_nodes and graph.num_nodes * row + task.runner.room <= memory:
+        made = task.runner.whole(stage, task.before)
+        report(task.number, task.count, graph.num_nodes, graph.num_nodes)
+        return places.take(_name(task.number), made)
+    for nodes in pieces(graph, task.nodes, stage.hops, memory // row):
+        made = task.runner.piece(stage, sampler.sample(nodes), task.before)
         if store is None:
             store = places.new(_name(task.number), (graph.num_nodes, *made.shape[1:]), made.dtype)
         store.write(nodes, made)
@@ -241,66 +249,49 @@ def _run_stage(task: _Task, places: Places, report: Tell, memory: int) -> Store:
     return store
 
 
-def _run_whole(task: _Task, places: Places, report: Tell) -> Store:
-    """Return the rows after a stage that there is room to run in one piece: no row is copied first."""
-    graph = Graph(task.graph.parts())  # whose block may remember what the caller's must not
-    inputs = _in_memory(graph.x if task.before is None else task.before)
-    made = task.stage.run([graph.block()] * task.stage.hops, inputs)
-    report(task.number, task.count, graph.num_nodes, graph.num_nodes)
-    return places.take(_name(task.number), made)
-
-
-def _in_memory(x: Any) -> Any:
-    if isinstance(x, dict):
-        return {kind: _in_memory(rows) for kind, rows in x.items()}
-    if isinstance(x, MemoryStore) and x.storage is None:
-        return x.values  # as they lie there: nobody writes to them
-    return x[:] if isinstance(x, RowSource) else x
-
-
-def _finish(chain: Chain, wanted: Tensor, held: list[Store], places: Places, memory: int) -> Store:
+def _finish(
+    chain: Chain, wanted: Tensor, held: list[Store], places: Places, memory: int, device: torch.device
+) -> Store:
     """Return the output of the wanted nodes from the rows that the stages gave."""
+    made = ((nodes, chain.finish(rows).cpu()) for nodes, rows in some_rows(wanted, held, memory, device))
+    return _kept(made, wanted, places)
+
+
+def _sampled(found: Iterator[Sampled], wanted: Tensor, places: Places, report: _Report) -> Store:
+    """Return the outputs of the wanted nodes, which come in their order."""
+
+    def told() -> Iterator[tuple[Tensor, Tensor]]:
+        done = 0
+        for each in found:
+            yield each.nodes, each.output
+            done += each.nodes.numel()
+            report(0, 1, done, wanted.numel())
+
+    return _kept(told(), wanted, places)
+
+
+def _kept(made: Iterator[tuple[Tensor, Tensor]], wanted: Tensor, places: Places) -> Store:
+    """Return a store of the outputs of all nodes, some of which come at a time."""
     output: Store | None = None
     done = 0
-    for nodes, rows in some_rows(wanted, held, memory):
-        made = chain.finish(rows)
+    for nodes, rows in made:
         if output is None:
-            output = places.new("output", (wanted.numel(), *made.shape[1:]), made.dtype)
-        output.write(torch.arange(done, done + nodes.numel()), made)
+            output = places.new("output", (wanted.numel(), *rows.shape[1:]), rows.dtype)
+        output.write(torch.arange(done, done + nodes.numel()), rows)
         done += nodes.numel()
     assert output is not None, "there is always one piece"
     return places.finish(output, "output")
 
 
-def some_rows(wanted: Tensor, held: Sequence[Store], memory: int) -> Iterator[tuple[Tensor, list[Tensor]]]:
+def some_rows(
+    wanted: Tensor, held: Sequence[Store], memory: int, device: torch.device
+) -> Iterator[tuple[Tensor, list[Tensor]]]:
     """Give the wanted nodes, some at a time and at least once, with their rows after each stage held."""
-    rows = max(1, min(_ROWS, memory // (4 * _COPIES * sum(store.shape[1:].numel() for store in held))))
+    size = sum(store.shape[1:].numel() * store.dtype.itemsize for store in held)
+    rows = max(1, min(_ROWS, memory // (_COPIES * size)))
     for start in range(0, max(wanted.numel(), 1), rows):
         nodes = wanted[start : start + rows]
-        yield nodes, [store.gather(nodes) for store in held]
-
-
-def _sampled(
-    model: nn.Module,
-    sampler: NeighborSampler,
-    wanted: Tensor,
-    places: Places,
-    report: _Report,
-    loading: tuple[int, int],
-) -> Store:
-    loader = Loader(sampler, wanted, batch_size=loading[0], shuffle=False, threads=loading[1])
-    output: Store | None = None
-    done = 0
-    batches: Iterator[Batch] = iter(loader) if len(loader) else iter([sampler.sample(wanted).fetch()])
-    for batch in batches:
-        made = model(batch.blocks, batch.x)
-        if output is None:
-            output = places.new("output", (wanted.numel(), *made.shape[1:]), made.dtype)
-        output.write(torch.arange(done, done + len(made)), made)
-        done += len(made)
-        report(0, 1, done, wanted.numel())
-    assert output is not None, "there is always one batch"
-    return places.finish(output, "output")
+        yield nodes, [store.gather(nodes).to(device) for store in held]
 
 
 def pieces(graph: Graph, nodes: Tensor, hops: int, budget: int) -> Iterator[Tensor]:
@@ -336,10 +327,6 @@ def needed_nodes(graph: Graph, wanted: Tensor, hops: Sequence[int]) -> list[Tens
     return needed[::-1]
 
 
-def _inputs(batch: Batch, before: Store | None) -> Any:
-    return batch.x if before is None else before.gather(batch.nodes)
-
-
 def _widths(graph: Graph, before: Store | None) -> list[int]:
     if before is not None:
         return [before.shape[1:].numel()]
@@ -348,22 +335,32 @@ def _widths(graph: Graph, before: Store | None) -> list[int]:
     return [int(each.shape[1]) for each in given if each is not None and len(each.shape) > 1]
 
 
+def _value_bytes(graph: Graph, before: Store | None) -> int:
+    """Return the bytes of a value of the rows that a stage reads, and of those that it makes of them."""
+    x = graph.x if before is None else before
+    given = list(x.values()) if isinstance(x, dict) else [x]
+    return max(4, *(each.dtype.itemsize for each in given if each is not None), 4)
+
+
 def _wanted(graph: Graph, nodes: Any) -> Tensor:
     if nodes is None:
         return torch.arange(graph.target_rows.start, graph.target_rows.stop)
     wanted = as_seeds(graph, nodes)
-    if wanted.numel() and (int(wanted.min()) < 0 or int(wanted.max()) >= graph.num_nodes):
-        raise GraphError(f"nodes: expected ids 0 … {graph.num_nodes - 1:,}, got {int(wanted.max()):,}")
+    wrong = wanted[(wanted < 0) | (wanted >= graph.num_nodes)]
+    if wrong.numel():
+        raise GraphError(f"nodes: expected ids 0 … {graph.num_nodes - 1:,}, got {int(wrong[0]):,}")
     if bool((torch.bincount(wanted) > 1).any()):
         raise GraphError("nodes: an id is there twice; ask for each once")
     return wanted
 
 
-def _check(model: nn.Module, graph: Any, memory: int | None) -> None:
+def _check(graph: Any, memory: int | None) -> None:
     if not isinstance(graph, Graph):
         raise InputError(f"graph: expected a weft.Graph, got a {type(graph).__name__}")
     if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 1):
         raise InputError(f"memory: expected a number of bytes, got {memory!r}")
-    devices = {str(parameter.device) for parameter in model.parameters()} | {str(graph.device)}
-    if devices != {"cpu"}:
-        raise InputError(f"inference runs on the CPU, model and graph lie on {', '.join(sorted(devices))}")
+    if graph.device.type != "cpu":
+        raise InputError(
+            f"the graph lies on {graph.device}; inference keeps it on the host and brings a device what it "
+            "needs: graph.to(device='cpu')"
+        )
