@@ -27,11 +27,14 @@ TRAPS: dict[str, list[str]] = {
     "1 a local mean of the loss, summed over ranks, depends on the partition": [PROOF],
     "2 1/p belongs into both directions, and never into attention": [
         "strategies/test_halo.py::test_a_sampled_epoch_drops_edges_and_scales_sums_and_means_alone",
+        "strategies/test_halo.py::test_a_sampled_halo_is_right_in_the_mean_for_every_layer_that_adds_up",
+        "layers/test_pyg.py::test_edges_that_stand_for_others_count_as_often_in_sums_and_means",
         HERE + "test_2_a_sampled_row_is_weighed_in_both_directions_and_not_in_attention",
     ],
     "3 degrees are those of the whole graph": [
         PROOF,
         "strategies/test_halo.py::test_a_sampled_epoch_drops_edges_and_scales_sums_and_means_alone",
+        HERE + "test_3_degrees_are_the_whole_graphs_in_every_strategy_and_exchange",
     ],
     "4 a halo row is dropped as its owner drops it": [PROOF],
     "5 batch normalisation counts the rows of all ranks once": [PROOF],
@@ -63,10 +66,11 @@ TRAPS: dict[str, list[str]] = {
     ],
     "13 every draw has a key of its own": ["test_draw.py"],
     "14 nothing that backward needs is written into": [
-        HERE + "test_14_an_exchange_leaves_rows_and_gradients_alone"
+        HERE + "test_14_exchanges_and_blocks_leave_rows_and_gradients_alone"
     ],
     "15 the first step of an exchange that remembers": [
-        HERE + "test_15_the_first_step_of_an_exchange_that_remembers_is_exact"
+        HERE + "test_15_the_first_step_of_an_exchange_that_remembers_is_exact",
+        HERE + "test_15_what_a_delayed_exchange_reads_later_is_what_its_schedule_says",
     ],
     "16 the transpose of a directed graph is another graph": [PROOF],
     "17 evaluation is exact, distributed and leaves no trace": [
@@ -101,6 +105,10 @@ def test_2_a_sampled_row_is_weighed_in_both_directions_and_not_in_attention(
     found: dict[str, list[str]],
 ) -> None:
     assert found["scale_both_ways"] == []
+
+
+def test_3_degrees_are_the_whole_graphs_in_every_strategy_and_exchange(found: dict[str, list[str]]) -> None:
+    assert found["whole_degrees"] == []
 
 
 def test_7_a_strategy_that_cuts_edges_is_held_to_gradients() -> None:
@@ -163,12 +171,18 @@ def test_11_the_graphs_of_the_proof_have_what_breaks_others() -> None:
     assert all(make_graph(name).num_edges < 200 for name in GRAPHS)
 
 
-def test_14_an_exchange_leaves_rows_and_gradients_alone(found: dict[str, list[str]]) -> None:
+def test_14_exchanges_and_blocks_leave_rows_and_gradients_alone(found: dict[str, list[str]]) -> None:
     assert found["gradients_left_alone"] == []
 
 
 def test_15_the_first_step_of_an_exchange_that_remembers_is_exact(found: dict[str, list[str]]) -> None:
     assert found["first_step_exact"] == []
+
+
+def test_15_what_a_delayed_exchange_reads_later_is_what_its_schedule_says(
+    found: dict[str, list[str]],
+) -> None:
+    assert found["later_steps_as_told"] == []
 
 
 def test_17_evaluation_is_exact_and_leaves_no_trace(found: dict[str, list[str]]) -> None:

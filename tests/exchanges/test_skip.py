@@ -33,13 +33,14 @@ class Steps:
         self.exchanges = [Skip(ring(3, m.rank), m, clock, **options) for m in self.post.members]
         self.step = 0
 
-    def __call__(self) -> tuple[set[int], list[list[float]]]:
-        """Return who sent in a step, and what each member read."""
+    def __call__(self, way: str = "pull") -> tuple[set[int], list[list[float]]]:
+        """Return who sent rows, or gradients (`push`), in a step, and what each member read."""
         calls = [len(member.sent) for member in self.post.members]
         arrivals = []
         for rank, exchange in enumerate(self.exchanges):
             exchange.begin_step()
-            arrivals.append(exchange.pull(torch.tensor([[10.0 * self.step + rank]]), 0))
+            rows = torch.full((1 if way == "pull" else 2, 1), 10.0 * self.step + rank)
+            arrivals.append(getattr(exchange, way)(rows, 0))
         read = [rows.wait().flatten().tolist() for rows in arrivals]
         for exchange in self.exchanges:
             exchange.end_step()
@@ -67,6 +68,17 @@ def test_before_rows_are_two_steps_old_members_send_in_turn() -> None:
 def test_every_third_step_all_send_together() -> None:
     steps = Steps(interval=3)
     assert [steps()[0] for _ in range(7)] == [{0, 1, 2}, set(), set(), {0, 1, 2}, set(), set(), {0, 1, 2}]
+
+
+def test_gradients_are_sent_every_time_unless_they_are_skipped_too() -> None:
+    fresh, skipped = Steps(interval=3), Steps(interval=3, gradients=True)
+    for step in range(7):
+        senders, read = fresh("push")
+        assert senders == {0, 1, 2}
+        assert read == [[20.0 * step + 3 - rank] for rank in range(3)]
+        senders, read = skipped("push")
+        assert senders == ({0, 1, 2} if step % 3 == 0 else set())
+        assert read == [[20.0 * (step - step % 3) + 3 - rank] for rank in range(3)]
 
 
 def test_without_a_criterion_every_fourth_step_all_send() -> None:

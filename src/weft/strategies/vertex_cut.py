@@ -94,13 +94,13 @@ class VertexCut(Distributed):
         return [("collect", self.merge.collect), ("spread", self.merge.spread)]
 
     def _merging(self, options: Options, kinds: tuple[str, str], backward: str) -> ReplicaMerge:
-        name, bound = check_exchange(options)
-        late = name == "delayed" and bound["r"] > 0
         replicas = self._replicas
-        back, out = replicas.plan.reversed(), replicas.to_each_leaf() if late else replicas.plan
-        collect, spread = (make_exchange(options, plan, self.group, self.clock) for plan in (back, out))
+        collect = make_exchange(options, replicas.plan.reversed(), self.group, self.clock)
+        late = isinstance(collect, Delayed) and collect.r > 0
+        out = replicas.to_each_leaf() if late else replicas.plan
+        spread = make_exchange(options, out, self.group, self.clock)
         collect.kind, spread.kind = kinds
-        if isinstance(collect, Delayed) and isinstance(spread, Delayed) and late:
+        if late and isinstance(collect, Delayed) and isinstance(spread, Delayed):
             return DelayedMerge(replicas, spread, collect, backward=backward)
         return ReplicaMerge(replicas, spread, collect, backward=backward)
 
