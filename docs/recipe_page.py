@@ -61,7 +61,9 @@ def _data() -> Iterator[str]:
 
 
 def _model() -> Iterator[str]:
-    yield f"## [model]\n\n`name` is a layer: {_names(layers)}. Without it, `sage`.\n"
+    yield f"## [model]\n\n`name` is a layer: {_names(layers)}. Without it, `sage`."
+    yield "Or `class` is a model of your own, `\"my_package.my_module:Net\"`; its keys are then the arguments of that"
+    yield "class, and `hops` ([Your own model](your-own-model.md)).\n"
     yield from _entry("Whatever the layer", [Stack], given=TO_MODEL, level=3)
     yield f"`activation` is one of {', '.join(f'`{name}`' for name in ACTIVATIONS)}.\n"
     for name in layers.names():

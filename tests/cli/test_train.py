@@ -29,7 +29,7 @@ def test_a_run_that_fails_is_drawn_as_far_as_it_came(
 def test_a_run_that_is_interrupted_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at_once: bool
 ) -> None:
-    from weft.cli.signals import _Requests
+    from weft.comm.signals import _Requests
 
     def asked(self: _Requests) -> bool:
         if at_once:

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 import weft
 from weft.errors import GraphError, RecipeError
-from weft.strategies.base import Strategy, Traffic, choose_loss, evaluating, split_rows, strategies
+from weft.strategies.base import Strategy, Traffic, evaluating, split_rows, strategies
+from weft.strategies.loss import choose_loss
 from weft.strategies.single import SameBlock, Single, hops_of
 from weft.train.evaluate import METRICS
 
@@ -51,7 +52,7 @@ def test_several_labels_are_trained_with_binary_cross_entropy() -> None:
     graph, model = ring(y=y), Constant(4, 3)
     expected = F.binary_cross_entropy_with_logits(model.outputs[:2], y[:2].float()).item()
     strategy = Single(graph)
-    assert strategy.loss == "bce"
+    assert strategy.loss.name == "bce"
     assert strategy.epoch(model, torch.optim.SGD(model.parameters(), lr=1.0)) == pytest.approx(expected)
 
 

@@ -31,7 +31,7 @@ class Silent(nn.Module):
 MODELS: list[tuple[str, Any, str]] = [
     ("number", 3, "model: expected a torch.nn.Module or the name of a layer, as 'gcn', got 3"),
     ("function", lambda blocks, x: x, "or the name of a layer, as 'gcn', got a function"),
-    ("class", weft.nn.Stack, "model: expected a model, got the class Stack; call it to make one"),
+    ("class", dict, "model: expected a torch.nn.Module, got the class dict"),
     ("no forward", Silent(), "model: Silent has no forward"),
     (
         "one argument",

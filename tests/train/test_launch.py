@@ -147,8 +147,9 @@ def test_parts_in_one_process_give_the_numbers_of_the_whole(graph: weft.Graph, m
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"workers": 2}, "weft train --workers N --set data.path=my-graph"),
-        ({"parts": 2}, "unknown key strategy.parts"),
+        ({"workers": 0}, "workers: expected a whole number of at least 1, got 0"),
+        ({"workers": 2, "strategy": "single"}, "'single' trains in one process; use 'halo'"),
+        ({"strategy": "single", "parts": 2}, "unknown key strategy.parts"),
         ({"strategy": "halo", "parts": 0}, "strategy.parts: expected a number >= 1"),
         ({"strategy": {"name": "halo", "exchange": "delayd"}}, "no exchange 'delayd'"),
         ({"strategy": {"name": "halo", "part": 3}}, "did you mean 'parts'"),

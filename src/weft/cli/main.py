@@ -27,8 +27,8 @@ from weft.cli import (
     train,
     validate,
 )
-from weft.cli.signals import ended_by_sigterm
 from weft.comm.failure import INTERRUPTED, seconds
+from weft.comm.signals import ended_by_sigterm
 from weft.errors import DataNote, InputError, WeftError, WeftWarning
 from weft.sizes import shown
 

@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.max_restarts:
         raise InputError("--max-restarts: one process is not started again; add --workers N")
     from weft.cli.output import watching
-    from weft.cli.signals import stop_requests
+    from weft.comm.signals import stop_requests
     from weft.train.launch import run_recipe
     from weft.train.trainer import Place
 
@@ -112,7 +112,8 @@ def _with_parts(recipe: Recipe, parts: int | None) -> Recipe:
 def default_out(recipe: Recipe, path: str | None) -> Path:
     """Return runs/NAME-TIME, named for the recipe, or for the data and the model."""
     data = Path(str(recipe.data.get("path", recipe.data.get("name", "community")))).stem
-    name = Path(path).stem if path else f"{data}-{recipe.model.get('name', 'sage')}"
+    own = str(recipe.model.get("class", "")).rpartition(":")[2]
+    name = Path(path).stem if path else f"{data}-{own or recipe.model.get('name', 'sage')}"
     return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 

@@ -113,7 +113,7 @@ def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
 
 def _train(options: argparse.Namespace, recipe: Recipe, out: Path, group: "Group") -> "Summary | None":
     from weft.cli.output import watching
-    from weft.cli.signals import stop_requests
+    from weft.comm.signals import stop_requests
     from weft.train.trainer import Place
     from weft.train.worker import run_worker
 

@@ -299,6 +299,11 @@ class Group:
                 for work in link.take_background():
                     self.complete(work)
 
+    @property
+    def closed(self) -> bool:
+        """Whether the ranks have parted."""
+        return self._link is not None and self._link.closed
+
     def close(self) -> None:
         """Drain, leave the other ranks and stop the heartbeat. A second call does nothing."""
         link = self._link

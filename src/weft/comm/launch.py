@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -45,12 +45,15 @@ def run_workers(
     env: Mapping[str, str] | None = None,
     stall: float | None = None,
     began: float | None = None,
+    tick: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] | None = None,
 ) -> int:
     """Run a command as `workers` ranks and return the exit code of the run.
 
     0 when all ranks ended well, 2 for the user's mistake, 3 when a rank was lost, 130 when interrupted. A
     lost run is started again up to `max_restarts` times with WEFT_ATTEMPT raised; it is up to the command to
-    continue from its last checkpoint. `began` is when the user began to wait for it, by default now.
+    continue from its last checkpoint. `began` is when the user began to wait for it, by default now. `tick`
+    is called every now and then meanwhile, `say` with what there is to tell, by default on standard error.
     """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
@@ -63,6 +66,7 @@ def run_workers(
     ):
         launch = _Launch(list(command), workers, env or {}, Path(folder), listener, signals, stall)
         launch.began = time.time() if began is None else began
+        launch.tick, launch.say = tick, say or _say
         try:
             return launch.run(max_restarts)
         finally:
@@ -89,6 +93,8 @@ class _Launch:
         self.began = time.time()
         self.processes: list[subprocess.Popen[bytes]] = []
         self.outputs: list[RankOutput] = []
+        self.tick: Callable[[], None] = lambda: None
+        self.say: Callable[[str], None] = _say
 
     def run(self, max_restarts: int) -> int:
         """Run up to 1 + max_restarts attempts."""
@@ -98,7 +104,7 @@ class _Launch:
                 return code
             self.attempt += 1
             self.began = time.time()  # the checkpoint knows how long it took before
-            _say(f"weft: starting again from the last checkpoint ({self.attempt} of {max_restarts})")
+            self.say(f"weft: starting again from the last checkpoint ({self.attempt} of {max_restarts})")
 
     def close(self) -> None:
         """Leave nothing behind."""
@@ -119,7 +125,7 @@ class _Launch:
                     output.finish(show=True)
                 return 0
             if self.processes[ended].returncode == INTERRUPTED:
-                _say("weft: interrupted: a worker was asked to stop, and the others with it")
+                self.say("weft: interrupted: a worker was asked to stop, and the others with it")
                 return INTERRUPTED
             failures = self._failures()
             cause = self._judge(failures)
@@ -197,6 +203,7 @@ class _Launch:
                 return stalled
             for output in self.outputs:
                 output.turn()
+            self.tick()
             time.sleep(POLL)
         return None
 
@@ -262,23 +269,25 @@ class _Launch:
         if cause.kind == "refused":
             same = all(failure.message == cause.message for failure in failures if failure.kind == "refused")
             alone = sum(failure.kind == "refused" for failure in failures) == 1
-            _say(f"weft: error: {cause.message if same and not alone else cause.told}")
+            self.say(f"weft: error: {cause.message if same and not alone else cause.told}")
             return
         if cause.traceback:
-            _say(f"weft: rank {cause.rank} of {self.workers} raised:\n{cause.traceback.rstrip()}")
+            self.say(f"weft: rank {cause.rank} of {self.workers} raised:\n{cause.traceback.rstrip()}")
         for output in self.outputs:
             output.finish(show=output.rank == cause.rank and not cause.traceback)
         for path in sorted(self.records.glob("*.stacks")) if cause.kind == "stalled" else ():
             text = path.read_text(encoding="utf-8", errors="replace").rstrip()
             if text:
-                _say(f"weft: stacks of rank {path.stem}:\n{text}")
-        _say(f"weft: error: {cause.told}; all {self.workers} workers were ended")
+                self.say(f"weft: stacks of rank {path.stem}:\n{text}")
+        self.say(f"weft: error: {cause.told}; all {self.workers} workers were ended")
 
     # Ending
 
     def _stop(self) -> None:
         """Ask the ranks to stop, and wait until they did, until one failed, or until a second signal."""
-        _say("weft: interrupted; the workers finish their epoch and save; Ctrl-C again stops them at once")
+        self.say(
+            "weft: interrupted; the workers finish their epoch and save; Ctrl-C again stops them at once"
+        )
         for process in self.processes:
             process.terminate()
         deadline = time.monotonic() + STOP
@@ -287,11 +296,12 @@ class _Launch:
                 break
             for output in self.outputs:
                 output.turn()
+            self.tick()
             time.sleep(POLL)
         failed = [failure for failure in self._known() if failure.kind in ("raised", "refused")]
         cause = first_cause(failure for failure in failed if failure.exit_code != INTERRUPTED)
         if cause is not None:
-            _say(f"weft: error: {cause.told}")
+            self.say(f"weft: error: {cause.told}")
 
     def _end(self, *, kill: bool = False) -> None:
         """End every rank that still runs: SIGTERM, after a while SIGKILL, always by id."""

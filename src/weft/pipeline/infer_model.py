@@ -16,11 +16,11 @@ from weft.errors import FormatError, InputError
 from weft.events import Event, read_events
 from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo
-from weft.layers.stack import Stack
 from weft.meaning import read_report
 from weft.stores.open import with_file
 from weft.train.checkpoint import checksum_of, load_weights
-from weft.train.model import adapt, check_options
+from weft.train.code import is_code, refuse_within
+from weft.train.model import adapt, check_options, make_model
 from weft.train.run import read_run
 
 WEIGHTS = "model.safetensors"
@@ -59,7 +59,7 @@ def open_run(run: str | Path, graph: str | Path | None = None) -> Scoring:
         _check_columns(folder, recipe["graph"], graph)
     opened = open_dataset(**data)
     name, options = _model(folder, recipe["model"])
-    held = adapt(opened, name)
+    held = adapt(opened, name, options)
     dtype = torch.float64 if recipe["train"]["precision"] == "float64" else torch.float32
     if graph is None:  # the file of a store has the rows of the run's own graph
         held = with_file(held, recipe["strategy"].get("store"), dtype)
@@ -94,6 +94,8 @@ def _model(folder: Path, described: Mapping[str, Any]) -> tuple[str, dict[str, A
     """Return the layer and the options of the stack that a run trained."""
     options = dict(described)
     made = options.pop("class", "Stack")
+    if is_code(made):
+        return _own(folder, made, options)
     name = options.pop("name", None) or options.pop("layer", None)
     if made != "Stack" or name is None:
         raise InputError(
@@ -103,12 +105,22 @@ def _model(folder: Path, described: Mapping[str, Any]) -> tuple[str, dict[str, A
     return name, check_options(name, options)
 
 
-def _build(name: str, options: Mapping[str, Any], graph: Graph, num_classes: int) -> Stack:
+def _own(folder: Path, name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the class of the user's own that a run trained, found where the user's Python finds it."""
+    refuse_within(name, folder)
+    try:
+        return name, check_options(name, options)
+    except InputError as error:
+        raise InputError(
+            f"{folder} trained {name}, which cannot be made again: {error}; in Python: weft.infer(model, "
+            f"graph), after weft.train.load_weights({str(folder / WEIGHTS)!r}, model)"
+        ) from None
+
+
+def _build(name: str, options: Mapping[str, Any], graph: Graph, num_classes: int) -> nn.Module:
     info = replace(GraphInfo.of(graph), num_classes=num_classes)
-    widths = info.in_features
-    in_features = widths if len(widths) > 1 else next(iter(widths.values()))
     with torch.random.fork_rng(devices=[]):
-        return Stack(in_features, num_classes, layer=name, info=info, **options)
+        return make_model(name, options, info)
 
 
 def _trained_on(folder: Path) -> Event:

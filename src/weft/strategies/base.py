@@ -8,21 +8,21 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, get_args, get_origin, get_type_hints
+from inspect import signature
+from typing import Any, ClassVar, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from weft.errors import GraphError, InputError, RecipeError
+from weft.errors import GraphError, InputError
 from weft.events import Events
 from weft.graph.graph import Graph
 from weft.registry import Registry
+from weft.strategies.loss import Loss, choose_loss
 from weft.strategies.loss_scale import LossScale
 
 Scores = dict[str, dict[str, float]]
 Metrics = Mapping[str, Callable[[Tensor, Tensor], float]]
-LossName = Literal["auto", "cross_entropy", "bce"]
 SPLITS = ("train", "val", "test")
 
 
@@ -38,7 +38,7 @@ class Traffic:
 class Given(TypedDict, total=False):
     """What the trainer gives every strategy beside the options of the recipe; each passes it on."""
 
-    loss: LossName
+    loss: str | Loss
     seed: int
     events: Events | None
     autocast: torch.dtype | None
@@ -57,7 +57,7 @@ class Strategy:
         self,
         graph: Graph,
         *,
-        loss: LossName = "auto",
+        loss: str | Loss = "auto",
         seed: int = 0,
         events: Events | None = None,
         autocast: torch.dtype | None = None,
@@ -171,8 +171,8 @@ class Strategy:
         `num_rows` is how many rows it must have; None: whatever it has.
         """
         with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
-            outputs: Any = model(blocks, x)
-        check_outputs(outputs, num_rows, self.num_classes, self.loss)
+            outputs: Any = model(called(model, blocks), x)
+        check_outputs(outputs, num_rows, self.num_classes, self.loss, several=self.y.dim() == 2)
         # Losses are summed in at least 32 bits whatever the storage.
         wide: Tensor = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
         return wide if self.loss_scale is None else self.loss_scale.up(wide)
@@ -188,6 +188,18 @@ def takes(kind: type[Strategy], name: str) -> bool:
     return name in hints or any(name in get_type_hints(record) for record in passed)
 
 
+def called(model: nn.Module, blocks: Any) -> Any:
+    """Return what a model is called with beside x: the blocks, or the only one where it takes `block`."""
+    if next(iter(signature(model.forward).parameters), "") != "block":
+        return blocks
+    if len({id(block) for block in blocks}) > 1:
+        raise InputError(
+            f"{type(model).__name__}.forward takes one block, a batch has one a hop: write forward(blocks, "
+            "x) and use blocks[0] in the first layer, blocks[1] in the next"
+        )
+    return blocks[0]
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Have a model in evaluation mode for a while; then, also after an error, every module is as it was."""
@@ -200,53 +212,22 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-class Labelled(Protocol):
-    """A graph, or what a worker holds of one."""
-
-    @property
-    def multilabel(self) -> bool:
-        """Whether a node has several labels."""
-
-
-def choose_loss(name: LossName, graph: Labelled) -> LossName:
-    """Return the loss that fits the labels, or refuse one that does not."""
-    fitting: LossName = "bce" if graph.multilabel else "cross_entropy"
-    if name not in ("auto", fitting):
-        labels = "several labels" if graph.multilabel else "one label"
-        raise RecipeError(
-            f"train.loss: {name!r} does not fit a graph with {labels} a node; use {fitting!r} or 'auto'"
-        )
-    return fitting
-
-
-def check_outputs(outputs: Any, num_rows: int | None, classes: int, loss: LossName) -> None:
-    """Refuse outputs that cannot be compared with the labels."""
+def check_outputs(outputs: Any, num_rows: int | None, classes: int, loss: Loss, *, several: bool) -> None:
+    """Refuse outputs that cannot be compared with the labels, one or several a node."""
     if not isinstance(outputs, Tensor):
         raise InputError(f"expected a tensor from the model, got {type(outputs).__name__}")
     if outputs.dim() != 2 or num_rows not in (None, outputs.shape[0]):
         shape = (num_rows or "rows", classes)
         got = tuple(outputs.shape)
         raise InputError(f"expected outputs of shape {shape}, got {got}; a row is a node")
-    # One label a node may have outputs to spare; several labels are compared column by column.
-    if outputs.shape[1] < classes or (loss == "bce" and outputs.shape[1] != classes):
+    # One label a node may have outputs to spare, and a loss of one's own knows what they are; several
+    # labels are compared column by column.
+    fits = outputs.shape[1] == classes if several else loss.own or outputs.shape[1] >= classes
+    if not fits:
         raise InputError(
             f"the model gives {outputs.shape[1]} outputs a node, the graph has {classes} classes; "
             f"make it with {classes}"
         )
-
-
-def summed_loss(name: LossName, outputs: Tensor, y: Tensor) -> Tensor:
-    """Return the loss summed over nodes: cross-entropy, or binary cross-entropy averaged over labels."""
-    if name == "bce":
-        return F.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype), reduction="sum") / y.shape[1]
-    return F.cross_entropy(outputs, y, reduction="sum")
-
-
-def each_loss(name: LossName, outputs: Tensor, y: Tensor) -> Tensor:
-    """Return the loss of each node, [n]: what `summed_loss` sums."""
-    if name == "bce":
-        return F.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype), reduction="none").mean(1)
-    return F.cross_entropy(outputs, y, reduction="none")
 
 
 def labels_of(graph: Graph) -> Tensor:

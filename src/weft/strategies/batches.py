@@ -23,7 +23,7 @@ from weft.samplers.loader import Loader
 from weft.samplers.partitioned import PartitionedSampler
 from weft.samplers.together import PartitionedLoader
 from weft.stores.base import Store
-from weft.strategies.base import Given, Metrics, Scores, evaluating, summed_loss
+from weft.strategies.base import Given, Metrics, Scores, evaluating
 from weft.strategies.distributed import Distributed, GivenToRanks
 from weft.strategies.halo_block import HaloBlock
 from weft.strategies.local import LocalGraph
@@ -103,7 +103,7 @@ class Batches(Steps, Distributed):
         if not batch.seeds.numel() and not self.runs_together(model):
             return torch.zeros(()), count  # whose gradients are zeros: the reducer sends them
         outputs = self.batch_outputs(model, batch)
-        return summed_loss(self.loss, outputs, labels_in(batch)) / count, count
+        return self.loss.summed(outputs, labels_in(batch)) / count, count
 
     def runs_together(self, model: nn.Module) -> bool:
         """Return whether all workers must run the model together, also one without a seed in a step."""

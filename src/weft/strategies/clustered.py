@@ -16,7 +16,7 @@ from weft.samplers.saint import SaintSampler
 from weft.samplers.subgraph import Subgraph
 from weft.samplers.together import TogetherLoader
 from weft.stores.open import check_store, open_store
-from weft.strategies.base import each_loss, strategies
+from weft.strategies.base import strategies
 from weft.strategies.batches import Batches, Shared, labels_in
 from weft.strategies.local import LocalGraph
 from weft.strategies.single import SameBlock, hops_of
@@ -69,10 +69,11 @@ class Subgraphs(Batches):
         part = cast(Subgraph, batch)
         if not part.count:
             return torch.zeros(()), 0
-        losses = each_loss(self.loss, self.batch_outputs(model, batch), labels_in(batch))
-        weight = part.weight
-        loss = losses.sum() / part.count if weight is None else (losses * weight.to(losses.dtype)).sum()
-        return loss, part.count
+        outputs, y, weight = self.batch_outputs(model, batch), labels_in(batch), part.weight
+        if weight is None:
+            return self.loss.summed(outputs, y) / part.count, part.count
+        losses = self.loss.each(outputs, y)
+        return (losses * weight.to(losses.dtype)).sum(), part.count
 
     def batch_outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the outputs of the own seeds, in at least 32 bits."""

@@ -73,17 +73,17 @@ class ControlVariate(Batches):
     def begin_epoch(self, model: nn.Module) -> None:
         """Make ready, and fill the histories where there are none."""
         super().begin_epoch(model)
-        hops = checked_hops(model, self.fanout, "strategy.fanout")
+        hops = checked_hops(model, self.fanout, "strategy.fanout", self.graph.x)
         if hops > 1 and not self.history.rows:
             self.fill(model, hops)
 
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model of another number of hops than there are fanouts."""
-        checked_hops(model, self.fanout, "strategy.fanout")
+        checked_hops(model, self.fanout, "strategy.fanout", self.graph.x)
 
     def make_loader(self, model: nn.Module) -> Loader:
         """Return what prepares the batches: few neighbours in all hops but the last, which has all."""
-        hops = checked_hops(model, self.fanout, "strategy.fanout")
+        hops = checked_hops(model, self.fanout, "strategy.fanout", self.graph.x)
         above = [self.fanout] * hops if isinstance(self.fanout, int) else list(self.fanout)
         fanout, seed = [*above[: hops - 1], -1], int(self.clock[0])
         if isinstance(self.graph, LocalGraph):

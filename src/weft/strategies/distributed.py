@@ -21,16 +21,14 @@ from weft.graph.block import Block
 from weft.strategies.base import (
     SPLITS,
     Given,
-    LossName,
     Metrics,
     Scores,
     Strategy,
     Traffic,
-    choose_loss,
     evaluating,
-    summed_loss,
 )
 from weft.strategies.local import LocalGraph
+from weft.strategies.loss import Loss, choose_loss
 from weft.strategies.norm import make_global, make_local
 from weft.strategies.reducer import GradientReducer
 from weft.strategies.single import SameBlock, hops_of
@@ -62,7 +60,7 @@ class Distributed(Strategy):
         self,
         graph: LocalGraph,
         *,
-        loss: LossName = "auto",
+        loss: str | Loss = "auto",
         seed: int = 0,
         events: Events | None = None,
         autocast: torch.dtype | None = None,
@@ -145,7 +143,7 @@ class Distributed(Strategy):
         rows = self.splits["train"]
         with self.events.phase("forward"):
             outputs = self._forward(model, self.training_block())[rows]
-            loss = summed_loss(self.loss, outputs, self.y[rows]) / self.counts["train"]
+            loss = self.loss.summed(outputs, self.y[rows]) / self.counts["train"]
             self.end_forward()
         with self.events.phase("backward"):
             optimizer.zero_grad()
@@ -267,7 +265,7 @@ class Distributed(Strategy):
             else:
                 everything = everything or (self._gathered(outputs), self._gathered(y))
                 scores[name] = metric(*everything)
-        loss = summed_loss(self.loss, outputs, y).double()
+        loss = self.loss.summed(outputs, y).double()
         return {**scores, "loss": float(self.group.all_reduce(loss, label=_EVALUATE).wait()) / count}
 
     def _gathered(self, rows: Tensor) -> Tensor:

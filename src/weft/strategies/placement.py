@@ -23,7 +23,9 @@ from weft.samplers.transfer import Courier
 from weft.stores.cached import CachedStore, free_bytes
 from weft.stores.memory import MemoryStore
 from weft.stores.rankers import out_degree
+from weft.strategies.base import called
 from weft.strategies.offload import Offload, obstacle_of
+from weft.strategies.single import SameBlock, hops_of
 
 Where = Literal["auto", "cpu", "gpu"]
 SHARE = 0.5
@@ -109,7 +111,8 @@ class Nearby:
         if obstacle_of(model):
             whole = self.graph.to(device=self.device)
             with torch.autocast("cuda", dtype=autocast, enabled=autocast is not None):
-                out: Tensor = model(whole.block(clock), whole.x)
+                blocks = SameBlock(whole.block(clock), hops_of(model))
+                out: Tensor = model(called(model, blocks), whole.x)
             return out.cpu()
         return self._exact(model)
 

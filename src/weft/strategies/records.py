@@ -22,12 +22,12 @@ from weft.samplers.loader import Loader
 from weft.strategies.base import evaluating, strategies
 from weft.strategies.distributed import GivenToRanks
 from weft.strategies.fanouts import Hops
+from weft.strategies.hops import found_hops
 from weft.strategies.local import LocalGraph
 from weft.strategies.records_graph import AnyGraph, RecordGraph, check_whole
 from weft.strategies.records_loader import RecordFiles, RecordLoader
 from weft.strategies.records_server import Servers
 from weft.strategies.sampled import Sampled
-from weft.strategies.single import known_hops
 
 # Steps after which workers that run apart meet to see whether the run is to be saved or left.
 MEET = 50
@@ -110,7 +110,7 @@ class RecordTraining(Sampled):
 
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model of other hops than the records have, and what servers cannot do."""
-        hops, held = known_hops(model), len(self.files.fanout)
+        hops, held = found_hops(model, self.graph.x), len(self.files.fanout)
         if hops not in (None, held):
             raise RecipeError(
                 f"{self.files.folder} holds records of {held} hops, the model takes {hops}: set "

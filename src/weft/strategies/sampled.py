@@ -26,14 +26,14 @@ from weft.stores.cached import CachedStore
 from weft.stores.open import check_store, open_store
 from weft.stores.ranked import open_on_ranks, rounded
 from weft.stores.rankers import frequency
-from weft.strategies.base import evaluating, strategies, summed_loss
+from weft.strategies.base import evaluating, strategies
 from weft.strategies.batches import Batches, Shared, labels_in
 from weft.strategies.fanouts import Fanouts, Hops, by_hop, check_fanouts, usual_fanouts
+from weft.strategies.hops import found_hops
 from weft.strategies.local import LocalGraph
 from weft.strategies.placement import Where
 from weft.strategies.replay import Replay
 from weft.strategies.sampler_ranks import ReceivingLoader, check_samplers, dismiss
-from weft.strategies.single import hops_of, known_hops
 
 
 @strategies.add("sampled")
@@ -125,17 +125,18 @@ class Sampled(Batches):
 
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model of another number of hops than there are fanouts."""
-        checked_hops(model, self.fanout, "strategy.fanout")
+        checked_hops(model, self.fanout, "strategy.fanout", self.graph.x)
         if self.evaluation != "exact":
-            checked_hops(model, self.evaluation, "strategy.evaluate")
+            checked_hops(model, self.evaluation, "strategy.evaluate", self.graph.x)
 
     def make_loader(self, model: nn.Module) -> Loader:
         """Return what prepares the batches; there must be a fanout for each hop of the model."""
-        hops = checked_hops(model, self.fanout, "strategy.fanout")
+        hops = checked_hops(model, self.fanout, "strategy.fanout", self.graph.x)
         fanout = self._fanouts(self.fanout, hops)
         self._fill_cache(fanout)
         loader = self._make_loader(fanout)
-        if self.nearby is not None and _plain(loader.sampler) and Replay.suits(model, fanout):
+        suits = not self.loss.own and Replay.suits(model, fanout)  # a function of the user's may do anything
+        if self.nearby is not None and _plain(loader.sampler) and suits:
             self._replay = Replay(self._mean_loss, fanout)
             loader.convert = self._replay.fetch
         return loader
@@ -177,12 +178,12 @@ class Sampled(Batches):
 
     def _mean_loss(self, model: nn.Module, batch: Batch) -> Tensor:
         outputs = self.batch_outputs(model, batch)
-        return summed_loss(self.loss, outputs, labels_in(batch)) / batch.seeds.numel()
+        return self.loss.summed(outputs, labels_in(batch)) / batch.seeds.numel()
 
     def _sampled_outputs(self, model: nn.Module, rows: Tensor) -> Tensor:
         """Return the outputs of own rows of the target type, from samples of their own fanouts."""
         assert self.evaluation != "exact"
-        hops = checked_hops(model, self.evaluation, "strategy.evaluate")
+        hops = checked_hops(model, self.evaluation, "strategy.evaluate", self.graph.x)
         if self._evaluator is None:
             self._evaluator = self._make_sampler(self._fanouts(self.evaluation, hops))
         sampler = self._evaluator
@@ -270,11 +271,19 @@ def check_sampler(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return name, bind(kind, options, "strategy.sampler", given=given_here)
 
 
-def checked_hops(model: nn.Module, fanout: int | Sequence[Any] | None, where: str) -> int:
-    """Return the number of hops; refuse a list of fanouts of another length than the model has hops."""
-    hops = known_hops(model)
+def checked_hops(model: nn.Module, fanout: int | Sequence[Any] | None, where: str, x: Any = None) -> int:
+    """Return the number of hops; refuse a list of fanouts of another length than the model has hops.
+
+    x are the features, on which a model that does not say is tried.
+    """
+    hops = found_hops(model, x)
+    if hops is None and isinstance(fanout, Sequence):
+        return len(fanout)
     if hops is None:
-        return len(fanout) if isinstance(fanout, Sequence) else hops_of(model)
+        raise InputError(
+            f"{type(model).__name__} does not tell how many hops it takes: say hops=2 (in a recipe: "
+            f"model.hops = 2), or give {where} as a list, one number a hop"
+        )
     if isinstance(fanout, Sequence) and len(fanout) != hops:
         raise InputError(
             f"{where}: the model takes {hops} hops, {list(fanout)} are {len(fanout)}; give one fanout a hop"

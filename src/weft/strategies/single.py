@@ -12,7 +12,7 @@ from weft.graph.graph import Graph
 from weft.layers.base import Layer
 from weft.sizes import parse_bytes, shown
 from weft.stores.cached import free_bytes
-from weft.strategies.base import Given, Metrics, Scores, Strategy, evaluating, strategies, summed_loss
+from weft.strategies.base import Given, Metrics, Scores, Strategy, evaluating, strategies
 from weft.strategies.offload import Offload, checked, needed_bytes
 
 
@@ -66,7 +66,7 @@ class Single(Strategy):
         rows = self.splits["train"]
         with self.events.phase("forward"):
             outputs = self._forward(model)[rows]
-            loss = summed_loss(self.loss, outputs, self.y[rows]) / len(rows)
+            loss = self.loss.summed(outputs, self.y[rows]) / len(rows)
         with self.events.phase("backward"):
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -103,7 +103,7 @@ class Single(Strategy):
     def _score(self, outputs: Tensor, rows: Tensor, metrics: Metrics) -> dict[str, float]:
         y = self.y[rows]
         scores = {name: metric(outputs, y) for name, metric in metrics.items()}
-        return {**scores, "loss": summed_loss(self.loss, outputs, y).item() / len(rows)}
+        return {**scores, "loss": self.loss.summed(outputs, y).item() / len(rows)}
 
 
 class SameBlock(Sequence[Block]):

@@ -7,6 +7,7 @@ the report.
 
 import functools
 import inspect
+import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -25,7 +26,7 @@ class _Train(ModuleType):
     @functools.wraps(train)
     def __call__(self, *args: Any, **options: Any) -> Summary:
         summary = train(*args, **options)
-        if summary.out is not None:
+        if summary.out is not None and os.environ.get("RANK", "0") == "0":
             weft._draw_report(summary.out)  # the front knows both; this package stands below reports
         return summary
 

@@ -12,38 +12,52 @@ from weft.graph.graph import Graph
 from weft.registry import suggest
 
 
-def check_arguments(graph: Any, model: Any, *, out: Any, strategy: Any) -> None:
-    """Refuse a graph, a model, a folder or the name of a strategy that is something else."""
+def check_arguments(
+    graph: Any,
+    model: Any,
+    *,
+    out: Any,
+    strategy: Any,
+    loss: Any = "auto",
+    metrics: Any = None,
+    options: Any = None,
+) -> None:
+    """Refuse a graph, a model, a folder, a strategy, a loss or metrics that are something else."""
     if not isinstance(graph, Graph):
         opened = (
             f"weft.datasets.open_dataset({str(graph)!r})" if _is_path(graph) else "weft.Graph.from_pyg(data)"
         )
         raise InputError(f"graph: expected a weft.Graph, got {_describe(graph)}; make one, as with {opened}")
-    if inspect.isclass(model):
-        raise InputError(f"model: expected a model, got the class {model.__name__}; call it to make one")
+    if inspect.isclass(model) and not issubclass(model, nn.Module):
+        raise InputError(f"model: expected a torch.nn.Module, got the class {model.__name__}")
     if isinstance(model, nn.Module):
         _check_call(model)
-    elif not isinstance(model, str):
+    elif not isinstance(model, str) and not inspect.isclass(model):
         raise InputError(
             f"model: expected a torch.nn.Module or the name of a layer, as 'gcn', got {_describe(model)}"
         )
+    if not (options is None or isinstance(options, Mapping)):
+        raise InputError(f"options: expected those of the model by name, got {_describe(options)}")
     if not (out is None or _is_path(out)):
         raise InputError(f"out: expected the path of a folder, got {_describe(out)}")
-    if not isinstance(strategy, str | Mapping):
+    if not (strategy is None or isinstance(strategy, str | Mapping)):
         raise InputError(
             f"strategy: expected a name, as 'single', or a table with one, got {_describe(strategy)}"
         )
+    if not (isinstance(loss, str) or callable(loss)):
+        raise InputError(f"loss: expected a name or a function loss(outputs, y), got {_describe(loss)}")
+    if not (metrics is None or isinstance(metrics, Mapping)):
+        raise InputError(
+            f"metrics: expected names and functions, as {{'f1': my_f1}}, got {_describe(metrics)}"
+        )
+    for name, metric in (metrics or {}).items():
+        if not (isinstance(name, str) and (isinstance(metric, str) or callable(metric))):
+            raise InputError(f"metrics: {name!r} is no function metric(outputs, y), but {_describe(metric)}")
 
 
 def check_keywords(options: Mapping[str, Any], own: Iterable[str], model: Iterable[str] | None) -> None:
     """Refuse a keyword that neither training nor the model, None for one that is built, has."""
     for key in options:
-        if key == "workers":
-            raise InputError(
-                "workers: weft.train trains in this process, with parts=N on N parts of the graph; to start "
-                "N processes save the graph, graph.save('my-graph'), and run `weft train --workers N --set "
-                "data.path=my-graph`"
-            )
         if model is None:
             hint = suggest(key, own)
             raise InputError(f"unknown keyword {key!r}; {hint}a model that is already built takes no options")

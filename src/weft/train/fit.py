@@ -19,6 +19,7 @@ from weft.strategies.records_graph import AnyGraph, RecordGraph
 from weft.strategies.steps import Steps
 from weft.train.model import adapt, build_model, checked_loops, ready
 from weft.train.needs import check_memory, out_of_memory
+from weft.train.own import Own
 from weft.train.parts import whole_in_parts
 from weft.train.run import RunFolder
 from weft.train.settings import Settings, choose_device
@@ -37,6 +38,7 @@ def run(
     settings: Settings,
     recipe: Mapping[str, Any],
     place: Place,
+    own: Own | None = None,
 ) -> Summary:
     """Train as `train` does, with settings already checked and a recipe to keep with the run."""
     process.adapt()
@@ -45,7 +47,7 @@ def run(
     _check_place(settings, place)
     device = device_for(kind, settings.device)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
-    graph = _ready(graph, model, strategy.get("store"), dtype)
+    graph = _ready(graph, model, options, strategy.get("store"), dtype)
     at_once = not issubclass(kind, Steps | Distributed)
     if at_once and isinstance(graph, Graph) and strategy.get("activation") != "offload":
         check_memory(graph, model, options, device)
@@ -61,16 +63,22 @@ def run(
         held = whole_in_parts(graph, kind, strategy)
         if device.type == "cuda" and not issubclass(kind, Steps):
             held = LocalGraph(held.shard, facts=held.facts, device=device)
-    return fit(held, model, options, settings=settings, kind=made, folder=folder, place=place, device=device)
+    return fit(
+        held, model, options, settings=settings, kind=made, folder=folder, place=place, device=device, own=own
+    )
 
 
 def _ready(
-    graph: Graph | RecordGraph, model: nn.Module | str, store: Any, dtype: torch.dtype
+    graph: Graph | RecordGraph,
+    model: nn.Module | str,
+    options: Mapping[str, Any],
+    store: Any,
+    dtype: torch.dtype,
 ) -> Graph | RecordGraph:
     """Return the graph, or what stands for it, as the model and the store read it, in a type."""
     if isinstance(graph, RecordGraph):
-        return checked_loops(graph, model).to(dtype=dtype)
-    return with_file(adapt(graph, model), store, dtype).to(dtype=dtype)
+        return checked_loops(graph, model, options).to(dtype=dtype)
+    return with_file(adapt(graph, model, options), store, dtype).to(dtype=dtype)
 
 
 def device_for(kind: type[Strategy], name: str) -> torch.device:
@@ -95,10 +103,12 @@ def fit(
     folder: RunFolder | None,
     place: Place,
     device: torch.device | None = None,
+    own: Own | None = None,
 ) -> Summary:
     """Build the model where only its name is given, and train it; the graph is ready and the folder open.
 
-    `device` is where the model is to be; None: where the graph lies.
+    `device` is where the model is to be; None: where the graph lies. `own` are loss and metrics of the user's
+    own; None: those that the settings name.
     """
     device = graph.indptr.device if device is None else device
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
@@ -107,7 +117,13 @@ def fit(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(settings.seed)
         trainer = Trainer(
-            graph, ready(model, device=device, dtype=dtype), settings, kind=kind, folder=folder, place=place
+            graph,
+            ready(model, device=device, dtype=dtype),
+            settings,
+            kind=kind,
+            folder=folder,
+            place=place,
+            own=own,
         )
         try:
             return trainer.run()

@@ -1,8 +1,8 @@
 """From what the user says to a run: `weft.train(graph, model, ...)` in Python, `run_recipe` from TOML."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
-from inspect import signature
+from dataclasses import fields
+from inspect import isclass, signature
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +10,33 @@ from torch import nn
 
 from weft.comm.group import Group
 from weft.config import Recipe, bind
+from weft.errors import InputError
 from weft.events import Sink
 from weft.graph.graph import Graph
-from weft.strategies.base import LossName
+from weft.strategies.loss import LossFunction
 from weft.strategies.records_graph import RecordGraph
 from weft.train.check import check_arguments, check_keywords
+from weft.train.code import name_of, told
+from weft.train.evaluate import Metric
 from weft.train.fit import run
-from weft.train.model import describe_model, option_names
+from weft.train.model import check_options, option_names
 from weft.train.optim import OptimizerName, ScheduleName
-from weft.train.resolve import check_precision, resolve, resolve_strategy
+from weft.train.own import Own
+from weft.train.own_model import say_hops
+from weft.train.resolve import Resolved, check_precision, resolve, resolve_strategy
 from weft.train.run import check_folder
-from weft.train.settings import BestBy, MetricName, Precision, Settings
+from weft.train.settings import BestBy, Precision, Settings
 from weft.train.summary import Summary
+from weft.train.team import team_size, train_together
 from weft.train.trainer import Place
 from weft.train.worker import run_worker
 
 
 def train(
     graph: Graph,
-    model: nn.Module | str,
+    model: nn.Module | type[nn.Module] | str,
     *,
+    workers: int | None = None,
     epochs: int = 200,
     lr: float = 0.01,
     optimizer: OptimizerName = "adam",
@@ -39,9 +46,10 @@ def train(
     schedule_every: int = 50,
     schedule_factor: float = 0.5,
     patience: int | None = None,
-    metric: MetricName = "auto",
+    metric: str = "auto",
+    metrics: Mapping[str, str | Metric] | None = None,
     best_by: BestBy = "metric",
-    loss: LossName = "auto",
+    loss: str | LossFunction = "auto",
     restore_best: bool = True,
     seed: int = 0,
     device: str = "auto",
@@ -50,45 +58,100 @@ def train(
     checkpoint_every: int | None = None,
     tensorboard: bool = False,
     trace: bool = False,
-    strategy: str | Mapping[str, Any] = "single",
+    strategy: str | Mapping[str, Any] | None = None,
     parts: int | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     progress: Sink | None = None,
     stop: Callable[[], bool] | None = None,
-    **options: Any,
+    options: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> Summary:
     """Train a model on a graph and return what came of it; the best weights are left in the model.
 
-    `model` is any module called as `model(blocks, x)`, or the name of a layer ("gcn", "sage", "gat" …) with
-    `options` for its stack (layers, hidden, dropout, heads …). `out` is the folder of the run; `resume`
-    continues the run in it bit for bit. `progress` is called with every event, `stop` is asked after every
-    epoch whether to stop there. The other keywords are those of `weft.train.Settings`.
+    `model` is any module called as `model(blocks, x)`, a class of one or its name, "my_module:Net", with
+    `options` for its constructor, or the name of a layer ("gcn", "sage", "gat" …) with those of its stack
+    (layers, hidden, dropout, heads …). Options may also stand as further keywords; `hops` says how many
+    blocks a model of your own takes, where a strategy cannot find out. `loss` is a name, or a function
+    (outputs, y) that gives one value a row or their mean; `metrics` are functions (outputs, y) to a number,
+    by name. `out` is the folder of the run; `resume` continues the run in it bit for bit. `progress` is
+    called with every event, `stop` is asked after every epoch whether to stop there. The other keywords are
+    those of `weft.train.Settings`.
 
-    `strategy` is a name or a table with its options, `parts` the number of parts the graph is cut into; all
-    of them are held by this process. Several processes are started by `weft train --workers N`.
+    `strategy` is a name or a table with its options, `parts` the number of parts the graph is cut into.
+    `workers` processes are started, which import the code of the model by name; under torchrun its ranks are
+    the workers, every one of them returns the same summary, and only rank 0 writes.
 
         weft.train(graph, "gcn", hidden=16, lr=0.01, weight_decay=5e-4).test_accuracy
-        weft.train(graph, "gcn", strategy={"name": "halo", "exchange": "exact"}, parts=4).test_accuracy
+        weft.train(graph, Net(16, 7), workers=4, strategy="halo", loss=my_loss, metrics={"f1": my_f1})
     """
     given = locals()
-    check_arguments(graph, model, out=out, strategy=strategy)
+    check_arguments(graph, model, out=out, strategy=strategy, loss=loss, metrics=metrics, options=options)
+    size = team_size(workers)
+    name, told_options = _named(model, {**(options or {}), **more})
+    settings = Settings(**bind(Settings, {**_plain(given), **_names(loss, metrics)}, "train"))
+    section = {"name": strategy} if isinstance(strategy, str) else dict(strategy or {})
+    section |= {} if parts is None else {"parts": parts}
+    default = "halo" if size > 1 or parts is not None else "single"
+    kind, strategy_options = resolve_strategy(section, default=default, workers=size)
+    check_precision(settings, strategy_options)
+    given_loss = None if isinstance(loss, str) else loss
+    given_metrics = {key: code for key, code in (metrics or {}).items() if not isinstance(code, str)}
+    resolved = Resolved(
+        {},
+        name,
+        told_options,
+        kind,
+        strategy_options,
+        settings,
+        graph=graph,
+        given_loss=given_loss,
+        given_metrics=given_metrics,
+        own=Own.of(settings, loss=given_loss, metrics=given_metrics),
+    )
+    place = Place(out=out, resume=resume, progress=progress, stop=stop)
+    return train_together(resolved, place, size) if size > 1 else _run(resolved, place)
+
+
+def _named(model: Any, options: Mapping[str, Any]) -> tuple[nn.Module | str, dict[str, Any]]:
+    """Return the model, or the name of its class, and its options."""
+    if isclass(model):
+        name = name_of(model)
+        if name is None:
+            raise InputError(
+                f"model: {model.__qualname__} is not found in a module by that name; call it to make a model"
+            )
+        model = name
+    if isinstance(model, nn.Module) and "hops" in options:
+        say_hops(model, options["hops"])
+        options = {key: value for key, value in options.items() if key != "hops"}
     check_keywords(
         options, signature(train).parameters, option_names(model) if isinstance(model, str) else None
     )
-    values = {item.name: given[item.name] for item in fields(Settings)}
-    settings = Settings(**bind(Settings, values, "train"))
-    section = {"name": strategy} if isinstance(strategy, str) else dict(strategy)
-    name, strategy_options = resolve_strategy(section | ({} if parts is None else {"parts": parts}))
-    check_precision(settings, strategy_options)
-    recipe = {
-        "data": {},
-        "model": describe_model(model, options),
-        "strategy": {"name": name, **strategy_options},
-        "train": asdict(settings),
-    }
-    place = Place(out=out, resume=resume, progress=progress, stop=stop)
-    return run(graph, model, options, settings=settings, recipe=recipe, place=place)
+    return model, check_options(model, options) if isinstance(model, str) else dict(options)
+
+
+def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {item.name: given[item.name] for item in fields(Settings)}
+
+
+def _names(loss: Any, metrics: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return loss and metrics as settings and runs tell them."""
+    named = {key: code if isinstance(code, str) else told(code) for key, code in (metrics or {}).items()}
+    return {"loss": loss if isinstance(loss, str) else told(loss), "metrics": named or None}
+
+
+def _run(resolved: Resolved, place: Place) -> Summary:
+    records = resolved.records if resolved.graph is None else None
+    return run(
+        resolved.open() if records is None else RecordGraph(records),
+        resolved.model,
+        resolved.options,
+        settings=resolved.settings,
+        recipe=resolved.to_dict(),
+        place=place,
+        own=resolved.own,
+    )
 
 
 def run_recipe(recipe: Recipe, place: Place) -> Summary:
@@ -100,12 +163,4 @@ def run_recipe(recipe: Recipe, place: Place) -> Summary:
         summary = run_worker(recipe, place, Group.alone())
         assert summary is not None, "one process trains"
         return summary
-    records = resolved.records
-    return run(
-        resolved.open() if records is None else RecordGraph(records),
-        resolved.model,
-        resolved.options,
-        settings=resolved.settings,
-        recipe=resolved.to_dict(),
-        place=place,
-    )
+    return _run(resolved, place)

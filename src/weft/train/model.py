@@ -1,4 +1,4 @@
-"""From the name of a layer and its options to a model that fits a graph."""
+"""From a name, of a layer or of a class of the user's own, and options to a model that fits a graph."""
 
 from collections.abc import Mapping
 from inspect import Parameter, signature
@@ -13,25 +13,34 @@ from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo, layers, number_draws
 from weft.layers.stack import Stack
 from weft.strategies.records_graph import AnyGraph, RecordGraph
+from weft.train.code import is_code, told
+from weft.train.own_model import build_own, check_own, load_class
+from weft.train.portable import known_arguments
 
 # What the graph decides, or `name` does, and no option may set.
 _GIVEN = ("in_features", "out_features", "info", "layer", "options")
 
 
 def check_options(name: str, options: Mapping[str, Any], *, where: str = "model") -> dict[str, Any]:
-    """Return the options of a stack of such layers, converted, or raise naming the one that is wrong."""
+    """Return the options of a stack of such layers, or of a class, converted; raise naming a wrong one."""
+    if is_code(name):
+        return check_own(name, options, where=where)
     kind = layers[name]
     return bind([Stack, kind.stacked, kind], options, where, given=_GIVEN)
 
 
 def option_names(name: str) -> list[str]:
-    """Return the options of a stack of such layers."""
+    """Return the options of a stack of such layers, or of a class."""
+    if is_code(name):
+        return [*parameters(load_class(name)), "hops"]
     kind = layers[name]
     return parameters([Stack, kind.stacked, kind], given=_GIVEN)
 
 
 def describe_model(model: nn.Module | str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a run's record says of a model: its settings, those nobody gave included."""
+    if isinstance(model, str) and is_code(model):
+        return {"class": model, **options}
     if isinstance(model, str):
         defaults = {
             name: item.default
@@ -39,36 +48,51 @@ def describe_model(model: nn.Module | str, options: Mapping[str, Any]) -> dict[s
             if name not in _GIVEN and item.default is not Parameter.empty
         }
         return {"name": model, **defaults, **options}
-    return {"class": type(model).__qualname__, **(model.settings if isinstance(model, Stack) else {})}
+    if isinstance(model, Stack):
+        return {"class": "Stack", **model.settings}
+    return {"class": told(type(model)), **known_arguments(model)}
 
 
 def build_model(graph: AnyGraph, name: str, options: Mapping[str, Any], *, seed: int = 0) -> nn.Module:
-    """Return a stack of layers for a graph, with weights that depend on the seed alone."""
+    """Return a model for a graph, with weights that depend on the seed alone."""
     options = check_options(name, options)
     info = GraphInfo.of(cast(Graph, graph))  # which asks for what both have
     if not info.num_classes:
         raise GraphError("the graph has no labels y; training needs them, with -1 for nodes without a label")
-    widths = info.in_features
-    in_features = widths if len(widths) > 1 else next(iter(widths.values()))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Stack(in_features, info.num_classes, layer=name, info=info, **options)
+        return make_model(name, options, info)
+
+
+def make_model(name: str, options: Mapping[str, Any], info: GraphInfo) -> nn.Module:
+    """Return a new model of a name for what is known of a graph."""
+    if is_code(name):
+        return build_own(name, options, info)
+    widths = info.in_features
+    in_features = widths if len(widths) > 1 else next(iter(widths.values()))
+    return Stack(in_features, info.num_classes, layer=name, info=info, **options)
 
 
 def wants_self_loops(model: nn.Module | str) -> bool:
-    """Return whether the layers of a model, or the layer of that name, expect self loops in the graph."""
+    """Return whether the layers of a model, or the layer of that name, expect self loops in the graph.
+
+    Of a class of the user's own only a model that is built tells.
+    """
     if isinstance(model, str):
         return bool(layers[model].self_loops)
     return any(bool(getattr(module, "self_loops", False)) for module in model.modules())
 
 
-def adapt(graph: Graph, model: nn.Module | str) -> Graph:
+def adapt(graph: Graph, model: nn.Module | str, options: Mapping[str, Any] | None = None) -> Graph:
     """Return the graph as the model expects it: with self loops where its layers are defined with them."""
+    if isinstance(model, str) and is_code(model):
+        model = build_model(graph, model, options or {})
     return graph.add_self_loops() if wants_self_loops(model) else graph
 
 
-def checked_loops(graph: RecordGraph, model: nn.Module | str) -> RecordGraph:
+def checked_loops(graph: RecordGraph, model: nn.Module | str, options: Mapping[str, Any]) -> RecordGraph:
     """Return the records, or refuse those of a graph without the self loops that the model's layers need."""
+    model = build_model(graph, model, options) if is_code(model) else model
     if wants_self_loops(model) and not graph.self_loops:
         raise GraphError(
             f"{graph.files.folder}: the model needs a self loop at every node, and the records are of a "

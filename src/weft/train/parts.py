@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft.comm.balance import place
 from weft.comm.group import Group
@@ -28,6 +28,7 @@ from weft.partitioners.base import partitioners
 from weft.strategies.base import strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
+from weft.train.code import is_code
 from weft.train.model import adapt, wants_self_loops
 
 if TYPE_CHECKING:
@@ -90,11 +91,11 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
     check_partitioner(kind, resolved.strategy_options)
     source = _source(resolved, num_parts, {"cuts": kind.cuts, "by": kind.partitioner, **layout})
     made = _made_of(folder)
-    if made == source:
+    if made == source and resolved.graph is None:  # of a graph in memory nothing tells whether it is the same
         return folder
     if made is None and (folder / FILE).is_file():
         raise InputError(f"{folder} holds a partition that no run made; choose another folder for the run")
-    graph = adapt(resolved.open(), resolved.model)
+    graph = adapt(resolved.open(), resolved.model, resolved.options)
     if graph.num_nodes < num_parts:
         raise GraphError(f"the graph has {graph.num_nodes} nodes, too few for {num_parts} parts; use fewer")
     files = {**facts_files(graph), _SOURCE: dumps(source).encode()}
@@ -151,10 +152,18 @@ def check_partition(
             f"data.path: {folder} holds parts of {info.cuts}, the strategy needs parts of {cuts}; give it "
             "the graph itself, or cut the graph anew with another partitioner"
         )
+    if not is_code(model):
+        check_loops(folder, model)
+
+
+def check_loops(folder: Path, model: nn.Module | str) -> None:
+    """Refuse a graph that was cut without the self loops that the model needs."""
     if wants_self_loops(model) and not (_facts(folder) or {}).get(_LOOPS):
+        name = model if isinstance(model, str) else type(model).__name__
         raise RecipeError(
-            f"model.name: {model!r} needs a self loop at every node, and {folder} was cut without; cut the "
-            f"graph anew with `{again} --set data.self_loops=true`"
+            f"model.name: {name!r} needs a self loop at every node, and {folder} was cut without; cut the "
+            f"graph anew with `weft partition GRAPH --parts {read_partition(folder).num_parts} --set "
+            "data.self_loops=true`"
         )
 
 
@@ -211,7 +220,7 @@ def _source(resolved: "Resolved", num_parts: int, layout: Mapping[str, Any]) -> 
             {
                 "data": data,
                 "file": None if stamp is None else [stamp.st_size, stamp.st_mtime_ns],
-                "self_loops": wants_self_loops(resolved.model),
+                "self_loops": _loops(resolved),
                 "layout": layout,
                 "partitioner": resolved.strategy_options.get("partitioner"),
                 "parts": num_parts,
@@ -219,6 +228,12 @@ def _source(resolved: "Resolved", num_parts: int, layout: Mapping[str, Any]) -> 
         )
     )
     return made
+
+
+def _loops(resolved: "Resolved") -> Any:
+    """Return whether the graph is given self loops, or the model of the user's own that decides it."""
+    own = is_code(resolved.model)
+    return resolved.to_dict()["model"] if own else wants_self_loops(resolved.model)
 
 
 def _facts(folder: Path) -> dict[str, Any] | None:

@@ -7,6 +7,8 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from weft.config import Recipe, bind, parameters
 from weft.datasets import open_dataset
 from weft.datasets.records import graph_of, is_records
@@ -17,7 +19,9 @@ from weft.meaning import meaning_of
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.records_loader import RecordFiles
+from weft.train.code import is_code
 from weft.train.model import check_options, describe_model
+from weft.train.own import Own
 from weft.train.parts import check_partition, partition_of
 from weft.train.settings import Settings, choose_device
 
@@ -31,13 +35,20 @@ class Resolved:
     """A recipe with every name looked up and every option checked, before any data is read."""
 
     data: dict[str, Any]
-    model: str
+    model: nn.Module | str
     options: dict[str, Any]
     strategy: str
     strategy_options: dict[str, Any]
     settings: Settings
     partition: Path | None = None
     """The folder of parts that the data is, where it was cut already."""
+    graph: Graph | None = None
+    """The graph itself, where it is given in Python."""
+    given_loss: Any = None
+    given_metrics: Mapping[str, Any] | None = None
+    """Functions that are given in Python; others are named by the settings."""
+    own: Own | None = None
+    """Loss and metrics of the user's own; None: those that the settings name."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as a run keeps it."""
@@ -62,14 +73,16 @@ class Resolved:
         return RecordFiles.open(options["records"]) if alone else None
 
     def open(self) -> Graph:
-        """Read the graph."""
+        """Return the graph: the one that is given, or the one that is read."""
+        if self.graph is not None:
+            return self.graph
         return open_dataset(**_data_arguments(self.data))
 
 
 def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
     """Return a recipe checked as far as it can be without its data."""
     settings = Settings(**bind(Settings, recipe.train, "train"))
-    name, options = _split_name(recipe.model, DEFAULT_MODEL, "model")
+    name, options = _split_model(recipe.model)
     options = check_options(name, options)
     data, section = _from_records(_data_of(recipe), recipe.strategy)
     _data_arguments(data)
@@ -87,6 +100,7 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
             )
     check_precision(settings, strategy_options)
     choose_device(settings.device)
+    Own.of(settings)  # what they name is there
     return Resolved(data, name, options, strategy, strategy_options, settings, folder)
 
 
@@ -164,6 +178,19 @@ def _tell_nothing_travels(exchange: str | Mapping[str, Any]) -> None:
             WeftWarning,
             stacklevel=4,
         )
+
+
+def _split_model(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name of a layer, or of a class of the user's own, and the options."""
+    if "class" not in section:
+        return _split_name(section, DEFAULT_MODEL, "model")
+    options = dict(section)
+    name = options.pop("class")
+    if not is_code(name):
+        raise RecipeError(f"model.class: expected 'module:name', as 'my_package.my_module:Net', got {name!r}")
+    if "name" in options:
+        raise RecipeError(f"model.name: {name} is the model already; name a layer or a class, not both")
+    return name, options
 
 
 def _split_name(section: Mapping[str, Any], default: str, where: str) -> tuple[str, dict[str, Any]]:

@@ -9,12 +9,15 @@ from torch import Tensor
 
 from weft.config import Range
 from weft.errors import RecipeError
-from weft.strategies.base import Labelled, LossName
+from weft.registry import suggest
+from weft.strategies.loss import LOSSES, Labelled
+from weft.train.code import is_code
+from weft.train.evaluate import METRICS
 from weft.train.optim import OptimizerName, ScheduleName
 
 Count = Annotated[int, Range(least=1)]
-MetricName = Literal["auto", "accuracy", "micro_f1", "macro_f1", "roc_auc"]
 BestBy = Literal["metric", "loss"]
+TAKEN = ("auto", "loss", *METRICS)
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
 AUTOCAST: dict[Precision, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 """The type of matrix products where it is not that of the weights."""
@@ -42,12 +45,15 @@ class Settings:
     """What step and plateau multiply the rate with."""
     patience: Count | None = None
     """Stop after this many epochs without improvement on the validation nodes; none trains to the end."""
-    metric: MetricName = "auto"
-    """What the best epoch is judged by: accuracy, or micro_f1 where a node has several labels."""
+    metric: str = "auto"
+    """The best epoch is highest in it. accuracy, micro_f1 (auto where nodes have several labels), macro_f1,
+    roc_auc, or one of metrics."""
+    metrics: Mapping[str, str] | None = None
+    """Metrics of your own by their names: functions (outputs, y) to a number, as "module:function"."""
     best_by: BestBy = "metric"
     """metric, or loss: the best epoch is then that of the lowest validation loss."""
-    loss: LossName = "auto"
-    """cross_entropy, or bce where a node has several labels."""
+    loss: str = "auto"
+    """cross_entropy, or bce where a node has several labels; or a function of your own, "module:function"."""
     restore_best: bool = True
     """Return the weights of the best epoch on the validation nodes rather than the last."""
     seed: Annotated[int, Range(least=0, below=2.0**63)] = 0
@@ -68,6 +74,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.momentum and self.optimizer != "sgd":
             raise RecipeError(f"train.momentum: {self.optimizer!r} takes none; use optimizer = 'sgd'")
+        _check_names(self)
 
 
 # Settings that may change between a run and its continuation: they do not change what is computed.
@@ -86,7 +93,27 @@ def check_validation(settings: Settings, splits: Mapping[str, Tensor]) -> None:
             )
 
 
-def choose_metric(name: MetricName, graph: Labelled) -> str:
+def _check_names(settings: Settings) -> None:
+    """Refuse a loss, a metric or the name of one that cannot be."""
+    if settings.loss not in LOSSES and not is_code(settings.loss):
+        raise RecipeError(
+            f"train.loss: {suggest(settings.loss, LOSSES)}expected one of {', '.join(map(repr, LOSSES))}, or "
+            f"a function of your own as 'module:function', got {settings.loss!r}"
+        )
+    for name, code in (settings.metrics or {}).items():
+        if name in TAKEN:
+            raise RecipeError(f"train.metrics.{name}: weft has that name already; choose another")
+        if not is_code(code):
+            raise RecipeError(f"train.metrics.{name}: expected a function as 'module:function', got {code!r}")
+    known = ("auto", *METRICS, *(settings.metrics or {}))
+    if settings.metric not in known:
+        raise RecipeError(
+            f"train.metric: {suggest(settings.metric, known)}expected one of {', '.join(map(repr, known))}, "
+            f"got {settings.metric!r}"
+        )
+
+
+def choose_metric(name: str, graph: Labelled) -> str:
     """Return the metric that the best epoch is judged by."""
     if name == "auto":
         return "micro_f1" if graph.multilabel else "accuracy"

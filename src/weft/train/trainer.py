@@ -23,6 +23,7 @@ from weft.train.evaluate import METRICS
 from weft.train.inference import infer
 from weft.train.memory import memory_bytes, peak_memory_bytes
 from weft.train.optim import Best, Schedule, make_optimizer
+from weft.train.own import Own
 from weft.train.run import RunFolder
 from weft.train.saving import Progress, Rhythm, Saver, not_finite
 from weft.train.settings import AUTOCAST, FREE_ON_RESUME, Settings, check_validation, choose_metric
@@ -54,14 +55,18 @@ class Trainer:
         kind: Callable[..., Strategy],
         folder: RunFolder | None = None,
         place: Place,
+        own: Own | None = None,
     ) -> None:
         self.graph, self.model, self.settings, self.folder = graph, model, settings, folder
         self.metric = choose_metric(settings.metric, graph)
-        self.watched = {name: METRICS[name] for name in ("accuracy", self.metric)}
+        own = Own.of(settings) if own is None else own
+        self.metrics = {**METRICS, **own.metrics}
+        watched = [name for name in ("accuracy", *own.metrics) if name != self.metric]
+        self.watched = {name: self.metrics[name] for name in (*watched, self.metric)}
         self.stop = place.stop or (lambda: False)
         self.events = self.traffic = Events()
         autocast = AUTOCAST.get(settings.precision)
-        self.strategy = kind(graph, loss=settings.loss, seed=settings.seed, autocast=autocast)
+        self.strategy = kind(graph, loss=own.loss or settings.loss, seed=settings.seed, autocast=autocast)
         if settings.precision == "bfloat16" and self.strategy.device.type == "cpu":
             process.check_bfloat16("train.precision")
         check_validation(settings, self.strategy.splits)
@@ -223,8 +228,8 @@ class Trainer:
         alone = self.strategy.workers == 1
         chosen = {
             name: metric
-            for name, metric in METRICS.items()
-            if alone or name == self.metric or hasattr(metric, "counts")
+            for name, metric in self.metrics.items()
+            if alone or name in self.watched or hasattr(metric, "counts")
         }
         scores = self.strategy.evaluate(self.model, chosen)
         summary = self.summary(scores)

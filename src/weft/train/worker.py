@@ -21,9 +21,10 @@ from weft.strategies.base import strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.records_graph import RecordGraph
 from weft.strategies.sampler_ranks import SamplerRank, check_samplers
+from weft.train.code import is_code
 from weft.train.fit import fit
-from weft.train.model import checked_loops
-from weft.train.parts import arrange, prepare_parts, read_parts
+from weft.train.model import build_model, checked_loops
+from weft.train.parts import arrange, check_loops, prepare_parts, read_parts
 from weft.train.resolve import Resolved, resolve
 from weft.train.run import RunFolder, versions
 from weft.train.settings import choose_device
@@ -33,11 +34,15 @@ from weft.train.trainer import Place
 
 def prepare(recipe: Recipe, out: Path, *, workers: int) -> None:
     """Check a recipe for several workers and write the parts they will read."""
-    resolved = resolve(recipe, workers=workers)
+    prepare_resolved(resolve(recipe, workers=workers), out, workers=workers)
+
+
+def prepare_resolved(resolved: Resolved, out: Path, *, workers: int) -> Path:
+    """Write the parts that several workers will read, and return where they are."""
     _check_device(resolved)
     if resolved.records is not None:  # there is no graph to be cut
-        return
-    prepare_parts(resolved, out, workers=_trainers(resolved, workers))
+        return out
+    return prepare_parts(resolved, out, workers=trainers_of(resolved, workers))
 
 
 def device_of(recipe: Recipe, local_rank: int) -> torch.device:
@@ -45,7 +50,11 @@ def device_of(recipe: Recipe, local_rank: int) -> torch.device:
 
     Workers share a GPU where there are fewer of these.
     """
-    name = str(recipe.train.get("device", "auto"))
+    return device_by(str(recipe.train.get("device", "auto")), local_rank)
+
+
+def device_by(name: str, local_rank: int) -> torch.device:
+    """Return where a worker trains by the name of the device."""
     if name in ("auto", "cpu"):
         return torch.device("cpu")
     device = choose_device(name)
@@ -77,14 +86,18 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary | None:
 
     A rank that only samples for the others returns nothing.
     """
-    resolved = resolve(recipe, workers=group.size)
+    return train_parts(resolve(recipe, workers=group.size), place, group)
+
+
+def train_parts(resolved: Resolved, place: Place, group: Group) -> Summary | None:
+    """Train as `run_worker` does, with a recipe that is checked and a graph that is cut."""
     settings = resolved.settings
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
     parts = resolved.partition
     if parts is None:
         assert place.out is not None, "workers meet in the folder of the run"
         parts = Path(place.out) / "partition"
-    workers, trainers = group.size, _trainers(resolved, group.size)
+    workers, trainers = group.size, trainers_of(resolved, group.size)
     if group.rank >= trainers:
         _sample(resolved, parts, group, trainers, dtype)
         return None
@@ -92,6 +105,11 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary | None:
         group = group.subgroup(range(trainers), purpose="trainers")
     placed = _by_speed(resolved, parts, place, group)
     graph, identity = _held(resolved, parts, group, placed.get("part_rank"), dtype)
+    model = resolved.model
+    if is_code(model):
+        model = build_model(graph, model, resolved.options, seed=settings.seed)
+        if resolved.records is None:
+            check_loops(parts, model)
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     kept = resolved.to_dict()
     kept["graph"] = {**kept["graph"], **counts, "workers": workers, **identity}
@@ -103,12 +121,13 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary | None:
     )
     return fit(
         graph,
-        resolved.model,
+        model,
         resolved.options,
         settings=settings,
         kind=kind,
         folder=_open(place, kept, group),
         place=place,
+        own=resolved.own,
     )
 
 
@@ -118,7 +137,7 @@ def _held(
     """Return what this worker holds of the graph, or of the records, and what tells it from others."""
     if resolved.records is not None:
         held = RecordGraph(resolved.records, rank=group.rank, workers=group.size, dtype=dtype)
-        return checked_loops(held, resolved.model), {"records": resolved.records.mark}
+        return checked_loops(held, resolved.model, resolved.options), {"records": resolved.records.mark}
     graph, identity = read_parts(parts, rank=group.rank, workers=group.size, dtype=dtype, part_rank=part_rank)
     graph = _with_file(graph, resolved.strategy_options.get("store"), dtype)
     if group.device.type == "cuda":
@@ -139,7 +158,7 @@ def _with_file(graph: LocalGraph, store: Any, dtype: torch.dtype) -> LocalGraph:
     return LocalGraph(shard, facts=facts)
 
 
-def _trainers(resolved: Resolved, workers: int) -> int:
+def trainers_of(resolved: Resolved, workers: int) -> int:
     """Return how many of the workers train, the first ones; the others sample for them."""
     samplers: int = resolved.strategy_options.get("samplers", 0)
     return check_samplers(samplers, workers) if samplers else workers

@@ -17,6 +17,7 @@ from weft.graph.shard import Shard, make_shards
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
+from weft.strategies.loss import Loss
 from weft.strategies.single import Single
 from weft.train.evaluate import METRICS
 from weft.train.model import adapt, build_model, ready
@@ -155,10 +156,12 @@ def _prove(group: Group, case: Case) -> Outcome:
     return replace(outcome, refused="", error=torch.inf, worst=f"refused ({outcome.refused}), which")
 
 
-def make_strategy(pair: Pair, local: LocalGraph, group: Group, *, seed: int = SEED) -> Strategy:
+def make_strategy(
+    pair: Pair, local: LocalGraph, group: Group, *, seed: int = SEED, loss: str | Loss = "auto"
+) -> Strategy:
     """Return the strategy of a pair on what a rank holds."""
     kind = cast(Callable[..., Strategy], strategies[pair.strategy])
-    return kind(local, seed=seed, group=group, **pair.options)
+    return kind(local, seed=seed, group=group, loss=loss, **pair.options)
 
 
 @cache

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from weft.cli.signals import ended_by_sigterm, stop_requests
+from weft.comm.signals import ended_by_sigterm, stop_requests
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 

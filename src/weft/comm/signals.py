@@ -60,4 +60,5 @@ class _Requests:
             raise KeyboardInterrupt
         self.pending = True
         again = "; press Ctrl-C again to stop at once" if number == signal.SIGINT else ""
-        print(f"weft: stopping after this epoch{again}", file=sys.stderr)
+        sys.stderr.write(f"weft: stopping after this epoch{again}\n")
+        sys.stderr.flush()

@@ -1,0 +1,84 @@
+"""A worker that `weft.train` started: `python -m weft.train.member FOLDER`, the folder of its job."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from weft.comm.failure import JOIN, guarded
+from weft.comm.group import Group
+from weft.comm.signals import stop_requests
+from weft.events import Event, dumps
+from weft.train.checkpoint import from_bytes, save_weights
+from weft.train.code import add_paths
+from weft.train.own import Own
+from weft.train.portable import rebuild, rebuild_value
+from weft.train.resolve import Resolved
+from weft.train.settings import Settings
+from weft.train.team import EVENTS, JOB, MODEL, STOP, SUMMARY, WEIGHTS
+from weft.train.trainer import Place
+from weft.train.worker import device_by, train_parts
+
+
+def main(folder: Path) -> int:
+    """Train as one rank of several; the first leaves the summary and the weights in the folder."""
+    job = json.loads((folder / JOB).read_text(encoding="utf-8"))
+    add_paths(job["paths"])
+    resolved = _resolved(job, folder)
+    device = device_by(resolved.settings.device, int(os.environ["LOCAL_RANK"]))
+    # Ctrl-C reaches every process; the launcher takes it and asks its workers by SIGTERM.
+    with (
+        Group.connect(join_timeout=JOIN, device=device) as group,
+        stop_requests((signal.SIGTERM,)) as asked,
+    ):
+        first = job["watched"] and group.rank == 0
+        place = Place(
+            out=job["out"],
+            resume=job["resume"],
+            began=job["began"],
+            progress=_writer(folder / EVENTS) if first else None,
+            stop=(lambda: asked() or (folder / STOP).exists()) if first else asked,
+        )
+        summary = train_parts(resolved, place, group)
+        if group.rank == 0:
+            assert summary is not None, "rank 0 trains"
+            save_weights(folder / WEIGHTS, summary.model)
+            (folder / SUMMARY).write_text(dumps(summary.to_dict()), encoding="utf-8")
+    return 0
+
+
+def _resolved(job: dict[str, Any], folder: Path) -> Resolved:
+    settings = Settings(**job["settings"])
+    model: Any = job.get("model")
+    if model is None:
+        path = folder / MODEL
+        tensors = from_bytes(path.read_bytes(), path) if path.exists() else {}
+        model = rebuild(job["described"], tensors)
+    metrics = {name: rebuild_value(metric) for name, metric in job["metrics"].items()}
+    loss = rebuild_value(job["loss"]) if "loss" in job else None
+    return Resolved(
+        {},
+        model,
+        rebuild_value(job["options"]),
+        job["strategy"],
+        job["strategy_options"],
+        settings,
+        Path(job["parts"]),
+        own=Own.of(settings, loss=loss, metrics=metrics),
+    )
+
+
+def _writer(path: Path) -> Callable[[Event], None]:
+    file = path.open("a", buffering=1, encoding="utf-8")
+
+    def write(event: Event) -> None:
+        file.write(dumps(event) + "\n")
+
+    return write
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(lambda: main(Path(sys.argv[1]))))

@@ -1,0 +1,156 @@
+"""`weft.train` on several processes: what is refused, what comes back, and how it ends."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from own_code import Net, confidence, focal
+from torch import nn
+
+import weft
+from weft.errors import InputError, WorkerLost
+from weft.train.run import read_run
+from weft.train.team import team_size
+
+HASH = {"name": "halo", "partitioner": "hash"}
+
+
+class Stumbles(Net):
+    """Fails on the second worker."""
+
+    def forward(self, blocks: Any, x: Any) -> Any:
+        if os.environ.get("RANK") == "1":
+            raise ArithmeticError("no such number")
+        return super().forward(blocks, x)
+
+
+@pytest.fixture
+def small() -> weft.Graph:
+    return weft.datasets.open_dataset(name="community", nodes=60, degree=6, classes=3, features=8, seed=1)
+
+
+def test_a_model_comes_back_trained_as_in_one_process_and_leaves_a_run(
+    small: weft.Graph, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"epochs": 2, "precision": "float64", "loss": nn.CrossEntropyLoss()}
+    torch.manual_seed(0)
+    model, twin = Net(8, 3, hidden=4), Net(8, 3, hidden=4)
+    twin.load_state_dict(model.state_dict())
+    alone = weft.train(small, twin, **given)
+    told: list[str] = []
+    out = tmp_path / "run"
+    both = weft.train(
+        small, model, workers=2, out=out, strategy=HASH, progress=lambda e: told.append(e["event"]), **given
+    )
+    assert both.model is model
+    assert both.loss == pytest.approx(alone.loss, rel=1e-9)
+    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-9, atol=0)
+    assert told.count("epoch") == 2
+    assert (out / "report.html").exists()
+    run = read_run(out)
+    assert run["status"] == "done"
+    assert run["recipe"]["model"]["class"] == "own_code:Net"
+
+
+@pytest.mark.slow
+def test_a_run_with_workers_is_continued(small: weft.Graph, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"precision": "float64", "workers": 2, "strategy": HASH}
+    whole = weft.train(small, "own_code:Net", epochs=4, **given)
+    weft.train(small, "own_code:Net", epochs=2, out=tmp_path / "run", **given)
+    further = weft.train(small, "own_code:Net", epochs=4, out=tmp_path / "run", resume=True, **given)
+    assert (further.epochs, further.loss) == (4, whole.loss)
+
+
+def test_workers_stop_where_they_are_asked_to(small: weft.Graph, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"workers": 2, "strategy": HASH, "epochs": 100_000, "eval_every": 100}
+    summary = weft.train(small, "own_code:Net", stop=lambda: True, hidden=4, **given)
+    assert summary.stopped == "interrupted"
+    assert 1 <= summary.epochs < 100_000
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_workers_after_their_epoch_and_is_raised(small: weft.Graph, tmp_path: Path) -> None:
+    began = threading.Event()
+    given: dict[str, Any] = {"workers": 2, "strategy": HASH, "epochs": 100_000, "eval_every": 100}
+
+    def interrupt() -> None:
+        assert began.wait(200)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        weft.train(
+            small,
+            "own_code:Net",
+            out=tmp_path / "run",
+            progress=lambda event: began.set() if event["event"] == "epoch" else None,
+            **given,
+        )
+    thread.join()
+    run = read_run(tmp_path / "run")
+    assert run["status"] == "interrupted"
+    assert run["summary"]["epochs"] >= 1
+
+
+def test_a_worker_that_fails_is_named_with_its_cause(
+    small: weft.Graph, capfd: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(WorkerLost, match="rank 1 raised ArithmeticError: no such number"):
+        weft.train(small, Stumbles(8, 3), workers=2, strategy=HASH, epochs=1)
+    assert time.monotonic() - began < 200
+    assert "in forward" in capfd.readouterr().err  # the traceback of the worker
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": lambda o, y: focal(o, y)}, "loss: workers cannot find"),
+        ({"metrics": {"sure": lambda o, y: confidence(o, y)}}, "metrics: sure: workers cannot find"),
+        ({"model": "local"}, "is not found in a module by that name; name its class"),
+        ({"model": "lambda"}, "act is <lambda>, which no module holds by name"),
+        ({"model": "hooks"}, "it has hooks"),
+        ({"options": {"hidden": "wide"}, "model": "own_code:Net"}, "model.hidden: expected a whole number"),
+        ({"strategy": "single"}, "'single' trains in one process"),
+        ({"workers": 61}, "the graph has 60 nodes, too few for 61 parts"),
+    ],
+)
+def test_what_workers_cannot_be_told_is_one_line_before_any_starts(
+    small: weft.Graph, options: dict[str, Any], message: str
+) -> None:
+    class Local(Net):
+        pass
+
+    model: Any = Net(8, 3)
+    kind = options.pop("model", None)
+    if kind == "lambda":
+        model.act = lambda h: h
+    elif kind == "hooks":
+        model.register_forward_hook(print)
+    else:
+        model = {"local": Local(8, 3), None: model}.get(kind, kind)
+    with pytest.raises(InputError) as caught:
+        weft.train(small, model, **{"workers": 2, "epochs": 1, "strategy": HASH, **options})
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_call_in_code_that_a_worker_imports_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_FAILURES", "/nowhere")
+    with pytest.raises(InputError, match="put the call under `if __name__ =="):
+        team_size(None)
+
+
+def test_torchrun_decides_how_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert team_size(None) == team_size(4) == 4
+    with pytest.raises(InputError, match="torchrun started 4 processes, 2 are asked for; leave it out"):
+        team_size(2)
