@@ -203,8 +203,8 @@ def test_features_in_a_store_give_the_same_run(strategy: dict[str, Any], graph: 
 
 
 def test_a_model_that_does_not_fit_leaves_no_folder(graph: weft.Graph, tmp_path: Path) -> None:
-    for name in ("sampled", "control_variate"):
-        strategy = {"name": name, "fanout": [3, 2]}
+    for name, fanout in (("sampled", [3, 2]), ("control_variate", [3]), ("control_variate", [3, 2, 2])):
+        strategy = {"name": name, "fanout": fanout}
         with pytest.raises(InputError, match="the model takes 3 hops"):
             weft.train(graph, "sage", layers=3, strategy=strategy, epochs=1, out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

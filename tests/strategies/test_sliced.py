@@ -15,7 +15,7 @@ import weft
 from weft.cli.main import main
 from weft.comm.group import Group
 from weft.errors import GraphError, InputError
-from weft.layers.base import linear
+from weft.layers.base import gcn_scales, linear
 from weft.strategies.sampled import Sampled
 from weft.strategies.sliced import Sliced
 
@@ -123,3 +123,34 @@ def test_a_run_on_two_workers_goes_on_where_it_was_saved_and_its_weights_are_who
     for name, value in by_rows.items():
         assert torch.allclose(resumed[name], value, atol=1e-4), name
     assert main(["infer", str(tmp_path / "half"), "--out", str(tmp_path / "predictions")]) == 0
+
+
+@pytest.mark.parametrize("delay", [0, 1, 3])
+def test_a_step_uses_the_first_weights_of_so_many_steps_before(delay: int) -> None:
+    """Against a plain loop in which the first product of step t has the weights after t − delay steps."""
+    graph = halo_jobs.graph_of("directed").add_self_loops().to(dtype=torch.float64)
+    local = halo_jobs.local_graph(Group.alone(), graph, torch.zeros(halo_jobs.NODES, dtype=torch.int32), 1)
+    models = [sliced_jobs.built(local, "gcn", {"dropout": 0.0}, torch.float64) for _ in range(2)]
+    strategy = Sliced(local, seed=1, fanout=-1, batch_size=3, delay=delay)
+    strategy.epoch(models[0], torch.optim.SGD(strategy.parameters(models[0]), lr=0.5))
+    strategy.gather_weights(models[0])
+
+    first, second = models[1].layers
+    optimizer, block = torch.optim.SGD(models[1].parameters(), lr=0.5), graph.block()
+    inputs = block.aggregate(graph.x, "sum", **gcn_scales(block, graph.x.dtype))
+    weights, losses = [first.lin.weight.detach().clone()], []
+    for step in range(len(strategy.loader)):
+        seeds = strategy.loader.seeds_of(0, step)
+        now = inputs @ first.lin.weight.T  # what gradients go to; the numbers are of before
+        late = inputs @ weights[max(0, step - delay)].T
+        outputs = second(block, (late + now - now.detach() + first.bias).relu())
+        loss = nn.functional.cross_entropy(outputs[seeds], graph.y[seeds])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        weights.append(first.lin.weight.detach().clone())
+        losses.append(loss.item() * len(seeds))
+    assert len(losses) > 4
+    assert float(strategy._loss[0]) == pytest.approx(sum(losses), rel=1e-9)
+    for mine, theirs in zip(*(model.parameters() for model in models)):
+        assert halo_jobs.far(mine.detach(), theirs.detach()) < 1e-9

@@ -35,10 +35,11 @@ SAINTS: list[dict[str, Any]] = [
     {"how": "edge", "size": 9, "steps": 3},
 ]
 VARIATES: list[tuple[str, str, dict[str, Any]]] = [
-    ("gcn", "hub", {"fanout": [2, 1], "batch_size": 4}),
+    ("gcn", "hub", {"fanout": [2], "batch_size": 4}),
+    ("gcn", "hub", {"fanout": [2], "batch_size": 4, "preprocess": False}),
     ("gcn", "directed", {"fanout": 1, "batch_size": 7, "safe": False, "prepare": 0}),
-    ("gin", "sparse", {"fanout": [2, 1], "batch_size": 5}),
-    ("deep", "isolated", {"fanout": [2, 1, 1], "batch_size": 3}),
+    ("gin", "sparse", {"fanout": [2, -1], "batch_size": 5}),
+    ("deep", "isolated", {"fanout": [2, 1], "batch_size": 3}),
     ("gcn", "directed", {"fanout": -1, "batch_size": 1000}),
 ]
 DTYPES = (torch.float32, torch.float64)

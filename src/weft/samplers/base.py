@@ -27,6 +27,10 @@ class Batch:
     `x`, seeds first.
     """
 
+    every: Block | None = None
+    """All edges into the rows that something is drawn for, where only some are in `blocks` and `nodes` has
+    the sources of all."""
+
     def __init__(
         self,
         graph: Graph,

@@ -17,7 +17,7 @@ from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.errors import InputError
 from weft.graph.block import Block
-from weft.graph.degrees import Degrees, RowDegrees
+from weft.graph.degrees import Degrees, RowDegrees, entries_of_rows
 from weft.graph.graph import Graph
 from weft.graph.shard import Shard
 from weft.graph.source import RowSource
@@ -95,12 +95,28 @@ class PartitionedSampler(Sampler):
     # Edges
 
     def _ask(self, asking: Asking, hop: int, keys: Any) -> "_Drawn":
-        answers = [self._draw(ids, hop, keys) for ids in asking.ids]
+        """Return what the owners of the rows asked for drew in one hop."""
+        return self._answered(asking, [self._draw(ids, hop, keys) for ids in asking.ids])
+
+    def _answered(self, asking: Asking, answers: "list[_Drawn]") -> "_Drawn":
         names = list(self.shard.edge_data)
         joined = [torch.cat(parts) for parts in zip(*(answer.columns(names) for answer in answers))]
         indptr, columns = asking.ragged(torch.cat([answer.counts for answer in answers]), joined)
         scaled = answers[0].scale is not None
         return _Drawn.of(indptr, columns, names, scaled=scaled, typed=self._typed)
+
+    def _all(self, ids: Tensor) -> "_Drawn":
+        """Return all edges into own nodes, in the order of their ids."""
+        indptr, place = entries_of_rows(self.graph.indptr, ids)
+        kinds, data = self.shard.edge_type, self.shard.edge_data
+        return _Drawn(
+            indptr,
+            self.graph.indices[place].long(),
+            self.shard.edge_ids[place],
+            None,
+            None if kinds is None else kinds[place],
+            {name: value[place] for name, value in data.items()},
+        )
 
     def _draw(self, ids: Tensor, hop: int, keys: Any) -> "_Drawn":
         """Return what is drawn for own nodes in one hop, with what this member knows of the edges."""

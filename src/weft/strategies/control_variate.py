@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, ClassVar, Unpack, cast
+from typing import Annotated, Any, ClassVar, Literal, Unpack, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +10,12 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from weft.config import Range
-from weft.errors import GraphError
+from weft.errors import GraphError, InputError
 from weft.graph.block import Block
 from weft.graph.graph import Graph
 from weft.layers.dropout import Dropout
 from weft.samplers.base import Batch
+from weft.samplers.inputs import InputBlock, InputSampler, PartitionedInputs
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
 from weft.samplers.partitioned import PartitionedBatch, PartitionedSampler
@@ -32,6 +33,8 @@ from weft.strategies.history_block import (
     named,
     restore,
 )
+from weft.strategies.hops import found_hops
+from weft.strategies.inputs import norms_kept, sums_of_inputs
 from weft.strategies.local import LocalGraph
 from weft.strategies.sampled import checked_hops
 
@@ -41,12 +44,14 @@ class ControlVariate(Batches):
     """Train on samples of a few neighbours whose inputs correct histories of all others (VR-GCN).
 
     A sum over neighbours is that of their histories, exactly, plus what the `fanout[i]` drawn ones have
-    changed since, scaled up. Histories are rows of every node for each layer but the first, which reads
-    features and is exact whatever its fanout (the last in the list); an exact pass fills them before the
-    first step. With `safe`, dropout of whatever kind is kept out of them (the paper's CVD; two passes a step
-    where a model drops, or has code of its own that may). Models sum or average neighbours, on graphs of one
-    relation. With fanout -1 and one batch a step is that of the whole graph. On several workers the owner of
-    a node keeps its histories, and steps are those of one process. Evaluation is exact.
+    changed since, scaled up; the first number is of the seeds' layer, and there is one for each layer but the
+    first, which is exact. Where that sums or averages features as they are, its sums are computed once and
+    kept (`preprocess`), so that no hop is drawn for it; else, as under dropout of the input, it reads all
+    neighbours. Histories are rows of every node for each layer but the first; an exact pass fills them before
+    the first step. With `safe`, dropout of whatever kind is kept out of them (the paper's CVD; two passes a
+    step where a model drops, or has code of its own that may). Models sum or average neighbours, on graphs of
+    one relation. With fanout -1 and one batch a step is that of the whole graph. On several workers the owner
+    of a node keeps its histories, and steps are those of one process. Evaluation is exact.
     """
 
     name: ClassVar[str] = "control_variate"
@@ -57,9 +62,10 @@ class ControlVariate(Batches):
         *,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
-        fanout: int | Sequence[int] = (2, 2),
+        fanout: int | Sequence[int] = 2,
         batch_size: Annotated[int, Range(least=1)] = 1024,
         safe: bool = True,
+        preprocess: bool | Literal["auto"] = "auto",
         prepare: Annotated[int, Range(least=0)] = 2,
         **given: Unpack[Shared],
     ) -> None:
@@ -67,32 +73,39 @@ class ControlVariate(Batches):
         if len(graph.edge_types) > 1 or len(graph.node_types) > 1:
             raise GraphError("strategy 'control_variate' is for graphs of one relation; use 'sampled'")
         self.fanout, self.batch_size, self.safe, self.threads = fanout, batch_size, safe, prepare
+        self.preprocess = preprocess
         self.history = History(len(graph.indptr) - 1)
+        self._first: Block | None = None
         self._blocks: list[HistoryBlock] = []
 
     def begin_epoch(self, model: nn.Module) -> None:
         """Make ready, and fill the histories where there are none."""
         super().begin_epoch(model)
-        hops = checked_hops(model, self.fanout, "strategy.fanout", self.graph.x)
+        hops = len(self._fanouts(model)) + 1
         if hops > 1 and not self.history.rows:
             self.fill(model, hops)
 
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model of another number of hops than there are fanouts."""
-        checked_hops(model, self.fanout, "strategy.fanout", self.graph.x)
+        self._fanouts(model)
 
     def make_loader(self, model: nn.Module) -> Loader:
-        """Return what prepares the batches: few neighbours in all hops but the last, which has all."""
-        hops = checked_hops(model, self.fanout, "strategy.fanout", self.graph.x)
-        above = [self.fanout] * hops if isinstance(self.fanout, int) else list(self.fanout)
-        fanout, seed = [*above[: hops - 1], -1], int(self.clock[0])
+        """Return what prepares the batches: few neighbours of all layers but the first, of that one all.
+
+        Where it sums features as they are, its sums are known instead.
+        """
+        fanout = self._fanouts(model)
+        options: dict[str, Any] = {"seed": int(self.clock[0]), "resample": "step"}
+        sums = self._sums(model, len(fanout) + 1)
+        if sums is None:
+            fanout = [*fanout, -1]
+        else:
+            options["sums"] = sums
         if isinstance(self.graph, LocalGraph):
-            shard = self.graph.shard
-            return self._partitioned(
-                PartitionedSampler(shard, self._lane, fanout, seed=seed, resample="step")
-            )
-        sampler = NeighborSampler(self.graph, fanout, seed=seed, resample="step")
-        return Loader(sampler, batch_size=self.batch_size, threads=self.threads)
+            parts: Any = PartitionedSampler if sums is None else PartitionedInputs
+            return self._partitioned(parts(self.graph.shard, self._lane, fanout, **options))
+        whole: Any = NeighborSampler if sums is None else InputSampler
+        return Loader(whole(self.graph, fanout, **options), batch_size=self.batch_size, threads=self.threads)
 
     @torch.no_grad()
     def fill(self, model: nn.Module, hops: int) -> None:
@@ -115,10 +128,12 @@ class ControlVariate(Batches):
 
     def blocks_of(self, model: nn.Module, batch: Batch) -> Any:
         """Return the block of features and those with histories."""
-        first, self._blocks = history_blocks(batch.blocks, self._remembered(batch))
+        self._first = batch.blocks[0]
+        every = self._first if batch.every is None else batch.every
+        self._blocks = history_blocks(batch.blocks, every, self._remembered(batch))
         for block in self._blocks:
             block.clock = self.clock
-        return [first, *self._blocks]
+        return [self._first, *self._blocks]
 
     def batch_outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the outputs of the seeds: from one pass, or from two where dropout is kept apart."""
@@ -135,7 +150,7 @@ class ControlVariate(Batches):
         """Remember what was computed."""
         for block in self._blocks:
             block.keep()
-        self._blocks = []
+        self._first, self._blocks = None, []
 
     def state(self) -> dict[str, Tensor]:
         """Return the histories, and how far the epoch is."""
@@ -152,7 +167,36 @@ class ControlVariate(Batches):
         asking, node_ids = cast(PartitionedBatch, batch).asking, self.graph.shard.node_ids
         return AtOwners(self.history, asking, node_ids, self.group, len(batch.blocks))
 
+    def _fanouts(self, model: nn.Module) -> list[int]:
+        """Return what is drawn for each layer but the first, the seeds' layer first; refuse others."""
+        if isinstance(self.fanout, int):
+            return [self.fanout] * (checked_hops(model, self.fanout, "strategy.fanout", self.graph.x) - 1)
+        given, hops = list(self.fanout), found_hops(model, self.graph.x)
+        drawn = given[:-1] if hops in (None, len(given)) and given[-1:] == [-1] else given
+        if hops is not None and len(drawn) != hops - 1:
+            raise InputError(
+                f"strategy.fanout: the model takes {hops} hops and the first layer reads all neighbours; "
+                f"give {hops - 1} numbers, one for each other layer, got {given}"
+            )
+        return drawn
+
+    def _sums(self, model: nn.Module, hops: int) -> list[Tensor] | None:
+        """Return what the first layer sums of the features, where that is to be known beforehand."""
+        if self.preprocess is False:
+            return None
+        sums = sums_of_inputs(model, self.exact_block(), self.graph.x, hops)
+        if isinstance(self.graph, Graph):
+            self.graph.block().clock = None  # the block is the graph's, and the graph outlives this run
+        if sums is None and self.preprocess is True:
+            raise InputError(
+                "strategy.preprocess: needs a first layer of several that sums or averages dense features as "
+                "they are, as gcn and sage without dropout of the input; use 'auto' or false"
+            )
+        return sums
+
     def _begin(self, *, safe: bool) -> None:
+        if isinstance(self._first, InputBlock):
+            self._first.begin()
         for block in self._blocks:
             block.begin(safe=safe)
 
@@ -175,15 +219,12 @@ def _without_dropout(model: nn.Module) -> Iterator[None]:
     Every module is told not to train but norms of the batch: so also functions that drop, as
     `F.dropout(h, training=self.training)`, do nothing.
     """
-    norms = [module for module in model.modules() if isinstance(module, _NormBase) and module.training]
     held = [module for module in model.modules() if module.training and not isinstance(module, _NormBase)]
-    statistics = [(buffer, buffer.clone()) for module in norms for buffer in module.buffers()]
-    for module in held:
-        module.training = False
-    try:
-        yield
-    finally:
+    with norms_kept(model):
         for module in held:
-            module.training = True
-        for buffer, before in statistics:
-            buffer.data.copy_(before)  # as a batch norm itself writes them: backward does not read them
+            module.training = False
+        try:
+            yield
+        finally:
+            for module in held:
+                module.training = True

@@ -234,14 +234,13 @@ class HistoryBlock(Block):
         )
 
 
-def history_blocks(blocks: Sequence[Block], history: Remembered) -> tuple[Block, list[HistoryBlock]]:
-    """Return the blocks of a model: the first as it is, with all edges, the others with histories."""
-    every = blocks[0]
+def history_blocks(blocks: Sequence[Block], every: Block, history: Remembered) -> list[HistoryBlock]:
+    """Return the blocks of the layers above the first, with histories; `every` has all edges into them."""
     above: list[HistoryBlock] = []
     for layer, drawn in enumerate(blocks[1:], start=1):
         assert isinstance(drawn, SampledBlock)
         above.append(HistoryBlock(every, drawn, layer, history))
-    return every, above
+    return above
 
 
 def named(history: History) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ the last hop.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Annotated, Any, ClassVar, Literal, Unpack
 
@@ -23,6 +23,7 @@ from weft.stores.sliced import SlicedStore
 from weft.strategies.base import Metrics, Scores, evaluating, strategies
 from weft.strategies.batches import Shared
 from weft.strategies.fanouts import Fanouts, Hops
+from weft.strategies.inputs import EnoughError, Later
 from weft.strategies.local import LocalGraph
 from weft.strategies.sampled import Sampled
 from weft.strategies.sliced_rows import Pushed, SlicedBlock, SlicedRows, push
@@ -184,8 +185,8 @@ class Sliced(Sampled):
 
     def _first_layer(self, model: nn.Module, batch: Batch) -> None:
         """Run a model up to the end of its first layer."""
-        with evaluating(model), suppress(_EnoughError):
-            model([batch.blocks[0], *[_Later()] * (len(batch.blocks) - 1)], batch.x)  # type: ignore[list-item]
+        with evaluating(model), suppress(EnoughError):
+            model([batch.blocks[0], *[Later()] * (len(batch.blocks) - 1)], batch.x)  # type: ignore[list-item]
 
     def _training_sampler(self, fanout: Hops) -> Sampler:
         shard, x = self.graph.shard, self.graph.x
@@ -214,14 +215,3 @@ class SlicedSampler(PartitionedSampler):
 
     def _features(self, asking: Any, nodes: Tensor) -> None:
         """Bring nothing: see `sample`."""
-
-
-class _EnoughError(Exception):
-    """The first layer is done."""
-
-
-class _Later:
-    """A block that is not there yet: whoever looks at it has done the layers before."""
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        raise _EnoughError
