@@ -139,13 +139,20 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             *("-h", "recipe"),
         ],
         "ingest": [
-            *("--engine", "--fix", "--help", "--json", "--master", "--memory", "--out", "--overwrite"),
+            *(
+                "--conf",
+                "--engine",
+                "--fix",
+                "--help",
+                "--json",
+                "--master",
+                "--memory",
+                "--out",
+                "--overwrite",
+            ),
             *("--save-schema", "--schema", "-h", "tables"),
         ],
-        "validate": [
-            *("--engine", "--fix", "--help", "--json", "--master", "--memory", "--save-schema", "--schema"),
-            *("-h", "tables"),
-        ],
+        "validate": ["--fix", "--help", "--json", "--memory", "--save-schema", "--schema", "-h", "tables"],
         "flatten": [
             *("--conf", "--engine", "--fanout", "--features", "--help", "--hops", "--hub", "--json"),
             *("--master", "--memory", "--out", "--overwrite", "--seed", "--targets", "--temporal"),

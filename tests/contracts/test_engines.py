@@ -1,5 +1,6 @@
 """Every engine runs the steps that algorithms are written in, whole and in order."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -93,3 +94,21 @@ def test_a_step_that_fails_leaves_the_table_as_it_was(engine: Engine) -> None:
         with pytest.raises(ValueError, match="the function said no"):
             engine.map("kept", "SELECT i FROM kept", fail, pa.schema({"i": pa.int64()}))
         assert engine.rows("SELECT i FROM kept ORDER BY i") == [(1,), (2,)]
+
+
+def test_rows_of_files_have_their_places_whatever_columns_are_called(engine: Engine, tmp_path: Path) -> None:
+    hiding = {column: [5, 6, 7] for column in ("_metadata", "File_Row_Number", "file_index", "filename")}
+    days = [datetime(1970, 1, 2, tzinfo=UTC), None, datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)]
+    held = {"a b": [0, 1, 2], "list": [[1.5, None], None, [2.0]], "day": pa.array(days, pa.timestamp("us"))}
+    files = {tmp_path / f"{number} #1%20.parquet": 10 * number for number in (2, 1)}
+    for path in files:
+        pq.write_table(pa.table({**held, **hiding}), path)
+    with engine:
+        rows = engine.rows_of(files, [*held, *hiding], "place")
+        length = engine.length(engine.floats('"list"'))
+        columns = f'place, "a b", "FILENAME", {length}, {engine.microseconds("day")}'
+        day, second = 86_400_000_000, 1_000_000
+        expected = [(0, 5, 2, day), (1, 6, None, None), (2, 7, 1, -second)]
+        assert engine.rows(f"SELECT {columns} FROM {rows} ORDER BY place") == [
+            (start + number, number, *rest) for start in (10, 20) for number, *rest in expected
+        ]

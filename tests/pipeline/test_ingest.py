@@ -4,6 +4,7 @@ import gzip
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from spark import GROUP
 from tables import (
     edges_of,
     graph_of,
@@ -437,3 +439,106 @@ def test_command_tells_what_it_left_out(tmp_path: Path, capsys: pytest.CaptureFi
     told = capsys.readouterr().err
     assert "note: nodes node, column 'city': holds text and is left out; name it in features" in told
     assert "'age'" not in told
+
+
+def _typed_tables(folder: Path) -> list[str]:
+    """Return tables of two types, three relations and several files, with all that a schema can ask for."""
+    ours = {"_metadata": [3, 2, 1, 0], "pos": [3, 2, 1, 0], "File_Row_Number": [0, 0, 0, 0]}
+    words = ["ünï", "007", "a'b", 'q"', "x y", "7", "日本", "new\nline"]
+    for place in range(2):
+        at = slice(4 * place, 4 * place + 4)
+        people = {
+            "id": words[at], "vector": [[float(i), 0.5] for i in range(at.start, at.stop)],
+            "age": [31, 44, 28, 60], "city": ["Oslo", None, "Rome", "Rome"],
+            "job": [["cook", "smith", None, "cook"], ["smith", "cook", "cook", None]][place],
+            "split": [["train", "train", None, "val"], ["Test", "train", "valid", None]][place], **ours,
+        }  # fmt: skip
+        write_parquet(folder / f"people/{place}.parquet", people)
+        ends = {"src": [words[7 - i] for i in range(4)], "dst": words[at], "w": [1.0, 0.1, 3.0, 4.5]}
+        when = [datetime(2024, 1, day + 1, 10, 30, tzinfo=UTC) for day in range(4)]
+        write_parquet(folder / f"knows/{place}.parquet", {**ends, "when": when, "f": [1, 2, 3, place]})
+    write_parquet(
+        folder / "towns.parquet", {"key": pa.array([2**63, 5, 2**64 - 1], pa.uint64()), "f": [1.0, 2, 3]}
+    )
+    live = {"src": [words[1], words[0], None], "dst": pa.array([5, 2**63, 5], pa.uint64())}
+    write_parquet(folder / "lives.parquet", live)
+    write_parquet(folder / "implied.parquet", {"src": [9, 7, 9, 8], "dst": words[:4]})
+    text = """
+[nodes.person]
+files = ["people"]
+features = ["vector", "age", { column = "city", encode = "one-hot" }]
+label = "job"
+split = "split"
+[nodes.town]
+files = ["towns.parquet"]
+id = "key"
+features = ["f"]
+[edges.knows]
+source = "person"
+target = "person"
+files = ["knows/*.parquet"]
+weight = "w"
+time = "when"
+features = ["f"]
+[edges.lives]
+source = "person"
+target = "town"
+files = ["lives.parquet"]
+[edges.owns]
+source = "thing"
+target = "person"
+files = ["implied.parquet"]
+"""
+    (folder / "schema.toml").write_text(text)
+    return ["--schema", str(folder / "schema.toml"), "--fix", "drop-null-ids"]
+
+
+def _same_by_both(folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Ingest by DuckDB and by Spark: the same arrays byte for byte, the same ids, the same report."""
+    for engine in ("duckdb", "spark"):
+        made = ["ingest", *words, "--engine", engine, "--out", str(folder / engine)]
+        assert main(made) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    arrays = sorted(path.name for path in (folder / "duckdb").glob("*.npy"))
+    assert len(arrays) > 5
+    for name in arrays:
+        assert (folder / "spark" / name).read_bytes() == (folder / "duckdb" / name).read_bytes(), name
+    for name in sorted(path.name for path in (folder / "duckdb").glob("*.parquet")):
+        found, expected = (
+            pq.read_table(folder / engine / name).to_pydict() for engine in ("spark", "duckdb")
+        )
+        assert found == expected, name
+    assert read_report(folder / "spark") == read_report(folder / "duckdb")
+    assert not list(folder.glob(".spark*"))
+
+
+@GROUP
+@pytest.mark.usefixtures("spark")
+def test_spark_and_duckdb_make_the_same_graph_byte_for_byte(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place, ids in enumerate((["b", "007", "ünï"], ["a", "7"])):
+        some = slice(None, len(ids))
+        split = {"split": [["train", None, "val"], ["train", "test"]][place], "_metadata": [2, 1, 0][some]}
+        write_parquet(tmp_path / f"n{place}.parquet", {"id": ids, "f": [3, 1, 2][some], **split})
+    ends = {"src": ["7", "7", "b"], "dst": ["b", "ünï", "b"], "f": [0.5, 2.5, 1]}
+    tables = f"nodes={tmp_path}/n*.parquet", f"edges={write_parquet(tmp_path / 'e.parquet', ends)}"
+    _same_by_both(tmp_path, [*tables], capsys)
+    text = write_text(tmp_path / "p.csv", "id,f\na,1\n")
+    assert main(["ingest", f"nodes={text}", "--out", str(tmp_path / "refused"), "--engine", "spark"]) == 2
+    assert f"{text} is text, which this engine does not read; write Parquet" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*refused*"))
+
+
+@GROUP
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+def test_spark_and_duckdb_make_the_same_typed_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One-hot columns, lists, labels, times, ids above 2^63, implied nodes, a fix; or one line."""
+    words = _typed_tables(tmp_path)
+    _same_by_both(tmp_path, words, capsys)
+    assert main(["ingest", *words[:2], "--engine", "spark", "--out", str(tmp_path / "refused")]) == 2
+    assert "lives.parquet, row 3, column 'src': the edge has no id here" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*refused*"))

@@ -8,6 +8,7 @@ examples:
   weft ingest nodes=people.parquet 'edges=knows/*.parquet' --out graph
   weft ingest edges=follows.csv.gz --save-schema schema.toml --out graph
   weft ingest --schema schema.toml --fix drop-dangling,drop-duplicates --memory 4GB --out graph
+  weft ingest --schema schema.toml --engine spark --master spark://host:7077 --out /shared/graph
 """
 
 import argparse
@@ -16,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.cli.engine import add_engine_arguments, engine_options
 from weft.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     add_table_arguments(parser)
+    add_engine_arguments(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
 
@@ -36,9 +39,6 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schema", metavar="FILE", help="TOML file that says what the columns mean")
     parser.add_argument("--save-schema", metavar="FILE", help="write the schema, with what was guessed")
     parser.add_argument("--fix", action="append", default=[], metavar="A,B", help="what to mend: " + FIX_HELP)
-    parser.add_argument("--memory", metavar="SIZE", help="most that it takes (half of what is free)")
-    parser.add_argument("--engine", default="duckdb", help="duckdb, which alone reads tables (duckdb)")
-    parser.add_argument("--master", metavar="URL", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
         schema,
         options.out,
         fixes=fixes,
-        memory=options.memory,
+        **engine_options(options),
         overwrite=options.overwrite,
         say=say,
         watch=show_share if sys.stderr.isatty() else None,
@@ -80,11 +80,6 @@ def run(options: argparse.Namespace) -> int:
 
 def read_tables(options: argparse.Namespace) -> "Schema":
     """Return the schema of the options, with the files of the command line."""
-    if options.engine != "duckdb" or options.master is not None:
-        raise RecipeError(
-            "tables are read by DuckDB alone, whose reader tells what is wrong with them; write Parquet with "
-            "your Spark job and ingest that, then use --engine spark with weft flatten and weft infer"
-        )
     from weft.pipeline.schema import Schema, add_files, read_schema
 
     schema = read_schema(options.schema) if options.schema is not None else Schema()

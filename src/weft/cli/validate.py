@@ -17,6 +17,7 @@ from weft.errors import InputError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     add_table_arguments(parser)
+    parser.add_argument("--memory", metavar="SIZE", help="most that it takes (half of what is free)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.pipeline.engines.base import name
+from weft.pipeline.files import BIG, BOOL, INTEGER, LIST, OTHER, REAL, TEXT, TIME
 from weft.pipeline.problems import EXAMPLES, Problems, show
 from weft.pipeline.schema import Feature
-from weft.pipeline.sources import BIG, BOOL, INTEGER, LIST, OTHER, REAL, TEXT, TIME, Source
+from weft.pipeline.sources import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +64,7 @@ class Encoder:
         self._tell_missing(problems, "not-finite")
 
     def _tell_missing(self, problems: Problems, kind: str) -> None:
-        raw = self.source.look_up({"value": f"CAST({name(self.column)} AS VARCHAR)"}, self.missing.first)
+        raw = self.source.look_up({"value": f"CAST({name(self.column)} AS STRING)"}, self.missing.first)
         values = [raw.get(position, (None,))[0] for position in self.missing.first]
         self.source.report(
             problems, "error", kind, self.missing.first, values=values, told=_told_number,
@@ -86,14 +87,14 @@ class ListEncoder(Encoder):
         super().__init__(source, column)
         self.ragged: dict[int, Places] = {}
         self.empty = Places()
-        query = source.scan({"width": f"len({self.expression})"}, position=False)
+        query = source.scan({"width": source.engine.length(self.expression)}, position=False)
         found = source.engine.rows(f"SELECT width FROM ({query}) WHERE width IS NOT NULL LIMIT 1")
         self.width = int(found[0][0]) if found else 0
 
     @property
     def expression(self) -> str:
         """What is selected."""
-        return f"TRY_CAST({name(self.column)} AS FLOAT[])"
+        return self.source.engine.floats(name(self.column))
 
     def names(self) -> list[str]:
         """Return the names of the columns it makes."""
@@ -131,7 +132,7 @@ class ListEncoder(Encoder):
         self._tell_missing(problems, "not-finite")
         files = [str(file.path) for file in self.source.files]
         for number, places in self.ragged.items():
-            lengths = self.source.look_up({"value": f"len({self.expression})"}, places.first)
+            lengths = self.source.look_up({"value": self.source.engine.length(self.expression)}, places.first)
             length = lengths[places.first[0]][0]
             which = f"file {number + 1} of {len(files)}, " if len(files) > 1 else ""
             told = f"{which}a list of {length} where lists have {self.width}"
@@ -157,7 +158,7 @@ class CategoryEncoder(Encoder):
     @property
     def expression(self) -> str:
         """What is selected."""
-        return f"CAST({name(self.column)} AS VARCHAR)"
+        return f"CAST({name(self.column)} AS STRING)"
 
     def names(self) -> list[str]:
         """Return the names of the columns it makes."""
@@ -186,7 +187,7 @@ def make_encoder(source: Source, feature: Feature, problems: Problems) -> Encode
     """Return what reads a feature, or tell why it cannot be one."""
     kind, encode = source.kinds[feature.column], feature.encode
     if encode is None and kind in (TEXT, TIME, OTHER) and feature.column not in source.mostly_numbers:
-        query = source.scan({"v": f"CAST({name(feature.column)} AS VARCHAR)"}, position=False)
+        query = source.scan({"v": f"CAST({name(feature.column)} AS STRING)"}, position=False)
         first = source.engine.rows(f"SELECT v FROM ({query}) WHERE v IS NOT NULL LIMIT 1")
         value = first[0][0] if first else None
         told = f"holds {kind}{'' if value is None else f' ({show(value)})'}, which is no feature"
@@ -277,12 +278,12 @@ def label_expression(source: Source, column: str) -> str:
     c = name(column)
     if source.kinds[column] == REAL:
         number = f"TRY_CAST({c} AS DOUBLE)"
-        whole = f"CAST(TRY_CAST({number} AS BIGINT) AS VARCHAR)"
+        whole = f"CAST(TRY_CAST({number} AS BIGINT) AS STRING)"
         return (
             f"CASE WHEN isnan({number}) THEN NULL WHEN {number} = floor({number}) AND abs({number}) < 1e15 "
-            f"THEN {whole} ELSE CAST({c} AS VARCHAR) END"
+            f"THEN {whole} ELSE CAST({c} AS STRING) END"
         )
-    return f"CAST({c} AS VARCHAR)"
+    return f"CAST({c} AS STRING)"
 
 
 def _time(source: Source, column: str) -> str:
@@ -290,7 +291,7 @@ def _time(source: Source, column: str) -> str:
     c, kind = name(column), source.kinds[column]
     if kind in (INTEGER, BIG, BOOL):
         return f"TRY_CAST({c} AS BIGINT)"
-    return f"epoch_us(TRY_CAST({c} AS TIMESTAMP))"
+    return source.engine.microseconds(c)
 
 
 def imbalance(counts: Mapping[str, int]) -> str | None:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.pipeline.engines.base import name
+from weft.pipeline.files import BIG, BOOL, INTEGER, LIST, REAL, TEXT, TIME
 from weft.pipeline.problems import Problems
 from weft.pipeline.schema import EdgeTable, Feature, NodeTable
-from weft.pipeline.sources import BIG, BOOL, INTEGER, LIST, REAL, TEXT, TIME, Source
+from weft.pipeline.sources import Source
 
 _ID = ("id", "node_id", "nodeid", "node", "key", "uid", "uuid", "name")
 _SRC = ("src", "source", "from", "head", "u", "src_id", "source_id", "from_id", "start", "subject")

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from weft import format
 from weft.meaning import REPORT
-from weft.pipeline.engines.base import memory_limit, text
+from weft.pipeline.engines.base import Engine, memory_limit, open_engine, text
 from weft.pipeline.engines.duckdb import DuckDB
 from weft.pipeline.intake import Intake, Reader
 from weft.pipeline.problems import Problems
@@ -38,16 +38,20 @@ def ingest(
     *,
     fixes: Iterable[str] = (),
     memory: str | int | None = None,
+    engine: str = "duckdb",
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
     overwrite: bool = False,
     say: Callable[[str], None] = lambda _: None,
     watch: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """Write the graph of the tables as a folder for `weft.load`, and return what came of it.
 
-    Any error in the tables is raised in one line and leaves nothing behind, unless one of `fixes` takes care
-    of it. `memory` is the most that the process takes, of less than 1 GiB the most that DuckDB does; half of
-    what is free where it is not given. `say` is told of each stage, `watch` how much of a long step is done,
-    in percent.
+    Any error in the tables is raised in one line and leaves nothing behind, unless one of `fixes` takes
+    care of it. `memory` is the most that the process takes, of less than 1 GiB the most that DuckDB does;
+    half of what is free where it is not given. `engine` may be "spark", for Parquet files: `master` and
+    `settings` are Spark's, and `memory` that of each of its processes. `say` is told of each stage,
+    `watch` how much of a long step is done, in percent.
     """
     out = format.as_path(out)
     work = out.parent / f".{out.name}.work"
@@ -55,8 +59,8 @@ def ingest(
     problems = Problems(frozenset(fixes))
     with format.new_directory(out, overwrite) as partial:
         try:
-            with DuckDB(work, keep=True, memory=_engine_share(memory_limit(memory)), watch=watch) as engine:
-                intake = Intake(schema, engine, problems, say)
+            with _open_engine(engine, work, memory, watch, master=master, settings=settings) as opened:
+                intake = Intake(schema, opened, problems, say)
                 intake.survey()
                 problems.check()
                 _continue_or_start(intake)
@@ -75,6 +79,15 @@ def ingest(
     return _summary(intake, report, out, time.perf_counter() - start)
 
 
+def _open_engine(
+    engine: str, work: Path, memory: str | int | None, watch: Callable[[float], None] | None, **spark: Any
+) -> Engine:
+    """Return the engine, DuckDB with tables that are still there after a crash."""
+    if engine == "duckdb" and not any(spark.values()):
+        return DuckDB(work, keep=True, memory=_engine_share(memory_limit(memory)), watch=watch)
+    return open_engine(engine, work, memory=memory, **spark)
+
+
 def _engine_share(limit: int) -> int:
     """Return what is left of a limit for DuckDB beside Python and Arrow; all of it where it is small."""
     return limit - BESIDE if limit >= 4 * BESIDE else limit
@@ -82,6 +95,8 @@ def _engine_share(limit: int) -> int:
 
 def _continue_or_start(intake: Intake) -> None:
     """Keep the tables of an ingest that was interrupted, if it was of the same files; else drop them."""
+    if not isinstance(intake.engine, DuckDB):
+        return  # it has none from before
     sources = [*intake.node_sources.values(), *intake.edge_sources.values()]
     stats = [(str(file.path), os.stat(file.path)) for source in sources for file in source.files]
     held = {
@@ -229,6 +244,8 @@ class _Writer:
         degrees, repeated, loops = np.zeros(num_nodes + 1, dtype=np.int64), 0, 0
         last = (-1, -1, -1)
         for batch in intake.engine.batches(self._ordered(first)) if num_edges else ():
+            if not batch.num_rows:
+                continue
             dst, kind, src, place = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
             low = int(dst[0])
             degrees[low + 1 : int(dst[-1]) + 2] += np.bincount(dst - low)
@@ -327,7 +344,7 @@ def _summary(intake: Intake, report: dict[str, Any], out: Path, seconds: float) 
         "repeated_edges": report["told"]["repeated_edges"],
         "self_loops": report["told"]["self_loops"],
         "seconds": seconds,
-        "memory_limit_bytes": intake.engine.memory,
+        "memory_limit_bytes": getattr(intake.engine, "memory", None),
         "problems": [problem.as_json() for problem in intake.problems.found],
         "schema": report["told"]["schema"],
     }

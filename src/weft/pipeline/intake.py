@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.pipeline.columns import Encoder, Matrix, Values, make_encoder
-from weft.pipeline.engines.duckdb import DuckDB
+from weft.pipeline.engines.base import Engine
 from weft.pipeline.guess import complete_edges, complete_nodes
 from weft.pipeline.problems import Problems
 from weft.pipeline.schema import EdgeType, NodeTable, Schema, Table, features_of
@@ -26,7 +26,7 @@ class Intake:
     """The tables of one graph: their files, what their columns mean, their nodes and edges by row."""
 
     schema: Schema
-    engine: DuckDB
+    engine: Engine
     problems: Problems
     say: Say = lambda _: None
     node_sources: dict[str, Source] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Intake:
         """Give the arrays of a table, some rows at a time, and tell at the end what was wrong."""
         expressions = {key: value for reader in readers for key, value in reader.expressions.items()}
         start = 0
-        for batch in self.engine.batches(source.scan(expressions, position=False)):
+        for batch in self.engine.batches(source.scan_in_order(expressions)):
             rows: Rows = {}
             for reader in readers:
                 rows |= reader.read(batch, start)

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import FormatError
-from weft.pipeline.engines.base import name
-from weft.pipeline.engines.duckdb import DuckDB
+from weft.pipeline.engines.base import Engine, name
+from weft.pipeline.files import BIG, BOOL, INTEGER, LIST, OTHER, REAL, TEXT, TIME
 from weft.pipeline.problems import EXAMPLES, Problems, show
 from weft.pipeline.schema import EdgeTable, EdgeType, NodeTable
-from weft.pipeline.sources import BIG, BOOL, INTEGER, LIST, OTHER, REAL, TEXT, TIME, Source, tell_damaged
+from weft.pipeline.sources import Source, tell_damaged
 
 _NO_ID = (BOOL, TIME, LIST, OTHER)
 
@@ -24,7 +24,7 @@ class Nodes:
     kind: str
     table: str
     key: str
-    """The type of its ids in SQL: BIGINT or VARCHAR."""
+    """The type of its ids in SQL: BIGINT or STRING."""
     count: int
     keep: NDArray[np.bool_] | None = None
     """Which rows of the files became nodes; None: all."""
@@ -42,7 +42,7 @@ class Edges:
 
 
 def load_nodes(
-    engine: DuckDB, place: int, kind: str, spec: NodeTable, source: Source, problems: Problems
+    engine: Engine, place: int, kind: str, spec: NodeTable, source: Source, problems: Problems
 ) -> Nodes | None:
     """Return the nodes of a table of nodes; ids that are missing or there twice are problems."""
     column = str(spec.id)
@@ -55,7 +55,7 @@ def load_nodes(
             return None
         if source.is_text and _all_whole(engine, table):
             engine.rows(f"ALTER TABLE {table} ALTER id TYPE BIGINT")
-    key = _type_of(engine, table, "id")
+    key = _key_of(engine, table)
     count, nulls, repeated = engine.rows(
         f"SELECT count(*), count(*) - count(id), count(id) - count(DISTINCT id) FROM {table}"
     )[0]
@@ -70,7 +70,7 @@ def load_nodes(
 
 
 def _tell_null_nodes(
-    engine: DuckDB, table: str, column: str, count: int, source: Source, problems: Problems
+    engine: Engine, table: str, column: str, count: int, source: Source, problems: Problems
 ) -> None:
     rows = engine.rows(f'SELECT "row" FROM {table} WHERE id IS NULL ORDER BY 1 LIMIT {EXAMPLES}')
     source.report(
@@ -80,7 +80,7 @@ def _tell_null_nodes(
 
 
 def _tell_repeated(
-    engine: DuckDB, table: str, spec: NodeTable, count: int, source: Source, problems: Problems
+    engine: Engine, table: str, spec: NodeTable, count: int, source: Source, problems: Problems
 ) -> None:
     rows = engine.rows(
         f'SELECT id, min("row"), max("row") FROM {table} WHERE id IS NOT NULL GROUP BY id '
@@ -94,7 +94,7 @@ def _tell_repeated(
             file=other, row=again, column=spec.id, value=value, count=count, fix="drop-duplicates",
         )  # fmt: skip
     if isinstance(spec.split, str):
-        both = {"id": as_text(source, str(spec.id)), "split": f"CAST({name(spec.split)} AS VARCHAR)"}
+        both = {"id": as_text(source, str(spec.id)), "split": f"CAST({name(spec.split)} AS STRING)"}
         leaks = engine.rows(
             f"SELECT id, count(*) OVER () FROM ({source.scan(both)}) WHERE id IS NOT NULL "
             "GROUP BY id HAVING count(DISTINCT split) > 1 LIMIT 1"
@@ -105,7 +105,7 @@ def _tell_repeated(
             problems.add("error", "split-leak", source.table, told, fix="drop-duplicates", **shown)
 
 
-def _without(engine: DuckDB, nodes: Nodes, rows: int) -> Nodes:
+def _without(engine: Engine, nodes: Nodes, rows: int) -> Nodes:
     """Return the nodes without those that have no id, and with one row an id: the first."""
     table = f"{nodes.table}_kept"
     first = f'SELECT id, min("row") AS pos FROM {nodes.table} WHERE id IS NOT NULL GROUP BY id'
@@ -115,7 +115,7 @@ def _without(engine: DuckDB, nodes: Nodes, rows: int) -> Nodes:
 
 
 def imply_nodes(
-    engine: DuckDB, place: int, kind: str, ends: Sequence[tuple[Source, str]], problems: Problems
+    engine: Engine, place: int, kind: str, ends: Sequence[tuple[Source, str]], problems: Problems
 ) -> Nodes | None:
     """Return the nodes of a type that has no table: whatever the edges name, in order of ids."""
     table = f"nodes_{place}"
@@ -123,7 +123,7 @@ def imply_nodes(
         return None
     if not engine.has(table):
         whole = all(source.kinds[column] == INTEGER and not source.is_text for source, column in ends)
-        key = "BIGINT" if whole else "VARCHAR"
+        key = "BIGINT" if whole else "STRING"
         parts = [
             source.scan({"id": f"CAST({name(column)} AS {key})"}, position=False, rejects="rejects")
             for source, column in ends
@@ -137,11 +137,11 @@ def imply_nodes(
         engine.step(table, f"SELECT {order}, {key} AS id FROM implied")
         engine.drop("implied")
     count = engine.value(f"SELECT count(*) FROM {table}")
-    return Nodes(kind, table, _type_of(engine, table, "id"), count)
+    return Nodes(kind, table, _key_of(engine, table), count)
 
 
 def load_edges(
-    engine: DuckDB,
+    engine: Engine,
     place: int,
     kind: EdgeType,
     spec: EdgeTable,
@@ -175,7 +175,7 @@ def load_edges(
     return _kept_edges(engine, edges, total, bad, problems)
 
 
-def _kept_edges(engine: DuckDB, edges: Edges, total: int, bad: int, problems: Problems) -> Edges:
+def _kept_edges(engine: Engine, edges: Edges, total: int, bad: int, problems: Problems) -> Edges:
     """Return the edges that have both ends and, where asked for, each only once; renumbered in order."""
     once = "drop-duplicate-edges" in problems.fixes
     if not bad and not once:
@@ -191,7 +191,7 @@ def _kept_edges(engine: DuckDB, edges: Edges, total: int, bad: int, problems: Pr
 
 
 def _tell_dangling(
-    engine: DuckDB, table: str, kind: EdgeType, columns: tuple[str, str], source: Source, problems: Problems
+    engine: Engine, table: str, kind: EdgeType, columns: tuple[str, str], source: Source, problems: Problems
 ) -> None:
     for end, column, node_type in (("src", columns[0], kind[0]), ("dst", columns[1], kind[2])):
         c = name(column)
@@ -245,32 +245,35 @@ def as_text(source: Source, column: str) -> str:
     """Return the expression for an id as it is: a whole number, or text."""
     c = name(column)
     if source.is_text or source.kinds[column] == TEXT:
-        return f"CAST({c} AS VARCHAR)"
-    return f"CAST({c} AS VARCHAR)" if source.kinds[column] == BIG else f"CAST({c} AS BIGINT)"
+        return f"CAST({c} AS STRING)"
+    return f"CAST({c} AS STRING)" if source.kinds[column] == BIG else f"CAST({c} AS BIGINT)"
 
 
 def as_key(source: Source, column: str, key: str) -> str:
     """Return the expression for an id that is compared with those of nodes, which are of type `key`."""
     c = name(column)
-    if key == "VARCHAR":
-        return f"CAST({c} AS VARCHAR)"
+    if key == "STRING":
+        return f"CAST({c} AS STRING)"
     if source.kinds[column] == INTEGER and not source.is_text:
         return f"CAST({c} AS BIGINT)"
     number = f"TRY_CAST({c} AS BIGINT)"  # "007" is not the id 7
-    return f"CASE WHEN CAST({number} AS VARCHAR) = CAST({c} AS VARCHAR) THEN {number} END"
+    return f"CASE WHEN CAST({number} AS STRING) = CAST({c} AS STRING) THEN {number} END"
 
 
-def _all_whole(engine: DuckDB, table: str) -> bool:
+def _all_whole(engine: Engine, table: str) -> bool:
     """Return whether all ids are whole numbers written the usual way, so that nothing is lost as numbers."""
     total, other = engine.rows(
-        "SELECT count(id), count(*) FILTER (id IS NOT NULL AND "
-        f"CAST(TRY_CAST(id AS BIGINT) AS VARCHAR) IS DISTINCT FROM id) FROM {table}"
+        "SELECT count(id), count(*) FILTER (WHERE id IS NOT NULL AND "
+        f"CAST(TRY_CAST(id AS BIGINT) AS STRING) IS DISTINCT FROM id) FROM {table}"
     )[0]
     return bool(total) and not other
 
 
-def _keep_whole(engine: DuckDB, table: str, query: str, source: Source, problems: Problems) -> bool:
+def _keep_whole(engine: Engine, table: str, query: str, source: Source, problems: Problems) -> bool:
     """Keep a query as a table, unless lines of its text files cannot be read: those are told."""
+    if not source.is_text:
+        engine.step(table, query)
+        return True
     engine.rows("DROP TABLE IF EXISTS rejects")
     engine.rows("DROP TABLE IF EXISTS rejects_scans")
     try:
@@ -286,7 +289,7 @@ def _keep_whole(engine: DuckDB, table: str, query: str, source: Source, problems
     return True
 
 
-def _tell_rejects(engine: DuckDB, source: Source, problems: Problems) -> bool:
+def _tell_rejects(engine: Engine, source: Source, problems: Problems) -> bool:
     if not engine.has("rejects"):
         return False
     rows = engine.rows(
@@ -303,14 +306,13 @@ def _tell_rejects(engine: DuckDB, source: Source, problems: Problems) -> bool:
     return bool(rows)
 
 
-def _type_of(engine: DuckDB, table: str, column: str) -> str:
-    query = (
-        f"SELECT data_type FROM duckdb_columns() WHERE table_name = '{table}' AND column_name = '{column}'"
-    )
-    return str(engine.value(query))
+def _key_of(engine: Engine, table: str) -> str:
+    """Return the type of the ids of a table, as SQL has it; of no ids it does not matter."""
+    found = engine.rows(f"SELECT typeof(id) FROM {table} WHERE id IS NOT NULL LIMIT 1")
+    return "BIGINT" if found and str(found[0][0]).upper() == "BIGINT" else "STRING"
 
 
-def _mask(engine: DuckDB, query: str, rows: int) -> NDArray[np.bool_]:
+def _mask(engine: Engine, query: str, rows: int) -> NDArray[np.bool_]:
     keep = np.zeros(rows, dtype=np.bool_)
     for batch in engine.batches(query):
         keep[batch.column(0).to_numpy(zero_copy_only=False)] = True

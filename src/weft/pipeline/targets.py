@@ -7,9 +7,10 @@ import numpy as np
 
 from weft.pipeline.columns import Array, ListEncoder, Places, categories, imbalance, label_expression
 from weft.pipeline.engines.base import name
+from weft.pipeline.files import BIG, INTEGER, LIST, REAL, TEXT
 from weft.pipeline.problems import Problems, show
 from weft.pipeline.schema import SPLITS
-from weft.pipeline.sources import BIG, INTEGER, LIST, REAL, TEXT, Source
+from weft.pipeline.sources import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +62,7 @@ class Targets:
 
     def _prepare_split(self) -> None:
         if isinstance(self.split, str):
-            self.expressions["split"] = f"lower(trim(CAST({name(self.split)} AS VARCHAR)))"
+            self.expressions["split"] = f"lower(trim(CAST({name(self.split)} AS STRING)))"
         elif self.split is not None:
             for part, column in self.split.items():
                 self.expressions[f"{part}_mask"] = f"TRY_CAST({name(column)} AS BOOLEAN)"
@@ -137,7 +138,7 @@ class Targets:
     def _finish_split(self, problems: Problems) -> None:
         report = self.source.report
         if isinstance(self.split, str):
-            raw = self.source.look_up({"v": f"CAST({name(self.split)} AS VARCHAR)"}, self.bad_split.first)
+            raw = self.source.look_up({"v": f"CAST({name(self.split)} AS STRING)"}, self.bad_split.first)
             report(
                 problems, "error", "split-value", self.bad_split.first, count=self.bad_split.count,
                 values=[raw[place][0] for place in self.bad_split.first], column=self.split,

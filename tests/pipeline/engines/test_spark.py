@@ -62,12 +62,14 @@ def test_long_reports_become_one_line() -> None:
     assert "--memory" in str(small)
 
 
-def test_tables_are_not_read_on_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["edges=e.csv", "--engine", "spark", "--master", "local[2]"]
-    assert main(["ingest", *words, "--out", str(tmp_path / "g")]) == 2
-    assert main(["validate", *words]) == 2
+def test_what_spark_cannot_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["validate", "edges=e.parquet", "--engine", "spark"])
+    assert ended.value.code == 2
+    words = ["ingest", "edges=e.parquet", "--master", "local[2]", "--out", str(tmp_path / "g")]
+    assert main(words) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 2
-    assert "tables are read by DuckDB alone" in told
+    assert "--master and --conf are for --engine spark; the engine is duckdb" in told
     assert main(["flatten", "g", "--conf", "speculation", "--out", str(tmp_path / "r")]) == 2
     assert "expected spark.KEY=VALUE" in capsys.readouterr().err

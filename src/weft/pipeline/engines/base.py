@@ -2,17 +2,19 @@
 
 An algorithm names its tables and says each step as SQL in the part of the language that engines share:
 select, where, inner and left joins on equality, union all, group by with count, sum, min and max, having,
-distinct, order by, row_number and other aggregates over (partition by … order by …), case, cast, coalesce,
-floor and ceil (a / b is a fraction everywhere, so whole division is CAST(floor(a / b) AS BIGINT)), and the
-hint /*+ BROADCAST(alias) */ for a small side of a join. Python sees rows only as Arrow batches, in `map`,
-`generate` and `groups`; their functions may run in other processes, twice or at the same time as themselves,
-so they are pure, carry paths and not arrays, and write files under other names before renaming them.
+distinct, order by, row_number and other aggregates over (partition by … order by …), case, cast and try_cast
+(text is STRING), coalesce, floor and ceil (a / b is a fraction everywhere, so whole division is CAST(floor(a
+/ b) AS BIGINT)), and the hint /*+ BROADCAST(alias) */ for a small side of a join. Python sees rows only as
+Arrow batches, in `map`, `generate` and `groups`; their functions may run in other processes, twice or at the
+same time as themselves, so they are pure, carry paths and not arrays, and write files under other names
+before renaming them.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from weft.errors import RecipeError
 from weft.machine import free_memory
@@ -30,10 +32,43 @@ class Engine(ABC):
 
     capacity: int
     """Rows of a table that are handled well at once; algorithms that can work in parts take as many."""
+    keeps_order: ClassVar[bool] = False
+    """Whether rows of files come in the order of the files where a query asks for none."""
+    reads_text: ClassVar[bool] = False
+    """Whether tables may be text files."""
 
     @abstractmethod
     def parquet(self, table: str, files: Sequence[str | Path]) -> None:
         """Name the rows of Parquet files; nothing is read yet."""
+
+    @abstractmethod
+    def rows_of(self, files: Mapping[Path, int], columns: Sequence[str], place: str) -> str:
+        """Return the rows of Parquet files that agree in their columns, as SQL to select from.
+
+        Beside the columns there is, as `place`, the row's number in its file, counted from the number that
+        the file begins at. Whatever columns are called, they hide nothing.
+        """
+
+    @abstractmethod
+    def floats(self, array: str) -> str:
+        """Return SQL for a list of numbers as float32; null where it is none."""
+
+    @abstractmethod
+    def length(self, array: str) -> str:
+        """Return SQL for the length of a list; null for null."""
+
+    @abstractmethod
+    def microseconds(self, time: str) -> str:
+        """Return SQL for a date or time as microseconds since 1970 in UTC; null where it is none."""
+
+    def as_written(self) -> AbstractContextManager[None]:
+        """Run joins as they are written, where the engine would not."""
+        return nullcontext()
+
+    def rename(self, table: str, to: str) -> None:
+        """Give a table another name."""
+        self.step(to, f"SELECT * FROM {name(table)}")
+        self.drop(table)
 
     @abstractmethod
     def arrow(self, table: str, rows: "pa.Table | pa.RecordBatchReader") -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,9 @@ class DuckDB(Engine):
     With `keep` its tables are in the file `folder`/work.duckdb, and still there after a crash. `watch` is
     told now and then how much of a step is done, in percent.
     """
+
+    keeps_order = True
+    reads_text = True
 
     def __init__(
         self,
@@ -66,6 +69,25 @@ class DuckDB(Engine):
         """Name the rows of Parquet files; nothing is read yet."""
         scan = f"read_parquet({file_list(files)}, hive_partitioning=false)"
         self._run(f"CREATE OR REPLACE TEMP VIEW {name(table)} AS SELECT * FROM {scan}")
+
+    def rows_of(self, files: Mapping[Path, int], columns: Sequence[str], place: str) -> str:
+        """Return the rows of Parquet files that agree in their columns, as SQL to select from."""
+        scan = f"read_parquet({file_list(list(files))}, hive_partitioning=false)"
+        starts = f"[{', '.join(map(str, files.values()))}]"
+        start = f"{starts}[CAST(file_index AS BIGINT) + 1]" if len(files) > 1 else next(iter(files.values()))
+        return numbered(scan, columns, {place: f"file_row_number + {start}"})
+
+    def floats(self, array: str) -> str:
+        """Return SQL for a list of numbers as float32; null where it is none."""
+        return f"TRY_CAST({array} AS FLOAT[])"
+
+    def length(self, array: str) -> str:
+        """Return SQL for the length of a list; null for null."""
+        return f"len({array})"
+
+    def microseconds(self, time: str) -> str:
+        """Return SQL for a date or time as microseconds since 1970 in UTC; null where it is none."""
+        return f"epoch_us(TRY_CAST({time} AS TIMESTAMP))"
 
     def arrow(self, table: str, rows: "pa.Table | pa.RecordBatchReader") -> None:
         """Keep the rows of an Arrow table or stream."""
@@ -219,6 +241,18 @@ class DuckDB(Engine):
             raise FormatError(f"{first_line(error)}{hint}") from error
         except self.duckdb.Error as error:
             raise FormatError(first_line(error)) from error
+
+
+def numbered(scan: str, columns: Sequence[str], known: Mapping[str, str]) -> str:
+    """Return a scan of files under the names of their columns, and what DuckDB knows of each row.
+
+    `known` holds names that no column has and expressions of filename, file_index and file_row_number. A
+    column of such a name, in any case, would hide DuckDB's: while files are read, columns have numbers.
+    """
+    numbers = [f"column_{place}" for place in range(len(columns))]
+    held = [f"{number} AS {name(column)}" for number, column in zip(numbers, columns)]
+    held += [f"{expression} AS {own}" for own, expression in known.items()]
+    return f"(SELECT {', '.join(held)} FROM {scan} AS t({', '.join(numbers)}))"
 
 
 def file_list(files: Sequence[str | Path]) -> str:

@@ -14,6 +14,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -60,6 +61,7 @@ class Spark(Engine):
         self.folder = Path(folder).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.tables: dict[str, Path | None] = {}
+        self._scans: dict[Any, str] = {}
         running = sql.SparkSession.getActiveSession()
         self._stop = None
         if running is None:
@@ -86,6 +88,37 @@ class Spark(Engine):
         """Name the rows of Parquet files; nothing is read yet."""
         with self._told():
             self._name(table, self.session.read.parquet(*(_plain(path) for path in files)), None)
+
+    def rows_of(self, files: Mapping[Path, int], columns: Sequence[str], place: str) -> str:
+        """Return the rows of Parquet files that agree in their columns, as SQL to select from."""
+        key = (tuple(files.items()), tuple(columns), place)
+        if key not in self._scans:
+            self._scans[key] = f"files_{len(self._scans)}"
+            with self._told():
+                frames = [self._file(path, first, columns, place) for path, first in files.items()]
+                self._name(self._scans[key], reduce(lambda one, other: one.unionAll(other), frames), None)
+        return self._scans[key]
+
+    def _file(self, path: Path, first: int, columns: Sequence[str], place: str) -> Any:
+        from pyspark.sql import functions
+
+        frame = self.session.read.parquet(_plain(path))
+        held = [functions.col("`" + column.replace("`", "``") + "`") for column in columns]
+        # Not by its name: a column may be called _metadata, too.
+        row = frame.metadataColumn("_metadata")["row_index"]
+        return frame.select(*held, (row + functions.lit(first)).alias(place))
+
+    def floats(self, array: str) -> str:
+        """Return SQL for a list of numbers as float32; null where it is none."""
+        return f"TRY_CAST({array} AS ARRAY<FLOAT>)"
+
+    def length(self, array: str) -> str:
+        """Return SQL for the length of a list; null for null."""
+        return f"array_size({array})"
+
+    def microseconds(self, time: str) -> str:
+        """Return SQL for a date or time as microseconds since 1970 in UTC; null where it is none."""
+        return f"unix_micros(TRY_CAST({time} AS TIMESTAMP))"
 
     def arrow(self, table: str, rows: "pa.Table | pa.RecordBatchReader") -> None:
         """Keep the rows of an Arrow table or stream."""
