@@ -1,12 +1,10 @@
 """Words that the grid moves in an epoch on 4 ranks, from the ledger, beside the closed form they must equal.
 
 For one aggregate of rows of F columns a rank receives (r − 1) · n/P · F words in its column and (c − 1) · n/P
-· F in its row, and as many in backward. CAGNET's 2-D SUMMA, which is for GCN alone, keeps neither A nor full
-rows in place: (√P − 1)/P · (2 n F + nnz), blocks of H, of its product before W, and of A (values; its indices
-come on top).
+· F in its row, and as many in backward: CAGNET's 1.5-D, of replication c. `staged_words` has 1-D in stages
+and 2-D.
 """
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,8 +37,6 @@ def rows() -> Iterator[str]:
         runs = [_run(graph, folder, shape) for shape in shapes]
         for shape, result in zip(shapes, launch(runs, WORKERS)):
             yield _row(graph, shape, result, widths)
-    summa = sum(_summa(graph, width) for width in widths)
-    yield f"| CAGNET 2 x 2 SUMMA, GCN only, counted | {summa:,.0f} in all | | | | | |"
 
 
 def _run(graph: weft.Graph, folder: Path, shape: tuple[int, int]) -> Run:
@@ -65,11 +61,6 @@ def _row(graph: weft.Graph, shape: tuple[int, int], result: dict[str, Any], widt
 def _words(result: dict[str, Any], kind: str) -> float:
     received = sum(each["bytes_received"] for each in result["volumes"] if each["kind"] == kind)
     return received / _WORD / EPOCHS / WORKERS
-
-
-def _summa(graph: weft.Graph, width: int) -> float:
-    side = math.isqrt(WORKERS)
-    return 2 * (side - 1) / WORKERS * (2 * graph.num_nodes * width + graph.num_edges)
 
 
 CASES = [

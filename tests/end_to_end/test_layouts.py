@@ -49,6 +49,14 @@ def test_a_grid_of_four_workers_gives_the_losses_of_one(tmp_path: Path) -> None:
     assert four["bytes_sent"] > 0
 
 
+def test_four_workers_in_two_dimensions_give_the_losses_of_one(tmp_path: Path) -> None:
+    train(tmp_path / "one", epochs=3, settings=(*RECIPE, "model.name=gcn"))
+    staged = (*RECIPE, "model.name=gcn", "strategy.name=staged", "strategy.form=2d")
+    four = train(tmp_path / "four", "--workers=4", epochs=3, settings=staged)
+    assert losses(tmp_path / "four") == pytest.approx(losses(tmp_path / "one"), rel=1e-9)
+    assert (four["workers"], four["strategy"]) == (4, "staged")
+
+
 @pytest.mark.slow
 def test_a_delayed_vertex_cut_is_continued_bit_for_bit(tmp_path: Path) -> None:
     settings = (*RECIPE, "strategy.name=vertex_cut", 'strategy.exchange={name="delayed", r=3}')
@@ -67,6 +75,7 @@ def test_a_delayed_vertex_cut_is_continued_bit_for_bit(tmp_path: Path) -> None:
             {"name": "grid", "rows": 3},
             r"strategy\.rows = 3: no grid of 4 .* 4 x 1, 2 x 2, 1 x 4",
         ),
+        ({"name": "staged", "exchange": "skip"}, r"strategy.*'exchange'"),
         ({"name": "grid", "rows": 0}, r"strategy\.rows: expected a number"),
         ({"name": "grid", "columns": 2, "exchange": "skip"}, "'skip' needs one column, strategy.rows = 4"),
         ({"name": "grid", "exchange": "delayed"}, "'grid' does not allow 'delayed'"),

@@ -2,7 +2,8 @@
 
 Rank (i, j) of r x c holds A[i, j] and n/P rows of full width. A stays where it is. An aggregate gathers rows
 in the column, (r − 1) · n/P · F words received, multiplies, and adds up in the row, (c − 1) · n/P · F words;
-backward is the adjoint, gather and sum exchanged. r x 1 is 1-D, c > 1 the replication of 1.5-D, r = c is 2-D.
+backward is the adjoint, gather and sum exchanged. That is CAGNET's 1.5-D, of replication c, also where r = c;
+r x 1 is 1-D with all rows gathered at once. 1-D in stages and 2-D (SUMMA) are the strategy `staged`.
 """
 
 from collections.abc import Mapping
@@ -31,10 +32,11 @@ Count = Annotated[int, Range(least=1)]
 
 @strategies.add("grid")
 class Grid(Distributed):
-    """Train on the whole graph across workers that stand on a grid of `rows` x `columns`.
+    """Train on the whole graph across workers that stand on a grid of `rows` x `columns` (1.5-D).
 
-    One of the two may be left out; without both the grid has one column (1-D). `partitioner` decides on the
-    rows of each worker; `exchange` may be something else than exact where there is one column.
+    One of the two may be left out; without both the grid has one column (1-D). `columns` is the replication c
+    of CAGNET's 1.5-D; features are not cut by columns (`staged` does that). `partitioner` decides on the rows
+    of each worker; `exchange` may be something else than exact where there is one column.
     """
 
     name: ClassVar[str] = "grid"
@@ -63,7 +65,7 @@ class Grid(Distributed):
                 f"rank {self.group.rank} of a grid of {self.rows} x {self.columns} was given part "
                 f"{shard.part} of a partition by {shard.cuts} {shard.grid or ''}; partition the graph again"
             )
-        column, row = self._groups()
+        column, row = grid_groups(self.group, (self.rows, self.columns))
         gather, merged = (HaloPlan.everything(shard.node_ids, held) for held in (column, row))
         self.exchange = make_exchange(exchange, gather, column, self.clock)
         self._exact = Exact(gather, column, self.clock)
@@ -110,14 +112,7 @@ class Grid(Distributed):
     @classmethod
     def arranged(cls, assignment: Assignment, options: Mapping[str, Any], workers: int) -> Assignment:
         """Return the assignment of nodes to the cells of the grid, one a worker."""
-        holder = torch.tensor(spread(assignment.num_parts, workers), dtype=torch.int32)
-        return replace(
-            assignment,
-            parts=holder[assignment.parts.long()],
-            num_parts=workers,
-            cuts="grid",
-            grid=cls.shape(options, workers),
-        )
+        return on_grid(assignment, cls.shape(options, workers))
 
     def training_block(self) -> Block:
         """Return the block, with the exchange of the step."""
@@ -149,16 +144,23 @@ class Grid(Distributed):
         """Give it back to the exchange."""
         self.exchange.load_state(state)
 
-    def _groups(self) -> tuple[Group, Group]:
-        """Return the group of this rank's column, and that of its row."""
-        i, j = divmod(self.group.rank, self.columns)
-        ranks = self.group.ranks
-        column = [ranks[row * self.columns + j] for row in range(self.rows)]
-        return self.group.subgroup(column), self.group.subgroup(
-            ranks[i * self.columns : (i + 1) * self.columns]
-        )
-
     def _merging(self, plan: HaloPlan, group: Group, kind: str) -> Merge:
         spread_rows, collect = (Exact(held, group, self.clock) for held in (plan, plan.reversed()))
         spread_rows.kind = collect.kind = kind
         return Merge(plan, spread_rows, collect)
+
+
+def grid_groups(group: Group, shape: tuple[int, int]) -> tuple[Group, Group]:
+    """Return the group of a rank's column, and that of its row, on a grid of so many rows and columns."""
+    rows, columns = shape
+    i, j = divmod(group.rank, columns)
+    column = [group.ranks[row * columns + j] for row in range(rows)]
+    return group.subgroup(column), group.subgroup(group.ranks[i * columns : (i + 1) * columns])
+
+
+def on_grid(assignment: Assignment, shape: tuple[int, int]) -> Assignment:
+    """Return an assignment of nodes to the cells of a grid, one a worker."""
+    workers = shape[0] * shape[1]
+    holder = torch.tensor(spread(assignment.num_parts, workers), dtype=torch.int32)
+    parts = holder[assignment.parts.long()]
+    return replace(assignment, parts=parts, num_parts=workers, cuts="grid", grid=shape)

@@ -52,6 +52,11 @@ REFUSALS: tuple[Refusal, ...] = (
         models=("gine",),
         graphs=("disconnected", "sparse", "relations", "typed"),
     ),
+    Refusal(
+        "'staged' gives layers sums and means",
+        strategies=("staged",),
+        models=("sage max", "gat", "gatv2", "rgcn", "hgt", "edgeconv", "gine", "monet"),
+    ),
 )
 
 
