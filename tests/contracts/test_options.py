@@ -21,6 +21,7 @@ from weft.train import parts as train_parts
 
 TESTS = Path(__file__).parents[1]
 CUT = "strategies/test_sampled.py::test_parts_in_one_process_take_the_same_steps"
+NEAR = "strategies/test_sampled.py::test_neighbourhoods_that_all_hold_are_asked_of_nobody_and_change_nothing"
 LOADER = "samplers/test_loader.py::test_threads_stay_only_so_far_ahead"
 
 # What each strategy runs with, and for each option another value, or the test that shows what it does.
@@ -42,6 +43,7 @@ OTHER: dict[str, dict[str, Any]] = {
         "evaluate": "strategies/test_sampled.py::test_evaluation_on_samples_of_all_edges_is_exact",
         "prepare": LOADER,
         "store": {"name": "memory", "storage": "int8"},
+        "replicate": NEAR,
         "samplers": "strategies/test_sampled.py::test_any_number_of_ranks_takes_the_steps_of_one_process",
         "sample_on": "train/test_device.py::test_weights_and_features_of_edges",
     },

@@ -53,6 +53,18 @@ def test_any_number_of_ranks_takes_the_steps_of_one_process(size: int) -> None:
         assert wrong == []
 
 
+def test_neighbourhoods_that_all_hold_are_asked_of_nobody_and_change_nothing(graph: weft.Graph) -> None:
+    for wrong in run_ranks(2, sampled_jobs.kept_near):
+        assert wrong == []
+    with pytest.raises(RecipeError, match=r"strategy\.replicate: one process holds every neighbourhood"):
+        weft.train(graph, "sage", strategy={**OPTIONS, "replicate": 0.5}, epochs=1)
+    for given, message in (({"hop": 2}, r"strategy\.replicate\.hop"), (0.0, r"strategy\.replicate")):
+        with pytest.raises(RecipeError, match=message):
+            weft.train(graph, "sage", strategy={**OPTIONS, "replicate": given}, epochs=1)
+    with pytest.raises(RecipeError, match="samplers hold the whole graph and ask nobody"):
+        weft.train(graph, "sage", strategy={**OPTIONS, "replicate": 0.5, "samplers": 1}, epochs=1)
+
+
 def test_parts_in_one_process_take_the_same_steps(graph: weft.Graph) -> None:
     losses = [
         weft.train(graph, "sage", strategy={**OPTIONS, **parts}, epochs=3, hidden=8).loss

@@ -12,8 +12,11 @@ from torch import Tensor
 from weft.comm.group import Group
 from weft.comm.plan import spread
 from weft.graph.shard import Shard, make_shards
-from weft.samplers import NeighborSampler
+from weft.graph.sparse import SparseFeatures
+from weft.samplers import Batch, NeighborSampler
 from weft.samplers.partitioned import PartitionedSampler
+from weft.samplers.replicas import Replicate, importance, important, with_replicas
+from weft.stores import rankers
 from weft.strategies.sampled import Sampled
 from weft.strategies.sampler_ranks import SamplerRank
 from weft.train.inference import infer
@@ -72,18 +75,75 @@ def same_batches(group: Group) -> list[str]:
         seeds = seeds[torch.isin(seeds, shard.node_ids)]
         found = PartitionedSampler(shard, group, [3, 2], seed=5).sample(seeds, 2, 7)
         whole = NeighborSampler(graph, [3, 2], seed=5).sample(seeds, 2, 7)
-        pairs: list[tuple[str, Any, Any]] = [("nodes", found.nodes, whole.nodes), ("y", found.y, whole.y)]
-        for mine, theirs in zip(found.blocks, whole.blocks):
-            for name in ("indptr", "indices", "edge_ids", "src_ids", "edge_type"):
-                pairs.append((name, getattr(mine, name), getattr(theirs, name)))
-            pairs.append(("in-degree", mine.in_degree("src"), theirs.in_degree("src")))
-            pairs.append(("out-degree", mine.out_degree("src"), theirs.out_degree("src")))
-            pairs.append(("stands for", mine.multiplicity(), theirs.multiplicity()))
-            if theirs.has_edge("weight"):
-                pairs.append(("weight", mine.edge("weight"), theirs.edge("weight")))
-        x, given = (each if isinstance(each, dict) else {"node": each} for each in (found.x, whole.x))
-        pairs += [(f"x of {name}", x[name], given[name]) for name in given]
-        wrong += [f"{kind}: {name}" for name, a, b in pairs if not _same(a, b)]
+        wrong += [f"{kind}: {name}" for name in differing(found, whole)]
+    return wrong
+
+
+def differing(found: Batch, whole: Batch) -> list[str]:
+    """Return in what two batches differ by a bit."""
+    pairs: list[tuple[str, Any, Any]] = [("nodes", found.nodes, whole.nodes), ("y", found.y, whole.y)]
+    for mine, theirs in zip(found.blocks, whole.blocks):
+        for name in ("indptr", "indices", "edge_ids", "src_ids", "edge_type"):
+            pairs.append((name, getattr(mine, name), getattr(theirs, name)))
+        pairs.append(("in-degree", mine.in_degree("src"), theirs.in_degree("src")))
+        pairs.append(("out-degree", mine.out_degree("src"), theirs.out_degree("src")))
+        pairs.append(("stands for", mine.multiplicity(), theirs.multiplicity()))
+        if theirs.has_edge("weight"):
+            pairs.append(("weight", mine.edge("weight"), theirs.edge("weight")))
+    x, given = (each if isinstance(each, dict) else {"node": each} for each in (found.x, whole.x))
+    pairs += [(f"x of {name}", _dense(x[name]), _dense(given[name])) for name in given]
+    return [name for name, a, b in pairs if not _same(a, b)]
+
+
+def replicas(group: Group) -> list[str]:
+    """Return what differs where ranks hold important neighbourhoods, or whether that saves no bytes."""
+    wrong = []
+    for kind, options, asked in (
+        ("hub", {}, Replicate(threshold=1.0)),
+        ("directed", {"kind": "labor"}, Replicate(threshold=0.8, hops=2)),
+        ("typed", {}, Replicate(threshold=0.5, hops=2)),
+        ("hub", {"weight": "weight"}, Replicate(threshold=1.5)),
+        ("sparse", {"replace": True}, Replicate(threshold=0.1)),
+    ):
+        graph = graph_of(kind)
+        shard = local_graph(group, graph, parts_of(kind, group.size), group.size).shard
+        nodes = important(shard, group, asked)
+        whole = rankers.importance(graph, asked.hops)
+        if not torch.equal(importance(shard, group, asked.hops), whole):
+            wrong.append(f"{kind}: another importance than of the whole graph")
+        if not set((whole >= asked.threshold).nonzero().flatten().tolist()) <= set(nodes.tolist()):
+            wrong.append(f"{kind}: important nodes are left out")
+        seeds = torch.arange(*graph.target_rows.indices(graph.num_nodes))
+        seeds = seeds[torch.isin(seeds, shard.node_ids)]
+        found, sent = [], []
+        for held in (False, True):
+            sampler = PartitionedSampler(shard, group, [3, 2], seed=5, **options)
+            if held:
+                sampler.hold(with_replicas(sampler, nodes), nodes)
+            group.ledger.snapshot(clear=True)
+            found.append(sampler.sample(seeds, 2, 7))
+            sent.append(group.ledger.snapshot(clear=True)["bytes_sent"])
+        wrong += [f"{kind} with replicas: {what}" for what in differing(*found)]
+        total = group.all_reduce(torch.tensor(sent)).wait().tolist()
+        if group.size > 1 and (len(nodes) == 0 or not total[1] < total[0]):
+            wrong.append(f"{kind}: {len(nodes)} replicas, {total} bytes")
+    return wrong
+
+
+def kept_near(group: Group) -> list[str]:
+    """Return what differs by replicas: batches, steps by a strategy, or that nothing is saved."""
+    graph = adapt(graph_of("hub"), "gcn")
+    local = local_graph(group, graph, parts_of("hub", group.size), group.size)
+    wrong, runs = replicas(group), []
+    for more in (
+        {},
+        {"replicate": 1.0},
+        {"replicate": {"threshold": 1.0, "hops": 2}, "store": {"name": "cached", "ranker": "importance"}},
+    ):
+        strategy = Sampled(local, seed=3, group=group, fanout=[3, 2], batch_size=7, **more)  # type: ignore[arg-type]
+        runs.append(trained(strategy, model_of(local, "gcn", torch.float32)))
+    for run in runs[1:]:
+        wrong += [f"{what} differs" for what, value in runs[0].items() if not torch.equal(run[what], value)]
     return wrong
 
 
@@ -214,6 +274,10 @@ def pauses(group: Group) -> list[str]:
         strategy.close()
         weights.append([torch.tensor(loss), *(value.clone() for value in model.state_dict().values())])
     return [] if all(torch.equal(a, b) for a, b in zip(*weights)) else ["a pause changes the epoch"]
+
+
+def _dense(x: Any) -> Any:
+    return x.to_dense() if isinstance(x, SparseFeatures) else x
 
 
 def _same(a: Tensor | None, b: Tensor | None) -> bool:

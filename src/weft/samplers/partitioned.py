@@ -7,6 +7,7 @@ node of the graph: who owns it, and where its edges begin.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -55,9 +56,10 @@ class PartitionedSampler(Sampler):
         features: RowSource | None = None,
         **options: Any,
     ) -> None:
-        self.shard, self.group, self.features = shard, group, features
-        held, made = cast(Graph, HeldEdges(shard)), cast(Any, samplers[kind])
-        self.draws: NeighborSampler | LaborSampler = made(held, fanout, seed=seed, **options)
+        self.shard, self.held, self.group, self.features = shard, shard, group, features
+        held = cast(Graph, HeldEdges(shard))
+        self._drawing = partial(cast(Any, samplers[kind]), fanout=fanout, seed=seed, **options)
+        self.draws: NeighborSampler | LaborSampler = self._drawing(held)
         if isinstance(self.draws, LaborSampler) and self.draws.iterations:
             raise InputError(
                 "iterations: they need all rows of a hop, which several workers hold; leave them out, or use "
@@ -66,6 +68,15 @@ class PartitionedSampler(Sampler):
         super().__init__(held, seed=seed, resample=self.draws.resample)
         self.slots = _with_ids(self.draws, shard)
         self.owner = owners(shard.node_ids, shard.num_nodes, group)
+        self.near = self.owner  # whom this member asks
+
+    def hold(self, held: Shard, nodes: Tensor) -> None:
+        """Draw from `held` from now on, which has these nodes of others too, and ask nobody for them."""
+        self.held, self.near = held, self.owner.clone()
+        self.near[nodes] = self.group.rank
+        self.graph = cast(Graph, HeldEdges(held))
+        self.draws = self._drawing(self.graph)
+        self.slots = _with_ids(self.draws, held)
 
     def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
         """Return this member's share of a batch: the neighbourhood of its seeds."""
@@ -82,7 +93,7 @@ class PartitionedSampler(Sampler):
         rows = as_seeds(self.graph, seeds)
         checked_seeds(rows, self.shard.num_nodes)
         num_seeds, known = rows.numel(), 0
-        keys, asking, hops = self.draws.keys(epoch, step), Asking(self.owner, self.group), []
+        keys, asking, hops = self.draws.keys(epoch, step), Asking(self.near, self.group), []
         for hop in range(self.draws.hops):
             asking.add(rows[known:])
             known = len(rows)
@@ -108,11 +119,11 @@ class PartitionedSampler(Sampler):
     def _all(self, ids: Tensor) -> "_Drawn":
         """Return all edges into own nodes, in the order of their ids."""
         indptr, place = entries_of_rows(self.graph.indptr, ids)
-        kinds, data = self.shard.edge_type, self.shard.edge_data
+        kinds, data = self.held.edge_type, self.held.edge_data
         return _Drawn(
             indptr,
             self.graph.indices[place].long(),
-            self.shard.edge_ids[place],
+            self.held.edge_ids[place],
             None,
             None if kinds is None else kinds[place],
             {name: value[place] for name, value in data.items()},
@@ -122,19 +133,19 @@ class PartitionedSampler(Sampler):
         """Return what is drawn for own nodes in one hop, with what this member knows of the edges."""
         found = run(self.draws.request(self.slots, ids, keys, slice(hop, hop + 1)))
         (edges,) = found.hops
-        place = torch.searchsorted(self.shard.edge_ids, edges.edge_ids) if self._looks_up else None
+        place = torch.searchsorted(self.held.edge_ids, edges.edge_ids) if self._looks_up else None
         scale = None
         if edges.scale is not None:
             local = edges if place is None else replace(edges, edge_ids=place)
             scale = self.draws.scale_of(local)
-        kinds = self.shard.edge_type
+        kinds = self.held.edge_type
         return _Drawn(
             edges.indptr,
             found.nodes[edges.indices.long()],
             edges.edge_ids,
             scale,
             None if kinds is None or place is None else kinds[place],
-            {} if place is None else {name: value[place] for name, value in self.shard.edge_data.items()},
+            {} if place is None else {name: value[place] for name, value in self.held.edge_data.items()},
         )
 
     @property
@@ -165,10 +176,10 @@ class PartitionedSampler(Sampler):
     # Rows
 
     def _own(self, ids: Tensor) -> Tensor:
-        return torch.searchsorted(self.shard.node_ids, ids)
+        return torch.searchsorted(self.held.node_ids, ids)
 
     def _features(self, asking: Asking, nodes: Tensor) -> Any:
-        shard = self.shard
+        shard = self.held
         if self.features is not None:
             return self.features.gather(nodes)
         if len(shard.node_types) == 1:
@@ -185,10 +196,11 @@ class PartitionedSampler(Sampler):
     def _labels(self, seeds: Tensor) -> Tensor | None:
         y = self.shard.node_data[self.shard.target_type].get("y")
         start = self.shard.type_ranges()[self.shard.target_type].start
-        return cast(Tensor, y)[self._own(seeds) - start] if y is not None else None
+        rows = torch.searchsorted(self.shard.node_ids, seeds)
+        return cast(Tensor, y)[rows - start] if y is not None else None
 
     def _degrees(self, asking: Asking) -> Degrees:
-        held = self.shard.degrees.rows(self._own(torch.cat(asking.ids)))
+        held = self.held.degrees.rows(self._own(torch.cat(asking.ids)))
         both = (held.into, held.out_of)
         count = asking.fixed(torch.stack([each.count for each in both], 1))
         weights = [each.weight for each in both if each.weight is not None]

@@ -11,6 +11,7 @@ from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.errors import GraphError, RecipeError
 from weft.graph.shard import Shard
+from weft.samplers.replicas import importance
 from weft.stores.base import Store
 from weft.stores.cached import SHARE, CachedStore, free_bytes
 from weft.stores.mmap import MmapStore
@@ -83,7 +84,7 @@ def _scores(ranker: str, shard: Shard, group: Group, steps: Callable[[], Steps] 
         generator = torch.Generator().manual_seed(group.rank)
         return torch.rand(shard.num_nodes, generator=generator, dtype=torch.float64)
     if ranker == "importance":
-        raise RecipeError("store.ranker: 'importance' needs the whole graph; use 'out_degree' with workers")
+        return importance(shard, group, hops=2)
     degree = _out_degree(shard, group)
     if ranker == "out_degree":
         return degree

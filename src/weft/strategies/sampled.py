@@ -21,6 +21,7 @@ from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
 from weft.samplers.partitioned import PartitionedSampler
+from weft.samplers.replicas import Replicate, important, with_replicas
 from weft.stores.base import Counters, Store
 from weft.stores.cached import CachedStore
 from weft.stores.open import check_store, open_store
@@ -51,9 +52,11 @@ class Sampled(Batches):
     who draw together, have one thread that is so many batches ahead. `store` is where batches read features:
     a name or a table with its options, as `weft.stores.open_store` takes. On a GPU `sample_on` says who
     draws: it, threads of the CPU, or "auto", it where it can. With `samplers` so many of the workers, the
-    last ones, only make batches and push them to the others. With fanout -1 and one batch a step is that of
-    the whole graph. (Batch normalisation is over the rows of a batch; a row that two workers compute counts
-    twice.)
+    last ones, only make batches and push them to the others. With `replicate` every worker holds the
+    neighbourhoods of important nodes (AliGraph), and asks nobody for them: of those with at least so many
+    edges out of them for each into them, or a table of `threshold` and `hops`, paths of up to so many edges
+    counting and so many hops being held. With fanout -1 and one batch a step is that of the whole graph.
+    (Batch normalisation is over the rows of a batch; a row that two workers compute counts twice.)
     """
 
     name: ClassVar[str] = "sampled"
@@ -71,11 +74,16 @@ class Sampled(Batches):
         evaluate: Literal["exact"] | Sequence[int] = "exact",
         prepare: Annotated[int, Range(least=0)] = 2,
         store: str | Mapping[str, Any] | None = None,
+        replicate: float | Mapping[str, Any] | None = None,
         samplers: Annotated[int, Range(least=0)] = 0,
         sample_on: Where = "auto",
         **given: Unpack[Shared],
     ) -> None:
         group = given.get("group")
+        if replicate is not None and (group is None or group.size == 1):
+            raise RecipeError(
+                "strategy.replicate: one process holds every neighbourhood; leave it out, or add --workers N"
+            )
         if samplers and (group is None or group.parent is None):
             check_samplers(samplers, 1)
         if store is not None and isinstance(graph, Graph):
@@ -86,6 +94,8 @@ class Sampled(Batches):
         super().__init__(graph, **given)
         self.store_options, self.samplers = store, samplers
         self._store: Store | None = None  # of several workers
+        self.replicate = None if replicate is None else check_replicate(replicate)
+        self._important: Tensor | None = None
         self.fanout: int | Sequence[Any] | None = by_hop(fanout, graph.edge_types, "strategy.fanout")
         self.batch_size, self.threads = batch_size, prepare
         self.kind, self.options = check_sampler(sampler)
@@ -111,6 +121,12 @@ class Sampled(Batches):
     def check(cls, options: Mapping[str, Any]) -> None:
         """Refuse a sampler, a store or a fanout that cannot be, before any data is read."""
         check_sampler(options.get("sampler", "neighbor"))
+        if options.get("replicate") is not None:
+            check_replicate(options["replicate"])
+            if options.get("samplers"):
+                raise RecipeError(
+                    "strategy.replicate: samplers hold the whole graph and ask nobody; leave one of both out"
+                )
         if options.get("store") is not None:
             name, _ = check_store(options["store"])
             if name == "cached" and options.get("samplers"):
@@ -222,7 +238,12 @@ class Sampled(Batches):
             trial = PartitionedSampler(shard, lane, fanout, **options)
             self._store = open_on_ranks(self.store_options, shard, lane, lambda: self._reads(trial))
             self._opened = self._store
-        return PartitionedSampler(shard, lane, fanout, features=self._store, **options)
+        sampler = PartitionedSampler(shard, lane, fanout, features=self._store, **options)
+        if self.replicate is not None:
+            if self._important is None:
+                self._important = important(shard, lane, self.replicate)
+            sampler.hold(with_replicas(sampler, self._important), self._important)
+        return sampler
 
     def _training_sampler(self, fanout: Hops) -> Sampler:
         return self._make_sampler(fanout)
@@ -255,6 +276,12 @@ def _plain(sampler: Sampler) -> bool:
         return False
     special = sampler.by_relation or sampler.weight is not None or sampler.times is not None
     return not special and sampler.graph.is_plain and sampler.graph.edge_type is None
+
+
+def check_replicate(given: float | Mapping[str, Any]) -> Replicate:
+    """Return which neighbourhoods every worker is to hold: a threshold, or a table with it and `hops`."""
+    options = dict(given) if isinstance(given, Mapping) else {"threshold": given}
+    return Replicate(**bind(Replicate, options, "strategy.replicate"))
 
 
 def check_sampler(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
