@@ -1,6 +1,7 @@
-"""Graph algorithms on the primitive that layers use, `block.aggregate`."""
+"""Graph algorithms on the primitive that layers use, `block.aggregate`: in one process, or on parts."""
 
 from weft.algorithms.label_propagation import label_propagation
 from weft.algorithms.pagerank import pagerank
+from weft.algorithms.parts import Parts
 
-__all__ = ["label_propagation", "pagerank"]
+__all__ = ["Parts", "label_propagation", "pagerank"]

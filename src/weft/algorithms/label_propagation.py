@@ -3,17 +3,19 @@
 import torch
 from torch import Tensor
 
+from weft.algorithms.parts import Parts, num_rows, spread
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
 
 
 def label_propagation(
-    graph: Graph, *, iterations: int = 50, alpha: float = 0.9, mask: Tensor | None = None
+    graph: Graph | Parts, *, iterations: int = 50, alpha: float = 0.9, mask: Tensor | None = None
 ) -> Tensor:
     """Return the score of each class for every node of the labelled type, [n, C]; argmax is the prediction.
 
     Y ← alpha · S Y + (1 - alpha) · Y₀ with S = D⁻½ A D⁻½, where Y₀ holds the labels of the nodes in `mask`
-    (the training nodes, unless given) and zeros elsewhere. Nodes that no label reaches keep zeros.
+    (the training nodes, unless given) and zeros elsewhere. Nodes that no label reaches keep zeros. Of
+    `Parts`, nodes are those that are held here.
     """
     if graph.y is None:
         raise GraphError("label propagation needs labels, and the graph has none; pass y")
@@ -23,16 +25,15 @@ def label_propagation(
     if mask is None:
         raise GraphError("label propagation needs to know which labels it may use; pass mask or train_mask")
     known = _known_labels(graph, mask)
-    block = graph.block()
-    src_scale, dst_scale = _inverse_root(graph.out_degree()), _inverse_root(graph.in_degree())
+    src_scale, dst_scale = (_inverse_root(graph.degree(way, None, False)) for way in ("out", "in"))
     scores = known
     for _ in range(iterations):
-        spread = block.aggregate(scores, "sum", src_scale=src_scale, dst_scale=dst_scale)
-        scores = alpha * spread + (1 - alpha) * known
+        reached = dst_scale[:, None] * spread(graph, src_scale[:, None] * scores)
+        scores = alpha * reached + (1 - alpha) * known
     return scores[graph.target_rows]
 
 
-def _known_labels(graph: Graph, mask: Tensor) -> Tensor:
+def _known_labels(graph: Graph | Parts, mask: Tensor) -> Tensor:
     """Return Y₀ over all nodes of all types, [N, C]."""
     y = graph.y
     assert y is not None
@@ -46,7 +47,7 @@ def _known_labels(graph: Graph, mask: Tensor) -> Tensor:
     else:
         rows = (mask & (y >= 0)).nonzero()[:, 0]
         labels[rows, y[rows]] = 1.0
-    known = torch.zeros(graph.num_nodes, graph.num_classes, device=graph.device)
+    known = torch.zeros(num_rows(graph), graph.num_classes, device=graph.device)
     known[graph.target_rows] = labels
     return known
 

@@ -6,12 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from weft.algorithms.parts import Parts, num_rows, spread, total
 from weft.errors import InputError, WeftWarning
 from weft.graph.graph import Graph
 
 
 def pagerank(
-    graph: Graph,
+    graph: Graph | Parts,
     *,
     damping: float = 0.85,
     tolerance: float = 1e-8,
@@ -19,11 +20,11 @@ def pagerank(
     personalise: Any = None,
     weighted: bool = False,
 ) -> Tensor:
-    """Return the PageRank of every node, [N] float64, summing to 1.
+    """Return the PageRank of every node, [N] float64, summing to 1; of `Parts`, that of the rows held here.
 
     r = damping · (Aᵀ D⁻¹ r + mass of nodes without out-edges · p) + (1 - damping) · p, where p is uniform or
-    the normalised `personalise` [N]. It stops when the mean change of a node falls below `tolerance`.
-    `weighted` follows edges in proportion to their weight instead of evenly.
+    the normalised `personalise`, one number a row. It stops when the mean change of a node falls below
+    `tolerance`. `weighted` follows edges in proportion to their weight instead of evenly.
 
     >>> graph = Graph.from_edges([[1, 2, 3], [0, 0, 0]], num_nodes=4)
     >>> [round(value, 3) for value in pagerank(graph).tolist()]
@@ -31,18 +32,18 @@ def pagerank(
     """
     if not 0 <= damping < 1:
         raise InputError(f"damping must lie in [0, 1), got {damping}")
-    block = graph.block()
     jump = _jump(graph, personalise)
-    out_degree = graph.out_degree(weighted=weighted).double()
-    weight = block.edge("weight").double() if weighted else None
+    out_degree = graph.degree("out", None, weighted).double()
+    weight = _weight(graph) if weighted else None
     dangling = out_degree == 0
     share = torch.where(dangling, 0.0, 1.0 / out_degree)
     rank = jump
     change = torch.inf
     for _ in range(max_iterations):
-        moved = block.aggregate((rank * share)[:, None], "sum", weight)[:, 0]
-        after = damping * (moved + rank[dangling].sum() * jump) + (1 - damping) * jump
-        change = float((after - rank).abs().sum())
+        moved = spread(graph, (rank * share)[:, None], weight)[:, 0]
+        lost = total(graph, torch.where(dangling, rank, 0.0))
+        after = damping * (moved + lost * jump) + (1 - damping) * jump
+        change = total(graph, (after - rank).abs())
         rank = after
         if change < tolerance * graph.num_nodes:
             return rank
@@ -50,19 +51,27 @@ def pagerank(
     return rank
 
 
-def _jump(graph: Graph, personalise: Any) -> Tensor:
-    """Return where a walker that jumps lands: a distribution over all nodes."""
-    n = graph.num_nodes
+def _weight(graph: Graph | Parts) -> Tensor:
+    return graph.block().edge("weight").double()
+
+
+def _jump(graph: Graph | Parts, personalise: Any) -> Tensor:
+    """Return where a walker that jumps lands: a distribution over all nodes, of the rows held here."""
+    n, rows = graph.num_nodes, num_rows(graph)
     if personalise is None:
-        return torch.full((n,), 1.0 / n, dtype=torch.float64, device=graph.device)
+        return torch.full((rows,), 1.0 / n, dtype=torch.float64, device=graph.device)
     given = torch.as_tensor(personalise, dtype=torch.float64, device=graph.device)
-    total = float(given.sum())
-    if given.shape != (n,) or not total > 0 or bool((given < 0).any()):
+    fits = given.shape == (rows,) and not bool((given < 0).any())
+    # What does not fit here is told here; the others, who may have what fits, must not wait for it.
+    mass = total(graph, given if fits else torch.full((rows,), torch.nan, dtype=torch.float64))
+    if fits and mass != mass:
+        raise InputError("personalise fits here, but not on another rank")
+    if not (fits and mass > 0):
+        what = f"[num_nodes] = [{rows}]" if rows == n else f"[{rows}], the rows held here,"
         raise InputError(
-            f"personalise must be [num_nodes] = [{n}] numbers >= 0, not all zero; "
-            f"got shape {tuple(given.shape)}"
+            f"personalise must be {what} numbers >= 0, not all zero; got shape {tuple(given.shape)}"
         )
-    return given / total
+    return given / mass
 
 
 def _warn(change: float, iterations: int) -> None:
