@@ -296,7 +296,7 @@ class Sampler {
             const int64_t seed = id / request_.num_nodes;
             const int64_t* time = request_.edge_time;
             degree = std::lower_bound(time + start, time + end, request_.seed_time[seed]) - (time + start);
-            key = row_key(key, request_.seeds[seed]);
+            key = row_key(key, (request_.seed_key ? request_.seed_key : request_.seeds)[seed]);
         }
         // Weighted draws look at each slot, and so at whether it is hidden.
         if (request_.hidden && !request_.weight)

@@ -14,6 +14,7 @@ struct SampleRequest {
     const double* weight;      // of each slot; null: uniform
     const int64_t* seeds;
     const int64_t* seed_time;     // a seed sees slots whose time has a lower rank; null: rows are nodes
+    const int64_t* seed_key;      // what the draws of a seed's rows are keyed by; null: the seed
     const int64_t* fanouts;       // [hops, relations]; negative: all
     const uint64_t* keys;         // [hops, relations]
     const int64_t* node_offsets;  // first node of each type, and the number of nodes

@@ -13,7 +13,7 @@ from ranks import run_ranks
 
 import weft
 from weft.cli.main import main
-from weft.errors import InputError, RecipeError
+from weft.errors import GraphError, InputError, RecipeError
 from weft.events import read_events
 from weft.samplers import NeighborSampler
 from weft.stores.cached import CachedStore, best
@@ -192,6 +192,44 @@ def test_a_recipe_has_fanouts_for_each_relation(tmp_path: Path) -> None:
     strategy = Sampled(weft.load(tmp_path / "full" / "graph"), fanout=given)
     sampler: Any = strategy._make_sampler(strategy._fanouts(strategy.fanout, 2))
     assert sampler.fanout.tolist() == [[3, 1, 0], [2, 0, 4]]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("sage", "directed"), ("gcn", "hub"), ("rgcn", "typed")])
+def test_no_run_by_time_sees_what_comes_after_its_seeds(name: str, kind: str, tmp_path: Path) -> None:
+    found = {}
+    for later in (0, 5):
+        folder = tmp_path / f"graph{later}"
+        sampled_jobs.timed_graph(kind, later).save(folder)
+        for temporal in ("true", "false"):
+            options = [f"data.path={folder}", f"model.name={name}", "model.hidden=8", "train.epochs=2"]
+            options += ["strategy.name=sampled", "strategy.fanout=[4,3]", "strategy.batch_size=6"]
+            options += [f"strategy.temporal={temporal}", "strategy.prepare=1"]
+            run = tmp_path / f"run{later}{temporal}"
+            words = [word for option in options for word in ("--set", option)]
+            assert main(["train", *words, "--out", str(run)]) == 0
+            kept = [each for each in read_events(run) if each["event"] in ("epoch", "evaluate", "done")]
+            found[later, temporal] = [(each.get("loss"), each.get("metrics")) for each in kept]
+    assert found[0, "true"] == found[5, "true"]
+    assert found[0, "false"] != found[5, "false"], "there was something to see"
+    assert found[0, "true"] != found[0, "false"]
+
+
+def test_what_times_need_is_refused_in_one_line(graph: weft.Graph) -> None:
+    timed = sampled_jobs.timed_graph("directed")
+    for given, options, message in (
+        (graph, {}, r"strategy\.temporal: the graph has no edge data 'time'"),
+        (timed.with_data(time=None), {}, r"the graph has no node data 'time' of 'node'"),
+        (
+            timed.with_data(time=[torch.nan] * timed.num_nodes),
+            {},
+            "the time of seed 0 is not a finite number",
+        ),
+        (timed, {"sampler": "labor"}, r"strategy\.temporal: .* without strategy\.sampler = 'labor'"),
+        (timed, {"samplers": 1}, r"strategy\.temporal: .* without strategy\.samplers"),
+    ):
+        strategy = {**OPTIONS, **options, "temporal": True}
+        with pytest.raises((RecipeError, GraphError), match=message):
+            weft.train(given, "sage", strategy=strategy, epochs=1)
 
 
 @pytest.mark.parametrize("unknown", ["likes", "author likes paper"])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.comm.plan import spread
+from weft.graph.graph import Graph
 from weft.graph.shard import Shard, make_shards
 from weft.graph.sparse import SparseFeatures
 from weft.samplers import Batch, NeighborSampler
@@ -56,11 +57,49 @@ def equal_to_one_process(group: Group) -> list[str]:
                 distance = far(found[what], value)
                 if not distance <= bound:
                     wrong.append(f"{name} on {kind} in {dtype}: {what} differs by {distance:.1e}")
+    wrong += by_time(group)
     wrong += same_batches(group)
     wrong += stores(group)
     wrong += sampler_ranks(group)
     wrong += own_shuffles(group)
     wrong += pauses(group)
+    return wrong
+
+
+def timed_graph(kind: str, later: int = 0) -> Graph:
+    """Return a graph whose edges have times 0 … 9 and whose nodes to train on and to test have 0 … 6.
+
+    Where edges later than 6 begin depends on `later`.
+    """
+    graph = graph_of(kind)
+    made = torch.Generator().manual_seed(11)
+    edges, time = graph.edge_index, torch.randint(10, (graph.num_edges,), generator=made)
+    if later:
+        made = torch.Generator().manual_seed(later)
+        late = (time > 6).nonzero().flatten()
+        edges[0, late] = edges[0, late[torch.randperm(len(late), generator=made)]]
+    timed = graph.with_edges(edges, graph.given_edge_type(), {"time": time})
+    timed = timed.remove_self_loops()  # a late one would stand for the loop that GCN adds
+    rows = graph.target_rows
+    return timed.with_data(time=torch.arange(rows.stop - rows.start) % 7)
+
+
+def by_time(group: Group) -> list[str]:
+    """Return what differs from one process where no neighbour is later than its seed."""
+    wrong = []
+    for name, kind, options in (
+        ("gat", "directed", {"fanout": [3, 2], "batch_size": 4}),
+        ("gcn", "hub", {"fanout": [4, 2], "batch_size": 7, "evaluate": [3, 3]}),
+        ("rgcn", "typed", {"fanout": OWN, "batch_size": 4, "prepare": 0}),
+    ):
+        graph = adapt(timed_graph(kind), MODELS[name][0])
+        local = local_graph(group, graph, parts_of(kind, group.size), group.size)
+        given: dict[str, Any] = {**options, "seed": 3, "temporal": True}
+        expected = trained(Sampled(graph, **given), model_of(graph, name, torch.float32))
+        found = trained(Sampled(local, group=group, **given), model_of(local, name, torch.float32))
+        for what, value in expected.items():
+            off = far(found[what], value)
+            wrong += [f"{name} on {kind} by time: {what} differs by {off:.1e}"] if not off <= 1e-5 else []
     return wrong
 
 

@@ -367,8 +367,9 @@ class Graph(NodeData):
             return value if device is None else value.to(device)
 
         # Labels of several classes are float32 whatever the features are: the loss decides.
+        stay = ("y", "time")  # times are compared, with all their digits
         node_data = {
-            kind: {name: moved(value) if name != "y" else _to(value, device) for name, value in data.items()}
+            kind: {n: _to(value, device) if n in stay else moved(value) for n, value in data.items()}
             for kind, data in self.node_data.items()
         }
         edge_data = {

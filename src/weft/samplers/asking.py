@@ -23,10 +23,14 @@ class Asking:
         self.owner, self.group = owner, group
         self._rows = [torch.zeros(0, dtype=torch.int64) for _ in range(group.size)]
         self._ids = list(self._rows)
+        self._more: list[list[Tensor]] = []  # of each column, what each member told
         self._marks: list[tuple[list[int], list[int]]] = []  # rows and ids of each member, after each call
 
-    def add(self, ids: Tensor) -> None:
-        """Ask for more rows [n] int64; they follow those that were asked for before."""
+    def add(self, ids: Tensor, *columns: Tensor) -> None:
+        """Ask for more rows [n] int64; they follow those that were asked for before.
+
+        `columns` [n] tell the owners more of each row; every call has the same ones.
+        """
         first = sum(len(rows) for rows in self._rows)
         owner = self.owner[ids].long()
         order = torch.argsort(owner, stable=True)
@@ -37,12 +41,23 @@ class Asking:
         new_rows, new_ids = torch.split(order + first, counts.tolist()), torch.split(arrived, asked)
         self._rows = [torch.cat(pair) for pair in zip(self._rows, new_rows)]
         self._ids = [torch.cat(pair) for pair in zip(self._ids, new_ids)]
+        for place, column in enumerate(columns):
+            told = self.group.all_to_all(column[order], counts.tolist(), asked, label=LABEL).wait()
+            parts = list(torch.split(told, asked))
+            if place == len(self._more):
+                self._more.append(parts)
+            else:
+                self._more[place] = [torch.cat(pair) for pair in zip(self._more[place], parts)]
         self._marks.append(([len(rows) for rows in self._rows], [len(held) for held in self._ids]))
 
     @property
     def ids(self) -> list[Tensor]:
         """The ids that each member asked for, [n] int64 each."""
         return self._ids
+
+    def told(self, column: int) -> list[Tensor]:
+        """Return what each member told of the ids that it asked for, [n] each."""
+        return self._more[column]
 
     def only(self, first: int, last: int, nodes: Tensor) -> "Asking":
         """Return what was asked of ids first … last − 1; `nodes` [n] are the rows asked for here."""

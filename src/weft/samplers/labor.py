@@ -21,6 +21,7 @@ from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
 from weft.samplers.block import block_of
 from weft.samplers.neighbor import Fanout, check_fanouts, fanouts_of, run
 from weft.samplers.request import Hop, Request, Slots
+from weft.samplers.temporal import Times
 
 
 @samplers.add("labor")
@@ -37,7 +38,8 @@ class LaborSampler(Sampler):
     """
 
     weight: Tensor | None = None
-    """Draws are by no weight."""
+    """Draws are by no weight, and not by time."""
+    times: Times | None = None
 
     def __init__(
         self,
@@ -88,9 +90,11 @@ class LaborSampler(Sampler):
         seeds: Tensor,
         keys: NDArray[np.uint64],
         hops: slice = slice(None),
+        **more: Any,
     ) -> Request:
         """Return what is asked of the core for some of the hops."""
-        return Request(slots, seeds, self.fanout[hops], keys[hops], labor=True, iterations=self.iterations)
+        draws: dict[str, Any] = {"labor": True, "iterations": self.iterations, **more}
+        return Request(slots, seeds, self.fanout[hops], keys[hops], **draws)
 
     def scale_of(self, hop: Hop) -> Tensor:
         """Return how many edges each drawn one stands for."""

@@ -19,7 +19,7 @@ from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
 from weft.samplers.block import block_of
 from weft.samplers.hidden import Hidden
 from weft.samplers.request import Hop, Request, Sample, Slots
-from weft.samplers.temporal import Times
+from weft.samplers.temporal import Times, seed_times
 
 MOST = 2**31 - 1
 """The largest fanout: rows of a batch are counted in 31 bits."""
@@ -83,7 +83,7 @@ class NeighborSampler(Sampler):
         times: Any = None,
         hidden: Hidden | Tensor | None = None,
     ) -> Batch:
-        """Return the batch of these nodes; `times` [n] where the sampler is temporal.
+        """Return the batch of these nodes; a temporal one has `times` [n], by default the node data's `time`.
 
         `hidden` are edges, by place in canonical order, that the batch must not see: it is then the batch of
         a graph without them, in its draws and in all degrees.
@@ -170,7 +170,7 @@ class NeighborSampler(Sampler):
                     "times are given but the sampler is not temporal; make it with temporal=True"
                 )
             return None
-        return self.times.ranks(seeds, times)
+        return self.times.ranks(seeds, seed_times(self.graph, seeds) if times is None else times)
 
     def _hidden_slots(self, hidden: Hidden | None) -> Tensor | None:
         if hidden is None or not hidden.edges.numel():

@@ -5,7 +5,7 @@ hop in batched exchanges, features and degrees of all rows at the end. A worker 
 node of the graph: who owns it, and where its edges begin.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, cast
@@ -16,20 +16,22 @@ from torch import Tensor
 from weft import kernels
 from weft.comm.group import Group
 from weft.comm.ledger import Label
-from weft.errors import InputError
+from weft.errors import GraphError, InputError
 from weft.graph.block import Block
-from weft.graph.degrees import Degrees, RowDegrees, entries_of_rows
+from weft.graph.degrees import Degrees, RowDegrees, edge_destinations, entries_of_rows
 from weft.graph.graph import Graph
 from weft.graph.shard import Shard
 from weft.graph.source import RowSource
 from weft.graph.sparse import SparseFeatures
 from weft.samplers.asking import Asking, owners
 from weft.samplers.base import Batch, Sampler, as_seeds, samplers
-from weft.samplers.block import SampledBlock
+from weft.samplers.block import Degree, SampledBlock
 from weft.samplers.labor import LaborSampler
 from weft.samplers.neighbor import Fanout, NeighborSampler, run
 from weft.samplers.reference import checked_seeds, find_rows
+from weft.samplers.request import Slots
 from weft.samplers.slices import take_rows
+from weft.samplers.temporal import Times, check_finite
 
 _FEATURES = Label("features")
 
@@ -82,32 +84,48 @@ class PartitionedSampler(Sampler):
         """Return this member's share of a batch: the neighbourhood of its seeds."""
         found = self.reach(seeds, epoch, step)
         rows, asking, hops, num_seeds = found.rows, found.asking, found.hops, found.num_seeds
-        degrees = Known(self._degrees(asking))
+        degrees = Known(self._degrees(asking), self._seen_degrees(asking))
         blocks = [self._block(*hop, rows, degrees) for hop in reversed(hops)]
         held = {"x": self._features(asking, rows), "y": self._labels(rows[:num_seeds])}
-        moment: dict[str, Any] = {"epoch": epoch, "step": step, "held": held}
+        moment: dict[str, Any] = {"epoch": epoch, "step": step, "held": held, "seed_of": found.seed_of}
         return PartitionedBatch(self.graph, blocks, rows, num_seeds=num_seeds, asking=asking, **moment)
 
     def reach(self, seeds: Any, epoch: int = 0, step: int = 0) -> "Reached":
         """Return the rows and the drawn edges of a batch, without what is known of its rows."""
-        rows = as_seeds(self.graph, seeds)
-        checked_seeds(rows, self.shard.num_nodes)
-        num_seeds, known = rows.numel(), 0
+        given, count = as_seeds(self.graph, seeds), self.shard.num_nodes
+        checked_seeds(given, count)
+        timed = self._times is not None
+        # Rows are known by one number: the node, or seed · nodes + node.
+        rows = given + torch.arange(len(given)) * count if timed else given
         keys, asking, hops = self.draws.keys(epoch, step), Asking(self.near, self.group), []
+        tell = self._teller(given)
+        known = 0
         for hop in range(self.draws.hops):
-            asking.add(rows[known:])
+            asking.add(*tell(rows[known:]))
             known = len(rows)
             drawn = self._ask(asking, hop, keys)
-            rows, local = self._find(rows, drawn.src)
+            sources = drawn.src
+            if timed:
+                sources = sources + (rows // count * count)[edge_destinations(drawn.indptr)]
+            rows, local = self._find(rows, sources)
             hops.append((drawn, local, len(rows)))
-        asking.add(rows[known:])
-        return Reached(rows, num_seeds, asking, hops)
+        asking.add(*tell(rows[known:]))
+        seed_of = rows // count if timed else None
+        return Reached(rows % count if timed else rows, len(given), asking, hops, seed_of)
 
     # Edges
 
+    def _teller(self, seeds: Tensor) -> Callable[[Tensor], tuple[Tensor, ...]]:
+        """Return what is told of rows: their nodes and, where times matter, each one's seed and its time."""
+        if self._times is None:
+            return lambda rows: (rows,)
+        times, count = self._seed_times(seeds), self.shard.num_nodes
+        return lambda rows: (rows % count, seeds[rows // count], times[rows // count])
+
     def _ask(self, asking: Asking, hop: int, keys: Any) -> "_Drawn":
         """Return what the owners of the rows asked for drew in one hop."""
-        return self._answered(asking, [self._draw(ids, hop, keys) for ids in asking.ids])
+        answers = [self._draw(ids, hop, keys, **self._seen(asking, i)) for i, ids in enumerate(asking.ids)]
+        return self._answered(asking, answers)
 
     def _answered(self, asking: Asking, answers: "list[_Drawn]") -> "_Drawn":
         names = list(self.shard.edge_data)
@@ -129,12 +147,19 @@ class PartitionedSampler(Sampler):
             {name: value[place] for name, value in data.items()},
         )
 
-    def _draw(self, ids: Tensor, hop: int, keys: Any) -> "_Drawn":
+    def _seen(self, asking: Asking, member: int) -> dict[str, Tensor]:
+        """Return by which seed, and until when, the rows are seen that a member asked for."""
+        if self._times is None:
+            return {}
+        time = self._times.rank_of(asking.told(1)[member])
+        return {"seed_key": asking.told(0)[member], "seed_time": time}
+
+    def _draw(self, ids: Tensor, hop: int, keys: Any, **seen: Tensor) -> "_Drawn":
         """Return what is drawn for own nodes in one hop, with what this member knows of the edges."""
-        found = run(self.draws.request(self.slots, ids, keys, slice(hop, hop + 1)))
+        found = run(self.draws.request(self.slots, ids, keys, slice(hop, hop + 1), **seen))
         (edges,) = found.hops
         place = torch.searchsorted(self.held.edge_ids, edges.edge_ids) if self._looks_up else None
-        scale = None
+        scale = torch.zeros(0) if self._scaled else None  # of no rows the core says nothing
         if edges.scale is not None:
             local = edges if place is None else replace(edges, edge_ids=place)
             scale = self.draws.scale_of(local)
@@ -149,6 +174,15 @@ class PartitionedSampler(Sampler):
         )
 
     @property
+    def _scaled(self) -> bool:
+        """Whether each drawn edge says how many it stands for."""
+        return self.slots.scaled or isinstance(self.draws, LaborSampler)
+
+    @property
+    def _times(self) -> Times | None:
+        return self.draws.times
+
+    @property
     def _typed(self) -> bool:
         return self.shard.edge_type is not None
 
@@ -159,7 +193,7 @@ class PartitionedSampler(Sampler):
 
     def _find(self, rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return all rows, new ones at the end, and the row of each id."""
-        if len(self.shard.node_types) > 1:
+        if len(self.shard.node_types) > 1 or self._times is not None:
             found, local = find_rows(rows.numpy(), ids.numpy(), self.shard.node_offsets)
             return torch.from_numpy(found), torch.from_numpy(local)
         distinct, places = kernels.relabel(torch.cat([rows, ids]))
@@ -169,9 +203,8 @@ class PartitionedSampler(Sampler):
         shard = self.shard
         held = (drawn.edge_ids, drawn.scale, drawn.edge_type, list(drawn.data.values()))
         nodes = nodes[:num_src]
-        return block_of_part(
-            shard, drawn.indptr, local.int(), *held, nodes=nodes, degrees=degrees, kind=self.block_type
-        )
+        known: dict[str, Any] = {"nodes": nodes, "degrees": degrees, "seen_degree": degrees.seen(num_src)}
+        return block_of_part(shard, drawn.indptr, local.int(), *held, **known, kind=self.block_type)
 
     # Rows
 
@@ -198,6 +231,25 @@ class PartitionedSampler(Sampler):
         start = self.shard.type_ranges()[self.shard.target_type].start
         rows = torch.searchsorted(self.shard.node_ids, seeds)
         return cast(Tensor, y)[rows - start] if y is not None else None
+
+    def _seed_times(self, seeds: Tensor) -> Tensor:
+        shard = self.shard
+        time = shard.node_data[shard.target_type].get("time")
+        if time is None:
+            raise GraphError(f"temporal sampling needs node data 'time' of {shard.target_type!r}")
+        rows = torch.searchsorted(shard.node_ids, seeds) - shard.type_ranges()[shard.target_type].start
+        times = cast(Tensor, time)[rows]
+        check_finite(seeds, times)
+        return times
+
+    def _seen_degrees(self, asking: Asking) -> "dict[int | None, Tensor] | None":
+        """Return the degrees of all rows as their seeds see them, by relation where fanouts are."""
+        if self._times is None:
+            return None
+        ids, ranks = torch.cat(asking.ids), self._times.rank_of(torch.cat(asking.told(1)))
+        columns = self._times.columns
+        counts = asking.fixed(torch.stack([self._times.degree(ids, ranks, each) for each in columns], 1))
+        return dict(zip(columns, counts.unbind(1)))
 
     def _degrees(self, asking: Asking) -> Degrees:
         held = self.held.degrees.rows(self._own(torch.cat(asking.ids)))
@@ -243,9 +295,10 @@ class HeldEdges:
         return told
 
 
-def _with_ids(draws: NeighborSampler | LaborSampler, shard: Shard) -> Any:
+def _with_ids(draws: NeighborSampler | LaborSampler, shard: Shard) -> Slots:
     """Return the slots with the edges' ids in the whole graph: weighted draws are keyed by them."""
-    return replace(draws.slots, edge_map=shard.edge_ids)
+    order = draws.slots.edge_map
+    return replace(draws.slots, edge_map=shard.edge_ids if order is None else shard.edge_ids[order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +311,8 @@ class Reached:
     asking: Asking
     hops: "list[tuple[_Drawn, Tensor, int]]"
     """Edges, the rows of their sources, and how many rows there are, the seeds' hop first."""
+    seed_of: Tensor | None
+    """[n] place of the seed that a row belongs to, where rows are (seed, node) pairs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,8 +351,21 @@ class _Drawn:
 class Known:
     """Degrees in the whole graph of the rows of a batch; blocks show the first of them."""
 
-    def __init__(self, degrees: Degrees) -> None:
-        self.degrees = degrees
+    def __init__(self, degrees: Degrees, seen: "dict[int | None, Tensor] | None" = None) -> None:
+        self.degrees, self._seen = degrees, seen
+
+    def seen(self, count: int) -> Degree | None:
+        """Return the degrees of the first rows as their seeds see them, by relation; None without times."""
+        seen = self._seen
+        if seen is None:
+            return None
+
+        def degree(relation: int | None) -> Tensor:
+            if relation in seen or (relation == 0 and len(seen) == 1):
+                return seen.get(relation, seen[None])[:count]
+            raise GraphError("degrees by relation need a fanout by relation where edges have times")
+
+        return degree
 
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
         return cast(Tensor, _First(self.degrees[direction, relation, weighted]))
@@ -338,6 +406,7 @@ def block_of_part(
     nodes: Tensor,
     degrees: Known,
     kind: type[SampledBlock] = SampledBlock,
+    seen_degree: Degree | None = None,
 ) -> SampledBlock:
     """Return the block of edges that owners drew; `data` is in the order of the names of edge data."""
     return kind(
@@ -345,6 +414,7 @@ def block_of_part(
         indices,
         num_src=len(nodes),
         edge_scale=edge_scale,
+        seen_degree=seen_degree,
         node_types=shard.node_types,
         node_offsets=shard.node_offsets,
         src_ids=nodes,

@@ -104,7 +104,8 @@ def _jobs(request: Request, rows: Ints, fanouts: Ints, keys: NDArray[np.uint64])
     if request.seed_time is not None:
         seed = rows[row] // slots.num_nodes
         degree = _seen(slots, start, degree, request.seed_time.numpy()[seed])
-        key = row_keys(key, request.seeds.numpy()[seed])
+        named = request.seeds if request.seed_key is None else request.seed_key
+        key = row_keys(key, named.numpy()[seed])
     if slots.weight is None and not request.labor:  # these are keyed by edges alone, or by sources
         key = row_keys(key, nodes[row])
         degree = degree - _hidden_in(request, start, degree)

@@ -55,6 +55,8 @@ class Request:
     """Of the same shape."""
     seed_time: Tensor | None = None
     """[n] int64: a seed sees the slots whose time has a lower rank, and rows are (seed, node) pairs."""
+    seed_key: Tensor | None = None
+    """[n] int64: what the draws of a seed's rows are keyed by; None: the seed."""
     hidden: Tensor | None = None
     """[h] int64 rising: slots that are as if they were not there."""
     replace: bool = False

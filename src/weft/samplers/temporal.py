@@ -1,7 +1,7 @@
 """Edges by time: what a seed may see of a graph whose edges have times."""
 
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -39,19 +39,26 @@ class Times:
 
     def ranks(self, seeds: Tensor, times: Any) -> Tensor:
         """Return the rank of the time of each seed; (seed, time) pairs are distinct."""
-        if times is None:
-            raise GraphError("temporal sampling needs the time of each seed: sample(seeds, times=…)")
         given = torch.as_tensor(times).cpu().numpy()
         if given.shape != tuple(seeds.shape):
             raise GraphError(f"expected {seeds.numel()} times, one a seed, got shape {list(given.shape)}")
-        if not np.isfinite(given).all():  # such a seed would see all edges
-            seed = int(seeds[np.flatnonzero(~np.isfinite(given))[0]])
-            raise GraphError(f"the time of seed {seed} is not a finite number")
+        check_finite(seeds, torch.from_numpy(given))
         pairs, counts = np.unique(np.stack([seeds.numpy(), given]), axis=1, return_counts=True)
         if (counts > 1).any():
             seed, time = pairs[:, counts > 1][:, 0]
             raise GraphError(f"seed {int(seed)} at time {time} is there twice: a batch has each once")
-        return torch.from_numpy(np.searchsorted(self.values, given, side="right").astype(np.int64))
+        return self.rank_of(given)
+
+    def rank_of(self, times: Any) -> Tensor:
+        """Return the rank of the first time later than each of these, [n] int64."""
+        return torch.from_numpy(
+            np.searchsorted(self.values, np.asarray(times), side="right").astype(np.int64)
+        )
+
+    @property
+    def columns(self) -> list[int | None]:
+        """What `degree` knows: all relations together, and each by itself where fanouts are by relation."""
+        return [None, *range(self._relations)] if self._relations > 1 else [None]
 
     @cached_property
     def _slots(self) -> Tensor:
@@ -84,3 +91,25 @@ class Times:
             total += np.searchsorted(self._place, last) - np.searchsorted(self._place, first)
             total -= np.searchsorted(left_out, last) - np.searchsorted(left_out, first)
         return torch.from_numpy(total).float()
+
+
+def check_finite(seeds: Tensor, times: Tensor) -> None:
+    """Refuse times that are no finite numbers: such a seed would see all edges."""
+    wrong = ~torch.isfinite(times)
+    if bool(wrong.any()):
+        raise GraphError(f"the time of seed {int(seeds[wrong][0])} is not a finite number")
+
+
+def seed_times(graph: Graph, seeds: Tensor) -> Tensor:
+    """Return the time that the node data have for each seed, [n]."""
+    kind, rows = graph.target_type, graph.target_rows
+    time = graph.node_data[kind].get("time")
+    if time is None:
+        raise GraphError(
+            "temporal sampling needs the time of each seed: sample(seeds, times=…), or node data 'time' of "
+            f"{kind!r}"
+        )
+    places = seeds - rows.start
+    if places.numel() and (int(places.min()) < 0 or int(places.max()) >= rows.stop - rows.start):
+        raise GraphError(f"not all seeds are of type {kind!r}, the one whose time is known: give times")
+    return cast(Tensor, time).cpu()[places]

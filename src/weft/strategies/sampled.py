@@ -8,13 +8,13 @@ many threads prepare batches, nor on how many workers take part, each with the s
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Unpack, cast
 
 import torch
 from torch import Tensor, nn
 
 from weft.config import Range, bind
-from weft.errors import InputError, RecipeError, WeftWarning
+from weft.errors import GraphError, InputError, RecipeError, WeftWarning
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.samplers.base import Batch, Sampler, samplers
@@ -22,6 +22,7 @@ from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
 from weft.samplers.partitioned import PartitionedSampler
 from weft.samplers.replicas import Replicate, important, with_replicas
+from weft.samplers.temporal import check_finite
 from weft.stores.base import Counters, Store
 from weft.stores.cached import CachedStore
 from weft.stores.open import check_store, open_store
@@ -55,8 +56,10 @@ class Sampled(Batches):
     last ones, only make batches and push them to the others. With `replicate` every worker holds the
     neighbourhoods of important nodes (AliGraph), and asks nobody for them: of those with at least so many
     edges out of them for each into them, or a table of `threshold` and `hops`, paths of up to so many edges
-    counting and so many hops being held. With fanout -1 and one batch a step is that of the whole graph.
-    (Batch normalisation is over the rows of a batch; a row that two workers compute counts twice.)
+    counting and so many hops being held. `temporal` lets a seed see no edge whose `time` is later than its
+    own, a node's `time`, in training and in evaluation; a row is then a (seed, node) pair, with the degree
+    that the seed sees. With fanout -1 and one batch a step is that of the whole graph. (Batch normalisation
+    is over the rows of a batch; a row that two workers compute counts twice.)
     """
 
     name: ClassVar[str] = "sampled"
@@ -77,6 +80,7 @@ class Sampled(Batches):
         replicate: float | Mapping[str, Any] | None = None,
         samplers: Annotated[int, Range(least=0)] = 0,
         sample_on: Where = "auto",
+        temporal: bool = False,
         **given: Unpack[Shared],
     ) -> None:
         group = given.get("group")
@@ -99,6 +103,10 @@ class Sampled(Batches):
         self.fanout: int | Sequence[Any] | None = by_hop(fanout, graph.edge_types, "strategy.fanout")
         self.batch_size, self.threads = batch_size, prepare
         self.kind, self.options = check_sampler(sampler)
+        self.temporal = temporal
+        if temporal:
+            self._check_times()
+            self.options = {**self.options, "temporal": True}
         self.evaluation, self.local_seeds = evaluate, seeds == "local"
         self.sample_on = sample_on
         if sample_on == "gpu" and self.device.type != "cuda":
@@ -134,6 +142,10 @@ class Sampled(Batches):
                     "strategy.store: samplers hold the whole graph and send features with batches, a cache "
                     "would hold what nobody reads; use 'memory', or 'mmap' for a file"
                 )
+        name, _ = check_sampler(options.get("sampler", "neighbor"))
+        if options.get("temporal") and (name != "neighbor" or options.get("samplers")):
+            what = "strategy.samplers" if name == "neighbor" else f"strategy.sampler = {name!r}"
+            raise RecipeError(f"strategy.temporal: neighbours by time are drawn without {what}; leave it out")
         for name in ("fanout", "evaluate"):
             check_fanouts(options.get(name), f"strategy.{name}")
 
@@ -186,7 +198,7 @@ class Sampled(Batches):
 
     def split_outputs(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the outputs of the own rows of each split: exact, or from samples."""
-        if self.evaluation == "exact":
+        if self.evaluation == "exact" and not self.temporal:
             return super().split_outputs(model)
         return {split: self._sampled_outputs(model, rows) for split, rows in self.splits.items()}
 
@@ -198,10 +210,10 @@ class Sampled(Batches):
 
     def _sampled_outputs(self, model: nn.Module, rows: Tensor) -> Tensor:
         """Return the outputs of own rows of the target type, from samples of their own fanouts."""
-        assert self.evaluation != "exact"
-        hops = checked_hops(model, self.evaluation, "strategy.evaluate", self.graph.x)
+        fanout = -1 if self.evaluation == "exact" else self.evaluation
+        hops = checked_hops(model, fanout, "strategy.evaluate", self.graph.x)
         if self._evaluator is None:
-            self._evaluator = self._make_sampler(self._fanouts(self.evaluation, hops))
+            self._evaluator = self._make_sampler(self._fanouts(fanout, hops))
         sampler = self._evaluator
         ids = self._ids(rows)
         chunks = list(torch.split(ids, self.batch_size))
@@ -215,6 +227,24 @@ class Sampled(Batches):
         double = any(parameter.dtype == torch.float64 for parameter in model.parameters())
         wide = torch.float64 if double else torch.float32
         return torch.cat(outputs) if outputs else torch.zeros(0, self.graph.num_classes, dtype=wide)
+
+    def _exact_outputs(self, model: nn.Module) -> Tensor:
+        """Return the outputs of all own rows, where edges have times from those that each may see."""
+        if not self.temporal:
+            return super()._exact_outputs(model)
+        rows = self.graph.target_rows
+        return self._sampled_outputs(model, torch.arange(rows.stop - rows.start))
+
+    def _check_times(self) -> None:
+        """Refuse a graph without times, of edges and of all nodes that are trained on or predicted."""
+        graph, kind = self.graph, self.graph.target_type
+        time = graph.node_data[kind].get("time")
+        if "time" not in graph.edge_data or time is None:
+            what = "edge data 'time'" if "time" not in graph.edge_data else f"node data 'time' of {kind!r}"
+            raise GraphError(f"strategy.temporal: the graph has no {what}: when an edge, and a node, came")
+        check_finite(self._ids(torch.arange(len(time))), cast(Tensor, time))
+        if self.device.type != "cpu":
+            raise RecipeError("strategy.temporal: batches by time stay on the CPU; set train.device = 'cpu'")
 
     def _fill_cache(self, fanout: Hops) -> None:
         """Hold the rows that this model's batches read most often, where a cache waits for them."""
