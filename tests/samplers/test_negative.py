@@ -49,7 +49,7 @@ def test_a_source_with_few_nodes_left_gets_them_and_one_with_none_is_named() -> 
     graph = Graph.from_edges(spokes[:, :-1], num_nodes=50)  # all but node 49
     assert set(NegativeSampler(graph, 3).sample(torch.arange(48)).flatten().tolist()) == {49}
     full = Graph.from_edges(spokes, num_nodes=50)
-    with pytest.raises(GraphError, match="node 0 has an edge to every node"):
+    with pytest.raises(GraphError, match="node 0 has an edge to every node that could be drawn"):
         NegativeSampler(full).sample(torch.arange(1))
     assert NegativeSampler(full, exclude=False).sample(torch.arange(1)).shape == (1, 1)
 
@@ -69,3 +69,62 @@ def test_wrong_options_are_refused() -> None:
     for options, message in (({"by": "rank"}, "by must be"), ({"count": 0}, "count must be")):
         with pytest.raises(InputError, match=message):
             NegativeSampler(random_graph(), **options)  # type: ignore[arg-type]
+
+
+def test_nodes_are_drawn_by_their_weight_and_those_without_any_never() -> None:
+    graph = random_graph()
+    weight = torch.arange(40).double() % 5
+    sampler = NegativeSampler(graph, 500, by="weight", weight=weight, exclude=False)
+    counts = torch.bincount(sampler.sample(torch.arange(300)).flatten(), minlength=40).double()
+    assert counts[weight == 0].sum() == 0
+    expected = (weight / weight.sum() * counts.sum())[weight > 0]
+    chi = float(((counts[weight > 0] - expected) ** 2 / expected).sum())
+    assert chi < 70  # 31 degrees of freedom
+    few = torch.zeros(40)
+    few[:3] = 1.0
+    known = {(int(u), int(v)) for u, v in graph.edge_index.T.tolist()}
+    free = [e for e in range(300) if any((int(graph.indices[e]), v) not in known for v in (0, 1, 2))]
+    free = [e for e in free if int(graph.indices[e]) > 2][:50]
+    drawn = NegativeSampler(graph, 4, by="weight", weight=few).sample(torch.tensor(free))
+    assert set(drawn.flatten().tolist()) <= {0, 1, 2}
+
+
+@pytest.mark.parametrize("by", ["uniform", "degree", "weight"])
+def test_negatives_have_the_condition_of_the_target(by: str) -> None:
+    graph, edges = random_graph(), torch.arange(300)
+    condition = (torch.arange(40) * 7) % 4
+    weight = torch.arange(40).double() % 3 + 1
+    given = {"by": by, "weight": weight if by == "weight" else None, "condition": condition}
+    drawn = NegativeSampler(graph, 200, exclude=False, **given).sample(edges)  # type: ignore[arg-type]
+    targets = torch.repeat_interleave(graph.indptr.diff())
+    assert torch.equal(condition[drawn], condition[targets][:, None].expand(-1, 200))
+    chosen = {"uniform": torch.ones(40).double(), "degree": graph.in_degree().double().pow(0.75)}
+    share = chosen.get(by, weight)
+    for value in range(4):
+        counts = torch.bincount(drawn[condition[targets] == value].flatten(), minlength=40).double()
+        expected = torch.where(condition == value, share, 0.0)
+        expected = (expected / expected.sum() * counts.sum())[condition == value]
+        chi = float(((counts[condition == value] - expected) ** 2 / expected).sum())
+        assert chi < 35  # 9 degrees of freedom: beyond it once in ten thousand
+    part = NegativeSampler(graph, 3, **given).sample(edges, 1)  # type: ignore[arg-type]
+    some = torch.tensor([7, 250])
+    again = NegativeSampler(graph, 3, **given).sample(some, 1)  # type: ignore[arg-type]
+    assert torch.equal(again, part[some])
+    known = {(int(u), int(v)) for u, v in graph.edge_index.T.tolist()}
+    ends = zip(graph.indices.tolist(), part.tolist())
+    assert all((u, v) not in known and u != v for u, row in ends for v in row)
+
+
+def test_weights_and_conditions_that_cannot_be_are_refused() -> None:
+    graph = random_graph()
+    for options, message in (
+        ({"by": "weight"}, "goes with by='weight'"),
+        ({"weight": torch.ones(40)}, "goes with by='weight'"),
+        ({"by": "weight", "weight": [1.0] * 3}, r"expected 40 values, one a node, got shape \[3\]"),
+        ({"by": "weight", "weight": [-1.0] * 40}, "finite numbers of at least 0"),
+        ({"condition": [0.5] * 40}, "expected a whole number a node"),
+    ):
+        with pytest.raises((GraphError, InputError), match=message):
+            NegativeSampler(graph, **options)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="weigh nothing"):
+        NegativeSampler(graph, by="weight", weight=torch.zeros(40)).sample(torch.arange(2))

@@ -3,7 +3,7 @@
 The negatives of an edge are a function of (seed, epoch, edge): the same in any batch, in one process or many.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,10 +20,12 @@ _ROUNDS = 8  # draws of one negative before the next free node is looked for
 
 
 class NegativeSampler:
-    """Draw `count` targets for each source: uniform over nodes, or by in-degree^0.75 ("degree").
+    """Draw `count` targets for each source: uniform over nodes, by in-degree^0.75 ("degree"), or by `weight`.
 
-    `exclude` leaves out targets that the source has an edge to, and the source itself. Targets are of the
-    type of the edge's own target where there are several node types.
+    `weight` [N] is a number a node; one of weight 0 is never drawn. With `condition` [N], a whole number a
+    node, negatives have that of the edge's own target: other goods of the same category, say. (Both are
+    AliGraph's.) `exclude` leaves out targets that the source has an edge to, and the source itself. Targets
+    are of the type of the edge's own target where there are several node types.
 
     >>> graph = Graph.from_edges([[0, 1, 2], [1, 2, 0]])
     >>> NegativeSampler(graph, 1).sample(torch.tensor([0, 1, 2])).tolist()    # the one node left
@@ -35,19 +37,25 @@ class NegativeSampler:
         graph: Graph,
         count: int = 1,
         *,
-        by: Literal["uniform", "degree"] = "uniform",
+        by: Literal["uniform", "degree", "weight"] = "uniform",
+        weight: Any = None,
+        condition: Any = None,
         exclude: bool = True,
         seed: int = 0,
     ) -> None:
-        if by not in ("uniform", "degree"):
-            raise InputError(f"by must be 'uniform' or 'degree', got {by!r}")
+        if by not in ("uniform", "degree", "weight"):
+            raise InputError(f"by must be 'uniform', 'degree' or 'weight', got {by!r}")
+        if (by == "weight") is (weight is None):
+            raise InputError("weight, a number a node, goes with by='weight'")
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InputError(f"count must be a whole number of at least 1, got {count!r}")
         self.graph, self.count, self.by, self.exclude, self.seed = graph, count, by, exclude, seed
         self.edge_dst = edge_destinations(graph.indptr)  # [E] of canonical edges
         self._known = _pairs(graph, self.edge_dst) if exclude else None
-        weight = graph.in_degree().double().pow(0.75).numpy() if by == "degree" else np.ones(graph.num_nodes)
-        self._sum = np.concatenate([[0.0], np.cumsum(weight)])
+        self._weight = self._weights(weight)  # [N]
+        self._group = self._groups(condition)  # [N] of which negatives of a target are drawn
+        self._order = np.argsort(self._group, kind="stable")  # nodes, those of a group side by side
+        self._sum = np.concatenate([[0.0], np.cumsum(self._weight[self._order])])
 
     def sample(self, edges: Tensor, epoch: int = 0) -> Tensor:
         """Return targets [n, count] that are none of the edges' sources' own; edges by canonical place."""
@@ -71,11 +79,38 @@ class NegativeSampler:
             drawn[one] = self._next_free(pairs[one], drawn[one], low[one], high[one])
         return torch.from_numpy(drawn.reshape(-1, self.count))
 
+    def _weights(self, weight: Any) -> NDArray[np.float64]:
+        if self.by == "uniform":
+            return np.ones(self.graph.num_nodes)
+        if self.by == "degree":
+            powers: NDArray[np.float64] = self.graph.in_degree().double().pow(0.75).numpy()
+            return powers
+        given: NDArray[np.float64] = _row_a_node(self.graph, weight, "weight").double().numpy()
+        if not (np.isfinite(given) & (given >= 0)).all():
+            raise GraphError("weight: expected finite numbers of at least 0")
+        return given
+
+    def _groups(self, condition: Any) -> Ints:
+        """Return a number a node: of its type and, where given, its condition."""
+        kinds = np.repeat(np.arange(len(self.graph.node_types)), np.diff(self.graph.node_offsets))
+        if condition is None:
+            return kinds
+        given = _row_a_node(self.graph, condition, "condition")
+        if given.is_floating_point():
+            raise GraphError(f"condition: expected a whole number a node, got {given.dtype}")
+        pairs = np.stack([kinds, given.long().numpy()], 1)
+        groups: Ints = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+        return groups
+
     def _range(self, targets: Ints) -> tuple[Ints, Ints]:
-        """Return the first and the last node + 1 of the type of each target, for each negative."""
-        offsets = np.asarray(self.graph.node_offsets)
-        kind = np.searchsorted(offsets, np.repeat(targets, self.count), side="right")
-        return offsets[kind - 1], offsets[kind]
+        """Return where the group of each target begins and ends in the order of groups, for each negative."""
+        ordered, group = self._group[self._order], np.repeat(self._group[targets], self.count)
+        low, high = np.searchsorted(ordered, group), np.searchsorted(ordered, group, side="right")
+        empty = self._sum[high] <= self._sum[low]
+        if empty.any():
+            target = np.repeat(targets, self.count)[empty][0]
+            raise GraphError(f"weight: all nodes that could stand for node {target} weigh nothing")
+        return low, high
 
     def _draw(self, rows: NDArray[np.uint64], lanes: Ints, low: Ints, high: Ints) -> Ints:
         bits = draw_lanes(rows, 2 * lanes).astype(np.uint64) << np.uint64(32)
@@ -83,7 +118,7 @@ class NegativeSampler:
         share = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
         first, last = self._sum[low], self._sum[high]
         found = np.searchsorted(self._sum, first + share * (last - first), side="right") - 1
-        nodes: Ints = np.clip(found, low, high - 1).astype(np.int64)
+        nodes: Ints = self._order[np.clip(found, low, high - 1)].astype(np.int64)
         return nodes
 
     def _taken(self, sources: Ints, targets: Ints) -> NDArray[np.bool_]:
@@ -98,12 +133,25 @@ class NegativeSampler:
         return result
 
     def _next_free(self, source: int, drawn: int, low: int, high: int) -> int:
-        """Return the first node from the drawn one on that the source has no edge to."""
-        order = low + (np.arange(high - low) + drawn - low) % (high - low)
+        """Return the first node of the group from the drawn one on that the source has no edge to."""
+        group = self._order[low:high]
+        order = np.roll(group, -int(np.flatnonzero(group == drawn)[0]))
+        order = order[self._weight[order] > 0]
         free = order[~self._taken(np.full(len(order), source), order)]
         if not len(free):
-            raise GraphError(f"node {source} has an edge to every node: it has no negatives; exclude=False")
+            raise GraphError(
+                f"node {source} has an edge to every node that could be drawn: it has no negatives; "
+                "exclude=False"
+            )
         return int(free[0])
+
+
+def _row_a_node(graph: Graph, given: Any, name: str) -> Tensor:
+    values = torch.as_tensor(given).cpu()
+    if values.shape != (graph.num_nodes,):
+        shape = list(values.shape)
+        raise GraphError(f"{name}: expected {graph.num_nodes:,} values, one a node, got shape {shape}")
+    return values
 
 
 def _pairs(graph: Graph, edge_dst: Tensor) -> Ints:
