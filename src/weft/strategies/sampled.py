@@ -163,8 +163,8 @@ class Sampled(Batches):
         fanout = self._fanouts(self.fanout, hops)
         self._fill_cache(fanout)
         loader = self._make_loader(fanout)
-        suits = not self.loss.own and Replay.suits(model, fanout)  # a function of the user's may do anything
-        if self.nearby is not None and _plain(loader.sampler) and suits:
+        plain = not self.loss.own and _plain(loader.sampler)  # a function of the user's may do anything
+        if self.nearby is not None and plain and Replay.suits(model, fanout):
             self._replay = Replay(self._mean_loss, fanout)
             loader.convert = self._replay.fetch
         return loader
