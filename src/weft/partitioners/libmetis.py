@@ -29,7 +29,8 @@ def library() -> ctypes.CDLL | None:
     except ImportError as error:
         raise MissingExtra("pymetis is not installed; install it with: pip install pymetis") from error
     loaded = ctypes.CDLL(inner.__file__)
-    shown = all(hasattr(loaded, name) for name in _CALLS)
+    # Older releases do not tell how wide their integers are.
+    shown = hasattr(inner, "_idx_type_width") and all(hasattr(loaded, name) for name in _CALLS)
     return loaded if shown and inner._idx_type_width() == 64 else None
 
 

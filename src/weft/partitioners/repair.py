@@ -13,8 +13,9 @@ from weft.partitioners.base import Undirected
 from weft.partitioners.constraints import Constraints, Parts
 
 _LEAST = 1e-12
-# Of a part, this many nodes are looked at for a change of places: pairs are many.
+# Of a part, this many nodes are looked at for a change of places: pairs are many. And so often in all.
 _TRIED = 256
+_CHANGES = 1_000
 
 
 def repair(near: Undirected, limits: Constraints, parts: Parts) -> Parts:
@@ -22,8 +23,12 @@ def repair(near: Undirected, limits: Constraints, parts: Parts) -> Parts:
     parts = parts.copy()
     state = _State(near, limits, parts)
     stuck: set[tuple[int, int]] = set()
+    changes = 0
     while (place := state.worst(stuck)) is not None:
-        if state.relieve(*place) or state.change_places(*place):
+        if state.relieve(*place):
+            stuck.clear()
+        elif changes < _CHANGES and state.change_places(*place):
+            changes += 1
             stuck.clear()
         else:
             stuck.add(place)

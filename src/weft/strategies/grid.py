@@ -21,6 +21,7 @@ from weft.exchanges.base import check_exchange, make_exchange
 from weft.exchanges.exact import Exact
 from weft.graph.assignment import Assignment
 from weft.graph.block import Block
+from weft.graph.shard import Shard
 from weft.strategies.base import strategies
 from weft.strategies.distributed import Distributed, GivenToRanks
 from weft.strategies.grid_block import GridBlock
@@ -60,11 +61,7 @@ class Grid(Distributed):
             {"rows": rows, "columns": columns, "exchange": exchange}, self.group.size
         )
         shard = graph.shard
-        if (shard.cuts, shard.grid, shard.part) != ("grid", (self.rows, self.columns), self.group.rank):
-            raise GraphError(
-                f"rank {self.group.rank} of a grid of {self.rows} x {self.columns} was given part "
-                f"{shard.part} of a partition by {shard.cuts} {shard.grid or ''}; partition the graph again"
-            )
+        check_cell(shard, (self.rows, self.columns), self.group.rank)
         column, row = grid_groups(self.group, (self.rows, self.columns))
         gather, merged = (HaloPlan.everything(shard.node_ids, held) for held in (column, row))
         self.exchange = make_exchange(exchange, gather, column, self.clock)
@@ -148,6 +145,15 @@ class Grid(Distributed):
         spread_rows, collect = (Exact(held, group, self.clock) for held in (plan, plan.reversed()))
         spread_rows.kind = collect.kind = kind
         return Merge(plan, spread_rows, collect)
+
+
+def check_cell(shard: Shard, shape: tuple[int, int], rank: int) -> None:
+    """Refuse a shard that is not a rank's cell of a grid of so many rows and columns."""
+    if (shard.cuts, shard.grid, shard.part) != ("grid", shape, rank):
+        raise GraphError(
+            f"rank {rank} of a grid of {shape[0]} x {shape[1]} was given part {shard.part} of a partition by "
+            f"{shard.cuts} {shard.grid or ''}; partition the graph again"
+        )
 
 
 def grid_groups(group: Group, shape: tuple[int, int]) -> tuple[Group, Group]:

@@ -19,12 +19,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 from weft.config import Range
-from weft.errors import GraphError, RecipeError
+from weft.errors import RecipeError
 from weft.graph.assignment import Assignment
 from weft.graph.block import Block
 from weft.strategies.base import strategies
 from weft.strategies.distributed import Distributed, GivenToRanks
-from weft.strategies.grid import grid_groups, on_grid
+from weft.strategies.grid import check_cell, grid_groups, on_grid
 from weft.strategies.local import LocalGraph
 from weft.strategies.staged_block import StagedBlock
 
@@ -58,11 +58,7 @@ class Staged(Distributed):
         super().__init__(graph, **given)
         shape = self.shape({"form": form}, self.group.size)
         shard = graph.shard
-        if (shard.cuts, shard.grid, shard.part) != ("grid", shape, self.group.rank):
-            raise GraphError(
-                f"rank {self.group.rank} of a grid of {shape[0]} x {shape[1]} was given part {shard.part} "
-                f"of a partition by {shard.cuts} {shard.grid or ''}; partition the graph again"
-            )
+        check_cell(shard, shape, self.group.rank)
         self.block = StagedBlock(shard, *grid_groups(self.group, shape), clock=self.clock)
         if len(graph.node_types) == 1 and graph.x is not None:
             self.block.mark_constant(graph.x)
