@@ -35,7 +35,8 @@ class Mixed(nn.Module):
 
 
 def again(model: nn.Module) -> nn.Module:
-    described, tensors = describe(model)
+    tensors: dict[str, torch.Tensor] = {}
+    described = describe(model, tensors)
     before = torch.random.get_rng_state()
     made = rebuild(json.loads(json.dumps(described)), tensors)
     assert torch.equal(torch.random.get_rng_state(), before), "no draw of the user's"

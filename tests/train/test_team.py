@@ -37,7 +37,8 @@ def small() -> weft.Graph:
 def test_a_model_comes_back_trained_as_in_one_process_and_leaves_a_run(
     small: weft.Graph, tmp_path: Path
 ) -> None:
-    given: dict[str, Any] = {"epochs": 2, "precision": "float64", "loss": nn.CrossEntropyLoss()}
+    weighed = nn.MultiMarginLoss(weight=torch.tensor([1.0, 2.0, 0.5]).double())  # whose tensor travels, too
+    given: dict[str, Any] = {"epochs": 2, "precision": "float64", "loss": weighed}
     torch.manual_seed(0)
     model, twin = Net(8, 3, hidden=4), Net(8, 3, hidden=4)
     twin.load_state_dict(model.state_dict())
@@ -119,6 +120,7 @@ def test_a_worker_that_fails_is_named_with_its_cause(
         ({"model": "hooks"}, "it has hooks"),
         ({"options": {"hidden": "wide"}, "model": "own_code:Net"}, "model.hidden: expected a whole number"),
         ({"strategy": "single"}, "'single' trains in one process"),
+        ({"trace": True}, "trace needs the folder of the run: out="),
         ({"workers": 61}, "the graph has 60 nodes, too few for 61 parts"),
     ],
 )

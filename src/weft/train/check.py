@@ -73,12 +73,8 @@ def _check_call(model: nn.Module) -> None:
     if type(model).forward is nn.Module.forward and "forward" not in vars(model):
         raise InputError(f"model: {kind} has no forward(blocks, x)")
     call = inspect.signature(model.forward)
-    if "edge_index" in call.parameters:
-        raise InputError(
-            f"model: {kind} is called with an edge_index, as PyG's models are; train it in its own "
-            "loop after weft.accelerate(model), or wrap its convolutions in weft.nn.PyG and call it as "
-            "model(blocks, x)"
-        )
+    if "edge_index" in call.parameters:  # as PyG's models are, which are followed
+        return
     try:
         call.bind(None, None)
     except TypeError:

@@ -44,7 +44,7 @@ def run(
     process.adapt()
     strategy = {**recipe["strategy"]}
     kind = strategies[strategy.pop("name")]
-    _check_place(settings, place)
+    check_place(settings, place)
     device = device_for(kind, settings.device)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
     graph = _ready(graph, model, options, strategy.get("store"), dtype)
@@ -131,7 +131,8 @@ def fit(
             raise TrainingError(out_of_memory(trainer.graph, trainer.model, device)) from None
 
 
-def _check_place(settings: Settings, place: Place) -> None:
+def check_place(settings: Settings, place: Place) -> None:
+    """Refuse settings that need the folder of a run where there is none."""
     for asked, what in (
         (place.resume, "resume"),
         (settings.tensorboard, "tensorboard"),

@@ -1,7 +1,7 @@
 """From what the user says to a run: `weft.train(graph, model, ...)` in Python, `run_recipe` from TOML."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from inspect import isclass, signature
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from weft.strategies.records_graph import RecordGraph
 from weft.train.check import check_arguments, check_keywords
 from weft.train.code import name_of, told
 from weft.train.evaluate import Metric
-from weft.train.fit import run
+from weft.train.fit import check_place, run
+from weft.train.followed import followed, own_of
 from weft.train.model import check_options, option_names
 from weft.train.optim import OptimizerName, ScheduleName
 from weft.train.own import Own
@@ -110,7 +111,9 @@ def train(
         own=Own.of(settings, loss=given_loss, metrics=given_metrics),
     )
     place = Place(out=out, resume=resume, progress=progress, stop=stop)
-    return train_together(resolved, place, size) if size > 1 else _run(resolved, place)
+    check_place(settings, place)
+    summary = train_together(resolved, place, size) if size > 1 else _run(resolved, place)
+    return replace(summary, model=own_of(summary.model))
 
 
 def _named(model: Any, options: Mapping[str, Any]) -> tuple[nn.Module | str, dict[str, Any]]:
@@ -128,7 +131,9 @@ def _named(model: Any, options: Mapping[str, Any]) -> tuple[nn.Module | str, dic
     check_keywords(
         options, signature(train).parameters, option_names(model) if isinstance(model, str) else None
     )
-    return model, check_options(model, options) if isinstance(model, str) else dict(options)
+    if isinstance(model, str):
+        return model, check_options(model, options)
+    return followed(model), dict(options)
 
 
 def _plain(given: Mapping[str, Any]) -> dict[str, Any]:

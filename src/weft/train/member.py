@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from weft.comm.failure import JOIN, guarded
+from weft.comm.failure import guarded
 from weft.comm.group import Group
 from weft.comm.signals import stop_requests
 from weft.events import Event, dumps
 from weft.train.checkpoint import from_bytes, save_weights
 from weft.train.code import add_paths
+from weft.train.followed import followed
 from weft.train.own import Own
 from weft.train.portable import rebuild, rebuild_value
 from weft.train.resolve import Resolved
@@ -31,7 +32,7 @@ def main(folder: Path) -> int:
     device = device_by(resolved.settings.device, int(os.environ["LOCAL_RANK"]))
     # Ctrl-C reaches every process; the launcher takes it and asks its workers by SIGTERM.
     with (
-        Group.connect(join_timeout=JOIN, device=device) as group,
+        Group.connect(device=device) as group,
         stop_requests((signal.SIGTERM,)) as asked,
     ):
         first = job["watched"] and group.rank == 0
@@ -51,18 +52,15 @@ def main(folder: Path) -> int:
 
 
 def _resolved(job: dict[str, Any], folder: Path) -> Resolved:
-    settings = Settings(**job["settings"])
-    model: Any = job.get("model")
-    if model is None:
-        path = folder / MODEL
-        tensors = from_bytes(path.read_bytes(), path) if path.exists() else {}
-        model = rebuild(job["described"], tensors)
-    metrics = {name: rebuild_value(metric) for name, metric in job["metrics"].items()}
-    loss = rebuild_value(job["loss"]) if "loss" in job else None
+    settings, path = Settings(**job["settings"]), folder / MODEL
+    tensors = from_bytes(path.read_bytes(), path) if path.exists() else {}
+    model = followed(rebuild(job["described"], tensors)) if "described" in job else job["model"]
+    metrics = {name: rebuild_value(metric, tensors) for name, metric in job["metrics"].items()}
+    loss = rebuild_value(job["loss"], tensors) if "loss" in job else None
     return Resolved(
         {},
         model,
-        rebuild_value(job["options"]),
+        rebuild_value(job["options"], tensors),
         job["strategy"],
         job["strategy_options"],
         settings,

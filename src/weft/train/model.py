@@ -14,6 +14,7 @@ from weft.layers.base import GraphInfo, layers, number_draws
 from weft.layers.stack import Stack
 from weft.strategies.records_graph import AnyGraph, RecordGraph
 from weft.train.code import is_code, told
+from weft.train.followed import Followed, followed, own_of
 from weft.train.own_model import build_own, check_own, load_class
 from weft.train.portable import known_arguments
 
@@ -48,6 +49,7 @@ def describe_model(model: nn.Module | str, options: Mapping[str, Any]) -> dict[s
             if name not in _GIVEN and item.default is not Parameter.empty
         }
         return {"name": model, **defaults, **options}
+    model = own_of(model)
     if isinstance(model, Stack):
         return {"class": "Stack", **model.settings}
     return {"class": told(type(model)), **known_arguments(model)}
@@ -67,7 +69,7 @@ def build_model(graph: AnyGraph, name: str, options: Mapping[str, Any], *, seed:
 def make_model(name: str, options: Mapping[str, Any], info: GraphInfo) -> nn.Module:
     """Return a new model of a name for what is known of a graph."""
     if is_code(name):
-        return build_own(name, options, info)
+        return followed(build_own(name, options, info))
     widths = info.in_features
     in_features = widths if len(widths) > 1 else next(iter(widths.values()))
     return Stack(in_features, info.num_classes, layer=name, info=info, **options)
@@ -80,13 +82,15 @@ def wants_self_loops(model: nn.Module | str) -> bool:
     """
     if isinstance(model, str):
         return bool(layers[model].self_loops)
-    return any(bool(getattr(module, "self_loops", False)) for module in model.modules())
+    return any(bool(getattr(module, "self_loops", False)) for module in own_of(model).modules())
 
 
 def adapt(graph: Graph, model: nn.Module | str, options: Mapping[str, Any] | None = None) -> Graph:
     """Return the graph as the model expects it: with self loops where its layers are defined with them."""
     if isinstance(model, str) and is_code(model):
         model = build_model(graph, model, options or {})
+    if isinstance(model, Followed):
+        model.check(graph)
     return graph.add_self_loops() if wants_self_loops(model) else graph
 
 

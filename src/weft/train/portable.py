@@ -29,10 +29,13 @@ class _CannotTell(Exception):
     """What of a model cannot be told, and why."""
 
 
-def describe(model: nn.Module) -> tuple[dict[str, Any], Tensors]:
-    """Return what `rebuild` makes the model of in another process, or say what to write instead."""
+def describe(model: nn.Module, tensors: Tensors) -> dict[str, Any]:
+    """Return what `rebuild` makes the model of in another process, or say what to write instead.
+
+    Its tensors are added to those given.
+    """
     try:
-        teller = _Teller()
+        teller = _Teller(tensors)
         described = teller.module(model, "")
         _check(model, rebuild(described, teller.tensors))
     except _CannotTell as error:
@@ -41,31 +44,32 @@ def describe(model: nn.Module) -> tuple[dict[str, Any], Tensors]:
             f"model: workers cannot make this {type(model).__name__} again: {error}; name its class and the "
             f"arguments instead: weft.train(graph, {name!r}, options={{...}}, ...)"
         ) from None
-    return described, teller.tensors
+    return described
 
 
 def rebuild(described: Mapping[str, Any], tensors: Tensors) -> nn.Module:
     """Return the model that was described, with its weights."""
-    maker = _Maker(tensors)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        made = maker.module(described)
-        maker.fill()
+    made: nn.Module = rebuild_value({"is": "module", "of": described}, tensors)
     return made
 
 
-def describe_value(value: Any, where: str) -> Any:
+def describe_value(value: Any, where: str, tensors: Tensors) -> Any:
     """Return a plain value, a function by its name or a module; `where` is what a refusal names."""
     try:
-        return _Teller().value(value, where)
+        return _Teller(tensors).value(value, where)
     except _CannotTell as error:
         raise InputError(
             f"{where}: workers cannot be given it: {error}; use what a module holds by name"
         ) from None
 
 
-def rebuild_value(described: Any) -> Any:
+def rebuild_value(described: Any, tensors: Tensors) -> Any:
     """Return what `describe_value` described."""
-    return _Maker({}).value(described)
+    maker = _Maker(tensors)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        made = maker.value(described)
+        maker.fill()
+    return made
 
 
 def arguments_of(module: nn.Module) -> dict[str, Any]:
@@ -104,8 +108,8 @@ def _shapes(model: nn.Module) -> dict[str, Any]:
 
 
 class _Teller:
-    def __init__(self) -> None:
-        self.tensors: Tensors = {}
+    def __init__(self, tensors: Tensors) -> None:
+        self.tensors = tensors
         self._keys: dict[int, str] = {}
         self._paths: dict[int, str] = {}
 
@@ -181,7 +185,7 @@ class _Teller:
         if type(value) not in (Tensor, nn.Parameter) or value.is_sparse:
             raise _CannotTell(f"{path} is a {type(value).__name__} that a file of tensors does not hold")
         if id(value) not in self._keys:
-            self._keys[id(value)] = key = str(len(self._keys))
+            self._keys[id(value)] = key = str(len(self.tensors))
             self.tensors[key] = value.detach().to("cpu", copy=True).contiguous()
         return self._keys[id(value)]
 

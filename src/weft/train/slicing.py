@@ -7,7 +7,7 @@ be kept of a node. These columns side by side are the rows that one stage hands 
 
 import inspect
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,8 +50,12 @@ _METHODS_OF_COLUMNS = {"softmax", "log_softmax"}
 X = "x"  # the name of the features in a trace
 
 
-def trace(model: nn.Module) -> "Sliced":
-    """Return the steps of a model called as `model(blocks, x)` or `model(x, edge_index)`, or say why not."""
+def trace(model: nn.Module, *, training: bool = False, wrapped: Mapping[str, PyG] | None = None) -> "Sliced":
+    """Return the steps of a model called as `model(blocks, x)` or `model(x, edge_index)`, or say why not.
+
+    They are those of its evaluation, or of its training; `wrapped` are its convolutions as layers, where they
+    were made before.
+    """
     name = type(model).__name__
     hops = [int(getattr(part, "hops", 1)) for part in _layers_of(model)]
     if not hops:
@@ -60,6 +64,7 @@ def trace(model: nn.Module) -> "Sliced":
     blocks = {} if first == X else {first: [PH] * sum(hops)}
     try:
         with evaluating(model):
+            model.train(training)
             graph = _Tracer().trace(model, concrete_args=blocks)
     except Exception as error:
         told = " ".join(str(error).split())
@@ -67,7 +72,7 @@ def trace(model: nn.Module) -> "Sliced":
             f"{name} cannot be cut into layers, its forward cannot be followed ({told}); give weft.infer its "
             "layers as a list, or a fanout, with which any model is run on samples ([-1, -1] takes all edges)"
         ) from None
-    return Sliced(model, [Step.of(node) for node in graph.nodes])
+    return Sliced(model, [Step.of(node) for node in graph.nodes], wrapped)
 
 
 def _layers_of(module: nn.Module) -> Iterator[nn.Module]:
@@ -125,16 +130,20 @@ class Step:
 class Sliced:
     """The steps of a model between its layers."""
 
-    def __init__(self, model: nn.Module, steps: Sequence[Step]) -> None:
+    def __init__(
+        self, model: nn.Module, steps: Sequence[Step], wrapped: Mapping[str, PyG] | None = None
+    ) -> None:
         self.model = model
         self.inputs = {step.name for step in steps if step.op == "placeholder"}
         self.steps = {step.name: step for step in steps if step.op != "placeholder"}
         if X not in self.inputs:
             raise InputError(f"{type(model).__name__}: expected forward(blocks, x), it has no argument x")
-        self.modules: dict[str, nn.Module] = dict(model.named_modules())
-        for step in self.steps.values():  # convolutions as layers
-            if step.op == "call_module" and _is_convolution(self.modules[step.target]):
-                self.modules[step.target] = PyG(self.modules[step.target])
+        self.wrapped: dict[str, PyG] = dict(wrapped or {})
+        """Convolutions as layers."""
+        for step in self.steps.values():
+            module = self._module(step)
+            if module is not None and _is_convolution(module):
+                self.wrapped[step.target] = PyG(module)
         self.layers = [name for name, step in self.steps.items() if isinstance(self._module(step), Layer)]
         for step in self.steps.values():
             self._check(step)
@@ -153,7 +162,8 @@ class Sliced:
 
         It adds those that are missing for itself alone, and a piece of a graph does not tell which are.
         """
-        adds = [name for name, layer in self.modules.items() if isinstance(layer, PyG) and layer.self_loops]
+        held = {**dict(self.model.named_modules()), **self.wrapped}
+        adds = [name for name, layer in held.items() if isinstance(layer, PyG) and layer.self_loops]
         count = int((graph.indices == torch.repeat_interleave(graph.indptr.diff())).sum())
         if adds and 0 < count < graph.num_nodes:
             raise InputError(
@@ -252,7 +262,10 @@ class Sliced:
         return rows[0]
 
     def _module(self, step: Step) -> nn.Module | None:
-        return self.modules[step.target] if step.op == "call_module" else None
+        if step.op != "call_module":
+            return None
+        # Looked up each time: a strategy may have put another norm in its place.
+        return self.wrapped.get(step.target) or self.model.get_submodule(step.target)
 
     def _check(self, step: Step) -> None:
         """Refuse a step that may read other rows than its own."""

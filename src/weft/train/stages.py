@@ -18,6 +18,7 @@ from weft.layers.base import Layer, Linear, layers
 from weft.layers.dropout import Dropout
 from weft.layers.encoder import Encoder
 from weft.layers.stack import Stack
+from weft.train.followed import own_of
 from weft.train.slicing import BY_ROW, Sliced, trace
 
 
@@ -55,6 +56,7 @@ def chain_of(model: Any, graph: Graph) -> Chain:
 
     The graph is the one that they are run on.
     """
+    model = own_of(model) if isinstance(model, nn.Module) else model
     if isinstance(model, Stack):
         chain = _of_stack(model)
     elif isinstance(model, (nn.ModuleList, nn.Sequential, Sequence)):

@@ -22,15 +22,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from weft.comm.failure import INTERRUPTED, is_worker, launched
+from weft.comm.failure import INTERRUPTED, is_worker, launched, seconds
 from weft.comm.group import Group
 from weft.comm.launch import run_workers
 from weft.comm.rendezvous import RankPlace
 from weft.comm.signals import stop_requests
 from weft.errors import InputError, WorkerLost
 from weft.events import dumps
-from weft.train.checkpoint import load_weights, to_bytes
+from weft.train.checkpoint import Tensors, load_weights, to_bytes
 from weft.train.code import name_of
+from weft.train.followed import own_of
 from weft.train.model import build_model, ready
 from weft.train.portable import describe, describe_value
 from weft.train.resolve import Resolved
@@ -41,8 +42,8 @@ from weft.train.worker import device_by, prepare_resolved, train_parts, trainers
 
 JOB, MODEL, EVENTS, STOP = "job.json", "model.safetensors", "events.jsonl", "stop"
 SUMMARY, WEIGHTS = "summary.json", "weights.safetensors"
-MEET = 3600.0
-"""Seconds that the ranks of a script wait for each other: one may read data that the others need not."""
+MEET = 600.0
+"""Seconds that the ranks of a script wait for each other: each comes from its own reading of the data."""
 _PREFIX = "weft-train-"
 _held: list[Group] = []
 
@@ -96,29 +97,30 @@ def _start(resolved: Resolved, place: Place, workers: int) -> Summary:
 
 def _described(resolved: Resolved) -> dict[str, Any]:
     """Return what workers make the model, the loss and the metrics of."""
-    told: dict[str, Any] = {"options": describe_value(dict(resolved.options), "options")}
+    tensors: Tensors = {}
+    told: dict[str, Any] = {"options": describe_value(dict(resolved.options), "options", tensors)}
     if isinstance(resolved.model, str):
         told["model"] = resolved.model
     else:
-        told["described"], told["tensors"] = describe(resolved.model)
-    loss, metrics = resolved.given_loss, resolved.given_metrics or {}
+        told["described"] = describe(own_of(resolved.model), tensors)
+    loss, metrics = resolved.given_loss, (resolved.given_metrics or {}).items()
     if loss is not None:
-        told["loss"] = _function(loss, "loss")
-    told["metrics"] = {name: _function(metric, f"metrics: {name}") for name, metric in metrics.items()}
-    return told
+        told["loss"] = _function(loss, "loss", tensors)
+    told["metrics"] = {name: _function(metric, f"metrics: {name}", tensors) for name, metric in metrics}
+    return {**told, "tensors": tensors}
 
 
-def _function(function: Any, where: str) -> Any:
+def _function(function: Any, where: str, tensors: Tensors) -> Any:
     if hasattr(function, "__qualname__") and name_of(function) is None:
         raise InputError(
             f"{where}: workers cannot find {function.__qualname__}, which no module holds by that name; "
             "define it with def, at the top of a module or script"
         )
-    return describe_value(function, where)
+    return describe_value(function, where, tensors)
 
 
 def _write_job(folder: Path, described: dict[str, Any], resolved: Resolved, place: Place) -> None:
-    tensors = described.pop("tensors", {})
+    tensors = described.pop("tensors")
     job = {
         **described,
         "paths": [os.path.abspath(path) for path in sys.path],
@@ -229,7 +231,7 @@ def _group(device: torch.device) -> Group:
             raise InputError(
                 "torch.distributed is initialised already; leave that to weft.train, which joins the ranks"
             )
-        _held.append(Group.connect(join_timeout=MEET, device=device))
+        _held.append(Group.connect(join_timeout=seconds("WEFT_JOIN", MEET), device=device))
         atexit.register(_held[0].close)
     if _held[0].device != device:
         raise InputError(f"device: the ranks met on {_held[0].device}; train on the same in every call")
@@ -253,19 +255,19 @@ def _scratch(place: Place, group: Group) -> Iterator[Path]:
 def _train_as_rank(
     resolved: Resolved, place: Place, group: Group, folder: Path, asked: Callable[[], bool]
 ) -> Summary:
-    if group.rank == 0:
+    def cut() -> None:
         if place.out is not None:
             check_folder(folder, resume=place.resume or group.attempt > 0)
-        group.post("parts", str(prepare_resolved(resolved, folder, workers=group.size)))
-    else:
-        place = replace(place, progress=None)
-    # However long rank 0 takes: the others wait as long as it lives.
-    parts = Path(group.expect("parts")) if group.rank else folder / "partition"
+        prepare_resolved(resolved, folder, workers=group.size)
+
+    first = os.environ.get("LOCAL_RANK") == "0"  # one line a machine
+    group.prepare(cut, told=f"rank {group.rank} waits for rank 0, which cuts the graph" if first else "")
     if isinstance(resolved.model, torch.nn.Module):
         _same_weights(resolved.model, group)
     own = place.stop or (lambda: False)
-    watched = replace(place, stop=lambda: asked() or own())
-    summary = train_parts(replace(resolved, partition=parts), watched, group)
+    progress = place.progress if group.rank == 0 else None
+    watched = replace(place, progress=progress, stop=lambda: asked() or own())
+    summary = train_parts(replace(resolved, partition=folder / "partition"), watched, group)
     if trainers_of(resolved, group.size) < group.size:
         summary = _told_to_all(summary, resolved, group)
     assert summary is not None, "a rank that only sampled was told"
