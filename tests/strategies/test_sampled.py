@@ -291,6 +291,38 @@ def test_a_recipe_names_the_store_of_features(graph: weft.Graph, tmp_path: Path)
         assert 0 < run.batch_wait_share < 1
 
 
+def test_each_node_type_has_a_store(tmp_path: Path) -> None:
+    graph = halo_jobs.graph_of("typed")
+    path = {kind: str(tmp_path / f"{kind}.npy") for kind in ("paper", "author")}
+    for kind, file in path.items():
+        np.save(file, graph.node_data[kind]["x"].numpy())
+    bare = graph.with_data(x=dict.fromkeys(path))
+    strategy = {"name": "sampled", "fanout": [3, 2], "batch_size": 4}
+    settings: dict[str, Any] = {"epochs": 2, "hidden": 4}
+    whole = weft.train(graph, "rgcn", strategy=strategy, **settings)
+    for given, store in [
+        (graph, "memory"),
+        (graph, {"name": "cached", "capacity": 0.5}),
+        (graph, {"name": "cached", "capacity": 9, "ranker": "frequency"}),
+        (bare, {"name": "mmap", "path": path}),
+        (bare, {"name": "cached", "path": path, "capacity": 0.4, "ranker": "importance"}),
+    ]:
+        out = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+        run = weft.train(given, "rgcn", strategy={**strategy, "store": store}, **settings, out=out)
+        assert run.loss == whole.loss, store
+        assert run.metrics["val"] == pytest.approx(whole.metrics["val"], rel=1e-5)
+        *_, event = [each for each in read_events(out) if each["event"] == "epoch"]
+        read = event["batches"]["store"]
+        assert 0 < read["rows"] <= event["batches"]["nodes"], "one type has no features"
+        assert (read["hit_rate"] > 0.2) == ("cached" in str(store)), store
+    for wrong, message in [
+        ({"name": "mmap", "path": path["paper"]}, r"store\.path: the graph has several node types"),
+        ({"name": "mmap", "path": {"editor": path["paper"]}}, r"store\.path: no node type 'editor'"),
+    ]:
+        with pytest.raises(RecipeError, match=message):
+            weft.train(bare, "rgcn", strategy={**strategy, "store": wrong}, **settings)
+
+
 def test_fewer_bits_change_a_run_a_little(graph: weft.Graph) -> None:
     settings: dict[str, Any] = {"epochs": 2, "hidden": 8}
     store = {"name": "memory", "storage": "int8"}

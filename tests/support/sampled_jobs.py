@@ -169,6 +169,38 @@ def replicas(group: Group) -> list[str]:
     return wrong
 
 
+def typed_stores(group: Group) -> list[str]:
+    """Return what differs from one process where each node type has a store."""
+    graph = adapt(graph_of("typed"), "rgcn")
+    local = local_graph(group, graph, parts_of("typed", group.size), group.size)
+    options: dict[str, Any] = {"seed": 3, "fanout": [3, 2], "batch_size": 4}
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = {kind: f"{folder}/{kind}.npy" for kind in ("paper", "author")}
+        for kind, file in path.items():
+            np.save(file, graph.node_data[kind]["x"].numpy())
+        for store in (
+            "sharded",
+            {"name": "mmap", "path": path},
+            {"name": "cached", "capacity": 12, "ranker": "importance", "storage": "float16"},
+            {"name": "cached", "capacity": 0.4, "ranker": "frequency", "path": path},
+        ):
+            whole = Sampled(graph, **options, store=store)
+            whole.infer = lambda model, held=whole.graph: infer(model, held).tensor()  # type: ignore[misc]
+            reference = trained(whole, model_of(graph, "rgcn", torch.float32))
+            strategy = Sampled(local, **options, store=store, group=group)
+            found = trained(strategy, model_of(local, "rgcn", torch.float32))
+            off = max(far(found[what], value) for what, value in reference.items())
+            wrong += [f"typed, {store}: off by {off:.1e}"] if not off <= 2e-5 else []
+            counters = strategy.counters()
+            assert counters is not None
+            cached = "cached" in str(store)
+            held = sum(each.capacity for each in strategy._opened.held.values()) if cached else 0  # type: ignore[union-attr]
+            near = group.size == 1 or (counters.hits > 0) == ("mmap" not in str(store))
+            wrong += [f"{store}: {counters}, {held}"] if not near or held not in (0, 12) else []
+    return wrong
+
+
 def kept_near(group: Group) -> list[str]:
     """Return what differs by replicas: batches, steps by a strategy, or that nothing is saved."""
     graph = adapt(graph_of("hub"), "gcn")
@@ -191,7 +223,7 @@ def stores(group: Group) -> list[str]:
     graph = adapt(graph_of("directed"), "gcn")
     local = local_graph(group, graph, parts_of("directed", group.size), group.size)
     options: dict[str, Any] = {"seed": 3, "fanout": [3, 2], "batch_size": 8}
-    wrong = []
+    wrong = typed_stores(group)
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/x.npy"
         np.save(path, graph.x.numpy())

@@ -8,7 +8,7 @@ node of the graph: who owns it, and where its edges begin.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ from weft.graph.block import Block
 from weft.graph.degrees import Degrees, RowDegrees, edge_destinations, entries_of_rows
 from weft.graph.graph import Graph
 from weft.graph.shard import Shard
-from weft.graph.source import RowSource
 from weft.graph.sparse import SparseFeatures
 from weft.samplers.asking import Asking, owners
 from weft.samplers.base import Batch, Sampler, as_seeds, samplers
@@ -34,6 +33,13 @@ from weft.samplers.slices import take_rows
 from weft.samplers.temporal import Times, check_finite
 
 _FEATURES = Label("features")
+
+
+class FeatureSource(Protocol):
+    """Where batches read features: a store, or one for each node type."""
+
+    def gather(self, ids: Tensor) -> Any:
+        """Return the rows of global ids, in their order; by node type where there are several."""
 
 
 class PartitionedSampler(Sampler):
@@ -55,7 +61,7 @@ class PartitionedSampler(Sampler):
         *,
         kind: str = "neighbor",
         seed: int = 0,
-        features: RowSource | None = None,
+        features: FeatureSource | None = None,
         **options: Any,
     ) -> None:
         self.shard, self.held, self.group, self.features = shard, shard, group, features

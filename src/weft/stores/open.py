@@ -21,6 +21,7 @@ from weft.stores.mmap import MmapStore
 from weft.stores.rankers import frequency, importance, out_degree, random_order
 from weft.stores.shared import SharedStore
 from weft.stores.storage import storage_type
+from weft.stores.typed import TypedStores, of_type
 
 OPTIONS = {
     "memory": ("storage",),
@@ -40,20 +41,48 @@ def open_store(
     sampler: Drawn = None,
     *,
     batch_size: int = 1024,
-) -> Store:
+) -> Store | TypedStores:
     """Return the store of a graph's features that a recipe names, by name or as a table with options.
 
     "memory" keeps the graph's own x (`storage`), as "sharded" does where there is one process; "mmap" reads
     `path`; "shared" opens `store`; "cached" holds `capacity` rows in front of `path`, or of x, chosen by
     `ranker` ("frequency" needs the sampler; where it comes "later" the cache holds nothing until `hold` is
-    given scores). `open_on_ranks` does the same for several ranks.
+    given scores). A graph of several node types has a store for each; `path` and `field` are tables by type
+    then. `open_on_ranks` does the same for several ranks.
     """
     name, given = check_store(spec)
+    if len(graph.node_types) > 1:
+        return _of_types(name, given, graph, sampler, batch_size)
     made = _OPENERS[name](given, graph, sampler, batch_size)
     if made.num_rows != graph.num_nodes:
         made.close()
         raise GraphError(f"the store has {made.num_rows:,} rows, the graph {graph.num_nodes:,} nodes")
     return made
+
+
+def _of_types(name: str, given: dict[str, Any], graph: Graph, sampler: Drawn, batch_size: int) -> TypedStores:
+    """Return a store for each node type that has features."""
+    capacity, ranker = given.pop("capacity", "auto"), given.pop("ranker", "out_degree")
+    held: dict[str, Store] = {}
+    for kind in (kind for kind in graph.node_types if "x" in graph.node_data[kind]):
+        own, x = of_type(given, kind), graph.node_data[kind]["x"]
+        held[kind] = _of_type(name, own, x)
+    made = TypedStores(held, graph.node_types, graph.node_offsets, capacity=capacity)
+    scores = _scores(ranker, graph, sampler, batch_size) if name == "cached" else None
+    if scores is not None:
+        made.hold(scores)
+    return made
+
+
+def _of_type(name: str, given: dict[str, Any], x: Any) -> Store:
+    if name == "shared":
+        return SharedStore(given["store"], field=given["field"])
+    behind: Store
+    if "path" in given:
+        behind = x if isinstance(x, MmapStore) else MmapStore(given["path"], dtype=x.dtype)
+    else:
+        behind = x if isinstance(x, Store) else MemoryStore(_dense(x), storage=given.get("storage"))
+    return CachedStore(behind, None, storage=given.get("storage")) if name == "cached" else behind
 
 
 def check_store(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -86,28 +115,47 @@ def check_store(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return name, given
 
 
+def with_store(graph: Graph, store: Store | TypedStores) -> Graph:
+    """Return the graph whose features are read from a store."""
+    return graph.with_data(x=store.held if isinstance(store, TypedStores) else store)
+
+
 def with_file(graph: Graph, spec: str | Mapping[str, Any] | None, dtype: torch.dtype) -> Graph:
     """Return the graph with the features of the file that a store reads; as it is where there is none."""
-    file = _file(spec, graph.num_nodes, dtype)
-    return graph if file is None else graph.with_data(x=file)
+    sizes = {kind: rows.stop - rows.start for kind in graph.node_types for rows in [graph.rows_of_type(kind)]}
+    files = _files(spec, sizes, dtype)
+    return graph.with_data(x=files) if files else graph
 
 
 def with_file_rows(shard: Shard, spec: str | Mapping[str, Any] | None, dtype: torch.dtype) -> Shard:
     """Return a rank's shard with its own rows of that file, which an exact evaluation reads."""
-    file = _file(spec, shard.num_nodes, dtype)
-    if file is None:
-        return shard
-    if len(shard.node_types) != 1:
-        raise GraphError("strategy.store: a file of features is for a graph of one node type")
-    kind = shard.node_types[0]
-    data = {**shard.node_data[kind], "x": file.gather(shard.node_ids)}
-    return replace(shard, node_data={kind: data})
+    offsets = dict(zip(shard.node_types, shard.node_offsets))
+    ends = dict(zip(shard.node_types, shard.node_offsets[1:]))
+    files = _files(spec, {kind: ends[kind] - offsets[kind] for kind in shard.node_types}, dtype)
+    ranges, data = shard.type_ranges(), dict(shard.node_data)
+    for kind, file in files.items():
+        data[kind] = {**data[kind], "x": file.gather(shard.node_ids[ranges[kind]] - offsets[kind])}
+    return replace(shard, node_data=data) if files else shard
 
 
-def _file(spec: str | Mapping[str, Any] | None, num_nodes: int, dtype: torch.dtype) -> MmapStore | None:
-    path = None if spec is None else check_store(spec)[1].get("path")
+def _files(
+    spec: str | Mapping[str, Any] | None, sizes: Mapping[str, int], dtype: torch.dtype
+) -> dict[str, MmapStore]:
+    """Return the file of each node type that a store names one for; `sizes` has the nodes of each."""
+    given = {} if spec is None else check_store(spec)[1]
+    path = given.get("path")
     if path is None:
-        return None
+        return {}
+    if len(sizes) == 1 and not isinstance(path, Mapping):
+        return {kind: _file(path, count, dtype) for kind, count in sizes.items()}
+    named = path if isinstance(path, Mapping) else sizes
+    for kind in named:
+        if kind not in sizes:
+            raise RecipeError(f"store.path: no node type {kind!r}; the graph has: {', '.join(sizes)}")
+    return {kind: _file(of_type(given, kind)["path"], sizes[kind], dtype) for kind in named}
+
+
+def _file(path: str, num_nodes: int, dtype: torch.dtype) -> MmapStore:
     store = MmapStore(path, dtype=dtype)
     if len(store.shape) != 2 or store.shape[0] != num_nodes:
         raise GraphError(
@@ -151,7 +199,10 @@ def _scores(ranker: str, graph: Graph, sampler: Drawn, batch_size: int) -> Tenso
 
 
 def _features(graph: Graph) -> Tensor:
-    x = graph.x
+    return _dense(graph.x)
+
+
+def _dense(x: Any) -> Tensor:
     if not isinstance(x, Tensor):
         kind = "none" if x is None else type(x).__name__
         hint = "sparse features need no store" if isinstance(x, SparseFeatures) else "name a file: store.path"

@@ -13,13 +13,14 @@ from weft.errors import GraphError, RecipeError
 from weft.graph.shard import Shard
 from weft.samplers.replicas import importance
 from weft.stores.base import Store
-from weft.stores.cached import SHARE, CachedStore, free_bytes
+from weft.stores.cached import CachedStore
 from weft.stores.mmap import MmapStore
 from weft.stores.open import check_store
 from weft.stores.rankers import reads
 from weft.stores.sharded import ShardedStore
 from weft.stores.shared import SharedStore
 from weft.stores.storage import decode, encode
+from weft.stores.typed import TypedStores, of_type
 
 _PLAN = Label("plan")
 Steps = tuple[Callable[[int, int], Tensor], int]
@@ -28,35 +29,48 @@ Steps = tuple[Callable[[int, int], Tensor], int]
 
 def open_on_ranks(
     spec: str | Mapping[str, Any], shard: Shard, group: Group, steps: Callable[[], Steps] | None = None
-) -> Store:
+) -> Store | TypedStores:
     """Return the store that a rank reads the features of its batches from; all ranks call together.
 
     "memory" and "sharded" leave rows with their owners, in the bits of `storage`; "mmap" and "shared" are
     read by every rank itself, so that nothing travels; "cached" holds `capacity` rows of others. Its ranker
-    "frequency" counts what this rank reads in some `steps`.
+    "frequency" counts what this rank reads in some `steps`. Several node types have a store each.
     """
     name, given = check_store(spec)
-    x = shard.node_data[shard.node_types[0]].get("x") if len(shard.node_types) == 1 else None
-    if not isinstance(x, Tensor):
-        raise GraphError("strategy.store: expected a graph of one node type with a dense matrix x")
+    capacity, ranker = given.pop("capacity", "auto"), given.pop("ranker", "out_degree")
+    behind = {kind: _behind(name, given, kind, shard, group) for kind in _with_features(shard)}
+    if name == "cached":
+        scores = _scores(ranker, shard, group, steps)
+        if "path" not in given:
+            scores[shard.node_ids] = -1.0  # held already
+        behind = {
+            kind: CachedStore(each, None, storage=given.get("storage")) for kind, each in behind.items()
+        }
+    made = TypedStores(behind, shard.node_types, shard.node_offsets, capacity=capacity)
+    if name == "cached":
+        made.hold(scores, group.size)  # the ranks of a machine share its memory
+    return made if len(shard.node_types) > 1 else made.held[shard.node_types[0]]
+
+
+def _with_features(shard: Shard) -> list[str]:
+    """Return the node types that have features; refuse what no store keeps."""
+    x = {kind: held["x"] for kind, held in shard.node_data.items() if "x" in held}
+    if not x or not all(isinstance(each, Tensor) for each in x.values()):
+        raise GraphError("strategy.store: expected a dense matrix x, for each node type that has features")
+    return list(x)
+
+
+def _behind(name: str, given: Mapping[str, Any], kind: str, shard: Shard, group: Group) -> Store:
+    """Return where the rows of one node type lie."""
+    own = of_type(given, kind) if len(shard.node_types) > 1 else given
+    x, place = shard.node_data[kind]["x"], shard.node_types.index(kind)
+    assert isinstance(x, Tensor)
     if name == "shared":
-        return _checked(SharedStore(given["store"], field=given.get("field", "x")), shard)
-    if "path" in given:
-        behind: Store = _checked(MmapStore(given.pop("path"), dtype=x.dtype), shard)
-    else:
-        behind = ShardedStore(
-            x, node_ids=shard.node_ids, group=group, name="features", storage=given.get("storage")
-        )
-    if name != "cached":
-        return behind
-    scores = _scores(given.pop("ranker", "out_degree"), shard, group, steps)
-    if behind.collective:
-        scores[shard.node_ids] = -1.0  # held already
-    capacity = given.pop("capacity", "auto")
-    if capacity == "auto":  # the ranks of a machine share its memory
-        size = behind.row_bytes
-        capacity = min(shard.num_nodes, int(SHARE * free_bytes() / group.size) // max(size, 1))
-    return CachedStore(behind, scores, capacity=capacity, **given)
+        return SharedStore(own["store"], field=own.get("field", "x"))
+    if "path" in own:
+        return MmapStore(own["path"], dtype=x.dtype)
+    ids = shard.node_ids[shard.type_ranges()[kind]] - shard.node_offsets[place]
+    return ShardedStore(x, node_ids=ids, group=group, name="features", storage=own.get("storage"))
 
 
 def rounded(shard: Shard, spec: str | Mapping[str, Any]) -> Shard:
@@ -70,13 +84,6 @@ def rounded(shard: Shard, spec: str | Mapping[str, Any]) -> Shard:
         if isinstance(x, Tensor):
             held["x"] = decode(*encode(x, given["storage"]), x.dtype)
     return replace(shard, node_data=data)
-
-
-def _checked(store: Store, shard: Shard) -> Store:
-    if store.num_rows != shard.num_nodes:
-        store.close()
-        raise GraphError(f"the store has {store.num_rows:,} rows, the graph {shard.num_nodes:,} nodes")
-    return store
 
 
 def _scores(ranker: str, shard: Shard, group: Group, steps: Callable[[], Steps] | None) -> Tensor:

@@ -23,6 +23,7 @@ from weft.samplers.loader import Loader
 from weft.samplers.partitioned import PartitionedSampler
 from weft.samplers.together import PartitionedLoader
 from weft.stores.base import Store
+from weft.stores.typed import TypedStores
 from weft.strategies.base import Given, Metrics, Scores, evaluating
 from weft.strategies.distributed import Distributed, GivenToRanks
 from weft.strategies.halo_block import HaloBlock
@@ -50,7 +51,7 @@ class Batches(Steps, Distributed):
     graph: Graph | LocalGraph  # type: ignore[assignment]
     batch_size: int
     threads: int
-    _opened: Store | None = None
+    _opened: Store | TypedStores | None = None
     """The store that was opened for this strategy, and is closed with it."""
 
     def __init__(

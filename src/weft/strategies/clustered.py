@@ -15,7 +15,7 @@ from weft.samplers.loader import Loader
 from weft.samplers.saint import SaintSampler
 from weft.samplers.subgraph import Subgraph
 from weft.samplers.together import TogetherLoader
-from weft.stores.open import check_store, open_store
+from weft.stores.open import check_store, open_store, with_store
 from weft.strategies.base import strategies
 from weft.strategies.batches import Batches, Shared, labels_in
 from weft.strategies.local import LocalGraph
@@ -46,7 +46,7 @@ class Subgraphs(Batches):
             )
         if store is not None and isinstance(graph, Graph):
             self._opened = open_store(store, graph)
-            graph = graph.with_data(x=self._opened)
+            graph = with_store(graph, self._opened)
         super().__init__(graph, **given)
         self.threads = prepare
 

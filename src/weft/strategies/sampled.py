@@ -25,9 +25,10 @@ from weft.samplers.replicas import Replicate, important, with_replicas
 from weft.samplers.temporal import check_finite
 from weft.stores.base import Counters, Store
 from weft.stores.cached import CachedStore
-from weft.stores.open import check_store, open_store
+from weft.stores.open import check_store, open_store, with_store
 from weft.stores.ranked import open_on_ranks, rounded
 from weft.stores.rankers import frequency
+from weft.stores.typed import TypedStores
 from weft.strategies.base import evaluating, strategies
 from weft.strategies.batches import Batches, Shared, labels_in
 from weft.strategies.fanouts import Fanouts, Hops, by_hop, check_fanouts, usual_fanouts
@@ -92,12 +93,12 @@ class Sampled(Batches):
             check_samplers(samplers, 1)
         if store is not None and isinstance(graph, Graph):
             self._opened = open_store(store, graph, "later")
-            graph = graph.with_data(x=self._opened)
+            graph = with_store(graph, self._opened)
         elif store is not None and isinstance(graph, LocalGraph):
             graph = LocalGraph(rounded(graph.shard, store), facts=graph.facts)
         super().__init__(graph, **given)
         self.store_options, self.samplers = store, samplers
-        self._store: Store | None = None  # of several workers
+        self._store: Store | TypedStores | None = None  # of several workers
         self.replicate = None if replicate is None else check_replicate(replicate)
         self._important: Tensor | None = None
         self.fanout: int | Sequence[Any] | None = by_hop(fanout, graph.edge_types, "strategy.fanout")
@@ -182,7 +183,7 @@ class Sampled(Batches):
 
     def counters(self) -> Counters | None:
         """Return what was read from the store of the features; None where they are no store's."""
-        return super().counters() if self._store is None else self._store.counters
+        return super().counters() if self._opened is None else self._opened.counters
 
     def close(self) -> None:
         """Take the hooks off the model, let the samplers go, and the memory of what was captured."""
@@ -249,7 +250,11 @@ class Sampled(Batches):
     def _fill_cache(self, fanout: Hops) -> None:
         """Hold the rows that this model's batches read most often, where a cache waits for them."""
         cache = self._opened
-        if isinstance(cache, CachedStore) and not cache.ranked and isinstance(self.graph, Graph):
+        if (
+            isinstance(cache, CachedStore | TypedStores)
+            and not cache.ranked
+            and isinstance(self.graph, Graph)
+        ):
             cache.hold(frequency(self._drawing(self.graph, fanout), batch_size=self.batch_size))
             self._nearby = None  # what a GPU has of the store is of before
 

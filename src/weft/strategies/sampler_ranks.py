@@ -24,6 +24,7 @@ from weft.samplers.partitioned import PartitionedSampler
 from weft.samplers.together import PartitionedLoader
 from weft.stores.base import Store
 from weft.stores.ranked import open_on_ranks, rounded
+from weft.stores.typed import TypedStores
 from weft.strategies.local import LocalGraph
 
 _BATCH = Label("batch")
@@ -113,7 +114,7 @@ class SamplerRank:
         self.trainers = group.size - self.samplers
         store = self.options.get("store")
         self.shard = shard if store is None else rounded(shard, store)
-        self.features: Store | None = None
+        self.features: Store | TypedStores | None = None
         if store is not None:
             self.features = open_on_ranks(store, self.shard, Group.alone())
         self.owner = torch.empty(shard.num_nodes, dtype=torch.int64)

@@ -151,11 +151,15 @@ def _with_file(graph: LocalGraph, store: Any, dtype: torch.dtype) -> LocalGraph:
     shard = with_file_rows(graph.shard, store, dtype)
     if shard is graph.shard:
         return graph
-    kind = shard.node_types[0]
-    width = shard.node_data[kind]["x"].shape[1]
-    told = {"columns": width, "sparse": False, "stored_values": width * shard.num_nodes}
-    facts = {**graph.summary(), "features": {kind: {**told, "dtype": str(dtype).split(".")[-1]}}}
-    return LocalGraph(shard, facts=facts)
+    facts = dict(graph.summary())
+    told = dict(facts.get("features", {}))
+    for place, kind in enumerate(shard.node_types):
+        if shard.node_data[kind] is not graph.shard.node_data[kind]:
+            width = shard.node_data[kind]["x"].shape[1]
+            rows = shard.node_offsets[place + 1] - shard.node_offsets[place]
+            told[kind] = {"columns": width, "sparse": False, "stored_values": width * rows}
+            told[kind] |= {"dtype": str(dtype).split(".")[-1]}
+    return LocalGraph(shard, facts={**facts, "features": told})
 
 
 def trainers_of(resolved: Resolved, workers: int) -> int:
