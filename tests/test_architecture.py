@@ -166,6 +166,7 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             *("--help", "--hidden", "--json", "--layers", "--name", "--out", "--overwrite", "--parts"),
             *("--set", "--timeout", "-h", "graph"),
         ],
+        "algorithm": ["--help", "--out", "--overwrite", "--set", "--workers", "-h", "name", "parts"],
         "report": ["--help", "--out", "-h", "runs"],
         "bench": ["--help", "--list", "-h", "cases"],
         "selftest": ["--cover", "--graph", "--help", "--parts", "--results", "-h", "checks"],

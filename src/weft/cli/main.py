@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from weft import process
 from weft.cli import (
+    algorithm,
     bench,
     doctor,
     flatten,
@@ -39,6 +40,7 @@ COMMANDS = {
     "flatten": flatten,
     "infer": infer,
     "partition": partition,
+    "algorithm": algorithm,
     "report": report,
     "bench": bench,
     "selftest": selftest,
