@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from halo_jobs import far, graph_of, local_graph, parts_of
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric import nn as pyg
 
 import weft
@@ -48,7 +49,8 @@ NOT_SUMS = {"gat", "gatv2", "hgt"}  # attention normalises itself
 
 
 def right_in_the_mean(group: Group) -> list[str]:
-    """Return the layers whose outputs or gradients, in the mean of draws, are not those of all rows.
+    """Return the layers whose outputs or gradients, in the mean of draws, are not those of all rows, or
+    whose steps take memory for rows that were not drawn.
 
     The draws are such that each halo row exists in one of four: their mean is then exact, not only nearly.
     """
@@ -66,7 +68,7 @@ def right_in_the_mean(group: Group) -> list[str]:
                 wrong += [f"{name}{' by link' * by_link}: {what}" for what in _tried(strategy, name)]
     finally:
         sampled._chosen = before
-    return wrong
+    return wrong + memory_for_what_was_drawn(group)
 
 
 def _tried(strategy: Halo, name: str) -> list[str]:
@@ -102,3 +104,46 @@ def _run(block: Any, layer: nn.Module) -> dict[str, Tensor]:
     held = {f"gradient of {name}": value.grad.clone() for name, value in layer.named_parameters()}
     assert h.grad is not None
     return {"output": out.detach(), "gradient of rows": h.grad, **held}
+
+
+class Made(TorchDispatchMode):
+    """Notes the tensors that operations make: rows of numbers, and the bytes of the largest tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = self.bytes = 0
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = call(*args, **(kwargs or {}))
+        for each in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(each, Tensor) and each._base is None:
+                self.bytes = max(self.bytes, each.numel() * each.element_size())
+                if each.is_floating_point() and each.dim() > 1:
+                    self.rows = max(self.rows, len(each))
+        return made
+
+
+def memory_for_what_was_drawn(group: Group) -> list[str]:
+    """Return the layers for which a step makes tensors of rows that do not exist, or copies edges."""
+    generator = torch.Generator().manual_seed(4)
+    edges = torch.randint(0, 200, (2, 8000), generator=generator)
+    data = {"x": torch.rand(200, 4), "y": torch.arange(200) % 2, "train_mask": torch.arange(200) < 100}
+    graph = weft.Graph.from_edges(edges, num_nodes=200, **data)
+    local = local_graph(group, graph, (torch.arange(200) % group.size).int(), group.size)
+    strategy = Halo(local, group=group, exchange={"name": "sampled", "p": 0.1})
+    wrong = []
+    for name, options in (("sage", {}), ("sage", {"aggregate": "max"}), ("gat", {})):
+        layer = layers[name](4, 4, **options)
+        for _ in range(2):  # what is kept for all steps is made in the first
+            with Made() as made:
+                block: Any = strategy.training_block()
+                h = torch.rand(block.num_own, 4).requires_grad_()
+                layer(block, h).sum().backward()
+            drawn = int(strategy.exchange.kept.sum())
+            strategy.end_step()
+            strategy.clock[1] += 1
+        if made.rows > block.num_own + drawn:
+            wrong.append(f"{name} {options}: {made.rows} rows, there are {block.num_own} and {drawn}")
+        if name == "sage" and not options and made.bytes >= 4 * len(block.shard.indices) // 2:
+            wrong.append(f"{name}: a tensor of {made.bytes} bytes")
+    return wrong

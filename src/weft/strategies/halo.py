@@ -15,6 +15,7 @@ from weft.exchanges.exact import Exact
 from weft.graph.block import Block
 from weft.strategies.base import strategies
 from weft.strategies.distributed import Distributed, GivenToRanks
+from weft.strategies.drawn_block import DrawnBlock
 from weft.strategies.halo_block import HaloBlock
 from weft.strategies.local import LocalGraph
 
@@ -83,9 +84,7 @@ class Halo(Distributed):
             self._block = self.whole
             self.whole.exchange = self.exchange
         else:
-            self._block = HaloBlock(
-                self.graph.shard, self.exchange, self.group, clock=self.clock, whole=self.whole
-            )
+            self._block = DrawnBlock(self.whole, self.exchange)
         return self._block
 
     def exact_block(self) -> Block:

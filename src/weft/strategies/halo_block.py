@@ -29,40 +29,29 @@ _SCALES = 8
 class HaloBlock(ShardBlock):
     """The edges into the own rows of a shard. All ranks make the same calls in the same order.
 
-    `whole` is the block with every halo row, where this one shows those of a step: rows and their numbers
-    are the same, the edges of halo rows that do not exist in the step are missing.
+    `whole` is the block with every halo row: this one, or that of which a `DrawnBlock` shows a step.
     """
 
     def __init__(
-        self,
-        shard: Shard,
-        exchange: Exchange,
-        group: Group,
-        *,
-        clock: Tensor | None = None,
-        whole: "HaloBlock | None" = None,
+        self, shard: Shard, exchange: Exchange, group: Group, *, clock: Tensor | None = None
     ) -> None:
         self.exchange, self.group = exchange, group
         self.num_own = len(shard.node_ids)
         self.num_halo = len(shard.halo_ids)
-        indptr, chosen = _existing_edges(shard, exchange.kept, whole)
-        every = isinstance(chosen, slice)
         super().__init__(
             shard,
-            indptr,
-            shard.indices[chosen],
+            shard.indptr,
+            shard.indices,
             num_src=self.num_own + self.num_halo,
-            src_ids=shard.row_ids if whole is None else whole.src_ids,
+            src_ids=shard.row_ids,
             dst_ids=shard.node_ids,
-            edge_ids=shard.edge_ids[chosen],
-            edge_type=None if shard.edge_type is None else shard.edge_type[chosen],
+            edge_ids=shard.edge_ids,
+            edge_type=shard.edge_type,
             num_relations=len(shard.edge_types),
-            edge_data=shard.edge_data if every else {name: v[chosen] for name, v in shard.edge_data.items()},
+            edge_data=shard.edge_data,
             clock=clock,
         )
-        self.whole = self if whole is None else whole
-        if whole is not None:
-            self._memory = whole._memory
+        self.whole = self
         self._brought = Recall()
         self._scales: list[Tensor] = []
 
@@ -97,18 +86,13 @@ class HaloBlock(ShardBlock):
     # What layers do with it
 
     def src(self, h: Any) -> Any:
-        """Return own rows and the halo, [num_src, ...]; rows that do not exist in this step are zero."""
+        """Return own rows and the halo, [num_src, ...]."""
         if h.shape[0] != self.num_own:
             return super().src(h)
         if self.constant(h):
             return self.whole._join_constant(h)
         h = h if isinstance(h, Tensor) else h.to_dense()
-        rows = self._brought(h, self.exchange.gather)
-        kept = self.exchange.kept
-        if kept is not None:
-            empty = h.new_zeros(len(kept), *h.shape[1:])
-            rows = empty.index_copy(0, self._kept_rows, rows)
-        return torch.cat([h, rows])
+        return torch.cat([h, self._brought(h, self.exchange.gather)])
 
     def _aggregate(self, h: Features, how: Aggregation) -> Features:
         """Return the aggregate; local edges are summed while the halo travels."""
@@ -171,16 +155,11 @@ class HaloBlock(ShardBlock):
         rows = src_scale[self.num_own :] if kept is None else src_scale[self.num_own :][kept]
         return rows * scale if isinstance(scale, Tensor) or scale != 1.0 else rows
 
-    def _cut(self, relation: int | None) -> "_Cut":
+    def _cut(self, relation: int | None) -> "Cut":
         """Return local and halo edges apart; halo columns count the rows that exist."""
         return self.cached(("cut", relation), lambda: self._make_cut(relation))
 
-    def _make_cut(self, relation: int | None) -> "_Cut":
-        if self.whole is not self:
-            # Local edges are the same in every step, and so is what backward makes of them: only the few
-            # edges of the halo are gone through again.
-            cut = self.whole._cut(relation)
-            return _Cut(cut.local, _only_kept(cut.halo, cast(Tensor, self.exchange.kept)))
+    def _make_cut(self, relation: int | None) -> "Cut":
         part = self if relation is None else self.relation(relation)
         remote = part.indices >= self.num_own
         blocks = []
@@ -188,7 +167,7 @@ class HaloBlock(ShardBlock):
             held = chosen.nonzero().flatten()
             indptr = torch.searchsorted(held, part.indptr)
             blocks.append(Block(indptr, part.indices[held] - start, num_src=size))
-        return _Cut(*blocks)
+        return Cut(*blocks)
 
     def _split(self, weight: Tensor | None, relation: int | None) -> tuple[Tensor | None, Tensor | None]:
         """Return the weights of local and of halo edges, of all or of one relation."""
@@ -202,12 +181,6 @@ class HaloBlock(ShardBlock):
     def halo_edges(self) -> Tensor:
         """Return the places of the edges from halo rows, ascending; kept."""
         return self.cached("halo edges", lambda: (self.indices >= self.num_own).nonzero().flatten())
-
-    @property
-    def _kept_rows(self) -> Tensor:
-        kept = self.exchange.kept
-        assert kept is not None, "asked only where some rows are missing"
-        return self.cached("kept rows", lambda: kept.nonzero().flatten())
 
     def _degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
@@ -266,7 +239,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
 
 
-class _Cut(NamedTuple):
+class Cut(NamedTuple):
     """Local and halo edges apart."""
 
     local: Block
@@ -297,24 +270,3 @@ class _ScaledRelations(RelationBlock):
             every = torch.ones(len(kept), dtype=wide).masked_scatter(kept, scale.to(wide))
             scale = every[(self.rows - self._of.num_own).clamp(min=0)]
         return torch.where(self._halo, scale, 1.0).to(wide)
-
-
-def _existing_edges(
-    shard: Shard, kept: Tensor | None, whole: HaloBlock | None
-) -> tuple[Tensor, slice | Tensor]:
-    """Return the row pointers and the places of the edges whose source exists."""
-    if kept is None or whole is None:
-        return shard.indptr, slice(None)
-    places = whole.halo_edges()
-    missing = places[~kept[(shard.indices[places] - whole.num_own).long()]]
-    exists = torch.ones(len(shard.indices), dtype=torch.bool)
-    exists[missing] = False
-    return shard.indptr - torch.searchsorted(missing, shard.indptr), exists.nonzero().flatten()
-
-
-def _only_kept(halo: Block, kept: Tensor) -> Block:
-    """Return the edges of halo rows that exist, whose columns count those rows."""
-    held = kept[halo.indices.long()].nonzero().flatten()
-    place = (kept.cumsum(0) - 1).to(halo.indices.dtype)
-    indices = place[halo.indices[held].long()]
-    return Block(torch.searchsorted(held, halo.indptr), indices, num_src=int(kept.sum()))
