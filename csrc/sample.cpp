@@ -485,13 +485,18 @@ class Sampler {
         }
     }
 
+    // The `wanted` slots of lowest key: drawn by weight, or the heaviest, which stand for equally many.
     int64_t* draw_weighted(const DrawJob& job, int64_t* end, double* scale) {
         std::vector<Candidate>& all = space_.candidates;
         all.clear();
+        int64_t shown = 0;
         for (int64_t slot = job.start; slot < job.start + job.degree; ++slot) {
+            if (is_hidden(slot)) continue;
+            ++shown;
             const double weight = request_.weight[slot];
             const int64_t edge = request_.edge_map ? request_.edge_map[slot] : slot;
-            if (weight > 0 && !is_hidden(slot)) all.push_back({exponential(job.key, edge, weight), slot});
+            if (weight > 0)
+                all.push_back({request_.top ? -weight : exponential(job.key, edge, weight), slot});
         }
         int64_t taken = static_cast<int64_t>(all.size());
         double first_left = std::numeric_limits<double>::infinity();
@@ -502,7 +507,8 @@ class Sampler {
         }
         for (int64_t i = 0; i < taken; ++i) end[i] = all[i].slot;
         std::sort(end, end + taken);
-        std::fill(scale, scale + taken, first_left);
+        const double each = static_cast<double>(shown) / static_cast<double>(taken);
+        std::fill(scale, scale + taken, request_.top ? each : first_left);
         return end + taken;
     }
 

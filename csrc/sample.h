@@ -22,6 +22,7 @@ struct SampleRequest {
     int64_t num_nodes, num_edges, num_seeds, num_hops, num_relations, num_types, num_hidden;
     int32_t index, replace, once, sorted, table;
     int32_t labor;  // draws are keyed by sources, and a row takes those below its chance
+    int32_t top;    // of weighted draws: the heaviest are taken
 };
 
 struct SampleHop {
@@ -30,7 +31,7 @@ struct SampleHop {
     int32_t* indices;
     int64_t* edge_ids;
     double* scale;  // where rows differ in more than their degree: for each edge how many it stands for, or,
-                    // of weighted draws, the key of the first that was not taken
+                    // of draws by weight, the key of the first that was not taken
 };
 
 struct SampleResult {

@@ -9,6 +9,7 @@ import torch
 import weft
 from weft.errors import GraphError, InputError
 from weft.graph import Graph, SparseFeatures
+from weft.kernels import native
 from weft.samplers import Batch, NeighborSampler
 
 AUTHOR = ("author", "writes", "paper")
@@ -356,6 +357,7 @@ def test_pyg_gets_types_by_name() -> None:
         ({"fanout": 5}, "a fanout for each hop"),
         ({"fanout": [{("a", "b", "c"): 1}]}, "no relation"),
         ({"fanout": [1], "weight": "heavy"}, "no edge data 'heavy'"),
+        ({"fanout": [1], "pick": "top"}, "'top' where edges have a weight"),
         ({"fanout": [1], "weight": torch.full((900,), -1.0)}, "at least 0"),
         ({"fanout": [1], "replace": True, "weight": torch.ones(900)}, "without replacement"),
         ({"fanout": [1], "temporal": True}, "needs edge_time"),
@@ -371,3 +373,61 @@ def test_impossible_settings_are_refused(options: dict[str, Any], message: str) 
 def test_mixed_seeds_must_be_sorted_by_type() -> None:
     with pytest.raises(GraphError, match="sorted by type"):
         NeighborSampler(typed_graph(), [2]).sample([12, 3])
+
+
+# AliGraph's ways of choosing neighbours
+
+
+def test_the_heaviest_edges_are_taken_and_their_mean_is_the_rows() -> None:
+    made = torch.Generator().manual_seed(3)
+    weight = torch.randint(6, (900,), generator=made).double()  # some alike, some 0
+    graph = random_graph(edge_weight=weight, edge_type=torch.arange(900) % 3)
+    kinds = dict(zip(graph.edge_types, (1, 4, 0)))
+    sampler = NeighborSampler(graph, [4, kinds], weight="weight", pick="top")
+    batch, held = sampler.sample(range(60), 0), graph.edge_data["weight"]
+    assert torch.equal(sampler.sample(range(60), 5).blocks[0].edge_ids, batch.blocks[0].edge_ids)
+    for block, counts in zip(reversed(batch.blocks), ((4, 4, 4), (1, 4, 0))):
+        for row, node in enumerate(block.dst_ids.tolist()):
+            mine = block.edge_ids[block.indptr[row] : block.indptr[row + 1]]
+            into = torch.arange(int(graph.indptr[node]), int(graph.indptr[node + 1]))
+            for relation, count in enumerate(counts):
+                here = into[graph.edge_type[into] == relation]  # type: ignore[index]
+                heaviest = sorted(here[held[here] > 0].tolist(), key=lambda e: (-float(held[e]), e))[:count]
+                assert mine[graph.edge_type[mine] == relation].tolist() == sorted(heaviest)  # type: ignore[index]
+    block, h = batch.blocks[-1], torch.rand(60, 2, dtype=torch.float64, generator=made)
+    part = block.relation(1)
+    found = block.aggregate(h[batch.nodes], "mean", relation=1)
+    row = next(row for row in range(60) if part.indptr[row + 1] > part.indptr[row])
+    taken = h[batch.nodes][part.indices[part.indptr[row] : part.indptr[row + 1]].long()]
+    torch.testing.assert_close(found[row], taken.mean(0), rtol=1e-6, atol=0)
+
+
+def test_sources_are_drawn_by_their_in_degree() -> None:
+    sources = torch.arange(1, 6)
+    into = torch.repeat_interleave(sources, torch.tensor([1, 2, 3, 0, 6]))  # in-degrees of 1 … 5
+    edges = torch.cat([torch.stack([sources, torch.zeros(5).long()]), torch.stack([into * 0 + 6, into])], 1)
+    graph = Graph.from_edges(edges, num_nodes=7)
+    sampler = NeighborSampler(graph, [1], weight="in_degree")
+    drawn = torch.tensor([int(sampler.sample([0], epoch).nodes[1]) for epoch in range(3000)])
+    counts = torch.bincount(drawn, minlength=7)[1:6].double()
+    expected = torch.tensor([1.0, 2.0, 3.0, 0.0, 6.0]).double() / 12 * 3000
+    assert counts[3] == 0
+    chi = float((((counts - expected) ** 2)[expected > 0] / expected[expected > 0]).sum())
+    assert chi < 22  # 3 degrees of freedom: beyond it once in ten thousand
+    again = [int(sampler.sample([0], epoch).nodes[1]) for epoch in range(20)]
+    assert again == drawn[:20].tolist()
+
+
+@pytest.mark.parametrize("options", [{"weight": "weight", "pick": "top"}, {"weight": "in_degree"}], ids=str)
+def test_both_cores_choose_them_alike(options: dict[str, Any]) -> None:
+    weight = torch.rand(900, generator=torch.Generator().manual_seed(5)).round(decimals=1)
+    graph = random_graph(edge_weight=weight)
+    sampler, gone = NeighborSampler(graph, [3, 2], **options), torch.arange(0, 900, 7)
+    for hidden in (None, gone):
+        mine = sampler.sample(range(30), 1, hidden=hidden)
+        with native.disabled():
+            theirs = sampler.sample(range(30), 1, hidden=hidden)
+        assert torch.equal(mine.nodes, theirs.nodes)
+        for a, b in zip(mine.blocks, theirs.blocks):
+            assert torch.equal(a.edge_ids, b.edge_ids)
+            assert torch.equal(a.edge_scale, b.edge_scale)  # type: ignore[attr-defined]

@@ -37,6 +37,8 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("hgt", "typed", {"fanout": [2, 1], "batch_size": 4, "evaluate": [2, 2]}),
     ("gcn", "directed", {"fanout": -1, "batch_size": 1000}),
     ("gcn", "hub", {"fanout": [3, 2], "batch_size": 7, "sampler": "labor"}),
+    ("gin", "hub", {"fanout": [3, 2], "batch_size": 7, "sampler": {"weight": "in_degree"}}),
+    ("gin", "hub", {"fanout": [3, 2], "batch_size": 7, "sampler": {"weight": "weight", "pick": "top"}}),
     ("rgcn", "typed", {"fanout": OWN, "batch_size": 4}),
     ("rgcn", "typed", {"fanout": OWN, "batch_size": 4, "sampler": {"name": "labor", "shared_hops": True}}),
 ]

@@ -20,7 +20,8 @@ from weft.graph.reduction import Aggregation
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.block import block_of
 from weft.samplers.neighbor import NeighborSampler
-from weft.samplers.partitioned import Known, PartitionedBatch, PartitionedSampler
+from weft.samplers.part_block import Known
+from weft.samplers.partitioned import PartitionedBatch, PartitionedSampler
 
 
 class InputBlock(Block):

@@ -31,7 +31,7 @@ class _Request(ctypes.Structure):
         ("hidden", _P),
         *((name, _L) for name in ("num_nodes", "num_edges", "num_seeds", "num_hops")),
         *((name, _L) for name in ("num_relations", "num_types", "num_hidden")),
-        *((name, _I) for name in ("index", "replace", "once", "sorted", "table", "labor")),
+        *((name, _I) for name in ("index", "replace", "once", "sorted", "table", "labor", "top")),
     )
 
 
@@ -101,6 +101,7 @@ def _asked(request: Request) -> tuple[_Request, list[Any]]:
         slots.sorted,
         request.table,
         request.labor,
+        request.top,
     )
     return asked, held
 

@@ -23,6 +23,8 @@ from weft.samplers.temporal import Times, seed_times
 
 MOST = 2**31 - 1
 """The largest fanout: rows of a batch are counted in 31 bits."""
+IN_DEGREE = "in_degree"
+"""The weight of an edge that is the in-degree of its source."""
 Fanout = Sequence[int | Mapping[EdgeType, int]]
 
 
@@ -32,8 +34,11 @@ class NeighborSampler(Sampler):
 
     Where node types are named, a fanout counts for each relation by itself, as in PyG, and may be given for
     each: `fanout=[{("author", "writes", "paper"): 10, …}, …]`. Draws are uniform without replacement, with
-    it (`replace`), or by edge weight (`weight` names edge data, or is a value an edge in canonical order),
-    where an edge is drawn the sooner the heavier it is and then counts by its chance. `expand="hop"` draws
+    it (`replace`), or by edge weight (`weight` names edge data, or is a value an edge in canonical order;
+    "in_degree" is that of an edge's source), where an edge is drawn the sooner the heavier it is and then
+    counts by its chance. `pick="top"` takes the heaviest instead, the same in each epoch, and its mean is
+    theirs. Edges of weight 0 are not taken. (Weights, in-degrees and the heaviest are AliGraph's samplers of
+    neighbours.) `expand="hop"` draws
     for every row in each hop; "once" only for those found in the hop before, which is PyG's way. `temporal`
     takes no edge later than its seed's time: rows are then (seed, node) pairs.
 
@@ -51,6 +56,7 @@ class NeighborSampler(Sampler):
         seed: int = 0,
         replace: bool = False,
         weight: str | Tensor | None = None,
+        pick: Literal["draw", "top"] = "draw",
         resample: Resample = "epoch",
         expand: Literal["hop", "once"] = "hop",
         temporal: bool = False,
@@ -60,7 +66,9 @@ class NeighborSampler(Sampler):
             raise InputError(f"expand must be 'hop' or 'once', got {expand!r}")
         if replace and weight is not None:
             raise InputError("weighted draws are without replacement; leave out replace or weight")
-        self.expand, self.replace = expand, replace
+        if pick not in ("draw", "top") or (pick == "top" and weight is None):
+            raise InputError(f"pick must be 'draw', or 'top' where edges have a weight, got {pick!r}")
+        self.expand, self.replace, self.pick = expand, replace, pick
         check_fanouts(fanout)
         self.by_relation = not graph.is_plain or any(isinstance(hop, Mapping) for hop in fanout)
         self.fanout = fanouts_of(graph, fanout, self.by_relation)
@@ -127,7 +135,8 @@ class NeighborSampler(Sampler):
         **more: Any,
     ) -> Request:
         """Return what is asked of the core for some of the hops."""
-        return Request(slots, seeds, self.fanout[hops], keys[hops], replace=self.replace, **more)
+        draws: dict[str, Any] = {"replace": self.replace, "top": self.pick == "top", **more}
+        return Request(slots, seeds, self.fanout[hops], keys[hops], **draws)
 
     def keys(self, epoch: int, step: int, *, once: bool = False) -> NDArray[np.uint64]:
         """Return the keys of all hops [hops, relations]; one for all hops where a node is drawn for once."""
@@ -206,7 +215,7 @@ class NeighborSampler(Sampler):
         """Return how many edges each drawn one stands for; None where degrees of rows tell."""
         if hop.scale is None:
             return None
-        if self.weight is None:
+        if self.weight is None or self.pick == "top":
             return hop.scale.float()
         # Given the threshold, the draws of a row are independent: an edge is in with chance 1 − exp(−w · t).
         return torch.expm1(-self.weight[hop.edge_ids] * hop.scale).neg_().reciprocal_().float()
@@ -251,6 +260,8 @@ def fanouts_of(graph: Graph, fanout: Any, by_relation: bool) -> NDArray[np.int64
 def weights_of(graph: Graph, weight: str | Tensor) -> Tensor:
     """Return a weight an edge, [E] float64 in canonical order, none negative."""
     if isinstance(weight, str):
+        if weight == IN_DEGREE and weight not in graph.edge_data:
+            return graph.in_degree().cpu()[graph.indices.cpu().long()].double()
         if weight not in graph.edge_data:
             known = ", ".join(graph.edge_data) or "none"
             raise GraphError(f"weight: the graph has no edge data {weight!r}; it has: {known}")

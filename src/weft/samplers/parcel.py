@@ -17,7 +17,7 @@ from weft.graph.shard import Shard
 from weft.graph.sparse import SparseFeatures
 from weft.samplers.base import Batch
 from weft.samplers.block import SampledBlock
-from weft.samplers.partitioned import ByEdge, Known, block_of_part
+from weft.samplers.part_block import ByEdge, Known, block_of_part
 
 _TYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16),

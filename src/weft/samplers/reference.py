@@ -159,7 +159,10 @@ def ranges(start: Ints, count: Ints) -> Ints:
 
 
 def _bottom_k(request: Request, jobs: _Jobs) -> tuple[Ints, Ints, NDArray[np.float64]]:
-    """Return counts, slots and thresholds of the `fanout` smallest exponential numbers of each range."""
+    """Return counts, slots and thresholds of the `fanout` smallest exponential numbers of each range.
+
+    Of the heaviest edges, what each stands for is in the place of thresholds.
+    """
     slots = request.slots
     assert slots.weight is not None
     slot, job = ranges(jobs.start, jobs.degree), np.repeat(np.arange(len(jobs.row)), jobs.degree)
@@ -168,7 +171,8 @@ def _bottom_k(request: Request, jobs: _Jobs) -> tuple[Ints, Ints, NDArray[np.flo
         positive &= ~np.isin(slot, request.hidden.numpy())
     slot, job = slot[positive], job[positive]
     edges = slot if slots.edge_map is None else slots.edge_map.numpy()[slot]
-    number = exponential(jobs.key[job], edges, slots.weight.numpy()[slot])
+    weight = slots.weight.numpy()[slot]
+    number = -weight if request.top else exponential(jobs.key[job], edges, weight)
     order = np.lexsort((slot, number, job))
     held = np.bincount(job, minlength=len(jobs.row))
     wanted = np.where(jobs.fanout < 0, held, np.minimum(jobs.fanout, held))
@@ -178,6 +182,9 @@ def _bottom_k(request: Request, jobs: _Jobs) -> tuple[Ints, Ints, NDArray[np.flo
     threshold[cut] = number[order][(starts + wanted)[cut]]
     rank = np.arange(len(slot)) - np.repeat(starts, held)
     taken = np.sort(order[rank < np.repeat(wanted, held)])  # back in the order of ranges and slots
+    if request.top:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            threshold = (jobs.degree - _hidden_in(request, jobs.start, jobs.degree)) / wanted
     return wanted, slot[taken], np.repeat(threshold, wanted)
 
 

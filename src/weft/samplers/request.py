@@ -66,6 +66,8 @@ class Request:
     """Whether draws are keyed by sources, and a row takes the edges whose number is below its chance."""
     iterations: int = 0
     """How often the chances of sources that rows share are raised, in the numpy form alone."""
+    top: bool = False
+    """Whether of weighted edges the heaviest are taken, not drawn."""
     table: int = 0
     """The table that finds rows: 1 of all nodes, 2 a hash table, 0 whichever suits the size of the graph."""
 
@@ -81,7 +83,7 @@ class Hop:
     edge_ids: Tensor
     """[e] int64 canonical edges."""
     scale: Tensor | None
-    """[e] float64, where asked for: how many edges each stands for; of weighted draws, the key of the first
+    """[e] float64, where asked for: how many edges each stands for; of draws by weight, the key of the first
     edge of the row that was not taken."""
     num_rows: int
     """Rows found until the end of the hop."""
