@@ -65,6 +65,36 @@ def test_neighbourhoods_that_all_hold_are_asked_of_nobody_and_change_nothing(gra
         weft.train(graph, "sage", strategy={**OPTIONS, "replicate": 0.5, "samplers": 1}, epochs=1)
 
 
+def test_closed_parts_are_for_workers_that_hold_their_features(graph: weft.Graph) -> None:
+    with pytest.raises(RecipeError, match=r"strategy\.closed: one process holds the whole graph"):
+        weft.train(graph, "sage", strategy={**OPTIONS, "closed": True}, epochs=1)
+    for more in ({"store": "sharded"}, {"samplers": 1}, {"replicate": 0.5}, {"temporal": True}):
+        with pytest.raises(RecipeError, match=f"strategy.{next(iter(more))}: with closed = true"):
+            weft.train(graph, "sage", strategy={**OPTIONS, "closed": True, **more}, epochs=1)
+
+
+@pytest.mark.slow
+def test_the_command_trains_on_self_reliant_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "--set=data.nodes=150", "--set=train.epochs=3", "--set=model.hidden=8"]
+    words += ["--set=strategy.name=sampled", "--set=strategy.fanout=[3,2]", "--set=strategy.batch_size=16"]
+    cut = '--set=strategy.partitioner={name="selfreliant", hops=2}'
+    assert main([*words, "--out", "one"]) == 0
+    assert main([*words, cut, "--workers", "2", "--out", "two"]) == 0
+    one, two = (read_events(Path(run)) for run in ("one", "two"))
+    losses = [[event["loss"] for event in events if event["event"] == "epoch"] for events in (one, two)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    (told,) = [event for event in two if event["event"] == "closure"]
+    assert 0 < told["replication"] <= 2
+    sent = {
+        volume["kind"]
+        for event in two
+        if event["event"] == "traffic" and event["epoch"] > 1
+        for volume in event["volumes"]
+    }
+    assert not sent & {"features", "sample", "closure"}
+
+
 def test_parts_in_one_process_take_the_same_steps(graph: weft.Graph) -> None:
     losses = [
         weft.train(graph, "sage", strategy={**OPTIONS, **parts}, epochs=3, hidden=8).loss

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.comm.plan import spread
+from weft.graph.closure import close
 from weft.graph.graph import Graph
 from weft.graph.shard import Shard, make_shards
 from weft.graph.sparse import SparseFeatures
@@ -18,6 +19,7 @@ from weft.samplers import Batch, NeighborSampler
 from weft.samplers.partitioned import PartitionedSampler
 from weft.samplers.replicas import Replicate, importance, important, with_replicas
 from weft.stores import rankers
+from weft.strategies.closing import closed_shard
 from weft.strategies.sampled import Sampled
 from weft.strategies.sampler_ranks import SamplerRank
 from weft.train.inference import infer
@@ -63,6 +65,7 @@ def equal_to_one_process(group: Group) -> list[str]:
     wrong += same_batches(group)
     wrong += stores(group)
     wrong += sampler_ranks(group)
+    wrong += closed_parts(group)
     wrong += own_shuffles(group)
     wrong += pauses(group)
     return wrong
@@ -217,6 +220,69 @@ def kept_near(group: Group) -> list[str]:
         runs.append(trained(strategy, model_of(local, "gcn", torch.float32)))
     for run in runs[1:]:
         wrong += [f"{what} differs" for what, value in runs[0].items() if not torch.equal(run[what], value)]
+    return wrong
+
+
+def closed_parts(group: Group) -> list[str]:
+    """Return what differs from one process where workers hold all that their training nodes read."""
+    wrong = []
+    for name, kind, options in CASES:
+        graph = adapt(graph_of(kind), MODELS[name][0]).to(dtype=torch.float64)
+        local = local_graph(group, graph, parts_of(kind, group.size), group.size)
+        reference = trained(Sampled(graph, seed=3, **options), model_of(graph, name, torch.float64))
+        strategy = Sampled(local, seed=3, group=group, closed=True, **options)
+        found = trained(strategy, model_of(local, name, torch.float64))
+        off = max(far(found[what], value) for what, value in reference.items())
+        wrong += [f"closed: {name} on {kind} is off by {off:.1e}"] if not off <= 1e-10 else []
+    return wrong + same_closure(group) + nothing_travels(group)
+
+
+def nothing_travels(group: Group) -> list[str]:
+    """Return what closed parts send in an epoch beside gradients, and what others do not."""
+    graph = adapt(graph_of("hub"), "gcn")
+    local = local_graph(group, graph, parts_of("hub", group.size), group.size)
+    wrong = []
+    for partitioner, closed in (("metis", False), ("selfreliant", True)):
+        model = model_of(local, "gcn", torch.float32)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        strategy = Sampled(local, group=group, fanout=[3, 2], batch_size=7, partitioner=partitioner)
+        sent = []
+        for _ in range(2):
+            group.ledger.clear()
+            strategy.epoch(model, optimizer)
+            volumes = group.ledger.snapshot(clear=True)["volumes"]
+            sent.append({volume["kind"] for volume in volumes if volume["bytes_sent"]})
+        strategy.close()
+        first, second = ({"closure"}, set[str]()) if closed else ({"features"}, {"features", "sample"})
+        rows = {"closure", "features", "sample"}
+        wrong += [f"{partitioner}, first epoch: {sent[0]}"] if not first <= sent[0] else []
+        wrong += [f"{partitioner}, first epoch: {sent[0]}"] if closed and "features" in sent[0] else []
+        wrong += [f"{partitioner}, second epoch: {sent[1]}"] if sent[1] & rows != second else []
+    return wrong
+
+
+def same_closure(group: Group) -> list[str]:
+    """Return where what workers copy is not the closure of their training nodes in the whole graph."""
+    wrong = []
+    for kind in ("hub", "typed"):
+        graph = graph_of(kind)
+        shard = local_graph(group, graph, parts_of(kind, group.size), group.size).shard
+        seeds = shard.node_ids[:5]
+        for hops in (1, 2, 3):
+            found, whole = closed_shard(shard, group, seeds, hops), close(graph, seeds, hops)
+            made = whole.graph
+            pairs: list[tuple[str, Any, Any]] = [
+                ("nodes", found.node_ids, whole.node_ids),
+                ("indptr", found.indptr, made.indptr),
+                ("indices", found.indices.long(), made.indices.long()),
+                ("in-degree", found.degree("in", None, False), made.degree("in", None, False)),
+                ("edge type", found.edge_type, made.edge_type),
+            ]
+            pairs += [(name, found.edge_data[name], made.edge_data[name]) for name in made.edge_data]
+            for node_type, data in made.node_data.items():
+                if "x" in data:
+                    pairs.append((f"x of {node_type}", found.node_data[node_type]["x"], data["x"]))
+            wrong += [f"{hops} hops on {kind}: {name}" for name, a, b in pairs if not _same(a, b)]
     return wrong
 
 

@@ -35,6 +35,7 @@ PURPOSES = {
     ("pull", "forward"): "products of slices",
     ("pull", "backward"): "gradients of products",
     ("weights", "forward"): "weights of slices, gathered",
+    ("closure", "forward"): "copies of neighbourhoods",
     ("gradient", "backward"): "weight gradients",
     ("norm", "forward"): "batch norm",
     ("evaluate", "forward"): "evaluation",

@@ -63,9 +63,10 @@ class PartitionedSampler(Sampler):
         kind: str = "neighbor",
         seed: int = 0,
         features: FeatureSource | None = None,
+        label: Label = _FEATURES,
         **options: Any,
     ) -> None:
-        self.shard, self.held, self.group, self.features = shard, shard, group, features
+        self.shard, self.held, self.group, self.features, self.label = shard, shard, group, features, label
         held = cast(Graph, HeldEdges(shard))
         self._drawing = partial(cast(Any, samplers[kind]), fanout=fanout, seed=seed, **options)
         self.draws: NeighborSampler | LaborSampler = self._drawing(held)
@@ -224,13 +225,13 @@ class PartitionedSampler(Sampler):
             return self.features.gather(nodes)
         if len(shard.node_types) == 1:
             x = shard.node_data[shard.node_types[0]].get("x")
-            return None if x is None else _bring(asking, x, self._own(torch.cat(asking.ids)))
+            return None if x is None else _bring(asking, x, self._own(torch.cat(asking.ids)), self.label)
         found, ranges = {}, shard.type_ranges()
         for kind, first, last in zip(shard.node_types, shard.node_offsets, shard.node_offsets[1:]):
             if "x" in shard.node_data[kind]:
                 chosen = asking.only(first, last, nodes)
                 rows = self._own(torch.cat(chosen.ids)) - ranges[kind].start
-                found[kind] = _bring(chosen, shard.node_data[kind]["x"], rows)
+                found[kind] = _bring(chosen, shard.node_data[kind]["x"], rows, self.label)
         return found
 
     def _labels(self, seeds: Tensor) -> Tensor | None:
@@ -362,14 +363,12 @@ class _Drawn:
         return _Drawn(indptr, src, edge_ids.contiguous(), scale, kinds, dict(zip(names, rest)))
 
 
-def _bring(asking: Asking, x: Any, rows: Tensor) -> Any:
+def _bring(asking: Asking, x: Any, rows: Tensor, label: Label) -> Any:
     """Return the features that this member asked for; it answers with its own `rows`."""
     part = take_rows(x, rows)
     if not isinstance(part, SparseFeatures):
-        return asking.fixed(part, label=_FEATURES)
-    indptr, (columns, values) = asking.ragged(
-        part.indptr.diff(), [part.indices, part.values], label=_FEATURES
-    )
+        return asking.fixed(part, label=label)
+    indptr, (columns, values) = asking.ragged(part.indptr.diff(), [part.indices, part.values], label=label)
     return SparseFeatures(indptr, columns, values, (len(indptr) - 1, part.shape[1]))
 
 

@@ -188,7 +188,8 @@ class Batches(Steps, Distributed):
     ) -> PartitionedLoader:
         """Return the loader of the own seeds of each step."""
         seeds = self._gathered(self._ids(self.splits["train"]))
-        more |= {"owner": sampler.owner, "rank": self.group.rank, "workers": self.group.size}
+        more = {"owner": sampler.owner} | more
+        more |= {"rank": self.group.rank, "workers": self.group.size}
         more |= {"batch_size": self.batch_size, "threads": self.threads}
         return kind(sampler, seeds, **more)
 

@@ -13,10 +13,12 @@ from typing import Annotated, Any, ClassVar, Literal, Unpack, cast
 import torch
 from torch import Tensor, nn
 
+from weft.comm.group import Group
 from weft.config import Range, bind
 from weft.errors import GraphError, InputError, RecipeError, WeftWarning
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
+from weft.samplers.asking import owners
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
@@ -31,12 +33,15 @@ from weft.stores.rankers import frequency
 from weft.stores.typed import TypedStores
 from weft.strategies.base import evaluating, strategies
 from weft.strategies.batches import Batches, Shared, labels_in
+from weft.strategies.closing import CLOSURE, closed_shard
 from weft.strategies.fanouts import Fanouts, Hops, by_hop, check_fanouts, usual_fanouts
 from weft.strategies.hops import found_hops
 from weft.strategies.local import LocalGraph
 from weft.strategies.placement import Where
 from weft.strategies.replay import Replay
 from weft.strategies.sampler_ranks import ReceivingLoader, check_samplers, dismiss
+
+_NOT_CLOSED = ("store", "samplers", "replicate", "temporal")
 
 
 @strategies.add("sampled")
@@ -59,8 +64,11 @@ class Sampled(Batches):
     edges out of them for each into them, or a table of `threshold` and `hops`, paths of up to so many edges
     counting and so many hops being held. `temporal` lets a seed see no edge whose `time` is later than its
     own, a node's `time`, in training and in evaluation; a row is then a (seed, node) pair, with the degree
-    that the seed sees. With fanout -1 and one batch a step is that of the whole graph. (Batch normalisation
-    is over the rows of a batch; a row that two workers compute counts twice.)
+    that the seed sees. With `closed` each worker copies, once, all that its training nodes read, so that no
+    rows travel in training (PaGraph); by default so with the partitioner selfreliant, unless a store,
+    replicas, samplers or neighbours by time are asked for. With fanout -1 and one batch a step is that of the
+    whole graph. (Batch normalisation is over the rows of a batch; a row that two workers compute counts
+    twice.)
     """
 
     name: ClassVar[str] = "sampled"
@@ -82,6 +90,7 @@ class Sampled(Batches):
         samplers: Annotated[int, Range(least=0)] = 0,
         sample_on: Where = "auto",
         temporal: bool = False,
+        closed: bool | None = None,
         **given: Unpack[Shared],
     ) -> None:
         group = given.get("group")
@@ -112,6 +121,7 @@ class Sampled(Batches):
         self.sample_on = sample_on
         if sample_on == "gpu" and self.device.type != "cuda":
             raise RecipeError("strategy.sample_on: 'gpu' needs one; set train.device = 'cuda'")
+        self.closed = self._closes(closed, partitioner)
         self._evaluator: Sampler | None = None
         self._replay: Replay | None = None
         if self.local_seeds and isinstance(graph, Graph):
@@ -147,6 +157,12 @@ class Sampled(Batches):
         if options.get("temporal") and (name != "neighbor" or options.get("samplers")):
             what = "strategy.samplers" if name == "neighbor" else f"strategy.sampler = {name!r}"
             raise RecipeError(f"strategy.temporal: neighbours by time are drawn without {what}; leave it out")
+        for name in _NOT_CLOSED if options.get("closed") else ():
+            if options.get(name):
+                raise RecipeError(
+                    f"strategy.{name}: with closed = true each worker draws from what it holds in memory, "
+                    "and knows degrees over all time; leave one of them out"
+                )
         for name in ("fanout", "evaluate"):
             check_fanouts(options.get(name), f"strategy.{name}")
 
@@ -281,7 +297,27 @@ class Sampled(Batches):
         return sampler
 
     def _training_sampler(self, fanout: Hops) -> Sampler:
-        return self._make_sampler(fanout)
+        if not self.closed or isinstance(self.graph, Graph):
+            return self._make_sampler(fanout)
+        shard = self.graph.shard
+        held = closed_shard(shard, self._lane, self._ids(self.splits["train"]), len(fanout))
+        rows = torch.tensor([len(held.node_ids)], dtype=torch.int64)
+        copies = int(self.group.all_reduce(rows, label=CLOSURE).wait()) / shard.num_nodes
+        self.events.write("closure", rows=len(held.node_ids), own=len(shard.node_ids), replication=copies)
+        options = {"seed": int(self.clock[0]), "kind": self.kind, **self.options}
+        return PartitionedSampler(held, Group.alone(), fanout, **options)
+
+    def _closes(self, asked: bool | None, partitioner: str | Mapping[str, Any]) -> bool:
+        """Return whether workers hold all that their training nodes read; refuse where that cannot be."""
+        if asked and isinstance(self.graph, Graph):
+            raise RecipeError(
+                "strategy.closed: one process holds the whole graph; leave it out, or add --workers N"
+            )
+        name = partitioner if isinstance(partitioner, str) else partitioner.get("name")
+        others = (
+            self.store_options is not None or self.replicate is not None or self.samplers or self.temporal
+        )
+        return name == "selfreliant" and not others if asked is None else asked
 
     def _reads(self, trial: PartitionedSampler) -> tuple[Callable[[int, int], Tensor], int]:
         """Return the nodes of this worker's batches, by epoch and step, and the number of steps."""
@@ -293,6 +329,9 @@ class Sampled(Batches):
         if not isinstance(sampler, PartitionedSampler):
             courier = None if self.nearby is None else self.nearby.courier
             return Loader(sampler, batch_size=self.batch_size, threads=self.threads, courier=courier)
+        if self.closed and isinstance(self.graph, LocalGraph):
+            owner = owners(self.graph.shard.node_ids, self.graph.num_nodes, self._lane)
+            return self._partitioned(sampler, local=self.local_seeds, owner=owner)
         if not self.samplers:
             return self._partitioned(sampler, local=self.local_seeds)
         more: dict[str, Any] = {"whole": self.group.parent, "hops": len(fanout), "local": self.local_seeds}
