@@ -130,7 +130,8 @@ def differing(found: Batch, whole: Batch) -> list[str]:
         for name in ("indptr", "indices", "edge_ids", "src_ids", "edge_type"):
             pairs.append((name, getattr(mine, name), getattr(theirs, name)))
         pairs.append(("in-degree", mine.in_degree("src"), theirs.in_degree("src")))
-        pairs.append(("out-degree", mine.out_degree("src"), theirs.out_degree("src")))
+        if whole.seed_of is None:
+            pairs.append(("out-degree", mine.out_degree("src"), theirs.out_degree("src")))
         pairs.append(("stands for", mine.multiplicity(), theirs.multiplicity()))
         if theirs.has_edge("weight"):
             pairs.append(("weight", mine.edge("weight"), theirs.edge("weight")))
@@ -148,8 +149,9 @@ def replicas(group: Group) -> list[str]:
         ("typed", {}, Replicate(threshold=0.5, hops=2)),
         ("hub", {"weight": "weight"}, Replicate(threshold=1.5)),
         ("sparse", {"replace": True}, Replicate(threshold=0.1)),
+        ("hub", {"temporal": True}, Replicate(threshold=1.0)),
     ):
-        graph = graph_of(kind)
+        graph = timed_graph(kind, 0) if "temporal" in options else graph_of(kind)
         shard = local_graph(group, graph, parts_of(kind, group.size), group.size).shard
         nodes = important(shard, group, asked)
         whole = rankers.importance(graph, asked.hops)

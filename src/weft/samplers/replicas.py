@@ -87,7 +87,7 @@ def with_replicas(sampler: PartitionedSampler, nodes: Tensor) -> Shard:
         halo_ids=halo,
         halo_part=parts[len(wanted) :],
         indptr=edges.indptr,
-        indices=order[torch.searchsorted(rows, edges.src)],
+        indices=order[torch.searchsorted(rows, edges.src.contiguous())],
         edge_ids=edges.edge_ids,
         edge_type=edges.edge_type,
         edge_data=edges.data,
