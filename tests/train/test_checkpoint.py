@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,25 @@ def test_a_folder_that_latest_does_not_name_yet_does_not_count(tmp_path: Path) -
     held = checkpoints.load()
     assert held is not None
     assert held.tensors["model"]["weight"][0, 0] == 3.0
+
+
+def test_without_latest_the_newest_whole_one_counts(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(3, {"model": {"w": torch.ones(2)}}, {})
+    shutil.copytree(tmp_path / "epoch-000003", tmp_path / "kept")
+    checkpoints.save(4, {"model": {"w": torch.ones(2)}}, {}, step=2)
+    (tmp_path / "kept").rename(tmp_path / "epoch-000003")
+    (tmp_path / "latest").unlink()
+    found = checkpoints.load()
+    assert found is not None
+    assert found.folder.name == "epoch-000004-000002"
+    (found.folder / "tensors.safetensors").write_bytes(b"cut")
+    found = checkpoints.load()
+    assert found is not None
+    assert found.epoch == 3
+    shutil.rmtree(tmp_path / "epoch-000003")
+    with pytest.raises(FormatError, match="epoch-000004"):
+        checkpoints.load()
 
 
 def test_an_error_while_writing_leaves_the_one_before(

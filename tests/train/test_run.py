@@ -75,3 +75,13 @@ def test_a_folder_without_a_run_and_a_damaged_one_are_told_apart(tmp_path: Path)
     (tmp_path / "run.json").write_text(json.dumps(RECIPE)[:-5])
     with pytest.raises(FormatError, match=r"cannot read .*run\.json"):
         read_run(tmp_path)
+
+
+def test_a_run_whose_checkpoint_was_taken_away_is_not_begun_anew(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, recipe=RECIPE)
+    folder.create()
+    folder.write("running")
+    assert RunFolder(tmp_path, recipe=RECIPE, resume=True).resumed is None  # killed before its first one
+    folder.write("done")
+    with pytest.raises(FormatError, match="holds a run that was saved, but no checkpoint"):
+        RunFolder(tmp_path, recipe=RECIPE, resume=True)

@@ -52,12 +52,20 @@ def count_workers(options: argparse.Namespace) -> int:
 
 def start_workers(options: argparse.Namespace, recipe: Recipe, out: Path, workers: int) -> int:
     """Cut the graph once, then run this command as so many workers and return how they ended."""
-    from weft.comm import run_workers
-    from weft.train.run import check_folder, command_line
+    from weft.train.claim import claimed
+    from weft.train.run import check_folder
     from weft.train.worker import prepare
 
-    check_folder(out, resume=options.resume)
-    prepare(recipe, out, workers=workers)
+    with claimed(out):
+        check_folder(out, resume=options.resume)
+        prepare(recipe, out, workers=workers)
+        return _run_workers(options, out, workers)
+
+
+def _run_workers(options: argparse.Namespace, out: Path, workers: int) -> int:
+    from weft.comm import run_workers
+    from weft.train.run import command_line
+
     command = [sys.executable, "-m", "weft", "train", *([options.recipe] if options.recipe else [])]
     command += [f"--set={setting}" for setting in options.settings] + [f"--out={out}"]
     command += [f"--parts={options.parts}"] if options.parts else []
@@ -90,6 +98,7 @@ def restarted() -> bool:
 def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | None":
     """Train as one rank of several, which weft itself or torchrun started; rank 0 is given the summary."""
     from weft.comm import Group
+    from weft.train.claim import claimed
     from weft.train.run import check_folder
     from weft.train.worker import device_of, prepare
 
@@ -102,7 +111,10 @@ def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
         check_folder(out, resume=options.resume or restarted())
         prepare(recipe, out, workers=group.size)
 
-    with Group.connect(device=device_of(recipe, int(local_rank))) as group:
+    with (
+        Group.connect(device=device_of(recipe, int(local_rank))) as group,
+        claimed(out) if group.rank == 0 else nullcontext(),
+    ):
         if not launched():
             # One line a machine: that of its first rank.
             told = f"rank {group.rank} waits for rank 0, which reads and cuts the graph"

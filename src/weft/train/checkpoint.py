@@ -102,9 +102,22 @@ class Checkpoints:
         """Return the latest checkpoint, checked against its checksums, or None if there is none yet."""
         try:
             name = self._latest()
-            return None if name is None else self._read(self.folder / name)
+            return self._newest() if name is None else self._read(self.folder / name)
         except FormatError as error:
             raise FormatError(f"{error}; {_WAY_OUT}") from None
+
+    def _newest(self) -> Checkpoint | None:
+        """Return the last whole checkpoint where `latest` is gone; None where there is none at all."""
+        found = [_place(path.name) for path in self.folder.glob("epoch-*")] if self.folder.is_dir() else []
+        problem: FormatError | None = None
+        for moment in sorted((each for each in found if each is not None), reverse=True):
+            try:
+                return self._read(self.folder / f"epoch-{_moment(*moment)}")
+            except FormatError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+        return None
 
     def _latest(self) -> str | None:
         try:
@@ -137,6 +150,12 @@ class Checkpoints:
             number = re.fullmatch(r"(?:epoch|ranks)-(\d+(?:-\d+)?)", path.name)
             if abandoned or (number and f"epoch-{number[1]}" != name):
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _place(name: str) -> tuple[int, int] | None:
+    """Return the epochs and steps of the name of a checkpoint."""
+    found = re.fullmatch(r"epoch-(\d+)(?:-(\d+))?", name)
+    return None if found is None else (int(found[1]), int(found[2] or 0))
 
 
 def _moment(epoch: int, step: int) -> str:

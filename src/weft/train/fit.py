@@ -17,6 +17,7 @@ from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.records_graph import AnyGraph, RecordGraph
 from weft.strategies.steps import Steps
+from weft.train.claim import claimed
 from weft.train.model import adapt, build_model, checked_loops, ready
 from weft.train.needs import check_memory, out_of_memory
 from weft.train.own import Own
@@ -54,7 +55,6 @@ def run(
         graph = graph.to(device=device)  # the others keep it on the host and bring what is needed
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     recipe = {**recipe, "graph": {**recipe.get("graph", {}), **counts}}
-    folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
     given = {"device": device} if takes(kind, "device") else {}
     made = partial(cast(Any, kind), **strategy, **given)
     held: AnyGraph = graph
@@ -63,9 +63,19 @@ def run(
         held = whole_in_parts(graph, kind, strategy)
         if device.type == "cuda" and not issubclass(kind, Steps):
             held = LocalGraph(held.shard, facts=held.facts, device=device)
-    return fit(
-        held, model, options, settings=settings, kind=made, folder=folder, place=place, device=device, own=own
-    )
+    with claimed(place.out):
+        folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
+        return fit(
+            held,
+            model,
+            options,
+            settings=settings,
+            kind=made,
+            folder=folder,
+            place=place,
+            device=device,
+            own=own,
+        )
 
 
 def _ready(

@@ -48,6 +48,17 @@ class RunFolder:
         check_folder(self.path, resume=resume)
         if resume:
             self.resumed = self.checkpoints.load()
+            if self.resumed is None:
+                self._check_unsaved()
+
+    def _check_unsaved(self) -> None:
+        """Refuse to begin anew where a run came to its end: its checkpoint was taken away."""
+        ended = (self.path / "run.json").exists() and read_run(self.path).get("status")
+        if ended in ("done", "interrupted"):
+            raise FormatError(
+                f"{self.path} holds a run that was saved, but no checkpoint: {self.checkpoints.folder} was "
+                "emptied; restore it from a copy, or start anew with another --out (in Python: out=)"
+            )
 
     def create(self) -> None:
         """Make the folder, or tell in one line why that cannot be."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from weft.strategies.base import strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.records_graph import RecordGraph
 from weft.strategies.sampler_ranks import SamplerRank, check_samplers
+from weft.train.claim import claimed
 from weft.train.code import is_code
 from weft.train.fit import fit
 from weft.train.model import build_model, checked_loops
@@ -119,16 +121,17 @@ def train_parts(resolved: Resolved, place: Place, group: Group) -> Summary | Non
     kind = partial(
         cast(Any, strategies[resolved.strategy]), group=group, **placed, **resolved.strategy_options
     )
-    return fit(
-        graph,
-        model,
-        resolved.options,
-        settings=settings,
-        kind=kind,
-        folder=_open(place, kept, group),
-        place=place,
-        own=resolved.own,
-    )
+    with claimed(place.out) if group.rank == 0 else nullcontext():
+        return fit(
+            graph,
+            model,
+            resolved.options,
+            settings=settings,
+            kind=kind,
+            folder=_open(place, kept, group),
+            place=place,
+            own=resolved.own,
+        )
 
 
 def _held(
