@@ -29,11 +29,12 @@ def test_a_run_is_continued_with_the_workers_it_had(run_of_two: Path) -> None:
     assert count_workers(_options(run_of_two, 2)) == 2
 
 
-def test_another_number_of_workers_is_refused_with_the_one_to_use(run_of_two: Path) -> None:
-    with pytest.raises(
-        RecipeError, match=r"--workers 3: .* was trained with 2; continue it with --workers 2"
-    ):
-        count_workers(_options(run_of_two, 3))
+def test_another_number_of_workers_is_taken_up_to_the_parts_there_are(run_of_two: Path) -> None:
+    told = {"status": "done", "recipe": {"graph": {"workers": 2, "parts": 4}, "strategy": {"name": "halo"}}}
+    (run_of_two / "run.json").write_text(json.dumps(told))
+    assert [count_workers(_options(run_of_two, each)) for each in (1, 3, 4)] == [1, 3, 4]
+    with pytest.raises(RecipeError, match=r"--workers 5: .* was trained with 2, on 4 parts of the graph"):
+        count_workers(_options(run_of_two, 5))
 
 
 @pytest.mark.parametrize("key", ["exchange", "partitioner"])

@@ -97,6 +97,17 @@ def test_a_run_is_continued_bit_for_bit_by_as_many_workers(stale: Path, tmp_path
     assert (out / "model.safetensors").read_bytes() == (stale / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
+def test_a_run_is_continued_by_more_workers_and_by_one(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run(command(out, "--workers=2", "--parts=4", epochs=4))
+    for workers, epochs in ((4, 8), (1, 12)):
+        arguments = ["-m", "weft", "train", f"--out={out}", "--resume", "--json", f"--workers={workers}"]
+        assert run([*arguments, f"--set=train.epochs={epochs}"])["workers"] == workers
+    run(command(tmp_path / "whole", "--workers=2", "--parts=4", epochs=12))
+    assert losses(out) == pytest.approx(losses(tmp_path / "whole"), rel=1e-12)
+
+
 def test_a_lost_worker_is_replaced_and_the_run_ends_bit_for_bit(stale: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     arguments = command(out, "--workers=2", "--parts=4", "--max-restarts=1", settings=(STALE,))

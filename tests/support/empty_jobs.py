@@ -31,7 +31,7 @@ BATCHES: dict[str, dict[str, Any]] = {
     "sampled": {"fanout": [2, 2], "batch_size": 2},
     "sliced": {"fanout": [2, 2], "batch_size": 2},
     "saint": {"how": "walk", "size": 2, "length": 2, "steps": 3, "coverage": 2},
-    "control_variate": {"fanout": [1, 1], "batch_size": 2},
+    "control_variate": {"fanout": 1, "batch_size": 2},
     "clustered": {"together": 1},
 }
 

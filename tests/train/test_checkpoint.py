@@ -209,13 +209,12 @@ def test_the_files_of_workers_come_back_checked_and_go_with_their_checkpoint(tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000002", "latest", "ranks-000002"]
     saved = checkpoints.load()
     assert saved is not None
-    assert checkpoints.load_rank(saved, 1, workers=2)["a"].tolist() == [1, 1]
-    with pytest.raises(InputError, match="of 2 workers left, this run has 4; continue it with --workers 2"):
-        checkpoints.load_rank(saved, 1, workers=4)
+    assert checkpoints.count_ranks(saved) == 2
+    assert checkpoints.load_rank(saved, 1)["a"].tolist() == [1, 1]
     file = tmp_path / "ranks-000002" / "exchange-rank00001.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.raises(FormatError, match="not what the checkpoint's manifest says; restore"):
-        checkpoints.load_rank(saved, 1, workers=2)
+        checkpoints.load_rank(saved, 1)
     file.unlink()
     with pytest.raises(FormatError, match=r"cannot read .*rank00001"):
-        checkpoints.load_rank(saved, 1, workers=2)
+        checkpoints.load_rank(saved, 1)

@@ -90,18 +90,33 @@ def resolve(options: argparse.Namespace) -> Recipe:
     """Return the recipe that the command line describes; a run that is continued brings its own."""
     if options.resume and not options.out:
         raise InputError("--resume needs the folder of the run: --out DIR")
-    if options.resume and not options.recipe and (Path(options.out) / "run.json").exists():
-        from weft.train.run import read_run
+    if options.resume and (Path(options.out) / "run.json").exists():
+        return _continued(options)
+    return _with_parts(read_recipe(options.recipe, overrides=options.settings), options.parts)
 
-        saved = dict(read_run(options.out)["recipe"])
-        saved.pop("graph", None)
+
+def _continued(options: argparse.Namespace) -> Recipe:
+    """Return the recipe of the run in --out, or the one that was given again, on the parts it has."""
+    from weft.train.deal import with_parts_of
+    from weft.train.run import read_run
+
+    kept = read_run(options.out)["recipe"]
+    parts = kept.get("graph", {}).get("parts", options.parts)
+    if options.parts not in (None, parts):
+        raise InputError(
+            f"--parts {options.parts}: {options.out} has {parts} parts, and keeps them; leave it out"
+        )
+    if options.recipe:
+        recipe = read_recipe(options.recipe, overrides=options.settings)
+    else:
+        saved = {name: section for name, section in kept.items() if name != "graph"}
         if not saved.get("data"):
             raise InputError(
                 f"{options.out} was made in Python, on a graph that its recipe does not name; continue it "
                 f"there: weft.train(graph, model, ..., out={options.out!r}, resume=True)"
             )
-        return _with_parts(make_recipe(saved, overrides=options.settings), options.parts)
-    return _with_parts(read_recipe(options.recipe, overrides=options.settings), options.parts)
+        recipe = make_recipe(saved, overrides=options.settings)
+    return with_parts_of(_with_parts(recipe, options.parts), kept)
 
 
 def _with_parts(recipe: Recipe, parts: int | None) -> Recipe:

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def count_workers(options: argparse.Namespace) -> int:
-    """Return how many workers were asked for; a run that is continued has as many as it had."""
+    """Return how many workers were asked for; where none were, as many as a continued run had."""
     for name, least in (("workers", 1), ("parts", 1), ("max_restarts", 0)):
         value = getattr(options, name)
         if value is not None and value < least:
@@ -41,13 +41,13 @@ def count_workers(options: argparse.Namespace) -> int:
         return options.workers or 1
     from weft.train.run import read_run
 
-    before = int(read_run(options.out)["recipe"].get("graph", {}).get("workers", 1))
+    kept = read_run(options.out)["recipe"]
+    before = int(kept.get("graph", {}).get("workers", 1))
     if options.workers not in (None, before):
-        raise RecipeError(
-            f"--workers {options.workers}: {options.out} was trained with {before}; continue it with "
-            f"--workers {before}"
-        )
-    return before
+        from weft.train.deal import check_workers
+
+        check_workers(kept, options.workers, options.out)
+    return options.workers or before
 
 
 def start_workers(options: argparse.Namespace, recipe: Recipe, out: Path, workers: int) -> int:
@@ -99,7 +99,8 @@ def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
     """Train as one rank of several, which weft itself or torchrun started; rank 0 is given the summary."""
     from weft.comm import Group
     from weft.train.claim import claimed
-    from weft.train.run import check_folder
+    from weft.train.deal import check_workers
+    from weft.train.run import check_folder, read_run
     from weft.train.worker import device_of, prepare
 
     if not options.out:
@@ -109,6 +110,8 @@ def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
 
     def cut() -> None:
         check_folder(out, resume=options.resume or restarted())
+        if (out / "run.json").exists():
+            check_workers(read_run(out)["recipe"], group.size, out)
         prepare(recipe, out, workers=group.size)
 
     with (

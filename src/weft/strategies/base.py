@@ -129,6 +129,17 @@ class Strategy:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave, before the first epoch."""
 
+    state_sums: ClassVar[tuple[str, ...]] = ()
+    """Names in `state` of what adds up over workers."""
+
+    def is_by_node(self, name: str) -> bool:
+        """Return whether a tensor of `state` has a row for each of `state_nodes`."""
+        return False
+
+    def state_nodes(self) -> Tensor:
+        """Return the ids of the nodes that this worker holds."""
+        raise NotImplementedError
+
     def exchange_errors(self) -> dict[int, float]:
         """Return the measured relative error of each exchanged tensor of the last epoch, where one was."""
         return {}

@@ -161,6 +161,15 @@ class ControlVariate(Batches):
         super().load_state(state)
         restore(self.history, state)
 
+    def is_by_node(self, name: str) -> bool:
+        """Return whether it is a history."""
+        return name.startswith("history.")
+
+    def state_nodes(self) -> Tensor:
+        """Return the ids of the nodes whose histories lie here."""
+        held = self.graph
+        return held.shard.node_ids if isinstance(held, LocalGraph) else torch.arange(held.num_nodes)
+
     def _remembered(self, batch: Batch) -> Remembered:
         if isinstance(self.graph, Graph):
             return Here(self.history, batch.nodes)

@@ -6,7 +6,7 @@ is the step and the loss so far.
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -117,17 +117,20 @@ class Steps(Strategy):
         self.clock[2] = 0
         return self._end_epoch(began)
 
+    state_sums: ClassVar[tuple[str, ...]] = ("loss",)
+
     def state(self) -> dict[str, Tensor]:
         """Return the step and the loss so far, within an epoch."""
         if int(self.clock[2]) == 0:
             return {}
-        return {"step": self.clock[2:].clone(), "loss": self._loss.cpu().clone()}
+        summed, count = self._loss.cpu().clone()
+        return {"step": self.clock[2:].clone(), "loss": summed, "count": count}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on within an epoch."""
         if "step" in state:
             self.clock[2] = int(state["step"])
-            self._loss = state["loss"].clone()
+            self._loss = torch.stack([state["loss"], state["count"]])
 
     def epoch_fields(self) -> dict[str, Any]:
         """Return what the batches of the last epoch were, and the seconds of their way."""

@@ -78,16 +78,13 @@ class Checkpoints:
         atomic_write(path, data)
         return {"file": f"{folder.name}/{path.name}", "sha256": hashlib.sha256(data).hexdigest()}
 
-    def load_rank(self, saved: Checkpoint, rank: int, *, workers: int) -> Tensors:
-        """Return what `save_rank` wrote for one worker of as many; nothing where nothing was needed."""
-        entries = saved.state.get("ranks") or []
-        if not entries:
-            return {}
-        if len(entries) != workers:
-            raise InputError(
-                f"{saved.folder} holds what the exchanges of {len(entries)} workers left, this run has "
-                f"{workers}; continue it with --workers {len(entries)}, or start anew with another --out"
-            )
+    def count_ranks(self, saved: Checkpoint) -> int:
+        """Return how many workers left something with a checkpoint: all of them, or none."""
+        return len(saved.state.get("ranks") or [])
+
+    def load_rank(self, saved: Checkpoint, rank: int) -> Tensors:
+        """Return what `save_rank` wrote for one of the workers that there were."""
+        entries = saved.state["ranks"]
         folder = saved.folder.name.replace("epoch-", "ranks-", 1)
         path = self.folder / folder / f"exchange-rank{rank:05d}.safetensors"
         try:

@@ -24,6 +24,7 @@ from weft.train.model import check_options, option_names
 from weft.train.optim import OptimizerName, ScheduleName
 from weft.train.own import Own
 from weft.train.own_model import say_hops
+from weft.train.parts import holds_parts
 from weft.train.resolve import Resolved, check_precision, resolve, resolve_strategy
 from weft.train.run import check_folder
 from weft.train.settings import BestBy, Precision, Settings
@@ -164,7 +165,7 @@ def run_recipe(recipe: Recipe, place: Place) -> Summary:
     resolved = resolve(recipe)
     if place.out is not None:
         check_folder(Path(place.out), resume=place.resume)  # before time is spent on the data
-    if resolved.partition is not None:
+    if resolved.partition is not None or (place.resume and holds_parts(place.out)):
         summary = run_worker(recipe, place, Group.alone())
         assert summary is not None, "one process trains"
         return summary

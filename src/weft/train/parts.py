@@ -120,6 +120,11 @@ def partition_of(data: Mapping[str, Any]) -> Path | None:
     return path if path is not None and (path / FILE).is_file() else None
 
 
+def holds_parts(out: str | Path | None) -> bool:
+    """Return whether a run's folder has its graph in parts, as several workers had it."""
+    return out is not None and (Path(out) / "partition" / FILE).is_file()
+
+
 def check_partition(
     folder: Path, *, data: Mapping[str, Any], model: str, options: Mapping[str, Any], cuts: str
 ) -> None:

@@ -91,6 +91,7 @@ class RunFolder:
         if self.resumed is None:
             return
         old, new = (_without(held, free) for held in (self.resumed.state["recipe"], self.recipe))
+        old, new = _on_any_workers(old, new), _on_any_workers(new, old)
         if recipe_hash(old) != recipe_hash(new):
             changed = "; ".join(differences(_plain(old), _plain(new)))
             raise RecipeError(
@@ -206,6 +207,21 @@ def machine() -> dict[str, Any]:
 def _without(recipe: Mapping[str, Any], free: tuple[str, ...]) -> dict[str, Any]:
     train = {key: value for key, value in recipe["train"].items() if key not in free}
     return {**recipe, "train": train}
+
+
+def _on_any_workers(recipe: dict[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe without the number of workers, and with one word for the parts: those that there are.
+
+    One process that holds the graph whole says nothing of its parts, and then there is nothing to compare.
+    """
+    graph, theirs = dict(recipe.get("graph", {})), other.get("graph", {})
+    cut = "partition" in graph and "partition" in theirs
+    for name in ("workers", "part_rank", *(() if cut else ("parts", "partition"))):
+        graph.pop(name, None)
+    strategy = {
+        name: value for name, value in recipe.get("strategy", {}).items() if name != "parts" or not cut
+    }
+    return {**recipe, "graph": graph, "strategy": strategy}
 
 
 def _plain(recipe: Mapping[str, Any]) -> dict[str, Any]:

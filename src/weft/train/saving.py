@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from weft.strategies.base import Strategy
 from weft.train.checkpoint import Tensors, assign_weights, optimizer_state, restore_optimizer, weights_of
+from weft.train.deal import packed, unpacked
 from weft.train.optim import Best, Schedule
 from weft.train.run import RunFolder
 
@@ -113,15 +114,15 @@ class Saver:
         if self.strategy.loss_scale is not None:
             self.strategy.loss_scale.restore(saved.state["loss_scale"])
         self.strategy.seek(saved.epoch)
-        rank, workers = self.folder.rank, self.strategy.workers
-        self.strategy.load_state(self.folder.checkpoints.load_rank(saved, rank, workers=workers))
+        held = unpacked(self.folder.checkpoints, saved, self.strategy, self.folder.rank)
+        self.strategy.load_state(held)
         self._restore_random(saved.tensors["random"])
         loss = math.nan if saved.state["loss"] is None else float(saved.state["loss"])
         return Progress(saved.epoch, loss, Best(**saved.state["best"]), saved.tensors["best"] or None)
 
     def _save_rank(self, epoch: int) -> list[dict[str, str]]:
         """Write what every worker's exchange holds, and return the files when all of them are there."""
-        state = self.strategy.state()
+        state = packed(self.strategy)
         if not state:  # which is so on every worker or on none
             return []
         entry = self.folder.checkpoints.save_rank(epoch, self.folder.rank, state, step=self._steps())

@@ -30,6 +30,7 @@ from weft.comm.signals import stop_requests
 from weft.errors import InputError, WorkerLost
 from weft.events import dumps
 from weft.train.checkpoint import Tensors, load_weights, to_bytes
+from weft.train.claim import claimed
 from weft.train.code import name_of
 from weft.train.followed import own_of
 from weft.train.model import build_model, ready
@@ -72,7 +73,8 @@ def train_together(resolved: Resolved, place: Place, size: int) -> Summary:
 
 
 def _start(resolved: Resolved, place: Place, workers: int) -> Summary:
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as scratch:  # which nobody else may read
+    # A folder which nobody else may read.
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as scratch, claimed(place.out):
         folder = Path(scratch)
         described = _described(resolved)  # refused before the graph is cut
         if place.out is not None:
