@@ -212,8 +212,9 @@ class Delayed(Exchange):
         counts = torch.bincount(self._bins[what], minlength=self.r)
         passed_on = self._relayed[what][1] if what in self._relayed else torch.zeros_like(counts)
         for when, rows, old in zip(history.when, counts.tolist(), passed_on.tolist()):
-            self.group.ledger.used(self._now - when.sent, rows - old)
-            self.group.ledger.used(self._now - when.oldest, old)
+            for epoch, count in ((when.sent, rows - old), (when.oldest, old)):
+                if count:
+                    self.group.ledger.used(self._now - epoch, count)
 
 
 def _bins(ids: Tensor, r: int) -> Tensor:
