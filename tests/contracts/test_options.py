@@ -44,6 +44,7 @@ OTHER: dict[str, dict[str, Any]] = {
         "prepare": LOADER,
         "store": {"name": "memory", "storage": "int8"},
         "replicate": NEAR,
+        "closed": "strategies/test_sampled.py::test_the_command_trains_on_self_reliant_parts",
         "temporal": "strategies/test_sampled.py::test_no_run_by_time_sees_what_comes_after_its_seeds",
         "samplers": "strategies/test_sampled.py::test_any_number_of_ranks_takes_the_steps_of_one_process",
         "sample_on": "train/test_device.py::test_weights_and_features_of_edges",
