@@ -26,7 +26,7 @@ from weft.strategies.fanouts import Fanouts, Hops
 from weft.strategies.inputs import EnoughError, Later
 from weft.strategies.local import LocalGraph
 from weft.strategies.sampled import Sampled
-from weft.strategies.sliced_rows import Pushed, SlicedBlock, SlicedRows, push
+from weft.strategies.sliced_rows import Pushed, SlicedBlock, SlicedRows, push, refuse
 from weft.strategies.sliced_weights import OwnedWeights, feature_dim
 
 
@@ -113,6 +113,8 @@ class Sliced(Sampled):
         rows: SlicedRows = batch.x
         rows.pushed.factors = []
         self._first_layer(model, batch)
+        if not rows.pushed.factors:
+            refuse("more than one block before a product")
         known = {id(each): each for each in model.parameters() if each.requires_grad}
         found = [feature_dim(weight, known) for weight in rows.pushed.factors]
         return dict(each for each in found if each is not None)

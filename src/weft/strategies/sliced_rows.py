@@ -77,6 +77,8 @@ class SlicedRows:
     """
 
     requires_grad = False
+    summed = False
+    """Whether these are sums over neighbours: only the edges of the first block are known to all."""
 
     def __init__(self, pushed: Pushed, parts: list[Tensor]) -> None:
         self.pushed, self.parts = pushed, parts
@@ -177,6 +179,8 @@ class SlicedBlock(SampledBlock):
             refuse(f"the {reduce} of neighbours")
         if relation is not None:
             refuse("the edges of one relation")
+        if h.summed:
+            refuse("sums over several hops before a product")
         wide = torch.float64 if h.dtype == torch.float64 else torch.float32
         each = self.edge_scale
         weights = [value.to(wide) for value in (weight, each) if value is not None]
@@ -194,7 +198,9 @@ class SlicedBlock(SampledBlock):
             kernels.spmm(*edges, part, weights, "sum", src_scale=before, dst_scale=after)
             for edges, part, weights, before, after in told
         ]
-        return SlicedRows(pushed, sums)
+        made = SlicedRows(pushed, sums)
+        made.summed = True
+        return made
 
 
 def push(first: Block, nodes: Tensor, store: SlicedStore) -> SlicedRows:

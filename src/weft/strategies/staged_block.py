@@ -11,6 +11,7 @@ compared without any traffic. In 2-D the ranks of a row turn their rows, n/P x F
 before the stages, and back after them.
 """
 
+import math
 from itertools import pairwise
 from typing import Any, Literal, NoReturn
 
@@ -92,7 +93,7 @@ class StagedBlock(ShardBlock):
         def compute() -> Tensor:
             dense = h if isinstance(h, Tensor) else h.to_dense()
             rows = times_rows(dense, how.src_scale)
-            flat = rows.reshape(len(rows), -1)
+            flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
             summed: Tensor = _Sum.apply(flat, self, how.weight)  # type: ignore[no-untyped-call]
             return times_rows(summed.reshape(rows.shape), self._scale_of_rows(how, rows.dtype))
 
@@ -156,7 +157,8 @@ class StagedBlock(ShardBlock):
         indices = torch.empty(edges, dtype=torch.int32)
         if held is not None:
             counts, indices = held.indptr.diff().int(), held.indices.int()
-        self.row.broadcast(counts, stage, label=label)
+        if num_dst:
+            self.row.broadcast(counts, stage, label=label)
         if edges:
             self.row.broadcast(indices, stage, label=label)
         values = weight

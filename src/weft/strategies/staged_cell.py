@@ -144,7 +144,7 @@ def _exchanged(target: Tensor, columns: Sequence[Tensor], group: Group) -> list[
 def _block_ids(own: Tensor, sizes: Sequence[int], column: Group, block: int) -> Tensor:
     """Return the ids of a row block, which the rank of the column in that row of the grid has."""
     ids = own.clone() if column.rank == block else own.new_empty(sizes[block])
-    return column.broadcast(ids, block, label=_PLAN)
+    return column.broadcast(ids, block, label=_PLAN) if len(ids) else ids
 
 
 def _places(held: Tensor, ids: Tensor) -> Tensor:
