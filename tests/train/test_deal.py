@@ -57,8 +57,9 @@ def test_a_run_goes_on_with_any_number_of_workers(tmp_path: Path, strategy: dict
 
 def test_rows_of_a_halo_do_not_follow_and_are_named(tmp_path: Path) -> None:
     assert run(tmp_path, 2, 2, name="halo", exchange="stale") == {""}
-    (said,) = run(tmp_path, 3, 3, name="halo", exchange="stale")
-    assert "is of the halo or the links of each of 2 workers" in said
+    told = run(tmp_path, 3, 3, name="halo", exchange="stale")
+    # another rank may first hear of the one that refused
+    (said,) = [text for text in told if "is of the halo or the links of each of 2 workers" in text]
     assert "continue with --workers 2" in said
     assert run(tmp_path, 2, 3, name="halo", exchange="stale") == {""}
 

@@ -82,6 +82,8 @@ def test_a_run_whose_checkpoint_was_taken_away_is_not_begun_anew(tmp_path: Path)
     folder.create()
     folder.write("running")
     assert RunFolder(tmp_path, recipe=RECIPE, resume=True).resumed is None  # killed before its first one
-    folder.write("done")
+    folder.write("interrupted", error="interrupted")
+    assert RunFolder(tmp_path, recipe=RECIPE, resume=True).resumed is None  # by a signal, before it was saved
+    folder.write("done", summary={"epochs": 3})
     with pytest.raises(FormatError, match="holds a run that was saved, but no checkpoint"):
         RunFolder(tmp_path, recipe=RECIPE, resume=True)

@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -25,7 +25,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
 OLDEST = (8, 0)
 
 Form = Callable[..., Any]
-_one_capture = threading.Lock()
+_one_capture = threading.RLock()
 
 
 class _Triton:
@@ -132,6 +132,11 @@ def capturing(
         torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
     ):
         yield
+
+
+def uncaptured() -> AbstractContextManager[Any]:
+    """Keep every other thread from capturing: torch's own draws, as of its dropout, fail beside a capture."""
+    return _one_capture
 
 
 def interpreted(gpu: Form, reference: Form) -> Form:

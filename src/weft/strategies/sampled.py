@@ -7,6 +7,7 @@ many threads prepare batches, nor on how many workers take part, each with the s
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Unpack, cast
 
@@ -18,6 +19,7 @@ from weft.config import Range, bind
 from weft.errors import GraphError, InputError, RecipeError, WeftWarning
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
+from weft.kernels import gpu
 from weft.samplers.asking import owners
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.loader import Loader
@@ -195,7 +197,8 @@ class Sampled(Batches):
                 loss = self._replay(model, batch, self.clock)
             if loss is not None:
                 return loss, batch.seeds.numel()
-        return super().gradients(model, optimizer, batch, step)
+        with nullcontext() if self.nearby is None else gpu.uncaptured():  # a thread may capture draws
+            return super().gradients(model, optimizer, batch, step)
 
     def counters(self) -> Counters | None:
         """Return what was read from the store of the features; None where they are no store's."""

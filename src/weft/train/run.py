@@ -52,9 +52,8 @@ class RunFolder:
                 self._check_unsaved()
 
     def _check_unsaved(self) -> None:
-        """Refuse to begin anew where a run came to its end: its checkpoint was taken away."""
-        ended = (self.path / "run.json").exists() and read_run(self.path).get("status")
-        if ended in ("done", "interrupted"):
+        """Refuse to begin anew where a run came to its end and was saved: its checkpoint was taken away."""
+        if (self.path / "run.json").exists() and read_run(self.path).get("summary"):
             raise FormatError(
                 f"{self.path} holds a run that was saved, but no checkpoint: {self.checkpoints.folder} was "
                 "emptied; restore it from a copy, or start anew with another --out (in Python: out=)"
