@@ -1,6 +1,7 @@
 """A folder of parts, as `weft partition` writes it, is data like any other; what does not fit is refused."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -91,6 +92,30 @@ def test_a_partition_that_no_run_made_is_not_replaced(saved: Path, tmp_path: Pat
     with pytest.raises(InputError, match="holds a partition that no run made; choose another folder"):
         prepare_parts(resolve(recipe, workers=2), tmp_path, workers=2)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_what_cannot_continue_a_run_leaves_its_parts(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, out = tmp_path / "graph", tmp_path / "run"
+    weft.datasets.open_dataset(saved / "graph").save(data)
+    recipe = make_recipe({"data": {"path": str(data)}, "strategy": {"name": "halo", "partitioner": "range"}})
+    short = make_recipe(recipe.to_dict(), overrides=["train.epochs=1", "model.hidden=4"])
+    folder = prepare_parts(resolve(short, workers=2), out, workers=2)
+    with monkeypatch.context() as patch:
+        patch.setenv("WEFT_ATTEMPT", "1")  # the parts are there, the run is not
+        run_recipe(short, Place(out=out, resume=True))
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    for change in ("strategy.partitioner=hash", "strategy.parts=4", "data.self_loops=true"):
+        other = make_recipe(short.to_dict(), overrides=[change])
+        with pytest.raises(InputError, match=r"started with other parts .*continue it unchanged") as caught:
+            prepare_parts(resolve(other, workers=2), out, workers=2)
+        assert change.split(".")[1].split("=")[0] in str(caught.value)
+        assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    os.utime(data, ns=(0, 0))  # the same graph, written at another time
+    assert prepare_parts(resolve(short, workers=2), out, workers=2) == folder
+    longer = make_recipe(short.to_dict(), overrides=["train.epochs=2"])
+    assert run_recipe(longer, Place(out=out, resume=True)).epochs == 2
 
 
 def test_a_damaged_part_of_a_run_s_own_tells_to_delete_it(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ written one after the other; reading a shard maps the folder of that part and to
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -83,10 +83,12 @@ def write_partition(
     *,
     overwrite: bool = False,
     files: Mapping[str, bytes] | None = None,
+    accept: Callable[[str], None] | None = None,
 ) -> PartitionInfo:
     """Write the shards of a graph as a folder that appears whole or not at all; return what it holds.
 
-    One shard is in memory at a time. `files` are extra files by name, a picture for instance.
+    One shard is in memory at a time. `files` are extra files by name, a picture for instance. `accept` is
+    given the fingerprint before the folder appears; what it raises leaves everything as it was.
     """
     assignment = as_assignment(graph, assignment)
     with format.new_directory(path, overwrite, marker=FILE) as folder:
@@ -113,7 +115,10 @@ def write_partition(
         }
         if assignment.grid is not None:
             body["grid"] = list(assignment.grid)
-        format.atomic_write(folder / FILE, json.dumps({**body, "sha256": _digest(body)}, indent=1).encode())
+        digest = _digest(body)
+        if accept is not None:
+            accept(digest)
+        format.atomic_write(folder / FILE, json.dumps({**body, "sha256": digest}, indent=1).encode())
     return read_partition(path)
 
 

@@ -16,6 +16,7 @@ from weft.comm.balance import place
 from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.comm.plan import spread
+from weft.config import differences
 from weft.errors import FormatError, GraphError, InputError, RecipeError
 from weft.events import dumps
 from weft.graph.assignment import Assignment
@@ -28,6 +29,7 @@ from weft.partitioners.base import partitioners
 from weft.strategies.base import strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
+from weft.train.checkpoint import Checkpoints
 from weft.train.code import is_code
 from weft.train.model import adapt, wants_self_loops
 
@@ -101,10 +103,25 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
     files = {**facts_files(graph), _SOURCE: dumps(source).encode()}
     assignment = cut(graph, num_parts, kind, resolved.strategy_options, workers=workers)
     out.mkdir(parents=True, exist_ok=True)
-    write_partition(folder, graph, assignment, overwrite=True, files=files)
+
+    def accept(new: str) -> None:
+        _check_kept(out, new, made, source)
+
+    write_partition(folder, graph, assignment, overwrite=True, files=files, accept=accept)
     del graph, assignment
     gc.collect()
     return folder
+
+
+def _check_kept(out: Path, new: str, made: Any, source: Mapping[str, Any]) -> None:
+    """Refuse parts, by their fingerprint, that are not those of the run in `out`, if there is one."""
+    saved = Checkpoints(out / "checkpoint").load()
+    kept = None if saved is None else saved.state["recipe"].get("graph", {}).get("partition")
+    if kept not in (None, new):
+        changed = "; ".join(differences(made, source)) if isinstance(made, dict) else ""
+        raise RecipeError(
+            f"{out} was started with other parts ({changed or 'the graph is another'}); continue it unchanged"
+        )
 
 
 def facts_files(graph: Graph) -> dict[str, bytes]:
