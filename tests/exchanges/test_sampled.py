@@ -2,10 +2,15 @@
 
 import exchange_jobs
 import pytest
+import torch
 from ranks import run_ranks
 
+from weft.comm.group import Group
+from weft.comm.plan import HaloPlan
 from weft.errors import RecipeError
 from weft.exchanges import check_exchange
+from weft.exchanges.drift import Drift
+from weft.exchanges.sampled import Sampled
 
 
 def test_rows_are_drawn_by_id_so_that_ranks_agree_without_a_message() -> None:
@@ -32,3 +37,12 @@ def test_other_rows_are_drawn_each_epoch() -> None:
 def test_a_share_outside_zero_and_one_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"strategy\.exchange\.p: expected a number"):
         check_exchange({"name": "sampled", "p": 1.5})
+
+
+def test_a_budget_takes_the_share_whose_expected_error_is_well_below_it() -> None:
+    none = torch.zeros(0, dtype=torch.int64)
+    sampled = Sampled(HaloPlan(3, none, none, [0], none, [0], None), Group.alone(), torch.zeros(3).long())
+    sampled.budget(0.2)
+    sampled.adapt(Drift([0.3], [0.5, 0.1]))
+    assert abs(sampled.p - 0.25 / (0.25 + 0.16**2)) < 1e-12
+    assert abs(((1 - sampled.p) / sampled.p) ** 0.5 * 0.5 - 0.8 * 0.2) < 1e-12

@@ -91,6 +91,21 @@ def test_a_measured_error_moves_the_bound_on_the_change_within_limits() -> None:
     skip.adapt(Drift([0.5], []))
     assert skip.change == 0.1, "without a budget nothing is chosen"
     skip.budget(0.04)
-    for error, change in [(0.04, 0.1), (0.16, 0.05), (100.0, 0.025), (0.0, 0.0375), ([], 0.0375)]:
+    for error, change in [(0.04, 0.1), (0.16, 0.05), (100.0, 0.025), (0.0, 0.025), ([], 0.025)]:
         skip.adapt(Drift([error] if error != [] else [], []))
         assert abs(skip.change - change) < 1e-12
+
+
+def test_a_bound_that_broke_the_budget_is_not_tried_again_nor_after_a_checkpoint() -> None:
+    first, second = (Steps(change=0.1).exchanges[0] for _ in range(2))
+    for skip in (first, second):
+        skip.budget(0.04)
+    first.adapt(Drift([0.05], []))
+    assert first.change is not None
+    assert first.change < 0.09
+    second.load_state(first.state())
+    for skip in (first, second):
+        for _ in range(5):
+            skip.adapt(Drift([0.001], []))
+        assert skip.change is not None
+        assert abs(skip.change - 0.09) < 1e-12

@@ -130,7 +130,7 @@ class Exchange:
         """Take back what `state` gave."""
 
     def budget(self, error: float) -> None:
-        """Begin to choose the option that `adapts` names so that the measured error stays below `error`."""
+        """Begin to choose the option that `adapts` names so that the error is expected below `error`."""
 
     def adapt(self, drift: Drift) -> None:
         """Choose it anew after a measured step, the same on all ranks."""

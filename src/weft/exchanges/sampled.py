@@ -22,6 +22,7 @@ from weft.exchanges.base import Bits, Exchange, exchanges
 from weft.exchanges.drift import Drift
 
 MEAN = 0.1  # of "auto", which brings more over fast links and less over slow ones
+_MARGIN = 0.8  # of a budget that is aimed at: the error of one draw lies on either side of what is expected
 _LEAST = 0.01  # what a budget on the error, or a slow link, may bring p down to
 
 
@@ -76,10 +77,10 @@ class Sampled(Exchange):
         self._error = error
 
     def adapt(self, drift: Drift) -> None:
-        """Take the p whose expected error, √((1 − p) / p) times the spread, is the budget."""
+        """Take the p whose expected error, √((1 − p) / p) times the spread, is 0.8 of the budget."""
         if self._error is not None and drift.spread:
             spread = max(drift.spread) ** 2
-            self.p = max(spread / (spread + self._error**2), _LEAST)
+            self.p = max(spread / (spread + (_MARGIN * self._error) ** 2), _LEAST)
 
     @property
     def wants_speed(self) -> bool:

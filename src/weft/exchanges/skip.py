@@ -28,6 +28,7 @@ from weft.exchanges.drift import Drift
 
 INTERVAL = 4
 _LESS, _MORE = 0.5, 1.5  # what a measured error may change the bound on the change by
+_MARGIN = 0.9  # of a bound that broke the budget: no later one is above
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Skip(Exchange):
         self.interval = INTERVAL if nothing else interval
         self.age, self.change, self.gradients = age, change, gradients
         self._error: float | None = None
+        self._ceiling = 2.0 / _MARGIN
         self._histories: dict[tuple[str, int], _History] = {}
 
     def budget(self, error: float) -> None:
@@ -108,12 +110,20 @@ class Skip(Exchange):
         self.change = error if self.change is None else self.change
 
     def adapt(self, drift: Drift) -> None:
-        """Allow more change where the error is below the budget, less where it is above."""
+        """Allow more change where the error is below the budget, less where it is above.
+
+        Where all was sent nothing was measured, and the bound stays; it never returns to one that broke the
+        budget.
+        """
         if self._error is None or self.change is None or not drift.errors:
             return
         worst = max(drift.errors)
-        factor = _MORE if worst == 0 else min(max((self._error / worst) ** 0.5, _LESS), _MORE)
-        self.change = min(max(self.change * factor, self._error / 50), 2.0)
+        if worst == 0.0:
+            return
+        if worst > self._error:
+            self._ceiling = min(self._ceiling, self.change)
+        factor = min(max((self._error / worst) ** 0.5, _LESS), _MORE)
+        self.change = min(max(self.change * factor, self._error / 50), _MARGIN * self._ceiling)
 
     def settings(self) -> dict[str, Any]:
         """Return the criteria in use."""
@@ -143,9 +153,8 @@ class Skip(Exchange):
     def state(self) -> dict[str, Tensor]:
         """Return all histories."""
         adapted = self._error is not None and self.change is not None
-        held: dict[str, Tensor] = (
-            {"change": torch.tensor(self.change, dtype=torch.float64)} if adapted else {}
-        )
+        chosen = {"change": self.change, "ceiling": self._ceiling} if adapted else {}
+        held = {name: torch.tensor(value, dtype=torch.float64) for name, value in chosen.items()}
         for (what, slot), history in self._histories.items():
             name = f"{what}.{slot}"
             assert history.held is not None, "saved between steps"
@@ -160,6 +169,7 @@ class Skip(Exchange):
         self._histories.clear()
         if "change" in state:
             self.change = float(state["change"])
+            self._ceiling = float(state.get("ceiling", self._ceiling))
         for name in sorted(state):
             what, _, rest = name.partition(".")
             slot, _, kind = rest.partition(".")

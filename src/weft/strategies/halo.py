@@ -27,7 +27,7 @@ class Halo(Distributed):
     `partitioner` is a name or a table with its options, `parts` their number (one a worker), `exchange` a
     name or a table: exact, or {name = "sampled", p = 0.1}. A worker may hold several parts. `drift` measures
     the true error of the exchange, every epoch (true) or every so many; `error` has p, change or bits chosen
-    so that it stays below that.
+    by each measurement so that the next is expected below that; single epochs may lie above.
     """
 
     name: ClassVar[str] = "halo"
