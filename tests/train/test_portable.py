@@ -1,6 +1,9 @@
 """Models as plain values and tensors: another process makes the same one, or a line says why not."""
 
 import json
+from collections import Counter, OrderedDict, defaultdict
+from enum import IntEnum
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -9,6 +12,7 @@ from own_code import Looped, Net
 from torch import nn
 
 import weft
+from weft.errors import InputError
 from weft.layers.base import layers
 from weft.train.portable import describe, known_arguments, rebuild
 
@@ -95,3 +99,33 @@ def test_weights_of_the_users_model_are_its_own() -> None:
     with torch.no_grad():
         made.skip.weight.zero_()  # type: ignore[union-attr, operator]
     assert model.skip.weight.abs().sum() > 0
+
+
+class Level(IntEnum):
+    """A number with a name."""
+
+    LOW = 1
+
+
+class Pair(NamedTuple):
+    """A tuple with names."""
+
+    a: int
+
+
+@pytest.mark.parametrize("held", [Level.LOW, Pair(1), defaultdict(list), Counter("a"), [Level.LOW]])
+def test_what_would_come_back_as_another_type_is_refused(held: object) -> None:
+    model = nn.Linear(2, 2)
+    model.held = held  # type: ignore[assignment]
+    with pytest.raises(
+        InputError, match=r"^model: workers cannot make .* held is of \S+, which is no plain type"
+    ):
+        describe(model, {})
+
+
+def test_the_order_of_a_dict_is_told_as_what_it_is() -> None:
+    model = nn.Linear(2, 2)
+    model.held = OrderedDict(b=1, a=(2,))  # type: ignore[assignment]
+    held = vars(again(model))["held"]
+    assert type(held) is OrderedDict
+    assert list(held.items()) == [("b", 1), ("a", (2,))]

@@ -7,6 +7,8 @@ here, and compared.
 """
 
 import dataclasses
+import json
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from inspect import Parameter, isclass, isroutine, signature
@@ -21,6 +23,7 @@ from weft.train.code import load_code, name_of, told
 Tensors = dict[str, Tensor]
 _PLAIN = (bool, int, float, str, type(None))
 _LISTS: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+_DICTS: dict[str, Any] = {"dict": dict, "OrderedDict": OrderedDict}
 _EVERY = {*vars(nn.Module())}
 """What every module has; of it parameters, buffers and modules are told apart, and hooks not at all."""
 
@@ -37,7 +40,7 @@ def describe(model: nn.Module, tensors: Tensors) -> dict[str, Any]:
     try:
         teller = _Teller(tensors)
         described = teller.module(model, "")
-        _check(model, rebuild(described, teller.tensors))
+        _check(model, rebuild(json.loads(json.dumps(described)), teller.tensors))
     except _CannotTell as error:
         name = name_of(type(model)) or f"my_module:{type(model).__name__}"
         raise InputError(
@@ -133,14 +136,14 @@ class _Teller:
         return {**described, **self._parts(module, path), "values": told_values}
 
     def value(self, value: Any, path: str) -> Any:
-        if isinstance(value, _PLAIN):
+        if type(value) in _PLAIN:  # one of a class made of it, as an IntEnum, would come back as an int
             return value
-        for kind, made in _LISTS.items():
-            if isinstance(value, made):
-                return {"is": kind, "of": [self.value(item, path) for item in value]}
-        if isinstance(value, Mapping):
+        kind = type(value).__name__
+        if type(value) is _LISTS.get(kind):
+            return {"is": kind, "of": [self.value(item, path) for item in value]}
+        if type(value) is _DICTS.get(kind):
             pairs = [[self.value(key, path), self.value(item, path)] for key, item in value.items()]
-            return {"is": "dict", "of": pairs}
+            return {"is": kind, "of": pairs}
         if isinstance(value, torch.dtype | torch.device):
             return {"is": type(value).__name__, "of": str(value).removeprefix("torch.")}
         if isinstance(value, Tensor):
@@ -152,8 +155,9 @@ class _Teller:
             return {"is": "record", "class": name, "of": self.value(fields, path)}
         if (isclass(value) or isroutine(value)) and (name := name_of(value)):
             return {"is": "code", "of": name}
-        kind = getattr(value, "__name__", type(value).__name__)
-        raise _CannotTell(f"{path} is {kind}, which no module holds by name")
+        if hasattr(value, "__name__"):
+            raise _CannotTell(f"{path} is {value.__name__}, which no module holds by name")
+        raise _CannotTell(f"{path} is of {told(type(value))}, which is no plain type")
 
     def _parts(self, module: nn.Module, path: str) -> dict[str, Any]:
         """Return parameters, buffers and modules."""
@@ -228,8 +232,8 @@ class _Maker:
         kind, held = described["is"], described["of"]
         if kind in _LISTS:
             return _LISTS[kind](self.value(item) for item in held)
-        if kind == "dict":
-            return {self.value(key): self.value(item) for key, item in held}
+        if kind in _DICTS:
+            return _DICTS[kind]((self.value(key), self.value(item)) for key, item in held)
         if kind == "tensor":
             return self.tensors[held].clone()
         if kind == "module":
