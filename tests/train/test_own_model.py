@@ -51,6 +51,11 @@ def test_a_class_is_found_by_name_in_python(graph: weft.Graph) -> None:
         ({"class": "own_code:Net", "name": "gcn"}, "name a layer or a class, not both"),
         ({"class": "own_code:Net", "hiden": 3}, "unknown key model.hiden; did you mean 'hidden'"),
         ({"class": "own_code:Net", "hidden": "wide"}, "model.hidden: expected a whole number"),
+        (
+            {"class": "own_code:focal"},
+            "model.class: own_code:focal is no torch.nn.Module class, but a function",
+        ),
+        ({"class": "own_code:focal", "hidden": 3}, "model.class: own_code:focal is no torch.nn.Module class"),
         ({"class": "torch.nn:Linear"}, None),
         ({"class": "torch.nn:Embedding"}, "model.num_embeddings: torch.nn:Embedding needs it"),
     ],

@@ -1,5 +1,8 @@
 """`weft.train` on several processes: what is refused, what comes back, and how it ends."""
 
+import fcntl
+import json
+import math
 import os
 import signal
 import threading
@@ -13,8 +16,13 @@ from own_code import Net, confidence, focal
 from torch import nn
 
 import weft
+from weft.comm.group import Group
 from weft.errors import InputError, WorkerLost
+from weft.events import dumps
+from weft.train import team
+from weft.train.resolve import Resolved
 from weft.train.run import read_run
+from weft.train.settings import Settings
 from weft.train.team import team_size
 
 HASH = {"name": "halo", "partitioner": "hash"}
@@ -156,3 +164,32 @@ def test_torchrun_decides_how_many_there_are(monkeypatch: pytest.MonkeyPatch) ->
     assert team_size(None) == team_size(4) == 4
     with pytest.raises(InputError, match="torchrun started 4 processes, 2 are asked for; leave it out"):
         team_size(2)
+
+
+def test_a_rank_of_torchrun_writes_nothing_into_a_folder_that_another_run_holds(
+    small: weft.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in {**env, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(team, "_group", lambda device: Group.alone())
+    with (tmp_path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match="is in use: another process trains in it"):
+            weft.train(small, Net(8, 3), out=tmp_path, strategy=HASH, epochs=1)
+        assert [item.name for item in tmp_path.iterdir()] == [".lock"]
+
+
+def test_a_metric_that_was_no_number_comes_back_as_nan(small: weft.Graph) -> None:
+    alone = weft.train(small, "own_code:Net", epochs=1)
+    told = {**json.loads(dumps(alone.to_dict())), "metrics": {"test": {"accuracy": None}}}
+    resolved = Resolved({}, "own_code:Net", {}, "halo", {}, Settings(), graph=small)
+    summary = team._summary(told, resolved, torch.device("cpu"))
+    assert math.isnan(summary.metrics["test"]["accuracy"])
+    assert isinstance(summary.model, Net)
+
+
+def test_a_model_that_cannot_train_is_one_line(small: weft.Graph) -> None:
+    model = Net(8, 3).requires_grad_(False)
+    with pytest.raises(InputError, match=r"^model: it has no parameters that train; "):
+        weft.train(small, model, epochs=1)

@@ -12,6 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from weft.errors import InputError
+
 OptimizerName = Literal["adam", "adamw", "sgd"]
 ScheduleName = Literal["cosine", "step", "plateau"]
 
@@ -26,6 +28,10 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Return the optimiser of those of these parameters that train."""
     parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    if not parameters:
+        raise InputError(
+            "model: it has no parameters that train; give it some, or requires_grad to those it has"
+        )
     fused = True if parameters and parameters[0].is_cuda else None  # one kernel for all parameters
     if name == "sgd":
         return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay, fused=fused)

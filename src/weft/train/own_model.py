@@ -31,6 +31,18 @@ def load_class(name: str) -> Any:
 def check_own(name: str, options: Mapping[str, Any], *, where: str = "model") -> dict[str, Any]:
     """Return the options of a class, converted, or raise naming the one that is wrong or missing."""
     kind = load_class(name)
+    try:
+        return _bound(kind, name, options, where)
+    except RecipeError as error:
+        if isclass(kind):
+            raise
+        raise RecipeError(
+            f"{_WHERE}: {name} is no torch.nn.Module class, but a function; as one that makes a "
+            f"model: {error}"
+        ) from None
+
+
+def _bound(kind: Any, name: str, options: Mapping[str, Any], where: str) -> dict[str, Any]:
     known = signature(kind).parameters
     any_name = any(item.kind is Parameter.VAR_KEYWORD for item in known.values())
     extra = {key: value for key, value in options.items() if any_name and key not in known}

@@ -12,8 +12,8 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -94,7 +94,10 @@ def _start(resolved: Resolved, place: Place, workers: int) -> Summary:
         if code:
             _note_end(place.out, "interrupted" if code == INTERRUPTED else "failed")
             raise _error(code, errors)
-        return _summary(folder, resolved)
+        told = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        summary = _summary(told, resolved, torch.device("cpu"))
+        load_weights(folder / WEIGHTS, summary.model)
+        return summary
 
 
 def _described(resolved: Resolved) -> dict[str, Any]:
@@ -186,10 +189,9 @@ def _note_end(out: str | Path | None, status: str) -> None:
         end_run(out, status)
 
 
-def _summary(folder: Path, resolved: Resolved) -> Summary:
-    """Return what the first worker left, with the model: the one that was given, or one of its name."""
-    told = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    told["metrics"] = {
+def _summary(told: Mapping[str, Any], resolved: Resolved, device: torch.device) -> Summary:
+    """Return what the first worker tells, with the model, given or made by its name; weights are to come."""
+    metrics = {
         split: {name: float("nan") if value is None else value for name, value in held.items()}
         for split, held in told["metrics"].items()
     }
@@ -197,9 +199,7 @@ def _summary(folder: Path, resolved: Resolved) -> Summary:
     if isinstance(model, str):
         model = build_model(resolved.open(), model, resolved.options, seed=settings.seed)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
-    model = ready(model, device=torch.device("cpu"), dtype=dtype)
-    load_weights(folder / WEIGHTS, model)
-    return Summary(**told, model=model)
+    return Summary(**{**told, "metrics": metrics}, model=ready(model, device=device, dtype=dtype))
 
 
 # Ranks that torchrun started
@@ -211,8 +211,9 @@ def _join(resolved: Resolved, place: Place) -> Summary:
     if place.out is None and not rank.on_one_machine:
         raise InputError("ranks on several machines need a folder that all of them see: out=DIR")
     group = _group(device_by(resolved.settings.device, rank.local_rank))
+    owner = claimed(place.out) if group.rank == 0 else nullcontext()  # before anything is written there
     try:
-        with _scratch(place, group) as folder, _stop_requests() as asked:
+        with owner, _scratch(place, group) as folder, _stop_requests() as asked:
             summary = _train_as_rank(resolved, place, group, folder, asked)
             interrupted = summary.stopped == "interrupted" and any(group.all_gather_json(asked()))
             group.barrier()  # nobody reads the folder any more
@@ -289,11 +290,7 @@ def _told_to_all(summary: Summary | None, resolved: Resolved, group: Group) -> S
     """Return the summary of rank 0, and its weights, also on a rank that only sampled."""
     told = group.all_gather_json(json.loads(dumps(summary.to_dict())) if summary is not None else None)[0]
     if summary is None:
-        model, settings = resolved.model, resolved.settings
-        if isinstance(model, str):
-            model = build_model(resolved.open(), model, resolved.options, seed=settings.seed)
-        dtype = torch.float64 if settings.precision == "float64" else torch.float32
-        summary = Summary(**told, model=ready(model, device=group.device, dtype=dtype))
+        summary = _summary(told, resolved, group.device)
     _same_weights(summary.model, group)
     return summary
 
