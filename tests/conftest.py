@@ -1,5 +1,6 @@
 """What all tests share: modules in tests/support can be imported by name."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 from weft import process
 
 process.prepare()  # before torch is loaded
+# What a thread of one test still hears of a store that is gone is not to be read in the output of the next.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch  # noqa: E402
 

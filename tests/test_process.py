@@ -78,7 +78,7 @@ def test_a_busy_machine_with_spinning_threads_is_told(monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "getloadavg", lambda: (4.9, 0.0, 0.0))
     process.adapt()  # what this process does itself is no news
     monkeypatch.setattr(os, "getloadavg", lambda: (5.1, 0.0, 0.0))
-    with pytest.warns(WeftWarning, match="import weft before torch"):
+    with pytest.warns(WeftWarning, match=r"or use weft \(weft\.Graph\) before torch"):
         process.adapt()
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     process.adapt()

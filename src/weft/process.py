@@ -82,8 +82,9 @@ def adapt() -> None:
     spins = not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys()
     if spins and cores > 1 and os.getloadavg()[0] > _BUSY * cores:
         warnings.warn(
-            "this machine is busy, and torch's threads spin while they wait: import weft before torch, or "
-            "set OMP_WAIT_POLICY=passive before Python starts; training can be many times faster",
+            "this machine is busy, and torch's threads spin while they wait: set OMP_WAIT_POLICY=passive "
+            "before Python starts, or use weft (weft.Graph) before torch is imported; training can be many "
+            "times faster",
             WeftWarning,
             stacklevel=3,
         )
@@ -94,7 +95,8 @@ def check_bfloat16(where: str) -> None:
     if ONEDNN not in os.environ and not tiles_work():
         raise InputError(
             f"{where}: this machine shows matrix tiles (AMX) and forbids them, which would end the process; "
-            f"import weft before torch, or set {ONEDNN}={WITHOUT_TILES} before Python starts"
+            f"set {ONEDNN}={WITHOUT_TILES} before Python starts, or use weft (weft.Graph) before torch is "
+            "imported"
         )
 
 

@@ -1,12 +1,21 @@
 """Records of failures: what is kept of an error, and which of several explains the others."""
 
+import os
 import signal
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from weft.comm.failure import FOLDER_PREFIX, Failure, clear_records, describe_exit, first_cause, seconds
+from weft.comm.failure import (
+    FOLDER_PREFIX,
+    JOB_PREFIX,
+    Failure,
+    clear_orphan,
+    describe_exit,
+    first_cause,
+    seconds,
+)
 from weft.errors import FormatError, InputError, WorkerLost
 
 
@@ -75,12 +84,22 @@ def test_only_a_folder_that_a_launcher_made_is_cleared(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ours, others = tmp_path / f"{FOLDER_PREFIX}abc", tmp_path / "precious"
     inner = others / f"{FOLDER_PREFIX}abc"
+    job = tmp_path / f"{JOB_PREFIX}abc"
+    job.mkdir()
+    monkeypatch.setenv("WEFT_LAUNCHER", str(os.getppid()))
+    monkeypatch.setenv("WEFT_FAILURES", str(ours / "attempt0"))
+    (ours / "attempt0").mkdir(parents=True)
+    clear_orphan(job)
+    assert ours.exists(), "the launcher lives, and clears up itself"
+    assert job.exists()
+    monkeypatch.setenv("WEFT_LAUNCHER", "1")
     for folder in (ours, others, inner):
-        (folder / "attempt0").mkdir(parents=True)
+        (folder / "attempt0").mkdir(parents=True, exist_ok=True)
         monkeypatch.setenv("WEFT_FAILURES", str(folder / "attempt0"))
-        clear_records()
+        clear_orphan()
     assert not ours.exists()
+    assert not job.exists()
     assert (others / "attempt0").is_dir()
     assert (inner / "attempt0").is_dir()
     monkeypatch.delenv("WEFT_FAILURES")
-    clear_records()
+    clear_orphan()

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +72,20 @@ def test_a_store_that_is_not_there_is_told_in_bounded_time() -> None:
     with pytest.raises(InputError, match=r"rank 1: MASTER_ADDR 'nobody\.invalid' is no address"):
         connect_store(place(MASTER_ADDR="nobody.invalid"), timeout=1.0)
     assert time.monotonic() - began < 60
+
+
+def test_a_rank_whose_launcher_was_killed_waits_for_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    free = bound_socket("127.0.0.1")
+    port = free.getsockname()[1]
+    free.close()
+    monkeypatch.setenv("WEFT_FAILURES", str(tmp_path / "attempt0"))
+    monkeypatch.setenv("WEFT_LAUNCHER", "1")
+    began = time.monotonic()
+    with pytest.raises(WorkerLost, match="the launcher is gone"):
+        connect_store(place(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)), timeout=60.0)
+    assert time.monotonic() - began < 30
 
 
 def test_ranks_wait_for_each_other_and_name_who_is_missing() -> None:

@@ -25,6 +25,10 @@ Kind = Literal["refused", "raised", "died", "stalled", "lost"]
 INTERRUPTED = 130
 FOLDER_PREFIX = "weft-launch-"
 """Of the temporary folder in which a launcher gathers the records of its ranks."""
+JOB_PREFIX = "weft-train-"
+"""Of the temporary folder of what workers of `weft.train` are given."""
+# Folders of this process's job, which its launcher removes as long as it lives.
+_left: set[Path] = set()
 STALL = 15.0
 """Seconds without a heartbeat after which a rank counts as stalled."""
 JOIN = 30.0
@@ -95,6 +99,11 @@ def launched() -> bool:
     return "WEFT_FAILURES" in os.environ
 
 
+def orphaned() -> bool:
+    """Return whether weft's launcher started this process and is gone."""
+    return launched() and os.environ.get("WEFT_LAUNCHER") not in (None, str(os.getppid()))
+
+
 def seconds(name: str, default: float) -> float:
     """Return the seconds that an environment variable asks for, or the default where it is not set."""
     text = os.environ.get(name)
@@ -144,12 +153,17 @@ def tell(failure: Failure) -> None:
         _write(Path(report), json.dumps({"message": {"message": failure.told, "extraInfo": extra}}))
 
 
-def clear_records() -> None:
-    """Remove the launcher's folder of records: for a rank that outlives a launcher that was killed."""
-    folder = Path(os.environ.get("WEFT_FAILURES", "")).parent
-    # Only what a launcher made: the variable may have been left in a shell.
-    if folder.name.startswith(FOLDER_PREFIX) and folder.parent == Path(tempfile.gettempdir()):
-        shutil.rmtree(folder, ignore_errors=True)
+def clear_orphan(*also: Path) -> None:
+    """Remove what a launcher that was killed has left: its folder of records, and that of a job."""
+    _left.update(also)
+    if not orphaned():
+        return
+    for folder in (Path(os.environ["WEFT_FAILURES"]).parent, *_left):
+        # Only what a launcher made: the variable may have been left in a shell.
+        if folder.name.startswith((FOLDER_PREFIX, JOB_PREFIX)) and folder.parent == Path(
+            tempfile.gettempdir()
+        ):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def leave(code: int) -> NoReturn:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from weft.comm.failure import STALL, Failure, Kind, clear_records, leave, tell
+from weft.comm.failure import STALL, Failure, Kind, clear_orphan, leave, tell
 from weft.comm.rendezvous import Store
 from weft.comm.shutdown import bounded
 from weft.errors import WorkerLost
@@ -111,7 +111,6 @@ class Heartbeat:
         self._waiting = 0.0
         self._ending = False
         self._stacks: int | None = None
-        self._parent = os.getppid()
         self._wake = threading.Event()
         self._unanswered = 0.0
         self._thread = threading.Thread(target=self._run, name="weft-heartbeat", daemon=True)
@@ -196,8 +195,7 @@ class Heartbeat:
             except RuntimeError:
                 # The store went with its host. Without it nobody could be named, nor end together.
                 if not self._ending:
-                    if os.getppid() != self._parent:
-                        clear_records()
+                    clear_orphan()
                     self._end(Failure(-1, "lost", f"rank {self.rank} lost the store: {self.host} is gone"))
 
     def _watch_store(self) -> None:

@@ -176,6 +176,7 @@ class _Launch:
             "MASTER_PORT": str(self.port),
             "GLOO_SOCKET_IFNAME": "lo",
             "WEFT_ATTEMPT": str(self.attempt),
+            "WEFT_LAUNCHER": str(os.getpid()),
             "WEFT_BEGAN": f"{self.began:.3f}",
             "WEFT_FAILURES": str(self.records),
             "WEFT_STALL": f"{self.stall:g}",

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
+from weft.comm.failure import clear_orphan, orphaned
 from weft.errors import InputError, WorkerLost
 
 __all__ = [
@@ -175,6 +176,9 @@ def _reach(place: RankPlace, deadline: float, timeout: float) -> None:
                     f"({error.strerror})"
                 ) from None
         except OSError:
+            if orphaned():  # it listens before it starts anybody
+                clear_orphan()
+                raise WorkerLost(f"rank {place.rank}: the launcher is gone") from None
             if left < 0:
                 raise _unreached(place, timeout) from None
         time.sleep(0.1)

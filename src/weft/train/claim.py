@@ -66,7 +66,8 @@ def _lock(folder: Path) -> int:
             ) from None
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock), os.stat(folder / LOCK)):
-                os.truncate(lock, 0)
-                os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+                with suppress(OSError):  # a full disk: only who holds it cannot be told
+                    os.truncate(lock, 0)
+                    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
                 return lock
         os.close(lock)  # its owner removed it at that moment

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from weft.comm.failure import guarded
+from weft.comm.failure import clear_orphan, guarded
 from weft.comm.group import Group
 from weft.comm.signals import stop_requests
 from weft.events import Event, dumps
@@ -26,6 +26,7 @@ from weft.train.worker import device_by, train_parts
 
 def main(folder: Path) -> int:
     """Train as one rank of several; the first leaves the summary and the weights in the folder."""
+    clear_orphan(folder)
     job = json.loads((folder / JOB).read_text(encoding="utf-8"))
     add_paths(job["paths"])
     resolved = _resolved(job, folder)

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from weft.comm.failure import INTERRUPTED, is_worker, launched, seconds
+from weft.comm.failure import INTERRUPTED, JOB_PREFIX, is_worker, launched, seconds
 from weft.comm.group import Group
 from weft.comm.launch import run_workers
 from weft.comm.rendezvous import RankPlace
@@ -45,7 +45,6 @@ JOB, MODEL, EVENTS, STOP = "job.json", "model.safetensors", "events.jsonl", "sto
 SUMMARY, WEIGHTS = "summary.json", "weights.safetensors"
 MEET = 600.0
 """Seconds that the ranks of a script wait for each other: each comes from its own reading of the data."""
-_PREFIX = "weft-train-"
 _held: list[Group] = []
 
 
@@ -74,7 +73,7 @@ def train_together(resolved: Resolved, place: Place, size: int) -> Summary:
 
 def _start(resolved: Resolved, place: Place, workers: int) -> Summary:
     # A folder which nobody else may read.
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as scratch, claimed(place.out):
+    with tempfile.TemporaryDirectory(prefix=JOB_PREFIX) as scratch, claimed(place.out):
         folder = Path(scratch)
         described = _described(resolved)  # refused before the graph is cut
         if place.out is not None:
@@ -250,7 +249,7 @@ def _scratch(place: Place, group: Group) -> Iterator[Path]:
     if group.rank:
         yield Path(group.expect("scratch"))
         return
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as scratch:
+    with tempfile.TemporaryDirectory(prefix=JOB_PREFIX) as scratch:
         group.post("scratch", scratch)
         yield Path(scratch)
 
