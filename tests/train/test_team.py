@@ -76,6 +76,22 @@ def test_a_run_with_workers_is_continued(small: weft.Graph, tmp_path: Path) -> N
     assert (further.epochs, further.loss) == (4, whole.loss)
 
 
+def test_a_run_goes_on_with_fewer_workers_on_its_parts_and_refuses_more(
+    small: weft.Graph, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"precision": "float64", "out": tmp_path / "run"}
+    weft.train(small, "own_code:Net", epochs=1, workers=2, strategy=HASH, **given)
+    resumed: dict[str, Any] = {**given, "epochs": 3, "resume": True}
+    with pytest.raises(InputError, match="trained with 2, on 2 parts of the graph"):
+        weft.train(small, "own_code:Net", workers=3, strategy=HASH, **resumed)
+    with pytest.raises(InputError, match="has 2 parts, and keeps them"):
+        weft.train(small, "own_code:Net", strategy=HASH, parts=4, **resumed)
+    further = weft.train(small, "own_code:Net", strategy=HASH, **resumed)
+    whole = weft.train(small, "own_code:Net", epochs=3, precision="float64")
+    assert (further.epochs, further.workers) == (3, 1)
+    assert further.loss == pytest.approx(whole.loss, rel=1e-9)
+
+
 def test_workers_stop_where_they_are_asked_to(small: weft.Graph, tmp_path: Path) -> None:
     given: dict[str, Any] = {"workers": 2, "strategy": HASH, "epochs": 100_000, "eval_every": 100}
     summary = weft.train(small, "own_code:Net", stop=lambda: True, hidden=4, **given)

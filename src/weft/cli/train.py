@@ -101,11 +101,6 @@ def _continued(options: argparse.Namespace) -> Recipe:
     from weft.train.run import read_run
 
     kept = read_run(options.out)["recipe"]
-    parts = kept.get("graph", {}).get("parts", options.parts)
-    if options.parts not in (None, parts):
-        raise InputError(
-            f"--parts {options.parts}: {options.out} has {parts} parts, and keeps them; leave it out"
-        )
     if options.recipe:
         recipe = read_recipe(options.recipe, overrides=options.settings)
     else:
@@ -116,7 +111,8 @@ def _continued(options: argparse.Namespace) -> Recipe:
                 f"there: weft.train(graph, model, ..., out={options.out!r}, resume=True)"
             )
         recipe = make_recipe(saved, overrides=options.settings)
-    return with_parts_of(_with_parts(recipe, options.parts), kept)
+    recipe = _with_parts(recipe, options.parts)
+    return replace(recipe, strategy=with_parts_of(recipe.strategy, kept, options.out))
 
 
 def _with_parts(recipe: Recipe, parts: int | None) -> Recipe:

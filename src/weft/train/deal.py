@@ -6,7 +6,6 @@ All else belongs to the halo or to the links of the workers that there were, and
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.config import Recipe
 from weft.errors import InputError, RecipeError
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.distributed import Distributed
@@ -87,9 +85,13 @@ def check_workers(kept: Mapping[str, Any], workers: int, out: str | Path) -> Non
         )
 
 
-def with_parts_of(recipe: Recipe, kept: Mapping[str, Any]) -> Recipe:
-    """Return the recipe of a run that is continued with as many parts as it has, on however many workers."""
+def with_parts_of(strategy: Mapping[str, Any], kept: Mapping[str, Any], out: str | Path) -> dict[str, Any]:
+    """Return the strategy of a run that is continued with the parts it has, on however many workers."""
     parts, name = kept.get("graph", {}).get("parts"), kept.get("strategy", {}).get("name", "single")
-    if parts is None or "parts" not in signature(strategies[name]).parameters:
-        return recipe
-    return replace(recipe, strategy={"name": name, **recipe.strategy, "parts": parts})
+    asked = strategy.get("parts")
+    if parts is None:
+        return dict(strategy)
+    if asked not in (None, parts):
+        raise RecipeError(f"--parts {asked}: {out} has {parts} parts, and keeps them; leave it out")
+    own = {"parts": parts} if "parts" in signature(strategies[name]).parameters else {}
+    return {"name": name, **strategy, **own}

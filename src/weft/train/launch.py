@@ -17,6 +17,7 @@ from weft.strategies.loss import LossFunction
 from weft.strategies.records_graph import RecordGraph
 from weft.train.check import check_arguments, check_keywords
 from weft.train.code import name_of, told
+from weft.train.deal import check_workers, with_parts_of
 from weft.train.evaluate import Metric
 from weft.train.fit import check_place, run
 from weft.train.followed import followed, own_of
@@ -26,12 +27,12 @@ from weft.train.own import Own
 from weft.train.own_model import say_hops
 from weft.train.parts import holds_parts
 from weft.train.resolve import Resolved, check_precision, resolve, resolve_strategy
-from weft.train.run import check_folder
+from weft.train.run import check_folder, read_run
 from weft.train.settings import BestBy, Precision, Settings
 from weft.train.summary import Summary
 from weft.train.team import team_size, train_together
 from weft.train.trainer import Place
-from weft.train.worker import run_worker
+from weft.train.worker import train_parts
 
 
 def train(
@@ -94,6 +95,8 @@ def train(
     settings = Settings(**bind(Settings, {**_plain(given), **_names(loss, metrics)}, "train"))
     section = {"name": strategy} if isinstance(strategy, str) else dict(strategy or {})
     section |= {} if parts is None else {"parts": parts}
+    if resume and out is not None and (Path(out) / "run.json").exists():
+        section = _continued(section, out, size)
     default = "halo" if size > 1 or parts is not None else "single"
     kind, strategy_options = resolve_strategy(section, default=default, workers=size)
     check_precision(settings, strategy_options)
@@ -113,7 +116,7 @@ def train(
     )
     place = Place(out=out, resume=resume, progress=progress, stop=stop)
     check_place(settings, place)
-    summary = train_together(resolved, place, size) if size > 1 else _run(resolved, place)
+    summary = train_together(resolved, place, size) if size > 1 else _alone(resolved, place)
     return replace(summary, model=own_of(summary.model))
 
 
@@ -147,6 +150,22 @@ def _names(loss: Any, metrics: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"loss": loss if isinstance(loss, str) else told(loss), "metrics": named or None}
 
 
+def _continued(strategy: Mapping[str, Any], out: str | Path, workers: int) -> dict[str, Any]:
+    """Return the strategy of the run in a folder, on the parts it has; refuse workers that cannot go on."""
+    kept = read_run(out)["recipe"]
+    check_workers(kept, workers, out)
+    return with_parts_of(strategy, kept, out)
+
+
+def _alone(resolved: Resolved, place: Place) -> Summary:
+    """Train in this process, on the parts of a run that is continued where it has some."""
+    if resolved.partition is None and not (place.resume and holds_parts(place.out)):
+        return _run(resolved, place)
+    summary = train_parts(resolved, place, Group.alone())
+    assert summary is not None, "one process trains"
+    return summary
+
+
 def _run(resolved: Resolved, place: Place) -> Summary:
     records = resolved.records if resolved.graph is None else None
     return run(
@@ -165,8 +184,4 @@ def run_recipe(recipe: Recipe, place: Place) -> Summary:
     resolved = resolve(recipe)
     if place.out is not None:
         check_folder(Path(place.out), resume=place.resume)  # before time is spent on the data
-    if resolved.partition is not None or (place.resume and holds_parts(place.out)):
-        summary = run_worker(recipe, place, Group.alone())
-        assert summary is not None, "one process trains"
-        return summary
-    return _run(resolved, place)
+    return _alone(resolved, place)
