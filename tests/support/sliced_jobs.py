@@ -23,6 +23,9 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("gcn", {"layers": 1}, "hub", {"fanout": -1, "batch_size": 1000}),
 ]
 
+# How many products of |V1| rows the first layer takes.
+PRODUCTS = [("gcn", 1), ("sage", 2), ("gin", 2)]
+
 
 def built(graph: Any, layer: str, options: dict[str, Any], dtype: torch.dtype) -> nn.Module:
     model = build_model(graph, layer, {"hidden": 8, "layers": 2, **options}, seed=1)
@@ -45,7 +48,12 @@ def equal_to_sampled(group: Group) -> list[str]:
                 distance = far(found[what], value)
                 if not distance <= bound:
                     wrong.append(f"{layer} on {kind} in {dtype}: {what} differs by {distance:.1e}")
-    return wrong + owned_state(group) + delays(group) + volumes(group)
+    return (
+        wrong
+        + owned_state(group)
+        + delays(group)
+        + [wrong for layer, products in PRODUCTS for wrong in volumes(group, layer, products)]
+    )
 
 
 def owned_state(group: Group) -> list[str]:
@@ -114,11 +122,11 @@ def delays(group: Group) -> list[str]:
     return wrong
 
 
-def volumes(group: Group) -> list[str]:
-    """Return where the products that travelled are not 2 (P − 1) |V1| H numbers."""
-    graph = adapt(graph_of("hub"), "gcn")
+def volumes(group: Group, layer: str, products: int) -> list[str]:
+    """Return where the products that travelled are not 2 (P − 1) |V1| H numbers each."""
+    graph = adapt(graph_of("hub"), layer)
     local = local_graph(group, graph, parts_of("hub", group.size), group.size)
-    model = built(local, "gcn", {}, torch.float32)
+    model = built(local, layer, {}, torch.float32)
     strategy = Sliced(local, seed=3, group=group, fanout=[4, 4], batch_size=6)
     group.ledger.clear()
     strategy.epoch(model, torch.optim.SGD(strategy.parameters(model), lr=0.1))
@@ -129,13 +137,14 @@ def volumes(group: Group) -> list[str]:
     sent = sum(each["bytes_sent"] for each in volumes if each["kind"] == "pull")
     features = sum(each["bytes_sent"] for each in volumes if each["kind"] == "features")
     total = group.all_reduce(torch.tensor([sent, rows])).wait().tolist()
-    expected = 2 * (group.size - 1) * total[1] * 8 * 4
-    wrong = [] if total[0] == expected else [f"{total[0]} bytes of products, expected {expected}"]
-    # Of gradients those of all but the first weight travel, with a number a parameter that says it is there.
-    shared = [each for each in model.parameters() if each is not model.layers[0].lin.weight]  # type: ignore[union-attr]
+    expected = products * 2 * (group.size - 1) * total[1] * 8 * 4
+    wrong = [] if total[0] == expected else [f"{layer}: {total[0]} bytes of products, expected {expected}"]
+    # Gradients of all weights but those that are cut travel, with a number each that says it is there.
+    whole = {id(each) for each in model.parameters()}
+    shared = [each for each in strategy.parameters(model) if id(each) in whole]
     numbers = sum(each.numel() for each in shared) + len(shared)
     sent = sum(each["bytes_sent"] for each in volumes if each["kind"] == "gradient")
     once = 2 * (group.size - 1) * 4 * numbers // group.size
     if sent != len(loader) * once:
-        wrong.append(f"{sent} bytes of gradients, expected {len(loader)} steps of {once}")
+        wrong.append(f"{layer}: {sent} bytes of gradients, expected {len(loader)} steps of {once}")
     return wrong + ([] if features == 0 else ["features travelled"])
