@@ -1,5 +1,7 @@
 """Rows of the step before, by hand: read a step late, smoothed without a pull to zero."""
 
+from typing import Any
+
 import torch
 from post import Came, Post
 
@@ -32,7 +34,8 @@ def test_without_smoothing_rows_are_those_that_came_last() -> None:
     assert (channel.read().item(), channel.age) == (4.0, 1)
 
 
-def test_two_members_read_the_step_before_and_sum_its_gradients() -> None:
+def taken(**options: Any) -> tuple[list[list[float]], list[list[float]]]:
+    """Return the rows that each of two members read, and the gradients it got, in each of four steps."""
     post, clock, one = Post(2), torch.tensor([0, 0, 0]), torch.tensor([0])
     exchanges = [
         Stale(
@@ -47,16 +50,30 @@ def test_two_members_read_the_step_before_and_sum_its_gradients() -> None:
             ),
             m,
             clock,
+            **options,
         )
         for m in post.members
     ]
     read, returned = [], []
-    for step in range(3):
+    for step in range(4):
         pulled = [each.pull(rows(10.0 * step + rank), 0) for rank, each in enumerate(exchanges)]
         read.append([arrival.wait().item() for arrival in pulled])
         pushed = [each.push(rows(-10.0 * step - rank), 0) for rank, each in enumerate(exchanges)]
         returned.append([arrival.wait().item() for arrival in pushed])
         for each in exchanges:
             each.end_step()
-    assert read == [[1.0, 0.0], [1.0, 0.0], [11.0, 10.0]]
-    assert returned == [[-1.0, 0.0], [-1.0, 0.0], [-11.0, -10.0]]
+    return read, returned
+
+
+def test_two_members_read_the_step_before_and_sum_its_gradients() -> None:
+    read, returned = taken()
+    assert read == [[1.0, 0.0], [1.0, 0.0], [11.0, 10.0], [21.0, 20.0]]
+    assert returned == [[-1.0, 0.0], [-1.0, 0.0], [-11.0, -10.0], [-21.0, -20.0]]
+
+
+def test_rows_and_gradients_are_smoothed_each_where_asked() -> None:
+    plain, by_rows, by_gradients = taken(), taken(smooth_features=0.5), taken(smooth_gradients=0.5)
+    assert by_rows[0] != plain[0]
+    assert by_rows[1] == plain[1]
+    assert by_gradients[0] == plain[0]
+    assert by_gradients[1] == [[-value for value in step] for step in by_rows[0]]

@@ -34,6 +34,17 @@ def test_a_real_graph_is_cut_little_and_evenly(objective: str) -> None:
     assert constraints(graph, 4, 0.03).broken(parts.numpy()) == []
 
 
+def test_a_looser_bound_cuts_less() -> None:
+    # Two groups of six and ten nodes, all linked, and one edge between them.
+    inside = [(a, b) for group in (range(6), range(6, 16)) for a in group for b in group if a < b]
+    graph = Graph.from_edges(torch.tensor([*inside, (0, 6)]).T, num_nodes=16)
+    tight, loose = (
+        MetisPartitioner(objective="cut", balance="nodes", imbalance=bound).assign(graph, 2)
+        for bound in (0.03, 0.5)
+    )
+    assert count_cut(graph, loose, 2) == 1 < count_cut(graph, tight, 2)
+
+
 @pytest.mark.parametrize("name", ["metis", "kaminpar"])
 @pytest.mark.parametrize("parts", [4, 8])
 def test_a_real_graph_of_several_types_keeps_every_bound(name: str, parts: int) -> None:

@@ -5,7 +5,7 @@ import torch
 
 from weft.graph import Graph
 from weft.partitioners.base import undirected
-from weft.partitioners.constraints import constraints
+from weft.partitioners.constraints import Constraints, constraints
 from weft.partitioners.repair import repair
 
 
@@ -26,6 +26,11 @@ def test_two_nodes_change_places_where_no_one_can_go() -> None:
     tight = type(limits)(limits.names, limits.weights, np.array([3, 4]), 2)
     repaired = repair(undirected(graph), tight, np.array([0, 0, 0, 1, 1, 1], np.int32))
     assert tight.broken(repaired) == []
+    # Both parts are full of nodes, and one has an edge too many.
+    pairs = Graph.from_edges([[0, 1], [2, 3]], num_nodes=4)
+    weights = np.array([[1, 1, 1, 1], [3, 2, 2, 1]])
+    full = Constraints(["nodes", "edges"], weights, np.array([2, 4]), 2)
+    assert full.broken(repair(undirected(pairs), full, np.array([0, 0, 1, 1], np.int32))) == []
 
 
 def test_every_bound_is_kept_at_once_whatever_the_start() -> None:

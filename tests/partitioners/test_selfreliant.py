@@ -47,3 +47,12 @@ def test_other_nodes_go_where_they_are_held_anyway() -> None:
     for node in (~graph.train_mask).nonzero().flatten().tolist():
         if any(node in nodes for nodes in held):
             assert node in held[int(parts[node])]
+
+
+def test_of_equal_parts_the_one_that_holds_less_takes_a_node() -> None:
+    # Node 2 reads 0 and 1, which lie apart; 0 reads ten others, 1 reads one.
+    ends = [[*range(4, 14), 14, 0, 1], [0] * 10 + [1, 2, 2]]
+    graph = Graph.from_edges(ends, num_nodes=15, y=[0] * 15, train_mask=torch.arange(15) < 4)
+    parts = SelfReliantPartitioner(hops=1).assign(graph, 2)
+    assert parts[0] != parts[1]
+    assert parts[2] == parts[1]

@@ -162,3 +162,9 @@ def test_the_native_core_is_given_no_address_of_another_device() -> None:
     ):
         with pytest.raises(GraphError, match="one lies on meta"):
             sampling.sample(core, request)
+
+
+def test_hops_share_their_random_numbers_only_where_asked() -> None:
+    shared, own = (LaborSampler(graph(), [2, 2], shared_hops=each).keys(0, 0) for each in (True, False))
+    assert (shared[0] == shared[1]).all()
+    assert (own[0] != own[1]).all()

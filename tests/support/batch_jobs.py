@@ -10,6 +10,7 @@ from weft.config import make_recipe
 from weft.errors import GraphError, InputError, RecipeError
 from weft.graph import Graph
 from weft.samplers import ClusterSampler, Loader
+from weft.samplers.inputs import InputSampler, PartitionedInputs
 from weft.strategies.clustered import Clustered, Saint
 from weft.strategies.control_variate import ControlVariate
 from weft.strategies.local import LocalGraph
@@ -95,6 +96,11 @@ def variates(group: Group) -> list[str]:
         reference = trained(whole, model_of(graph, name, dtype))
         part = ControlVariate(local, seed=3, group=group, **options)
         found = trained(part, model_of(local, name, dtype))
+        known = isinstance(whole.loader.sampler, InputSampler)
+        if isinstance(part.loader.sampler, PartitionedInputs) != known:
+            wrong.append(f"histories, {name} on {kind}: sums of inputs are known in one process: {known}")
+        if part.loader.threads != options.get("prepare", 2):
+            wrong.append(f"histories, {name} on {kind}: {part.loader.threads} threads prepare batches")
         for layer, rows in whole.history.rows.items():
             reference[f"history {layer}"] = rows[local.shard.node_ids]
             found[f"history {layer}"] = part.history.rows[layer]

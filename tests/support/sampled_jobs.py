@@ -20,6 +20,7 @@ from weft.samplers.partitioned import PartitionedSampler
 from weft.samplers.replicas import Replicate, importance, important, with_replicas
 from weft.stores import rankers
 from weft.strategies.closing import closed_shard
+from weft.strategies.local import LocalGraph
 from weft.strategies.sampled import Sampled
 from weft.strategies.sampler_ranks import SamplerRank
 from weft.train.inference import infer
@@ -140,6 +141,18 @@ def differing(found: Batch, whole: Batch) -> list[str]:
     return [name for name, a, b in pairs if not _same(a, b)]
 
 
+def important_of(graph: Graph, asked: Replicate) -> Tensor:
+    """Return the nodes that are important by some k, and those at most k − 1 hops before them."""
+    chosen: set[int] = set()
+    for hops in range(1, asked.hops + 1):
+        found = (rankers.importance(graph, hops) >= asked.threshold).nonzero().flatten()
+        for _ in range(hops - 1):
+            src, dst = graph.edge_index.long()
+            found = torch.cat([found, src[torch.isin(dst, found)]]).unique()
+        chosen |= set(found.tolist())
+    return torch.tensor(sorted(chosen))
+
+
 def replicas(group: Group) -> list[str]:
     """Return what differs where ranks hold important neighbourhoods, or whether that saves no bytes."""
     wrong = []
@@ -159,6 +172,8 @@ def replicas(group: Group) -> list[str]:
             wrong.append(f"{kind}: another importance than of the whole graph")
         if not set((whole >= asked.threshold).nonzero().flatten().tolist()) <= set(nodes.tolist()):
             wrong.append(f"{kind}: important nodes are left out")
+        if not torch.equal(nodes, important_of(graph, asked)):
+            wrong.append(f"{kind}: others are held than those of the whole graph")
         seeds = torch.arange(*graph.target_rows.indices(graph.num_nodes))
         seeds = seeds[torch.isin(seeds, shard.node_ids)]
         found, sent = [], []
@@ -222,7 +237,24 @@ def kept_near(group: Group) -> list[str]:
         runs.append(trained(strategy, model_of(local, "gcn", torch.float32)))
     for run in runs[1:]:
         wrong += [f"{what} differs" for what, value in runs[0].items() if not torch.equal(run[what], value)]
-    return wrong
+    without, near = (drawing_bytes(group, local, more) for more in ({}, {"replicate": 1.0}))
+    return wrong + (
+        [] if near < without else [f"drawing sends {near} bytes with replicas, {without} without"]
+    )
+
+
+def drawing_bytes(group: Group, local: LocalGraph, more: dict[str, Any]) -> int:
+    """Return what all ranks send to draw the batches of a second epoch."""
+    model = model_of(local, "gcn", torch.float32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    strategy = Sampled(local, seed=3, group=group, fanout=[3, 2], batch_size=7, **more)
+    strategy.epoch(model, optimizer)
+    group.ledger.clear()
+    strategy.epoch(model, optimizer)
+    volumes = group.ledger.snapshot(clear=True)["volumes"]
+    strategy.close()
+    sent = sum(each["bytes_sent"] for each in volumes if each["kind"] == "sample")
+    return int(group.all_reduce(torch.tensor([sent])).wait())
 
 
 def closed_parts(group: Group) -> list[str]:
