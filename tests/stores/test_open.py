@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from weft.errors import InputError
+from weft.comm.group import Group
+from weft.errors import InputError, RecipeError
 from weft.graph import Graph
+from weft.graph.assignment import Assignment
+from weft.graph.shard import make_shards
 from weft.samplers import NeighborSampler
 from weft.stores import CachedStore, MmapStore, open_store
+from weft.stores.ranked import open_on_ranks
 
 X = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
 GRAPH = Graph.from_edges(
@@ -53,6 +57,17 @@ def test_names_and_tables_open_stores(tmp_path: Path) -> None:
 def test_mistakes_are_told_in_one_line(spec: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         open_store(spec, GRAPH)
+
+
+def test_a_shared_store_of_several_node_types_needs_their_fields() -> None:
+    nodes = {kind: {"num_nodes": 2, "x": torch.eye(2)} for kind in ("author", "paper")}
+    graph = Graph.from_types(nodes, {("author", "writes", "paper"): [[0, 1], [1, 0]]})
+    spec, message = {"name": "shared", "store": "nowhere"}, r'several node types.*field = \{author = "x"\}'
+    with pytest.raises(RecipeError, match=message):
+        open_store(spec, graph)
+    (shard,) = make_shards(graph, Assignment(torch.zeros(4, dtype=torch.int32), 1))
+    with pytest.raises(RecipeError, match=message):
+        open_on_ranks(spec, shard, Group.alone())
 
 
 def test_rows_for_other_nodes_are_refused(tmp_path: Path) -> None:

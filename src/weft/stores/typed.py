@@ -99,4 +99,9 @@ def of_type(given: Mapping[str, Any], kind: str) -> dict[str, Any]:
             raise RecipeError(
                 f"store.{key}: the graph has several node types; give a table, {{{kind} = {own[key]!r}}}"
             )
+    if "store" in own and "field" not in own:
+        raise RecipeError(
+            "store.field: the graph has several node types; name the field of each in the shared store, "
+            f'field = {{{kind} = "x"}}'
+        )
     return own
