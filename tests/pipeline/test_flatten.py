@@ -197,6 +197,10 @@ def test_what_cannot_be_flattened_is_one_line(tmp_path: Path) -> None:
         flatten(tmp_path / "g", tmp_path / "r")
     with pytest.raises(RecipeError, match="fanout: expected numbers"):
         flatten(tmp_path / "g", tmp_path / "r", fanout=[-2], targets="all")
+    with pytest.raises(
+        RecipeError, match=r"targets: 30 nodes are in 'labelled' and in 'all'.*leave one of them"
+    ):
+        flatten(tmp_path / "g", tmp_path / "r", targets="labelled, all")
     with pytest.raises(GraphError, match="no edge data 'w'; it has: none"):
         flatten(tmp_path / "g", tmp_path / "r", targets="all", weight="w")
     with pytest.raises(GraphError, match="no edge data 'time'"):

@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,7 +69,7 @@ def flatten(
     if features not in ("reference", "value"):
         raise RecipeError(f"features: expected 'reference' or 'value', got {features!r}")
     plan = Plan(_fanout(fanout), int(seed), weight, temporal, _count("hub", hub))
-    splits = {split: folder.targets(split) for split in targets.split(",")}
+    splits = _splits(folder, targets)
     chosen = _Chosen(folder, np.concatenate(list(splits.values())), plan)
     out = format.as_path(out).absolute()
     work = out.parent / f".{out.name}.work"
@@ -82,7 +83,7 @@ def flatten(
         for part in parts:
             os.replace(work / part["file"], partial / part["file"])
         made: dict[str, Any] = {
-            "fanout": list(plan.fanout), "seed": plan.seed, "targets": targets, "features": features,
+            "fanout": list(plan.fanout), "seed": plan.seed, "targets": ",".join(splits), "features": features,
             "weight": weight, "temporal": temporal, "node_types": folder.meta["node_types"],
             "node_offsets": folder.meta["node_offsets"], "edge_types": folder.meta["edge_types"],
             "parts": parts, "graph": str(Path(graph).absolute()), "mark": folder.mark,
@@ -96,6 +97,19 @@ def flatten(
     total = {key: sum(part[key] for part in parts) for key in ("records", "nodes", "edges", "bytes")}
     total["replication"] = total["nodes"] / max(folder.meta["num_nodes"], 1)
     return {"out": str(out), **total, "expected": expected, "parts": len(parts)}
+
+
+def _splits(folder: GraphFolder, targets: str) -> dict[str, NDArray[np.int64]]:
+    """Return the rows of each split that is asked for; a node has one record, so two may not share any."""
+    splits = {split: folder.targets(split) for split in (word.strip() for word in targets.split(","))}
+    for one, two in combinations(splits, 2):
+        shared = len(np.intersect1d(splits[one], splits[two], assume_unique=True))
+        if shared:
+            raise RecipeError(
+                f"targets: {shared:,} nodes are in {one!r} and in {two!r}, and a node has one record; "
+                "leave one of them out"
+            )
+    return splits
 
 
 def _fanout(fanout: Sequence[int]) -> tuple[int, ...]:
