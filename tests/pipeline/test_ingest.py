@@ -432,6 +432,31 @@ def test_no_name_of_a_column_changes_which_row_is_which(tmp_path: Path, form: st
     assert (told.file, told.row) == (f"{tmp_path}/n1.{form}", 2)
 
 
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("weight", ["0.5", "heavy"]),
+        ("weight", ["1", "2", "heavy"]),
+        ("time", ["3", "late"]),
+        ("time", ["2.5", "1.5", "late"]),
+        ("time", ["2024-01-02", "2024-01-03", "soon"]),
+    ],
+)
+def test_a_wrong_weight_or_time_is_told_with_its_row(tmp_path: Path, column: str, values: list[str]) -> None:
+    nodes = write_csv(tmp_path / "n.csv", {"id": ["a", "b"]})
+    ends = {"src": ["a"] * len(values), "dst": ["b"] * len(values)}
+    edges = write_csv(tmp_path / "e.csv", {**ends, column: values})
+    found = problems_of(f"nodes={nodes}", f"edges={edges}")
+    (told,) = found.errors
+    assert (told.column, told.row, told.value) == (column, len(values), values[-1])
+    assert not [problem for problem in found.found if problem.kind == "left-out"]
+
+
+def test_a_file_that_is_not_there_is_named_once(tmp_path: Path) -> None:
+    (told,) = problems_of(f"nodes={tmp_path}/nope.csv").errors
+    assert told.line() == f"{tmp_path}/nope.csv: no such file"
+
+
 def test_command_tells_what_it_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = write_csv(tmp_path / "n.csv", {"id": ["a", "b"], "city": ["Rome", "Oslo"], "age": [1, 2]})
     edges = write_csv(tmp_path / "e.csv", {"src": ["a"], "dst": ["b"]})

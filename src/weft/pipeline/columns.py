@@ -47,7 +47,7 @@ class Encoder:
     @property
     def expression(self) -> str:
         """What is selected."""
-        return f"TRY_CAST({name(self.column)} AS FLOAT)"
+        return self.source.number(self.column, "FLOAT")
 
     def encode(self, values: "pa.Array", start: int) -> Array:
         """Return [rows, width] numbers, NaN where there is none."""
@@ -243,7 +243,7 @@ class Values:
         if array == "time":
             self.expressions, self.dtype = {array: _time(source, column)}, np.int64
             if source.kinds[column] == REAL:
-                self.expressions, self.dtype = {array: f"TRY_CAST({name(column)} AS DOUBLE)"}, np.float64
+                self.expressions, self.dtype = {array: source.number(column, "DOUBLE")}, np.float64
         self.outputs: dict[str, tuple[Any, tuple[int, ...]]] = {array: (self.dtype, ())}
 
     def read(self, batch: "pa.RecordBatch", start: int) -> dict[str, Array]:
@@ -288,10 +288,9 @@ def label_expression(source: Source, column: str) -> str:
 
 def _time(source: Source, column: str) -> str:
     """Return the expression for a time as a whole number: as it is, or microseconds since 1970."""
-    c, kind = name(column), source.kinds[column]
-    if kind in (INTEGER, BIG, BOOL):
-        return f"TRY_CAST({c} AS BIGINT)"
-    return source.engine.microseconds(c)
+    if source.kinds[column] in (INTEGER, BIG, BOOL):
+        return source.number(column, "BIGINT")
+    return source.engine.microseconds(name(column))
 
 
 def imbalance(counts: Mapping[str, int]) -> str | None:

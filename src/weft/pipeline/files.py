@@ -83,7 +83,7 @@ def _expand(table: str, patterns: Sequence[str], problems: Problems) -> list[Pat
             found = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
         if not found:
             what = "matches no file" if glob.has_magic(pattern) else "no such file"
-            problems.add("error", "no-file", table, f"{pattern}: {what}", file=pattern)
+            problems.add("error", "no-file", table, what, file=pattern)
         paths += found
     return [Path(path) for path in dict.fromkeys(paths)]
 

@@ -51,7 +51,7 @@ def complete_nodes(kind: str, table: NodeTable, source: Source, problems: Proble
     masks = {part: _find(source, (f"{part}_mask",), _NUMBERS) for part in ("train", "val", "test")}
     held = {part: column for part, column in masks.items() if column is not None}
     split = split or held or None
-    time = _find(source, _TIME, (TIME,))
+    time = _find_role(source, _TIME, (TIME,))
     used = {key, label, fractions, time, *held.values(), split if isinstance(split, str) else None}
     features = _features(source, used, problems)
     return replace(table, features=features, label=label, split=split, time=time)
@@ -70,8 +70,8 @@ def complete_edges(table: EdgeTable, source: Source, problems: Problems) -> Edge
     table = replace(table, src=src, dst=dst, guess=False)
     if said:
         return replace(table, features=table.features or [])
-    weight = _find(source, _WEIGHT, _NUMBERS)
-    time = _find(source, _TIME, (TIME, INTEGER, REAL))
+    weight = _find_role(source, _WEIGHT, _NUMBERS)
+    time = _find_role(source, _TIME, (TIME, INTEGER, REAL))
     own = _find(source, ("id", "edge_id"))
     features = _features(source, {src, dst, weight, time, own}, problems)
     return replace(table, features=features, weight=weight, time=time)
@@ -84,6 +84,15 @@ def _find(source: Source, names: Sequence[str], kinds: Sequence[str] | None = No
         if column is not None and (kinds is None or source.kinds[column] in kinds):
             return column
     return None
+
+
+def _find_role(source: Source, names: Sequence[str], kinds: Sequence[str]) -> str | None:
+    """Return the column of a weight or a time, also where some values are none: those are errors then."""
+    found = _find(source, names, kinds)
+    column = _find(source, names, (TEXT,)) if found is None else None
+    if column is not None and source.likely.get(column) in kinds:
+        source.kinds[column], found = source.likely[column], column
+    return found
 
 
 def _all_whole(source: Source, column: str) -> bool:

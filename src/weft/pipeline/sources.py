@@ -32,6 +32,8 @@ class Source:
     """What each column holds in all files."""
     mostly_numbers: set[str] = field(default_factory=set)
     """Columns of text files that hold numbers but for a few values, which are likely wrong."""
+    likely: dict[str, str] = field(default_factory=dict)
+    """What at least half the values of a column of text files are, where the others are something else."""
     fractions: set[str] = field(default_factory=set)
     """Columns of text files that hold a number with a point, not only digits with zeros before them."""
 
@@ -47,6 +49,12 @@ class Source:
     def is_text(self) -> bool:
         """Whether any of the files is text."""
         return any(file.dialect is not None for file in self.files)
+
+    def number(self, column: str, kind: str) -> str:
+        """Return SQL for a column as numbers of a type, null where a value is none."""
+        # A bare cast is handed to DuckDB's reader of text, where a wrong value ends the scan.
+        value = f"trim(CAST({name(column)} AS STRING))" if self.is_text else name(column)
+        return f"TRY_CAST({value} AS {kind})"
 
     def scan(self, columns: Mapping[str, str], *, position: bool = True, rejects: str | None = None) -> str:
         """Return the query for columns (name: expression) and, as `pos`, the place of each row."""
@@ -151,6 +159,9 @@ class Source:
                 self.fractions.add(column)
             if not fits and held[1] > total / 2:
                 self.mostly_numbers.add(column)
+            if not fits and 2 * max(held[1], held[3]) >= total:
+                number = INTEGER if held[0] == held[1] else REAL
+                self.likely[column] = number if held[1] >= held[3] else TIME
             kinds[column] = fits[0] if fits and total else TEXT
         return kinds
 
