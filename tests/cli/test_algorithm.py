@@ -59,6 +59,14 @@ def test_what_cannot_be_is_one_line_and_leaves_nothing(
     assert not list(tmp_path.glob("*no*"))
 
 
+def test_what_is_no_folder_of_parts_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    web().save(tmp_path / "graph")
+    for name, told in (("absent", "absent: no such folder"), ("graph", "graph --parts N --out PARTS`")):
+        words = ["algorithm", "pagerank", str(tmp_path / name), "--out", str(tmp_path / "no")]
+        assert main(words) == 2
+        assert told in capsys.readouterr().err
+
+
 def test_what_workers_refuse_is_told_once_and_leaves_nothing(
     parts: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

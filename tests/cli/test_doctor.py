@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from weft import process
 from weft.cli import doctor
 from weft.cli.main import main
 
@@ -43,6 +44,17 @@ def test_variables_that_are_set_are_shown(
     assert main(["doctor"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "WEFT_" in line]
     assert line.split() == ["WEFT_STALL", "99"]
+
+
+def test_variables_that_weft_chose_are_marked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(process, "_chosen", {"OMP_WAIT_POLICY"})
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["environment"]
+    assert (found["OMP_WAIT_POLICY"], found["OMP_NUM_THREADS"]) == ("passive (by weft)", "1")
 
 
 def test_every_variable_of_the_code_is_looked_for_and_told() -> None:

@@ -72,13 +72,17 @@ def examine() -> dict[str, dict[str, Any]]:
         "versions": _versions(),
         "native core": _native(),
         "machine": _machine(),
-        "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "environment": {name: _variable(name) for name in VARIABLES if name in os.environ},
         "extras": {name: _extra(name, extra, use) for name, (extra, use) in EXTRAS.items()},
         "missing": {
             name: f"pip install 'weft[{extra}]'" for name, (extra, _) in EXTRAS.items() if not _held(name)
         }
         | _java(),
     }
+
+
+def _variable(name: str) -> str:
+    return os.environ[name] if process.set_by_user(name) else f"{os.environ[name]} (by weft)"
 
 
 def _java() -> dict[str, str]:

@@ -126,10 +126,16 @@ def read_partition(path: str | os.PathLike[str]) -> PartitionInfo:
     """Return what a partitioned graph holds; no part is opened."""
     folder = Path(path)
     file = folder / FILE
-    if not file.is_file():
+    if not folder.exists():
         raise FormatError(
-            f"{folder} holds no {FILE}: make it with `weft partition GRAPH --parts N --out {folder}`"
+            f"{folder}: no such folder; `weft partition GRAPH --parts N --out {folder}` makes it"
         )
+    if (folder / format.MANIFEST).is_file() and not file.is_file():
+        raise FormatError(
+            f"{folder} is a whole graph; cut it with `weft partition {folder} --parts N --out PARTS`"
+        )
+    if not file.is_file():
+        raise FormatError(f"{folder} holds no {FILE}: expected a folder that `weft partition` wrote")
     try:
         body = json.loads(file.read_bytes())
         kind, version, told = body["kind"], body["version"], body.pop("sha256")
