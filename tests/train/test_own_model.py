@@ -9,6 +9,7 @@ import torch
 from own_code import Looped, Net, confidence, focal, focal_mean
 
 import weft
+from weft.cli.main import main
 from weft.config import make_recipe
 from weft.errors import InputError
 from weft.train.launch import run_recipe, train
@@ -203,3 +204,17 @@ def test_code_in_the_folder_of_a_run_is_not_imported(tmp_path: Path, monkeypatch
         monkeypatch.setattr(sys, "path", [*sys.path])
         with pytest.raises(InputError, match=r"would be imported from .*planted.py, in the folder that"):
             open_run(run)
+
+
+def test_an_error_in_code_of_ones_own_ends_with_a_line_that_says_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "steep_loss.py"
+    path.write_text("def steep(outputs, y):\n    raise IndexError('Target 7 is out of bounds')\n")
+    given = [f"train.loss={path}:steep", "data.nodes=60", "train.epochs=1", "model.hidden=4"]
+    settings = [f"--set={setting}" for setting in given]
+    assert main(["train", *settings, "--out", str(tmp_path / "run")]) == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert "Traceback (most recent call last):" in lines
+    told = f"weft: error: your code, {path}:2 in steep, raised IndexError: Target 7 is out of bounds"
+    assert lines[-1] == told

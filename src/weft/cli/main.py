@@ -1,7 +1,7 @@
 """The `weft` command: reads the command line and turns a command's errors into one line and an exit code.
 
 Commands import what they need when they run, so that `weft --help` answers at once.
-Exit codes: 0 done · 2 the user's mistake · 3 a worker was lost · 130 interrupted.
+Exit codes: 0 done · 2 the user's mistake · 3 a worker was lost, or code of the user raised · 130 interrupted.
 """
 
 import argparse
@@ -9,9 +9,12 @@ import errno
 import os
 import re
 import sys
+import sysconfig
 import time
+import traceback
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from weft import process
@@ -30,7 +33,7 @@ from weft.cli import (
 )
 from weft.comm.failure import INTERRUPTED, seconds
 from weft.comm.signals import ended_by_sigterm
-from weft.errors import DataNote, InputError, WeftError, WeftWarning
+from weft.errors import DataNote, InputError, WeftError, WeftWarning, WorkerLost
 from weft.sizes import shown
 
 COMMANDS = {
@@ -62,6 +65,7 @@ _REFUSALS = {
     errno.EMFILE,
     errno.ENOMEM,
 }
+_LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")
 # torch has no type of its own for this
 _NO_MEMORY = re.compile("DefaultCPUAllocator: can't allocate memory|Storage size calculation overflowed")
 
@@ -72,7 +76,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     process.prepare()
     with warnings.catch_warnings(), ended_by_sigterm():
         warnings.showwarning = _show_warning
-        return _run(arguments, began)
+        try:
+            return _run(arguments, began)
+        except Exception as error:
+            where = _of_the_user(error)
+            if where is None:
+                raise
+            traceback.print_exc()
+            return _fail(f"{where} raised {type(error).__name__}: {error}", WorkerLost.exit_code)
+
+
+def _of_the_user(error: Exception) -> str | None:
+    """Return the place in the user's own code, a model, a loss or a metric, from which an error came."""
+    others = (str(Path(__file__).parents[1]), *(sysconfig.get_path(name) for name in _LIBRARIES), "<")
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(others):
+            return f"your code, {frame.filename}:{frame.lineno} in {frame.name},"
+    return None
 
 
 def _run(arguments: Sequence[str] | None, began: float) -> int:
