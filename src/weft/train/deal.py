@@ -37,7 +37,8 @@ def unpacked(checkpoints: Checkpoints, saved: Checkpoint, strategy: Strategy, ra
         own = checkpoints.load_rank(saved, rank)
         return {name: value for name, value in own.items() if name != _NODES}
     files = [checkpoints.load_rank(saved, each) for each in range(count)]
-    names = [name for name in files[0] if name != _NODES]
+    # sorted: a file gives them in no order, and workers should name the same one
+    names = sorted(name for name in files[0] if name != _NODES)
     for name in names:
         if not (strategy.is_by_node(name) or name in strategy.state_sums or _alike(files, name)):
             raise InputError(
