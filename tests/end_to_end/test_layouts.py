@@ -49,6 +49,7 @@ def test_a_grid_of_four_workers_gives_the_losses_of_one(tmp_path: Path) -> None:
     assert four["bytes_sent"] > 0
 
 
+@pytest.mark.slow  # beside test_staged, which holds 4 ranks to one process
 def test_four_workers_in_two_dimensions_give_the_losses_of_one(tmp_path: Path) -> None:
     train(tmp_path / "one", epochs=3, settings=(*RECIPE, "model.name=gcn"))
     staged = (*RECIPE, "model.name=gcn", "strategy.name=staged", "strategy.form=2d")

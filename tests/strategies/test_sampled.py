@@ -47,7 +47,7 @@ def test_all_edges_and_one_batch_are_a_step_on_the_whole_graph(name: str) -> Non
         assert max(far.values()) <= bound, (kind, dtype, far)
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_any_number_of_ranks_takes_the_steps_of_one_process(size: int) -> None:
     for wrong in run_ranks(size, sampled_jobs.equal_to_one_process):
         assert wrong == []
