@@ -32,6 +32,7 @@ LEVELS = [
     {"graph"},
     {"comm"},
     {"layers", "nn", "datasets", "partitioners", "exchanges", "samplers", "stores", "algorithms"},
+    {"tasks"},
     {"strategies", "compiler"},
     {"train"},
     {"planner", "pipeline", "report"},

@@ -420,5 +420,5 @@ def test_the_time_of_a_run_counts_from_where_the_user_began_to_wait(tmp_path: Pa
     assert 500 < waited < 600
     more = make_recipe({"data": {"name": "community", "nodes": 60}, "train": {"epochs": 2}})
     again = run_recipe(more, Place(out=tmp_path / "run", resume=True, began=time.time() - 300)).seconds
-    # the second counts on from the first one's last epoch, a moment before its end: `waited` itself would be too much
+    # it counts on from the first one's last epoch, a moment before its end
     assert 500 + 300 < again < waited + 400, "both sessions count"
