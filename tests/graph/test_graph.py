@@ -1,11 +1,18 @@
 """Graphs: construction, structure, degrees, data, types."""
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from generated_graphs import adjacency, assert_same, graphs, typed_graphs
 from hypothesis import given, settings
+from torch import Tensor
 
+from weft import kernels
 from weft.errors import GraphError
 from weft.graph import Graph, SparseFeatures
 
@@ -56,6 +63,35 @@ def test_edge_data_is_in_canonical_order_and_returns_in_the_users() -> None:
     graph = Graph.from_edges(EDGES, edge_weight=[0.0, 1.0, 2.0, 3.0, 4.0], edge_time=[5, 6, 7, 8, 9])
     assert graph.edge_data["weight"].tolist() == [2.0, 0.0, 3.0, 1.0, 4.0]
     assert graph.given_edge_data()["time"].tolist() == [5, 6, 7, 8, 9]
+
+
+def test_a_graph_that_is_asked_by_another_thread_meanwhile_gives_both_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = Graph.from_edges(EDGES, edge_weight=[0.0, 1.0, 2.0, 3.0, 4.0])
+    expected = Graph.from_edges(EDGES, edge_weight=[0.0, 1.0, 2.0, 3.0, 4.0]).edge_data["weight"]
+    pool, others = ThreadPoolExecutor(1), []
+    build_csr = kernels.build_csr
+
+    def meanwhile(ask: Callable[[], Any]) -> None:
+        if threading.current_thread() is threading.main_thread():
+            others.append(pool.submit(ask).result(30))
+
+    def slow_build(*args: Any, **options: Any) -> Any:
+        meanwhile(lambda: graph.indices)
+        return build_csr(*args, **options)
+
+    def slow_ids(graph: Graph) -> Tensor:
+        meanwhile(lambda: graph.edge_data["weight"])
+        return graph._topology.csr.edge_ids
+
+    with pool, monkeypatch.context() as patch:
+        patch.setattr(kernels, "build_csr", slow_build)
+        assert torch.equal(graph.indices, others.pop())
+        patch.setattr(Graph, "edge_ids", property(slow_ids))
+        assert torch.equal(graph.edge_data["weight"], expected)
+        assert torch.equal(others.pop(), expected)
+    assert graph.edge_index.tolist() == EDGES
 
 
 def test_numbers_of_nodes_follow_from_data_or_from_edges() -> None:

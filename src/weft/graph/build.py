@@ -17,7 +17,7 @@ EdgeType = tuple[str, str, str]
 PLAIN_EDGE: EdgeType = ("node", "edge", "node")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Parts:
     """Everything a graph holds, already checked against each other."""
 

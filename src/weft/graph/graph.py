@@ -179,11 +179,11 @@ class Graph(NodeData):
     @property
     def edge_data(self) -> dict[str, Tensor]:
         """Edge weight, attr, time and others by name, each [E, ...] in canonical order."""
-        parts = self._parts
+        parts = self._parts  # read once and replaced whole: threads that make batches ask at the same time
         if not parts.edge_data_is_canonical:
             order = self.edge_ids.long()
-            parts.edge_data = {name: value[order] for name, value in parts.edge_data.items()}
-            parts.edge_data_is_canonical = True
+            ordered = {name: value[order] for name, value in parts.edge_data.items()}
+            self._parts = parts = replace(parts, edge_data=ordered, edge_data_is_canonical=True)
         return parts.edge_data
 
     @property
@@ -197,8 +197,9 @@ class Graph(NodeData):
 
     def given_edge_data(self) -> dict[str, Tensor]:
         """Return edge data by name in the user's order."""
-        if not self._parts.edge_data_is_canonical:
-            return self._parts.edge_data
+        parts = self._parts
+        if not parts.edge_data_is_canonical:
+            return parts.edge_data
         return {name: self._topology.to_given_order(value) for name, value in self.edge_data.items()}
 
     @property

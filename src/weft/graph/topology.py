@@ -48,11 +48,11 @@ class Topology:
     @property
     def csr(self) -> Csr:
         """The edges by destination."""
+        given = self._given  # read first: another thread drops them once the CSR is there
         if self._csr is None:
-            assert self._given is not None
-            edge_index, edge_type = self._given
-            # The user's order stays in edge_ids, so the given tensors need not be held twice.
-            self._csr, self._given = self._build(edge_index, edge_type), None
+            assert given is not None
+            self._csr = self._build(*given)
+            self._given = None  # the user's order stays in edge_ids: edges need not be held twice
         return self._csr
 
     @property
@@ -64,16 +64,18 @@ class Topology:
 
     def edge_index(self) -> Tensor:
         """Return (2, E) int64, source to target, in the user's order."""
-        if self._given is not None:
-            return self._given[0].long()
+        given = self._given
+        if given is not None:
+            return given[0].long()
         counts = self.csr.indptr[1:] - self.csr.indptr[:-1]
         edge_dst = torch.repeat_interleave(counts, output_size=self.num_edges)
         return self.to_given_order(torch.stack([self.csr.indices.long(), edge_dst]), dim=1)
 
     def edge_type(self) -> Tensor | None:
         """Return the relation of each edge, [E] int32, in the user's order."""
-        if self._given is not None:
-            return self._given[1]
+        given = self._given
+        if given is not None:
+            return given[1]
         return None if self.csr.edge_type is None else self.to_given_order(self.csr.edge_type)
 
     def to_given_order(self, values: Tensor, dim: int = 0) -> Tensor:
