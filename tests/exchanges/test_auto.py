@@ -20,6 +20,8 @@ def test_slow_links_carry_less_and_sums_stay_right() -> None:
     p, bits = told[0]["chosen"]["p"], told[0]["chosen"]["bits"]
     assert all(p[0][rank] < p[1][2] for rank in (1, 2, 3))
     assert all(bits[rank][0] < bits[1][2] for rank in (1, 2, 3))
+    back = told[0]["one way"]
+    assert all(max(back[0][rank], back[rank][0]) < back[1][2] for rank in (1, 2, 3)), "gradients travel too"
     assert told[0]["state"] == ["link_bits", "link_p"]
     assert 0 < max(each["coded"] for each in told) < 4, "links of several widths in one message"
 

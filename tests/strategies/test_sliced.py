@@ -14,6 +14,7 @@ from torch import nn
 import weft
 from weft.cli.main import main
 from weft.comm.group import Group
+from weft.comm.pending import Pending
 from weft.errors import GraphError, InputError
 from weft.layers.base import gcn_scales, linear
 from weft.strategies.sampled import Sampled
@@ -83,6 +84,35 @@ def test_an_epoch_can_be_left_with_products_under_way(graph: weft.Graph) -> None
     strategy.epoch(model, optimizer)
     assert int(strategy.clock[2]) == 1
     assert isinstance(strategy, Sampled)
+
+
+def test_products_that_are_begun_early_are_waited_for_in_their_own_step(
+    graph: weft.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    send, wait = Group.reduce_scatter, Pending.wait
+
+    def sent(self: Group, *args: Any, **options: Any) -> Pending:
+        pending = send(self, *args, **options)
+        pending.step = sum(event.startswith("sent") for event in events)  # type: ignore[attr-defined]
+        events.append(f"sent {pending.step}")  # type: ignore[attr-defined]
+        return pending
+
+    def waited(self: Pending) -> torch.Tensor:
+        if hasattr(self, "step"):
+            events.append(f"waited {self.__dict__.pop('step')}")
+        return wait(self)
+
+    monkeypatch.setattr(Group, "reduce_scatter", sent)
+    monkeypatch.setattr(Pending, "wait", waited)
+    local = halo_jobs.local_graph(Group.alone(), graph, torch.zeros(150, dtype=torch.int32), 1)
+    model = sliced_jobs.built(local, "gcn", {}, torch.float32)
+    strategy = Sliced(local, seed=1, fanout=[3, 2], batch_size=16, delay=2)
+    strategy.epoch(model, torch.optim.SGD(strategy.parameters(model), lr=0.1))
+    steps = len(strategy.loader)
+    ahead = [[f"waited {step}", f"sent {step + 3}"] for step in range(steps - 3)]
+    left = [f"waited {step}" for step in range(steps - 3, steps)]
+    assert events == ["sent 0", "sent 1", "sent 2", *(event for pair in ahead for event in pair), *left]
 
 
 RECIPE = """
