@@ -5,6 +5,8 @@ import shutil
 import socket
 from pathlib import Path
 
+from weft import process
+
 PARTIAL = ".partial"
 """How the name of a folder ends that is being written."""
 _OLD = ".old" + PARTIAL
@@ -37,8 +39,8 @@ def tidy_after_killed_writers(target: Path) -> None:
     """Remove what killed writers of this target left on this machine, or put the old folder back."""
     prefix = f".{target.name}.{socket.gethostname()}-"
     for leftover in target.parent.glob(f".{_escape(target.name)}.*{PARTIAL}"):
-        process = leftover.name.removeprefix(prefix).partition(".")[0]
-        if leftover.name.startswith(prefix) and process.isdigit() and not _alive(int(process)):
+        writer = leftover.name.removeprefix(prefix).partition(".")[0]
+        if leftover.name.startswith(prefix) and writer.isdigit() and not process.alive(int(writer)):
             if leftover.name.endswith(_OLD) and not os.path.lexists(target):
                 os.rename(leftover, target)  # killed between the two renames of an overwrite
             else:
@@ -56,13 +58,3 @@ def sync_directory(path: Path) -> None:
 
 def _escape(name: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

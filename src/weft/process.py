@@ -100,6 +100,17 @@ def check_bfloat16(where: str) -> None:
         )
 
 
+def alive(number: int) -> bool:
+    """Return whether a process of this machine still runs, as far as we may know of it."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def core_path() -> Path | None:
     """Return the path of the native core; in an editable installation it is not beside the sources."""
     return next((path for place in weft.__path__ if (path := Path(place) / FILE_NAME).is_file()), None)

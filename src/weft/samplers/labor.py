@@ -20,7 +20,7 @@ from weft.samplers import device
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
 from weft.samplers.block import block_of
 from weft.samplers.neighbor import Fanout, check_fanouts, fanouts_of, run
-from weft.samplers.request import Hop, Request, Slots
+from weft.samplers.request import Hop, Slots, request_of
 from weft.samplers.temporal import Times
 
 
@@ -75,7 +75,7 @@ class LaborSampler(Sampler):
     def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
         """Return the batch of these nodes."""
         given = as_seeds(self.graph, seeds)
-        found = run(self.request(self.slots, given, self.keys(epoch, step)))
+        found = run(request_of(self, self.slots, given, self.keys(epoch, step)))
         blocks = [self._block(found.nodes, hop) for hop in reversed(found.hops)]
         return Batch(self.graph, blocks, found.nodes, num_seeds=len(given), epoch=epoch, step=step)
 
@@ -84,17 +84,10 @@ class LaborSampler(Sampler):
         keys = [self.key(epoch, step, 0 if self.shared_hops else hop) for hop in range(self.hops)]
         return np.repeat(np.array(keys, dtype=np.uint64)[:, None], self.fanout.shape[1], axis=1)
 
-    def request(
-        self,
-        slots: Slots,
-        seeds: Tensor,
-        keys: NDArray[np.uint64],
-        hops: slice = slice(None),
-        **more: Any,
-    ) -> Request:
-        """Return what is asked of the core for some of the hops."""
-        draws: dict[str, Any] = {"labor": True, "iterations": self.iterations, **more}
-        return Request(slots, seeds, self.fanout[hops], keys[hops], **draws)
+    @property
+    def manner(self) -> dict[str, Any]:
+        """How edges are drawn: fields of a `Request`."""
+        return {"labor": True, "iterations": self.iterations}
 
     def scale_of(self, hop: Hop) -> Tensor:
         """Return how many edges each drawn one stands for."""

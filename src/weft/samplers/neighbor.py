@@ -18,7 +18,7 @@ from weft.samplers import device, native, reference
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
 from weft.samplers.block import block_of
 from weft.samplers.hidden import Hidden
-from weft.samplers.request import Hop, Request, Sample, Slots
+from weft.samplers.request import Hop, Request, Sample, Slots, request_of
 from weft.samplers.temporal import Times, seed_times
 
 MOST = 2**31 - 1
@@ -104,7 +104,8 @@ class NeighborSampler(Sampler):
     def _sample(
         self, seeds: Tensor, epoch: int, step: int, times: Any, hidden: Hidden | None, *, once: bool
     ) -> Batch:
-        request = self.request(
+        request = request_of(
+            self,
             self.slots,
             seeds,
             self.keys(epoch, step, once=once),
@@ -126,17 +127,10 @@ class NeighborSampler(Sampler):
             hop_sizes=sizes if once else None,
         )
 
-    def request(
-        self,
-        slots: Slots,
-        seeds: Tensor,
-        keys: NDArray[np.uint64],
-        hops: slice = slice(None),
-        **more: Any,
-    ) -> Request:
-        """Return what is asked of the core for some of the hops."""
-        draws: dict[str, Any] = {"replace": self.replace, "top": self.pick == "top", **more}
-        return Request(slots, seeds, self.fanout[hops], keys[hops], **draws)
+    @property
+    def manner(self) -> dict[str, Any]:
+        """How edges are drawn: fields of a `Request`."""
+        return {"replace": self.replace, "top": self.pick == "top"}
 
     def keys(self, epoch: int, step: int, *, once: bool = False) -> NDArray[np.uint64]:
         """Return the keys of all hops [hops, relations]; one for all hops where a node is drawn for once."""

@@ -29,7 +29,7 @@ from weft.samplers.labor import LaborSampler
 from weft.samplers.neighbor import Fanout, NeighborSampler, run
 from weft.samplers.part_block import Known, block_of_part
 from weft.samplers.reference import checked_seeds, find_rows
-from weft.samplers.request import Slots
+from weft.samplers.request import Slots, request_of
 from weft.samplers.slices import take_rows
 from weft.samplers.temporal import Times, check_finite
 
@@ -164,7 +164,7 @@ class PartitionedSampler(Sampler):
 
     def _draw(self, ids: Tensor, hop: int, keys: Any, **seen: Tensor) -> "_Drawn":
         """Return what is drawn for own nodes in one hop, with what this member knows of the edges."""
-        found = run(self.draws.request(self.slots, ids, keys, slice(hop, hop + 1), **seen))
+        found = run(request_of(self.draws, self.slots, ids, keys, slice(hop, hop + 1), **seen))
         (edges,) = found.hops
         place = torch.searchsorted(self.held.edge_ids, edges.edge_ids) if self._looks_up else None
         scale = torch.zeros(0) if self._scaled else None  # of no rows the core says nothing

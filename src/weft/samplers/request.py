@@ -1,6 +1,7 @@
 """What the core of a sampler is asked and what it gives, in its native and its numpy form alike."""
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,28 @@ class Request:
     """Whether of weighted edges the heaviest are taken, not drawn."""
     table: int = 0
     """The table that finds rows: 1 of all nodes, 2 a hash table, 0 whichever suits the size of the graph."""
+
+
+class Drawing(Protocol):
+    """A sampler that draws hop by hop."""
+
+    fanout: NDArray[np.int64]
+
+    @property
+    def manner(self) -> dict[str, Any]:
+        """How edges are drawn: fields of a `Request`."""
+
+
+def request_of(
+    sampler: Drawing,
+    slots: Slots,
+    seeds: Tensor,
+    keys: NDArray[np.uint64],
+    hops: slice = slice(None),
+    **more: Any,
+) -> Request:
+    """Return what a sampler asks of the core for some of its hops."""
+    return Request(slots, seeds, sampler.fanout[hops], keys[hops], **sampler.manner, **more)
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft import kernels
+from weft import kernels, process
 from weft.comm.group import Group
 from weft.errors import FormatError, GraphError, InputError
 from weft.graph.graph import Graph
@@ -266,7 +266,7 @@ def sweep() -> list[str]:
     prefix = f"weft-{os.getuid()}-"
     for folder in [*SHM.glob(f"{prefix}*"), *SHM.glob(f".{prefix}*.partial")]:
         with contextlib.suppress(OSError):
-            if folder.name.startswith(".") and _alive(int(folder.name.rsplit(".", 2)[1])):
+            if folder.name.startswith(".") and process.alive(int(folder.name.rsplit(".", 2)[1])):
                 continue
             if folder.lstat().st_uid != os.getuid():
                 continue
@@ -280,9 +280,9 @@ def sweep() -> list[str]:
     return removed
 
 
-def _let_go(folder: Path, lock: int, process: int) -> None:
+def _let_go(folder: Path, lock: int, maker: int) -> None:
     """Give back a hold, and remove what nobody else holds; a forked child leaves that to its parent."""
-    if os.getpid() == process:
+    if os.getpid() == maker:
         with contextlib.suppress(OSError):
             _remove_if_free(folder, lock)
     os.close(lock)
@@ -375,13 +375,3 @@ def _map(path: Path, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     finally:
         os.close(handle)
     return torch.frombuffer(held, dtype=dtype, count=count).reshape(tuple(shape))
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

@@ -27,6 +27,7 @@ from weft.strategies.base import (
     Traffic,
     evaluating,
 )
+from weft.strategies.cells import on_grid
 from weft.strategies.local import LocalGraph
 from weft.strategies.loss import Loss, choose_loss
 from weft.strategies.norm import make_global, make_local
@@ -98,9 +99,14 @@ class Distributed(Strategy):
         return [{}]
 
     @classmethod
+    def shape(cls, options: Mapping[str, Any], workers: int) -> tuple[int, int] | None:
+        """Return rows and columns of the grid that workers stand on, None without; refuse what is none."""
+        return None
+
+    @classmethod
     def layout(cls, options: Mapping[str, Any], workers: int) -> dict[str, Any]:
         """Return how so many workers are arranged, what a partition depends on; refuse what cannot be."""
-        return {}
+        return dict(zip(("rows", "columns"), cls.shape(options, workers) or ()))
 
     @classmethod
     def num_parts(cls, options: Mapping[str, Any], workers: int) -> int:
@@ -115,8 +121,9 @@ class Distributed(Strategy):
 
     @classmethod
     def arranged(cls, assignment: Assignment, options: Mapping[str, Any], workers: int) -> Assignment:
-        """Return the assignment as the workers hold it."""
-        return assignment
+        """Return the assignment as the workers hold it: on a grid, a cell each."""
+        shape = cls.shape(options, workers)
+        return assignment if shape is None else on_grid(assignment, shape)
 
     # What a layout provides
 

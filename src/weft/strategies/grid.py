@@ -7,22 +7,19 @@ r x 1 is 1-D with all rows gathered at once. 1-D in stages and 2-D (SUMMA) are t
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Unpack
 
-import torch
 from torch import Tensor
 
 from weft.comm.group import Group
-from weft.comm.plan import HaloPlan, spread
+from weft.comm.plan import HaloPlan
 from weft.config import Range
-from weft.errors import GraphError, RecipeError
+from weft.errors import RecipeError
 from weft.exchanges.base import check_exchange, make_exchange
 from weft.exchanges.exact import Exact
-from weft.graph.assignment import Assignment
 from weft.graph.block import Block
-from weft.graph.shard import Shard
 from weft.strategies.base import strategies
+from weft.strategies.cells import check_cell, grid_groups
 from weft.strategies.distributed import Distributed, GivenToRanks
 from weft.strategies.grid_block import GridBlock
 from weft.strategies.local import LocalGraph
@@ -101,16 +98,6 @@ class Grid(Distributed):
         rows = [count for count in range(workers, 0, -1) if workers % count == 0]
         return [{"rows": count, "columns": workers // count} for count in rows]
 
-    @classmethod
-    def layout(cls, options: Mapping[str, Any], workers: int) -> dict[str, Any]:
-        """Return rows and columns; refuse what is no grid of so many workers."""
-        return dict(zip(("rows", "columns"), cls.shape(options, workers)))
-
-    @classmethod
-    def arranged(cls, assignment: Assignment, options: Mapping[str, Any], workers: int) -> Assignment:
-        """Return the assignment of nodes to the cells of the grid, one a worker."""
-        return on_grid(assignment, cls.shape(options, workers))
-
     def training_block(self) -> Block:
         """Return the block, with the exchange of the step."""
         self.exchange.begin_step()
@@ -145,28 +132,3 @@ class Grid(Distributed):
         spread_rows, collect = (Exact(held, group, self.clock) for held in (plan, plan.reversed()))
         spread_rows.kind = collect.kind = kind
         return Merge(plan, spread_rows, collect)
-
-
-def check_cell(shard: Shard, shape: tuple[int, int], rank: int) -> None:
-    """Refuse a shard that is not a rank's cell of a grid of so many rows and columns."""
-    if (shard.cuts, shard.grid, shard.part) != ("grid", shape, rank):
-        raise GraphError(
-            f"rank {rank} of a grid of {shape[0]} x {shape[1]} was given part {shard.part} of a partition by "
-            f"{shard.cuts} {shard.grid or ''}; partition the graph again"
-        )
-
-
-def grid_groups(group: Group, shape: tuple[int, int]) -> tuple[Group, Group]:
-    """Return the group of a rank's column, and that of its row, on a grid of so many rows and columns."""
-    rows, columns = shape
-    i, j = divmod(group.rank, columns)
-    column = [group.ranks[row * columns + j] for row in range(rows)]
-    return group.subgroup(column), group.subgroup(group.ranks[i * columns : (i + 1) * columns])
-
-
-def on_grid(assignment: Assignment, shape: tuple[int, int]) -> Assignment:
-    """Return an assignment of nodes to the cells of a grid, one a worker."""
-    workers = shape[0] * shape[1]
-    holder = torch.tensor(spread(assignment.num_parts, workers), dtype=torch.int32)
-    parts = holder[assignment.parts.long()]
-    return replace(assignment, parts=parts, num_parts=workers, cuts="grid", grid=shape)

@@ -20,11 +20,10 @@ from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 from weft.config import Range
 from weft.errors import RecipeError
-from weft.graph.assignment import Assignment
 from weft.graph.block import Block
 from weft.strategies.base import strategies
+from weft.strategies.cells import check_cell, grid_groups
 from weft.strategies.distributed import Distributed, GivenToRanks
-from weft.strategies.grid import check_cell, grid_groups, on_grid
 from weft.strategies.local import LocalGraph
 from weft.strategies.staged_block import StagedBlock
 
@@ -81,16 +80,6 @@ class Staged(Distributed):
         """Return both forms, 2-D where the number is a square."""
         square = math.isqrt(workers) ** 2 == workers
         return [{"form": form} for form in ("1d", "2d") if form == "1d" or square]
-
-    @classmethod
-    def layout(cls, options: Mapping[str, Any], workers: int) -> dict[str, Any]:
-        """Return rows and columns; refuse a number of workers that is no square where one is needed."""
-        return dict(zip(("rows", "columns"), cls.shape(options, workers)))
-
-    @classmethod
-    def arranged(cls, assignment: Assignment, options: Mapping[str, Any], workers: int) -> Assignment:
-        """Return the assignment of nodes to the cells of the grid, one a worker."""
-        return on_grid(assignment, cls.shape(options, workers))
 
     def training_block(self) -> Block:
         """Return the block."""
