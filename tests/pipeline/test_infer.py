@@ -23,7 +23,7 @@ from weft.layers.stack import Stack
 from weft.pipeline import infer, infer_rounds, infer_tables
 from weft.pipeline.engines.base import Engine, open_engine
 from weft.pipeline.infer import Setting, infer_model, model_scoring
-from weft.pipeline.infer_write import asked_nodes
+from weft.pipeline.infer_write import EMBEDDINGS, asked_nodes
 from weft.train import stages
 from weft.train.model import adapt
 
@@ -115,8 +115,8 @@ def test_engines_give_what_one_forward_does(case: str, tmp_path: Path) -> None:
         assert near(outputs(out), expected), engine
         assert result["nodes"] == len(expected)
         assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
-        if "embeddings.parquet" in result["files"]:
-            embeddings[engine] = outputs(out, "embeddings", "embedding")
+        if EMBEDDINGS in result["files"]:
+            embeddings[engine] = outputs(out, "_embeddings/embeddings", "embedding")
     if embeddings:
         assert near(embeddings["duckdb"], embeddings["torch"])
 
@@ -274,7 +274,7 @@ def test_embeddings_are_what_the_last_layer_reads(tmp_path: Path) -> None:
     model.eval()
     with torch.no_grad():
         last = model.run_layer(0, [graph.block()], graph.x)
-    assert near(outputs(tmp_path / "out", "embeddings", "embedding"), last)
+    assert near(outputs(tmp_path / "out", "_embeddings/embeddings", "embedding"), last)
 
 
 @pytest.mark.usefixtures("small")
@@ -292,10 +292,10 @@ def test_only_what_the_asked_nodes_need_is_computed(engine: str, tmp_path: Path)
     assert near(outputs(tmp_path / "out"), forward(model, line)[[40, 7]])
     assert result["evaluations"] == 6  # two nodes, and one more each in the first layer
     assert json.loads((tmp_path / "out" / "_infer.json").read_text())["engine"] == engine
-    # Readers of a folder take the files and skip the note.
-    found = pads.dataset(tmp_path / "out").files
-    assert [Path(path).name for path in found] == ["embeddings.parquet", "predictions.parquet"]
-    assert pads.dataset(tmp_path / "out").count_rows() == 4
+    # Readers of a folder find one table, and skip the note and what has other columns.
+    assert pads.dataset(tmp_path / "out").to_table().equals(table)
+    assert len(pads.dataset(tmp_path / "out" / "_embeddings").to_table()) == 2
+    assert result["files"] == ["_embeddings/embeddings.parquet", "predictions.parquet"]
     (tmp_path / "out" / "_infer.json").rename(tmp_path / "out" / "infer.json")  # as weft wrote it before
     infer_model(model_scoring(model, line), tmp_path / "out", overwrite=True, setting=Setting(engine))
     assert not (tmp_path / "out" / "infer.json").exists()
@@ -434,7 +434,9 @@ def test_a_round_that_was_not_kept_is_run_again(
     infer_model(model_scoring(model, graph), tmp_path / "out", tell=tell)
     assert near(outputs(tmp_path / "out"), forward(model, graph))
     infer_model(model_scoring(model, graph), tmp_path / "whole")
-    assert near(*(outputs(tmp_path / name, "embeddings", "embedding") for name in ("out", "whole")))
+    assert near(
+        *(outputs(tmp_path / name, "_embeddings/embeddings", "embedding") for name in ("out", "whole"))
+    )
 
 
 def test_two_at_once_into_one_folder_are_refused(tmp_path: Path) -> None:
@@ -622,7 +624,7 @@ def test_a_model_of_its_own_class_is_cut_into_slices(
     for name, model in (("own", own), ("pyg", pyg)):
         infer_model(model_scoring(model, graph), tmp_path / name, setting=Setting(engine))
         assert near(outputs(tmp_path / name), expected[name]), name
-    assert outputs(tmp_path / "own", "embeddings", "embedding").shape == (61, 8)
+    assert outputs(tmp_path / "own", "_embeddings/embeddings", "embedding").shape == (61, 8)
     assert near(weft.infer(own, graph).tensor(), expected["own"])
 
 

@@ -93,11 +93,11 @@ def test_the_command_samples_and_writes_by_ids(
     def read(out: str, *words: str) -> dict[str, Any]:
         assert main(["infer", "run", "--out", out, "--device", DEVICE, "--json", *words]) == 0
         told = json.loads(capsys.readouterr().out)
-        assert told["nodes"] == len(parquet.read_table(f"{out}/embeddings.parquet"))
+        assert told["nodes"] == len(parquet.read_table(f"{out}/_embeddings/embeddings.parquet"))
         assert torch.device(told["device"]).type == DEVICE
         held = {
-            name: parquet.read_table(f"{out}/{name}.parquet").to_pydict()
-            for name in ("predictions", "embeddings")
+            Path(name).name: parquet.read_table(f"{out}/{name}.parquet").to_pydict()
+            for name in ("predictions", "_embeddings/embeddings")
         }
         return held | {"told": told}
 

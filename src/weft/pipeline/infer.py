@@ -135,7 +135,7 @@ def infer_model(
             "nodes": wanted.numel(),
             "layers": len(setting.fanout or ()) or rounds,
             **counts,
-            "files": sorted(path.name for path in partial.iterdir()),
+            "files": sorted(path.relative_to(partial).as_posix() for path in partial.rglob("*.parquet")),
             "seconds": seconds,
         }
         write_note(partial, result)

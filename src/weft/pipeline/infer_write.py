@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 NOTE = "_infer.json"
 OLD_NOTE = "infer.json"
 """The name of the note of weft before."""
-PREDICTIONS, EMBEDDINGS = "predictions.parquet", "embeddings.parquet"
+PREDICTIONS = "predictions.parquet"
+# Other columns: who reads the folder as one table must not meet them.
+EMBEDDINGS = "_embeddings/embeddings.parquet"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,7 @@ class Writer:
                     if name not in writers:
                         # numbers that differ in nearly every row: a dictionary of them only costs
                         written = {"use_dictionary": ["type"] if "type" in table.schema.names else False}
+                        (self.folder / name).parent.mkdir(exist_ok=True)
                         writers[name] = parquet.ParquetWriter(self.folder / name, table.schema, **written)
                     writers[name].write_table(table)
                 rows += len(piece.nodes)
