@@ -122,8 +122,12 @@ def test_what_auto_decides_is_told_and_what_was_asked_for_is_not() -> None:
     )
     with pytest.warns(DataNote, match="inverse of every relation was added"):
         assert prepare(one_way_types).num_relations == 2
+    with pytest.warns(DataNote, match=r"labels and no split.* 60 % train.*\(data.train_fraction, "):
+        prepare(labelled(), symmetrise=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         prepare(Graph.from_edges([[0, 1], [1, 2]]), symmetrise=True)
         prepare(Graph.from_edges([[0, 1], [1, 0]]))
         prepare(one_way_types, inverse_relations=True)
+        prepare(labelled(), symmetrise=True, split_seed=0)
+        prepare(labelled(train_mask=torch.arange(100) >= 90), symmetrise=True)

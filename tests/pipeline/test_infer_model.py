@@ -1,6 +1,7 @@
 """What a run keeps of its data, so that its model is rebuilt as it was, or the graph refused by name."""
 
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from tables import schema_of
 
 from weft.config import make_recipe
-from weft.errors import InputError
+from weft.errors import DataNote, InputError
 from weft.pipeline.flatten import flatten
 from weft.pipeline.infer_model import open_run
 from weft.pipeline.ingest import ingest
@@ -50,6 +51,16 @@ def trained(tmp_path: Path) -> Path:
     recipe = {"data": {"path": str(graph)}, "model": {"hidden": 4}, "train": {"epochs": 1}}
     run_recipe(make_recipe(recipe), Place(out=tmp_path / "run"))
     return tmp_path / "run"
+
+
+def test_a_split_that_training_drew_is_told_there_and_not_where_nobody_trains(trained: Path) -> None:
+    recipe = {"data": {"path": str(trained.parent / "graph")}, "train": {"epochs": 1}}
+    with pytest.warns(DataNote, match="no split, so one was drawn"):
+        run_recipe(make_recipe(recipe), Place(out=trained.parent / "again"))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        open_run(trained)
+    assert not [note for note in told if "split" in str(note.message)]
 
 
 def test_names_of_classes_are_those_of_training(trained: Path) -> None:

@@ -15,6 +15,8 @@ from weft.graph.sparse import SparseFeatures
 
 Auto = Literal["auto"]
 SPLITS = ("train_mask", "val_mask", "test_mask")
+NO_SPLIT = "the data has labels and no split"
+"""How the note of a split that was drawn begins."""
 Fraction = Annotated[float, Range(above=0, below=1)]
 
 
@@ -32,12 +34,13 @@ def prepare(
 ) -> Graph:
     """Return the graph with the wanted changes made; the graph given stays as it is.
 
-    `symmetrise="auto"` adds the other direction of every edge where a file states each pair once: one kind
-    of edge, and no edge whose reverse is there too. `inverse_relations="auto"` adds the inverse of every
-    relation where some type of node would otherwise receive no messages. A note (`weft.DataNote`) tells of
-    either. `identity_features` gives every node a column of its own, for graphs without features: the first
-    layer then learns a row a node. A split is drawn where the data has labels and none, or when a fraction
-    or a seed is given: 60 % train, 20 % validation and the rest test unless said otherwise.
+    `symmetrise="auto"` adds the other direction of every edge where a file states each pair once: one kind of
+    edge, and no edge whose reverse is there too. `inverse_relations="auto"` adds the inverse of every
+    relation where some type of node would otherwise receive no messages. `identity_features` gives every node
+    a column of its own, for graphs without features: the first layer then learns a row a node. A split is
+    drawn where the data has labels and none, or when a fraction or a seed is given: 60 % train, 20 %
+    validation and the rest test unless said otherwise. A note (`weft.DataNote`) tells of what was decided
+    here.
     """
     if symmetrise == "auto" and (symmetrise := one_way(graph)):
         told = f"no edge has its reverse, so the other direction of all {graph.num_edges:,} was added"
@@ -57,6 +60,9 @@ def prepare(
         graph = graph.normalise_features()
     asked = not (train_fraction is None and val_fraction is None and split_seed is None)
     if asked or (graph.y is not None and graph.train_mask is None):
+        if not asked:
+            told = f"{NO_SPLIT}, so one was drawn: 60 % train, 20 % validation, 20 % test"
+            _note(f"{told} (data.train_fraction, data.val_fraction and data.split_seed draw another)")
         graph = split_nodes(graph, train=train_fraction or 0.6, val=val_fraction or 0.2, seed=split_seed or 0)
     return graph
 

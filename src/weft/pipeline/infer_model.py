@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,8 @@ from torch import nn
 
 from weft.config import EVERY_DATA
 from weft.datasets import open_dataset
-from weft.errors import FormatError, InputError
+from weft.datasets.prepare import NO_SPLIT
+from weft.errors import DataNote, FormatError, InputError
 from weft.events import Event, read_events
 from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo
@@ -57,7 +59,9 @@ def open_run(run: str | Path, graph: str | Path | None = None) -> Scoring:
     data = _data(folder, recipe["data"], graph, trained)
     if graph is not None:
         _check_columns(folder, recipe["graph"], graph)
-    opened = open_dataset(**data)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", NO_SPLIT, DataNote)  # nobody trains on it here
+        opened = open_dataset(**data)
     name, options = _model(folder, recipe["model"])
     held = adapt(opened, name, options)
     dtype = torch.float64 if recipe["train"]["precision"] == "float64" else torch.float32
