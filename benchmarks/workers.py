@@ -164,7 +164,7 @@ def _strategy(run: Run, group: Any) -> tuple[Any, Any]:
 
 
 def _train(run: Run, strategy: Any, local: Any, group: Any) -> dict[str, Any]:
-    from weft.train.evaluate import METRICS
+    from weft.tasks.metrics import METRICS
     from weft.train.model import build_model, ready
 
     built = build_model(local, run.model, run.model_options, seed=run.seed)

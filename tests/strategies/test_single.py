@@ -10,7 +10,7 @@ from weft.errors import GraphError, RecipeError
 from weft.strategies.base import Strategy, Traffic, evaluating, split_rows, strategies
 from weft.strategies.loss import choose_loss
 from weft.strategies.single import SameBlock, Single, hops_of
-from weft.train.evaluate import METRICS
+from weft.tasks.metrics import METRICS
 
 
 class Constant(nn.Module):

@@ -14,7 +14,7 @@ from weft.partitioners.quality import measure
 from weft.strategies.halo import Halo
 from weft.strategies.local import LocalGraph
 from weft.strategies.single import Single
-from weft.train.evaluate import METRICS
+from weft.tasks.metrics import METRICS
 from weft.train.model import adapt, build_model, ready
 
 NODES = 36

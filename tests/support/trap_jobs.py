@@ -22,7 +22,7 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.sequential import Sequential
 from weft.strategies.single import Single
 from weft.strategies.vertex_cut import VertexCut
-from weft.train.evaluate import METRICS
+from weft.tasks.metrics import METRICS
 from weft.train.model import build_model, ready
 
 

@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 import weft
+from weft.tasks.metrics import METRICS
 from weft.train.checkpoint import load_weights, save_weights
-from weft.train.evaluate import METRICS
 from weft.train.launch import train
 from weft.train.settings import Settings
 from weft.train.summary import Summary

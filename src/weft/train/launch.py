@@ -15,10 +15,10 @@ from weft.events import Sink
 from weft.graph.graph import Graph
 from weft.strategies.loss import LossFunction
 from weft.strategies.records_graph import RecordGraph
+from weft.tasks.metrics import Metric
 from weft.train.check import check_arguments, check_keywords
 from weft.train.code import name_of, told
 from weft.train.deal import check_workers, with_parts_of
-from weft.train.evaluate import Metric
 from weft.train.fit import check_place, run
 from weft.train.followed import followed, own_of
 from weft.train.model import check_options, option_names

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.train.evaluate import area
+from weft.tasks.metrics import area
 
 
 def places(positive: Tensor, negative: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from weft.config import Range
 from weft.errors import RecipeError
 from weft.registry import suggest
 from weft.strategies.loss import LOSSES, Labelled
+from weft.tasks.metrics import METRICS
 from weft.train.code import is_code
-from weft.train.evaluate import METRICS
 from weft.train.optim import OptimizerName, ScheduleName
 
 Count = Annotated[int, Range(least=1)]

@@ -19,7 +19,7 @@ from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.loss import Loss
 from weft.strategies.single import Single
-from weft.train.evaluate import METRICS
+from weft.tasks.metrics import METRICS
 from weft.train.model import adapt, build_model, ready
 from weft.train.proof.cases import BOUNDS, MODELS, TYPES, Case, Pair
 from weft.train.proof.graphs import edge_parts, make_graph, node_parts, num_parts
