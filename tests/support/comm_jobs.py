@@ -10,6 +10,7 @@ from weft.comm.collectives import all_gather_rows, all_reduce_sum, reduce_scatte
 from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.comm.plan import HaloPlan, spread
+from weft.comm.rows import GatheredRows
 from weft.errors import GraphError, InputError, WorkerLost
 from weft.graph import Graph
 from weft.graph.shard import Shard, make_shards
@@ -170,6 +171,88 @@ def check_plan(group: Group, plan: HaloPlan, shard: Shard) -> None:
     counted = back.pull(group, torch.ones(len(y), dtype=torch.int64)).then(home).wait()
     assert torch.equal(counted, torch.bincount(plan.send_rows, minlength=plan.num_rows))
     assert torch.equal(late.wait(), pulled)
+
+
+def asked_rows(group: Group, kind: str, turn: int) -> Tensor:
+    """Return the ids that a rank asks for: repeated ones, of all ranks, of one alone, or none."""
+    generator = torch.Generator().manual_seed(17 * turn + group.rank)
+    ids = torch.randint(30, (8 + 3 * group.rank,), generator=generator).repeat(2)
+    if kind == "one holder":
+        return ids % 3  # which the first rank holds
+    if kind == "some ask nothing":
+        return ids if group.rank == group.size - 1 else ids[:0]
+    return ids[:0] if kind == "nobody asks" else ids
+
+
+def rows_by_id(group: Group) -> list[dict[str, Any]]:
+    """Gather rows by id, where ranks hold them in several ways; return what travelled for all rows."""
+    return [held_rows(group, *layout) for layout in ((2, False), (1, True))]
+
+
+def held_rows(group: Group, parts_a_rank: int, scattered: bool) -> dict[str, Any]:
+    """Compare outputs and gradients with an index of the whole table."""
+    num_parts = group.size * parts_a_rank
+    parts = torch.arange(30) % num_parts if scattered else torch.arange(30) * num_parts // 31
+    if group.size > 2:
+        parts[parts == 2] = 0  # a rank may hold no row at all
+    held = (parts // parts_a_rank == group.rank).nonzero().flatten()
+    gathered, told = GatheredRows(group, held), GatheredRows(group, held, owner=parts // parts_a_rank)
+    assert torch.equal(gathered.owner.long(), told.owner)
+    for kind in ("repeated", "one holder", "some ask nothing", "nobody asks"):
+        for shape in ((5,), (2, 3)):
+            for turn in range(2):
+                ids = asked_rows(group, kind, turn)
+                check_rows(group, gathered, ids, ids, shape)
+                check_rows(group, told, told.plan(ids), ids, shape)
+    group.ledger.clear()
+    ids = torch.arange(30).repeat(3)
+    plan = gathered.plan(ids)
+    planned = group.ledger.snapshot(clear=True)
+    h = torch.ones(len(held), 4, requires_grad=True)
+    gathered(h, plan).sum().backward()
+    return {"held": len(held), "planned": planned, "moved": group.ledger.snapshot()}
+
+
+def check_rows(group: Group, gathered: GatheredRows, asked: Any, ids: Tensor, shape: tuple[int, ...]) -> None:
+    """Hold rows by id to a plain index, in outputs, in gradients summed over ranks, and in bits."""
+    table = torch.randn(30, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    whole = table.clone().requires_grad_()
+    weight = [
+        torch.randn(200, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(r))
+        for r in range(group.size)
+    ]
+    sizes = group.all_gather(torch.tensor([len(ids)])).wait().tolist()
+    everybody = torch.split(group.all_gather(ids, sizes).wait(), sizes)
+    sum(
+        ((whole[each] * w[: len(each)]).sum() for each, w in zip(everybody, weight)), whole.sum() * 0
+    ).backward()
+    found = []
+    for _ in range(2):
+        h = table[gathered.node_ids].requires_grad_()
+        rows = gathered(h, asked)
+        assert torch.equal(rows, table[ids])
+        (rows * weight[group.rank][: len(ids)]).sum().backward()
+        found.append(h.grad)
+    assert torch.equal(*found), "the same bits twice"
+    torch.testing.assert_close(found[0], whole.grad[gathered.node_ids], rtol=1e-12, atol=1e-12)
+
+
+def unknown_rows(group: Group) -> list[str]:
+    """Ask for ids that are no nodes, that nobody holds or another does; bring fewer rows than nodes."""
+    held = torch.arange(10 * group.rank, 10 * group.rank + 10)
+    size = 10 * group.size
+    nobody, wrong = torch.full((size,), -1), torch.full((size,), group.rank)
+    said = []
+    for owner, ids in ((None, [size]), (None, [-1]), (nobody, [3]), (wrong, [size - 1, 0])):
+        try:
+            GatheredRows(group, held, owner=owner).plan(torch.tensor(ids))
+        except GraphError as error:
+            said.append(str(error))
+    try:
+        GatheredRows(group, held)(torch.zeros(9, 1), torch.tensor([0]))
+    except GraphError as error:
+        said.append(str(error))
+    return said
 
 
 def foreign_shard(group: Group, how: str) -> str:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from weft.comm.ledger import Label, Ledger
     from weft.comm.pending import Pending
     from weft.comm.plan import HaloPlan
+    from weft.comm.rows import GatheredRows
 
 _HOME = {
+    "GatheredRows": "weft.comm.rows",
     "Group": "weft.comm.group",
     "HaloPlan": "weft.comm.plan",
     "Label": "weft.comm.ledger",
@@ -29,6 +31,7 @@ _HOME = {
     "run_workers": "weft.comm.launch",
 }
 __all__ = [
+    "GatheredRows",
     "Group",
     "HaloPlan",
     "Label",

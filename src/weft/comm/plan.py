@@ -41,24 +41,35 @@ class HaloPlan:
         """Return the plan of this member's shard; all members call it. `part_rank[p]` is who holds part p."""
         _check_whole(shard, group)
         ranks = torch.tensor(spread(shard.num_parts, group.size) if part_rank is None else part_rank)
-        owner = ranks[shard.halo_part.long()]
-        order = torch.argsort(owner, stable=True)  # halo rows are by (part, id): now by rank, then part
-        order = order[_by_block(owner[order], shard.halo_ids[order])]
-        recv_ids = shard.halo_ids[order]
+        plan = HaloPlan.of(shard.halo_ids, ranks[shard.halo_part.long()], shard.node_ids, group)
+        plan._verify(shard, group)
+        return plan
+
+    @staticmethod
+    def of(
+        ids: Tensor, owner: Tensor, node_ids: Tensor, group: Group, *, label: Label | None = None
+    ) -> "HaloPlan":
+        """Return the plan by which this member gets the rows of distinct ids [m], in their order.
+
+        `owner` [m] is the member that holds each, `node_ids` are those of one's own rows, ascending. All
+        members call it, each with ids of its own, or none.
+        """
+        label = _PLAN if label is None else label
+        order = torch.argsort(owner, stable=True)
+        order = order[_by_block(owner[order], ids[order])]
+        recv_ids = ids[order]
         recv_counts = torch.bincount(owner, minlength=group.size)
-        send_counts = _swap(recv_counts, group).tolist()
-        send_ids = group.all_to_all(recv_ids, recv_counts.tolist(), send_counts, label=_PLAN).wait()
-        plan = HaloPlan(
-            num_rows=len(shard.node_ids),
-            send_rows=_own_rows(send_ids, send_counts, shard, group),
+        send_counts = _swap(recv_counts, group, label).tolist()
+        send_ids = group.all_to_all(recv_ids, recv_counts.tolist(), send_counts, label=label).wait()
+        return HaloPlan(
+            num_rows=len(node_ids),
+            send_rows=_own_rows(send_ids, send_counts, node_ids, group),
             send_ids=send_ids,
             send_counts=send_counts,
             recv_ids=recv_ids,
             recv_counts=recv_counts.tolist(),
             order=None if torch.equal(order, torch.arange(len(order))) else order,
         )
-        plan._verify(shard, group)
-        return plan
 
     @staticmethod
     def everything(node_ids: Tensor, group: Group) -> "HaloPlan":
@@ -206,15 +217,14 @@ def _by_block(block: Tensor, ids: Tensor) -> Tensor:
     return by_id[torch.argsort(block[by_id], stable=True)]
 
 
-def _swap(counts: Tensor, group: Group) -> Tensor:
+def _swap(counts: Tensor, group: Group, label: Label) -> Tensor:
     """Return how many rows each member wants of this one: one number a pair, so the splits are known."""
     ones = [1] * group.size
-    return group.all_to_all(counts, ones, ones, label=_PLAN).wait()
+    return group.all_to_all(counts, ones, ones, label=label).wait()
 
 
-def _own_rows(ids: Tensor, counts: list[int], shard: Shard, group: Group) -> Tensor:
+def _own_rows(ids: Tensor, counts: list[int], own: Tensor, group: Group) -> Tensor:
     """Return the own row of each asked id; refuse to answer for a node that is not held here."""
-    own = shard.node_ids
     rows = torch.searchsorted(own, ids)
     held = rows < len(own)
     held &= own[rows.clamp(max=len(own) - 1)] == ids if len(own) else held

@@ -31,6 +31,8 @@ PURPOSES = {
     ("turn", "forward"): "rows turned to columns",
     ("turn", "backward"): "gradients turned to columns",
     ("features", "forward"): "features",
+    ("rows", "forward"): "rows by id",
+    ("rows", "backward"): "gradients by id",
     ("push", "forward"): "first blocks",
     ("pull", "forward"): "products of slices",
     ("pull", "backward"): "gradients of products",

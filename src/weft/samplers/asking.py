@@ -106,14 +106,3 @@ class Asking:
         place[rows] = torch.arange(len(rows))
         indptr, where = entries_of_rows(arrival, place)
         return indptr, [each.wait()[where] for each in moving]
-
-
-def owners(node_ids: Tensor, num_nodes: int, group: Group) -> Tensor:
-    """Return the member that holds each node, [N] int32, from the nodes that each holds."""
-    counts = group.all_gather(torch.tensor([len(node_ids)]), label=LABEL).wait().tolist()
-    ids = group.all_gather(node_ids, counts, label=LABEL).wait()
-    table = torch.empty(num_nodes, dtype=torch.int32)
-    table[ids] = torch.repeat_interleave(
-        torch.arange(len(counts), dtype=torch.int32), torch.tensor(counts), output_size=len(ids)
-    )
-    return table

@@ -16,13 +16,14 @@ from torch import Tensor
 from weft import kernels
 from weft.comm.group import Group
 from weft.comm.ledger import Label
+from weft.comm.rows import owners
 from weft.errors import GraphError, InputError
 from weft.graph.block import Block
 from weft.graph.degrees import Degrees, RowDegrees, edge_destinations, entries_of_rows
 from weft.graph.graph import Graph
 from weft.graph.shard import Shard
 from weft.graph.sparse import SparseFeatures
-from weft.samplers.asking import Asking, owners
+from weft.samplers.asking import LABEL, Asking
 from weft.samplers.base import Batch, Sampler, as_seeds, samplers
 from weft.samplers.block import SampledBlock
 from weft.samplers.labor import LaborSampler
@@ -77,7 +78,7 @@ class PartitionedSampler(Sampler):
             )
         super().__init__(held, seed=seed, resample=self.draws.resample)
         self.slots = _with_ids(self.draws, shard)
-        self.owner = owners(shard.node_ids, shard.num_nodes, group)
+        self.owner = owners(shard.node_ids, shard.num_nodes, group, label=LABEL)
         self.near = self.owner  # whom this member asks
 
     def hold(self, held: Shard, nodes: Tensor) -> None:

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from weft.comm.group import Group
+from weft.comm.rows import owners
 from weft.config import Range, bind
 from weft.errors import GraphError, InputError, RecipeError, WeftWarning
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.kernels import gpu
-from weft.samplers.asking import owners
+from weft.samplers.asking import LABEL
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
@@ -333,7 +334,7 @@ class Sampled(Batches):
             courier = None if self.nearby is None else self.nearby.courier
             return Loader(sampler, batch_size=self.batch_size, threads=self.threads, courier=courier)
         if self.closed and isinstance(self.graph, LocalGraph):
-            owner = owners(self.graph.shard.node_ids, self.graph.num_nodes, self._lane)
+            owner = owners(self.graph.shard.node_ids, self.graph.num_nodes, self._lane, label=LABEL)
             return self._partitioned(sampler, local=self.local_seeds, owner=owner)
         if not self.samplers:
             return self._partitioned(sampler, local=self.local_seeds)
