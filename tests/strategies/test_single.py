@@ -8,8 +8,8 @@ from torch import Tensor, nn
 import weft
 from weft.errors import GraphError, RecipeError
 from weft.strategies.base import Strategy, Traffic, evaluating, split_rows, strategies
-from weft.strategies.loss import choose_loss
 from weft.strategies.single import SameBlock, Single, hops_of
+from weft.tasks.loss import choose_loss
 from weft.tasks.metrics import METRICS
 
 

@@ -18,8 +18,8 @@ from weft.errors import GraphError, InputError
 from weft.events import Events
 from weft.graph.graph import Graph
 from weft.registry import Registry
-from weft.strategies.loss import Loss, choose_loss
 from weft.strategies.loss_scale import LossScale
+from weft.tasks.loss import Loss, choose_loss
 
 Scores = dict[str, dict[str, float]]
 Metrics = Mapping[str, Callable[[Tensor, Tensor], float]]

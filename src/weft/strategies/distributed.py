@@ -29,10 +29,10 @@ from weft.strategies.base import (
 )
 from weft.strategies.cells import on_grid
 from weft.strategies.local import LocalGraph
-from weft.strategies.loss import Loss, choose_loss
 from weft.strategies.norm import make_global, make_local
 from weft.strategies.reducer import GradientReducer
 from weft.strategies.single import SameBlock, hops_of
+from weft.tasks.loss import Loss, choose_loss
 
 _EVALUATE = Label("evaluate")
 _CONTROL = Label("control")

@@ -101,22 +101,21 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def _errors(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return errors (0 where there is no target), whether there is one, and y; all are [n, c]."""
+def errors_of(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return outputs - y [n, c] in the outputs' type, 0 where y is NaN, and whether there is a target."""
     known = y.unsqueeze(1) if y.dim() == 1 else y
     # [n] beside [n, 1] would be compared all with all.
     if outputs.shape != known.shape:
         raise InputError(
             f"expected one output a target, got outputs {list(outputs.shape)} for y {list(y.shape)}"
         )
-    known = known.double()
     held = ~known.isnan()
-    return (outputs.double() - known).where(held, 0.0), held, known
+    return (outputs - known.to(outputs.dtype)).where(held, 0.0), held
 
 
 def _sums(outputs: Tensor, y: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
     """Return [2, c]: the targets of each column, and the sum of a function of their errors."""
-    error, held, _ = _errors(outputs, y)
+    error, held = errors_of(outputs.double(), y)
     return torch.stack([held.double(), of(error)]).sum(1)
 
 
@@ -166,8 +165,8 @@ def r2_around(center: float | Tensor = 0.0) -> Counted:
     """
 
     def counts(outputs: Tensor, y: Tensor) -> Tensor:
-        error, held, known = _errors(outputs, y)
-        away = (known - center).where(held, 0.0)
+        error, held = errors_of(outputs.double(), y)
+        away = (y.double().view_as(error) - center).where(held, 0.0)
         return torch.stack([held.double(), error.square(), away, away.square()]).sum(1)
 
     return Counted(counts, _r2)

@@ -13,8 +13,8 @@ from weft.config import Recipe, bind
 from weft.errors import InputError
 from weft.events import Sink
 from weft.graph.graph import Graph
-from weft.strategies.loss import LossFunction
 from weft.strategies.records_graph import RecordGraph
+from weft.tasks.loss import LossFunction
 from weft.tasks.metrics import Metric
 from weft.train.check import check_arguments, check_keywords
 from weft.train.code import name_of, told

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from weft.errors import InputError, RecipeError
-from weft.strategies.loss import Loss, own_loss
+from weft.tasks.loss import Loss, own_loss
 from weft.tasks.metrics import Metric
 from weft.train.code import is_code, load_code
 from weft.train.settings import Settings

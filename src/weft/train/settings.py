@@ -10,7 +10,7 @@ from torch import Tensor
 from weft.config import Range
 from weft.errors import RecipeError
 from weft.registry import suggest
-from weft.strategies.loss import LOSSES, Labelled
+from weft.tasks.loss import LOSSES, Labelled
 from weft.tasks.metrics import METRICS
 from weft.train.code import is_code
 from weft.train.optim import OptimizerName, ScheduleName

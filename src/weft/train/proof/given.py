@@ -19,8 +19,8 @@ from weft.graph.graph import Graph
 from weft.strategies.base import strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
-from weft.strategies.loss import Loss
 from weft.strategies.single import Single
+from weft.tasks.loss import Loss
 from weft.train.model import adapt, build_model, ready
 from weft.train.own import Own
 from weft.train.parts import prepare_parts, read_parts

@@ -17,8 +17,8 @@ from weft.graph.shard import Shard, make_shards
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
-from weft.strategies.loss import Loss
 from weft.strategies.single import Single
+from weft.tasks.loss import Loss
 from weft.tasks.metrics import METRICS
 from weft.train.model import adapt, build_model, ready
 from weft.train.proof.cases import BOUNDS, MODELS, TYPES, Case, Pair
