@@ -42,14 +42,14 @@ def drop_duplicates(graph: "Graph") -> "Graph":
     if kinds is not None:
         changed |= kinds[1:] != kinds[:-1]
     first = torch.cat([torch.ones(min(1, graph.num_edges), dtype=torch.bool, device=changed.device), changed])
-    return graph if bool(first.all()) else _kept(graph, graph.edge_ids[first].long().sort().values)
+    return graph if bool(first.all()) else kept(graph, graph.edge_ids[first].long().sort().values)
 
 
 def remove_self_loops(graph: "Graph") -> "Graph":
     """Return the graph without edges from a node to itself."""
     edges = graph.edge_index
     loops = edges[0] == edges[1]
-    return _kept(graph, (~loops).nonzero().flatten()) if bool(loops.any()) else graph
+    return kept(graph, (~loops).nonzero().flatten()) if bool(loops.any()) else graph
 
 
 def add_self_loops(graph: "Graph") -> "Graph":
@@ -103,7 +103,7 @@ def normalise_features(graph: "Graph") -> "Graph":
     return graph.with_data(check=False, x=x)
 
 
-def _kept(graph: "Graph", places: Tensor) -> "Graph":
+def kept(graph: "Graph", places: Tensor) -> "Graph":
     """Return the graph with only the edges at these places of the user's order."""
     kinds = graph.given_edge_type()
     data = {name: value[places] for name, value in graph.given_edge_data().items()}

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.draw import Stream, fold, permutation
 from weft.errors import GraphError, InputError
 from weft.graph.block import Block
-from weft.graph.degrees import edge_destinations
+from weft.graph.ends import drawn_order, edge_ends, first_of_each, mirrored, only, pair_ids
 from weft.graph.graph import Graph
 from weft.samplers.base import Batch
 from weft.samplers.hidden import Hidden
@@ -142,15 +141,6 @@ def edge_batch(
     )
 
 
-def mirrored(graph: Graph) -> Tensor:
-    """Return whether all edges of a relation have one the other way, of whatever relation, [R] bool."""
-    src, dst = graph.indices.long(), edge_destinations(graph.indptr)
-    pairs = src * graph.num_nodes + dst
-    alone = ~torch.isin(dst * graph.num_nodes + src, pairs)
-    kinds = torch.zeros_like(src) if graph.edge_type is None else graph.edge_type.long()
-    return torch.bincount(kinds[alone], minlength=graph.num_relations) == 0
-
-
 def split_edges(
     graph: Graph, *, val: float = 0.05, test: float = 0.1, undirected: bool | None = None, seed: int = 0
 ) -> tuple[Graph, Tensor, Tensor]:
@@ -158,32 +148,24 @@ def split_edges(
 
     With `undirected`, by default where the graph has every edge in both directions, both directions of a pair
     are taken out and one of them is given. Else edges are taken one by one, and keep their direction. All
-    parallel copies of an edge are taken out with it.
+    parallel copies of an edge are taken out with it. `weft.tasks.split_pairs` splits by time, relation and
+    label too.
     """
     if val < 0 or test < 0 or val + test >= 1:
         raise InputError(f"val and test are shares that leave some edges, got {val!r} and {test!r}")
     if undirected is None:
         undirected = bool(mirrored(graph).all())
-    src, dst = edges = graph.edge_index
-    low, high = torch.minimum(src, dst), torch.maximum(src, dst)
-    pair = low * graph.num_nodes + high if undirected else src * graph.num_nodes + dst
-    distinct, place = torch.unique(pair, return_inverse=True)
-    order = torch.from_numpy(permutation(fold(seed, Stream.SPLIT), distinct.numel()))
-    first, second = round(val * distinct.numel()), round((val + test) * distinct.numel())
-    taken = torch.zeros(distinct.numel(), dtype=torch.bool)
+    src, dst, _ = edge_ends(graph)
+    pairs = pair_ids(src, dst, graph.num_nodes, undirected=undirected)
+    distinct, place = torch.unique(pairs, return_inverse=True)
+    order = drawn_order(distinct, seed)
+    first, second = round(val * len(distinct)), round((val + test) * len(distinct))
+    taken = torch.zeros(len(distinct), dtype=torch.bool)
     taken[order[:second]] = True
-    kept = ~taken[place]
-    kinds = graph.given_edge_type()
-    left = graph.with_edges(
-        edges[:, kept],
-        None if kinds is None else kinds[kept],
-        {name: value[kept] for name, value in graph.given_edge_data().items()},
+    one = first_of_each(
+        place, src > dst
+    )  # of each pair an edge that is there, from its lower end if it can be
+    val_edges, test_edges = (
+        torch.stack([src[one[part]], dst[one[part]]]) for part in (order[:first], order[first:second])
     )
-    # Of each pair one edge that is there, from its lower end where there is one.
-    numbers = torch.arange(len(src)) + len(src) * (src > dst)
-    given = torch.full_like(distinct, 2 * len(src)).scatter_reduce_(0, place, numbers, "amin") % max(
-        1, len(src)
-    )
-    held = order[:first], order[first:second]
-    val_edges, test_edges = (edges[:, given[part]] for part in held)
-    return left, val_edges, test_edges
+    return only(graph, ~taken[place]), val_edges, test_edges
