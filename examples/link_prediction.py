@@ -14,13 +14,13 @@ from torch import Tensor
 
 import weft
 from weft.samplers import EdgeLoader, NegativeSampler, NeighborSampler, split_edges
-from weft.train.ranking import auc, hits, mrr
+from weft.tasks.ranking import hits, mrr, roc_auc
 
 
-def rank(h: Tensor, edges: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the scores of edges (2, n) and of their negatives [n, count]."""
-    src, dst = h[edges[0]], h[edges[1]]
-    return (src * dst).sum(-1), (src[:, None] * h[negative]).sum(-1)
+def score(h: Tensor, edges: Tensor, negative: Tensor) -> Tensor:
+    """Return the scores of edges (2, n), and beside each those of its negatives: [n, 1 + count]."""
+    ends = torch.cat([edges[1][:, None], negative], dim=1)
+    return (h[edges[0]][:, None] * h[ends]).sum(-1)
 
 
 if __name__ == "__main__":
@@ -44,5 +44,5 @@ if __name__ == "__main__":
         print(f"epoch {epoch}: loss {total / len(loader):.3f}")
     h = weft.infer(model, graph).tensor()  # every node once, all its edges
     negatives = NegativeSampler(graph, 100, seed=1).draw(torch.arange(test.shape[1]), test[0], test[1])
-    scores = rank(h, test, negatives)
-    print(f"test MRR {mrr(*scores):.3f}, hits@10 {hits(*scores, 10):.3f}, AUC {auc(*scores):.3f}")
+    scores = score(h, test, negatives)
+    print(f"test MRR {mrr(scores):.3f}, hits@10 {hits(10)(scores):.3f}, AUC {roc_auc(scores):.3f}")

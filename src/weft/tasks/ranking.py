@@ -1,0 +1,183 @@
+"""Metrics of links: where a true pair stands among its negatives.
+
+All take `outputs` [n, 1 + k], one row per pair: column 0 is the score of the true pair, the others are those
+of its negatives; -inf is a negative that is left out, as one that is true after all. Scores are logits or
+anything that grows with them: a sigmoid in float32 makes all above 17 alike. There is no `y`; what is passed
+for it is not read.
+
+A tie counts half. The place of a pair is one more than the negatives above it and half of those equal to it,
+which is the mean of OGB's optimistic and pessimistic rank, so a model that scores everything alike gets what
+chance gives. Every score depends on how many negatives there are: `num_negatives` tells.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from weft.errors import InputError
+from weft.graph.pairs import Pairs
+from weft.tasks.metrics import Counted, Metric, area
+
+LEFT_OUT = float("-inf")
+"""The score of a negative that does not count."""
+
+
+def places(outputs: Tensor) -> Tensor:
+    """Return the place of each true pair among itself and its negatives, [n] float64; 1 is best.
+
+    >>> places(torch.tensor([[3.0, 1.0, 2.0], [1.0, 1.0, 2.0]])).tolist()
+    [1.0, 2.5]
+    """
+    true, negative = _columns(outputs)
+    above = (negative > true[:, None]).sum(1).double()
+    equal = ((negative == true[:, None]) & _held(negative)).sum(1).double()
+    return 1.0 + above + 0.5 * equal
+
+
+def _mean(each: Callable[[Tensor], Tensor]) -> Counted:
+    """Return the mean over pairs of a function of outputs that gives [n]."""
+
+    def counts(outputs: Tensor, y: Tensor | None) -> Tensor:
+        values = each(outputs).double()
+        return torch.stack([values.sum(), torch.ones_like(values).sum()])
+
+    def value(sums: Tensor) -> float:
+        total, rows = sums.tolist()
+        return total / rows if rows else float("nan")
+
+    return Counted(counts, value)
+
+
+def hits(k: int) -> Counted:
+    """Return the share of pairs whose place among their own negatives is at most `k`."""
+    return _mean(lambda outputs: places(outputs) <= k)
+
+
+mrr = _mean(lambda outputs: places(outputs).reciprocal())
+"""The mean of 1 / place."""
+num_negatives = _mean(lambda outputs: _held(_columns(outputs)[1]).sum(1))
+"""How many negatives a pair stands among, on average: those that are not left out."""
+
+
+def ogb_hits(k: int) -> Metric:
+    """Return OGB's Hits@k (ogbl-ppa, -collab, -ddi): the share of true pairs above the k-th best negative.
+
+    The negatives of all rows are one set that every pair is held to, and a pair equal to the k-th best is not
+    above it. Of fewer than `k` negatives it is 1. `share_above` takes such a set by itself.
+    """
+
+    def metric(outputs: Tensor, y: Tensor | None = None) -> float:
+        true, negative = _columns(outputs)
+        return share_above(true, negative[_held(negative)], k)
+
+    return metric
+
+
+def share_above(true: Tensor, negative: Tensor, k: int) -> float:
+    """Return the share of scores `true` [n] strictly above the k-th best of `negative` [m]; 1 where m < k."""
+    if not len(true):
+        return float("nan")
+    if len(negative) < k:
+        return 1.0
+    return float((true > negative.topk(k).values[-1]).double().mean())
+
+
+def roc_auc(outputs: Tensor, y: Tensor | None = None) -> float:
+    """Return the chance that a true pair scores above a negative of any pair, ties counting half."""
+    scores, true = _pooled(outputs)
+    return area(scores, true) if bool(true.any()) and not bool(true.all()) else float("nan")
+
+
+def average_precision(outputs: Tensor, y: Tensor | None = None) -> float:
+    """Return the mean precision at true pairs: of all scores as high as a true pair's, the true share.
+
+    As scikit-learn has it, with equal scores taken together; negatives of all pairs are one set.
+    """
+    scores, true = _pooled(outputs)
+    if not bool(true.any()):
+        return float("nan")
+    _, place, sizes = torch.unique(scores, return_inverse=True, return_counts=True)
+    found = torch.bincount(place, true.double(), minlength=len(sizes)).flip(0)
+    precision = found.cumsum(0) / sizes.flip(0).cumsum(0)
+    return float((precision * found).sum() / found.sum())
+
+
+RANKING: dict[str, Metric] = {
+    "mrr": mrr,
+    **{f"hits@{k}": hits(k) for k in (1, 3, 10, 20, 50, 100)},
+    "roc_auc": roc_auc,
+    "ap": average_precision,
+    **{f"ogb_hits@{k}": ogb_hits(k) for k in (20, 50, 100)},
+}
+"""Metrics of links by their names in a recipe. Those that are `Counted` add up over workers."""
+
+
+def filtered(scores: Tensor, known: Tensor) -> Tensor:
+    """Return scores [n, N] with -inf at `known` [2, m], rows and columns: true answers not asked for.
+
+    >>> filtered(torch.zeros(2, 3), torch.tensor([[0, 1], [2, 0]])).tolist()
+    [[0.0, 0.0, -inf], [-inf, 0.0, 0.0]]
+    """
+    return scores.index_put((known[0], known[1]), scores.new_tensor(LEFT_OUT))
+
+
+def among_all(scores: Tensor, answer: Tensor, known: Tensor | None = None) -> Tensor:
+    """Return outputs [n, 1 + N] from scores [n, N] of all candidates; `answer` [n] is the true one's column.
+
+    With `known` [2, m], rows and columns of other true answers, places are the filtered ones; without, raw.
+    """
+    rows = torch.arange(len(scores), device=scores.device)
+    itself = torch.stack([rows, answer])
+    left_out = itself if known is None else torch.cat([itself, known], dim=1)
+    return torch.cat([scores[rows, answer][:, None], filtered(scores, left_out)], dim=1)
+
+
+def known_answers(asked: Pairs, facts: Sequence[Pairs], side: Literal["src", "dst"] = "dst") -> Tensor:
+    """Return what `filtered` leaves out, [2, m]: each pair asked, and the ids at `side` that facts give it.
+
+    Facts are those of training, validation and test together. A fact belongs to a pair of the same relation
+    and the same other end. Columns are global ids, so take off the first where candidates are one node type.
+    """
+    relations = 1 + max(
+        (int(p.relation.max()) for p in (asked, *facts) if p.relation is not None and len(p)), default=0
+    )
+
+    def keys_of(pairs: Pairs) -> Tensor:
+        other = pairs.src if side == "dst" else pairs.dst
+        return other if pairs.relation is None else other * relations + pairs.relation
+
+    ends = torch.cat([getattr(pairs, side) for pairs in facts])
+    keys = torch.cat([keys_of(pairs) for pairs in facts])
+    order = keys.argsort(stable=True)
+    keys, wanted = keys[order], keys_of(asked)
+    first, last = torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
+    count = last - first
+    rows = torch.arange(len(asked), device=count.device).repeat_interleave(count)
+    within = torch.arange(len(rows), device=count.device) - (count.cumsum(0) - count)[rows]
+    return torch.stack([rows, ends[order[first[rows] + within]]])
+
+
+def _columns(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the scores of true pairs [n] and of negatives [n, k], or refuse what cannot be ranked."""
+    if outputs.dim() != 2 or outputs.shape[1] < 1:
+        raise InputError(f"expected scores [n, 1 + k], those of true pairs first, got {list(outputs.shape)}")
+    wrong = int(outputs.isnan().sum())
+    if wrong:
+        raise InputError(
+            f"{wrong} of {outputs.numel()} scores are NaN and have no place; lower train.lr, or look for "
+            "features that are not finite"
+        )
+    return outputs[:, 0], outputs[:, 1:]
+
+
+def _held(negative: Tensor) -> Tensor:
+    return negative != LEFT_OUT
+
+
+def _pooled(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return all scores that count, float64, and which are true pairs'."""
+    true, negative = _columns(outputs)
+    scores = torch.cat([true, negative[_held(negative)]]).double()
+    return scores, torch.arange(len(scores), device=scores.device) < len(true)
