@@ -182,22 +182,32 @@ def as_path(path: Any) -> Path:
     return Path(path)
 
 
-def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write one file so that `path` holds either the old bytes or all the new ones, also after a crash."""
-    target = Path(path)
+@contextlib.contextmanager
+def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give the path of an empty file to write, which takes its place at `path` when the `with` block ends.
+
+    `path` holds either the old bytes or all the new ones, also after an error or a crash.
+    """
+    target = as_path(path)
     with _told(target, "write"):
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=PARTIAL, dir=target.parent)
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
             os.chmod(name, 0o666 & ~_umask())
+            yield Path(name)
+            os.fsync(handle)
             os.replace(name, target)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+        finally:
+            os.close(handle)
         sync_directory(target.parent)
+
+
+def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write one file so that `path` holds either the old bytes or all the new ones, also after a crash."""
+    with new_file(path) as partial:
+        partial.write_bytes(data)
 
 
 # Writing

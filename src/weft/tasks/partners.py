@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import GraphError, InputError
+from weft.graph.ends import pair_ids
 from weft.graph.graph import Graph
 from weft.graph.pairs import Pairs
 from weft.graph.source import RowSource
@@ -114,7 +115,7 @@ def pair_scores(h: Rows, pairs: Pairs, scorer: PairScorer, *, chunk: int = 65536
 
 def pair_keys(src: Tensor, dst: Tensor, num_nodes: int) -> Tensor:
     """Return the keys of pairs, rising, each once: what `known` takes."""
-    keys: Tensor = torch.unique(src.long() * num_nodes + dst.long())
+    keys: Tensor = torch.unique(pair_ids(src.long(), dst.long(), num_nodes, undirected=False))
     return keys
 
 

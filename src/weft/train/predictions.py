@@ -1,9 +1,8 @@
 """What inference gives: a row a node, found by the user's own ids."""
 
 import os
-import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from weft.errors import FormatError, GraphError
-from weft.format import as_path
+from weft.errors import GraphError
 from weft.graph.graph import Graph
 from weft.graph.ids import NodeIds
 from weft.registry import require
 from weft.stores.base import Store
+from weft.tasks.tables import write_tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,31 +63,16 @@ class Predictions:
 
     def to_parquet(self, path: str | os.PathLike[str], *, chunk: int = 65536) -> None:
         """Write a Parquet file with the columns type, id and output (a list a node), whole or not at all."""
-        arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
-        target = as_path(path)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        os.close(handle)
-        try:
-            self._write(arrow, parquet, Path(name), chunk)
-            os.replace(name, target)
-        except OSError as error:
-            raise FormatError(f"cannot write {target}: {error.strerror or error}") from error
-        finally:
-            Path(name).unlink(missing_ok=True)
+        write_tables(path, self._tables(require("pyarrow", "data"), chunk))
 
-    def _write(self, arrow: Any, parquet: Any, path: Path, chunk: int) -> None:
-        writer, before = None, 0
-        for kind, held in self.ids.items():
-            for start in range(0, len(held), chunk):
+    def _tables(self, arrow: Any, chunk: int) -> Iterator[dict[str, Any]]:
+        before = 0
+        for kind, held in (self.ids or {"node": np.zeros(0, dtype=np.int64)}).items():
+            for start in range(0, max(1, len(held)), chunk):
                 part = held[start : start + chunk]
                 rows = self.rows[before + start : before + start + len(part)].flatten(1)
                 flat = arrow.array(rows.float().numpy().ravel())
                 output = arrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
-                types = arrow.array(np.full(len(part), kind))
                 shown = part.astype(str) if len(self.ids) > 1 else part  # ids of types may differ in kind
-                table = arrow.table({"type": types, "id": arrow.array(shown), "output": output})
-                writer = writer or parquet.ParquetWriter(path, table.schema)
-                writer.write_table(table)
+                yield {"type": np.full(len(part), kind), "id": shown, "output": output}
             before += len(held)
-        if writer is not None:
-            writer.close()

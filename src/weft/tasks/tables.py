@@ -1,0 +1,90 @@
+"""What was found of pairs, as Parquet files by the user's own ids, whole or not at all."""
+
+import os
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from weft.format import new_file
+from weft.graph.graph import Graph
+from weft.graph.pairs import Pairs
+from weft.registry import require
+from weft.tasks.partners import Partners
+
+Path = str | os.PathLike[str]
+
+
+def write_partners(path: Path, graph: Graph, found: Partners | Iterable[Partners]) -> None:
+    """Write one row per source and rank: source, rank (from 1), target, score.
+
+    Of a graph with several node types `source_type` and `target_type` stand before the ids. `found` may be
+    what `partner_chunks` gives, which is then written as it comes.
+    """
+    names = _Names(graph)
+    given = [found] if isinstance(found, Partners) else found
+    write_tables(path, (_partner_columns(names, one) for one in given))
+
+
+def write_pair_scores(path: Path, graph: Graph, pairs: Pairs, scores: Tensor, *, chunk: int = 2**20) -> None:
+    """Write one row per pair, in their order: source, target, score; types as in `write_partners`."""
+    names = _Names(graph)
+    starts = range(0, max(1, len(pairs)), chunk)
+    parts = (slice(start, start + chunk) for start in starts)
+    write_tables(
+        path,
+        (
+            names.columns("source", pairs.src[part])
+            | names.columns("target", pairs.dst[part])
+            | {"score": _numpy(scores[part])}
+            for part in parts
+        ),
+    )
+
+
+def write_tables(path: Path, tables: Iterable[dict[str, Any]]) -> None:
+    """Write a Parquet file of columns that come a few rows at a time; without any row, once empty."""
+    arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
+    rows = map(arrow.table, tables)
+    with new_file(path) as partial:
+        first = next(rows)
+        with parquet.ParquetWriter(partial, first.schema) as writer:
+            for table in chain([first], rows):
+                writer.write_table(table)
+
+
+class _Names:
+    """The ids that the user gave to nodes; without any, their numbers within their type."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.held = {kind: ids.values for kind, ids in graph.node_ids.items()}
+        self.texts = any(values.dtype.kind == "U" for values in self.held.values())  # one kind for all types
+
+    def columns(self, name: str, nodes: Tensor) -> dict[str, NDArray[Any]]:
+        """Return the ids of nodes as a column, after one of their types where there are several."""
+        graph, ids = self.graph, np.empty(len(nodes), dtype=object if self.texts else np.int64)
+        place = torch.bucketize(nodes, torch.tensor(graph.node_offsets[1:-1]), right=True).numpy()
+        for number in np.unique(place):
+            rows, kind = np.flatnonzero(place == number), graph.node_types[number]
+            local = nodes.numpy()[rows] - graph.node_offsets[number]
+            ids[rows] = self.held[kind][local] if kind in self.held else local
+        types = {f"{name}_type": np.array(graph.node_types)[place]} if len(graph.node_types) > 1 else {}
+        return {**types, name: ids.astype(str) if self.texts else ids}
+
+
+def _partner_columns(names: _Names, found: Partners) -> dict[str, Any]:
+    row, rank = (found.ids >= 0).cpu().nonzero(as_tuple=True)
+    ids, scores = found.ids.cpu()[row, rank], found.scores.cpu()[row, rank]
+    source = names.columns("source", found.sources.cpu()[row])
+    ranks = {"rank": (rank + 1).int().numpy()}
+    return source | ranks | names.columns("target", ids) | {"score": _numpy(scores)}
+
+
+def _numpy(scores: Tensor) -> NDArray[Any]:
+    values: NDArray[Any] = scores.detach().cpu().numpy()
+    return values
