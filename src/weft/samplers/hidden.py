@@ -5,7 +5,7 @@ so a batch with hidden edges is that of a graph without them, for every layer.
 """
 
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -13,6 +13,15 @@ from torch import Tensor
 from weft.errors import GraphError
 from weft.graph.degrees import edge_destinations, entries_of_rows
 from weft.graph.graph import Graph
+
+
+class Ends(NamedTuple):
+    """Pairs of nodes that a batch must see no edge between, from src to dst."""
+
+    src: Tensor
+    """[n] int64 global."""
+    dst: Tensor
+    """[n]"""
 
 
 class Hidden:
@@ -37,8 +46,8 @@ class Hidden:
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
         """Return the degrees of all nodes without these edges, to be asked for by id."""
         whole = self.graph.degree(direction, relation, weighted)
-        nodes = torch.unique(self._src if direction == "out" else self._dst)
-        place, edges = self._around(direction, nodes)
+        nodes = torch.unique(self.src if direction == "out" else self.dst)
+        place, edges = self.around(direction, nodes)
         kinds = self.graph.edge_type
         if relation is not None and kinds is not None:
             chosen = kinds[edges] == relation
@@ -47,7 +56,7 @@ class Hidden:
         left = torch.bincount(place, weight, minlength=nodes.numel()).to(whole.dtype)
         return cast(Tensor, _Replaced(whole, nodes, left))
 
-    def _around(self, direction: Literal["in", "out"], nodes: Tensor) -> tuple[Tensor, Tensor]:
+    def around(self, direction: Literal["in", "out"], nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return the edges that are left into or out of some nodes, and the place of the node of each."""
         if direction == "in":
             indptr, edges = entries_of_rows(self.graph.indptr, nodes)
@@ -59,11 +68,13 @@ class Hidden:
         return edge_destinations(indptr)[left], edges[left]
 
     @cached_property
-    def _src(self) -> Tensor:
+    def src(self) -> Tensor:
+        """[h] int64 the node that each edge leaves."""
         return self.graph.indices[self.edges].long()
 
     @cached_property
-    def _dst(self) -> Tensor:
+    def dst(self) -> Tensor:
+        """[h] int64 the node that each edge leads to."""
         return torch.searchsorted(self.graph.indptr, self.edges, right=True) - 1
 
 

@@ -116,8 +116,12 @@ class PartitionedInputs(PartitionedSampler):
         super().__init__(*args, **options)
         self.sums = sums
 
-    def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
+    def sample(self, seeds: Any, epoch: int = 0, step: int = 0, **seen: Any) -> Batch:
         """Return this member's share of a batch."""
+        if seen:
+            raise InputError(
+                f"preprocess: sums of inputs are over all edges, whatever {', '.join(seen)} says"
+            )
         found = self.reach(seeds, epoch, step)
         asking, rows, hops = found.asking, found.rows, self.draws.hops
         inner = asking.first(hops, self.group)  # those that something was drawn for

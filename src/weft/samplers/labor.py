@@ -19,6 +19,7 @@ from weft.graph.graph import Graph
 from weft.samplers import device
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
 from weft.samplers.block import block_of
+from weft.samplers.hidden import Hidden
 from weft.samplers.neighbor import Fanout, check_fanouts, fanouts_of, run
 from weft.samplers.request import Hop, Slots, request_of
 from weft.samplers.temporal import Times
@@ -93,6 +94,11 @@ class LaborSampler(Sampler):
         """Return how many edges each drawn one stands for."""
         assert hop.scale is not None, "edges of a row differ in what they stand for"
         return hop.scale.float()
+
+    def hidden_slots(self, hidden: Hidden | None) -> None:
+        """Refuse hidden edges: a source has one number for all rows, whoever sees it."""
+        if hidden is not None:
+            raise InputError("hidden: draws of 'labor' see all edges; use the sampler 'neighbor'")
 
     def _block(self, nodes: Tensor, hop: Hop) -> Block:
         held = {"nodes": nodes[: hop.num_rows], "edge_ids": hop.edge_ids}

@@ -17,9 +17,9 @@ from weft.kernels import native as core
 from weft.samplers import device, native, reference
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
 from weft.samplers.block import block_of
-from weft.samplers.hidden import Hidden
+from weft.samplers.hidden import Ends, Hidden
 from weft.samplers.request import Hop, Request, Sample, Slots, request_of
-from weft.samplers.temporal import Times, seed_times
+from weft.samplers.temporal import Times, refuse_times, seed_times
 
 MOST = 2**31 - 1
 """The largest fanout: rows of a batch are counted in 31 bits."""
@@ -89,14 +89,16 @@ class NeighborSampler(Sampler):
         step: int = 0,
         *,
         times: Any = None,
-        hidden: Hidden | Tensor | None = None,
+        hidden: Hidden | Ends | Tensor | None = None,
     ) -> Batch:
         """Return the batch of these nodes; a temporal one has `times` [n], by default the node data's `time`.
 
-        `hidden` are edges, by place in canonical order, that the batch must not see: it is then the batch of
-        a graph without them, in its draws and in all degrees.
+        `hidden` are edges that the batch must not see, by place in canonical order, or all between some ends:
+        it is then the batch of a graph without them, in its draws and in all degrees.
         """
-        if hidden is not None and not isinstance(hidden, Hidden):
+        if isinstance(hidden, Ends):
+            hidden = Hidden.between(self.graph, *hidden)
+        elif hidden is not None and not isinstance(hidden, Hidden):
             hidden = Hidden(self.graph, hidden)
         once = self.expand == "once"
         return self._sample(as_seeds(self.graph, seeds), epoch, step, times, hidden, once=once)
@@ -110,7 +112,7 @@ class NeighborSampler(Sampler):
             seeds,
             self.keys(epoch, step, once=once),
             seed_time=self._ranks(seeds, times),
-            hidden=self._hidden_slots(hidden),
+            hidden=self.hidden_slots(hidden),
             once=once,
         )
         found = run(request)
@@ -168,14 +170,12 @@ class NeighborSampler(Sampler):
 
     def _ranks(self, seeds: Tensor, times: Any) -> Tensor | None:
         if self.times is None:
-            if times is not None:
-                raise InputError(
-                    "times are given but the sampler is not temporal; make it with temporal=True"
-                )
+            refuse_times(times)
             return None
         return self.times.ranks(seeds, seed_times(self.graph, seeds) if times is None else times)
 
-    def _hidden_slots(self, hidden: Hidden | None) -> Tensor | None:
+    def hidden_slots(self, hidden: Hidden | None) -> Tensor | None:
+        """Return the slots of hidden edges, rising, as the core is told of them; None: none."""
         if hidden is None or not hidden.edges.numel():
             return None
         return hidden.edges if self.times is None else self.times.slots_of(hidden.edges)

@@ -26,13 +26,15 @@ from weft.graph.sparse import SparseFeatures
 from weft.samplers.asking import LABEL, Asking
 from weft.samplers.base import Batch, Sampler, as_seeds, samplers
 from weft.samplers.block import SampledBlock
+from weft.samplers.hidden import Ends
+from weft.samplers.hidden_part import HiddenPart
 from weft.samplers.labor import LaborSampler
 from weft.samplers.neighbor import Fanout, NeighborSampler, run
 from weft.samplers.part_block import Known, block_of_part
 from weft.samplers.reference import checked_seeds, find_rows
 from weft.samplers.request import Slots, request_of
 from weft.samplers.slices import take_rows
-from weft.samplers.temporal import Times, check_finite
+from weft.samplers.temporal import Times, check_times, refuse_times
 
 _FEATURES = Label("features")
 
@@ -47,9 +49,9 @@ class FeatureSource(Protocol):
 class PartitionedSampler(Sampler):
     """Draw up to `fanout[i]` incoming edges of each row in hop i, whoever holds them; -1 takes all.
 
-    All members of the group call `sample` together, each with seeds that it owns, or none. The draws are
-    those of the sampler `kind`, with its `options`, of the whole graph. `features` are read by global id;
-    without them each member asks the owners of its rows.
+    All members of the group call `sample` together, each with its own seeds, whoever owns them, or none. The
+    draws are those of the sampler `kind`, with its `options`, of the whole graph. `features` are read by
+    global id; without them each member asks the owners of its rows.
     """
 
     block_type: ClassVar[type[SampledBlock]] = SampledBlock
@@ -89,30 +91,48 @@ class PartitionedSampler(Sampler):
         self.draws = self._drawing(self.graph)
         self.slots = _with_ids(self.draws, held)
 
-    def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
-        """Return this member's share of a batch: the neighbourhood of its seeds."""
-        found = self.reach(seeds, epoch, step)
+    def sample(
+        self, seeds: Any, epoch: int = 0, step: int = 0, *, times: Any = None, hidden: Ends | None = None
+    ) -> Batch:
+        """Return this member's share of a batch: the neighbourhood of its seeds, with labels if it owns them.
+
+        `hidden`, the same on all members, are pairs of nodes: the batches are those of a graph without the
+        edges between them, in draws and in degrees. A temporal batch has `times` [n], by default the node
+        data's `time`.
+        """
+        gone = None
+        if hidden is not None:
+            gone = HiddenPart(self.graph, hidden, self.owner, self.group, label=LABEL)
+        found = self.reach(seeds, epoch, step, times=times, hidden=gone)
         rows, asking, hops, num_seeds = found.rows, found.asking, found.hops, found.num_seeds
-        degrees = Known(self._degrees(asking), self._seen_degrees(asking))
+        degrees = Known(self._degrees(asking, gone), self._seen_degrees(asking, gone))
         blocks = [self._block(*hop, rows, degrees) for hop in reversed(hops)]
         held = {"x": self._features(asking, rows), "y": self._labels(rows[:num_seeds])}
         moment: dict[str, Any] = {"epoch": epoch, "step": step, "held": held, "seed_of": found.seed_of}
         return PartitionedBatch(self.graph, blocks, rows, num_seeds=num_seeds, asking=asking, **moment)
 
-    def reach(self, seeds: Any, epoch: int = 0, step: int = 0) -> "Reached":
+    def reach(
+        self,
+        seeds: Any,
+        epoch: int = 0,
+        step: int = 0,
+        *,
+        times: Any = None,
+        hidden: HiddenPart | None = None,
+    ) -> "Reached":
         """Return the rows and the drawn edges of a batch, without what is known of its rows."""
         given, count = as_seeds(self.graph, seeds), self.shard.num_nodes
-        checked_seeds(given, count)
         timed = self._times is not None
+        checked_seeds(given, count, distinct=not timed)
         # Rows are known by one number: the node, or seed · nodes + node.
         rows = given + torch.arange(len(given)) * count if timed else given
         keys, asking, hops = self.draws.keys(epoch, step), Asking(self.near, self.group), []
-        tell = self._teller(given)
+        tell = self._teller(given, times)
         known = 0
         for hop in range(self.draws.hops):
             asking.add(*tell(rows[known:]))
             known = len(rows)
-            drawn = self._ask(asking, hop, keys)
+            drawn = self._ask(asking, hop, keys, hidden)
             sources = drawn.src
             if timed:
                 sources = sources + (rows // count * count)[edge_destinations(drawn.indptr)]
@@ -124,16 +144,24 @@ class PartitionedSampler(Sampler):
 
     # Edges
 
-    def _teller(self, seeds: Tensor) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    def _teller(self, seeds: Tensor, times: Any) -> Callable[[Tensor], tuple[Tensor, ...]]:
         """Return what is told of rows: their nodes and, where times matter, each one's seed and its time."""
         if self._times is None:
+            refuse_times(times)
             return lambda rows: (rows,)
-        times, count = self._seed_times(seeds), self.shard.num_nodes
+        times, count = (
+            self._seed_times(seeds) if times is None else torch.as_tensor(times),
+            self.shard.num_nodes,
+        )
+        check_times(seeds, times)
         return lambda rows: (rows % count, seeds[rows // count], times[rows // count])
 
-    def _ask(self, asking: Asking, hop: int, keys: Any) -> "_Drawn":
+    def _ask(self, asking: Asking, hop: int, keys: Any, hidden: HiddenPart | None = None) -> "_Drawn":
         """Return what the owners of the rows asked for drew in one hop."""
-        answers = [self._draw(ids, hop, keys, **self._seen(asking, i)) for i, ids in enumerate(asking.ids)]
+        gone = {"hidden": self._slots_of(hidden)}
+        answers = [
+            self._draw(ids, hop, keys, **gone, **self._seen(asking, i)) for i, ids in enumerate(asking.ids)
+        ]
         return self._answered(asking, answers)
 
     def _answered(self, asking: Asking, answers: "list[_Drawn]") -> "_Drawn":
@@ -163,7 +191,11 @@ class PartitionedSampler(Sampler):
         time = self._times.rank_of(asking.told(1)[member])
         return {"seed_key": asking.told(0)[member], "seed_time": time}
 
-    def _draw(self, ids: Tensor, hop: int, keys: Any, **seen: Tensor) -> "_Drawn":
+    def _slots_of(self, hidden: HiddenPart | None) -> Tensor | None:
+        """Return the slots held here that are as if they were not there."""
+        return self.draws.hidden_slots(None if hidden is None else hidden.edges)
+
+    def _draw(self, ids: Tensor, hop: int, keys: Any, **seen: Tensor | None) -> "_Drawn":
         """Return what is drawn for own nodes in one hop, with what this member knows of the edges."""
         found = run(request_of(self.draws, self.slots, ids, keys, slice(hop, hop + 1), **seen))
         (edges,) = found.hops
@@ -237,31 +269,43 @@ class PartitionedSampler(Sampler):
 
     def _labels(self, seeds: Tensor) -> Tensor | None:
         y = self.shard.node_data[self.shard.target_type].get("y")
-        start = self.shard.type_ranges()[self.shard.target_type].start
-        rows = torch.searchsorted(self.shard.node_ids, seeds)
-        return cast(Tensor, y)[rows - start] if y is not None else None
+        rows = self._target_rows(seeds)
+        return None if y is None or rows is None else cast(Tensor, y)[rows]
+
+    def _target_rows(self, seeds: Tensor) -> Tensor | None:
+        """Return the rows of seeds among the own nodes of the target type; None where others own some."""
+        place = self.shard.type_ranges()[self.shard.target_type]
+        own = self.shard.node_ids[place]
+        rows = torch.searchsorted(own, seeds)
+        known = len(own) > 0 and torch.equal(own[rows.clamp(max=len(own) - 1)], seeds)
+        return rows if known or not len(seeds) else None
 
     def _seed_times(self, seeds: Tensor) -> Tensor:
         shard = self.shard
         time = shard.node_data[shard.target_type].get("time")
         if time is None:
             raise GraphError(f"temporal sampling needs node data 'time' of {shard.target_type!r}")
-        rows = torch.searchsorted(shard.node_ids, seeds) - shard.type_ranges()[shard.target_type].start
-        times = cast(Tensor, time)[rows]
-        check_finite(seeds, times)
-        return times
+        rows = self._target_rows(seeds)
+        if rows is None:
+            raise GraphError("times: others own some of the seeds, whose times are not known here: give them")
+        return cast(Tensor, time)[rows]
 
-    def _seen_degrees(self, asking: Asking) -> "dict[int | None, Tensor] | None":
+    def _seen_degrees(
+        self, asking: Asking, hidden: HiddenPart | None = None
+    ) -> "dict[int | None, Tensor] | None":
         """Return the degrees of all rows as their seeds see them, by relation where fanouts are."""
         if self._times is None:
             return None
         ids, ranks = torch.cat(asking.ids), self._times.rank_of(torch.cat(asking.told(1)))
-        columns = self._times.columns
-        counts = asking.fixed(torch.stack([self._times.degree(ids, ranks, each) for each in columns], 1))
+        columns, gone = self._times.columns, self._slots_of(hidden)
+        seen = [self._times.degree(ids, ranks, each, gone) for each in columns]
+        counts = asking.fixed(torch.stack(seen, 1))
         return dict(zip(columns, counts.unbind(1)))
 
-    def _degrees(self, asking: Asking) -> Degrees:
-        held = self.held.degrees.rows(self._own(torch.cat(asking.ids)))
+    def _degrees(self, asking: Asking, hidden: HiddenPart | None = None) -> Degrees:
+        ids = torch.cat(asking.ids)
+        held = self.held.degrees.rows(self._own(ids))
+        held = held if hidden is None else hidden.degrees(ids, held)
         both = (held.into, held.out_of)
         count = asking.fixed(torch.stack([each.count for each in both], 1))
         weights = [each.weight for each in both if each.weight is not None]

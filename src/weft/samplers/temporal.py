@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.errors import GraphError
+from weft.errors import GraphError, InputError
 from weft.graph.degrees import edge_destinations
 from weft.graph.graph import Graph
 
@@ -39,15 +39,9 @@ class Times:
 
     def ranks(self, seeds: Tensor, times: Any) -> Tensor:
         """Return the rank of the time of each seed; (seed, time) pairs are distinct."""
-        given = torch.as_tensor(times).cpu().numpy()
-        if given.shape != tuple(seeds.shape):
-            raise GraphError(f"expected {seeds.numel()} times, one a seed, got shape {list(given.shape)}")
-        check_finite(seeds, torch.from_numpy(given))
-        pairs, counts = np.unique(np.stack([seeds.numpy(), given]), axis=1, return_counts=True)
-        if (counts > 1).any():
-            seed, time = pairs[:, counts > 1][:, 0]
-            raise GraphError(f"seed {int(seed)} at time {time} is there twice: a batch has each once")
-        return self.rank_of(given)
+        given = torch.as_tensor(times).cpu()
+        check_times(seeds, given)
+        return self.rank_of(given.numpy())
 
     def rank_of(self, times: Any) -> Tensor:
         """Return the rank of the first time later than each of these, [n] int64."""
@@ -91,6 +85,24 @@ class Times:
             total += np.searchsorted(self._place, last) - np.searchsorted(self._place, first)
             total -= np.searchsorted(left_out, last) - np.searchsorted(left_out, first)
         return torch.from_numpy(total).float()
+
+
+def refuse_times(times: Any) -> None:
+    """Refuse times of seeds that a sampler does not look at."""
+    if times is not None:
+        raise InputError("times are given but the sampler is not temporal; make it with temporal=True")
+
+
+def check_times(seeds: Tensor, times: Tensor) -> None:
+    """Refuse other than one finite time a seed, and a seed that is there twice at one time."""
+    given = times.numpy()
+    if given.shape != tuple(seeds.shape):
+        raise GraphError(f"expected {seeds.numel()} times, one a seed, got shape {list(given.shape)}")
+    check_finite(seeds, times)
+    pairs, counts = np.unique(np.stack([seeds.numpy(), given]), axis=1, return_counts=True)
+    if (counts > 1).any():
+        seed, time = pairs[:, counts > 1][:, 0]
+        raise GraphError(f"seed {int(seed)} at time {time} is there twice: a batch has each once")
 
 
 def check_finite(seeds: Tensor, times: Tensor) -> None:

@@ -206,9 +206,9 @@ class SlicedSampler(PartitionedSampler):
         super().__init__(*args, **options)
         self.slices = slices
 
-    def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
+    def sample(self, seeds: Any, epoch: int = 0, step: int = 0, **seen: Any) -> Batch:
         """Return this member's share of a batch, whose first block all members know."""
-        batch = super().sample(seeds, epoch, step)
+        batch = super().sample(seeds, epoch, step, **seen)
         held = {"x": push(batch.blocks[0], batch.nodes, self.slices), "y": batch.y}
         count = batch.seeds.numel()
         return Batch(
