@@ -20,7 +20,7 @@ from weft.layers.base import gcn_scales, linear
 from weft.strategies.sampled import Sampled
 from weft.strategies.sliced import Sliced
 
-OPTIONS: dict[str, Any] = {"name": "sliced", "fanout": [3, 2], "batch_size": 16, "partitioner": "range"}
+OPTIONS: dict[str, Any] = {"name": "sliced", "fanout": [3, 2], "batch_size": 16}
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,6 @@ hidden = 8
 name = "{strategy}"
 fanout = [3, 2]
 batch_size = 16
-partitioner = "range"
 [train]
 epochs = {epochs}
 weight_decay = 0.01
@@ -145,7 +144,7 @@ def test_a_run_on_two_workers_goes_on_where_it_was_saved_and_its_weights_are_who
         return load_file(tmp_path / name / "model.safetensors")
 
     by_rows = run("rows", "sampled", 4)
-    run("half", "sliced", 2, "--workers", "2")
+    run("half", "sliced", 2, "--workers", "2", "--set", "strategy.partitioner=range")
     more = ["--out", str(tmp_path / "half"), "--resume", "--set", "train.epochs=4", "--workers", "2"]
     assert main(["train", *more]) == 0
     resumed = load_file(tmp_path / "half" / "model.safetensors")
