@@ -61,6 +61,8 @@ def _compare(graph: Any, strategy: Halo) -> None:
     edges, rows = dense_edges(graph, own, block.src_ids) * scale, table[block.src_ids]
     h = table[own].requires_grad_()
     assert far(block.aggregate(h).detach(), edges @ rows) < 1e-12
+    messages = block.propagate(lambda u: 2 * u, src=(h,))
+    assert far(messages.detach(), 2 * edges @ rows) < 1e-12
     pairs = block.by_relation()
     assert far(pairs.aggregate(block.src(h)[pairs.rows]).detach(), edges @ rows) < 1e-12
     block.aggregate(h).sum().backward()
