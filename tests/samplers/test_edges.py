@@ -250,6 +250,13 @@ def test_what_is_hidden_is_not_drawn_and_fanouts_stay_whole(options: dict[str, A
             assert torch.equal(mine.in_degree("src", 1), built.in_degree("src", 1))
 
 
+def test_both_ends_of_a_hidden_edge_have_a_degree_less() -> None:
+    graph = Graph.from_edges([[0, 0, 3], [1, 2, 1]], num_nodes=4)  # nothing leads to 0
+    (block,) = NeighborSampler(graph, [-1]).sample(range(4), hidden=torch.tensor([0])).blocks
+    assert block.out_degree("src").tolist() == [1, 0, 0, 1]
+    assert block.in_degree("src").tolist() == [0, 1, 1, 0]
+
+
 def sampler_fanout(graph: Graph) -> list[Any]:
     return [3, dict.fromkeys(graph.edge_types, 2)]
 
