@@ -30,11 +30,6 @@ class Codec:
         self.links: Tensor | None = None
         """[size, size] bits of what a member (row) sends to another (column), where they differ."""
 
-    @property
-    def exact(self) -> bool:
-        """Whether every row travels as it is."""
-        return self.links is None and self.bits == EXACT
-
     def move(
         self,
         group: Group,
