@@ -98,6 +98,26 @@ def test_balancing_nodes_alone_cuts_less() -> None:
     assert cuts["nodes"] < cuts["all"]
 
 
+def test_the_objective_is_what_is_cut_for_and_what_the_best_try_is_chosen_by() -> None:
+    made = torch.Generator().manual_seed(4)
+    sources = (torch.rand(500, generator=made) ** 3 * 120).long()  # few have many readers
+    graph = Graph.from_edges(
+        torch.stack([sources, torch.randint(120, (500,), generator=made)]), num_nodes=120
+    )
+    first, best = (
+        [
+            MetisPartitioner(objective=objective, balance="nodes", imbalance=0.1, tries=tries).assign(
+                graph, 4
+            )
+            for objective in ("volume", "cut")
+        ]
+        for tries in (1, 3)
+    )
+    assert not torch.equal(*first)
+    assert count_halo(graph, best[0], 4) < count_halo(graph, best[1], 4)
+    assert count_cut(graph, best[1], 4) < count_cut(graph, best[0], 4)
+
+
 @pytest.mark.slow
 def test_a_large_directed_graph_is_cut_little() -> None:
     graph = real_graph("web_google.npz")
