@@ -29,6 +29,7 @@ def test_every_grid_takes_the_steps_of_one_process_and_moves_its_words(size: int
     for found in run_ranks(size, layout_jobs.grid_promises):
         assert found["wrong"] == []
         assert found["inputs"] == [0, 0]
+        assert found["resumed"]
         for shape, words in found["words"].items():
             r, c = (int(count) for count in shape.split(" x "))
             gathered, summed = (r - 1) * rows * 5, (c - 1) * rows * 5

@@ -1,9 +1,10 @@
 """What ranks do in the tests of the grid and of the vertex cut: importable by name, for other processes."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import sequential_jobs
 import torch
 from delayed_jobs import follows_schedule
 from halo_jobs import MODELS, cases, far, graph_of, model_of, parts_of, trained
@@ -105,10 +106,30 @@ def grid_promises(group: Group) -> dict[str, Any]:
     }
     one_column = exact_points(group)
     return {
-        "wrong": grids_equal_one_process(group) + one_column,
+        "wrong": grids_equal_one_process(group) + one_column + grid_operations(group),
         "words": words,
         "inputs": inputs_travel_once(group),
+        "resumed": grid_resumes(group),
     }
+
+
+def grid_operations(group: Group) -> list[str]:
+    """Return where what layers may ask of a block differs from the whole graph's."""
+    wrong = []
+    for kind, shape in itertools.product(("typed", "hub"), GRIDS[group.size]):
+        graph = graph_of(kind).to(dtype=torch.float64)
+        local = cell(group, graph, parts_of(kind, group.size), shape)
+        strategy = Grid(local, group=group, rows=shape[0], columns=shape[1])
+        wrong += sequential_jobs.differing(strategy.training_block(), graph, group, f"{kind}, {shape}")
+    return wrong
+
+
+def grid_resumes(group: Group) -> bool:
+    """Return whether the state of a grid that skips exchanges leads to the very same losses."""
+    graph = adapt(graph_of("hub"), "sage").to(dtype=torch.float64)
+    local = cell(group, graph, parts_of("hub", group.size), (group.size, 1))
+    skip = {"name": "skip", "interval": 4}
+    return resumed_equals_undisturbed(local, lambda: Grid(local, seed=3, group=group, exchange=skip))
 
 
 def moved_words(group: Group, shape: tuple[int, int], width: int = 5) -> dict[str, int]:
@@ -173,13 +194,16 @@ def vertex_cut_promises(group: Group) -> dict[str, Any]:
     """Return where the vertex cut differs from one process, and what its other exchanges did."""
     names = ["sage max", "gat", "rgcn"]
     exact_delay = vertex_cut_equals_one_process(group, {"name": "delayed", "r": 0}, names)
+    split, late = split_graph(group), {"name": "delayed", "r": 3}
     return {
         "wrong": vertex_cut_equals_one_process(group) + exact_delay,
         "bytes": {r: delayed_bytes(group, r) for r in (0, 1, 5)},
         "schedule": [*follows_schedule(group, 1), *follows_schedule(group, 2)],
         "none": parts_on_their_own(group),
         "local": words_of(group, "exact", backward="local"),
-        "resumed": resumed_equals_undisturbed(group),
+        "resumed": resumed_equals_undisturbed(
+            split, lambda: VertexCut(split, seed=3, group=group, exchange=late)
+        ),
         "local gradient": local_backward_differs(group),
     }
 
@@ -267,11 +291,9 @@ def words_of(group: Group, exchange: str, backward: Any = "exact") -> dict[str, 
     return received_words(group, 8)
 
 
-def resumed_equals_undisturbed(group: Group) -> bool:
-    """Return whether the state of a delayed exchange, given to another, leads to the very same losses."""
-    local = split_graph(group)
-    options: dict[str, Any] = {"seed": 3, "group": group, "exchange": {"name": "delayed", "r": 3}}
-    first = VertexCut(local, **options)
+def resumed_equals_undisturbed(local: LocalGraph, make: Callable[[], Any]) -> bool:
+    """Return whether the state of a strategy, given to another, leads to the very same losses."""
+    first = make()
     model, optimizer = started(local)
     for _ in range(3):
         first.epoch(model, optimizer)
@@ -280,7 +302,7 @@ def resumed_equals_undisturbed(group: Group) -> bool:
     losses = [first.epoch(model, optimizer) for _ in range(4)]
     first.state()
     first.close()
-    second = VertexCut(local, **options)
+    second = make()
     model, optimizer = started(local)
     model.load_state_dict(weights)
     second.load_state(held)

@@ -104,14 +104,20 @@ def operations(group: Group, num_parts: int) -> list[str]:
         parts = parts_of(kind, num_parts)
         parts[:num_parts] = torch.arange(num_parts)
         strategy = Sequential(local_graph(group, graph, parts, num_parts), group=group)
-        block: Any = strategy.training_block()
-        for name, operation in OPERATIONS.items():
-            reference = gradients(operation, graph.block(), group, whole=True)
-            found = gradients(operation, block, group, whole=False)
-            for number, (ours, theirs) in enumerate(zip(found, reference, strict=True)):
-                distance = far(ours, theirs)
-                if not distance <= 1e-12:
-                    wrong.append(f"{name} on {kind}: tensor {number} differs by {distance:.1e}")
+        wrong += differing(strategy.training_block(), graph, group, kind)
+    return wrong
+
+
+def differing(block: Any, graph: Graph, group: Group, case: str) -> list[str]:
+    """Return which operations of a block differ from those of the whole graph's, or their gradients."""
+    wrong = []
+    for name, operation in OPERATIONS.items():
+        reference = gradients(operation, graph.block(), group, whole=True)
+        found = gradients(operation, block, group, whole=False)
+        for number, (ours, theirs) in enumerate(zip(found, reference, strict=True)):
+            distance = far(ours, theirs)
+            if not distance <= 1e-12:
+                wrong.append(f"{name} on {case}: tensor {number} differs by {distance:.1e}")
     return wrong
 
 
