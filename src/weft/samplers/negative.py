@@ -10,13 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from weft.draw import Stream, draw_lanes, fold, row_keys
+from weft.draw import Stream, fold, row_keys
 from weft.errors import GraphError, InputError
 from weft.graph.degrees import edge_destinations
 from weft.graph.graph import Graph
-
-Ints = NDArray[np.int64]
-_ROUNDS = 8  # draws of one negative before the next free node is looked for
+from weft.graph.known import Known
+from weft.samplers.pool import Bools, Ints, Pool
 
 
 class NegativeSampler:
@@ -51,11 +50,9 @@ class NegativeSampler:
             raise InputError(f"count must be a whole number of at least 1, got {count!r}")
         self.graph, self.count, self.by, self.exclude, self.seed = graph, count, by, exclude, seed
         self.edge_dst = edge_destinations(graph.indptr)  # [E] of canonical edges
-        self._known = _pairs(graph, self.edge_dst) if exclude else None
-        self._weight = self._weights(weight)  # [N]
+        self._known = Known.of(graph, relations=False) if exclude else None
         self._group = self._groups(condition)  # [N] of which negatives of a target are drawn
-        self._order = np.argsort(self._group, kind="stable")  # nodes, those of a group side by side
-        self._sum = np.concatenate([[0.0], np.cumsum(self._weight[self._order])])
+        self._pool = Pool.of_groups(self._group, self._weights(weight))
 
     def sample(self, edges: Tensor, epoch: int = 0) -> Tensor:
         """Return targets [n, count] that are none of the edges' sources' own; edges by canonical place."""
@@ -66,22 +63,25 @@ class NegativeSampler:
     def draw(self, keys: Tensor, sources: Tensor, targets: Tensor, *, epoch: int = 0) -> Tensor:
         """Return targets [n, count] for sources; `keys` [n] are what the draws are told apart by."""
         rows = row_keys(fold(self.seed, Stream.NEGATIVE, epoch), keys.numpy())
-        low, high = self._range(targets.numpy())
-        pairs = np.repeat(sources.numpy(), self.count)
-        place = np.arange(len(pairs))
-        drawn = self._draw(np.repeat(rows, self.count), place % self.count, low, high)
-        taken = place[self._taken(pairs, drawn)]
-        for turn in range(1, _ROUNDS):
-            lanes = taken % self.count + turn * self.count
-            drawn[taken] = self._draw(rows[taken // self.count], lanes, low[taken], high[taken])
-            taken = taken[self._taken(pairs[taken], drawn[taken])]
-        for one in taken.tolist():
-            drawn[one] = self._next_free(pairs[one], drawn[one], low[one], high[one])
-        return torch.from_numpy(drawn.reshape(-1, self.count))
+        low, high = self._pool.ranges(self._group[targets.numpy()])
+        empty = self._pool.empty(low, high)
+        if empty.any():
+            target = int(targets[torch.from_numpy(empty)][0])
+            raise GraphError(f"weight: all nodes that could stand for node {target} weigh nothing")
+        drawn, free = self._pool.draw(
+            rows, self.count, low, high, lambda row, nodes: self._taken(sources[row], nodes)
+        )
+        if not free.all():
+            source = int(sources[int(np.flatnonzero(~free.all(1))[0])])
+            raise GraphError(
+                f"node {source} has an edge to every node that could be drawn: it has no negatives; "
+                "exclude=False"
+            )
+        return torch.from_numpy(drawn)
 
-    def _weights(self, weight: Any) -> NDArray[np.float64]:
+    def _weights(self, weight: Any) -> NDArray[np.float64] | None:
         if self.by == "uniform":
-            return np.ones(self.graph.num_nodes)
+            return None
         if self.by == "degree":
             powers: NDArray[np.float64] = self.graph.in_degree().double().pow(0.75).numpy()
             return powers
@@ -102,48 +102,12 @@ class NegativeSampler:
         groups: Ints = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
         return groups
 
-    def _range(self, targets: Ints) -> tuple[Ints, Ints]:
-        """Return where the group of each target begins and ends in the order of groups, for each negative."""
-        ordered, group = self._group[self._order], np.repeat(self._group[targets], self.count)
-        low, high = np.searchsorted(ordered, group), np.searchsorted(ordered, group, side="right")
-        empty = self._sum[high] <= self._sum[low]
-        if empty.any():
-            target = np.repeat(targets, self.count)[empty][0]
-            raise GraphError(f"weight: all nodes that could stand for node {target} weigh nothing")
-        return low, high
-
-    def _draw(self, rows: NDArray[np.uint64], lanes: Ints, low: Ints, high: Ints) -> Ints:
-        bits = draw_lanes(rows, 2 * lanes).astype(np.uint64) << np.uint64(32)
-        bits |= draw_lanes(rows, 2 * lanes + 1).astype(np.uint64)
-        share = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        first, last = self._sum[low], self._sum[high]
-        found = np.searchsorted(self._sum, first + share * (last - first), side="right") - 1
-        nodes: Ints = self._order[np.clip(found, low, high - 1)].astype(np.int64)
-        return nodes
-
-    def _taken(self, sources: Ints, targets: Ints) -> NDArray[np.bool_]:
+    def _taken(self, sources: Tensor, targets: Ints) -> Bools:
         if self._known is None:
-            return np.zeros(len(sources), dtype=bool)
-        wanted = sources * self.graph.num_nodes + targets
-        place = np.searchsorted(self._known, wanted)
-        found = np.zeros(len(wanted), dtype=bool)
-        inside = place < len(self._known)
-        found[inside] = self._known[place[inside]] == wanted[inside]
-        result: NDArray[np.bool_] = found | (sources == targets)
-        return result
-
-    def _next_free(self, source: int, drawn: int, low: int, high: int) -> int:
-        """Return the first node of the group from the drawn one on that the source has no edge to."""
-        group = self._order[low:high]
-        order = np.roll(group, -int(np.flatnonzero(group == drawn)[0]))
-        order = order[self._weight[order] > 0]
-        free = order[~self._taken(np.full(len(order), source), order)]
-        if not len(free):
-            raise GraphError(
-                f"node {source} has an edge to every node that could be drawn: it has no negatives; "
-                "exclude=False"
-            )
-        return int(free[0])
+            return np.zeros(len(targets), dtype=bool)
+        nodes = torch.from_numpy(targets)
+        taken: Bools = (self._known.hits(sources, nodes) | (sources == nodes)).numpy()
+        return taken
 
 
 def _row_a_node(graph: Graph, given: Any, name: str) -> Tensor:
@@ -152,7 +116,3 @@ def _row_a_node(graph: Graph, given: Any, name: str) -> Tensor:
         shape = list(values.shape)
         raise GraphError(f"{name}: expected {graph.num_nodes:,} values, one a node, got shape {shape}")
     return values
-
-
-def _pairs(graph: Graph, edge_dst: Tensor) -> Ints:
-    return np.unique(graph.indices.long().numpy() * graph.num_nodes + edge_dst.numpy())

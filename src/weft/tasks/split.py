@@ -112,7 +112,7 @@ class _Edges:
     @classmethod
     def of(cls, graph: Graph, target: Any, label: str | None) -> "_Edges":
         src, dst, kind = edge_ends(graph)
-        targets = _relations(graph, target)
+        targets = target_relations(graph, target)
         ids, pair = torch.unique(pair_ids(src, dst, graph.num_nodes), return_inverse=True)
         wanted, y = targets[kind], None
         if label is not None:
@@ -158,7 +158,7 @@ class _Edges:
 # What is asked for
 
 
-def _relations(graph: Graph, target: Any) -> Tensor:
+def target_relations(graph: Graph, target: Any) -> Tensor:
     """Return which relations are targets, [R] bool."""
     if target is None and (graph.num_relations == 1 or len(graph.node_types) == 1):
         return torch.ones(graph.num_relations, dtype=torch.bool)

@@ -1,0 +1,119 @@
+"""Which links are there already: asked for by their ends, shared between processes as one mapped file."""
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from weft.errors import FormatError, GraphError
+from weft.graph.ends import edge_ends, mirrored
+from weft.graph.graph import Graph
+from weft.graph.pairs import Pairs
+
+Ints = NDArray[np.int64]
+Side = Literal["dst", "src"]
+
+
+class Known:
+    """Links (relation, source, target), each once, as rising numbers.
+
+    >>> known = Known.of(Graph.from_edges([[0, 1], [1, 2]]), Pairs(torch.tensor([2]), torch.tensor([0])))
+    >>> known.hits(torch.tensor([2, 0]), torch.tensor([0, 2])).tolist()
+    [True, False]
+    """
+
+    def __init__(self, keys: Ints, num_nodes: int, num_relations: int = 1) -> None:
+        """Hold rising keys (relation · N + source) · N + target."""
+        if num_relations * num_nodes**2 >= 2**63:
+            raise GraphError(
+                f"links of {num_nodes:,} nodes in {num_relations:,} relations are more than 64 bits can "
+                "number; leave relations out"
+            )
+        self.keys, self.num_nodes, self.num_relations = keys, num_nodes, num_relations
+
+    @classmethod
+    def of(
+        cls, graph: Graph, *pairs: Pairs, relations: bool = True, undirected: bool | None = None
+    ) -> "Known":
+        """Return the edges of a graph and some pairs; without `relations` whatever the relation.
+
+        With `undirected` pairs are known both ways, by default those of relations that have every edge so.
+        """
+        made = cls(np.empty(0, np.int64), graph.num_nodes, graph.num_relations if relations else 1)
+        both = (
+            mirrored(graph, within=True)
+            if undirected is None
+            else torch.full((graph.num_relations,), undirected)
+        )
+        keys = [made._keys(*edge_ends(graph))]
+        for some in pairs:
+            kind = torch.zeros_like(some.src) if some.relation is None else some.relation
+            turned = both[kind]
+            keys.append(made._keys(some.src, some.dst, kind))
+            keys.append(made._keys(some.dst[turned], some.src[turned], kind[turned]))
+        return cls(np.unique(np.concatenate(keys)), made.num_nodes, made.num_relations)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a `.npy` file: numbers of nodes and relations, then the keys."""
+        head = np.array([self.num_nodes, self.num_relations], np.int64)
+        with open(path, "wb") as file:
+            np.save(file, np.concatenate([head, self.keys]), allow_pickle=False)
+
+    @classmethod
+    def map(cls, path: str | os.PathLike[str]) -> "Known":
+        """Return the links in a file that `save` wrote; processes that map it share its memory."""
+        try:
+            held = np.load(Path(path), mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise FormatError(
+                f"{path}: no file of known links ({' '.join(str(error).split())[:200]})"
+            ) from error
+        if held.dtype != np.int64 or held.ndim != 1 or len(held) < 2 or held[0] < 1 or held[1] < 1:
+            raise FormatError(f"{path}: no file of known links, it holds {held.dtype} {held.shape}")
+        return cls(held[2:], int(held[0]), int(held[1]))
+
+    def hits(self, src: Tensor, dst: Tensor, relation: Tensor | None = None) -> Tensor:
+        """Return whether links are known, bool; sources, targets and relations are broadcast."""
+        wanted = self._keys(src, dst, relation)
+        if not len(self.keys):
+            return torch.zeros(wanted.shape, dtype=torch.bool)
+        place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return torch.from_numpy(self.keys[place] == wanted)
+
+    def partners(
+        self, ends: Tensor, relation: Tensor | None = None, *, side: Side = "dst"
+    ) -> tuple[Tensor, Tensor]:
+        """Return all known other ends of some nodes, as places among `ends` and nodes, one row a link.
+
+        Side "dst" has the targets of sources, "src" the sources of targets.
+        """
+        keys = self.keys if side == "dst" else self._turned
+        first = self._keys(ends, torch.zeros_like(ends), relation)
+        low, high = np.searchsorted(keys, first), np.searchsorted(keys, first + self.num_nodes)
+        counts = high - low
+        place = np.repeat(np.arange(len(first)), counts)
+        at = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(low, counts)
+        return torch.from_numpy(place), torch.from_numpy(np.asarray(keys[at] % self.num_nodes))
+
+    def _keys(self, src: Tensor, dst: Tensor, relation: Tensor | None) -> Ints:
+        if relation is None and self.num_relations > 1:
+            raise GraphError(
+                f"links are known by {self.num_relations:,} relations: tell the relation of each"
+            )
+        kind = 0 if relation is None or self.num_relations == 1 else relation
+        return np.asarray(((kind * self.num_nodes + src.long()) * self.num_nodes + dst).numpy())
+
+    @cached_property
+    def _turned(self) -> Ints:
+        """The keys with source and target exchanged."""
+        rest, dst = np.divmod(self.keys, self.num_nodes)
+        kind, src = np.divmod(rest, self.num_nodes)
+        return np.sort((kind * self.num_nodes + dst) * self.num_nodes + src)

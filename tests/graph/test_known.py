@@ -1,0 +1,77 @@
+"""Known links are found by relation, source and target, from memory and from a file."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from weft.errors import FormatError, GraphError
+from weft.graph import Graph
+from weft.graph.known import Known
+from weft.graph.pairs import Pairs
+
+
+def make_graph() -> Graph:
+    return Graph.from_edges([[0, 0, 1, 4, 4], [1, 1, 2, 0, 3]], edge_type=torch.tensor([0, 1, 0, 1, 1]))
+
+
+def test_links_are_known_by_relation() -> None:
+    known = Known.of(make_graph(), Pairs(torch.tensor([3]), torch.tensor([3]), relation=torch.tensor([1])))
+    src, dst = torch.cartesian_prod(torch.arange(5), torch.arange(5)).T
+    found = {
+        (relation, int(u), int(v))
+        for relation in (0, 1)
+        for u, v, hit in zip(src, dst, known.hits(src, dst, torch.full_like(src, relation)))
+        if hit
+    }
+    assert found == {(0, 0, 1), (1, 0, 1), (0, 1, 2), (1, 4, 0), (1, 4, 3), (1, 3, 3)}
+    assert len(known) == 6
+    with pytest.raises(GraphError, match="tell the relation of each"):
+        known.hits(src, dst)
+
+
+def test_all_partners_of_an_end_are_found_from_either_side() -> None:
+    known = Known.of(make_graph())
+    rows, nodes = known.partners(torch.tensor([4, 0, 2, 0]), torch.tensor([1, 0, 0, 1]))
+    assert list(zip(rows.tolist(), nodes.tolist())) == [(0, 0), (0, 3), (1, 1), (3, 1)]
+    rows, nodes = known.partners(torch.tensor([1, 3, 0]), torch.tensor([0, 1, 0]), side="src")
+    assert list(zip(rows.tolist(), nodes.tolist())) == [(0, 0), (1, 4)]
+
+
+def test_pairs_of_an_undirected_relation_are_known_both_ways() -> None:
+    graph = Graph.from_edges([[0, 1, 1, 2], [1, 0, 2, 1]], num_nodes=4)
+    pair = Pairs(torch.tensor([2]), torch.tensor([3]))
+    turned = torch.tensor([3]), torch.tensor([2])
+    assert Known.of(graph, pair).hits(*turned).item()
+    assert not Known.of(graph, pair, undirected=False).hits(*turned).item()
+    directed = Graph.from_edges([[0], [1]], num_nodes=4)
+    assert not Known.of(directed, pair).hits(*turned).item()
+
+
+def test_a_file_gives_the_same_answers_and_others_are_refused(tmp_path: Path) -> None:
+    known = Known.of(make_graph())
+    known.save(tmp_path / "known.npy")
+    mapped = Known.map(tmp_path / "known.npy")
+    assert isinstance(mapped.keys, np.memmap), "mapped, not read"
+    assert np.array_equal(mapped.keys, known.keys)
+    assert (mapped.num_nodes, mapped.num_relations) == (5, 2)
+    src = torch.arange(5)
+    kinds = torch.zeros(5, dtype=torch.int64)
+    assert torch.equal(mapped.hits(src, src + 1, kinds), known.hits(src, src + 1, kinds))
+    np.save(tmp_path / "other.npy", np.zeros(3))
+    (tmp_path / "text.npy").write_text("no array")
+    for name in ("other", "text", "missing"):
+        with pytest.raises(FormatError, match="no file of known links"):
+            Known.map(tmp_path / f"{name}.npy")
+
+
+def test_more_links_than_numbers_are_refused() -> None:
+    with pytest.raises(GraphError, match="more than 64 bits can number"):
+        Known(np.empty(0, np.int64), 2**31, 4)
+
+
+def test_no_links_are_known_of_a_graph_without_edges() -> None:
+    known = Known.of(Graph.from_edges(torch.empty(2, 0, dtype=torch.int64), num_nodes=3))
+    assert not known.hits(torch.arange(3), torch.arange(3)).any()
+    assert [part.tolist() for part in known.partners(torch.arange(3))] == [[], []]
