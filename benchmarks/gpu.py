@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from weft import kernels
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 
 # nodes and edges of ogbn-arxiv (both directions), ogbn-products and Reddit
 SIZES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import weft
 from weft.events import dumps
-from weft.graph.partition import write_partition
+from weft.graph.parts.partition import write_partition
 from weft.partitioners import partition
 from weft.strategies.base import strategies
 from weft.train.parts import cut

@@ -5,7 +5,7 @@
 // drawn and their columns prefetched, columns read some edges earlier have their table entries prefetched,
 // and still earlier ones are relabelled, so that hardly any access to the graph or the table waits.
 //
-// The same in numpy, bit for bit: src/weft/samplers/reference.py.
+// The same in numpy, bit for bit: src/weft/samplers/core/reference.py.
 #include "sample.h"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 
 namespace weft {
 
-// The fields of samplers/native.py, in its order.
+// The fields of samplers/core/native.py, in its order.
 struct SampleRequest {
     const int64_t* indptr;
     const void* indices;       // source of each slot; a slot is an edge, in canonical order or by time

@@ -31,7 +31,7 @@ LEVELS = [
     {"kernels"},
     {"graph"},
     {"comm"},
-    {"layers", "nn", "datasets", "partitioners", "exchanges", "samplers", "stores", "algorithms"},
+    {"layers", "nn", "datasets", "partitioners", "exchanges", "samplers", "stores", "algorithms", "interop"},
     {"tasks"},
     {"strategies", "compiler"},
     {"train"},

@@ -48,7 +48,7 @@ BEFORE = """
 import torch, torch.nn.functional as F
 import weft
 from torch import Tensor
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 from weft.graph.sparse import Features
 from weft.layers.base import Layer, Linear, layers
 """

@@ -20,7 +20,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_of_a_module_give_what_they_show(name: str) -> None:
-    if name == "weft.layers.accelerate":
+    if name == "weft.interop.pyg.accelerate":
         pytest.importorskip("torch_geometric", reason="its example accelerates a PyG model")
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     result = doctest.testmod(importlib.import_module(name), optionflags=flags)

@@ -26,14 +26,14 @@ HERE = "test_traps.py::"
 TRAPS: dict[str, list[str]] = {
     "1 a local mean of the loss, summed over ranks, depends on the partition": [PROOF],
     "2 1/p belongs into both directions, and never into attention": [
-        "strategies/test_halo.py::test_a_sampled_epoch_drops_edges_and_scales_sums_and_means_alone",
-        "strategies/test_halo.py::test_a_sampled_halo_is_right_in_the_mean_for_every_layer_that_adds_up",
-        "layers/test_pyg.py::test_edges_that_stand_for_others_count_as_often_in_sums_and_means",
+        "strategies/halo/test_halo.py::test_a_sampled_epoch_drops_edges_and_scales_sums_and_means_alone",
+        "strategies/halo/test_halo.py::test_a_sampled_halo_is_right_in_the_mean_for_every_layer_that_adds_up",
+        "interop/pyg/test_layer.py::test_edges_that_stand_for_others_count_as_often_in_sums_and_means",
         HERE + "test_2_a_sampled_row_is_weighed_in_both_directions_and_not_in_attention",
     ],
     "3 degrees are those of the whole graph": [
         PROOF,
-        "strategies/test_halo.py::test_a_sampled_epoch_drops_edges_and_scales_sums_and_means_alone",
+        "strategies/halo/test_halo.py::test_a_sampled_epoch_drops_edges_and_scales_sums_and_means_alone",
         HERE + "test_3_degrees_are_the_whole_graphs_in_every_strategy_and_exchange",
     ],
     "4 a halo row is dropped as its owner drops it": [PROOF],
@@ -47,7 +47,7 @@ TRAPS: dict[str, list[str]] = {
         HERE + "test_7_a_strategy_that_cuts_edges_is_held_to_gradients",
     ],
     "8 gradients of slices add up": [
-        "strategies/test_sliced.py::test_ranks_take_the_steps_of_sampled_and_send_what_the_formula_says"
+        "strategies/minibatch/test_sliced.py::test_ranks_take_the_steps_of_sampled_and_send_what_the_formula_says"
     ],
     "9 a parameter that was moved is still a leaf": [
         HERE + "test_9_parameters_stay_leaves_however_a_model_is_made_ready"

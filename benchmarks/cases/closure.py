@@ -7,7 +7,7 @@ import torch
 from benchmarks.graphs import communities, real, tiny
 from benchmarks.measure import Study
 from weft.graph import Graph
-from weft.graph.closure import close
+from weft.graph.parts.closure import close
 from weft.partitioners import partition
 
 PARTS = 4

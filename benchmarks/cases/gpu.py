@@ -10,7 +10,7 @@ import weft
 from benchmarks.gpu import bandwidth, cell, limit, measure, skewed
 from benchmarks.measure import Step, Study, with_gradients
 from weft import kernels
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 from weft.kernels import reference
 
 WIDTH = 128

@@ -20,8 +20,8 @@ from weft.graph.graph import Graph
 from weft.graph.topology import Csr, Topology
 from weft.samplers import NeighborSampler
 from weft.samplers.loader import Loader
-from weft.strategies.chunks import shown
-from weft.strategies.sampled import Sampled
+from weft.strategies.minibatch.sampled import Sampled
+from weft.strategies.offload.chunks import shown
 from weft.strategies.single import Single
 from weft.train.optim import make_optimizer
 

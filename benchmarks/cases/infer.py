@@ -15,9 +15,9 @@ from benchmarks.measure import Study, agree
 from weft import kernels
 from weft.graph import Graph
 from weft.layers.stack import Stack
-from weft.pipeline.flatten import flatten
-from weft.pipeline.infer import Setting, infer_model, model_scoring
-from weft.strategies.records_loader import RecordFiles, RecordLoader
+from weft.pipeline.flatten.run import flatten
+from weft.pipeline.infer.run import Setting, infer_model, model_scoring
+from weft.strategies.records.loader import RecordFiles, RecordLoader
 from weft.train.model import adapt
 
 WIDTH, CLASSES = 128, 16

@@ -44,7 +44,7 @@ def rows() -> Iterator[str]:
 
 
 def _cut_share(folder: Any) -> float:
-    from weft.graph.partition import read_partition
+    from weft.graph.parts.partition import read_partition
 
     quality = read_partition(folder).quality
     return quality.cut_share if quality is not None else float("nan")

@@ -12,9 +12,9 @@ from benchmarks.graphs import communities, tiny
 from benchmarks.measure import Study
 from weft.format import checked_bytes
 from weft.layers.stack import Stack
-from weft.pipeline.flatten import flatten
-from weft.strategies.records import RecordTraining
-from weft.strategies.records_loader import RecordFiles
+from weft.pipeline.flatten.run import flatten
+from weft.strategies.records.loader import RecordFiles
+from weft.strategies.records.records import RecordTraining
 
 FANOUT = (15, 10)
 EPOCHS = 3

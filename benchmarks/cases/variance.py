@@ -13,8 +13,8 @@ from benchmarks.graphs import communities, real, tiny
 from benchmarks.measure import Study
 from weft.graph import Graph
 from weft.samplers import LaborSampler, Loader, NeighborSampler
-from weft.strategies.control_variate import ControlVariate
-from weft.strategies.sampled import Sampled
+from weft.strategies.minibatch.control_variate import ControlVariate
+from weft.strategies.minibatch.sampled import Sampled
 
 SEEDS = 5
 EPOCHS = {"tolokers": 20, "fb100_cornell5": 5}

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from weft.config import Recipe, read_recipe
     from weft.errors import DataNote, InputError, WeftError, WeftWarning
     from weft.events import read_events
-    from weft.graph.block import Block
     from weft.graph.graph import Graph
+    from weft.graph.message.block import Block
     from weft.graph.sparse import SparseFeatures
-    from weft.layers.accelerate import accelerate, accelerated
-    from weft.train.inference import infer
+    from weft.interop.pyg.accelerate import accelerate, accelerated
+    from weft.train.inference.infer import infer
     from weft.train.launch import train
     from weft.train.summary import Summary
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives; a name that is its own module's is that module.
 _HOME = {
-    "Block": "weft.graph.block",
+    "Block": "weft.graph.message.block",
     "DataNote": "weft.errors",
     "Graph": "weft.graph.graph",
     "InputError": "weft.errors",
@@ -54,13 +54,13 @@ _HOME = {
     "Summary": "weft.train.summary",
     "WeftError": "weft.errors",
     "WeftWarning": "weft.errors",
-    "accelerate": "weft.layers.accelerate",
-    "accelerated": "weft.layers.accelerate",
+    "accelerate": "weft.interop.pyg.accelerate",
+    "accelerated": "weft.interop.pyg.accelerate",
     "algorithms": "",
     "datasets": "",
     "draw": "",
     "errors": "",
-    "infer": "weft.train.inference",
+    "infer": "weft.train.inference.infer",
     "kernels": "",
     "layers": "",
     "nn": "",

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from weft.interop.pyg.layer import PyG
     from weft.layers.appnp import APPNP
     from weft.layers.base import GraphInfo, Layer, Linear, layers, number_draws
     from weft.layers.dropout import Dropout
@@ -16,34 +17,33 @@ if TYPE_CHECKING:
     from weft.layers.gine import GINE
     from weft.layers.hgt import HGT
     from weft.layers.monet import MoNet
-    from weft.layers.pyg import PyG
     from weft.layers.rgcn import RGCN
     from weft.layers.sage import SAGE
     from weft.layers.sgc import SGC
     from weft.layers.stack import Stack
 
 _HOME = {
-    "APPNP": "appnp",
-    "Dropout": "dropout",
-    "EdgeConv": "edgeconv",
-    "Encoder": "encoder",
-    "GAT": "gat",
-    "GATv2": "gatv2",
-    "GCN": "gcn",
-    "GIN": "gin",
-    "GINE": "gine",
-    "GraphInfo": "base",
-    "HGT": "hgt",
-    "Layer": "base",
-    "Linear": "base",
-    "MoNet": "monet",
-    "PyG": "pyg",
-    "RGCN": "rgcn",
-    "SAGE": "sage",
-    "SGC": "sgc",
-    "Stack": "stack",
-    "layers": "base",
-    "number_draws": "base",
+    "APPNP": "weft.layers.appnp",
+    "Dropout": "weft.layers.dropout",
+    "EdgeConv": "weft.layers.edgeconv",
+    "Encoder": "weft.layers.encoder",
+    "GAT": "weft.layers.gat",
+    "GATv2": "weft.layers.gatv2",
+    "GCN": "weft.layers.gcn",
+    "GIN": "weft.layers.gin",
+    "GINE": "weft.layers.gine",
+    "GraphInfo": "weft.layers.base",
+    "HGT": "weft.layers.hgt",
+    "Layer": "weft.layers.base",
+    "Linear": "weft.layers.base",
+    "MoNet": "weft.layers.monet",
+    "PyG": "weft.interop.pyg.layer",
+    "RGCN": "weft.layers.rgcn",
+    "SAGE": "weft.layers.sage",
+    "SGC": "weft.layers.sgc",
+    "Stack": "weft.layers.stack",
+    "layers": "weft.layers.base",
+    "number_draws": "weft.layers.base",
 }
 
 __all__ = [
@@ -74,7 +74,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"weft.layers.{_HOME[name]}"), name)
+    return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,8 @@
 """Registries: the entries of one plural folder, by name.
 
 A plural folder (layers, datasets, strategies …) holds interchangeable things, one file each. A decorator
-enters each thing under its name, and the folder is read on the first look-up: adding one more edits no
-existing file.
+enters each thing under its name, and the folder is read with its sub-folders on the first look-up: adding one
+more edits no existing file.
 """
 
 import difflib
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """The entries of one plural folder, by name. The folder is read on the first look-up."""
+    """The entries of one plural folder, by name. The folder and those in it are read on the first look-up."""
 
     def __init__(self, kind: str, package: str) -> None:
         self.kind = kind
@@ -43,8 +43,9 @@ class Registry(Generic[T]):
         """Return all names, sorted."""
         if not self._read:
             self._read = True
-            for module in pkgutil.iter_modules(import_module(self.package).__path__):
-                import_module(f"{self.package}.{module.name}")
+            folder = import_module(self.package).__path__
+            for module in pkgutil.walk_packages(folder, prefix=f"{self.package}."):
+                import_module(module.name)
         return sorted(self._entries)
 
     def __contains__(self, name: str) -> bool:

@@ -12,10 +12,10 @@ from torch import Tensor
 from weft.algorithms import Parts, label_propagation, pagerank
 from weft.comm.group import Group
 from weft.errors import GraphError
-from weft.graph.assignment import Assignment
 from weft.graph.graph import Graph
-from weft.graph.partition import write_partition
-from weft.graph.shard import make_shards
+from weft.graph.parts.assignment import Assignment
+from weft.graph.parts.partition import write_partition
+from weft.graph.parts.shard import make_shards
 
 
 def cut(folder: Path, graph: Graph, parts: Tensor) -> str:

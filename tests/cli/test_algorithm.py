@@ -10,8 +10,8 @@ from algorithm_jobs import web
 
 from weft.algorithms import label_propagation, pagerank
 from weft.cli.main import main
-from weft.graph.assignment import Assignment
-from weft.graph.partition import write_partition
+from weft.graph.parts.assignment import Assignment
+from weft.graph.parts.partition import write_partition
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from weft.cli.main import main
-from weft.graph.partition import read_partition, read_shard
+from weft.graph.parts.partition import read_partition, read_shard
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from ranks import run_ranks
 from weft.comm.group import Group
 from weft.errors import InputError
 from weft.exchanges import check_exchange, exchanges
-from weft.strategies.halo import Halo
+from weft.strategies.halo.halo import Halo
 
 NAMES = [name for name in exchanges.names() if name in Halo.exchanges]
 

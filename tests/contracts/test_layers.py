@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import weft
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 from weft.layers.base import layers
 
 N, IN, OUT, EDGE = 12, 6, 4, 3

@@ -12,16 +12,17 @@ import torch
 import weft
 from weft.config import parameters
 from weft.errors import RecipeError
-from weft.graph.assignment import Assignment
+from weft.graph.parts.assignment import Assignment
 from weft.partitioners import partition
 from weft.samplers import cluster
 from weft.strategies.base import Strategy, strategies
-from weft.strategies.batches import Batches
+from weft.strategies.minibatch.batches import Batches
 from weft.train import parts as train_parts
 
 TESTS = Path(__file__).parents[1]
-CUT = "strategies/test_sampled.py::test_parts_in_one_process_take_the_same_steps"
-NEAR = "strategies/test_sampled.py::test_neighbourhoods_that_all_hold_are_asked_of_nobody_and_change_nothing"
+BATCHES = "strategies/minibatch"
+CUT = f"{BATCHES}/test_sampled.py::test_parts_in_one_process_take_the_same_steps"
+NEAR = f"{BATCHES}/test_sampled.py::test_neighbourhoods_that_all_hold_are_asked_of_nobody_and_change_nothing"
 LOADER = "samplers/test_loader.py::test_threads_stay_only_so_far_ahead"
 
 # What each strategy runs with, and for each option another value, or the test that shows what it does.
@@ -39,14 +40,14 @@ OTHER: dict[str, dict[str, Any]] = {
         "fanout": [3, 1],
         "batch_size": 12,
         "sampler": "labor",
-        "seeds": "strategies/test_sampled.py::test_any_number_of_ranks_takes_the_steps_of_one_process",
-        "evaluate": "strategies/test_sampled.py::test_evaluation_on_samples_of_all_edges_is_exact",
+        "seeds": f"{BATCHES}/test_sampled.py::test_any_number_of_ranks_takes_the_steps_of_one_process",
+        "evaluate": f"{BATCHES}/test_sampled.py::test_evaluation_on_samples_of_all_edges_is_exact",
         "prepare": LOADER,
         "store": {"name": "memory", "storage": "int8"},
         "replicate": NEAR,
-        "closed": "strategies/test_sampled.py::test_the_command_trains_on_self_reliant_parts",
-        "temporal": "strategies/test_sampled.py::test_no_run_by_time_sees_what_comes_after_its_seeds",
-        "samplers": "strategies/test_sampled.py::test_any_number_of_ranks_takes_the_steps_of_one_process",
+        "closed": f"{BATCHES}/test_sampled.py::test_the_command_trains_on_self_reliant_parts",
+        "temporal": f"{BATCHES}/test_sampled.py::test_no_run_by_time_sees_what_comes_after_its_seeds",
+        "samplers": f"{BATCHES}/test_sampled.py::test_any_number_of_ranks_takes_the_steps_of_one_process",
         "sample_on": "train/test_device.py::test_weights_and_features_of_edges",
     },
     "control_variate": {
@@ -55,7 +56,7 @@ OTHER: dict[str, dict[str, Any]] = {
         "fanout": [2],
         "batch_size": 12,
         "safe": False,
-        "preprocess": "strategies/test_control_variate.py::test_sums_of_inputs_that_are_known_are_not_drawn",
+        "preprocess": f"{BATCHES}/test_control_variate.py::test_sums_of_inputs_that_are_known_are_not_drawn",
         "prepare": LOADER,
     },
     "clustered": {
@@ -83,8 +84,8 @@ OTHER: dict[str, dict[str, Any]] = {
         "fanout": [3, 1],
         "batch_size": 12,
         "sampler": {"replace": True},
-        "seeds": "strategies/test_sampled.py::test_any_number_of_ranks_takes_the_steps_of_one_process",
-        "evaluate": "strategies/test_sampled.py::test_evaluation_on_samples_of_all_edges_is_exact",
+        "seeds": f"{BATCHES}/test_sampled.py::test_any_number_of_ranks_takes_the_steps_of_one_process",
+        "evaluate": f"{BATCHES}/test_sampled.py::test_evaluation_on_samples_of_all_edges_is_exact",
         "prepare": LOADER,
         "delay": 1,
     },

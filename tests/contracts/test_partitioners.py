@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from weft.graph import Graph
-from weft.graph.shard import Shard, make_shards
+from weft.graph.parts.shard import Shard, make_shards
 from weft.partitioners import Assignment, Partitioner, partitioners
 from weft.partitioners.quality import measure
 from weft.partitioners.run import fill_empty, verify

@@ -15,10 +15,10 @@ import torch
 
 from weft.datasets import open_dataset
 from weft.events import read_events
-from weft.graph.partition import write_partition
+from weft.graph.parts.partition import write_partition
 from weft.partitioners import partition
-from weft.pipeline.infer_model import open_run
-from weft.train.inference import infer
+from weft.pipeline.infer.model import open_run
+from weft.train.inference.infer import infer
 
 EPOCHS = 30
 RECIPE = ["data.name=community", "data.nodes=300", "data.classes=4", "model.hidden=8"]

@@ -6,7 +6,7 @@ from ranks import run_ranks
 
 from weft.errors import RecipeError
 from weft.exchanges import check_exchange
-from weft.strategies.halo import Halo
+from weft.strategies.halo.halo import Halo
 
 
 def test_slow_links_carry_less_and_sums_stay_right() -> None:

@@ -8,7 +8,7 @@ from ranks import run_ranks
 
 from weft.comm.group import Group
 from weft.errors import RecipeError
-from weft.strategies.halo import Halo
+from weft.strategies.halo.halo import Halo
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from spark import GROUP, skip_without_spark
 from spark_cluster import Cluster, cluster, command, descendants, kill_group, wait_for
 
 import weft
-from weft.pipeline.flatten import flatten
+from weft.pipeline.flatten.run import flatten
 from weft.pipeline.records import read_records
 
 pytestmark = [pytest.mark.slow, GROUP, pytest.mark.timeout(900)]

@@ -46,7 +46,7 @@ def test_every_form_under_the_interpreter() -> None:
         "no:xdist",
         __file__,
         *(
-            str(Path(__file__).parents[1] / "samplers" / name)
+            str(Path(__file__).parents[1] / "samplers" / "gpu" / name)
             for name in ("test_device.py", "test_padded.py")
         ),
     ]

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch_geometric.nn import SAGEConv
 
 import weft
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 
 
 def _graph(sparse: bool = False) -> weft.Graph:

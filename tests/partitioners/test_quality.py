@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ranks import run_ranks
 
 from weft.graph import Graph, SparseFeatures
-from weft.graph.assignment import Assignment, Quality
-from weft.graph.shard import make_shards
+from weft.graph.parts.assignment import Assignment, Quality
+from weft.graph.parts.shard import make_shards
 from weft.partitioners.quality import count_cut, count_halo, measure, predict_bytes, sent_columns
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

@@ -3,7 +3,7 @@
 import torch
 
 from weft.graph import Graph
-from weft.graph.closure import close
+from weft.graph.parts.closure import close
 from weft.partitioners.hash import HashPartitioner
 from weft.partitioners.selfreliant import SelfReliantPartitioner
 

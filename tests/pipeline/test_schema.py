@@ -7,7 +7,7 @@ from tables import schema_of, write_parquet, write_text
 
 from weft.cli.main import main
 from weft.errors import RecipeError
-from weft.pipeline.problems import parse_fixes
+from weft.pipeline.ingest.problems import parse_fixes
 from weft.pipeline.schema import EdgeTable, NodeTable, Schema, add_files, parse_schema, read_schema
 from weft.pipeline.validate import validate
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tables import kinds_of, problems_of, write_parquet, write_text
 
 from weft.cli.main import main
-from weft.pipeline.problems import Problem
+from weft.pipeline.ingest.problems import Problem
 
 
 def find(problems: Any, kind: str) -> Problem:

@@ -8,9 +8,9 @@ from weft.errors import GraphError, InputError
 from weft.graph import Graph
 from weft.kernels import native
 from weft.samplers import LaborSampler, NeighborSampler
-from weft.samplers import native as sampling
-from weft.samplers.chances import chances
-from weft.samplers.request import Request, Slots
+from weft.samplers.core import native as sampling
+from weft.samplers.core.chances import chances
+from weft.samplers.core.request import Request, Slots
 
 
 def graph(num_nodes: int = 400, num_edges: int = 12_000) -> Graph:

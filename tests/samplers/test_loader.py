@@ -10,7 +10,7 @@ import torch
 from weft.errors import GraphError, InputError
 from weft.graph import Graph
 from weft.samplers import Batch, Loader, NeighborSampler
-from weft.samplers.together import TogetherLoader
+from weft.samplers.workers.together import TogetherLoader
 
 
 def graph(**data: Any) -> Graph:

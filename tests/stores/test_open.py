@@ -10,8 +10,8 @@ import torch
 from weft.comm.group import Group
 from weft.errors import InputError, RecipeError
 from weft.graph import Graph
-from weft.graph.assignment import Assignment
-from weft.graph.shard import make_shards
+from weft.graph.parts.assignment import Assignment
+from weft.graph.parts.shard import make_shards
 from weft.samplers import NeighborSampler
 from weft.stores import CachedStore, MmapStore, open_store
 from weft.stores.ranked import open_on_ranks

@@ -8,12 +8,12 @@ from halo_jobs import graph_of, parts_of
 from torch import nn
 
 from weft.errors import InputError, RecipeError
-from weft.graph.shard import make_shards
+from weft.graph.parts.shard import make_shards
 from weft.strategies.base import strategies
 from weft.strategies.distributed import Distributed
-from weft.strategies.halo import Halo
+from weft.strategies.halo.halo import Halo
 from weft.strategies.local import LocalGraph
-from weft.strategies.sampled import Sampled
+from weft.strategies.minibatch.sampled import Sampled
 
 KINDS: list[Any] = [strategies[name] for name in ("halo", "sequential", "grid", "vertex_cut")]
 

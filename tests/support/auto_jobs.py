@@ -9,7 +9,7 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.comm.probe import measure
-from weft.strategies.halo import Halo
+from weft.strategies.halo.halo import Halo
 
 
 def unequal(size: int) -> Tensor:

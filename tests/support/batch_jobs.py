@@ -10,10 +10,10 @@ from weft.config import make_recipe
 from weft.errors import GraphError, InputError, RecipeError
 from weft.graph import Graph
 from weft.samplers import ClusterSampler, Loader
-from weft.samplers.inputs import InputSampler, PartitionedInputs
-from weft.strategies.clustered import Clustered, Saint
-from weft.strategies.control_variate import ControlVariate
+from weft.samplers.workers.inputs import InputSampler, PartitionedInputs
 from weft.strategies.local import LocalGraph
+from weft.strategies.minibatch.clustered import Clustered, Saint
+from weft.strategies.minibatch.control_variate import ControlVariate
 from weft.train.model import adapt
 from weft.train.trainer import Place
 from weft.train.worker import run_worker

@@ -13,7 +13,7 @@ from weft.comm.plan import HaloPlan, spread
 from weft.comm.rows import GatheredRows
 from weft.errors import GraphError, InputError, WorkerLost
 from weft.graph import Graph
-from weft.graph.shard import Shard, make_shards
+from weft.graph.parts.shard import Shard, make_shards
 
 
 def moves(group: Group) -> dict[str, Any]:

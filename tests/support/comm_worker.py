@@ -15,7 +15,7 @@ from comm_jobs import halo, whole_graph
 
 from weft.comm import Group, HaloPlan, guarded
 from weft.errors import FormatError
-from weft.graph.shard import make_shards
+from weft.graph.parts.shard import make_shards
 
 
 def main() -> int:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.exchanges.delayed import _bins
-from weft.graph.assignment import Assignment
-from weft.graph.shard import Shard, make_shards
+from weft.graph.parts.assignment import Assignment
+from weft.graph.parts.shard import Shard, make_shards
 from weft.strategies.local import LocalGraph
-from weft.strategies.vertex_cut import VertexCut
+from weft.strategies.merged.vertex_cut import VertexCut
 
 
 class Schedule:

@@ -7,7 +7,7 @@ from halo_jobs import graph_of, local_graph, model_of, parts_of
 
 from weft.comm.group import Group
 from weft.exchanges.drift import Meter
-from weft.strategies.halo import Halo
+from weft.strategies.halo.halo import Halo
 from weft.train.model import adapt
 
 EPOCHS = 6

@@ -12,14 +12,14 @@ from torch import Tensor
 from weft.comm.group import Group
 from weft.errors import WeftError, WorkerLost
 from weft.graph import Graph
-from weft.graph.assignment import Assignment
-from weft.graph.shard import Shard, make_shards
+from weft.graph.parts.assignment import Assignment
+from weft.graph.parts.shard import Shard, make_shards
 from weft.samplers import ClusterSampler, Loader
 from weft.strategies.base import Strategy, strategies
-from weft.strategies.clustered import Clustered
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
-from weft.strategies.sampled import Sampled
+from weft.strategies.minibatch.clustered import Clustered
+from weft.strategies.minibatch.sampled import Sampled
 from weft.strategies.single import Single
 from weft.train.model import adapt, build_model, ready
 

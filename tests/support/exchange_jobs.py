@@ -10,7 +10,7 @@ from torch import Tensor
 from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.exchanges import Exchange, make_exchange
-from weft.graph.shard import make_shards
+from weft.graph.parts.shard import make_shards
 
 
 def plan_of(group: Group, kind: str) -> HaloPlan:

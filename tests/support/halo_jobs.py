@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from weft.comm.group import Group
 from weft.comm.plan import spread
 from weft.graph import Graph, SparseFeatures
-from weft.graph.shard import Shard, make_shards
+from weft.graph.parts.shard import Shard, make_shards
 from weft.partitioners.quality import measure
-from weft.strategies.halo import Halo
+from weft.strategies.halo.halo import Halo
 from weft.strategies.local import LocalGraph
 from weft.strategies.single import Single
 from weft.tasks.metrics import METRICS

@@ -14,12 +14,12 @@ from weft.comm.group import Group
 from weft.comm.plan import spread
 from weft.exchanges import exchanges
 from weft.graph import Graph
-from weft.graph.assignment import Assignment
-from weft.graph.shard import Shard, make_shards
-from weft.strategies.grid import Grid
+from weft.graph.parts.assignment import Assignment
+from weft.graph.parts.shard import Shard, make_shards
 from weft.strategies.local import LocalGraph
+from weft.strategies.merged.grid import Grid
+from weft.strategies.merged.vertex_cut import VertexCut
 from weft.strategies.single import Single
-from weft.strategies.vertex_cut import VertexCut
 from weft.train.model import adapt
 
 GRIDS = {1: [(1, 1)], 2: [(2, 1), (1, 2)], 4: [(4, 1), (1, 4), (2, 2)]}

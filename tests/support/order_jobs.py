@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft.comm.group import Group
 from weft.comm.pending import Pending
-from weft.strategies.halo import Halo
-from weft.strategies.sequential import Sequential
-from weft.strategies.vertex_cut import VertexCut
+from weft.strategies.halo.halo import Halo
+from weft.strategies.merged.vertex_cut import VertexCut
+from weft.strategies.sequential.sequential import Sequential
 
 ROWS = ("halo", "reduce", "broadcast")
 

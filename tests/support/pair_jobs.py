@@ -12,9 +12,9 @@ from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
 from weft.samplers import NeighborSampler
 from weft.samplers.base import Batch
-from weft.samplers.hidden import Ends
-from weft.samplers.partitioned import PartitionedSampler
-from weft.samplers.replicas import Replicate, with_replicas
+from weft.samplers.core.hidden import Ends
+from weft.samplers.workers.partitioned import PartitionedSampler
+from weft.samplers.workers.replicas import Replicate, with_replicas
 
 OWN = {("paper", "cites", "paper"): 2, ("author", "writes", "paper"): 3}
 OWN |= {("venue", "holds", "paper"): 1, ("paper", "of", "author"): -1}

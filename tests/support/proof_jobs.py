@@ -18,9 +18,9 @@ def prove_cover(group: Group) -> list[Outcome]:
 def epochs(group: Group, path: str, model: str, options: dict[str, Any], count: int) -> list[float]:
     """Return the losses of epochs in float64 on a real graph, cut by METIS; alone, those of one process."""
     from weft.datasets import open_dataset
-    from weft.graph.shard import Shard, make_shards
+    from weft.graph.parts.shard import Shard, make_shards
     from weft.partitioners import partition
-    from weft.strategies.halo import Halo
+    from weft.strategies.halo.halo import Halo
     from weft.strategies.local import LocalGraph
     from weft.train.model import adapt, build_model, ready
 

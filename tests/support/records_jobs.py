@@ -10,9 +10,9 @@ from halo_jobs import local_graph
 import weft
 from weft.comm.group import Group
 from weft.layers.stack import Stack
-from weft.strategies.records import RecordTraining
-from weft.strategies.records_graph import RecordGraph
-from weft.strategies.records_loader import RecordFiles
+from weft.strategies.records.graph import RecordGraph
+from weft.strategies.records.loader import RecordFiles
+from weft.strategies.records.records import RecordTraining
 from weft.train import METRICS
 
 

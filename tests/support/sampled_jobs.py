@@ -11,19 +11,19 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.comm.plan import spread
-from weft.graph.closure import close
 from weft.graph.graph import Graph
-from weft.graph.shard import Shard, make_shards
+from weft.graph.parts.closure import close
+from weft.graph.parts.shard import Shard, make_shards
 from weft.graph.sparse import SparseFeatures
 from weft.samplers import Batch, NeighborSampler
-from weft.samplers.partitioned import PartitionedSampler
-from weft.samplers.replicas import Replicate, importance, important, with_replicas
+from weft.samplers.workers.partitioned import PartitionedSampler
+from weft.samplers.workers.replicas import Replicate, importance, important, with_replicas
 from weft.stores import rankers
-from weft.strategies.closing import closed_shard
 from weft.strategies.local import LocalGraph
-from weft.strategies.sampled import Sampled
-from weft.strategies.sampler_ranks import SamplerRank
-from weft.train.inference import infer
+from weft.strategies.minibatch.closing import closed_shard
+from weft.strategies.minibatch.sampled import Sampled
+from weft.strategies.minibatch.sampler_ranks import SamplerRank
+from weft.train.inference.infer import infer
 from weft.train.model import adapt
 
 # A fanout a hop for each relation, named in full or by its own word.

@@ -14,7 +14,7 @@ from weft.comm.group import Group
 from weft.draw import draw
 from weft.exchanges import sampled
 from weft.layers.base import layers
-from weft.strategies.halo import Halo
+from weft.strategies.halo.halo import Halo
 
 WIDTH, OUT, DRAWS = 6, 3, 4
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from weft.comm.group import Group
 from weft.graph import Additive, Graph
-from weft.strategies.sequential import Sequential
-from weft.strategies.sequential_parts import Round
+from weft.strategies.sequential.parts import Round
+from weft.strategies.sequential.sequential import Sequential
 from weft.strategies.single import Single
 from weft.train.model import adapt, build_model, ready
 

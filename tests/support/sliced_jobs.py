@@ -8,8 +8,8 @@ from torch import nn
 
 from weft.comm.group import Group
 from weft.errors import InputError
-from weft.strategies.sampled import Sampled
-from weft.strategies.sliced import Sliced
+from weft.strategies.minibatch.sampled import Sampled
+from weft.strategies.minibatch.sliced import Sliced
 from weft.train.checkpoint import optimizer_state
 from weft.train.model import adapt, build_model, ready
 

@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from weft.comm.group import Group
 from weft.errors import InputError
 from weft.graph import Graph
-from weft.strategies.grid import Grid
+from weft.strategies.merged.grid import Grid
+from weft.strategies.merged.staged import Staged
 from weft.strategies.single import Single
-from weft.strategies.staged import Staged
 from weft.train.model import adapt
 
 SUMS = ("gcn", "sage mean", "gin", "sgc")  # and appnp in the proof of equivalence

@@ -14,14 +14,14 @@ from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.exchanges.base import exchanges, make_exchange
 from weft.graph import Graph
-from weft.graph.scores import Additive
-from weft.graph.shard import make_shards
-from weft.strategies.grid import Grid
-from weft.strategies.halo import Halo
+from weft.graph.message.scores import Additive
+from weft.graph.parts.shard import make_shards
+from weft.strategies.halo.halo import Halo
 from weft.strategies.local import LocalGraph
-from weft.strategies.sequential import Sequential
+from weft.strategies.merged.grid import Grid
+from weft.strategies.merged.vertex_cut import VertexCut
+from weft.strategies.sequential.sequential import Sequential
 from weft.strategies.single import Single
-from weft.strategies.vertex_cut import VertexCut
 from weft.tasks.metrics import METRICS
 from weft.train.model import build_model, ready
 
@@ -262,7 +262,7 @@ def _model(graph: Any, layer: str) -> torch.nn.Module:
 
 
 def _shards(graph: Graph, parts: Tensor, num_parts: int) -> Any:
-    from weft.graph.assignment import Assignment
+    from weft.graph.parts.assignment import Assignment
 
     return make_shards(graph, Assignment(parts, num_parts))
 

@@ -15,7 +15,7 @@ from weft.graph.pairs import Pairs
 from weft.stores import MemoryStore
 from weft.tasks.partners import chunk_sizes, partner_chunks, top_partners
 from weft.tasks.tables import write_pair_scores, write_partners
-from weft.train.predictions import Predictions
+from weft.train.inference.predictions import Predictions
 
 parquet: Any = pytest.importorskip("pyarrow.parquet")
 DOT: Any = SimpleNamespace(against=lambda src, all, relation: src @ all.T)

@@ -20,9 +20,9 @@ from weft.comm.link import Link, backend_for
 from weft.comm.rendezvous import RankPlace
 from weft.errors import RecipeError
 from weft.layers.base import layers
-from weft.strategies.halo import Halo
-from weft.strategies.offload import Offload, least_bytes
-from weft.strategies.sampled import Sampled
+from weft.strategies.halo.halo import Halo
+from weft.strategies.minibatch.sampled import Sampled
+from weft.strategies.offload.offload import Offload, least_bytes
 from weft.train.launch import train
 from weft.train.model import build_model
 from weft.train.needs import sampled_bytes
@@ -131,7 +131,7 @@ def test_weights_and_features_of_edges(graph: weft.Graph, tmp_path: Path, model:
 def test_features_of_several_types_that_do_not_fit_come_with_the_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.strategies.placement.SHARE", 0.0)
+    monkeypatch.setattr("weft.strategies.minibatch.placement.SHARE", 0.0)
     strategy = {"name": "sampled", "fanout": [4, 3], "batch_size": 5}
     there, here = (
         losses(graph_of("typed"), tmp_path, device, model="rgcn", strategy=strategy, epochs=4)

@@ -73,9 +73,9 @@ def test_dropout_is_on_in_training_and_off_in_evaluation(graph: weft.Graph) -> N
 
 
 def test_its_run_names_the_class_and_infers_with_it(graph: weft.Graph, tmp_path: Path) -> None:
-    from weft.pipeline.infer_model import open_run
+    from weft.pipeline.infer.model import open_run
     from weft.train.followed import own_of
-    from weft.train.inference import infer
+    from weft.train.inference.infer import infer
 
     graph.save(tmp_path / "graph")
     summary = train(graph, "own_pyg:Net", epochs=2, out=tmp_path / "run", options={"hidden": 5})

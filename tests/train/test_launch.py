@@ -183,18 +183,6 @@ def test_an_approximate_exchange_in_one_process_is_told_to_change_nothing(
         train(graph, "sage", hidden=4, epochs=1, strategy=strategy)
 
 
-@pytest.mark.parametrize("name", ["halo", "sampled", "grid"])
-def test_a_partitioner_that_has_nothing_to_cut_is_told_of(graph: weft.Graph, name: str) -> None:
-    strategy = {"name": name, "partitioner": "hash"}
-    with pytest.warns(WeftWarning, match="strategy.partitioner: .*nothing is cut; add --workers N"):
-        train(graph, "sage", hidden=4, epochs=1, strategy=strategy)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", WeftWarning)
-        if name != "grid":  # whose parts are cells, one a worker
-            train(graph, "sage", hidden=4, epochs=1, strategy={**strategy, "parts": 2})
-        train(graph, "sage", hidden=4, epochs=1, strategy={"name": "clustered", "partitioner": "hash"})
-
-
 @pytest.mark.parametrize(
     "exchange", ["exact", {"name": "stale", "lag": 0}, {"name": "quantised", "bits": 32}]
 )

@@ -5,7 +5,7 @@ import torch
 
 import weft
 from weft.errors import RecipeError
-from weft.strategies.offload import Offload, least_bytes
+from weft.strategies.offload.offload import Offload, least_bytes
 from weft.train.model import build_model
 from weft.train.needs import feature_bytes, needs, out_of_memory, sampled_bytes, too_little
 

@@ -13,7 +13,7 @@ from weft import format
 from weft.cli.main import main
 from weft.comm.group import Group
 from weft.config import make_recipe
-from weft.errors import FormatError, InputError, WeftWarning
+from weft.errors import FormatError, InputError
 from weft.train.launch import run_recipe
 from weft.train.parts import arrange, prepare_parts, read_parts
 from weft.train.resolve import resolve
@@ -104,8 +104,7 @@ def test_what_cannot_continue_a_run_leaves_its_parts(
     folder = prepare_parts(resolve(short, workers=2), out, workers=2)
     with monkeypatch.context() as patch:
         patch.setenv("WEFT_ATTEMPT", "1")  # the parts are there, the run is not
-        with pytest.warns(WeftWarning, match="as one part, so nothing is cut; add --workers N"):
-            run_recipe(short, Place(out=out, resume=True))
+        run_recipe(short, Place(out=out, resume=True))
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     for change in ("strategy.partitioner=hash", "strategy.parts=4", "data.self_loops=true"):
         other = make_recipe(short.to_dict(), overrides=[change])
@@ -116,8 +115,7 @@ def test_what_cannot_continue_a_run_leaves_its_parts(
     os.utime(data, ns=(0, 0))  # the same graph, written at another time
     assert prepare_parts(resolve(short, workers=2), out, workers=2) == folder
     longer = make_recipe(short.to_dict(), overrides=["train.epochs=2"])
-    with pytest.warns(WeftWarning, match="so nothing is cut"):
-        assert run_recipe(longer, Place(out=out, resume=True)).epochs == 2
+    assert run_recipe(longer, Place(out=out, resume=True)).epochs == 2
 
 
 def test_a_damaged_part_of_a_run_s_own_tells_to_delete_it(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from weft.comm.ledger import Label
 from weft.comm.plan import HaloPlan
 from weft.comm.plan import spread as dealt
 from weft.errors import GraphError
-from weft.graph.block import Block
 from weft.graph.graph import Graph
-from weft.graph.partition import read_partition, read_shard
-from weft.graph.shard import Shard
+from weft.graph.message.block import Block
+from weft.graph.parts.partition import read_partition, read_shard
+from weft.graph.parts.shard import Shard
 from weft.graph.targets import NodeData
 
 _ROWS, _TOTAL = Label("algorithm rows"), Label("algorithm total")

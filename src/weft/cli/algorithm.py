@@ -65,7 +65,7 @@ def _start(options: argparse.Namespace, given: dict[str, Any]) -> int:
 
     from weft import format
     from weft.comm import Group, run_workers
-    from weft.graph.partition import read_partition
+    from weft.graph.parts.partition import read_partition
 
     info = read_partition(options.parts)
     if not 1 <= options.workers <= info.num_parts:

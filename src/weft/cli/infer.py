@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from weft.cli.engine import parse_fanout, parse_settings
 
 if TYPE_CHECKING:
-    from weft.pipeline.infer import Told
+    from weft.pipeline.infer.run import Told
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Infer and say what came of it."""
-    from weft.pipeline.infer import Setting, infer_run
+    from weft.pipeline.infer.run import Setting, infer_run
 
     setting = Setting(
         options.engine,

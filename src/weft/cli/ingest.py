@@ -21,7 +21,7 @@ from weft.cli.engine import add_engine_arguments, engine_options
 from weft.errors import RecipeError
 
 if TYPE_CHECKING:
-    from weft.pipeline.problems import Problem
+    from weft.pipeline.ingest.problems import Problem
     from weft.pipeline.schema import Schema
 
 
@@ -42,14 +42,14 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
-# weft.pipeline.problems has the words; --help does not load it.
+# weft.pipeline.ingest.problems has the words; --help does not load it.
 FIX_HELP = "drop-dangling, drop-duplicates, drop-null-ids, drop-duplicate-edges, fill-missing"
 
 
 def run(options: argparse.Namespace) -> int:
     """Read the tables and write the folder."""
-    from weft.pipeline.ingest import ingest
-    from weft.pipeline.problems import Problem, parse_fixes
+    from weft.pipeline.ingest.problems import Problem, parse_fixes
+    from weft.pipeline.ingest.run import ingest
 
     schema = read_tables(options)
     fixes = parse_fixes(options.fix)
@@ -130,7 +130,7 @@ def show_problems(problems: "list[Problem]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from weft.pipeline.problems import show
+    from weft.pipeline.ingest.problems import show
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("level", "problem", "file", "row", "column", "value", "count", "what"):

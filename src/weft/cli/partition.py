@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from weft.errors import GraphError, RecipeError
 
 if TYPE_CHECKING:
-    from weft.graph.assignment import Assignment
+    from weft.graph.parts.assignment import Assignment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     if out.exists() and not options.overwrite:
         raise RecipeError(f"{out} already exists; choose another --out or pass --overwrite")
     from weft.datasets import open_dataset
-    from weft.graph.partition import write_partition
+    from weft.graph.parts.partition import write_partition
     from weft.partitioners import partition
     from weft.report.partition import render_partition
     from weft.train.parts import facts_files

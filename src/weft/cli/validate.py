@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look at the tables and show the problems."""
-    from weft.pipeline.problems import parse_fixes
+    from weft.pipeline.ingest.problems import parse_fixes
     from weft.pipeline.validate import validate
 
     schema = read_tables(options)

@@ -16,7 +16,7 @@ from weft.comm.group import Group
 from weft.comm.ledger import OTHER, Label
 from weft.comm.pending import Pending
 from weft.errors import GraphError
-from weft.graph.shard import Shard
+from weft.graph.parts.shard import Shard
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from weft.comm.ledger import Label
 from weft.comm.pending import Pending
 from weft.comm.plan import HaloPlan
 from weft.draw import Stream, draw, fold
-from weft.graph.shard import Shard
+from weft.graph.parts.shard import Shard
 
 ROWS = 32
 EDGES = 4096

@@ -2,10 +2,10 @@
 
 from os import PathLike
 
-from weft.graph.block import Block
 from weft.graph.graph import Graph
+from weft.graph.message.block import Block
+from weft.graph.message.scores import Additive, Dot, GATv2
 from weft.graph.relations import RelationBlock
-from weft.graph.scores import Additive, Dot, GATv2
 from weft.graph.sparse import SparseFeatures
 
 __all__ = ["Additive", "Block", "Dot", "GATv2", "Graph", "RelationBlock", "SparseFeatures", "load"]

@@ -1,6 +1,6 @@
 """What a block is: its rows and edges, their ids, the degrees of the whole graph, and what is kept with them.
 
-`weft.graph.block.Block` adds what layers do with it.
+`weft.graph.message.block.Block` adds what layers do with it.
 """
 
 from collections.abc import Callable, Hashable, Mapping

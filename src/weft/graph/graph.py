@@ -17,9 +17,9 @@ from torch import Tensor
 from weft import kernels
 from weft.errors import GraphError
 from weft.graph import build, files, pyg, transforms, validate
-from weft.graph.block import Block
 from weft.graph.build import EdgeType, Parts
 from weft.graph.ids import NodeIds
+from weft.graph.message.block import Block
 from weft.graph.source import RowSource
 from weft.graph.sparse import Features
 from weft.graph.summary import summarise

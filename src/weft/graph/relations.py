@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import GraphError
-from weft.graph.block import Block, Rows
+from weft.graph.message.block import Block, Rows
 
 
 class RelationBlock(Block):

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from weft.errors import InputError
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 from weft.graph.sparse import Features
 from weft.registry import Registry
 

@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from weft import kernels
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 from weft.graph.sparse import Features, SparseFeatures
 from weft.layers.base import held_rows, require_probability
 

@@ -5,7 +5,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 from weft.graph.sparse import Features
 from weft.layers.base import Layer, Linear, layers, linear, require_choice, require_positive
 from weft.layers.gin import perceptron

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import InputError
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 from weft.graph.sparse import Features, SparseFeatures
 from weft.layers.base import GraphInfo, Linear, require_positive, typed_rows
 

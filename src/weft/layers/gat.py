@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from weft import kernels
-from weft.graph.block import Block
-from weft.graph.scores import Additive
+from weft.graph.message.block import Block
+from weft.graph.message.scores import Additive
 from weft.graph.sparse import Features
 from weft.layers.attention import Attention
 from weft.layers.base import Linear, edge_attr, glorot_, layers, linear

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from weft.graph.block import Block
-from weft.graph.scores import GATv2 as GATv2Score
+from weft.graph.message.block import Block
+from weft.graph.message.scores import GATv2 as GATv2Score
 from weft.graph.sparse import Features
 from weft.layers.attention import Attention
 from weft.layers.base import Linear, edge_attr, glorot_, layers

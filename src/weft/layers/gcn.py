@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 from weft.graph.sparse import Features
 from weft.layers.base import Layer, Linear, aggregate_linear, gcn_scales, layers
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 from weft.graph.sparse import Features
 from weft.layers.base import Layer, Linear, dense, edge_attr, layers, require_positive
 from weft.layers.gin import perceptron, set_eps

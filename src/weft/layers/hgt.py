@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from weft import kernels
 from weft.errors import InputError
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 from weft.graph.relations import RelationBlock
 from weft.graph.sparse import Features
 from weft.layers.base import (

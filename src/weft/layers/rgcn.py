@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from weft import kernels
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 from weft.graph.relations import RelationBlock
 from weft.graph.sparse import Features, SparseFeatures
 from weft.layers.base import GraphInfo, Layer, glorot_, layers, linear, require_positive

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from weft.errors import InputError
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 from weft.graph.sparse import Features
 from weft.layers.base import Blocks, GraphInfo, Layer, Linear, number_draws, require_choice, require_positive
 from weft.layers.base import (

@@ -2,10 +2,10 @@
 
 assignment = weft.partitioners.partition(graph, 8)                  # metis, in a child process, verified
 assignment.quality.halo_rows, assignment.quality.balance
-weft.graph.partition.write_partition("parts", graph, assignment)    # a folder a part
+weft.graph.parts.partition.write_partition("parts", graph, assignment)    # a folder a part
 """
 
-from weft.graph.assignment import Assignment, Quality
+from weft.graph.parts.assignment import Assignment, Quality
 from weft.partitioners.base import Partitioner, partitioners
 from weft.partitioners.run import partition
 

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from weft.graph.assignment import Cuts
 from weft.graph.degrees import edge_destinations
 from weft.graph.graph import Graph
+from weft.graph.parts.assignment import Cuts
 from weft.graph.sorting import distinct, sort_keys
 from weft.registry import Registry
 

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from weft.config import Range
 from weft.draw import Stream, draw, fold, permutation
-from weft.graph.assignment import Cuts
 from weft.graph.degrees import edge_destinations
 from weft.graph.graph import Graph
+from weft.graph.parts.assignment import Cuts
 from weft.kernels import native
 from weft.partitioners.base import Partitioner, partitioners
 

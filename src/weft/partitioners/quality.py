@@ -20,10 +20,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from weft.graph.assignment import Cuts, Quality
-from weft.graph.cut import replicas
 from weft.graph.degrees import edge_destinations
 from weft.graph.graph import Graph
+from weft.graph.parts.assignment import Cuts, Quality
+from weft.graph.parts.cut import replicas
 from weft.graph.sorting import distinct
 from weft.graph.sparse import SparseFeatures
 from weft.partitioners.base import train_rows

@@ -24,8 +24,8 @@ from torch import Tensor
 from weft import errors
 from weft.config import bind
 from weft.errors import PartitionError, RecipeError, WeftWarning
-from weft.graph.assignment import Assignment
 from weft.graph.graph import Graph
+from weft.graph.parts.assignment import Assignment
 from weft.partitioners import child
 from weft.partitioners.base import Partitioner, partitioners
 from weft.partitioners.constraints import constraints

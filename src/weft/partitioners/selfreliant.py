@@ -1,10 +1,10 @@
 """Self-reliant parts (PaGraph, SoCC 2020): training nodes that read the same neighbourhoods go together.
 
 A worker that holds, beside its own nodes, copies of all that L layers on its training nodes read never leaves
-them in training: `closed` of the strategy `sampled`, or `weft.graph.closure.close` by hand. Training nodes
-are streamed; v goes to the part with the largest |T ∩ N(v)| · (mean − |T|) / |P|, where N(v) is what reaches
-v in L hops, T the training nodes of the part and P all nodes it holds: redundancy stays small, training
-load even.
+them in training: `closed` of the strategy `sampled`, or `weft.graph.parts.closure.close` by hand. Training
+nodes are streamed; v goes to the part with the largest |T ∩ N(v)| · (mean − |T|) / |P|, where N(v) is what
+reaches v in L hops, T the training nodes of the part and P all nodes it holds: redundancy stays small,
+training load even.
 """
 
 from typing import Annotated

@@ -69,7 +69,7 @@ def merge(
     They are those that the sampler gives for the targets, in their order, as seeds. Rows of temporal records
     are (target, node): nothing is shared.
     """
-    from weft.samplers.reference import find_rows  # brings torch, which making records does without
+    from weft.samplers.core.reference import find_rows  # brings torch, which making records does without
 
     rows: Ints = records.column("target").to_numpy().astype(np.int64)
     hop, dst, src, edge = (_flat(records, name).astype(np.int64) for name in ("hop", "dst", "src", "edge"))

@@ -4,8 +4,8 @@ import tempfile
 from collections.abc import Callable, Iterable
 
 from weft.pipeline.engines.duckdb import DuckDB
-from weft.pipeline.intake import Intake
-from weft.pipeline.problems import Problems
+from weft.pipeline.ingest.intake import Intake
+from weft.pipeline.ingest.problems import Problems
 from weft.pipeline.schema import Schema
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from importlib.resources import files
 
-from weft.graph.assignment import Quality
+from weft.graph.parts.assignment import Quality
 from weft.report.markup import Bar, bars, panel, panels, small, table
 from weft.report.pictures import heat_map
 from weft.report.words import count, decimal, percent, size

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from weft.draw import Stream, fold
 from weft.errors import GraphError, InputError
-from weft.graph.block import Block
 from weft.graph.graph import Graph
+from weft.graph.message.block import Block
 from weft.kernels import gpu
 from weft.registry import Registry
-from weft.samplers.slices import node_rows
+from weft.samplers.core.slices import node_rows
 
 samplers: Registry[type["Sampler"]] = Registry("sampler", "weft.samplers")
 
@@ -108,7 +108,7 @@ class Batch:
         It has x, y, edge_index, batch_size, n_id, e_id and, for `trim_to_layer`, num_sampled_nodes and
         num_sampled_edges.
         """
-        from weft.samplers.pyg import data_of
+        from weft.interop.pyg.batch import data_of
 
         if self.hop_sizes is not None:
             return data_of(self)

@@ -10,9 +10,9 @@ from torch import Tensor
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
 from weft.partitioners import partition
-from weft.samplers import device
 from weft.samplers.base import Batch, Sampler, samplers
-from weft.samplers.subgraph import Rows
+from weft.samplers.core.subgraph import Rows
+from weft.samplers.gpu import device
 
 METIS: dict[str, Any] = {"name": "metis", "objective": "cut", "balance": "nodes", "tries": 1}
 

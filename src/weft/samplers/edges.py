@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from weft.errors import GraphError, InputError
-from weft.graph.block import Block
 from weft.graph.ends import drawn_order, edge_ends, first_of_each, mirrored, only, pair_ids
 from weft.graph.graph import Graph
+from weft.graph.message.block import Block
 from weft.samplers.base import Batch
-from weft.samplers.hidden import Hidden
+from weft.samplers.core.hidden import Hidden
 from weft.samplers.loader import Loader
 from weft.samplers.negative import NegativeSampler
 from weft.samplers.neighbor import NeighborSampler

@@ -14,7 +14,7 @@ from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.graph.degrees import Degrees, RowDegrees, edge_destinations
 from weft.graph.graph import Graph
-from weft.samplers.hidden import Ends, Hidden
+from weft.samplers.core.hidden import Ends, Hidden
 
 
 class HiddenPart:

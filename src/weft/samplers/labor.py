@@ -2,7 +2,7 @@
 
 Every source has one random number for all rows it could be drawn by, so rows that share neighbours draw the
 same ones. A row takes the edges whose source's number lies below their chance; chances are such that the
-variance of its mean is that of `fanout` uniform draws. See `weft.samplers.chances`.
+variance of its mean is that of `fanout` uniform draws. See `weft.samplers.core.chances`.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.graph.block import Block
 from weft.graph.graph import Graph
-from weft.samplers import device
+from weft.graph.message.block import Block
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
-from weft.samplers.block import block_of
-from weft.samplers.hidden import Hidden
+from weft.samplers.core.block import block_of
+from weft.samplers.core.hidden import Hidden
+from weft.samplers.core.request import Hop, Slots, request_of
+from weft.samplers.core.temporal import Times
+from weft.samplers.gpu import device
 from weft.samplers.neighbor import Fanout, check_fanouts, fanouts_of, run
-from weft.samplers.request import Hop, Slots, request_of
-from weft.samplers.temporal import Times
 
 
 @samplers.add("labor")

@@ -20,7 +20,7 @@ from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
 from weft.kernels import native
 from weft.samplers.base import Batch, Sampler, as_seeds
-from weft.samplers.transfer import Courier
+from weft.samplers.gpu.transfer import Courier
 
 
 class Loader:

@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft.errors import GraphError, InputError
-from weft.graph.block import Block
 from weft.graph.build import EdgeType
 from weft.graph.graph import Graph
+from weft.graph.message.block import Block
 from weft.kernels import native as core
-from weft.samplers import device, native, reference
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
-from weft.samplers.block import block_of
-from weft.samplers.hidden import Ends, Hidden
-from weft.samplers.request import Hop, Request, Sample, Slots, request_of
-from weft.samplers.temporal import Times, refuse_times, seed_times
+from weft.samplers.core import native, reference
+from weft.samplers.core.block import block_of
+from weft.samplers.core.hidden import Ends, Hidden
+from weft.samplers.core.request import Hop, Request, Sample, Slots, request_of
+from weft.samplers.core.temporal import Times, refuse_times, seed_times
+from weft.samplers.gpu import device
 
 MOST = 2**31 - 1
 """The largest fanout: rows of a batch are counted in 31 bits."""

@@ -11,10 +11,10 @@ from torch import Tensor
 from weft.draw import Stream, draw, fold
 from weft.errors import InputError
 from weft.graph.graph import Graph
-from weft.samplers import device
 from weft.samplers.base import Batch, Sampler, samplers
-from weft.samplers.subgraph import Rows
-from weft.samplers.topology import Ints, Topology
+from weft.samplers.core.subgraph import Rows
+from weft.samplers.core.topology import Ints, Topology
+from weft.samplers.gpu import device
 
 How = Literal["walk", "node", "edge"]
 _TRIAL = 1  # the layer of the keys of trial draws

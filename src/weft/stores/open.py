@@ -9,7 +9,7 @@ from torch import Tensor
 
 from weft.errors import GraphError, RecipeError
 from weft.graph.graph import Graph
-from weft.graph.shard import Shard
+from weft.graph.parts.shard import Shard
 from weft.graph.source import RowSource
 from weft.graph.sparse import SparseFeatures
 from weft.registry import suggest

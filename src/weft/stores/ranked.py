@@ -10,8 +10,8 @@ from torch import Tensor
 from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.errors import GraphError, RecipeError
-from weft.graph.shard import Shard
-from weft.samplers.replicas import importance
+from weft.graph.parts.shard import Shard
+from weft.samplers.workers.replicas import importance
 from weft.stores.base import Store
 from weft.stores.cached import CachedStore
 from weft.stores.mmap import MmapStore

@@ -7,8 +7,8 @@ import torch
 from weft.comm.group import Group
 from weft.comm.plan import spread
 from weft.errors import GraphError
-from weft.graph.assignment import Assignment
-from weft.graph.shard import Shard
+from weft.graph.parts.assignment import Assignment
+from weft.graph.parts.shard import Shard
 
 
 def check_cell(shard: Shard, shape: tuple[int, int], rank: int) -> None:

@@ -16,8 +16,8 @@ from weft.comm.ledger import Label
 from weft.errors import GraphError, RecipeError
 from weft.events import Events
 from weft.exchanges.base import check_exchange
-from weft.graph.assignment import Assignment
-from weft.graph.block import Block
+from weft.graph.message.block import Block
+from weft.graph.parts.assignment import Assignment
 from weft.strategies.base import (
     SPLITS,
     Given,

@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from weft.graph.block import Block
+from weft.graph.message.block import Block
 from weft.strategies.base import evaluating
 from weft.strategies.single import known_hops
 

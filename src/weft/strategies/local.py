@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.graph.shard import Shard
+from weft.graph.parts.shard import Shard
 from weft.graph.sparse import Features, SparseFeatures
 from weft.graph.targets import NodeData
 

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import RecipeError
-from weft.graph.block import Block
 from weft.graph.graph import Graph
+from weft.graph.message.block import Block
 from weft.layers.base import Layer
 from weft.sizes import parse_bytes, shown
 from weft.stores.cached import free_bytes
 from weft.strategies.base import Given, Metrics, Scores, Strategy, evaluating, strategies
-from weft.strategies.offload import Offload, checked, needed_bytes
+from weft.strategies.offload.offload import Offload, checked, needed_bytes
 
 
 @strategies.add("single")

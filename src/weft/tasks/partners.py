@@ -17,7 +17,7 @@ from weft.graph.ends import pair_ids
 from weft.graph.graph import Graph
 from weft.graph.pairs import Pairs
 from weft.graph.source import RowSource
-from weft.samplers.reference import ranges
+from weft.samplers.core.reference import ranges
 from weft.sizes import parse_bytes, shown
 
 Rows = Tensor | RowSource

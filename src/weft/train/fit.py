@@ -15,8 +15,8 @@ from weft.stores.open import with_file
 from weft.strategies.base import Strategy, strategies, takes
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
-from weft.strategies.records_graph import AnyGraph, RecordGraph
-from weft.strategies.steps import Steps
+from weft.strategies.minibatch.steps import Steps
+from weft.strategies.records.graph import AnyGraph, RecordGraph
 from weft.train.claim import claimed
 from weft.train.model import adapt, build_model, checked_loops, ready
 from weft.train.needs import check_memory, out_of_memory

@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from weft.errors import InputError
-from weft.graph.block import Block
 from weft.graph.graph import Graph
+from weft.graph.message.block import Block
 from weft.layers.base import Blocks
-from weft.train.slicing import Sliced, trace
+from weft.train.inference.slicing import Sliced, trace
 
 
 class Followed(nn.Module):

@@ -13,7 +13,7 @@ from weft.config import Recipe, bind
 from weft.errors import InputError
 from weft.events import Sink
 from weft.graph.graph import Graph
-from weft.strategies.records_graph import RecordGraph
+from weft.strategies.records.graph import RecordGraph
 from weft.tasks.loss import LossFunction
 from weft.tasks.metrics import Metric
 from weft.train.check import check_arguments, check_keywords
@@ -26,7 +26,7 @@ from weft.train.optim import OptimizerName, ScheduleName
 from weft.train.own import Own
 from weft.train.own_model import say_hops
 from weft.train.parts import holds_parts
-from weft.train.resolve import Resolved, check_precision, resolve, resolve_strategy, tell_of_one_process
+from weft.train.resolve import Resolved, check_precision, resolve, resolve_strategy
 from weft.train.run import check_folder, read_run
 from weft.train.settings import BestBy, Precision, Settings
 from weft.train.summary import Summary
@@ -99,8 +99,6 @@ def train(
         section = _continued(section, out, size)
     default = "halo" if size > 1 or parts is not None else "single"
     kind, strategy_options = resolve_strategy(section, default=default, workers=size)
-    if size == 1:
-        tell_of_one_process(kind, strategy_options)
     check_precision(settings, strategy_options)
     given_loss = None if isinstance(loss, str) else loss
     given_metrics = {key: code for key, code in (metrics or {}).items() if not isinstance(code, str)}

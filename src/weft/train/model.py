@@ -12,7 +12,7 @@ from weft.errors import GraphError
 from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo, layers, number_draws
 from weft.layers.stack import Stack
-from weft.strategies.records_graph import AnyGraph, RecordGraph
+from weft.strategies.records.graph import AnyGraph, RecordGraph
 from weft.train.code import is_code, told
 from weft.train.followed import Followed, followed, own_of
 from weft.train.own_model import build_own, check_own, load_class

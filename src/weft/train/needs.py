@@ -7,17 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import RecipeError
-from weft.graph.block import Block
 from weft.graph.graph import Graph
+from weft.graph.message.block import Block
 from weft.graph.sparse import SparseFeatures
 from weft.layers.base import Layer
 from weft.layers.stack import Stack
 from weft.samplers.neighbor import NeighborSampler
 from weft.sizes import shown
 from weft.stores.cached import free_bytes
-from weft.strategies.fanouts import usual_fanouts
-from weft.strategies.offload import Offload, Plan, needed_bytes, obstacle_of, size_of
-from weft.strategies.offload_blocks import Message
+from weft.strategies.minibatch.fanouts import usual_fanouts
+from weft.strategies.offload.blocks import Message
+from weft.strategies.offload.offload import Offload, Plan, needed_bytes, obstacle_of, size_of
 from weft.strategies.single import known_hops
 from weft.train.model import build_model
 

@@ -19,11 +19,11 @@ from weft.comm.plan import spread
 from weft.config import differences
 from weft.errors import FormatError, GraphError, InputError, RecipeError
 from weft.events import dumps
-from weft.graph.assignment import Assignment
 from weft.graph.degrees import edge_destinations
 from weft.graph.graph import Graph
-from weft.graph.partition import FILE, read_partition, read_shard, write_partition
-from weft.graph.shard import Shard, make_shards
+from weft.graph.parts.assignment import Assignment
+from weft.graph.parts.partition import FILE, read_partition, read_shard, write_partition
+from weft.graph.parts.shard import Shard, make_shards
 from weft.partitioners import partition
 from weft.partitioners.base import partitioners
 from weft.strategies.base import strategies

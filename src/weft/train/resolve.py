@@ -18,7 +18,7 @@ from weft.graph.graph import Graph
 from weft.meaning import meaning_of
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.distributed import Distributed
-from weft.strategies.records_loader import RecordFiles
+from weft.strategies.records.loader import RecordFiles
 from weft.train.code import is_code
 from weft.train.model import check_options, describe_model
 from weft.train.own import Own
@@ -98,8 +98,6 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
             raise RecipeError(
                 f"strategy.name: {strategy!r} needs the whole graph, {folder} holds it in parts; use 'halo'"
             )
-    if workers == 1:
-        tell_of_one_process(strategy, strategy_options)
     check_precision(settings, strategy_options)
     choose_device(settings.device)
     Own.of(settings)  # what they name is there
@@ -161,6 +159,8 @@ def resolve_strategy(
     options = bind(kind, options, "strategy", given=given)
     if issubclass(kind, Distributed):
         kind.check(options)
+        if workers == 1 and options.get("exchange") is not None:
+            _tell_nothing_travels(options["exchange"])
     elif workers > 1:
         raise RecipeError(
             f"strategy.name: {name!r} trains in one process; use 'halo' with --workers {workers}"
@@ -168,19 +168,16 @@ def resolve_strategy(
     return name, options
 
 
-def tell_of_one_process(strategy: str, options: Mapping[str, Any]) -> None:
-    """Warn of options that change nothing where one process holds the graph, or every part of it."""
-    kind = strategies[strategy]
-    if not issubclass(kind, Distributed):
-        return
-    name, settings = check_exchange(options.get("exchange") or "exact")
-    told = []
-    if not exchanges[name].is_exact(settings):
-        told.append(f"strategy.exchange: {name!r} has nothing to carry in one process, which trains exactly")
-    if "partitioner" in options and kind.num_parts(options, 1) == 1:
-        told.append("strategy.partitioner: one process holds the graph as one part, so nothing is cut")
-    for line in told:
-        warnings.warn(f"{line}; add --workers N to see its effect", WeftWarning, stacklevel=4)
+def _tell_nothing_travels(exchange: str | Mapping[str, Any]) -> None:
+    """Warn that an exchange which approximates changes nothing where one process holds every part."""
+    name, options = check_exchange(exchange)
+    if not exchanges[name].is_exact(options):
+        warnings.warn(
+            f"strategy.exchange: {name!r} has nothing to carry in one process, which trains exactly; add "
+            "--workers N to see its effect",
+            WeftWarning,
+            stacklevel=4,
+        )
 
 
 def _split_model(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -16,11 +16,11 @@ from weft.errors import InputError, RecipeError, TrainingError, WeftError
 from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
 from weft.graph.graph import Graph
 from weft.strategies.base import Scores, Strategy
-from weft.strategies.records_graph import AnyGraph
-from weft.strategies.steps import Steps
+from weft.strategies.minibatch.steps import Steps
+from weft.strategies.records.graph import AnyGraph
 from weft.tasks.metrics import METRICS
 from weft.train.checkpoint import Tensors, assign_weights, save_weights, weights_of
-from weft.train.inference import infer
+from weft.train.inference.infer import infer
 from weft.train.memory import memory_bytes, peak_memory_bytes
 from weft.train.optim import Best, Schedule, make_optimizer
 from weft.train.own import Own

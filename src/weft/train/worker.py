@@ -20,8 +20,8 @@ from weft.format import atomic_write
 from weft.stores.open import with_file_rows
 from weft.strategies.base import strategies
 from weft.strategies.local import LocalGraph
-from weft.strategies.records_graph import RecordGraph
-from weft.strategies.sampler_ranks import SamplerRank, check_samplers
+from weft.strategies.minibatch.sampler_ranks import SamplerRank, check_samplers
+from weft.strategies.records.graph import RecordGraph
 from weft.train.claim import claimed
 from weft.train.code import is_code
 from weft.train.fit import fit

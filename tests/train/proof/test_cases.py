@@ -51,7 +51,7 @@ def test_pairs_come_from_the_registries(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_every_exchange_of_halo_that_is_there_is_proved() -> None:
     told = {dict(pair.options)["exchange"]["name"] for pair in legal_pairs(2, names=["halo"])}
-    from weft.strategies.halo import Halo
+    from weft.strategies.halo.halo import Halo
 
     assert told == {name for name in Halo.exchanges if name in exchanges}
 

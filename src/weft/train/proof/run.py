@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from weft.comm.group import Group
 from weft.comm.plan import spread
 from weft.errors import WeftError, WorkerLost
-from weft.graph.assignment import Assignment
 from weft.graph.graph import Graph
-from weft.graph.shard import Shard, make_shards
+from weft.graph.parts.assignment import Assignment
+from weft.graph.parts.shard import Shard, make_shards
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph

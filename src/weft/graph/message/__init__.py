@@ -1,0 +1,1 @@
+"""Blocks and what layers ask of them: aggregating, attending, propagating."""

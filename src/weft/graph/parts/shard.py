@@ -1,0 +1,291 @@
+"""A shard: what one part of a graph holds. Data only; the blocks that communicate are in `strategies/`.
+
+A shard has its own rows (`node_ids`), the remote source rows of its edges (the halo), its edges by
+destination in canonical order, the degrees of its rows in the whole graph, and the data of its own rows.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from weft.errors import GraphError
+from weft.graph.degrees import Degrees, Direction
+from weft.graph.graph import Graph
+from weft.graph.parts.assignment import Assignment, Cuts
+from weft.graph.parts.cut import Piece, as_assignment, pieces
+from weft.graph.sorting import distinct
+from weft.graph.sparse import Features, SparseFeatures
+from weft.graph.topology import index_dtype
+
+EdgeType = tuple[str, str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """One part of a graph, or several merged. Rows 0 … n − 1 are `node_ids`, then come `halo_ids`."""
+
+    part: int | tuple[int, ...]
+    """The part; after a merge all its parts, ascending."""
+    num_parts: int
+    num_nodes: int
+    """Nodes of the whole graph."""
+    num_edges: int
+    """Edges of the whole graph."""
+    cuts: Cuts
+    """"nodes": own rows are the nodes assigned here, edges those into them. "edges": own rows are replicas of
+    the ends of its edges. "grid": own rows as for nodes, edges those of one block of the matrix."""
+    node_ids: Tensor
+    """[n] int64 global ids, ascending, so sorted by type."""
+    node_part: Tensor
+    """[n] int32 the part that owns each row: where edges are assigned, the root among the replicas."""
+    halo_ids: Tensor
+    """[m] int64 global ids of remote rows that edges touch (sources; on a grid destinations too), sorted by
+    (owner, id); empty where edges are assigned."""
+    halo_part: Tensor
+    """[m] int32 the part that owns each halo row."""
+    indptr: Tensor
+    """[n + 1] int64; on a grid [n + m + 1], as any row may be a destination."""
+    indices: Tensor
+    """[e] source rows."""
+    edge_ids: Tensor
+    """[e] int64 canonical ids in the whole graph, ascending; on a grid by destination row, then so."""
+    edge_type: Tensor | None
+    """[e] int32 relation, None where there is one."""
+    edge_data: dict[str, Tensor]
+    """[e, ...] by name."""
+    degrees: Degrees
+    """`degrees[direction, relation or None, weighted]`: [n + m] in the whole graph; of weights float64."""
+    node_data: dict[str, dict[str, Features]]
+    """x, y, masks of the own rows, by node type."""
+    node_types: list[str]
+    node_offsets: list[int]
+    """Of the whole graph."""
+    edge_types: list[EdgeType]
+    edge_columns: dict[str, list[int | None]]
+    """Where relations differ in edge data: the columns each has of a name."""
+    target_type: str
+    num_classes: int
+    multilabel: bool
+    grid: tuple[int, int] | None = None
+    """Rows and columns of parts where `cuts` is "grid"."""
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The parts held, ascending."""
+        return self.part if isinstance(self.part, tuple) else (self.part,)
+
+    @property
+    def row_ids(self) -> Tensor:
+        """The global id of each row: own rows, then halo, [n + m] int64."""
+        return torch.cat([self.node_ids, self.halo_ids])
+
+    def degree(self, direction: Direction, relation: int | None, weighted: bool) -> Tensor:
+        """Return the degree in the whole graph of each row, [n + m] float32; of weights float64."""
+        return self.degrees[direction, relation, weighted]
+
+    def type_ranges(self) -> dict[str, slice]:
+        """Return the own rows of each node type."""
+        offsets = torch.tensor(self.node_offsets, device=self.node_ids.device)
+        bounds = torch.searchsorted(self.node_ids, offsets).tolist()
+        return {kind: slice(*bounds[place : place + 2]) for place, kind in enumerate(self.node_types)}
+
+    @staticmethod
+    def merge(shards: "Sequence[Shard]") -> "Shard":
+        """Return one shard that holds all the given parts; the halo is what none of them holds."""
+        return _merge(list(shards))
+
+
+def make_shards(graph: Graph, parts: Assignment | Tensor) -> list[Shard]:
+    """Return the shard of every part; `parts` is an assignment, or the part of each node [N]."""
+    return list(iterate_shards(graph, parts))
+
+
+def iterate_shards(graph: Graph, parts: Assignment | Tensor) -> Iterator[Shard]:
+    """Give one shard after the other, so that one at a time is held."""
+    assignment = as_assignment(graph, parts)
+    degrees = Degrees.of(graph)
+    for piece in pieces(graph, assignment):
+        yield _cut_out(graph, assignment, piece, degrees)
+
+
+def _cut_out(graph: Graph, assignment: Assignment, piece: Piece, degrees: Degrees) -> Shard:
+    node_part = assignment.parts if assignment.cuts != "edges" else torch.zeros(0, dtype=torch.int32)
+    edges, edge_src = piece.edges, graph.indices[piece.edges].long()
+    if assignment.cuts == "grid":
+        halo_ids, halo_part, ends = _localise(
+            torch.cat([edge_src, piece.edge_dst]), piece.node_ids, node_part
+        )
+        src, dst = ends.tensor_split(2)
+        indptr, indices, edges = _by_destination(src, dst, edges, len(piece.node_ids) + len(halo_ids))
+    else:
+        halo_ids, halo_part, indices = _localise(edge_src, piece.node_ids, node_part)
+        indptr = _row_pointers(piece.edge_dst, piece.node_ids)
+    rows = torch.cat([piece.node_ids, halo_ids])
+    return Shard(
+        part=piece.part,
+        num_parts=assignment.num_parts,
+        num_nodes=graph.num_nodes,
+        num_edges=graph.num_edges,
+        cuts=assignment.cuts,
+        node_ids=piece.node_ids,
+        node_part=piece.node_part,
+        halo_ids=halo_ids,
+        halo_part=halo_part,
+        indptr=indptr,
+        indices=indices,
+        edge_ids=edges,
+        edge_type=None if graph.edge_type is None else graph.edge_type[edges],
+        edge_data={name: value[edges] for name, value in graph.edge_data.items()},
+        degrees=degrees.rows(rows),
+        node_data=_rows_of_data(graph, piece.node_ids),
+        node_types=list(graph.node_types),
+        node_offsets=list(graph.node_offsets),
+        edge_types=list(graph.edge_types),
+        edge_columns=dict(graph.edge_columns),
+        target_type=graph.target_type,
+        num_classes=graph.num_classes,
+        multilabel=graph.multilabel,
+        grid=assignment.grid,
+    )
+
+
+def _localise(edge_src: Tensor, node_ids: Tensor, node_part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return halo ids, their owners, and the local row of each source; `node_part` is [N], by global id."""
+    place = torch.searchsorted(node_ids, edge_src)
+    own = place < len(node_ids)
+    own &= node_ids[place.clamp(max=max(len(node_ids) - 1, 0))] == edge_src if len(node_ids) else own
+    remote = edge_src[~own]
+    halo = distinct(remote)
+    owner = node_part[halo]
+    order = torch.argsort(owner, stable=True)
+    row = torch.empty_like(order)
+    row[order] = torch.arange(len(order))
+    place[~own] = len(node_ids) + row[torch.searchsorted(halo, remote)]
+    return halo[order], owner[order].int(), place.to(index_dtype(len(node_ids) + len(halo)))
+
+
+def _row_pointers(edge_dst: Tensor, node_ids: Tensor) -> Tensor:
+    """Return indptr over own rows of edges sorted by destination."""
+    inner = torch.searchsorted(edge_dst, node_ids)
+    return torch.cat([inner, torch.tensor([len(edge_dst)])])
+
+
+def _by_destination(src: Tensor, dst: Tensor, edges: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return indptr, source rows and ids of edges in the order of their destination rows."""
+    order = torch.argsort(dst, stable=True)
+    counts = torch.bincount(dst, minlength=num_rows)
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), src[order], edges[order]
+
+
+def _rows_of_data(graph: Graph, node_ids: Tensor) -> dict[str, dict[str, Features]]:
+    bounds = torch.searchsorted(node_ids, torch.tensor(graph.node_offsets)).tolist()
+    data: dict[str, dict[str, Features]] = {}
+    for place, kind in enumerate(graph.node_types):
+        rows = node_ids[bounds[place] : bounds[place + 1]] - graph.node_offsets[place]
+        data[kind] = {name: value[rows] for name, value in graph.node_data[kind].items()}
+    return data
+
+
+# Merging
+
+
+def _merge(shards: list[Shard]) -> Shard:
+    if not shards:
+        raise GraphError("merge: no shards were given")
+    first = shards[0]
+    if len(shards) == 1:
+        return first
+    _check_alike(shards)
+    node_ids, chosen = _first_of_each(torch.cat([shard.node_ids for shard in shards]))
+    node_part = torch.cat([shard.node_part for shard in shards])[chosen]
+    edge_ids, by_edge = torch.sort(torch.cat([shard.edge_ids for shard in shards]))
+    edge_src = torch.cat([shard.row_ids[shard.indices.long()] for shard in shards])[by_edge]
+    edge_dst = torch.cat([shard.node_ids.repeat_interleave(shard.indptr.diff()) for shard in shards])[by_edge]
+    held_ids, held = _first_of_each(torch.cat([shard.row_ids for shard in shards]))
+    owner = torch.cat([torch.cat([shard.node_part, shard.halo_part]) for shard in shards])[held]
+    halo_ids, halo_part, indices = _localise_sparse(edge_src, node_ids, held_ids, owner)
+    degrees = first.degrees
+    for shard in shards[1:]:
+        degrees = degrees.followed_by(shard.degrees)
+    rows = held[torch.searchsorted(held_ids, torch.cat([node_ids, halo_ids]))]
+    edge_type = None
+    if first.edge_type is not None:
+        edge_type = torch.cat([s.edge_type for s in shards if s.edge_type is not None])[by_edge]
+    return Shard(
+        part=tuple(sorted(part for shard in shards for part in shard.parts)),
+        num_parts=first.num_parts,
+        num_nodes=first.num_nodes,
+        num_edges=first.num_edges,
+        cuts=first.cuts,
+        node_ids=node_ids,
+        node_part=node_part,
+        halo_ids=halo_ids,
+        halo_part=halo_part,
+        indptr=_row_pointers(edge_dst, node_ids),
+        indices=indices,
+        edge_ids=edge_ids,
+        edge_type=edge_type,
+        edge_data={name: torch.cat([s.edge_data[name] for s in shards])[by_edge] for name in first.edge_data},
+        degrees=degrees.rows(rows),
+        node_data=_merge_data(shards),
+        node_types=first.node_types,
+        node_offsets=first.node_offsets,
+        edge_types=first.edge_types,
+        edge_columns=first.edge_columns,
+        target_type=first.target_type,
+        num_classes=first.num_classes,
+        multilabel=first.multilabel,
+    )
+
+
+def _check_alike(shards: list[Shard]) -> None:
+    held = [part for shard in shards for part in shard.parts]
+    if any(shard.cuts == "grid" for shard in shards):
+        raise GraphError(f"merge: parts {sorted(held)} are blocks of a grid; a worker holds one block")
+    if len(set(held)) != len(held):
+        raise GraphError(f"merge: parts {sorted(held)} hold one part twice")
+    whole = {(s.num_parts, s.num_nodes, s.num_edges, s.cuts, tuple(s.node_offsets)) for s in shards}
+    if len(whole) > 1:
+        raise GraphError(f"merge: parts {sorted(held)} are of different partitions")
+
+
+def _first_of_each(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the distinct ids, ascending, and the place where each stands first."""
+    ordered, order = torch.sort(ids, stable=True)
+    fresh = torch.ones(len(ids), dtype=torch.bool)
+    fresh[1:] = ordered[1:] != ordered[:-1]
+    return ordered[fresh], order[fresh]
+
+
+def _localise_sparse(
+    edge_src: Tensor, node_ids: Tensor, held_ids: Tensor, owner: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `_localise` does, where owners are known for `held_ids` alone: a merge is O(its parts)."""
+    compact = torch.searchsorted(held_ids, edge_src)
+    halo, halo_part, indices = _localise(compact, torch.searchsorted(held_ids, node_ids), owner)
+    return held_ids[halo], halo_part, indices
+
+
+def _merge_data(shards: list[Shard]) -> dict[str, dict[str, Features]]:
+    ranges = [shard.type_ranges() for shard in shards]
+    data: dict[str, dict[str, Features]] = {}
+    for kind in shards[0].node_types:
+        _, chosen = _first_of_each(torch.cat([s.node_ids[r[kind]] for s, r in zip(shards, ranges)]))
+        names = shards[0].node_data[kind]
+        data[kind] = {name: _joined([s.node_data[kind][name] for s in shards])[chosen] for name in names}
+    return data
+
+
+def _joined(values: list[Features]) -> Features:
+    dense = [value for value in values if isinstance(value, Tensor)]
+    if len(dense) == len(values):
+        return torch.cat(dense)
+    sparse = [value for value in values if isinstance(value, SparseFeatures)]
+    counts = torch.cat([value.indptr.diff() for value in sparse])
+    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    columns, stored = (
+        torch.cat([getattr(value, part) for value in sparse]) for part in ("indices", "values")
+    )
+    return SparseFeatures(indptr, columns, stored, (len(counts), sparse[0].shape[1]))

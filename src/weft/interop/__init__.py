@@ -1,0 +1,1 @@
+"""What weft gives to models and data of other libraries."""

@@ -1,0 +1,1 @@
+"""PyG's models on weft: its convolutions as layers, its batches, its models on weft's kernels."""

@@ -1,0 +1,56 @@
+"""Forward of PyG's R-GCN convolutions on (relation, source) pairs. `conv` is the PyG module itself."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft import kernels
+from weft.graph.sparse import SparseFeatures
+from weft.interop.pyg.accelerate.adjacency import typed_adjacency
+from weft.interop.pyg.accelerate.inputs import features
+from weft.interop.pyg.accelerate.swap import NotCovered
+from weft.layers.base import linear
+from weft.layers.rgcn import relation_mean, stacked_rows
+
+
+def check(conv: Any) -> None:
+    """Refuse a convolution that no call of it would be covered of."""
+    if conv.num_blocks is not None or conv.aggr not in ("mean", "add", "sum"):
+        raise NotCovered("it has block-diagonal weights, or another aggregation than mean and sum")
+
+
+def rgcn(conv: Any, x: Any, edge_index: Tensor, edge_type: Tensor | None = None) -> Tensor:
+    """RGCNConv and FastRGCNConv, with or without bases; node numbers for features are one-hot rows."""
+    if edge_type is None:
+        raise NotCovered("there is no edge_type")
+    src = x[0] if isinstance(x, tuple | list) else x
+    src = torch.arange(conv.in_channels_l) if src is None else src
+    dst = x[1] if isinstance(x, tuple | list) else src
+    out = _neighbours(conv, src, dst.shape[0], edge_index, edge_type)
+    if conv.root is not None:
+        out = out + (conv.root[dst] if not dst.is_floating_point() else linear(features(dst), conv.root.t()))
+    return out if conv.bias is None else out + conv.bias
+
+
+def _neighbours(conv: Any, src: Tensor, num_dst: int, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+    edges = typed_adjacency(edge_index, edge_type, src.shape[0], num_dst)
+    block = edges.typed_block(conv.num_relations)
+    pairs = block.by_relation()
+    weights = conv.weight
+    if conv.num_bases is not None:
+        weights = (conv.comp @ weights.flatten(1)).view(-1, *weights.shape[1:])
+    rows = features(src) if src.is_floating_point() else _one_hot(src, weights.shape[1], weights.dtype)
+    if isinstance(rows, SparseFeatures):
+        each = stacked_rows(pairs, rows).matmul(weights.reshape(-1, weights.shape[2]))
+    else:
+        each = kernels.segment_matmul(kernels.gather(rows, pairs.rows), pairs.offsets, weights)
+    weight = relation_mean(block, each.dtype) if conv.aggr == "mean" else None
+    return pairs.aggregate(each, "sum", weight=weight)
+
+
+def _one_hot(numbers: Tensor, width: int, dtype: torch.dtype) -> SparseFeatures:
+    indptr = torch.arange(numbers.numel() + 1)
+    return SparseFeatures(
+        indptr, numbers.int(), torch.ones(numbers.numel(), dtype=dtype), (numbers.numel(), width)
+    )

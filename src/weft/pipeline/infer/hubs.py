@@ -1,0 +1,186 @@
+"""Nodes of very many edges in inference: a slice meets their edges shard by shard, and results are merged.
+
+A slice is run on a shard of a hub's edges, where everything that it reduces over edges is written down. Then
+it is run once more on the hub's own row, and what was written down of all shards, merged, is the answer to
+each reduction. So no task has more edges than a piece may, and nothing but the reductions is computed twice.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from weft.errors import GraphError
+from weft.graph.message.block import Block, Rows
+from weft.graph.message.reduction import Aggregation, Propagation
+from weft.graph.message.scores import Score
+from weft.graph.relations import RelationBlock
+from weft.graph.sparse import Features
+from weft.pipeline.infer.piece import Kind, PieceBlock, edge_rows, lists, matrix, read_piece
+from weft.strategies.merged.merge import Merge
+from weft.strategies.merged.merging_block import MergedRelations, aggregate_part, attend_part, reduce_messages
+from weft.train.inference.stages import Stage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HubDegrees = Mapping[int, tuple[float, ...]]
+"""The in-degree of each hub in each relation: a shard does not see it."""
+
+
+class Written(Merge):
+    """Takes down every result over the edges of a shard, and answers each with `unknown`."""
+
+    def __init__(self, unknown: float = torch.nan) -> None:
+        self.alone, self.unknown = False, unknown
+        self.results: list[Tensor] = []
+
+    def expand(self, own: Tensor) -> Tensor:
+        """Return the rows: a shard has one, the hub's."""
+        return own
+
+    def sum(self, part: Tensor) -> Tensor:
+        """Take down a sum."""
+        return self._answer(part)
+
+    def extreme(self, value: Tensor, count: Tensor, *, largest: bool) -> Tensor:
+        """Take down extremes, and how many edges attain them."""
+        return self._answer(value, count)
+
+    def softmax(self, out: Tensor, mass: Tensor) -> Tensor:
+        """Take down a weighted mean, and its mass."""
+        return self._answer(out, mass)
+
+    def _answer(self, *results: Tensor) -> Tensor:
+        """Return what is known of the merged result, nothing: so a reduction that reads it is found out."""
+        self.results += [result.double().reshape(-1) for result in results]
+        return torch.full_like(results[0], self.unknown)
+
+
+class Recalled(Written):
+    """Answers each reduction with the merged results of all shards, `made` [shards, numbers]."""
+
+    def __init__(self, made: Tensor) -> None:
+        super().__init__()
+        self.made, self.place = made, 0
+
+    def sum(self, part: Tensor) -> Tensor:
+        """Return the sum of all shards."""
+        return self._of_shards(part).sum(0).to(part.dtype)
+
+    def extreme(self, value: Tensor, count: Tensor, *, largest: bool) -> Tensor:
+        """Return the largest or smallest value of the shards that have any."""
+        values, some = self._of_shards(value), self._of_shards(count) > 0
+        held = values.where(some, -torch.inf if largest else torch.inf)
+        top = held.amax(0) if largest else held.amin(0)
+        return top.where(some.any(0), 0.0).to(value.dtype)
+
+    def softmax(self, out: Tensor, mass: Tensor) -> Tensor:
+        """Return the mean of the shards weighted by their masses."""
+        values, masses = self._of_shards(out), self._of_shards(mass)
+        share = masses.softmax(0).nan_to_num(0.0)  # no shard has an edge of the relation
+        return (values * share[..., None]).sum(0).to(out.dtype)
+
+    def _of_shards(self, like: Tensor) -> Tensor:
+        start, self.place = self.place, self.place + like.numel()
+        return self.made[:, start : self.place].reshape(len(self.made), *like.shape)
+
+
+class HubBlock(PieceBlock):
+    """Some of the edges into a hub; `merge` is given what is reduced over them, and answers."""
+
+    whole_rows = False
+
+    def __init__(
+        self, indptr: Tensor, indices: Tensor, *, merge: Written, of_relations: HubDegrees, **parts: Any
+    ) -> None:
+        super().__init__(indptr, indices, **parts)
+        self.merge, self._of_relations = merge, of_relations
+        given = {name: parts[name] for name in ("num_src", "edge_ids", "edge_type", "num_relations")}
+        self.part = Block(indptr, indices, parent=self, **given)
+
+    def aggregates_sparse(self, h: Any) -> bool:
+        """Return False: merged results are dense."""
+        return False
+
+    def by_relation(self) -> RelationBlock:
+        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
+        return self.cached("by_relation", lambda: MergedRelations(self, lambda: self.merge))
+
+    def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
+        """Return what `Block.attend` does."""
+        return attend_part(self.part, self.merge, score, value, dropout, layer)
+
+    def _aggregate(self, h: Features, how: Aggregation) -> Features:
+        rows = h if isinstance(h, Tensor) else h.to_dense()
+        scaled = replace(how, dst_scale=self._scale_of_rows(how, rows.dtype))
+        return aggregate_part(self.part, self.merge, rows, scaled)
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        return reduce_messages(self.part, self.merge, how, self)
+
+    def _only(self, relation: int) -> Block:
+        raise GraphError("the edges of one relation of a hub are no block of their own; use --engine torch")
+
+    def _degree(
+        self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
+    ) -> Tensor:
+        if relation is None or self.edge_type is None:
+            return super()._degree(direction, rows, relation, weighted)
+        if (direction, rows, weighted) != ("in", "dst", False):
+            raise GraphError("of a hub's relations only in-degrees are known; use --engine torch")
+        held = [self._of_relations[node][relation] for node in self.dst_ids.tolist()]
+        return torch.tensor(held, dtype=torch.float32)
+
+
+def run_shard(
+    stage: Stage, kind: Kind, of_relations: HubDegrees, group: "pa.Table", *, first: bool
+) -> "pa.RecordBatch":
+    """Return (node, shard, made) of a shard of a hub: what a slice reduces over its edges."""
+    import pyarrow as pa
+
+    def reduced(unknown: float) -> tuple[NDArray[np.int64], Tensor]:
+        written = Written(unknown)
+        make = partial(HubBlock, merge=written, of_relations=of_relations)
+        node, blocks, h = read_piece(stage, kind, group, first=first, make=make)
+        with torch.no_grad():
+            stage.run(blocks, h)
+        return node, torch.cat([torch.zeros(0, dtype=torch.float64), *written.results])
+
+    node, made = reduced(torch.nan)
+    if bool(made.isnan().any()):
+        _refuse(diverged=bool(reduced(0.0)[1].isnan().any()))
+    columns = [pa.array(node), group.column("piece").combine_chunks()[:1], lists(made[None])]
+    return pa.record_batch(columns, names=["node", "shard", "made"])
+
+
+def _refuse(*, diverged: bool) -> NoReturn:
+    """Say why a result over a shard is not a number: the model or its input, or else what was unknown."""
+    if diverged:
+        raise GraphError("the model gives values that are not numbers: its weights or the features have some")
+    raise GraphError(
+        "a layer reduces over edges what it made of an earlier reduction; the edges of a hub cannot "
+        "be met in shards then: use --engine torch, or more --memory"
+    )
+
+
+def merge_shards(
+    stage: Stage, kind: Kind, of_relations: HubDegrees, group: "pa.Table", *, first: bool
+) -> "pa.RecordBatch":
+    """Return (node, h) of a hub after a slice, from a row a shard: (made, and the hub's own row)."""
+    import pyarrow as pa
+
+    group = group.sort_by("shard")  # merged in their order, so the result is the same however they came
+    recalled = Recalled(matrix(group, "made", torch.float64))
+    own = group.slice(0, 1).append_column("hop", pa.array([0])).append_column("part", pa.array([0]))
+    make = partial(HubBlock, merge=recalled, of_relations=of_relations)
+    node, blocks, h = read_piece(stage, kind, own, first=first, make=make, edges=edge_rows(kind))
+    with torch.no_grad():
+        made = stage.run(blocks, h)
+    assert recalled.place == recalled.made.shape[1], "both runs make the same reductions"
+    return pa.record_batch([pa.array(node), lists(made)], names=["node", "h"])

@@ -1,0 +1,172 @@
+"""Reading a user's tables, with every check: what `ingest` writes and `validate` only looks at."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.pipeline.engines.base import Engine
+from weft.pipeline.ingest.columns import Encoder, Matrix, Values, make_encoder
+from weft.pipeline.ingest.guess import complete_edges, complete_nodes
+from weft.pipeline.ingest.problems import Problems
+from weft.pipeline.ingest.sources import Source, open_source
+from weft.pipeline.ingest.tables import Edges, Nodes, imply_nodes, load_edges, load_nodes
+from weft.pipeline.ingest.targets import Targets
+from weft.pipeline.schema import EdgeType, NodeTable, Schema, Table, features_of
+
+Reader = Matrix | Values | Targets
+Say = Callable[[str], None]
+Rows = dict[str, NDArray[Any]]
+
+
+@dataclass
+class Intake:
+    """The tables of one graph: their files, what their columns mean, their nodes and edges by row."""
+
+    schema: Schema
+    engine: Engine
+    problems: Problems
+    say: Say = lambda _: None
+    node_sources: dict[str, Source] = field(default_factory=dict)
+    edge_sources: dict[EdgeType, Source] = field(default_factory=dict)
+    nodes: dict[str, Nodes] = field(default_factory=dict)
+    edges: dict[EdgeType, Edges] = field(default_factory=dict)
+
+    def survey(self) -> None:
+        """Look at all files and complete the schema."""
+        for kind, nodes in list(self.schema.nodes.items()):
+            source = self._open(f"nodes {kind}", nodes)
+            if source is not None:
+                self.node_sources[kind] = source
+                nodes = complete_nodes(kind, nodes, source, self.problems)
+                self.schema.nodes[kind] = nodes
+        for edge_kind, edges in list(self.schema.edges.items()):
+            source = self._open(f"edges {'.'.join(edge_kind)}", edges)
+            if source is not None:
+                self.edge_sources[edge_kind] = source
+                edges = complete_edges(edges, source, self.problems)
+                self.schema.edges[edge_kind] = edges
+        ends = [end for kind in self.schema.edges for end in (kind[0], kind[2])]
+        for kind in ends:
+            if kind not in self.schema.nodes:
+                told = "there is no such table: its nodes are the ids that edges name"
+                self.problems.add("note", "implied-nodes", f"nodes {kind}", told)
+                self.schema.nodes[kind] = NodeTable()
+
+    def load(self, *, strict: bool) -> None:
+        """Turn ids into rows; `strict` stops at the first table with errors."""
+        for place, (kind, nodes) in enumerate(self.schema.nodes.items()):
+            found = self._load_nodes(place, kind, nodes)
+            if found is not None:
+                self.nodes[kind] = found
+                self.say(f"nodes {kind}: {found.count:,}")
+            if strict:
+                self.problems.check()
+        for place, (edge_kind, edges) in enumerate(self.schema.edges.items()):
+            source = self.edge_sources.get(edge_kind)
+            if source is None or not self._whole(edge_kind):
+                continue
+            held = load_edges(self.engine, place, edge_kind, edges, source, self.nodes, self.problems)
+            if held is not None:
+                self.edges[edge_kind] = held
+                self.say(f"edges {'.'.join(edge_kind)}: {held.count:,}")
+            if strict:
+                self.problems.check()
+        if not self.problems.errors and not sum(nodes.count for nodes in self.nodes.values()):
+            self.problems.add("error", "empty-graph", "nodes", "there is no node at all")
+
+    def node_readers(self, kind: str) -> list[Reader]:
+        """Return what reads the columns of a node table."""
+        source, spec = self.node_sources.get(kind), self.schema.nodes[kind]
+        if source is None or kind not in self.nodes:
+            return []
+        readers: list[Reader] = self._matrix("x", source, spec)
+        split = spec.split if isinstance(spec.split, str) else dict(spec.split or {})
+        named = [column for column in (spec.label, *_columns(split)) if column is not None]
+        if named and self._all_known(source, named):
+            readers.append(Targets(source, spec.label, split or None))
+        return readers + self._values("time", source, spec.time)
+
+    def edge_readers(self, kind: EdgeType) -> list[Reader]:
+        """Return what reads the columns of an edge table."""
+        source, spec = self.edge_sources.get(kind), self.schema.edges[kind]
+        if source is None or kind not in self.edges:
+            return []
+        weight = self._values("weight", source, spec.weight)
+        return weight + self._matrix("attr", source, spec) + self._values("time", source, spec.time)
+
+    def read(self, source: Source, readers: list[Reader], keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
+        """Give the arrays of a table, some rows at a time, and tell at the end what was wrong."""
+        expressions = {key: value for reader in readers for key, value in reader.expressions.items()}
+        start = 0
+        for batch in self.engine.batches(source.scan_in_order(expressions)):
+            rows: Rows = {}
+            for reader in readers:
+                rows |= reader.read(batch, start)
+            kept = None if keep is None else keep[start : start + batch.num_rows]
+            yield rows if kept is None else {key: value[kept] for key, value in rows.items()}
+            start += batch.num_rows
+        for reader in readers:
+            reader.finish(self.problems)
+
+    def _whole(self, kind: EdgeType) -> bool:
+        """Return whether all nodes of both ends are known; else edges would seem to dangle."""
+        torn = {"no-file", "unreadable", "damaged", "empty-file", "wrong-extension", "encoding", "file-name"}
+        torn |= {"same-name", "schema-drift"}
+        for end in (kind[0], kind[2]):
+            broken = [p for p in self.problems.errors if p.table == f"nodes {end}" and p.kind in torn]
+            if broken or end not in self.nodes:
+                told = f"edges were not compared with nodes {end}, which could not all be read"
+                self.problems.add("note", "not-checked", f"edges {'.'.join(kind)}", told)
+                return False
+        return True
+
+    def _open(self, name: str, table: Table) -> Source | None:
+        options = {"header": table.header, "delimiter": table.delimiter, "null": table.null}
+        source = open_source(name, table.files, self.engine, self.problems, **options)  # type: ignore[arg-type]
+        return source if source.files else None
+
+    def _load_nodes(self, place: int, kind: str, nodes: NodeTable) -> Nodes | None:
+        if kind in self.node_sources:
+            return load_nodes(self.engine, place, kind, nodes, self.node_sources[kind], self.problems)
+        if nodes.files:
+            return None
+        ends = [
+            (self.edge_sources[edge_kind], str(column))
+            for edge_kind, edges in self.schema.edges.items()
+            for end, column in ((edge_kind[0], edges.src), (edge_kind[2], edges.dst))
+            if end == kind and edge_kind in self.edge_sources
+        ]
+        return imply_nodes(self.engine, place, kind, ends, self.problems) if ends else None
+
+    def _matrix(self, array: str, source: Source, spec: Table) -> list[Reader]:
+        encoders: list[Encoder] = []
+        for feature in features_of(spec, source.table):
+            if self._known(source, feature.column):
+                found = make_encoder(source, feature, self.problems)
+                encoders += [] if found is None else [found]
+        fill = "fill-missing" in self.problems.fixes
+        return [Matrix(array, encoders, fill=fill)] if sum(part.width for part in encoders) else []
+
+    def _values(self, array: str, source: Source, column: str | None) -> list[Reader]:
+        if column is None or not self._known(source, column):
+            return []
+        return [Values(array, source, column, fill="fill-missing" in self.problems.fixes)]
+
+    def _all_known(self, source: Source, columns: list[str]) -> bool:
+        known = [self._known(source, column) for column in columns]  # each of them is told
+        return all(known)
+
+    def _known(self, source: Source, column: str) -> bool:
+        if column in source.kinds:
+            return True
+        known = ", ".join(source.kinds) or "none"
+        told = f"no such column; there are: {known}"
+        self.problems.add("error", "no-column", source.table, told, column=column)
+        return False
+
+
+def _columns(split: str | dict[str, str]) -> list[str]:
+    return [split] if isinstance(split, str) else list(split.values())

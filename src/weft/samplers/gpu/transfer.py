@@ -1,0 +1,177 @@
+"""Batches on their way to a GPU: prepared by threads, copied on streams of their own, beside the work there.
+
+What lies on the CPU goes through pinned memory, so that the copy needs no thread and no step waits for it.
+What is made on the GPU itself, the draws of a graph that lies there, runs on these streams too.
+"""
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from weft.errors import InputError
+from weft.graph.graph import Graph
+from weft.graph.memory import Memory
+from weft.graph.message.block import Block, Degrees
+from weft.graph.sparse import SparseFeatures
+from weft.kernels import gpu
+from weft.samplers.base import Batch
+
+T = TypeVar("T")
+_IN_USE = 2
+"""Steps that may be waiting on the GPU: more would only hold the memory of more batches."""
+_STAY = ("_degrees", "_edge_data", "_memory", "_transpose", "_clock")
+"""What a block keeps to look things up in, or what lies on the CPU for every device."""
+_NOT_OWN = ("_degrees", "_memory", "_transpose", "_clock", "parent", "_whole")
+"""What a block names that was not made with it."""
+
+
+@dataclass(frozen=True)
+class Parcel(Generic[T]):
+    """Something made on another stream, and when it is there."""
+
+    value: T
+    ready: torch.cuda.Event
+
+
+class Courier:
+    """Brings batches to a device. `near` has the node data there, where they are not to travel."""
+
+    def __init__(self, device: torch.device | str, graph: Graph, near: Graph | None = None) -> None:
+        self.device = torch.device(device)
+        self.near = near
+        self.degrees = DeviceDegrees(graph, self.device)
+        self._streams: list[torch.cuda.Stream] = []  # those that no thread is using
+        self._begun: deque[torch.cuda.Event] = deque()
+
+    def prepare(self, make: Callable[[], T]) -> Parcel[T]:
+        """Return what `make` makes on a stream of its own, called by the thread that prepares it."""
+        stream = self._stream()
+        with torch.cuda.stream(stream):
+            value = make()
+            ready = stream.record_event()
+        self._streams.append(stream)
+        return Parcel(value, ready)
+
+    def open(self, parcel: Parcel[T]) -> T:
+        """Return what was prepared; the caller's stream waits until it is there, the caller does not."""
+        stream = torch.cuda.current_stream(self.device)
+        if len(self._begun) == _IN_USE:
+            self._begun.popleft().synchronize()
+        self._begun.append(stream.record_event())
+        stream.wait_event(parcel.ready)
+        for tensor in tensors_of(parcel.value):
+            if tensor.is_cuda:
+                tensor.record_stream(stream)
+        return parcel.value
+
+    def _stream(self) -> torch.cuda.Stream:
+        try:
+            return self._streams.pop()
+        except IndexError:  # of an empty list, which another thread may have emptied just now
+            return new_stream(self.device)
+
+    def carry(self, batch: Batch) -> Batch:
+        """Return a batch of the CPU on the device."""
+        if self.near is None:
+            batch.fetch(pin=self.device.type == "cuda")
+        once, mover = batch._once, Mover(self.device, self.degrees)
+        made = copy.copy(batch)
+        for name, held in vars(batch).items():
+            setattr(made, name, mover(held))
+        made.graph = batch.graph if self.near is None else self.near
+        made._once = None if once is None else lambda: self.carry(once())
+        return made
+
+
+class Mover:
+    """Copies tensors, and blocks and containers of them, to a device; what is shared stays shared."""
+
+    def __init__(self, device: torch.device, degrees: "DeviceDegrees") -> None:
+        self.device, self.degrees = device, degrees
+        self._moved: dict[int, tuple[Any, Any]] = {}  # with the original, which keeps its id its own
+
+    def __call__(self, value: Any) -> Any:
+        """Return the value on the device."""
+        if isinstance(value, dict):
+            return {name: self(held) for name, held in value.items()}
+        if isinstance(value, list):
+            return [self(held) for held in value]
+        if isinstance(value, tuple):
+            moved = [self(held) for held in value]
+            return type(value)(*moved) if hasattr(value, "_fields") else tuple(moved)
+        if not isinstance(value, Tensor | SparseFeatures | Block):
+            return value
+        if id(value) not in self._moved:
+            self._moved[id(value)] = (value, self._move(value))
+        return self._moved[id(value)][1]
+
+    def _move(self, value: Any) -> Any:
+        if isinstance(value, Block):
+            return self._block(value)
+        if isinstance(value, SparseFeatures):
+            return value.to(self.device)
+        if self.device.type == "cuda" and not value.is_pinned():
+            value = value.pin_memory()
+        return value.to(self.device, non_blocking=True)
+
+    def _block(self, block: Block) -> Block:
+        if getattr(block, "_seen_degree", None) is not None:
+            raise InputError("batches by time stay on the CPU; leave out the loader's device")
+        for name in block._edge_data:
+            block.edge(name)  # picked here: the data of all edges do not travel
+        made = copy.copy(block)
+        self._moved[id(block)] = (block, made)  # before its parts, which may name it as their parent
+        for name, held in vars(block).items():
+            if name not in _STAY:
+                setattr(made, name, self(held))
+        made._memory = Memory()
+        if block._degrees is self.degrees.graph:
+            made._degrees = self.degrees
+        elif block._degrees is not None:
+            made._degrees = DeviceDegrees(block._degrees, self.device)
+        return made
+
+
+class DeviceDegrees:
+    """The degrees of a graph's nodes on a device, copied when first asked for."""
+
+    def __init__(self, graph: Degrees, device: torch.device) -> None:
+        self.graph, self.device = graph, device
+        self._held: dict[tuple[str, int | None, bool], Tensor] = {}
+
+    def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
+        """Return the edges into or out of every node: their number, or summed weight."""
+        key = (direction, relation, weighted)
+        if key not in self._held:
+            self._held[key] = self.graph.degree(direction, relation, weighted).to(self.device)
+        return self._held[key]
+
+
+def new_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return a stream of a GPU beside the one that steps run on."""
+    # Batches are made in many small kernels, which are not to wait behind all of a step.
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """Give the tensors of a batch, of a block, or in containers of them, and what lives as long as these."""
+    if isinstance(value, Tensor):
+        yield value
+        yield from gpu.kept_with(value)
+    elif isinstance(value, SparseFeatures):
+        yield from tensors_of((value.indptr, value.indices, value.values))
+    elif isinstance(value, Mapping):
+        for held in value.values():
+            yield from tensors_of(held)
+    elif isinstance(value, list | tuple):
+        for held in value:
+            yield from tensors_of(held)
+    elif isinstance(value, Block):
+        yield from tensors_of([held for name, held in vars(value).items() if name not in _NOT_OWN])
+    elif isinstance(value, Batch):
+        yield from tensors_of(list(vars(value).values()))

@@ -1,0 +1,1 @@
+"""Batches of a graph that several workers hold: asking owners, drawing together, sending batches."""

@@ -1,0 +1,426 @@
+"""Sampled neighbourhoods of a graph that several workers hold: the batches of one process, a share each.
+
+The owner of a node draws for it, by the same keys as one process would; ids and drawn edges travel hop by
+hop in batched exchanges, features and degrees of all rows at the end. A worker holds two numbers for every
+node of the graph: who owns it, and where its edges begin.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from weft import kernels
+from weft.comm.group import Group
+from weft.comm.ledger import Label
+from weft.comm.rows import owners
+from weft.errors import GraphError, InputError
+from weft.graph.degrees import Degrees, RowDegrees, edge_destinations, entries_of_rows
+from weft.graph.graph import Graph
+from weft.graph.message.block import Block
+from weft.graph.parts.shard import Shard
+from weft.graph.sparse import SparseFeatures
+from weft.samplers.base import Batch, Sampler, as_seeds, samplers
+from weft.samplers.core.block import SampledBlock
+from weft.samplers.core.hidden import Ends
+from weft.samplers.core.reference import checked_seeds, find_rows
+from weft.samplers.core.request import Slots, request_of
+from weft.samplers.core.slices import take_rows
+from weft.samplers.core.temporal import Times, check_times, refuse_times
+from weft.samplers.hidden_part import HiddenPart
+from weft.samplers.labor import LaborSampler
+from weft.samplers.neighbor import Fanout, NeighborSampler, run
+from weft.samplers.workers.asking import LABEL, Asking
+from weft.samplers.workers.part_block import Known, block_of_part
+
+_FEATURES = Label("features")
+
+
+class FeatureSource(Protocol):
+    """Where batches read features: a store, or one for each node type."""
+
+    def gather(self, ids: Tensor) -> Any:
+        """Return the rows of global ids, in their order; by node type where there are several."""
+
+
+class PartitionedSampler(Sampler):
+    """Draw up to `fanout[i]` incoming edges of each row in hop i, whoever holds them; -1 takes all.
+
+    All members of the group call `sample` together, each with its own seeds, whoever owns them, or none. The
+    draws are those of the sampler `kind`, with its `options`, of the whole graph. `features` are read by
+    global id; without them each member asks the owners of its rows.
+    """
+
+    block_type: ClassVar[type[SampledBlock]] = SampledBlock
+    """What the blocks of a batch are."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        group: Group,
+        fanout: Fanout = (15, 10, 5),
+        *,
+        kind: str = "neighbor",
+        seed: int = 0,
+        features: FeatureSource | None = None,
+        label: Label = _FEATURES,
+        **options: Any,
+    ) -> None:
+        self.shard, self.held, self.group, self.features, self.label = shard, shard, group, features, label
+        held = cast(Graph, HeldEdges(shard))
+        self._drawing = partial(cast(Any, samplers[kind]), fanout=fanout, seed=seed, **options)
+        self.draws: NeighborSampler | LaborSampler = self._drawing(held)
+        if isinstance(self.draws, LaborSampler) and self.draws.iterations:
+            raise InputError(
+                "iterations: they need all rows of a hop, which several workers hold; leave them out, or use "
+                "one process"
+            )
+        super().__init__(held, seed=seed, resample=self.draws.resample)
+        self.slots = _with_ids(self.draws, shard)
+        self.owner = owners(shard.node_ids, shard.num_nodes, group, label=LABEL)
+        self.near = self.owner  # whom this member asks
+
+    def hold(self, held: Shard, nodes: Tensor) -> None:
+        """Draw from `held` from now on, which has these nodes of others too, and ask nobody for them."""
+        self.held, self.near = held, self.owner.clone()
+        self.near[nodes] = self.group.rank
+        self.graph = cast(Graph, HeldEdges(held))
+        self.draws = self._drawing(self.graph)
+        self.slots = _with_ids(self.draws, held)
+
+    def sample(
+        self, seeds: Any, epoch: int = 0, step: int = 0, *, times: Any = None, hidden: Ends | None = None
+    ) -> Batch:
+        """Return this member's share of a batch: the neighbourhood of its seeds, with labels if it owns them.
+
+        `hidden`, the same on all members, are pairs of nodes: the batches are those of a graph without the
+        edges between them, in draws and in degrees. A temporal batch has `times` [n], by default the node
+        data's `time`.
+        """
+        gone = None
+        if hidden is not None:
+            gone = HiddenPart(self.graph, hidden, self.owner, self.group, label=LABEL)
+        found = self.reach(seeds, epoch, step, times=times, hidden=gone)
+        rows, asking, hops, num_seeds = found.rows, found.asking, found.hops, found.num_seeds
+        degrees = Known(self._degrees(asking, gone), self._seen_degrees(asking, gone))
+        blocks = [self._block(*hop, rows, degrees) for hop in reversed(hops)]
+        held = {"x": self._features(asking, rows), "y": self._labels(rows[:num_seeds])}
+        moment: dict[str, Any] = {"epoch": epoch, "step": step, "held": held, "seed_of": found.seed_of}
+        return PartitionedBatch(self.graph, blocks, rows, num_seeds=num_seeds, asking=asking, **moment)
+
+    def reach(
+        self,
+        seeds: Any,
+        epoch: int = 0,
+        step: int = 0,
+        *,
+        times: Any = None,
+        hidden: HiddenPart | None = None,
+    ) -> "Reached":
+        """Return the rows and the drawn edges of a batch, without what is known of its rows."""
+        given, count = as_seeds(self.graph, seeds), self.shard.num_nodes
+        timed = self._times is not None
+        checked_seeds(given, count, distinct=not timed)
+        # Rows are known by one number: the node, or seed · nodes + node.
+        rows = given + torch.arange(len(given)) * count if timed else given
+        keys, asking, hops = self.draws.keys(epoch, step), Asking(self.near, self.group), []
+        tell = self._teller(given, times)
+        known = 0
+        for hop in range(self.draws.hops):
+            asking.add(*tell(rows[known:]))
+            known = len(rows)
+            drawn = self._ask(asking, hop, keys, hidden)
+            sources = drawn.src
+            if timed:
+                sources = sources + (rows // count * count)[edge_destinations(drawn.indptr)]
+            rows, local = self._find(rows, sources)
+            hops.append((drawn, local, len(rows)))
+        asking.add(*tell(rows[known:]))
+        seed_of = rows // count if timed else None
+        return Reached(rows % count if timed else rows, len(given), asking, hops, seed_of)
+
+    # Edges
+
+    def _teller(self, seeds: Tensor, times: Any) -> Callable[[Tensor], tuple[Tensor, ...]]:
+        """Return what is told of rows: their nodes and, where times matter, each one's seed and its time."""
+        if self._times is None:
+            refuse_times(times)
+            return lambda rows: (rows,)
+        times, count = (
+            self._seed_times(seeds) if times is None else torch.as_tensor(times),
+            self.shard.num_nodes,
+        )
+        check_times(seeds, times)
+        return lambda rows: (rows % count, seeds[rows // count], times[rows // count])
+
+    def _ask(self, asking: Asking, hop: int, keys: Any, hidden: HiddenPart | None = None) -> "_Drawn":
+        """Return what the owners of the rows asked for drew in one hop."""
+        gone = {"hidden": self._slots_of(hidden)}
+        answers = [
+            self._draw(ids, hop, keys, **gone, **self._seen(asking, i)) for i, ids in enumerate(asking.ids)
+        ]
+        return self._answered(asking, answers)
+
+    def _answered(self, asking: Asking, answers: "list[_Drawn]") -> "_Drawn":
+        names = list(self.shard.edge_data)
+        joined = [torch.cat(parts) for parts in zip(*(answer.columns(names) for answer in answers))]
+        indptr, columns = asking.ragged(torch.cat([answer.counts for answer in answers]), joined)
+        scaled = answers[0].scale is not None
+        return _Drawn.of(indptr, columns, names, scaled=scaled, typed=self._typed)
+
+    def _all(self, ids: Tensor) -> "_Drawn":
+        """Return all edges into own nodes, in the order of their ids."""
+        indptr, place = entries_of_rows(self.graph.indptr, ids)
+        kinds, data = self.held.edge_type, self.held.edge_data
+        return _Drawn(
+            indptr,
+            self.graph.indices[place].long(),
+            self.held.edge_ids[place],
+            None,
+            None if kinds is None else kinds[place],
+            {name: value[place] for name, value in data.items()},
+        )
+
+    def _seen(self, asking: Asking, member: int) -> dict[str, Tensor]:
+        """Return by which seed, and until when, the rows are seen that a member asked for."""
+        if self._times is None:
+            return {}
+        time = self._times.rank_of(asking.told(1)[member])
+        return {"seed_key": asking.told(0)[member], "seed_time": time}
+
+    def _slots_of(self, hidden: HiddenPart | None) -> Tensor | None:
+        """Return the slots held here that are as if they were not there."""
+        return self.draws.hidden_slots(None if hidden is None else hidden.edges)
+
+    def _draw(self, ids: Tensor, hop: int, keys: Any, **seen: Tensor | None) -> "_Drawn":
+        """Return what is drawn for own nodes in one hop, with what this member knows of the edges."""
+        found = run(request_of(self.draws, self.slots, ids, keys, slice(hop, hop + 1), **seen))
+        (edges,) = found.hops
+        place = torch.searchsorted(self.held.edge_ids, edges.edge_ids) if self._looks_up else None
+        scale = torch.zeros(0) if self._scaled else None  # of no rows the core says nothing
+        if edges.scale is not None:
+            local = edges if place is None else replace(edges, edge_ids=place)
+            scale = self.draws.scale_of(local)
+        kinds = self.held.edge_type
+        return _Drawn(
+            edges.indptr,
+            found.nodes[edges.indices.long()],
+            edges.edge_ids,
+            scale,
+            None if kinds is None or place is None else kinds[place],
+            {} if place is None else {name: value[place] for name, value in self.held.edge_data.items()},
+        )
+
+    @property
+    def _scaled(self) -> bool:
+        """Whether each drawn edge says how many it stands for."""
+        return self.slots.scaled or isinstance(self.draws, LaborSampler)
+
+    @property
+    def _times(self) -> Times | None:
+        return self.draws.times
+
+    @property
+    def _typed(self) -> bool:
+        return self.shard.edge_type is not None
+
+    @property
+    def _looks_up(self) -> bool:
+        """Whether anything is known of an edge beyond its ends."""
+        return self._typed or self.draws.weight is not None or bool(self.shard.edge_data)
+
+    def _find(self, rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all rows, new ones at the end, and the row of each id."""
+        if len(self.shard.node_types) > 1 or self._times is not None:
+            found, local = find_rows(rows.numpy(), ids.numpy(), self.shard.node_offsets)
+            return torch.from_numpy(found), torch.from_numpy(local)
+        distinct, places = kernels.relabel(torch.cat([rows, ids]))
+        return distinct, places[len(rows) :]
+
+    def _block(self, drawn: "_Drawn", local: Tensor, num_src: int, nodes: Tensor, degrees: "Known") -> Block:
+        shard = self.shard
+        held = (drawn.edge_ids, drawn.scale, drawn.edge_type, list(drawn.data.values()))
+        nodes = nodes[:num_src]
+        known: dict[str, Any] = {"nodes": nodes, "degrees": degrees, "seen_degree": degrees.seen(num_src)}
+        return block_of_part(shard, drawn.indptr, local.int(), *held, **known, kind=self.block_type)
+
+    # Rows
+
+    def _own(self, ids: Tensor) -> Tensor:
+        return torch.searchsorted(self.held.node_ids, ids)
+
+    def _features(self, asking: Asking, nodes: Tensor) -> Any:
+        shard = self.held
+        if self.features is not None:
+            return self.features.gather(nodes)
+        if len(shard.node_types) == 1:
+            x = shard.node_data[shard.node_types[0]].get("x")
+            return None if x is None else _bring(asking, x, self._own(torch.cat(asking.ids)), self.label)
+        found, ranges = {}, shard.type_ranges()
+        for kind, first, last in zip(shard.node_types, shard.node_offsets, shard.node_offsets[1:]):
+            if "x" in shard.node_data[kind]:
+                chosen = asking.only(first, last, nodes)
+                rows = self._own(torch.cat(chosen.ids)) - ranges[kind].start
+                found[kind] = _bring(chosen, shard.node_data[kind]["x"], rows, self.label)
+        return found
+
+    def _labels(self, seeds: Tensor) -> Tensor | None:
+        y = self.shard.node_data[self.shard.target_type].get("y")
+        rows = self._target_rows(seeds)
+        return None if y is None or rows is None else cast(Tensor, y)[rows]
+
+    def _target_rows(self, seeds: Tensor) -> Tensor | None:
+        """Return the rows of seeds among the own nodes of the target type; None where others own some."""
+        place = self.shard.type_ranges()[self.shard.target_type]
+        own = self.shard.node_ids[place]
+        rows = torch.searchsorted(own, seeds)
+        known = len(own) > 0 and torch.equal(own[rows.clamp(max=len(own) - 1)], seeds)
+        return rows if known or not len(seeds) else None
+
+    def _seed_times(self, seeds: Tensor) -> Tensor:
+        shard = self.shard
+        time = shard.node_data[shard.target_type].get("time")
+        if time is None:
+            raise GraphError(f"temporal sampling needs node data 'time' of {shard.target_type!r}")
+        rows = self._target_rows(seeds)
+        if rows is None:
+            raise GraphError("times: others own some of the seeds, whose times are not known here: give them")
+        return cast(Tensor, time)[rows]
+
+    def _seen_degrees(
+        self, asking: Asking, hidden: HiddenPart | None = None
+    ) -> "dict[int | None, Tensor] | None":
+        """Return the degrees of all rows as their seeds see them, by relation where fanouts are."""
+        if self._times is None:
+            return None
+        ids, ranks = torch.cat(asking.ids), self._times.rank_of(torch.cat(asking.told(1)))
+        columns, gone = self._times.columns, self._slots_of(hidden)
+        seen = [self._times.degree(ids, ranks, each, gone) for each in columns]
+        counts = asking.fixed(torch.stack(seen, 1))
+        return dict(zip(columns, counts.unbind(1)))
+
+    def _degrees(self, asking: Asking, hidden: HiddenPart | None = None) -> Degrees:
+        ids = torch.cat(asking.ids)
+        held = self.held.degrees.rows(self._own(ids))
+        held = held if hidden is None else hidden.degrees(ids, held)
+        both = (held.into, held.out_of)
+        count = asking.fixed(torch.stack([each.count for each in both], 1))
+        weights = [each.weight for each in both if each.weight is not None]
+        weight = asking.fixed(torch.stack(weights, 1)) if weights else None
+        into, out_of = (
+            _row_degrees(asking, each, count[:, i], None if weight is None else weight[:, i])
+            for i, each in enumerate(both)
+        )
+        return Degrees(into, out_of)
+
+
+class PartitionedBatch(Batch):
+    """A member's share of a batch; `asking` knows which of its rows came from whom, hop by hop."""
+
+    def __init__(self, *args: Any, asking: Asking, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.asking = asking
+
+
+class HeldEdges:
+    """The edges that a worker holds, under the names of a whole graph: rows are global, edges its own."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.node_types, self.node_offsets = shard.node_types, shard.node_offsets
+        self.edge_types, self.num_relations = shard.edge_types, len(shard.edge_types)
+        self.num_nodes, self.num_edges = shard.num_nodes, len(shard.indices)
+        self.edge_type, self.edge_data = shard.edge_type, shard.edge_data
+        self.device = shard.indptr.device
+        self.target_type = shard.target_type
+        counts = torch.zeros(shard.num_nodes + 1, dtype=torch.int64)
+        counts[shard.node_ids + 1] = shard.indptr.diff()
+        self.indptr = counts.cumsum_(0)
+        small = shard.num_nodes < 2**31
+        self.indices = shard.row_ids[shard.indices.long()].to(torch.int32 if small else torch.int64)
+        self._shard = shard
+
+    def in_degree(self) -> Tensor:
+        """Return the edges into each node in the whole graph, [N]; 0 of those that no edge here touches."""
+        degree = torch.zeros(self.num_nodes)
+        degree[self._shard.row_ids] = self._shard.degrees["in", None, False]
+        return degree
+
+    @property
+    def is_plain(self) -> bool:
+        """What a whole graph says of its types."""
+        told: bool = cast(Any, Graph.is_plain).fget(self)
+        return told
+
+
+def _with_ids(draws: NeighborSampler | LaborSampler, shard: Shard) -> Slots:
+    """Return the slots with the edges' ids in the whole graph: weighted draws are keyed by them."""
+    order = draws.slots.edge_map
+    return replace(draws.slots, edge_map=shard.edge_ids if order is None else shard.edge_ids[order])
+
+
+@dataclass(frozen=True, eq=False)
+class Reached:
+    """What a member drew for its seeds."""
+
+    rows: Tensor
+    """[n] int64 global, seeds first."""
+    num_seeds: int
+    asking: Asking
+    hops: "list[tuple[_Drawn, Tensor, int]]"
+    """Edges, the rows of their sources, and how many rows there are, the seeds' hop first."""
+    seed_of: Tensor | None
+    """[n] place of the seed that a row belongs to, where rows are (seed, node) pairs."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """The edges drawn for some rows in one hop."""
+
+    indptr: Tensor
+    src: Tensor
+    """[e] int64 global."""
+    edge_ids: Tensor
+    scale: Tensor | None
+    edge_type: Tensor | None
+    data: dict[str, Tensor]
+
+    @property
+    def counts(self) -> Tensor:
+        return self.indptr.diff()
+
+    def columns(self, names: Sequence[str]) -> list[Tensor]:
+        """Return all that is said of edges, in a fixed order."""
+        rest = [each for each in (self.scale, self.edge_type) if each is not None]
+        return [torch.stack([self.src, self.edge_ids], 1), *rest, *(self.data[name] for name in names)]
+
+    @staticmethod
+    def of(
+        indptr: Tensor, columns: list[Tensor], names: Sequence[str], *, scaled: bool, typed: bool
+    ) -> "_Drawn":
+        """Return what `columns` gave."""
+        ends, rest = columns[0], columns[1:]
+        scale = rest.pop(0) if scaled else None
+        kinds = rest.pop(0) if typed else None
+        src, edge_ids = ends.unbind(1)
+        return _Drawn(indptr, src, edge_ids.contiguous(), scale, kinds, dict(zip(names, rest)))
+
+
+def _bring(asking: Asking, x: Any, rows: Tensor, label: Label) -> Any:
+    """Return the features that this member asked for; it answers with its own `rows`."""
+    part = take_rows(x, rows)
+    if not isinstance(part, SparseFeatures):
+        return asking.fixed(part, label=label)
+    indptr, (columns, values) = asking.ragged(part.indptr.diff(), [part.indices, part.values], label=label)
+    return SparseFeatures(indptr, columns, values, (len(indptr) - 1, part.shape[1]))
+
+
+def _row_degrees(asking: Asking, held: RowDegrees, count: Tensor, weight: Tensor | None) -> RowDegrees:
+    if held.indptr is None or held.relation is None or held.relation_count is None:
+        return RowDegrees(count, weight, None, None, None, None)
+    parts = [held.relation, held.relation_count]
+    parts += [] if held.relation_weight is None else [held.relation_weight]
+    indptr, found = asking.ragged(held.indptr.diff(), parts)
+    return RowDegrees(count, weight, indptr, found[0], found[1], found[2] if len(found) > 2 else None)

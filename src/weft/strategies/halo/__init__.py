@@ -1,0 +1,1 @@
+"""Edge cuts: workers own nodes, an exchange brings the rows of others."""

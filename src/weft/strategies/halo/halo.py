@@ -1,0 +1,140 @@
+"""The whole graph in every step, cut by nodes: each rank computes its own rows and is sent those it reads."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Unpack
+
+from torch import Tensor
+
+from weft.comm.plan import HaloPlan
+from weft.comm.probe import measure
+from weft.config import Range
+from weft.errors import GraphError, RecipeError
+from weft.exchanges.base import check_exchange, exchanges, make_exchange
+from weft.exchanges.drift import Drift, Meter
+from weft.exchanges.exact import Exact
+from weft.graph.message.block import Block
+from weft.strategies.base import strategies
+from weft.strategies.distributed import Distributed, GivenToRanks
+from weft.strategies.halo.block import HaloBlock
+from weft.strategies.halo.drawn import DrawnBlock
+from weft.strategies.local import LocalGraph
+
+
+@strategies.add("halo")
+class Halo(Distributed):
+    """Train on the whole graph across workers; halo rows travel as the exchange says.
+
+    `partitioner` is a name or a table with its options, `parts` their number (one a worker), `exchange` a
+    name or a table: exact, or {name = "sampled", p = 0.1}. A worker may hold several parts. `drift` measures
+    the true error of the exchange, every epoch (true) or every so many; `error` has p, change or bits chosen
+    by each measurement so that the next is expected below that; single epochs may lie above.
+    """
+
+    name: ClassVar[str] = "halo"
+    exchanges: ClassVar[tuple[str, ...]] = ("exact", "sampled", "stale", "skip", "quantised")
+
+    def __init__(
+        self,
+        graph: LocalGraph,
+        *,
+        part_rank: Sequence[int] | None = None,
+        speed: Tensor | None = None,
+        partitioner: str | Mapping[str, Any] = "metis",
+        parts: Annotated[int, Range(least=1)] | None = None,
+        exchange: str | Mapping[str, Any] = "exact",
+        drift: bool | Annotated[int, Range(least=1)] = False,
+        error: Annotated[float, Range(above=0)] | None = None,
+        **given: Unpack[GivenToRanks],
+    ) -> None:
+        super().__init__(graph, **given)
+        shard = graph.shard
+        if shard.cuts != "nodes":
+            raise GraphError("halo needs parts of nodes; this partition cuts edges: use another partitioner")
+        plan = HaloPlan.make(graph.home, self.group, part_rank).to(shard.node_ids.device)
+        self.exchange = make_exchange(exchange, plan, self.group, self.clock)
+        if self.exchange.wants_speed:
+            self.exchange.tune(measure(self.group) if speed is None else speed)
+        if error is not None:
+            self.exchange.budget(error)
+        self._every = int(drift) or int(error is not None)
+        self._meter = Meter(shard, plan, self.group, self.clock) if self._every else None
+        self._error, self._drift = error, Drift([], [])
+        self._exact = Exact(plan, self.group, self.clock)
+        self._exact.kind = "evaluate"
+        self.whole = HaloBlock(shard, self._exact, self.group, clock=self.clock)
+        self._block = self.whole
+        if len(graph.node_types) == 1 and graph.x is not None:
+            self.whole.mark_constant(graph.x)
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse an exchange that is not allowed here, or a budget that it cannot keep to."""
+        super().check(options)
+        if options.get("error") is not None:
+            _check_budget(*check_exchange(options.get("exchange", "exact")))
+
+    def training_block(self) -> Block:
+        """Return the block of the step: where rows are sampled, one without those that are not kept."""
+        self.exchange.begin_step()
+        due = self._every and int(self.clock[1]) % self._every == 0
+        self.exchange.meter = self._meter if due else None
+        if self.exchange.meter is not None:
+            self.exchange.meter.begin()
+        if self.exchange.kept is None:
+            self._block = self.whole
+            self.whole.exchange = self.exchange
+        else:
+            self._block = DrawnBlock(self.whole, self.exchange)
+        return self._block
+
+    def exact_block(self) -> Block:
+        """Return the block with every halo row, exchanged exactly."""
+        self._exact.begin_step()
+        self.whole.forget()
+        self.whole.exchange = self._exact
+        return self.whole
+
+    def end_forward(self) -> None:
+        """Let go of the rows of others, which backward does not read."""
+        self._block.forget()
+
+    def end_step(self) -> None:
+        """End the step of the exchange, and measure it where that is due."""
+        self._block.forget()
+        self._block = self.whole
+        self.exchange.end_step()
+        self._drift = Drift([], [])
+        if self.exchange.meter is not None:
+            self._drift = self.exchange.meter.finish()
+            self.exchange.adapt(self._drift)
+
+    def exchange_errors(self) -> dict[int, float]:
+        """Return the errors that were measured in the last epoch."""
+        return dict(enumerate(self._drift.errors))
+
+    def exchange_settings(self) -> dict[str, Any]:
+        """Return p, change or bits, where a budget or the speed of links chooses them."""
+        chosen = self._error is not None or self.exchange.wants_speed
+        return self.exchange.settings() if chosen else {}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the exchange's, with nothing left under way."""
+        self.exchange.drain()
+        return {**self.exchange.state(), **self.exchange.tuned()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Give it back to the exchange."""
+        self.exchange.load_tuned(state)
+        tuned = self.exchange.tuned()
+        self.exchange.load_state({name: value for name, value in state.items() if name not in tuned})
+
+
+def _check_budget(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse a budget on the error of an exchange that leaves nothing to choose."""
+    if not exchanges[name].adapts:
+        able = ", ".join(sorted(each for each in Halo.exchanges if exchanges[each].adapts))
+        raise RecipeError(f"strategy.error: {name!r} has nothing that a budget could choose; use {able}")
+    if "auto" in options.values():
+        raise RecipeError(
+            "strategy.error: 'auto' goes by the links; give a number for the budget to start from"
+        )

@@ -1,0 +1,88 @@
+"""What the blocks of a shard share, however it is cut: its edge data, its rows by type, its inputs joined."""
+
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor
+
+from weft.errors import GraphError
+from weft.exchanges.base import Exchange
+from weft.exchanges.features import fetch_halo
+from weft.graph.message.block import Block, Rows
+from weft.graph.message.reduction import Propagation
+from weft.graph.parts.shard import Shard
+
+
+class ShardBlock(Block):
+    """Edges of a shard. Callers hold the rows of its own nodes."""
+
+    exchange: Exchange
+    """What brings the rows of others, where a block has them brought."""
+
+    def __init__(self, shard: Shard, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.shard = shard
+        self._joined: list[tuple[Any, Any]] = []
+
+    def edge(self, name: str) -> Tensor:
+        """Return the edge weight, features or time under `name`, [E, ...] in block order."""
+        if name not in self._edge_data:
+            known = ", ".join(self._edge_data) or "none"
+            raise GraphError(f"the graph has no edge data {name!r}; it has: {known}")
+        return self._edge_data[name]
+
+    def type_ranges(self, rows: Rows = "src") -> dict[str, slice]:
+        """Return the rows of each node type among those that a caller holds, whichever end is meant."""
+        return self.shard.type_ranges()
+
+    def _join_constant(self, h: Any) -> Any:
+        """Return an input with the rows of others below it: fetched once, exactly."""
+        for held, joined in self._joined:
+            if held is h:
+                return joined
+        with torch.inference_mode(False), torch.no_grad():
+            joined = fetch_halo(h, self.exchange.whole_plan, self.exchange.group)
+        self._joined.append((h, joined))
+        return joined
+
+
+class OneRelation(Block):
+    """The edges of one relation, with the degrees and edge data of the block they are from."""
+
+    def __init__(self, block: ShardBlock, relation: int) -> None:
+        edges = cast(Tensor, block._relation_edges(relation))
+        super().__init__(
+            torch.searchsorted(edges, block.indptr),
+            block.indices[edges],
+            num_src=block.num_src,
+            src_ids=block.src_ids,
+            dst_ids=block.dst_ids,
+            edge_ids=block.edge_ids[edges],
+            edge_data={name: value[edges] for name, value in block._edge_data.items()},
+            parent=block,
+        )
+        self._whole, self._edges = block, edges
+
+    def src(self, h: Any) -> Any:
+        """Return own rows and the halo."""
+        return self._whole.src(h)
+
+    def edge(self, name: str) -> Tensor:
+        """Return edge data in the order of this block."""
+        if name not in self._edge_data:
+            return self._whole.edge(name)
+        return self._edge_data[name]
+
+    def multiplicity(self) -> Tensor | None:
+        """Return how many edges of the whole graph each edge stands for, [E]; None: itself alone."""
+        whole = self._whole.multiplicity()
+        return None if whole is None else whole[self._edges]
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        stands_for = self.multiplicity() if how.adds else None
+        return super()._propagate(how if stands_for is None else how.weighed(stands_for))
+
+    def _degree(
+        self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
+    ) -> Tensor:
+        return self._whole._degree(direction, rows, relation, weighted)

@@ -1,0 +1,221 @@
+"""A block whose destinations get edges on several ranks: each rank reduces its own, and results are merged.
+
+What is reduced here is a plain block, `part`, over rows of several owners; layers see the rows they hold.
+Each operation is three steps: bring the rows, run the kernel on the part, merge.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+from torch import Tensor
+
+from weft import kernels
+from weft.comm.group import Group
+from weft.comm.ledger import Label
+from weft.errors import GraphError
+from weft.graph.message.block import Block
+from weft.graph.message.partial import propagate_part
+from weft.graph.message.reduction import Aggregation, Propagation, times_rows
+from weft.graph.message.scores import Dot, Score, parts_of
+from weft.graph.parts.shard import Shard
+from weft.graph.relations import RelationBlock
+from weft.graph.sparse import Features, SparseFeatures, product
+from weft.kernels.partial import attention_part
+from weft.strategies.halo.shard_block import ShardBlock
+from weft.strategies.merged.merge import Merge
+
+_PLAN = Label("plan")
+
+
+class MergingBlock(ShardBlock):
+    """Edges of a shard, reduced into rows of several owners. All ranks make the same calls in the same order.
+
+    `indptr` and `edge_dst` are by the rows of `part`; `num_dst` and `dst_ids` are the rows that callers hold.
+    `merge` is that of the step; what comes from constants is merged by `exact`, once.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        indptr: Tensor,
+        indices: Tensor,
+        *,
+        num_src: int,
+        src_ids: Tensor,
+        exact: Merge,
+        group: Group,
+        clock: Tensor | None = None,
+    ) -> None:
+        given: dict[str, Any] = {
+            "num_src": num_src,
+            "edge_ids": shard.edge_ids,
+            "edge_type": shard.edge_type,
+            "num_relations": len(shard.edge_types),
+        }
+        ids: dict[str, Any] = {"src_ids": src_ids, "dst_ids": shard.node_ids}
+        super().__init__(shard, indptr, indices, edge_data=shard.edge_data, clock=clock, **ids, **given)
+        self.group = group
+        self.exact = self.merge = exact
+        self.whole_rows = exact.alone
+        self.num_dst = len(shard.node_ids)
+        self.part = Block(indptr, indices, parent=self, **given)
+
+    # What the block is
+
+    def aggregates_sparse(self, h: SparseFeatures) -> bool:
+        """Return whether the aggregate of a constant stays sparse; decided for all ranks together."""
+        if not self.constant(h):
+            return False
+
+        def decide() -> bool:
+            lengths = self._source_values(h.indptr.diff())
+            terms = int(self.group.all_reduce(lengths[self.indices.long()].sum(), label=_PLAN).wait())
+            return bool(terms <= self.shard.num_nodes * min(h.shape[1] / 8, 256))
+
+        return self.cached(("sparse", id(h)), decide)
+
+    def by_relation(self) -> RelationBlock:
+        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
+        return self.cached("by_relation", lambda: MergedRelations(self, lambda: self.merge))
+
+    # What layers do with it
+
+    def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
+        """Return what `Block.attend` does."""
+        brought = (
+            replace(score, key=self.src(score.key))
+            if isinstance(score, Dot)
+            else replace(score, src=self.src(score.src))
+        )
+        return attend_part(self.part, self.merge, brought, self.src(value), dropout, layer)
+
+    def _aggregate(self, h: Features, how: Aggregation) -> Features:
+        def compute(merge: Merge) -> Features:
+            rows = self._sources(h)
+            scaled = replace(how, dst_scale=self._scale_of_rows(how, h.dtype))
+            if isinstance(rows, SparseFeatures) and how.adds and self.aggregates_sparse(cast(Any, h)):
+                return _sum_sparse(self.part, merge, rows, scaled)
+            rows = rows if isinstance(rows, Tensor) else rows.to_dense()
+            return aggregate_part(self.part, merge, rows, scaled)
+
+        if not self.constant(h):
+            return compute(self.merge)
+        return self._memory.recall(how.question, (h, *how.tensors), lambda: compute(self.exact))
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        brought = replace(how, src=[self.src(t) for t in how.src])
+        return reduce_messages(self.part, self.merge, brought, self)
+
+    # Underneath
+
+    def _sources(self, h: Features) -> Features:
+        """Return the rows that messages are read from; those of a constant need not be kept."""
+        return cast(Features, self.src(cast(Any, h)))
+
+    def _source_values(self, own: Tensor) -> Tensor:
+        """Return a number for each source row, from those of the rows that the caller holds."""
+        return own
+
+    def _only(self, relation: int) -> Block:
+        raise GraphError(
+            "the edges of one relation are no block of their own here; use aggregate(h, relation=...)"
+        )
+
+
+class MergedRelations(RelationBlock):
+    """The (relation, source) pairs of a block whose results are merged; what is reduced over them is too.
+
+    `merge` gives what merges them at the time: a block may change it from step to step.
+    """
+
+    def __init__(self, block: Block, merge: Callable[[], Merge]) -> None:
+        super().__init__(block)
+        self._block, self._merge = block, merge
+        self.part = Block(
+            self.indptr,
+            self.indices,
+            num_src=self.num_src,
+            edge_ids=block.edge_ids,
+            edge_type=block.edge_type,
+            num_relations=block.num_relations,
+            parent=block,
+        )
+        self.num_dst = block.num_dst
+
+    def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
+        """Return what `Block.attend` does."""
+        return attend_part(self.part, self._merge(), score, value, dropout, layer)
+
+    def _aggregate(self, h: Features, how: Aggregation) -> Features:
+        rows = Block.src(self, cast(Any, h))
+        scaled = replace(how, dst_scale=self._block._scale_of_rows(how, rows.dtype))
+        return aggregate_part(self.part, self._merge(), rows, scaled)
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        checked = replace(how, src=[Block.src(self, t) for t in how.src])
+        return reduce_messages(self.part, self._merge(), checked, self._block)
+
+
+def aggregate_part(part: Block, merge: Merge, rows: Tensor, how: Aggregation) -> Tensor:
+    """Return the merged aggregate of source rows; `how.dst_scale` is the whole scale of the caller's rows."""
+    edges = part if how.relation is None else Block.relation(part, how.relation)
+    if how.adds:
+        total = Block._reduce(edges, rows, "sum", part._chosen_weight(how), how.src_scale, None)
+        return times_rows(merge.sum(cast(Tensor, total)), how.dst_scale)
+    how.check_plain()
+    flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+    at = edges.indptr, edges.indices
+    value, count = kernels.extreme(*at, flat, how.reduce, transposed=edges._transposed_for(flat))
+    merged = merge.extreme(value, count, largest=how.reduce == "max")
+    return merged.reshape(len(merged), *rows.shape[1:])
+
+
+def _sum_sparse(part: Block, merge: Merge, rows: SparseFeatures, how: Aggregation) -> SparseFeatures:
+    edges = part if how.relation is None else Block.relation(part, how.relation)
+    scale = edges._edge_scale(part._chosen_weight(how), how.src_scale, None)
+    total = merge.sum_sparse(product(edges.indptr, edges.indices, rows, scale))
+    if how.dst_scale is None:
+        return total
+    values = total.values * how.dst_scale.to(total.dtype)[total.row_ids]
+    return SparseFeatures(total.indptr, total.indices, values, (total.shape[0], total.shape[1]))
+
+
+def attend_part(part: Block, merge: Merge, score: Score, value: Tensor, dropout: float, layer: int) -> Tensor:
+    """Return the merged attention over source rows; the destination's side of the score is the caller's."""
+    if merge.alone:
+        return Block.attend(part, score, value, dropout, layer=layer)
+    kind, source, dst, a, slope = parts_of(score)
+    dst = merge.expand(dst)
+    out, mass = attention_part(
+        kind,
+        part.indptr,
+        part.indices,
+        source,
+        dst,
+        value,
+        slope,
+        a=a,
+        edge=score.edge,
+        dropout=dropout,
+        edge_ids=part.edge_ids,
+        clock=part.draw_clock() if dropout > 0 else None,
+        layer=layer,
+        transposed=part._transposed_for(source, value, dst, score.edge),
+    )
+    return merge.softmax(out, mass)
+
+
+def reduce_messages(part: Block, merge: Merge, how: Propagation, whole: Block) -> Tensor:
+    """Return the merged messages for the rows of `whole`; `how.src` are source rows of the part."""
+    kind = how.kernel_reduce
+    out, beside = propagate_part(part, replace(how, dst=[merge.expand(t) for t in how.dst]))
+    if beside is None:
+        out = merge.sum(out)
+        return times_rows(out, whole.mean_scale(out.dtype)) if how.reduce == "mean" else out
+    if kind != "softmax":
+        return merge.extreme(out, beside, largest=kind == "max")
+    heads = beside.shape[1]
+    merged = merge.softmax(out.reshape(len(out), heads, math.prod(out.shape[1:]) // heads), beside)
+    return merged.reshape(len(merged), *out.shape[1:])

@@ -1,0 +1,72 @@
+"""Parts that training never leaves (PaGraph): workers copy all that L layers on their training nodes read.
+
+The owners of nodes send their edges, degrees and features once, before the first step. What comes of it is a
+shard whose own rows are the whole neighbourhood, `weft.graph.parts.closure.close` of the worker's training
+nodes, and a sampler of it draws what one process draws and asks nobody.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.comm.group import Group
+from weft.comm.ledger import Label
+from weft.graph.parts.shard import Shard
+from weft.samplers.core.slices import take_rows
+from weft.samplers.workers.partitioned import PartitionedSampler
+
+CLOSURE = Label("closure")
+
+
+def closed_shard(shard: Shard, group: Group, seeds: Tensor, hops: int) -> Shard:
+    """Return what `hops` layers on these own nodes read, as one shard; called by all members of the group."""
+    sampler = PartitionedSampler(shard, group, [-1] * hops, label=CLOSURE)
+    found = sampler.reach(seeds)
+    drawn, sources, _ = found.hops[-1]  # all edges of all rows but those that only the last hop reaches
+    node_ids, order = found.rows.sort()
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order))
+    canonical = drawn.edge_ids.argsort()  # which is by destination
+    counts = torch.zeros(len(node_ids), dtype=torch.int64)
+    counts[place[: len(drawn.counts)]] = drawn.counts
+    none = torch.zeros(0, dtype=torch.int64)
+    return replace(
+        shard,
+        node_ids=node_ids,
+        node_part=torch.full((len(node_ids),), shard.parts[0], dtype=torch.int32),
+        halo_ids=none,
+        halo_part=none.int(),
+        indptr=torch.cat([none.new_zeros(1), counts.cumsum(0)]),
+        indices=place[sources][canonical].to(shard.indices.dtype),
+        edge_ids=drawn.edge_ids[canonical],
+        edge_type=None if drawn.edge_type is None else drawn.edge_type[canonical],
+        edge_data={name: values[canonical] for name, values in drawn.data.items()},
+        degrees=sampler._degrees(found.asking).rows(order),
+        node_data=_node_data(shard, sampler._features(found.asking, found.rows), found.rows, node_ids),
+    )
+
+
+def _node_data(shard: Shard, x: Any, rows: Tensor, node_ids: Tensor) -> dict[str, dict[str, Any]]:
+    """Return features of all rows and labels of the own, by node type; `x` is in the order of `rows`."""
+    found: dict[str, dict[str, Any]] = {kind: {} for kind in shard.node_types}
+    features = x if isinstance(x, dict) else {shard.node_types[0]: x} if x is not None else {}
+    for kind, first, last in zip(shard.node_types, shard.node_offsets, shard.node_offsets[1:]):
+        if kind in features:
+            ids = rows[(rows >= first) & (rows < last)]
+            found[kind]["x"] = take_rows(features[kind], ids.argsort())
+        if kind == shard.target_type and "y" in shard.node_data[kind]:
+            inside = node_ids[(node_ids >= first) & (node_ids < last)]
+            found[kind]["y"] = _own_labels(shard, inside)
+    return found
+
+
+def _own_labels(shard: Shard, ids: Tensor) -> Tensor:
+    """Return the labels of some nodes of the target type: −1 for other workers', which nobody reads."""
+    y: Any = shard.node_data[shard.target_type]["y"]
+    own = shard.node_ids[shard.type_ranges()[shard.target_type]]
+    there = torch.isin(ids, own)
+    held: Tensor = y.new_full((len(ids), *y.shape[1:]), -1)
+    held[there] = y[torch.searchsorted(own, ids[there])]
+    return held

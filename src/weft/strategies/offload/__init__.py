@@ -1,0 +1,1 @@
+"""The graph on the host, a layer on the device chunk by chunk."""

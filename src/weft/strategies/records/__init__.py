@@ -1,0 +1,1 @@
+"""Batches from files of flattened neighbourhoods; no graph is held."""

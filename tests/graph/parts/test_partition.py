@@ -1,0 +1,161 @@
+"""Partitioned graphs on disk: what is read is what was written, and nothing else passes."""
+
+import json
+import shutil
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+from generated_graphs import assert_equal, graphs, typed_graphs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from weft.errors import FormatError
+from weft.graph import Graph
+from weft.graph.parts.assignment import Assignment
+from weft.graph.parts.partition import read_assignment, read_partition, read_shard, write_partition
+from weft.graph.parts.shard import Shard, make_shards
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return Graph.from_edges([[0, 1, 2, 3, 0], [1, 2, 3, 0, 2]], x=torch.rand(4, 2), edge_weight=torch.rand(5))
+
+
+@pytest.fixture
+def written(graph: Graph, tmp_path: Path) -> Path:
+    write_partition(tmp_path / "parts", graph, torch.tensor([0, 1, 1, 0]))
+    return tmp_path / "parts"
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.one_of(graphs(), typed_graphs()),
+    st.integers(1, 3),
+    st.sampled_from(["nodes", "edges"]),
+    st.integers(0, 99),
+)
+def test_what_is_read_is_what_was_written(
+    tmp_path: Path, graph: Graph, num_parts: int, cuts: str, seed: int
+) -> None:
+    count = graph.num_nodes if cuts == "nodes" else graph.num_edges
+    parts = torch.randint(0, num_parts, (count,), generator=torch.Generator().manual_seed(seed)).int()
+    assignment = Assignment(parts, num_parts, "given", {}, cuts)  # type: ignore[arg-type]
+    path = tmp_path / "parts"
+    info = write_partition(path, graph, assignment, overwrite=True)
+    assert (info.num_parts, info.num_nodes, info.num_edges) == (num_parts, graph.num_nodes, graph.num_edges)
+    assert info.assignment == assignment.sha256
+    assert_equal(read_assignment(path).parts, parts)
+    for part, shard in enumerate(make_shards(graph, assignment)):
+        assert_same_shard(read_shard(path, part), shard)
+
+
+def test_a_shard_is_read_without_the_folders_of_the_others(written: Path, graph: Graph) -> None:
+    shutil.rmtree(written / "part-00001")
+    shutil.rmtree(written / "assignment")
+    assert_same_shard(read_shard(written, 0), make_shards(graph, torch.tensor([0, 1, 1, 0]))[0])
+
+
+def test_a_truncated_array_is_named(written: Path) -> None:
+    file = written / "part-00001" / "indices.npy"
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(FormatError, match=r"part-00001.indices\.npy: truncated"):
+        read_shard(written, 1)
+
+
+def test_a_flipped_bit_is_named(written: Path) -> None:
+    file = written / "part-00001" / "edge_ids.npy"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(FormatError, match=r"part-00001.edge_ids\.npy: damaged"):
+        read_shard(written, 1)
+
+
+def test_a_part_of_another_partition_is_refused(written: Path, graph: Graph, tmp_path: Path) -> None:
+    write_partition(tmp_path / "other", graph, torch.tensor([1, 0, 1, 0]))
+    shutil.rmtree(written / "part-00001")
+    shutil.copytree(tmp_path / "other" / "part-00001", written / "part-00001")
+    with pytest.raises(FormatError, match=r"part-00001: not the part that partition\.json lists"):
+        read_shard(written, 1)
+
+
+def test_a_part_that_is_missing_or_was_never_there_is_named(written: Path) -> None:
+    with pytest.raises(FormatError, match=r"no part 2, it has parts 0 … 1"):
+        read_shard(written, 2)
+    shutil.rmtree(written / "part-00000")
+    with pytest.raises(FormatError, match="part-00000 does not exist"):
+        read_shard(written, 0)
+
+
+def test_a_changed_description_is_refused(written: Path) -> None:
+    file = written / "partition.json"
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps({**told, "num_nodes": 5}))
+    with pytest.raises(FormatError, match=r"partition\.json: damaged"):
+        read_partition(written)
+    file.write_text("{")
+    with pytest.raises(FormatError, match=r"partition\.json: damaged"):
+        read_partition(written)
+    file.unlink()
+    with pytest.raises(FormatError, match=r"holds no partition\.json"):
+        read_partition(written)
+
+
+def test_the_fingerprint_stands_for_parts_and_data(graph: Graph, tmp_path: Path) -> None:
+    parts = torch.tensor([0, 1, 1, 0])
+    first = write_partition(tmp_path / "a", graph, parts)
+    again = write_partition(tmp_path / "b", graph, parts)
+    other = Graph.from_edges(graph.edge_index, x=graph.x + 1, edge_weight=torch.rand(5))
+    changed = write_partition(tmp_path / "c", other, parts)
+    assert first.sha256 == again.sha256
+    assert first.assignment == changed.assignment
+    assert first.sha256 != changed.sha256
+
+
+def test_a_folder_is_replaced_only_when_asked_and_only_if_it_is_a_partition(
+    written: Path, graph: Graph, tmp_path: Path
+) -> None:
+    with pytest.raises(FormatError, match="already exists"):
+        write_partition(written, graph, torch.tensor([0, 0, 1, 1]))
+    write_partition(written, graph, torch.tensor([0, 0, 1, 1]), overwrite=True)
+    assert read_shard(written, 0).node_ids.tolist() == [0, 1]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+    with pytest.raises(FormatError, match="left as it is"):
+        write_partition(tmp_path / "mine", graph, torch.tensor([0, 0, 1, 1]), overwrite=True)
+    assert (tmp_path / "mine" / "thesis.txt").exists()
+
+
+def test_nothing_is_left_behind_when_writing_fails(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("weft.graph.parts.partition._write_shard", fail)
+    with pytest.raises(FormatError, match="No space left"):
+        write_partition(tmp_path / "parts", graph, torch.tensor([0, 0, 1, 1]))
+    assert list(tmp_path.iterdir()) == []
+
+
+def assert_same_shard(a: Shard, b: Shard) -> None:
+    for item in fields(Shard):
+        mine, theirs = getattr(a, item.name), getattr(b, item.name)
+        if item.name in ("edge_data", "node_data"):
+            assert mine.keys() == theirs.keys()
+        elif item.name == "degrees":
+            for part in fields(mine.into):
+                assert_equal(getattr(mine.into, part.name), getattr(theirs.into, part.name))
+                assert_equal(getattr(mine.out_of, part.name), getattr(theirs.out_of, part.name))
+        elif isinstance(theirs, torch.Tensor):
+            assert_equal(mine, theirs)
+        else:
+            assert mine == theirs, item.name
+    for name, value in b.edge_data.items():
+        assert_equal(a.edge_data[name], value)
+    for kind, data in b.node_data.items():
+        assert a.node_data[kind].keys() == data.keys()
+        for name, value in data.items():
+            assert_equal(a.node_data[kind][name], value)

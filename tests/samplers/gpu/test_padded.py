@@ -1,0 +1,166 @@
+"""Padded batches give the losses and gradients of those that were drawn, on a GPU also when replayed."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import weft
+from weft.graph.graph import Graph
+from weft.kernels import gpu
+from weft.samplers import NeighborSampler
+from weft.samplers.base import Batch
+from weft.samplers.gpu.padded import padded
+from weft.samplers.gpu.transfer import Courier
+from weft.strategies.minibatch import replay
+from weft.strategies.minibatch.replay import Replay
+
+pytestmark = pytest.mark.gpu
+DEVICE = os.environ.get("WEFT_TEST_DEVICE", "cpu")
+on_triton = pytest.mark.skipif(
+    not (gpu.INTERPRETED or DEVICE == "cuda"), reason="needs a GPU or Triton's interpreter"
+)
+FANOUT = [3, 2]
+MODELS: list[tuple[str, dict[str, Any]]] = [
+    ("sage", {"dropout": 0.4}),
+    ("sage", {"aggregate": "max", "norm": "layer", "residual": True}),
+    ("gcn", {"jumping": "cat"}),
+    ("gat", {"heads": 2, "attention_dropout": 0.3}),
+    ("gat", {"heads": 2, "edge_features": 2}),
+    ("gatv2", {"heads": 2, "edge_features": 2}),
+]
+
+
+def community(device: str, **edge_data: Tensor) -> Graph:
+    torch.manual_seed(0)
+    num_nodes, num_edges = 60, 500
+    dst = torch.randint(50, (num_edges,))  # ten nodes have no edge
+    src = torch.cat([torch.zeros(200, dtype=torch.int64), torch.randint(num_nodes, (num_edges - 200,))])
+    graph = Graph.from_edges(
+        torch.stack([src, dst]),
+        x=torch.randn(num_nodes, 5),
+        y=torch.arange(num_nodes) % 3,
+        edge_attr=torch.randn(num_edges, 2),
+        **edge_data,
+    )
+    return graph.to(device=device)
+
+
+def mean_loss(model: nn.Module, batch: Batch) -> Tensor:
+    out = model(batch.blocks, batch.x)[: batch.seeds.numel()]
+    assert batch.y is not None
+    return F.cross_entropy(out, batch.y)
+
+
+def plain(model: nn.Module, batch: Batch, clock: Tensor) -> tuple[Tensor, list[Tensor]]:
+    batch.set_clock(clock)
+    loss = mean_loss(model, batch)
+    return loss.detach(), list(torch.autograd.grad(loss, list(model.parameters())))
+
+
+def steps(
+    model: nn.Module,
+    run: Replay,
+    sampler: NeighborSampler,
+    count: int,
+    brought: Callable[[Batch], Batch] = lambda batch: batch,
+) -> None:
+    """Take some steps, each compared with that of the batch as it was drawn."""
+    clock = torch.tensor([7, 1, 0])
+    for step in range(count):
+        clock[2] = step
+        batch, again = (brought(sampler.sample(torch.arange(step, 60, 9), 1, step)) for _ in range(2))
+        expected = plain(model, batch, clock)
+        loss = run(model, again, clock)
+        assert loss is not None
+        torch.testing.assert_close(loss, expected[0])
+        for param, gradient in zip(model.parameters(), expected[1], strict=True):
+            assert param.grad is not None
+            torch.testing.assert_close(param.grad, gradient, rtol=1e-4, atol=1e-6)
+
+
+@on_triton
+@pytest.mark.parametrize(("layer", "options"), MODELS, ids=str)
+@pytest.mark.usefixtures("nan_memory")
+def test_losses_and_gradients_are_those_of_the_batch(
+    layer: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "MOST", 0)  # nothing is captured
+    sampler = NeighborSampler(community(DEVICE), FANOUT, seed=3)
+    model = weft.nn.Stack(5, 3, layer=layer, layers=2, hidden=6, **options).to(DEVICE)
+    steps(model, Replay(mean_loss, FANOUT), sampler, 2)
+
+
+@on_triton
+@pytest.mark.parametrize(
+    ("layer", "options"), [("gcn", {}), ("gat", {"heads": 2, "edge_features": 2})], ids=str
+)
+def test_edge_data_may_come_with_the_batch(
+    layer: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "MOST", 0)  # nothing is captured
+    graph = community("cpu", edge_weight=torch.rand(500) + 0.1)
+    courier = Courier(DEVICE, graph)
+
+    def brought(batch: Batch) -> Batch:
+        made = courier.carry(batch)
+        for block in made.blocks:  # those of all edges lie where nobody reads them
+            block._edge_data = {name: value.to("meta") for name, value in block._edge_data.items()}
+        return made
+
+    model = weft.nn.Stack(5, 3, layer=layer, layers=2, hidden=6, **options).to(DEVICE)
+    steps(model, Replay(mean_loss, FANOUT), NeighborSampler(graph, FANOUT, seed=3), 2, brought)
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="needs a GPU")
+@pytest.mark.parametrize(("layer", "options"), MODELS, ids=str)
+def test_replays_are_the_steps_bit_for_bit(
+    layer: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = NeighborSampler(community("cuda"), FANOUT, seed=3)
+    model = weft.nn.Stack(5, 3, layer=layer, layers=2, hidden=6, **options).cuda()
+    run = Replay(mean_loss, FANOUT)
+    steps(model, run, sampler, 9)
+    assert any(size.graph is not None for size in run._sizes.values())
+    found = _all_gradients(model, run, sampler)
+    monkeypatch.setattr(replay, "MOST", 0)
+    for a, b in zip(found, _all_gradients(model, Replay(mean_loss, FANOUT), sampler), strict=True):
+        assert torch.equal(a, b)
+
+
+def _all_gradients(model: nn.Module, run: Replay, sampler: NeighborSampler) -> list[Tensor]:
+    found = []
+    for step in range(6):
+        loss = run(model, sampler.sample(torch.arange(step, 60, 9), 1, step), torch.tensor([7, 1, step]))
+        assert loss is not None
+        found += [
+            loss.clone(),
+            *(param.grad.clone() for param in model.parameters() if param.grad is not None),
+        ]
+    return found
+
+
+@on_triton
+def test_what_padding_would_change_is_not_padded() -> None:
+    graph = community(DEVICE)
+    model = weft.nn.Stack(5, 3, layer="edgeconv", layers=2, hidden=6).to(DEVICE)
+    run = Replay(mean_loss, FANOUT)
+    batch = NeighborSampler(graph, FANOUT).sample([1, 2, 3])
+    assert run(model, batch, torch.tensor([0, 0, 0])) is None
+    assert not run.able
+    assert run.fetch(batch).x is not None
+    assert not Replay.suits(weft.nn.Stack(5, 3, layers=2, norm="batch"), FANOUT)
+    assert not Replay.suits(nn.Linear(3, 3), FANOUT)
+    assert not Replay.suits(weft.nn.Stack(5, 3, layers=2), [3, -1])
+    assert Replay.suits(weft.nn.Stack(5, 3, layers=2), FANOUT)
+
+
+def test_sizes_are_few_and_at_most_a_sixteenth_too_large() -> None:
+    sizes = [padded(count) for count in range(1, 20_000)]
+    assert all(count <= size <= max(count + 31, count * 17 / 16) for count, size in enumerate(sizes, start=1))
+    assert sizes == sorted(sizes)
+    assert len(set(sizes)) < 140

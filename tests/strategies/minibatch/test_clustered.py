@@ -1,0 +1,76 @@
+"""Steps on subgraphs: those of the whole graph where the subgraph is all of it."""
+
+from pathlib import Path
+from typing import Any
+
+import halo_jobs
+import pytest
+import torch
+from torch_geometric.nn import SAGEConv
+
+import weft
+from weft.errors import InputError, RecipeError
+from weft.samplers import ClusterSampler, Loader
+from weft.strategies.minibatch.clustered import Clustered
+from weft.strategies.single import Single
+from weft.train.model import adapt
+
+
+@pytest.fixture(scope="module")
+def graph() -> weft.Graph:
+    return weft.datasets.open_dataset(name="community", nodes=150, degree=8, classes=3, features=8, seed=1)
+
+
+@pytest.mark.parametrize("name", halo_jobs.MODELS)
+def test_all_clusters_together_are_the_whole_graph(name: str) -> None:
+    for kind, dtype in halo_jobs.cases(name):
+        graph = adapt(halo_jobs.graph_of(kind), halo_jobs.MODELS[name][0]).to(dtype=dtype)
+        whole = halo_jobs.trained(Single(graph, seed=3), halo_jobs.model_of(graph, name, dtype))
+        strategy = Clustered(graph, seed=3, clusters=3, together=3)
+        sampler = ClusterSampler(graph, 3, parts=torch.arange(graph.num_nodes) % 3)
+        strategy._loader = Loader(sampler, range(3), batch_size=3, threads=0)  # without cutting each
+        found = halo_jobs.trained(strategy, halo_jobs.model_of(graph, name, dtype))
+        bound = 1e-5 if dtype == torch.float32 else 1e-10
+        far = {what: halo_jobs.far(found[what], value) for what, value in whole.items()}
+        assert max(far.values()) <= bound, (kind, dtype, far)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"name": "clustered", "clusters": 6, "together": 2, "enhance": 0.1, "partitioner": "range"},
+        {"name": "saint", "size": 20, "steps": 3},
+        {"name": "saint", "how": "edge", "size": 40, "steps": 3},
+    ],
+)
+def test_a_run_learns_and_goes_on_within_an_epoch(
+    strategy: dict[str, Any], graph: weft.Graph, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"strategy": strategy, "epochs": 10, "hidden": 8, "lr": 0.05, "eval_every": 10}
+    whole = weft.train(graph, "gcn", **settings)
+    assert whole.val_accuracy is not None
+    assert whole.val_accuracy > 0.6
+    asked = iter(range(100))
+    weft.train(graph, "gcn", **settings, out=tmp_path / "run", stop=lambda: next(asked) == 4)
+    rest = weft.train(graph, "gcn", **settings, out=tmp_path / "run", resume=True)
+    assert rest.loss == whole.loss
+
+
+def test_more_clusters_at_once_than_there_are_is_refused(graph: weft.Graph) -> None:
+    with pytest.raises(RecipeError, match="use at most 3"):
+        weft.train(graph, "sage", strategy={"name": "clustered", "clusters": 3, "together": 4})
+
+
+def test_a_diagonal_that_a_model_passes_over_is_refused(graph: weft.Graph) -> None:
+    strategy = {"name": "clustered", "together": 2, "enhance": 0.5, "partitioner": "range", "clusters": 4}
+    for layer, options in (("gat", {}), ("sage", {"aggregate": "max"}), ("edgeconv", {})):
+        with pytest.raises(InputError, match=r"enhance adds to the diagonal of sums .* use enhance = 0"):
+            weft.train(graph.add_self_loops(), layer, strategy=strategy, epochs=1, **options)
+    losses = {
+        weft.train(graph, "gcn", strategy={**strategy, "enhance": share}, epochs=1, hidden=4).loss
+        for share in (0.0, 0.5)
+    }
+    assert len(losses) == 2
+    block = ClusterSampler(graph.add_self_loops(), 4, enhance=0.5, partitioner="range").sample([0]).blocks[0]
+    with pytest.raises(InputError, match="the model needs SAGEConv of PyG"):
+        weft.nn.PyG(SAGEConv(8, 3))(block, torch.rand(block.num_src, 8))

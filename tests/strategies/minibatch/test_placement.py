@@ -1,0 +1,46 @@
+"""What of a graph goes to a GPU, by what is free there."""
+
+import pytest
+import torch
+from halo_jobs import graph_of
+
+from weft.graph.graph import Graph
+from weft.graph.sparse import SparseFeatures
+from weft.stores.cached import CachedStore
+from weft.strategies.minibatch import placement
+from weft.strategies.minibatch.placement import with_near_data, with_near_edges
+
+HERE = torch.device("cpu")
+
+
+def free(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(placement, "free_bytes", lambda device: count)
+
+
+@pytest.mark.parametrize("kind", ["typed", "sparse"])
+def test_features_that_do_not_fit_and_are_no_matrix_come_with_the_batches(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = graph_of(kind)
+    free(monkeypatch, 1 << 20)
+    assert isinstance(with_near_data(graph, HERE), Graph)
+    free(monkeypatch, 100)
+    assert with_near_data(graph, HERE) is None
+
+
+def test_a_matrix_that_does_not_fit_is_read_from_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    free(monkeypatch, 480)
+    found = with_near_data(graph_of("directed"), HERE)
+    assert found is not None
+    assert isinstance(found.x, CachedStore)
+    assert found.x.capacity == 10  # of 24 bytes each, in half of what is free
+
+
+def test_edges_do_not_take_features_along_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = graph_of("sparse")
+    assert isinstance(graph.x, SparseFeatures)
+    edges = graph.indptr.nbytes + 2 * graph.indices.nbytes + 4 * graph.num_nodes
+    free(monkeypatch, 2 * edges)
+    assert with_near_edges(graph, HERE) is None
+    free(monkeypatch, 2 * (edges + graph.x.values.nbytes))
+    assert with_near_edges(graph, HERE) is not None
