@@ -1,9 +1,13 @@
 """Moves that bring a partition within its bounds."""
 
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 
 from weft.graph import Graph
+from weft.partitioners import repair as repairing
 from weft.partitioners.base import undirected
 from weft.partitioners.constraints import Constraints, constraints
 from weft.partitioners.repair import repair
@@ -61,3 +65,27 @@ def test_it_ends_where_no_move_helps() -> None:
     tight = type(limits)(limits.names, limits.weights, limits.bounds * 0 + 2, 3)
     repaired = repair(undirected(hubs), tight, np.array([0, 0, 1, 1, 2, 2], np.int32))
     assert tight.excess(repaired) <= tight.excess(np.array([0, 0, 1, 1, 2, 2], np.int32))
+
+
+def test_it_stops_after_so_many_looks_with_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, num_parts = 300, 10
+    generator = np.random.default_rng(0)
+    weights = generator.integers(1, 1000, (6, count))
+    graph = Graph.from_edges(generator.integers(0, count, (2, 1_500)), num_nodes=count)
+    # No part may hold more than the mean of anything, which nearly no partition keeps.
+    tight = Constraints(list("abcdef"), weights, weights.sum(1) // num_parts, num_parts)
+    start = (np.arange(count) % num_parts).astype(np.int32)
+    gain, looked = repairing._State._gain, []
+
+    def counted(state: Any, rows: Any, part: int) -> Any:
+        looked.append(len(rows))
+        return gain(state, rows, part)
+
+    monkeypatch.setattr(repairing._State, "_gain", counted)
+    monkeypatch.setattr(repairing, "_LOOKS", 40)
+    monkeypatch.setattr(repairing, "_LOOKS_A_NODE", 0)
+    repaired = repair(undirected(graph), tight, start)
+    assert len(looked) <= 80  # a look at all moves of a part, then at most as many as are left
+    assert tight.excess(repaired) < tight.excess(start)
+    monkeypatch.undo()
+    assert tight.excess(repair(undirected(graph), tight, start)) < tight.excess(repaired)

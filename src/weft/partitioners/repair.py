@@ -2,7 +2,8 @@
 
 The part that passes a bound the most gives nodes away: first those whose move cuts the fewest edges for the
 excess that it removes. Where none can go, because others are full of something else, two nodes change places.
-A move is made only if it lowers the excess over all bounds and all parts, so this ends; it makes the same
+A move is made only if it lowers the excess over all bounds and all parts, so this ends. Where it would take
+long, after a number of looks at moves that rises with the graph, it stops with what it has. It makes the same
 moves every time.
 """
 
@@ -16,6 +17,9 @@ _LEAST = 1e-12
 # Of a part, this many nodes are looked at for a change of places: pairs are many. And so often in all.
 _TRIED = 256
 _CHANGES = 1_000
+# Looks at one move, some 20 µs each: so many, and so many for each node. A thousand moves that are looked at
+# together count as one.
+_LOOKS, _LOOKS_A_NODE, _TOGETHER = 500_000, 4, 1_000
 
 
 def repair(near: Undirected, limits: Constraints, parts: Parts) -> Parts:
@@ -24,7 +28,7 @@ def repair(near: Undirected, limits: Constraints, parts: Parts) -> Parts:
     state = _State(near, limits, parts)
     stuck: set[tuple[int, int]] = set()
     changes = 0
-    while (place := state.worst(stuck)) is not None:
+    while state.looks > 0 and (place := state.worst(stuck)) is not None:
         if state.relieve(*place):
             stuck.clear()
         elif changes < _CHANGES and state.change_places(*place):
@@ -43,6 +47,7 @@ class _State:
         self.scale = 1 / limits.mean
         self.bounds = limits.bounds
         self.loads = limits.loads(parts)
+        self.looks = _LOOKS + _LOOKS_A_NODE * len(parts)
 
     def worst(self, stuck: set[tuple[int, int]]) -> tuple[int, int] | None:
         """Return the constraint and the part that passes its bound the most, without those given up."""
@@ -59,9 +64,10 @@ class _State:
         gain = self._gain(rows, part)
         price = (links[:, part, None] - links) / np.maximum(gain, _LEAST)
         useful = np.flatnonzero(gain > _LEAST)
-        order = useful[np.argsort(price.ravel()[useful], kind="stable")]
+        order = useful[np.argsort(price.ravel()[useful], kind="stable")][: max(self.looks, 0)]
+        self.looks -= 1 + gain.size // _TOGETHER
         moved = False
-        for place in order.tolist():
+        for looked, place in enumerate(order.tolist(), 1):
             row, target = rows[place // links.shape[1]], place % links.shape[1]
             if (
                 self.parts[row] == part
@@ -70,7 +76,9 @@ class _State:
                 self._move(int(row), target)
                 moved = True
                 if self.loads[constraint, part] <= self.bounds[constraint]:
+                    order = order[:looked]
                     break
+        self.looks -= len(order)
         return moved
 
     def change_places(self, constraint: int, part: int) -> bool:
@@ -87,6 +95,7 @@ class _State:
             before = np.maximum(leaves - limit, 0) + np.maximum(joins - limit, 0)
             after = np.maximum(leaves - less - limit, 0) + np.maximum(joins + less - limit, 0)
             gain = np.einsum("c,cvu->vu", self.scale, before - after)
+            self.looks -= 1 + gain.size // _TOGETHER
             best = np.unravel_index(int(gain.argmax()), gain.shape)
             if gain[best] > found:
                 found, pair = float(gain[best]), (int(heavy[best[0]]), int(light[best[1]]))
