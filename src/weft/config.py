@@ -1,8 +1,9 @@
 """Recipes: what a run is, as TOML, checked against the things it configures.
 
-A recipe has four sections. There is no schema beside the code: `[train]` is checked against the training
+A recipe has five sections. There is no schema beside the code: `[train]` is checked against the training
 settings, `[model]` against the constructors of the stack and of its layer, `[data]` against the function that
-loads the data, `[strategy]` against the strategy. `bind` does it, for a dataclass and a callable alike.
+loads the data, `[task]` against the task, `[strategy]` against the strategy. `bind` does it, for a dataclass
+and a callable alike.
 
     [data]
     path = "cora.npz"
@@ -30,7 +31,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from weft.errors import RecipeError, WeftWarning
 from weft.registry import suggest
 
-SECTIONS = ("data", "model", "strategy", "train")
+SECTIONS = ("data", "task", "model", "strategy", "train")
 
 # Settings of [data] that mean the same whatever the source: the keywords of `weft.datasets.prepare.prepare`,
 # by name since this module loads no torch.
@@ -80,12 +81,13 @@ KNOWN_RANGES = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a run is: four sections of plain values, as read from TOML or built in Python."""
+    """What a run is: five sections of plain values, as read from TOML or built in Python."""
 
     data: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     strategy: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
+    task: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return the sections as plain dictionaries, ready for JSON."""

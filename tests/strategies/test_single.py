@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 import weft
 from weft.errors import GraphError, RecipeError
-from weft.strategies.base import Strategy, Traffic, evaluating, split_rows, strategies
+from weft.strategies.base import Strategy, Traffic, evaluating, strategies
 from weft.strategies.single import SameBlock, Single, hops_of
-from weft.tasks.loss import choose_loss
+from weft.tasks.choose import TaskChoice
 from weft.tasks.metrics import METRICS
 
 
@@ -52,15 +52,15 @@ def test_several_labels_are_trained_with_binary_cross_entropy() -> None:
     graph, model = ring(y=y), Constant(4, 3)
     expected = F.binary_cross_entropy_with_logits(model.outputs[:2], y[:2].float()).item()
     strategy = Single(graph)
-    assert strategy.loss.name == "bce"
+    assert strategy.task.loss.name == "bce"
     assert strategy.epoch(model, torch.optim.SGD(model.parameters(), lr=1.0)) == pytest.approx(expected)
 
 
 def test_nodes_without_a_label_are_left_out() -> None:
     test = torch.tensor([False, False, True, True])
-    rows = split_rows(ring(y=torch.tensor([0, 1, -1, 0]), val_mask=None, test_mask=test))
-    assert rows["test"].tolist() == [3]
-    assert "val" not in split_rows(ring(y=torch.tensor([0, 1, -1, 0])))
+    targets = Single(ring(y=torch.tensor([0, 1, -1, 0]), val_mask=None, test_mask=test)).targets
+    assert {split: held.count for split, held in targets.items()} == {"train": 2, "test": 1}
+    assert "val" not in Single(ring(y=torch.tensor([0, 1, -1, 0]))).targets
 
 
 def test_scores_are_those_of_each_split_alone() -> None:
@@ -152,8 +152,9 @@ def test_graphs_that_cannot_be_trained_on_say_what_is_missing() -> None:
 
 
 def test_a_loss_that_does_not_fit_the_labels_is_refused() -> None:
-    with pytest.raises(RecipeError, match=r"use 'cross_entropy' or 'auto'"):
-        choose_loss("bce", ring())
+    graph = ring()
+    with pytest.raises(RecipeError, match=r"use 'auto' or 'cross_entropy'"):
+        Single(graph, task=TaskChoice().make(graph, loss="bce"))
 
 
 def test_a_model_may_index_iterate_or_zip_its_blocks() -> None:

@@ -70,9 +70,10 @@ class Graph(NodeData):
     ) -> "Graph":
         """Return a graph of one node type from edges (2, E), source to target, and data a row a node.
 
-        Arrays may be torch or numpy, `x` also scipy or torch sparse. `y` is a class a node (-1: no label) or
-        0/1 columns; masks are boolean. Edge data and `edge_type`, the relation of each edge, are in the order
-        of edges. `node_ids` are your own names of the nodes. All is checked unless `check` is off.
+        Arrays may be torch or numpy, `x` also scipy or torch sparse. `y` is a class a node (-1: no label),
+        0/1 columns, or a number to predict (nan: unknown); masks are boolean. Edge data and `edge_type`, the
+        relation of each edge, are in the order of edges. `node_ids` are your own names of the nodes. All is
+        checked unless `check` is off.
         """
         masks = {"train_mask": train_mask, "val_mask": val_mask, "test_mask": test_mask}
         parts = build.from_edges(
@@ -237,8 +238,8 @@ class Graph(NodeData):
 
     @property
     def num_classes(self) -> int:
-        """The number of classes: columns of a multi-label y, else the largest label + 1; 0 without labels."""
-        if self.y is None or self.y.numel() == 0:
+        """The number of classes: columns of a multi-label y, else the largest label + 1; 0 without any."""
+        if self.y is None or self.y.numel() == 0 or self.has_values:
             return 0
         return self.y.shape[1] if self.multilabel else int(self.y.max()) + 1
 

@@ -64,7 +64,7 @@ def _features(x: Any) -> dict[str, Any]:
 
 def _class_counts(graph: "Graph") -> list[int]:
     """Return the nodes of each class; unlabelled nodes count in none, those with several labels in each."""
-    if graph.y is None:
+    if graph.y is None or graph.has_values:
         return []
     if graph.multilabel:
         return [int(count) for count in graph.y.long().sum(dim=0)]

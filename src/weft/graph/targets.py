@@ -27,8 +27,23 @@ class NodeData:
 
     @property
     def y(self) -> Tensor | None:
-        """The labels of the target type: [n] int64, or [n, C] float32 where a node has several."""
+        """What is known of the target type: [n] int64 classes, [n, C] float32 several, [n] float64 numbers.
+
+        A class of -1 and a number nan are unknown.
+        """
         return self.of_target("y")
+
+    @property
+    def has_values(self) -> bool:
+        """Whether y holds numbers to predict rather than classes."""
+        return self.y is not None and self.y.dim() == 1 and self.y.is_floating_point()
+
+    def labelled(self, rows: Tensor) -> Tensor:
+        """Return those of some rows of the target type whose y is known."""
+        y = self.y
+        if y is None or y.dim() == 2:
+            return rows
+        return rows[~y[rows].isnan()] if y.is_floating_point() else rows[y[rows] >= 0]
 
     @property
     def train_mask(self) -> Tensor | None:

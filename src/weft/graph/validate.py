@@ -169,11 +169,21 @@ def as_features(value: Any, num_nodes: int, name: str = "x", *, check: bool = Tr
 
 
 def as_labels(value: Any, num_nodes: int, name: str = "y", *, check: bool = True) -> Tensor:
-    """Return labels: [N] int64 with -1 for "no label", or [N, C] float32 of 0 and 1 for several a node."""
+    """Return labels: [N] int64 with -1 for "no label", or [N, C] float32 of 0 and 1 for several a node.
+
+    Numbers that cannot be classes, with a fraction or too large, are to be predicted: [N] float64, nan where
+    unknown.
+    """
     _refuse_text(value, name)
     labels = as_tensor(value, name)
     if labels.dim() == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]  # OGB's shape
+    if labels.dim() == 1 and _are_values(labels, num_nodes):
+        values = labels.to(torch.float64)
+        if check:
+            _check_rows(values, num_nodes, name, "node")
+            _check_values(values, name)
+        return values
     if check:
         if labels.dim() not in (1, 2):
             raise GraphError(
@@ -301,6 +311,31 @@ def _refuse_text(value: Any, name: str) -> None:
         )
 
 
+def _are_values(y: Tensor, num_nodes: int) -> bool:
+    """Return whether numbers, one per node, are no classes: some have a fraction, or are too large."""
+    if y.numel() == 0 or y.is_complex() or y.dtype == torch.bool:
+        return False
+    known = y[y.isfinite()] if y.is_floating_point() else y
+    if not known.numel():
+        return False
+    fraction = known.is_floating_point() and bool((known != known.round()).any())
+    return fraction or (int(known.min()) >= -1 and int(known.max()) >= _most_classes(num_nodes))
+
+
+def _check_values(values: Tensor, name: str) -> None:
+    wrong = values.isinf()
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise GraphError(
+            f"{name} holds {float(values[row]):g} at node {row:,}: expected numbers, nan where unknown"
+        )
+
+
+def _most_classes(num_nodes: int) -> int:
+    """Return a number of classes above any known data set's: beyond it are ids, times or values."""
+    return max(num_nodes, 1 << 16)
+
+
 def _check_label_values(labels: Tensor, num_nodes: int, name: str) -> None:
     if labels.numel() == 0:
         return
@@ -318,8 +353,7 @@ def _check_label_values(labels: Tensor, num_nodes: int, name: str) -> None:
             worst = low if low < 0 else high
             raise GraphError(f"{name} has several columns, so its values must be 0 or 1; it holds {worst}")
         return
-    # More classes than nodes and than any known data set: ids or times passed as labels.
-    limit = max(num_nodes, 1 << 16)
+    limit = _most_classes(num_nodes)
     if low < -1 or high >= limit:
         outside = low if low < -1 else high
         row = int((labels == outside).nonzero()[0])

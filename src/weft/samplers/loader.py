@@ -231,8 +231,5 @@ def train_seeds(graph: Graph) -> Tensor:
     """Return the global ids of the nodes to train on: in the training mask, and labelled."""
     if graph.train_mask is None:
         raise GraphError("the graph has no train_mask; give the loader its seeds, node ids")
-    rows: Tensor = graph.train_mask.nonzero().flatten()
-    if graph.y is not None and not graph.multilabel:
-        rows = rows[graph.y[rows] >= 0]
-    rows = rows.cpu()
+    rows: Tensor = graph.labelled(graph.train_mask.nonzero().flatten()).cpu()
     return rows + int(graph.target_rows.start)

@@ -14,16 +14,16 @@ from typing import Any, ClassVar, TypedDict, Unpack, get_args, get_origin, get_t
 import torch
 from torch import Tensor, nn
 
-from weft.errors import GraphError, InputError
+from weft.errors import InputError
 from weft.events import Events
 from weft.graph.graph import Graph
 from weft.registry import Registry
 from weft.strategies.loss_scale import LossScale
-from weft.tasks.loss import Loss, choose_loss
+from weft.tasks.base import Targets, Task
+from weft.tasks.choose import usual_task
 
 Scores = dict[str, dict[str, float]]
 Metrics = Mapping[str, Callable[[Tensor, Tensor], float]]
-SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Traffic:
 class Given(TypedDict, total=False):
     """What the trainer gives every strategy beside the options of the recipe; each passes it on."""
 
-    loss: str | Loss
+    task: Task | None
     seed: int
     events: Events | None
     autocast: torch.dtype | None
@@ -57,18 +57,17 @@ class Strategy:
         self,
         graph: Graph,
         *,
-        loss: str | Loss = "auto",
+        task: Task | None = None,
         seed: int = 0,
         events: Events | None = None,
         autocast: torch.dtype | None = None,
     ) -> None:
         self.graph = graph
-        self.loss = choose_loss(loss, graph)
+        self.task = usual_task(graph) if task is None else task
         self.events = events if events is not None else Events()
         self.autocast = autocast
         self.clock = torch.tensor([seed, 0, 0], dtype=torch.int64)
-        self.y = labels_of(graph)
-        self.splits = split_rows(graph)
+        self.targets: dict[str, Targets] = self.task.targets(graph, lambda value: value)
 
     @property
     def device(self) -> torch.device:
@@ -79,11 +78,6 @@ class Strategy:
     def loss_scale(self) -> LossScale | None:
         """What keeps small gradients in float16; None in other precisions."""
         return LossScale(self.device, self.agree) if self.autocast is torch.float16 else None
-
-    @cached_property
-    def num_classes(self) -> int:
-        """The classes of the graph, counted once: a graph looks at all labels."""
-        return self.graph.num_classes
 
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model that cannot be trained like this, before the run's folder is made."""
@@ -106,7 +100,7 @@ class Strategy:
         return dict(state)
 
     def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-        """Train for one epoch, advance the clock, and return the mean loss of the training nodes."""
+        """Train for one epoch, advance the clock, and return the mean loss of the training targets."""
         raise NotImplementedError
 
     def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:
@@ -114,7 +108,7 @@ class Strategy:
         raise NotImplementedError
 
     def predict(self, model: nn.Module) -> Tensor:
-        """Return the model's outputs for every node of the target type, [nodes, classes]."""
+        """Return what the model gives for every node of the target type: outputs, or rows of pairs' ends."""
         raise NotImplementedError
 
     def seek(self, epoch: int) -> None:
@@ -177,13 +171,13 @@ class Strategy:
     def _outputs(
         self, model: nn.Module, blocks: Any, x: Any, *, device: str, num_rows: int | None = None
     ) -> Tensor:
-        """Return what a model gives, in at least 32 bits, or say why it cannot be compared with labels.
+        """Return what a model gives, in at least 32 bits, or say why the task can do nothing with it.
 
         `num_rows` is how many rows it must have; None: whatever it has.
         """
         with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
             outputs: Any = model(called(model, blocks), x)
-        check_outputs(outputs, num_rows, self.num_classes, self.loss, several=self.y.dim() == 2)
+        self.task.check_rows(outputs, num_rows)
         # Losses are summed in at least 32 bits whatever the storage.
         wide: Tensor = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
         return wide if self.loss_scale is None else self.loss_scale.up(wide)
@@ -221,45 +215,3 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-def check_outputs(outputs: Any, num_rows: int | None, classes: int, loss: Loss, *, several: bool) -> None:
-    """Refuse outputs that cannot be compared with the labels, one or several a node."""
-    if not isinstance(outputs, Tensor):
-        raise InputError(f"expected a tensor from the model, got {type(outputs).__name__}")
-    if outputs.dim() != 2 or num_rows not in (None, outputs.shape[0]):
-        shape = (num_rows or "rows", classes)
-        got = tuple(outputs.shape)
-        raise InputError(f"expected outputs of shape {shape}, got {got}; a row is a node")
-    # One label a node may have outputs to spare, and a loss of one's own knows what they are; several
-    # labels are compared column by column.
-    fits = outputs.shape[1] == classes if several else loss.own or outputs.shape[1] >= classes
-    if not fits:
-        raise InputError(
-            f"the model gives {outputs.shape[1]} outputs a node, the graph has {classes} classes; "
-            f"make it with {classes}"
-        )
-
-
-def labels_of(graph: Graph) -> Tensor:
-    """Return the labels of the target type's nodes."""
-    if graph.y is None:
-        raise GraphError("the graph has no labels y; training needs them, with -1 for nodes without a label")
-    return graph.y
-
-
-def split_rows(graph: Graph) -> dict[str, Tensor]:
-    """Return the labelled rows, of the target type, of each split that the graph has."""
-    y = labels_of(graph)
-    rows: dict[str, Tensor] = {}
-    for name in SPLITS:
-        mask = getattr(graph, f"{name}_mask")
-        if mask is not None and bool(mask.any()):
-            rows[name] = mask.nonzero().flatten()
-    if "train" not in rows:
-        raise GraphError(
-            "the graph has no train_mask; pass train_mask= (and val_mask=, test_mask=), a boolean a node"
-        )
-    if not graph.multilabel:
-        rows = {name: held[y[held] >= 0] for name, held in rows.items()}
-    return {name: held for name, held in rows.items() if len(held)}

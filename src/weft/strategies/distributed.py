@@ -5,6 +5,7 @@ step is that of one process. Every rank enters every collective, also one withou
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -13,13 +14,13 @@ from torch import Tensor, nn
 
 from weft.comm.group import Group
 from weft.comm.ledger import Label
-from weft.errors import GraphError, RecipeError
+from weft.comm.rows import GatheredRows
+from weft.errors import RecipeError
 from weft.events import Events
 from weft.exchanges.base import check_exchange
 from weft.graph.message.block import Block
 from weft.graph.parts.assignment import Assignment
 from weft.strategies.base import (
-    SPLITS,
     Given,
     Metrics,
     Scores,
@@ -32,7 +33,8 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.norm import make_global, make_local
 from weft.strategies.reducer import GradientReducer
 from weft.strategies.single import SameBlock, hops_of
-from weft.tasks.loss import Loss, choose_loss
+from weft.tasks.base import EVALUATION, Targets, Task
+from weft.tasks.choose import usual_task
 
 _EVALUATE = Label("evaluate")
 _CONTROL = Label("control")
@@ -61,7 +63,7 @@ class Distributed(Strategy):
         self,
         graph: LocalGraph,
         *,
-        loss: str | Loss = "auto",
+        task: Task | None = None,
         seed: int = 0,
         events: Events | None = None,
         autocast: torch.dtype | None = None,
@@ -70,11 +72,11 @@ class Distributed(Strategy):
         self.group = Group.alone() if group is None else group
         self.workers = self.group.size
         self.graph = graph
-        self.loss = choose_loss(loss, graph)
+        self.task = usual_task(graph) if task is None else task
         self.events = events if events is not None else Events()
         self.autocast = autocast
         self.clock = torch.tensor([seed, 0, 0], dtype=torch.int64)
-        self.y, self.splits, self.counts = self._split(graph)
+        self.targets = self.task.targets(graph, self._sum)
         self._sent = Traffic()
         self._model: nn.Module | None = None
         self._reducer: GradientReducer | None = None
@@ -141,16 +143,27 @@ class Distributed(Strategy):
     def end_step(self) -> None:
         """Note that backward is done."""
 
+    def rows_of(self, h: Tensor, ids: Tensor) -> Tensor:
+        """Return the rows of any nodes by global id, from all ranks' own rows; called by all of them."""
+        owned = self.graph.owned
+        return self._holders(h if owned is None else h[owned], ids)
+
+    @cached_property
+    def _holders(self) -> GatheredRows:
+        ids, owned = self.graph.shard.node_ids, self.graph.owned
+        return GatheredRows(self.group, ids if owned is None else ids[owned])
+
     # What the trainer calls
 
     def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-        """Take one step on all training nodes and return their mean loss, the same on every rank."""
+        """Take one step on all training targets and return their mean loss, the same on every rank."""
         reducer = self._prepare(model)
         model.train()
-        rows = self.splits["train"]
+        targets = self.targets["train"]
         with self.events.phase("forward"):
-            outputs = self._forward(model, self.training_block())[rows]
-            loss = self.loss.summed(outputs, self.y[rows]) / self.counts["train"]
+            h = self._forward(model, self.training_block())
+            outputs = targets.outputs(model, h, self.rows_of, int(self.clock[1]))
+            loss = self.task.loss.summed(outputs, targets.y) / targets.count
             self.end_forward()
         with self.events.phase("backward"):
             optimizer.zero_grad()
@@ -168,17 +181,23 @@ class Distributed(Strategy):
         """Return the metrics and the loss of each split over all ranks, from one exact forward pass."""
         self._prepare(model)
         with self.events.phase("evaluate"):
-            outputs = self._exact_outputs(model)
+            outputs = self.split_outputs(model)
+            return {split: self._score(outputs[split], held, metrics) for split, held in self.targets.items()}
+
+    def split_outputs(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the outputs of the own targets of each split, exactly."""
+        h = self._exact_rows(model)
+        with evaluating(model):
             return {
-                split: self._score(outputs[rows], rows, self.counts[split], metrics)
-                for split, rows in self.splits.items()
+                split: held.outputs(model, h, self.rows_of, EVALUATION)
+                for split, held in self.targets.items()
             }
 
     @torch.no_grad()
     def predict(self, model: nn.Module) -> Tensor:
         """Return the outputs for every node of the target type, gathered on every rank."""
         self._prepare(model)
-        outputs = self._exact_outputs(model)
+        outputs = self._node_outputs(model)
         place = self.graph.node_types.index(self.graph.target_type)
         first, last = self.graph.node_offsets[place : place + 2]
         ids = self.graph.shard.node_ids[self.graph.target_rows] - first
@@ -251,15 +270,20 @@ class Distributed(Strategy):
 
     def _forward(self, model: nn.Module, block: Block) -> Tensor:
         blocks, device = SameBlock(block, hops_of(model)), self.graph.indptr.device.type
-        outputs = self._outputs(model, blocks, self.graph.x, device=device, num_rows=block.num_dst)
-        return outputs[self.graph.target_rows]
+        return self._outputs(model, blocks, self.graph.x, device=device, num_rows=block.num_dst)
 
-    def _exact_outputs(self, model: nn.Module) -> Tensor:
+    def _node_outputs(self, model: nn.Module) -> Tensor:
+        """Return the exact outputs of the own nodes of the target type."""
+        h = self._exact_rows(model)[self.graph.target_rows]
+        with evaluating(model):
+            return self.task.rows_out(model, h)
+
+    def _exact_rows(self, model: nn.Module) -> Tensor:
         with evaluating(model):
             return self._forward(model, self.exact_block())
 
-    def _score(self, outputs: Tensor, rows: Tensor, count: int, metrics: Metrics) -> dict[str, float]:
-        y = self.y[rows]
+    def _score(self, outputs: Tensor, targets: Targets, metrics: Metrics) -> dict[str, float]:
+        y = targets.y
         scores: dict[str, float] = {}
         everything: tuple[Tensor, Tensor] | None = None
         for name, metric in metrics.items():
@@ -272,33 +296,14 @@ class Distributed(Strategy):
             else:
                 everything = everything or (self._gathered(outputs), self._gathered(y))
                 scores[name] = metric(*everything)
-        loss = self.loss.summed(outputs, y).double()
-        return {**scores, "loss": float(self.group.all_reduce(loss, label=_EVALUATE).wait()) / count}
+        loss = self.task.loss.summed(outputs, y).double()
+        return {**scores, "loss": float(self.group.all_reduce(loss, label=_EVALUATE).wait()) / targets.count}
 
     def _gathered(self, rows: Tensor) -> Tensor:
         """Return the rows of all ranks, in rank order."""
         counts = self.group.all_gather(torch.tensor([len(rows)]), label=_EVALUATE).wait().tolist()
         return self.group.all_gather(rows, counts, label=_EVALUATE).wait()
 
-    def _split(self, graph: LocalGraph) -> tuple[Tensor, dict[str, Tensor], dict[str, int]]:
-        """Return labels, own rows of every split that some rank has, and how many all ranks have together."""
-        y = graph.y
-        if y is None:
-            raise GraphError(
-                "the graph has no labels y; training needs them, with -1 for nodes without a label"
-            )
-        rows: dict[str, Tensor] = {}
-        owned = getattr(graph, "owned", None)  # a whole graph has no such thing
-        own = None if owned is None else owned[graph.target_rows]
-        for name in SPLITS:
-            mask = getattr(graph, f"{name}_mask")
-            mask = mask if mask is None or own is None else mask & own
-            held = torch.zeros(0, dtype=torch.int64) if mask is None else mask.nonzero().flatten()
-            rows[name] = held if graph.multilabel else held[y[held] >= 0]
-        sizes = torch.tensor([len(held) for held in rows.values()])
-        total = dict(zip(rows, self.group.all_reduce(sizes, label=_CONTROL).wait().tolist()))
-        if not total["train"]:
-            raise GraphError(
-                "the graph has no train_mask; pass train_mask= (and val_mask=, test_mask=), a boolean a node"
-            )
-        return y, {name: held for name, held in rows.items() if total[name]}, total
+    def _sum(self, value: Tensor) -> Tensor:
+        """Return the sum of a small tensor over ranks."""
+        return self.group.all_reduce(value.clone(), label=_CONTROL).wait()

@@ -14,6 +14,7 @@ from weft.sizes import parse_bytes, shown
 from weft.stores.cached import free_bytes
 from weft.strategies.base import Given, Metrics, Scores, Strategy, evaluating, strategies
 from weft.strategies.offload.offload import Offload, checked, needed_bytes
+from weft.tasks.base import EVALUATION, Targets
 
 
 @strategies.add("single")
@@ -61,12 +62,12 @@ class Single(Strategy):
             )
 
     def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-        """Take one step on all training nodes and return their mean loss."""
+        """Take one step on all training targets and return their mean loss."""
         model.train()
-        rows = self.splits["train"]
+        targets = self.targets["train"]
         with self.events.phase("forward"):
-            outputs = self._forward(model)[rows]
-            loss = self.loss.summed(outputs, self.y[rows]) / len(rows)
+            outputs = targets.outputs(model, self._forward(model), own_rows, int(self.clock[1]))
+            loss = self.task.loss.summed(outputs, targets.y) / targets.count
         with self.events.phase("backward"):
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -78,19 +79,19 @@ class Single(Strategy):
     @torch.no_grad()
     def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:
         """Return the metrics and the loss of each split, from one forward pass."""
-        with self.events.phase("evaluate"):
-            outputs = self.predict(model)
-            return {split: self._score(outputs[rows], rows, metrics) for split, rows in self.splits.items()}
+        with self.events.phase("evaluate"), evaluating(model):
+            h = self._forward(model)
+            return {split: self._score(model, h, held, metrics) for split, held in self.targets.items()}
 
     @torch.no_grad()
     def predict(self, model: nn.Module) -> Tensor:
         """Return the outputs for every node of the target type, with dropout off."""
         with evaluating(model):
-            return self._forward(model)
+            return self.task.rows_out(model, self._forward(model)[self.graph.target_rows])
 
     def _forward(self, model: nn.Module) -> Tensor:
         if self.offload is not None:
-            outputs = self.offload(model)[self.graph.target_rows]
+            outputs = self.offload(model)
             return outputs if self.loss_scale is None else self.loss_scale.up(outputs)
         block = self.graph.block(self.clock)
         blocks, device = SameBlock(block, hops_of(model)), self.graph.indptr.device.type
@@ -98,12 +99,17 @@ class Single(Strategy):
             outputs = self._outputs(model, blocks, self.graph.x, device=device, num_rows=block.num_dst)
         finally:
             block.clock = None  # the block is the graph's, and the graph outlives this run
-        return outputs[self.graph.target_rows]
+        return outputs
 
-    def _score(self, outputs: Tensor, rows: Tensor, metrics: Metrics) -> dict[str, float]:
-        y = self.y[rows]
-        scores = {name: metric(outputs, y) for name, metric in metrics.items()}
-        return {**scores, "loss": self.loss.summed(outputs, y).item() / len(rows)}
+    def _score(self, model: nn.Module, h: Tensor, targets: Targets, metrics: Metrics) -> dict[str, float]:
+        outputs = targets.outputs(model, h, own_rows, EVALUATION)
+        scores = {name: metric(outputs, targets.y) for name, metric in metrics.items()}
+        return {**scores, "loss": self.task.loss.summed(outputs, targets.y).item() / targets.count}
+
+
+def own_rows(h: Tensor, ids: Tensor) -> Tensor:
+    """Return the rows of nodes that are all here."""
+    return h[ids]
 
 
 class SameBlock(Sequence[Block]):

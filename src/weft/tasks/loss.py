@@ -9,17 +9,15 @@ several; of numbers it is [n] or [n, columns].
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from weft.errors import InputError, RecipeError
+from weft.errors import InputError
 from weft.tasks.metrics import errors_of
 
-LossName = Literal["auto", "cross_entropy", "bce"]
-LOSSES: tuple[str, ...] = get_args(LossName)
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 _TRIED = 1024
 """Rows on which a mean is tried, at most."""
@@ -43,27 +41,6 @@ class Loss:
     """Whether it is a function of the user's."""
     count: Callable[[Tensor], Tensor] = rows_of
     """What the sum is divided by, of y, [] float64: the rows, or what they weigh. It adds up over workers."""
-
-
-class Labelled(Protocol):
-    """A graph, or what a worker holds of one."""
-
-    @property
-    def multilabel(self) -> bool:
-        """Whether a node has several labels."""
-
-
-def choose_loss(given: str | Loss, graph: Labelled) -> Loss:
-    """Return the loss that fits the labels, or refuse one that does not."""
-    if isinstance(given, Loss):
-        return given
-    fitting = "bce" if graph.multilabel else "cross_entropy"
-    if given not in ("auto", fitting):
-        labels = "several labels" if graph.multilabel else "one label"
-        raise RecipeError(
-            f"train.loss: {given!r} does not fit a graph with {labels} a node; use {fitting!r} or 'auto'"
-        )
-    return BCE if graph.multilabel else CROSS_ENTROPY
 
 
 def own_loss(name: str, function: LossFunction) -> Loss:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -10,6 +10,7 @@ from torch import nn
 from weft import process
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.graph.graph import Graph
+from weft.layers.base import GraphInfo
 from weft.registry import require
 from weft.stores.open import with_file
 from weft.strategies.base import Strategy, strategies, takes
@@ -17,6 +18,7 @@ from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.steps import Steps
 from weft.strategies.records.graph import AnyGraph, RecordGraph
+from weft.tasks.base import Task, put_head
 from weft.train.claim import claimed
 from weft.train.model import adapt, build_model, checked_loops, ready
 from weft.train.needs import check_memory, out_of_memory
@@ -27,28 +29,24 @@ from weft.train.settings import Settings, choose_device
 from weft.train.summary import Summary
 from weft.train.trainer import Place, Trainer
 
+if TYPE_CHECKING:
+    from weft.train.resolve import Resolved
+
 ON_GPU = ("single", "sampled", "clustered", "saint", "halo", "sequential")
 """The strategies that train on a GPU, in one process."""
 
 
-def run(
-    graph: Graph | RecordGraph,
-    model: nn.Module | str,
-    options: Mapping[str, Any],
-    *,
-    settings: Settings,
-    recipe: Mapping[str, Any],
-    place: Place,
-    own: Own | None = None,
-) -> Summary:
-    """Train as `train` does, with settings already checked and a recipe to keep with the run."""
+def run(resolved: "Resolved", graph: Graph | RecordGraph, place: Place) -> Summary:
+    """Train in this process as a recipe says that is checked."""
     process.adapt()
-    strategy = {**recipe["strategy"]}
-    kind = strategies[strategy.pop("name")]
+    model, options, settings = resolved.model, resolved.options, resolved.settings
+    recipe, strategy = resolved.to_dict(), resolved.strategy_options
+    kind = strategies[resolved.strategy]
+    task = resolved.make_task(graph)
     check_place(settings, place)
     device = device_for(kind, settings.device)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
-    graph = _ready(graph, model, options, strategy.get("store"), dtype)
+    graph = _ready(task, graph, model, options, strategy.get("store"), dtype)
     at_once = not issubclass(kind, Steps | Distributed)
     if at_once and isinstance(graph, Graph) and strategy.get("activation") != "offload":
         check_memory(graph, model, options, device)
@@ -74,11 +72,13 @@ def run(
             folder=folder,
             place=place,
             device=device,
-            own=own,
+            task=task,
+            own=resolved.own,
         )
 
 
 def _ready(
+    task: Task,
     graph: Graph | RecordGraph,
     model: nn.Module | str,
     options: Mapping[str, Any],
@@ -88,7 +88,7 @@ def _ready(
     """Return the graph, or what stands for it, as the model and the store read it, in a type."""
     if isinstance(graph, RecordGraph):
         return checked_loops(graph, model, options).to(dtype=dtype)
-    return with_file(adapt(graph, model, options), store, dtype).to(dtype=dtype)
+    return with_file(adapt(task.prepared(graph), model, options, task), store, dtype).to(dtype=dtype)
 
 
 def device_for(kind: type[Strategy], name: str) -> torch.device:
@@ -113,6 +113,7 @@ def fit(
     folder: RunFolder | None,
     place: Place,
     device: torch.device | None = None,
+    task: Task,
     own: Own | None = None,
 ) -> Summary:
     """Build the model where only its name is given, and train it; the graph is ready and the folder open.
@@ -123,7 +124,8 @@ def fit(
     device = graph.indptr.device if device is None else device
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
     if isinstance(model, str):
-        model = build_model(graph, model, options, seed=settings.seed)
+        model = build_model(graph, model, options, task=task, seed=settings.seed)
+    put_head(task, model, GraphInfo.of(cast(Graph, graph)), seed=settings.seed)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(settings.seed)
         trainer = Trainer(
@@ -133,6 +135,7 @@ def fit(
             kind=kind,
             folder=folder,
             place=place,
+            task=task,
             own=own,
         )
         try:

@@ -14,6 +14,7 @@ from weft.errors import InputError
 from weft.events import Sink
 from weft.graph.graph import Graph
 from weft.strategies.records.graph import RecordGraph
+from weft.tasks.choose import TaskChoice
 from weft.tasks.loss import LossFunction
 from weft.tasks.metrics import Metric
 from weft.train.check import check_arguments, check_keywords
@@ -61,6 +62,7 @@ def train(
     checkpoint_every: int | None = None,
     tensorboard: bool = False,
     trace: bool = False,
+    task: str | Mapping[str, Any] | None = None,
     strategy: str | Mapping[str, Any] | None = None,
     parts: int | None = None,
     out: str | Path | None = None,
@@ -81,6 +83,8 @@ def train(
     called with every event, `stop` is asked after every epoch whether to stop there. The other keywords are
     those of `weft.train.Settings`.
 
+    `task` is what is learned, a name or a table with its options; by default what the graph's y is: a class,
+    several labels or a number for each node.
     `strategy` is a name or a table with its options, `parts` the number of parts the graph is cut into.
     `workers` processes are started, which import the code of the model by name; under torchrun its ranks are
     the workers, every one of them returns the same summary, and only rank 0 writes.
@@ -93,6 +97,8 @@ def train(
     size = team_size(workers)
     name, told_options = _named(model, {**(options or {}), **more})
     settings = Settings(**bind(Settings, {**_plain(given), **_names(loss, metrics)}, "train"))
+    chosen = TaskChoice.of({"name": task} if isinstance(task, str) else dict(task or {}))
+    chosen.check_names(settings.loss, settings.metric, settings.metrics or {})
     section = {"name": strategy} if isinstance(strategy, str) else dict(strategy or {})
     section |= {} if parts is None else {"parts": parts}
     if resume and out is not None and (Path(out) / "run.json").exists():
@@ -113,6 +119,7 @@ def train(
         given_loss=given_loss,
         given_metrics=given_metrics,
         own=Own.of(settings, loss=given_loss, metrics=given_metrics),
+        task=chosen,
     )
     place = Place(out=out, resume=resume, progress=progress, stop=stop)
     check_place(settings, place)
@@ -168,15 +175,7 @@ def _alone(resolved: Resolved, place: Place) -> Summary:
 
 def _run(resolved: Resolved, place: Place) -> Summary:
     records = resolved.records if resolved.graph is None else None
-    return run(
-        resolved.open() if records is None else RecordGraph(records),
-        resolved.model,
-        resolved.options,
-        settings=resolved.settings,
-        recipe=resolved.to_dict(),
-        place=place,
-        own=resolved.own,
-    )
+    return run(resolved, resolved.open() if records is None else RecordGraph(records), place)
 
 
 def run_recipe(recipe: Recipe, place: Place) -> Summary:

@@ -12,6 +12,7 @@ from weft.comm.failure import clear_orphan, guarded
 from weft.comm.group import Group
 from weft.comm.signals import stop_requests
 from weft.events import Event, dumps
+from weft.tasks.choose import TaskChoice
 from weft.train.checkpoint import from_bytes, save_weights
 from weft.train.code import add_paths
 from weft.train.followed import followed
@@ -67,6 +68,7 @@ def _resolved(job: dict[str, Any], folder: Path) -> Resolved:
         settings,
         Path(job["parts"]),
         own=Own.of(settings, loss=loss, metrics=metrics),
+        task=TaskChoice.of(job["task"]),
     )
 
 

@@ -1,6 +1,7 @@
 """From a name, of a layer or of a class of the user's own, and options to a model that fits a graph."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from inspect import Parameter, signature
 from typing import Any, cast
 
@@ -13,6 +14,8 @@ from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo, layers, number_draws
 from weft.layers.stack import Stack
 from weft.strategies.records.graph import AnyGraph, RecordGraph
+from weft.tasks.base import Task, put_head
+from weft.tasks.choose import usual_task
 from weft.train.code import is_code, told
 from weft.train.followed import Followed, followed, own_of
 from weft.train.own_model import build_own, check_own, load_class
@@ -55,15 +58,21 @@ def describe_model(model: nn.Module | str, options: Mapping[str, Any]) -> dict[s
     return {"class": told(type(model)), **known_arguments(model)}
 
 
-def build_model(graph: AnyGraph, name: str, options: Mapping[str, Any], *, seed: int = 0) -> nn.Module:
-    """Return a model for a graph, with weights that depend on the seed alone."""
+def build_model(
+    graph: AnyGraph, name: str, options: Mapping[str, Any], *, task: Task | None = None, seed: int = 0
+) -> nn.Module:
+    """Return a model for a graph and a task, with weights that depend on the seed alone."""
     options = check_options(name, options)
     info = GraphInfo.of(cast(Graph, graph))  # which asks for what both have
-    if not info.num_classes:
+    task = usual_task(graph) if task is None else task
+    columns = task.columns(info)
+    if not columns:
         raise GraphError("the graph has no labels y; training needs them, with -1 for nodes without a label")
+    info = replace(info, num_classes=columns)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return make_model(name, options, info)
+        model = make_model(name, options, info)
+    return put_head(task, model, info, seed=seed)
 
 
 def make_model(name: str, options: Mapping[str, Any], info: GraphInfo) -> nn.Module:
@@ -85,10 +94,12 @@ def wants_self_loops(model: nn.Module | str) -> bool:
     return any(bool(getattr(module, "self_loops", False)) for module in own_of(model).modules())
 
 
-def adapt(graph: Graph, model: nn.Module | str, options: Mapping[str, Any] | None = None) -> Graph:
+def adapt(
+    graph: Graph, model: nn.Module | str, options: Mapping[str, Any] | None = None, task: Task | None = None
+) -> Graph:
     """Return the graph as the model expects it: with self loops where its layers are defined with them."""
     if isinstance(model, str) and is_code(model):
-        model = build_model(graph, model, options or {})
+        model = build_model(graph, model, options or {}, task=task)
     if isinstance(model, Followed):
         model.check(graph)
     return graph.add_self_loops() if wants_self_loops(model) else graph

@@ -97,7 +97,10 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
         return folder
     if made is None and (folder / FILE).is_file():
         raise InputError(f"{folder} holds a partition that no run made; choose another folder for the run")
-    graph = adapt(resolved.open(), resolved.model, resolved.options)
+    whole = resolved.open()
+    task = resolved.make_task(whole)
+    graph = adapt(task.prepared(whole), resolved.model, resolved.options, task)
+    del whole
     if graph.num_nodes < num_parts:
         raise GraphError(f"the graph has {graph.num_nodes} nodes, too few for {num_parts} parts; use fewer")
     files = {**facts_files(graph), _SOURCE: dumps(source).encode()}
@@ -242,6 +245,7 @@ def _source(resolved: "Resolved", num_parts: int, layout: Mapping[str, Any]) -> 
             {
                 "data": data,
                 "file": None if stamp is None else [stamp.st_size, stamp.st_mtime_ns],
+                "task": resolved.task.to_dict(),
                 "self_loops": _loops(resolved),
                 "layout": layout,
                 "partitioner": resolved.strategy_options.get("partitioner"),

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from weft.meaning import meaning_of
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.records.loader import RecordFiles
+from weft.tasks.base import Task
+from weft.tasks.choose import TaskChoice
 from weft.train.code import is_code
 from weft.train.model import check_options, describe_model
 from weft.train.own import Own
@@ -49,12 +51,19 @@ class Resolved:
     """Functions that are given in Python; others are named by the settings."""
     own: Own | None = None
     """Loss and metrics of the user's own; None: those that the settings name."""
+    task: TaskChoice = field(default_factory=TaskChoice)
+
+    def make_task(self, held: Any) -> Task:
+        """Return the task, of the graph or of what a worker holds of it."""
+        own = Own.of(self.settings) if self.own is None else self.own
+        return self.task.make(held, loss=own.loss or self.settings.loss)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as a run keeps it."""
         path = {"path": str(Path(self.data["path"]).resolve())} if "path" in self.data else {}
         return {
             "data": {**self.data, **path},
+            "task": self.task.to_dict(),
             "model": describe_model(self.model, self.options),
             "strategy": {"name": self.strategy, **self.strategy_options},
             "train": asdict(self.settings),
@@ -82,6 +91,8 @@ class Resolved:
 def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
     """Return a recipe checked as far as it can be without its data."""
     settings = Settings(**bind(Settings, recipe.train, "train"))
+    task = TaskChoice.of(recipe.task)
+    task.check_names(settings.loss, settings.metric, settings.metrics or {})
     name, options = _split_model(recipe.model)
     options = check_options(name, options)
     data, section = _from_records(_data_of(recipe), recipe.strategy)
@@ -101,7 +112,7 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
     check_precision(settings, strategy_options)
     choose_device(settings.device)
     Own.of(settings)  # what they name is there
-    return Resolved(data, name, options, strategy, strategy_options, settings, folder)
+    return Resolved(data, name, options, strategy, strategy_options, settings, folder, task=task)
 
 
 def check_precision(settings: Settings, strategy: Mapping[str, Any]) -> None:

@@ -1,23 +1,20 @@
 """The settings of a training run: the keys of `[train]` in a recipe, and keywords of `weft.train`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
-from torch import Tensor
 
 from weft.config import Range
 from weft.errors import RecipeError
-from weft.registry import suggest
-from weft.tasks.loss import LOSSES, Labelled
-from weft.tasks.metrics import METRICS
+from weft.tasks.base import Task
+from weft.tasks.choose import known_metrics
 from weft.train.code import is_code
 from weft.train.optim import OptimizerName, ScheduleName
 
 Count = Annotated[int, Range(least=1)]
 BestBy = Literal["metric", "loss"]
-TAKEN = ("auto", "loss", *METRICS)
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
 AUTOCAST: dict[Precision, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 """The type of matrix products where it is not that of the weights."""
@@ -81,43 +78,30 @@ class Settings:
 FREE_ON_RESUME = ("epochs", "checkpoint_every", "tensorboard", "trace")
 
 
-def check_validation(settings: Settings, splits: Mapping[str, Tensor]) -> None:
-    """Refuse settings that go by validation nodes where there are none."""
+def check_validation(settings: Settings, splits: Iterable[str]) -> None:
+    """Refuse settings that go by validation targets where there are none."""
     for asked, name in (
         (settings.patience is not None, "patience"),
         (settings.schedule == "plateau", "schedule"),
     ):
-        if asked and "val" not in splits:
+        if asked and "val" not in [*splits]:
             raise RecipeError(
                 f"train.{name}: goes by validation nodes, and the graph has no val_mask; leave it out"
             )
 
 
 def _check_names(settings: Settings) -> None:
-    """Refuse a loss, a metric or the name of one that cannot be."""
-    if settings.loss not in LOSSES and not is_code(settings.loss):
-        raise RecipeError(
-            f"train.loss: {suggest(settings.loss, LOSSES)}expected one of {', '.join(map(repr, LOSSES))}, or "
-            f"a function of your own as 'module:function', got {settings.loss!r}"
-        )
+    """Refuse metrics of the user's own under names that weft has, or that are no functions."""
     for name, code in (settings.metrics or {}).items():
-        if name in TAKEN:
+        if name in ("auto", "loss", *known_metrics()):
             raise RecipeError(f"train.metrics.{name}: weft has that name already; choose another")
         if not is_code(code):
             raise RecipeError(f"train.metrics.{name}: expected a function as 'module:function', got {code!r}")
-    known = ("auto", *METRICS, *(settings.metrics or {}))
-    if settings.metric not in known:
-        raise RecipeError(
-            f"train.metric: {suggest(settings.metric, known)}expected one of {', '.join(map(repr, known))}, "
-            f"got {settings.metric!r}"
-        )
 
 
-def choose_metric(name: str, graph: Labelled) -> str:
+def choose_metric(name: str, task: Task) -> str:
     """Return the metric that the best epoch is judged by."""
-    if name == "auto":
-        return "micro_f1" if graph.multilabel else "accuracy"
-    return name
+    return task.metric if name == "auto" else name
 
 
 def choose_device(name: str) -> torch.device:

@@ -29,6 +29,8 @@ from weft.comm.rendezvous import RankPlace
 from weft.comm.signals import stop_requests
 from weft.errors import InputError, WorkerLost
 from weft.events import dumps
+from weft.layers.base import GraphInfo
+from weft.tasks.base import put_head
 from weft.train.checkpoint import Tensors, load_weights, to_bytes
 from weft.train.claim import claimed
 from weft.train.code import name_of
@@ -128,6 +130,7 @@ def _write_job(folder: Path, described: dict[str, Any], resolved: Resolved, plac
     job = {
         **described,
         "paths": [os.path.abspath(path) for path in sys.path],
+        "task": resolved.task.to_dict(),
         "strategy": resolved.strategy,
         "strategy_options": resolved.strategy_options,
         "settings": asdict(resolved.settings),
@@ -195,8 +198,11 @@ def _summary(told: Mapping[str, Any], resolved: Resolved, device: torch.device) 
         for split, held in told["metrics"].items()
     }
     model, settings = resolved.model, resolved.settings
+    whole = resolved.open()
+    task = resolved.make_task(whole)
     if isinstance(model, str):
-        model = build_model(resolved.open(), model, resolved.options, seed=settings.seed)
+        model = build_model(whole, model, resolved.options, task=task, seed=settings.seed)
+    put_head(task, model, GraphInfo.of(whole), seed=settings.seed)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
     return Summary(**{**told, "metrics": metrics}, model=ready(model, device=device, dtype=dtype))
 

@@ -18,7 +18,8 @@ from weft.graph.graph import Graph
 from weft.strategies.base import Scores, Strategy
 from weft.strategies.minibatch.steps import Steps
 from weft.strategies.records.graph import AnyGraph
-from weft.tasks.metrics import METRICS
+from weft.tasks.base import Task
+from weft.tasks.metrics import lower_is_better
 from weft.train.checkpoint import Tensors, assign_weights, save_weights, weights_of
 from weft.train.inference.infer import infer
 from weft.train.memory import memory_bytes, peak_memory_bytes
@@ -55,21 +56,24 @@ class Trainer:
         kind: Callable[..., Strategy],
         folder: RunFolder | None = None,
         place: Place,
+        task: Task,
         own: Own | None = None,
     ) -> None:
         self.graph, self.model, self.settings, self.folder = graph, model, settings, folder
-        self.metric = choose_metric(settings.metric, graph)
+        self.task = task
+        self.metric = choose_metric(settings.metric, task)
         own = Own.of(settings) if own is None else own
-        self.metrics = {**METRICS, **own.metrics}
-        watched = [name for name in ("accuracy", *own.metrics) if name != self.metric]
+        self.metrics = {**task.metrics, **own.metrics}
+        watched = [name for name in (*task.watched, *own.metrics) if name != self.metric]
         self.watched = {name: self.metrics[name] for name in (*watched, self.metric)}
         self.stop = place.stop or (lambda: False)
         self.events = self.traffic = Events()
         autocast = AUTOCAST.get(settings.precision)
-        self.strategy = kind(graph, loss=own.loss or settings.loss, seed=settings.seed, autocast=autocast)
+        self.strategy = kind(graph, task=task, seed=settings.seed, autocast=autocast)
+        task.begin(model)
         if settings.precision == "bfloat16" and self.strategy.device.type == "cpu":
             process.check_bfloat16("train.precision")
-        check_validation(settings, self.strategy.splits)
+        check_validation(settings, self.strategy.targets)
         self.strategy.check_model(model)
         self.optimizer = make_optimizer(
             settings.optimizer,
@@ -335,11 +339,15 @@ class Trainer:
             return
         epochs = epoch - self.best.seen
         loss = scores["val"]["loss"]
-        value = -loss if self.settings.best_by == "loss" else scores["val"][self.metric]
+        value = -loss if self.settings.best_by == "loss" else self._goodness(scores["val"][self.metric])
         improved = self.best.observe(epoch, value, loss)
         self.schedule.observe(improved=improved, epochs=epochs)
         if improved and self.settings.restore_best:
             self.best_weights = weights_of(self.model)
+
+    def _goodness(self, value: float) -> float:
+        """Return a value of the metric so that more is better."""
+        return -value if lower_is_better(self.metrics[self.metric]) else value
 
     def _device(self) -> torch.device:
         return self.strategy.device

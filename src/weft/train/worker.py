@@ -107,9 +107,9 @@ def train_parts(resolved: Resolved, place: Place, group: Group) -> Summary | Non
         group = group.subgroup(range(trainers), purpose="trainers")
     placed = _by_speed(resolved, parts, place, group)
     graph, identity = _held(resolved, parts, group, placed.get("part_rank"), dtype)
-    model = resolved.model
+    model, task = resolved.model, resolved.make_task(graph)
     if is_code(model):
-        model = build_model(graph, model, resolved.options, seed=settings.seed)
+        model = build_model(graph, model, resolved.options, task=task, seed=settings.seed)
         if resolved.records is None:
             check_loops(parts, model)
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
@@ -130,6 +130,7 @@ def train_parts(resolved: Resolved, place: Place, group: Group) -> Summary | Non
             kind=kind,
             folder=_open(place, kept, group),
             place=place,
+            task=task,
             own=resolved.own,
         )
 

@@ -32,6 +32,7 @@ from weft.strategies.minibatch.placement import Nearby
 from weft.strategies.minibatch.steps import Steps
 from weft.strategies.norm import GlobalBatchNorm
 from weft.strategies.reducer import GradientReducer
+from weft.tasks.nodes import NodeTargets
 
 _CONTROL = Label("control")
 
@@ -104,7 +105,7 @@ class Batches(Steps, Distributed):
         if not batch.seeds.numel() and not self.runs_together(model):
             return torch.zeros(()), count  # whose gradients are zeros: the reducer sends them
         outputs = self.batch_outputs(model, batch)
-        return self.loss.summed(outputs, labels_in(batch)) / count, count
+        return self.task.loss.summed(outputs, self.task.values_of_batch(batch)) / count, count
 
     def runs_together(self, model: nn.Module) -> bool:
         """Return whether all workers must run the model together, also one without a seed in a step."""
@@ -138,21 +139,13 @@ class Batches(Steps, Distributed):
         if self.group.size > 1:
             self._prepare(model)
         with self.events.phase("evaluate"):
-            held = self.split_outputs(model)
-            return {
-                split: self._score(held[split], rows, self.counts[split], metrics)
-                for split, rows in self.splits.items()
-            }
-
-    def split_outputs(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the outputs of the own rows of each split, exactly."""
-        outputs = self._exact_outputs(model)
-        return {split: outputs[rows] for split, rows in self.splits.items()}
+            outputs = self.split_outputs(model)
+            return {split: self._score(outputs[split], held, metrics) for split, held in self.targets.items()}
 
     @torch.no_grad()
     def predict(self, model: nn.Module) -> Tensor:
         """Return the exact outputs for every node of the target type, on every worker."""
-        return self._exact_outputs(model) if isinstance(self.graph, Graph) else super().predict(model)
+        return self._node_outputs(model) if isinstance(self.graph, Graph) else super().predict(model)
 
     def exact_block(self) -> Block:
         """Return the block of the whole graph, or of the worker's own rows of it."""
@@ -172,26 +165,40 @@ class Batches(Steps, Distributed):
 
     # Underneath
 
-    def _exact_outputs(self, model: nn.Module) -> Tensor:
+    def _exact_rows(self, model: nn.Module) -> Tensor:
         if self.nearby is not None:
             with evaluating(model):
-                return self.nearby.outputs(model, self.clock, self.autocast)[self.graph.target_rows]
+                return self.nearby.outputs(model, self.clock, self.autocast)
         if self.infer is not None and self.in_store and isinstance(self.graph, Graph):
-            return self.infer(model)
-        outputs = super()._exact_outputs(model)
+            return self._everywhere(self.infer(model))
+        outputs = super()._exact_rows(model)
         if isinstance(self.graph, Graph):
             self.graph.block().clock = None  # the block is the graph's, and the graph outlives this run
         return outputs
+
+    def _everywhere(self, rows: Tensor) -> Tensor:
+        """Return rows of the target type among those of all nodes, whose others nobody reads."""
+        if len(self.graph.node_types) == 1:
+            return rows
+        h = rows.new_zeros(self.graph.num_nodes, rows.shape[1])
+        h[self.graph.target_rows] = rows
+        return h
 
     def _partitioned(
         self, sampler: PartitionedSampler, kind: type[PartitionedLoader] = PartitionedLoader, **more: Any
     ) -> PartitionedLoader:
         """Return the loader of the own seeds of each step."""
-        seeds = self._gathered(self._ids(self.splits["train"]))
+        seeds = self._gathered(self._ids(self._train_rows()))
         more = {"owner": sampler.owner} | more
         more |= {"rank": self.group.rank, "workers": self.group.size}
         more |= {"batch_size": self.batch_size, "threads": self.threads}
         return kind(sampler, seeds, **more)
+
+    def _train_rows(self) -> Tensor:
+        """Return the own training nodes, rows of the target type."""
+        train = self.targets["train"]
+        assert isinstance(train, NodeTargets), "batches of nodes are of a task of nodes"
+        return train.rows
 
     def _ids(self, rows: Tensor) -> Tensor:
         """Return the global ids of own rows of the target type."""
@@ -207,10 +214,3 @@ class Batches(Steps, Distributed):
         if len(graph.node_types) == 1 and graph.x is not None:
             block.mark_constant(graph.x)
         return block
-
-
-def labels_in(batch: Batch) -> Tensor:
-    """Return the labels of a batch."""
-    y = batch.y
-    assert y is not None, "a strategy is made of a graph with labels"
-    return y

@@ -18,7 +18,7 @@ from weft.samplers.workers.together import TogetherLoader
 from weft.stores.open import check_store, open_store, with_store
 from weft.strategies.base import strategies
 from weft.strategies.local import LocalGraph
-from weft.strategies.minibatch.batches import Batches, Shared, labels_in
+from weft.strategies.minibatch.batches import Batches, Shared
 from weft.strategies.minibatch.subgraph_parts import ClusterParts, Pieces, SaintParts
 from weft.strategies.single import SameBlock, hops_of
 
@@ -69,17 +69,19 @@ class Subgraphs(Batches):
         part = cast(Subgraph, batch)
         if not part.count:
             return torch.zeros(()), 0
-        outputs, y, weight = self.batch_outputs(model, batch), labels_in(batch), part.weight
+        outputs, y = self.batch_outputs(model, batch), self.task.values_of_batch(batch)
+        weight = part.weight
         if weight is None:
-            return self.loss.summed(outputs, y) / part.count, part.count
-        losses = self.loss.each(outputs, y)
+            return self.task.loss.summed(outputs, y) / part.count, part.count
+        losses = self.task.loss.each(outputs, y)
         return (losses * weight.to(losses.dtype)).sum(), part.count
 
     def batch_outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the outputs of the own seeds, in at least 32 bits."""
         batch.set_clock(self.clock)
         blocks, device = self.blocks_of(model, batch), batch.nodes.device.type
-        return self._outputs(model, blocks, batch.x, device=device)[cast(Subgraph, batch).rows]
+        h = self._outputs(model, blocks, batch.x, device=device)[cast(Subgraph, batch).rows]
+        return self.task.rows_out(model, h)
 
     def pieces(self, graph: LocalGraph) -> Pieces:
         """Return what cuts a worker's parts of subgraphs."""

@@ -37,12 +37,13 @@ from weft.stores.typed import TypedStores
 from weft.strategies.base import evaluating, strategies
 from weft.strategies.hops import found_hops
 from weft.strategies.local import LocalGraph
-from weft.strategies.minibatch.batches import Batches, Shared, labels_in
+from weft.strategies.minibatch.batches import Batches, Shared
 from weft.strategies.minibatch.closing import CLOSURE, closed_shard
 from weft.strategies.minibatch.fanouts import Fanouts, Hops, by_hop, check_fanouts, usual_fanouts
 from weft.strategies.minibatch.placement import Where
 from weft.strategies.minibatch.replay import Replay
 from weft.strategies.minibatch.sampler_ranks import ReceivingLoader, check_samplers, dismiss
+from weft.tasks.nodes import NodeTargets
 
 _NOT_CLOSED = ("store", "samplers", "replicate", "temporal")
 
@@ -183,7 +184,7 @@ class Sampled(Batches):
         fanout = self._fanouts(self.fanout, hops)
         self._fill_cache(fanout)
         loader = self._make_loader(fanout)
-        plain = not self.loss.own and _plain(loader.sampler)  # a function of the user's may do anything
+        plain = not self.task.loss.own and _plain(loader.sampler)  # a function of the user's may do anything
         if self.nearby is not None and plain and Replay.suits(model, fanout):
             self._replay = Replay(self._mean_loss, fanout)
             loader.convert = self._replay.fetch
@@ -221,13 +222,17 @@ class Sampled(Batches):
         """Return the outputs of the own rows of each split: exact, or from samples."""
         if self.evaluation == "exact" and not self.temporal:
             return super().split_outputs(model)
-        return {split: self._sampled_outputs(model, rows) for split, rows in self.splits.items()}
+        return {
+            split: self._sampled_outputs(model, held.rows)
+            for split, held in self.targets.items()
+            if isinstance(held, NodeTargets)
+        }
 
     # Underneath
 
     def _mean_loss(self, model: nn.Module, batch: Batch) -> Tensor:
         outputs = self.batch_outputs(model, batch)
-        return self.loss.summed(outputs, labels_in(batch)) / batch.seeds.numel()
+        return self.task.loss.summed(outputs, self.task.values_of_batch(batch)) / batch.seeds.numel()
 
     def _sampled_outputs(self, model: nn.Module, rows: Tensor) -> Tensor:
         """Return the outputs of own rows of the target type, from samples of their own fanouts."""
@@ -247,12 +252,12 @@ class Sampled(Batches):
             outputs = [self.batch_outputs(model, batch).cpu() for batch in batches if batch.seeds.numel()]
         double = any(parameter.dtype == torch.float64 for parameter in model.parameters())
         wide = torch.float64 if double else torch.float32
-        return torch.cat(outputs) if outputs else torch.zeros(0, self.graph.num_classes, dtype=wide)
+        return torch.cat(outputs) if outputs else torch.zeros(0, self.task.width, dtype=wide)
 
-    def _exact_outputs(self, model: nn.Module) -> Tensor:
+    def _node_outputs(self, model: nn.Module) -> Tensor:
         """Return the outputs of all own rows, where edges have times from those that each may see."""
         if not self.temporal:
-            return super()._exact_outputs(model)
+            return super()._node_outputs(model)
         rows = self.graph.target_rows
         return self._sampled_outputs(model, torch.arange(rows.stop - rows.start))
 
@@ -304,7 +309,7 @@ class Sampled(Batches):
         if not self.closed or isinstance(self.graph, Graph):
             return self._make_sampler(fanout)
         shard = self.graph.shard
-        held = closed_shard(shard, self._lane, self._ids(self.splits["train"]), len(fanout))
+        held = closed_shard(shard, self._lane, self._ids(self._train_rows()), len(fanout))
         rows = torch.tensor([len(held.node_ids)], dtype=torch.int64)
         copies = int(self.group.all_reduce(rows, label=CLOSURE).wait()) / shard.num_nodes
         self.events.write("closure", rows=len(held.node_ids), own=len(shard.node_ids), replication=copies)

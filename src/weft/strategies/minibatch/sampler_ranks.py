@@ -184,7 +184,5 @@ def _training_seeds(shard: Shard) -> Tensor:
     """Return the global ids of the nodes to train on, as the trainers count them."""
     graph = LocalGraph(shard)
     assert graph.train_mask is not None
-    assert graph.y is not None
-    rows = graph.train_mask.nonzero().flatten()
-    rows = rows if graph.multilabel else rows[graph.y[rows] >= 0]
+    rows = graph.labelled(graph.train_mask.nonzero().flatten())
     return shard.node_ids[rows + int(graph.target_rows.start)]

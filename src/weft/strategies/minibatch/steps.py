@@ -142,7 +142,7 @@ class Steps(Strategy):
         """Return the outputs of the seeds, in at least 32 bits."""
         batch.set_clock(self.clock)
         blocks, device = self.blocks_of(model, batch), batch.nodes.device.type
-        return self._outputs(model, blocks, batch.x, device=device)[: batch.seeds.numel()]
+        return self.task.of_batch(model, self._outputs(model, blocks, batch.x, device=device), batch)
 
     def blocks_of(self, model: nn.Module, batch: Batch) -> Any:
         """Return the blocks a model is called with."""

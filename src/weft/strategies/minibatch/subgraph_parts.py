@@ -95,10 +95,9 @@ class Pieces:
         self.graph, self.plan, self.group, self.lane, self.clock = graph, plan, group, lane, clock
         self.shard, self.back = graph.shard, plan.reversed()
         self.is_seed = torch.zeros(len(self.shard.node_ids), dtype=torch.bool)
-        mask, y = graph.train_mask, graph.y
-        if mask is not None:
-            labelled = torch.ones_like(mask) if graph.multilabel or y is None else y >= 0
-            self.is_seed[graph.target_rows] = mask & labelled
+        if graph.train_mask is not None:
+            seeds = graph.labelled(graph.train_mask.nonzero().flatten())
+            self.is_seed[seeds + int(graph.target_rows.start or 0)] = True
 
     def edges_among(self, own: Tensor, halo: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the own rows that are chosen, pointers, and the edges into them from chosen rows."""

@@ -16,10 +16,10 @@ from weft.errors import GraphError, InputError, RecipeError
 from weft.graph.graph import Graph
 from weft.graph.sparse import Features
 from weft.graph.targets import NodeData
-from weft.strategies.base import SPLITS
 from weft.strategies.local import LocalGraph
 from weft.strategies.records.loader import RecordFiles
 from weft.strategies.records.merge import Ints, Records, gather
+from weft.tasks.base import SPLITS
 
 Parts = Sequence[tuple[Records, Ints]]
 
@@ -109,7 +109,7 @@ class RecordGraph(NodeData):
     def _as_labels(self, values: NDArray[Any]) -> Tensor:
         if self.multilabel:
             return torch.from_numpy(values.astype(np.float32).reshape(-1, self.num_classes))
-        return torch.from_numpy(values.astype(np.int64))
+        return torch.from_numpy(values.astype(np.float64 if values.dtype.kind == "f" else np.int64))
 
 
 AnyGraph = Graph | LocalGraph | RecordGraph

@@ -28,6 +28,7 @@ from weft.strategies.minibatch.sampled import Sampled
 from weft.strategies.records.graph import AnyGraph, RecordGraph, check_whole
 from weft.strategies.records.loader import RecordFiles, RecordLoader
 from weft.strategies.records.server import Servers
+from weft.tasks.nodes import NodeTargets
 
 # Steps after which workers that run apart meet to see whether the run is to be saved or left.
 MEET = 50
@@ -89,7 +90,7 @@ class RecordTraining(Sampled):
             self._check_labels()
         else:
             self.source = graph if isinstance(graph, Graph) else self._mapped(graph)
-            self.files.check(self.source, self.counts["train"])
+            self.files.check(self.source, self.targets["train"].count)
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
@@ -148,8 +149,9 @@ class RecordTraining(Sampled):
             return super().split_outputs(model)
         first = self.source.first
         return {
-            split: self._record_outputs(model, split)[rows - first[split]]
-            for split, rows in self.splits.items()
+            split: self._record_outputs(model, split)[held.rows - first[split]]
+            for split, held in self.targets.items()
+            if isinstance(held, NodeTargets)
         }
 
     def predict(self, model: nn.Module) -> Tensor:
@@ -167,11 +169,11 @@ class RecordTraining(Sampled):
         with evaluating(model):
             outputs = [self.batch_outputs(model, batch) for batch in loader if batch.seeds.numel()]
         dtype = next((value.dtype for value in model.parameters()), torch.float32)
-        return torch.cat(outputs) if outputs else torch.zeros(0, self.num_classes, dtype=dtype)
+        return torch.cat(outputs) if outputs else torch.zeros(0, self.task.width, dtype=dtype)
 
     def _check_labels(self) -> None:
         """Refuse training records without a label; of the others those with one are evaluated on."""
-        without = self.files.splits["train"] - self.counts["train"]
+        without = self.files.splits["train"] - self.targets["train"].count
         if without:
             raise InputError(
                 f"{self.files.folder}: {without:,} training records have no label; take these nodes out of "

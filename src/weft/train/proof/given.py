@@ -20,9 +20,7 @@ from weft.strategies.base import strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.single import Single
-from weft.tasks.loss import Loss
 from weft.train.model import adapt, build_model, ready
-from weft.train.own import Own
 from weft.train.parts import prepare_parts, read_parts
 from weft.train.proof.cases import TYPES, Pair, legal_pairs
 from weft.train.proof.run import (
@@ -59,7 +57,8 @@ class Given:
         graph = adapt(self.resolved.open(), self.resolved.model, self.resolved.options)
         for dtype in TYPES:
             whole = graph.to(dtype=TYPES[dtype])
-            strategy = Single(whole, seed=self.resolved.settings.seed, loss=self._loss)
+            task = self.resolved.make_task(whole)
+            strategy = Single(whole, seed=self.resolved.settings.seed, task=task)
             self._keep(dtype, observe(strategy, self._model(whole, dtype), rate=self._rate))
         del graph
         for workers in counts:
@@ -87,7 +86,8 @@ class Given:
 
         def attempt() -> Observed:
             local, _ = read_parts(folder, rank=group.rank, workers=group.size, dtype=TYPES[dtype])
-            strategy = make_strategy(pair, local, group, seed=self.resolved.settings.seed, loss=self._loss)
+            task = self.resolved.make_task(local)
+            strategy = make_strategy(pair, local, group, seed=self.resolved.settings.seed, task=task)
             return observe(strategy, self._model(local, dtype), rate=self._rate)
 
         reference = partial(self._reference, dtype)
@@ -97,15 +97,11 @@ class Given:
     def _rate(self) -> float:
         return self.resolved.settings.lr if "lr" in self.recipe.train else RATE
 
-    @property
-    def _loss(self) -> str | Loss:
-        settings = self.resolved.settings
-        return Own.of(settings).loss or settings.loss
-
     def _model(self, graph: Graph | LocalGraph, dtype: str) -> nn.Module:
         resolved = self.resolved
         assert isinstance(resolved.model, str), "a recipe names its model"
-        model = build_model(graph, resolved.model, resolved.options, seed=resolved.settings.seed)
+        task = resolved.make_task(graph)
+        model = build_model(graph, resolved.model, resolved.options, task=task, seed=resolved.settings.seed)
         return ready(model, device=torch.device("cpu"), dtype=TYPES[dtype])
 
     def _resolved(self, pair: Pair, workers: int) -> Resolved:

@@ -18,8 +18,7 @@ from weft.strategies.base import Strategy, strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.single import Single
-from weft.tasks.loss import Loss
-from weft.tasks.metrics import METRICS
+from weft.tasks.base import Task
 from weft.train.model import adapt, build_model, ready
 from weft.train.proof.cases import BOUNDS, MODELS, TYPES, Case, Pair
 from weft.train.proof.graphs import edge_parts, make_graph, node_parts, num_parts
@@ -84,6 +83,7 @@ def observe(strategy: Strategy, model: nn.Module, *, rate: float = RATE) -> Obse
         if module.training:
             seen.append((inputs[0][0].dst_ids, outputs.detach().clone()))
 
+    strategy.task.begin(model)
     optimizer = torch.optim.SGD(strategy.parameters(model), lr=rate)
     hook = model.register_forward_hook(note)
     values: dict[str, Tensor] = {}
@@ -94,7 +94,7 @@ def observe(strategy: Strategy, model: nn.Module, *, rate: float = RATE) -> Obse
             values |= {f"gradient of {name}, step {step}": grad for name, grad in _gradients(model)}
     values["losses"] = torch.tensor(losses, dtype=torch.float64)
     values |= {f"weights {name}, step {STEPS}": value.clone() for name, value in model.state_dict().items()}
-    scores = strategy.evaluate(model, METRICS)
+    scores = strategy.evaluate(model, strategy.task.metrics)
     values |= {f"{split} {name}": torch.tensor(v) for split in scores for name, v in scores[split].items()}
     values["outputs of evaluation"] = strategy.predict(model)
     strategy.close()
@@ -157,11 +157,11 @@ def _prove(group: Group, case: Case) -> Outcome:
 
 
 def make_strategy(
-    pair: Pair, local: LocalGraph, group: Group, *, seed: int = SEED, loss: str | Loss = "auto"
+    pair: Pair, local: LocalGraph, group: Group, *, seed: int = SEED, task: Task | None = None
 ) -> Strategy:
     """Return the strategy of a pair on what a rank holds."""
     kind = cast(Callable[..., Strategy], strategies[pair.strategy])
-    return kind(local, seed=seed, group=group, loss=loss, **pair.options)
+    return kind(local, seed=seed, group=group, task=task, **pair.options)
 
 
 @cache

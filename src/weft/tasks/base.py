@@ -1,0 +1,177 @@
+"""What a task is: which targets there are, what a model's rows become for them, the loss, the metrics.
+
+A strategy runs a model and has a row for each node that it holds. The task says which targets are asked for,
+makes outputs of the rows (`Targets.outputs`, `Task.of_batch`), and sums their losses. So no strategy knows of
+labels, and no task of how a graph is distributed.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from weft.errors import InputError, RecipeError
+from weft.graph.graph import Graph
+from weft.graph.pairs import Pairs
+from weft.layers.base import GraphInfo
+from weft.registry import Registry
+from weft.tasks.loss import Loss
+from weft.tasks.metrics import Metric
+
+SPLITS = ("train", "val", "test")
+EVALUATION = -1
+"""Stands for the epoch where nothing may depend on one."""
+
+Total = Callable[[Tensor], Tensor]
+"""Gives the sum of a tensor over all workers; called by all."""
+Rows = Callable[[Tensor, Tensor], Tensor]
+"""(rows of the own nodes [n, d], global ids [m]) to the rows of these nodes [m, d], whoever holds them."""
+
+
+class Held(Protocol):
+    """What a worker holds of a graph, under the names of a whole one."""
+
+    node_types: list[str]
+    node_offsets: list[int]
+
+    @property
+    def y(self) -> Tensor | None:
+        """What is known of the nodes of the target type."""
+
+    @property
+    def target_type(self) -> str:
+        """The node type that has labels."""
+
+    @property
+    def target_rows(self) -> slice:
+        """Its rows among the own."""
+
+
+class Targets(ABC):
+    """The targets that a worker holds of one split."""
+
+    y: Tensor
+    """[n, ...] what outputs are compared with; not read where the outputs alone tell."""
+    count: int = 0
+    """How many all workers hold together."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return how many this worker holds."""
+
+    @abstractmethod
+    def outputs(self, model: nn.Module, h: Tensor, rows: Rows, epoch: int) -> Tensor:
+        """Return one row of outputs per target, from the model's rows of all own nodes.
+
+        Every worker calls it, also one without a target.
+        """
+
+
+class Task(ABC):
+    """What is learned of a graph. It is made of the options of `[task]`; `targets` shows it the data."""
+
+    name: ClassVar[str] = ""
+    over: ClassVar[Literal["nodes", "pairs"]] = "nodes"
+    """What a target is: a node, or a pair of nodes."""
+    metrics: Mapping[str, Metric] = {}
+    metric: ClassVar[str] = ""
+    """The metric that the best epoch is judged by, where nothing is said."""
+    watched: ClassVar[tuple[str, ...]] = ()
+    """Metrics that are also computed at every evaluation."""
+    losses: ClassVar[Mapping[str, Any]] = {}
+    """What `train.loss` may name; the first is what "auto" means."""
+    loss: Loss
+    width: int = 1
+    """The columns of the outputs."""
+
+    def prepared(self, graph: Graph) -> Graph:
+        """Return the graph that messages flow along, and keep the targets that are no longer in it."""
+        return graph
+
+    @property
+    def pairs(self) -> Mapping[str, Pairs]:
+        """The pairs of each split, where targets are pairs: what workers are given beside their parts."""
+        return {}
+
+    @abstractmethod
+    def columns(self, info: GraphInfo) -> int:
+        """Return how many columns the model gives for a node."""
+
+    def make_head(self, columns: int, info: GraphInfo) -> nn.Module | None:
+        """Return what turns rows of nodes into outputs and is learned or kept with the model, if anything."""
+        return None
+
+    def begin(self, model: nn.Module) -> None:  # noqa: B027  most heads need nothing
+        """Give the model's head what the data told, the units of its numbers say; after `targets`."""
+
+    @abstractmethod
+    def targets(self, held: Held, total: Total) -> dict[str, Targets]:
+        """Return the own targets of every split that some worker has; called by all workers."""
+
+    def of_batch(self, model: nn.Module, h: Tensor, batch: Any) -> Tensor:
+        """Return the outputs of a batch's own targets, from the model's rows of its nodes."""
+        return h[: batch.seeds.numel()]
+
+    def values_of_batch(self, batch: Any) -> Tensor:
+        """Return what the outputs of a batch are compared with."""
+        y: Tensor | None = batch.y
+        assert y is not None, "a strategy is made of a graph with labels"
+        return y
+
+    def rows_out(self, model: nn.Module, rows: Tensor) -> Tensor:
+        """Return the model's rows of nodes as they are given to users."""
+        return rows
+
+    def check_rows(self, h: Any, num_rows: int | None) -> None:
+        """Refuse what a model gave where it is not one row per node; `num_rows` None: whatever it has."""
+        if not isinstance(h, Tensor):
+            raise InputError(f"expected a tensor from the model, got {type(h).__name__}")
+        if h.dim() != 2 or num_rows not in (None, h.shape[0]):
+            got = tuple(h.shape)
+            raise InputError(
+                f"expected outputs of shape ({num_rows or 'rows'}, columns), got {got}; a row is a node"
+            )
+
+
+tasks: Registry[type[Task]] = Registry("task", "weft.tasks")
+
+HEAD = "task_head"
+"""The name of a task's head among the modules of a model."""
+
+
+def head_of(model: nn.Module) -> nn.Module | None:
+    """Return the head that a task put on a model; None where rows of nodes are outputs as they are."""
+    head = getattr(model, HEAD, None)
+    return head if isinstance(head, nn.Module) else None
+
+
+def put_head(task: Task, model: nn.Module, info: GraphInfo, *, seed: int) -> nn.Module:
+    """Return the model with the task's head, whose first weights depend on the seed alone."""
+    if head_of(model) is None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            head = task.make_head(task.columns(info), info)
+        if head is not None:
+            model.add_module(HEAD, head)
+    return model
+
+
+def chosen_loss(task: Task, given: str | Loss) -> Loss:
+    """Return a task's loss of a name, its first for "auto", or one of the user's own."""
+    if isinstance(given, Loss):
+        return given
+    name = next(iter(task.losses)) if given == "auto" else given
+    if name not in task.losses:
+        fitting = shown([*task.losses])
+        raise RecipeError(
+            f"train.loss: {name!r} does not fit the task {task.name!r}; use 'auto' or {fitting}"
+        )
+    loss: Loss = task.losses[name]
+    return loss
+
+
+def shown(names: Sequence[str]) -> str:
+    """Return names as messages list them."""
+    return ", ".join(map(repr, names))

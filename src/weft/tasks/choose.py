@@ -1,0 +1,97 @@
+"""Which task a run has: the one that `[task]` names, or the one that the graph's labels suggest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.config import bind
+from weft.errors import RecipeError
+from weft.registry import suggest
+from weft.tasks.base import Held, Task, shown, tasks
+from weft.tasks.loss import Loss
+
+AUTO = "auto"
+_BY_LABELS = ("node_classification", "node_multilabel", "node_regression")
+"""What `auto` may come to."""
+
+
+@dataclass(frozen=True)
+class TaskChoice:
+    """The name and the options of a task, checked before any data is read; "auto": the labels decide."""
+
+    name: str = AUTO
+    options: dict[str, Any] = field(default_factory=dict)
+    loss: str = "auto"
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> "TaskChoice":
+        """Return what a recipe's `[task]` says."""
+        options = dict(section)
+        name = options.pop("name", AUTO)
+        if not isinstance(name, str):
+            raise RecipeError(f"task.name: expected a string, got {name!r}")
+        if name == AUTO and options:
+            raise RecipeError(f"task.{next(iter(options))}: name the task that it is an option of: task.name")
+        loss = options.pop("loss", AUTO)
+        if not isinstance(loss, str):
+            raise RecipeError(f"task.loss: expected a name, got {loss!r}")
+        chosen = cls(name, {} if name == AUTO else bind(tasks[name], options, "task", given=("loss",)), loss)
+        chosen.check_names(loss, AUTO, {}, where="task")
+        return chosen
+
+    @property
+    def kinds(self) -> list[type[Task]]:
+        """The task of the name, or those that "auto" may come to."""
+        return [tasks[each] for each in (_BY_LABELS if self.name == AUTO else [self.name])]
+
+    @property
+    def metrics(self) -> list[str]:
+        """The names of their metrics."""
+        return list(dict.fromkeys(name for kind in self.kinds for name in kind.metrics))
+
+    @property
+    def losses(self) -> list[str]:
+        """The names of their losses."""
+        return list(dict.fromkeys(name for kind in self.kinds for name in kind.losses))
+
+    def check_names(self, loss: str, metric: str, own: Mapping[str, Any], *, where: str = "train") -> None:
+        """Refuse a loss or a metric that the task does not have; `own` are metrics of the user's."""
+        known = ("auto", *self.losses)
+        if loss not in known and ":" not in loss:
+            raise RecipeError(
+                f"{where}.loss: {suggest(loss, known)}expected one of {shown(known)}, or "
+                f"a function of your own as 'module:function', got {loss!r}"
+            )
+        known = ("auto", *self.metrics, *own)
+        if metric not in known:
+            raise RecipeError(
+                f"train.metric: {suggest(metric, known)}expected one of {shown(known)}, got {metric!r}"
+            )
+
+    def make(self, held: Held, *, loss: str | Loss = "auto") -> Task:
+        """Return the task, or the one that suits the labels."""
+        made: Any = tasks[_suggested(held) if self.name == AUTO else self.name]
+        task: Task = made(**self.options, loss=self.loss if loss == AUTO else loss)
+        return task
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the section as a run keeps it."""
+        return {"name": self.name, **self.options, **({} if self.loss == AUTO else {"loss": self.loss})}
+
+
+def usual_task(held: Held) -> Task:
+    """Return the task that suits the labels of a graph."""
+    return TaskChoice().make(held)
+
+
+def known_metrics() -> list[str]:
+    """Return the names of the metrics of every task."""
+    return list(dict.fromkeys(name for task in tasks.names() for name in tasks[task].metrics))
+
+
+def _suggested(held: Held) -> str:
+    if held.y is None:
+        return _BY_LABELS[0]
+    if held.y.dim() == 2:
+        return "node_multilabel"
+    return "node_regression" if held.y.is_floating_point() else "node_classification"

@@ -1,0 +1,92 @@
+"""One class per node."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from weft.config import Range
+from weft.errors import GraphError, RecipeError
+from weft.layers.base import GraphInfo
+from weft.tasks.base import Held, Targets, Total, tasks
+from weft.tasks.loss import CROSS_ENTROPY, Loss, cross_entropy
+from weft.tasks.metrics import METRICS, Metric
+from weft.tasks.nodes import NodeTask, check_columns
+
+
+@tasks.add("node_classification")
+class NodeClassification(NodeTask):
+    """Predict the class of each node; y holds whole numbers, -1 where none is known.
+
+    `weights` has a number for each class, its share in the loss, or is "balanced": each class then weighs as
+    much as any other, however many training nodes it has. `smoothing` spreads that share of a target over all
+    classes.
+    """
+
+    name: ClassVar[str] = "node_classification"
+    metrics: Mapping[str, Metric] = METRICS
+    metric: ClassVar[str] = "accuracy"
+    watched: ClassVar[tuple[str, ...]] = ("accuracy",)
+    losses: ClassVar[dict[str, Loss]] = {"cross_entropy": CROSS_ENTROPY}
+
+    def __init__(
+        self,
+        *,
+        weights: Sequence[float] | Literal["balanced"] | None = None,
+        smoothing: Annotated[float, Range(least=0, below=1)] = 0.0,
+        loss: str | Loss = "auto",
+    ) -> None:
+        super().__init__(loss=loss)
+        self.weights, self.smoothing = weights, smoothing
+
+    def columns(self, info: GraphInfo) -> int:
+        """Return the number of classes."""
+        return info.num_classes
+
+    def check_labels(self, held: Held) -> Tensor:
+        """Return the classes; refuse several per node, and values."""
+        y, told = super().check_labels(held), held.target_type
+        if y.dim() == 2:
+            raise GraphError("y has several labels per node; use task.name = 'node_multilabel'")
+        if y.is_floating_point():
+            raise GraphError(
+                f"y of {told!r} holds numbers, not classes (0, 1, …, and -1 for no label); use task.name = "
+                "'node_regression', or number the classes"
+            )
+        self.width = int(getattr(held, "num_classes", 0))
+        return y
+
+    def make_loss(self, train: Targets, total: Total) -> Loss:
+        """Return cross-entropy, or a loss of the user's own."""
+        if self.weights is None and not self.smoothing:
+            return super().make_loss(train, total)
+        if isinstance(self.given_loss, Loss):
+            raise RecipeError(
+                "task.weights, task.smoothing: train.loss is a function of your own; leave them out"
+            )
+        return cross_entropy(weights=self._weights(train, total), smoothing=self.smoothing)
+
+    def check_rows(self, h: Any, num_rows: int | None) -> None:
+        """Refuse fewer columns than classes; a loss of one's own knows what they are."""
+        super().check_rows(h, num_rows)
+        if not self.loss.own:
+            check_columns(h.shape[1], self.width, "classes", exact=False)
+
+    def _weights(self, train: Targets, total: Total) -> Tensor | None:
+        if self.weights is None:
+            return None
+        counts = total(torch.bincount(train.y.cpu(), minlength=self.width).double())
+        if isinstance(self.weights, str):
+            return counts.sum() / (counts.clamp(min=1) * max(int((counts > 0).sum()), 1))
+        if len(self.weights) != self.width:
+            raise RecipeError(
+                f"task.weights: expected {self.width} numbers, one per class, got {len(self.weights)}"
+            )
+        given = torch.tensor(self.weights, dtype=torch.float64)
+        mean = (given * counts).sum() / counts.sum()
+        if not bool((given >= 0).all()) or not float(mean) > 0:
+            raise RecipeError(
+                "task.weights: expected numbers of at least 0, some class of the training nodes above it"
+            )
+        return given / mean  # so that the training nodes weigh 1 in the mean

@@ -1,0 +1,46 @@
+"""Several labels per node."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from weft.errors import GraphError
+from weft.layers.base import GraphInfo
+from weft.tasks.base import Held, tasks
+from weft.tasks.loss import BCE, Loss
+from weft.tasks.metrics import METRICS, Metric
+from weft.tasks.nodes import NodeTask, check_columns
+
+
+@tasks.add("node_multilabel")
+class NodeMultilabel(NodeTask):
+    """Predict which of several labels each node has; y has a column of zeros and ones for each."""
+
+    name: ClassVar[str] = "node_multilabel"
+    metrics: Mapping[str, Metric] = METRICS
+    metric: ClassVar[str] = "micro_f1"
+    watched: ClassVar[tuple[str, ...]] = ("accuracy",)
+    losses: ClassVar[dict[str, Loss]] = {"bce": BCE}
+
+    def __init__(self, *, loss: str | Loss = "auto") -> None:
+        super().__init__(loss=loss)
+
+    def columns(self, info: GraphInfo) -> int:
+        """Return the number of labels."""
+        return info.num_classes
+
+    def check_labels(self, held: Held) -> Tensor:
+        """Return the columns; refuse one label per node."""
+        y = super().check_labels(held)
+        if y.dim() != 2:
+            raise GraphError(
+                "y has one number per node, not a column of zeros and ones per label; leave out task.name"
+            )
+        self.width = y.shape[1]
+        return y
+
+    def check_rows(self, h: Any, num_rows: int | None) -> None:
+        """Refuse another number of columns than of labels."""
+        super().check_rows(h, num_rows)
+        check_columns(h.shape[1], self.width, "classes", exact=True)

@@ -1,0 +1,104 @@
+"""What tasks of nodes share: a target is a node of the target type whose y is known."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft.errors import GraphError, InputError
+from weft.tasks.base import SPLITS, Held, Rows, Targets, Task, Total, chosen_loss, head_of
+from weft.tasks.loss import Loss
+
+
+class NodeTargets(Targets):
+    """Own nodes of one split: their rows among all own rows, and what is known of them."""
+
+    def __init__(self, rows: Tensor, y: Tensor, first: int) -> None:
+        self.rows = rows  # [n] rows of the target type
+        self.y = y[rows]
+        self._places = rows + first  # [n] rows of all that this worker holds
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def outputs(self, model: nn.Module, h: Tensor, rows: Rows, epoch: int) -> Tensor:
+        """Return one row of outputs per node."""
+        return finished(model, h[self._places])
+
+
+class NodeTask(Task):
+    """A task whose targets are nodes. A subclass names its losses and metrics, and says what y must be."""
+
+    def __init__(self, *, loss: str | Loss = "auto") -> None:
+        self.given_loss = loss
+
+    def check_labels(self, held: Held) -> Tensor:
+        """Return y where it is what this task predicts; refuse another."""
+        if held.y is None:
+            raise GraphError(
+                "the graph has no labels y; training needs them, with -1 for nodes without a label"
+            )
+        return held.y
+
+    def targets(self, held: Held, total: Total) -> dict[str, Targets]:
+        """Return the own nodes of every split that some worker has, and settle what the loss is."""
+        y = self.check_labels(held)
+        own: dict[str, Targets] = dict(node_targets(held, y))
+        sizes = total(torch.tensor([len(held) for held in own.values()])).tolist()
+        if not sizes[0]:
+            raise GraphError(
+                "the graph has no train_mask; pass train_mask= (and val_mask=, test_mask=), a boolean a node"
+            )
+        for targets, size in zip(own.values(), sizes):
+            targets.count = size
+        self.loss = self.make_loss(own["train"], total)
+        return {split: targets for split, targets in own.items() if targets.count}
+
+    def make_loss(self, train: Targets, total: Total) -> Loss:
+        """Return the loss that was asked for; class weights, say, are those of all training nodes."""
+        return chosen_loss(self, self.given_loss)
+
+    def rows_out(self, model: nn.Module, rows: Tensor) -> Tensor:
+        """Return the outputs of nodes."""
+        return finished(model, rows)
+
+    def of_batch(self, model: nn.Module, h: Tensor, batch: Any) -> Tensor:
+        """Return the outputs of a batch's seeds."""
+        return finished(model, h[: batch.seeds.numel()])
+
+
+def finished(model: nn.Module, rows: Tensor) -> Tensor:
+    """Return rows of nodes as outputs: through the model's head, where it has one."""
+    head = head_of(model)
+    if head is None:
+        return rows
+    outputs: Tensor = head(rows)
+    return outputs
+
+
+def node_targets(held: Held, y: Tensor) -> dict[str, NodeTargets]:
+    """Return the own nodes of each split, those without a known y left out."""
+    target: Any = held
+    owned = getattr(held, "owned", None)  # replicas count where their root is
+    own = None if owned is None else owned[held.target_rows]
+    found = {}
+    for name in SPLITS:
+        mask = getattr(target, f"{name}_mask")
+        mask = mask if mask is None or own is None else mask & own
+        rows = (
+            torch.zeros(0, dtype=torch.int64, device=y.device) if mask is None else mask.nonzero().flatten()
+        )
+        found[name] = NodeTargets(target.labelled(rows), y, int(held.target_rows.start or 0))
+    return found
+
+
+def check_columns(given: int, wanted: int, what: str, *, exact: bool) -> None:
+    """Refuse outputs of fewer columns than there are classes, or of another number where it must be that."""
+    if given != wanted if exact else given < wanted:
+        raise InputError(
+            f"the model gives {given} outputs a node, the graph has {wanted} {what}; make it with {wanted}"
+        )
+
+
+Losses = Mapping[str, Loss]
