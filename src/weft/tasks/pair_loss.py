@@ -115,8 +115,7 @@ class _Compared:
             raise InputError(f"the loss {self.name!r} has no use for log_q; 'infonce' has")
         negative = outputs[:, 1:]
         held = negative != LEFT_OUT
-        # Any number serves for what is left out, so long as no infinity gets into a gradient.
-        return self.each(outputs[:, 0], negative.where(held, 0.0), held)
+        return self.each(outputs[:, 0], negative, held)
 
 
 def _mean(values: Tensor, held: Tensor) -> Tensor:
