@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -146,3 +147,12 @@ def test_a_rank_that_prepares_may_be_silent_for_longer(monkeypatch: pytest.Monke
         watch.look()
     assert watch.silent(15.0) == []
     assert watch.silent(1.0) == [1]
+
+
+def test_no_thread_is_left_when_a_rank_has_said_goodbye() -> None:
+    heart = Heartbeat(HashStore(), 0, 1)
+    heart.start()
+    named = [thread for thread in threading.enumerate() if thread.name in ("weft-heartbeat", "weft-watchdog")]
+    assert len(named) == 2
+    heart.stop()
+    assert not any(thread.is_alive() for thread in named)

@@ -111,7 +111,7 @@ class Heartbeat:
         self._waiting = 0.0
         self._ending = False
         self._stacks: int | None = None
-        self._wake = threading.Event()
+        self._wake, self._over = threading.Event(), threading.Event()
         self._unanswered = 0.0
         self._thread = threading.Thread(target=self._run, name="weft-heartbeat", daemon=True)
         self._guard = threading.Thread(target=self._watch_store, name="weft-watchdog", daemon=True)
@@ -136,13 +136,15 @@ class Heartbeat:
             raise self._told(self.failure, self.doing)
 
     def stop(self) -> None:
-        """Say goodbye and end the thread; a rank that left is not silent."""
+        """Say goodbye and end the threads; a rank that left is not silent."""
         if self._ending:
             return
         self._ending = True
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5.0)
+        self._over.set()
+        for thread in (self._thread, self._guard):
+            if thread.is_alive():
+                thread.join(timeout=5.0)
         # The store may be gone with the failure that ends this rank, or not answer.
         bounded(lambda: self.store.set(f"beat/{self.rank}", "done 0 end"), seconds=2.0)
         if self._stacks is not None:
@@ -201,8 +203,7 @@ class Heartbeat:
     def _watch_store(self) -> None:
         """End this rank when the store has not answered a turn of the other thread in time."""
         looked = time.monotonic()
-        while not self._ending:
-            time.sleep(INTERVAL / 2)
+        while not self._over.wait(INTERVAL / 2):
             now = time.monotonic()
             # As in `Watch`: time in which this process was stopped makes nobody guilty.
             self._unanswered += min(now - looked, 2 * INTERVAL)
