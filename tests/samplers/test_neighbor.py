@@ -52,6 +52,8 @@ def test_blocks_hold_edges_of_the_graph_with_seeds_first() -> None:
         assert torch.equal(block.indptr.diff().float(), degree.clamp(max=fanout))
         assert block.edge_ids.unique().numel() == block.num_edges
         assert torch.equal(block.in_degree("src"), graph.in_degree()[block.src_ids])
+        assert block.typed_rows("src") == [("node", slice(0, block.num_src))]  # type: ignore[attr-defined]
+        assert block.type_ranges("dst") == {"node": slice(0, block.num_dst)}
 
 
 def test_hops_are_drawn_anew_and_once_is_not() -> None:
@@ -175,6 +177,8 @@ def test_typed_rows_come_by_type_in_each_hop() -> None:
     runs = near.typed_rows("src")  # type: ignore[attr-defined]
     assert [kind for kind, _ in runs] == ["paper", "author", "paper"]
     assert runs[0][1] == slice(0, runs[1][1].start)
+    with pytest.raises(GraphError, match="rows of type 'paper' lie in several ranges"):
+        near.type_ranges("src")
     assert batch.x["paper"].shape[0] + batch.x["author"].shape[0] == batch.num_nodes
     papers = batch.nodes[batch.nodes >= 10] - 10
     assert torch.equal(batch.x["paper"], graph.x["paper"][papers])

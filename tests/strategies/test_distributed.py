@@ -9,7 +9,7 @@ from torch import nn
 
 from weft.errors import InputError, RecipeError
 from weft.graph.parts.shard import make_shards
-from weft.strategies.base import strategies
+from weft.strategies.base import Traffic, strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.halo.halo import Halo
 from weft.strategies.local import LocalGraph
@@ -34,6 +34,13 @@ def test_auto_is_refused_before_a_graph_is_cut_where_links_are_not_measured() ->
     for name in ("sequential", "grid"):
         with pytest.raises(RecipeError, match=f"'{name}' knows no 'auto'; give a number, or use 'halo'"):
             strategies[name].check(auto)  # type: ignore[attr-defined]
+
+
+def test_what_was_sent_adds_up_over_the_sessions_of_a_run() -> None:
+    strategy = Halo(LocalGraph(make_shards(graph_of("directed"), parts_of("directed", 1))[0]))
+    for _ in range(2):
+        strategy.add_traffic({"bytes_sent": 7, "messages": 2, "exposed_seconds": 0.5})
+    assert strategy.traffic() == Traffic(14, 4, 1.0)
 
 
 class Columns(nn.Module):
