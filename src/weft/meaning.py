@@ -31,7 +31,7 @@ def meaning_of(path: Path | None) -> dict[str, Any]:
     if path is None or not (path / format.MANIFEST).is_file():
         return {}
     report = read_report(path)
-    return {name: report[name] for name in ("classes", "features") if report.get(name)}
+    return {name: report[name] for name in ("classes", "edge_classes", "features") if report.get(name)}
 
 
 def _of_npz(path: Path) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def _joined_edges(
 def _joined_edge_data(
     stores: Sequence[dict[str, Any]], check: bool
 ) -> tuple[dict[str, Tensor], dict[str, list[int | None]]]:
-    """Return edge data over all relations; what a relation lacks is 1 for weights and 0 for the rest."""
+    """Return edge data over all relations; what one lacks is a weight of 1, no label, else 0."""
     names = dict.fromkeys(name for store in stores for name in store["data"])
     joined, columns = {}, {}
     for name in names:
@@ -203,7 +203,9 @@ def _columns(part: Tensor, name: str) -> int:
 def _fill(part: Tensor | None, size: int, tail: torch.Size, dtype: torch.dtype, name: str) -> Tensor:
     if part is not None and part.shape[1:] == tail and part.dtype == dtype:
         return part
-    filled = torch.full((size, *tail), 1 if name == "weight" else 0, dtype=dtype)
+    none = float("nan") if dtype.is_floating_point else -1 if dtype.is_signed else 0
+    fill = 1 if name == "weight" else none if name in ("label", "split") else 0
+    filled = torch.full((size, *tail), fill, dtype=dtype)
     if part is not None and part.numel():
         part = part.reshape(size, -1).to(dtype)
         filled.reshape(size, -1)[:, : part.shape[1]] = part

@@ -75,6 +75,19 @@ class EdgeTable(Table):
     src: str | None = None
     dst: str | None = None
     weight: str | None = None
+    label: str | dict[str, str] | None = None
+    """What is to be predicted: classes, or numbers with {column = "rating", encode = "number"}."""
+    split: str | dict[str, str] | None = None
+    """As that of nodes."""
+
+    def label_feature(self, where: str) -> Feature | None:
+        """Return the column to predict and how it is read, checked."""
+        if self.label is None or isinstance(self.label, str):
+            return None if self.label is None else Feature(self.label)
+        told = '{ column = "rating", encode = "number" } or "index"'
+        if "column" not in self.label or self.label.get("encode") not in (None, "number", "index"):
+            raise RecipeError(f"{where}.label: expected a column, or {told}, got {self.label!r}")
+        return Feature(**bind(Feature, self.label, f"{where}.label"))
 
 
 @dataclass
@@ -198,9 +211,7 @@ def _add(schema: Schema, part: str, key: str, section: dict[str, Any], where: st
         section["files"] = [str(base / path) for path in section["files"]]
     if part == "nodes":
         nodes = NodeTable(**bind(NodeTable, section, where, given=("guess",)))
-        wrong = set(nodes.split) - set(SPLITS) if isinstance(nodes.split, dict) else set()
-        if wrong:
-            raise RecipeError(f"{where}.split: expected train, val and test, got {sorted(wrong)[0]!r}")
+        _check_split(nodes.split, where)
         features_of(nodes, where)
         schema.nodes[key] = nodes
         return
@@ -208,8 +219,16 @@ def _add(schema: Schema, part: str, key: str, section: dict[str, Any], where: st
     if len(parts) == 3:
         section = {"source": parts[0], "target": parts[2], **section}
     edges = EdgeTable(**bind(EdgeTable, section, where, given=("guess",)))
+    _check_split(edges.split, where)
     features_of(edges, where)
+    edges.label_feature(where)
     schema.edges[(edges.source, parts[1] if len(parts) == 3 else key, edges.target)] = edges
+
+
+def _check_split(split: str | dict[str, str] | None, where: str) -> None:
+    wrong = set(split) - set(SPLITS) if isinstance(split, dict) else set()
+    if wrong:
+        raise RecipeError(f"{where}.split: expected train, val and test, got {sorted(wrong)[0]!r}")
 
 
 def _section(table: Table) -> dict[str, Any]:

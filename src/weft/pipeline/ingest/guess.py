@@ -47,12 +47,9 @@ def complete_nodes(kind: str, table: NodeTable, source: Source, problems: Proble
     if fractions is not None:
         told = "holds fractions, which are no classes, and is left out; name it in features to use it"
         problems.add("warning", "label-fractions", source.table, told, column=fractions)
-    split: str | dict[str, str] | None = _find(source, _SPLIT, (TEXT,))
-    masks = {part: _find(source, (f"{part}_mask",), _NUMBERS) for part in ("train", "val", "test")}
-    held = {part: column for part, column in masks.items() if column is not None}
-    split = split or held or None
+    split, splitting = _split(source)
     time = _find_role(source, _TIME, (TIME,))
-    used = {key, label, fractions, time, *held.values(), split if isinstance(split, str) else None}
+    used = {key, label, fractions, time, *splitting}
     features = _features(source, used, problems)
     return replace(table, features=features, label=label, split=split, time=time)
 
@@ -73,8 +70,36 @@ def complete_edges(table: EdgeTable, source: Source, problems: Problems) -> Edge
     weight = _find_role(source, _WEIGHT, _NUMBERS)
     time = _find_role(source, _TIME, (TIME, INTEGER, REAL))
     own = _find(source, ("id", "edge_id"))
-    features = _features(source, {src, dst, weight, time, own}, problems)
-    return replace(table, features=features, weight=weight, time=time)
+    label = _edge_label(source, {src, dst})
+    split, splitting = _split(source)
+    used = {
+        src,
+        dst,
+        weight,
+        time,
+        own,
+        *splitting,
+        label if isinstance(label, str) else (label or {}).get("column"),
+    }
+    features = _features(source, used, problems)
+    return replace(table, features=features, weight=weight, time=time, label=label, split=split)
+
+
+def _edge_label(source: Source, ends: set[str | None]) -> str | dict[str, str] | None:
+    """Return the column to predict of edges: classes, or numbers where they have fractions."""
+    names = [word for word in _LABEL if _find(source, (word,)) not in ends]
+    label = _find(source, names, (INTEGER, BIG, BOOL, TEXT, LIST, REAL))
+    if label is None or source.kinds[label] != REAL or _all_whole(source, label):
+        return label
+    return {"column": label, "encode": "number"}
+
+
+def _split(source: Source) -> tuple[str | dict[str, str] | None, list[str]]:
+    """Return a column of words or columns of booleans that tell a split, and all columns used for it."""
+    masks = {part: _find(source, (f"{part}_mask",), _NUMBERS) for part in ("train", "val", "test")}
+    held = {part: column for part, column in masks.items() if column is not None}
+    words = _find(source, _SPLIT, (TEXT,))
+    return words or held or None, [*held.values(), *([] if words is None else [words])]
 
 
 def _find(source: Source, names: Sequence[str], kinds: Sequence[str] | None = None) -> str | None:

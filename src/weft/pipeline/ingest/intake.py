@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from weft.pipeline.engines.base import Engine
 from weft.pipeline.ingest.columns import Encoder, Matrix, Values, make_encoder
+from weft.pipeline.ingest.edge_targets import EdgeTargets
 from weft.pipeline.ingest.guess import complete_edges, complete_nodes
 from weft.pipeline.ingest.problems import Problems
 from weft.pipeline.ingest.sources import Source, open_source
@@ -16,7 +17,7 @@ from weft.pipeline.ingest.tables import Edges, Nodes, imply_nodes, load_edges, l
 from weft.pipeline.ingest.targets import Targets
 from weft.pipeline.schema import EdgeType, NodeTable, Schema, Table, features_of
 
-Reader = Matrix | Values | Targets
+Reader = Matrix | Values | Targets | EdgeTargets
 Say = Callable[[str], None]
 Rows = dict[str, NDArray[Any]]
 
@@ -83,10 +84,9 @@ class Intake:
         if source is None or kind not in self.nodes:
             return []
         readers: list[Reader] = self._matrix("x", source, spec)
-        split = spec.split if isinstance(spec.split, str) else dict(spec.split or {})
-        named = [column for column in (spec.label, *_columns(split)) if column is not None]
+        named = [column for column in (spec.label, *_columns(spec.split)) if column is not None]
         if named and self._all_known(source, named):
-            readers.append(Targets(source, spec.label, split or None))
+            readers.append(Targets(source, spec.label, spec.split or None))
         return readers + self._values("time", source, spec.time)
 
     def edge_readers(self, kind: EdgeType) -> list[Reader]:
@@ -95,7 +95,12 @@ class Intake:
         if source is None or kind not in self.edges:
             return []
         weight = self._values("weight", source, spec.weight)
-        return weight + self._matrix("attr", source, spec) + self._values("time", source, spec.time)
+        readers = weight + self._matrix("attr", source, spec) + self._values("time", source, spec.time)
+        label = spec.label_feature(source.table)
+        named = ([] if label is None else [label.column]) + _columns(spec.split)
+        if named and self._all_known(source, named):
+            readers.append(EdgeTargets(source, label, spec.split or None))
+        return readers
 
     def read(self, source: Source, readers: list[Reader], keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
         """Give the arrays of a table, some rows at a time, and tell at the end what was wrong."""
@@ -168,5 +173,5 @@ class Intake:
         return False
 
 
-def _columns(split: str | dict[str, str]) -> list[str]:
-    return [split] if isinstance(split, str) else list(split.values())
+def _columns(split: str | dict[str, str] | None) -> list[str]:
+    return [split] if isinstance(split, str) else list((split or {}).values())

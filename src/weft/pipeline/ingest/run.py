@@ -22,6 +22,7 @@ from weft import format
 from weft.meaning import REPORT
 from weft.pipeline.engines.base import Engine, memory_limit, open_engine, text
 from weft.pipeline.engines.duckdb import DuckDB
+from weft.pipeline.ingest.edge_targets import EdgeTargets
 from weft.pipeline.ingest.intake import Intake, Reader
 from weft.pipeline.ingest.problems import Problems
 from weft.pipeline.ingest.targets import Targets
@@ -29,7 +30,7 @@ from weft.pipeline.schema import Schema
 
 # Bytes that the process takes beside DuckDB: Python, Arrow batches, what the allocator keeps.
 BESIDE = 256 * 2**20
-_FILL = {"weight": 1}
+_FILL = {"weight": 1, "label": -1, "split": -1}
 
 
 def ingest(
@@ -123,6 +124,7 @@ class _Writer:
     work: Path
     arrays: dict[str, dict[str, Any]] = field(default_factory=dict)
     classes: dict[str, list[str]] = field(default_factory=dict)
+    edge_classes: dict[str, list[str]] = field(default_factory=dict)
     features: dict[str, list[str]] = field(default_factory=dict)
 
     def write(self) -> dict[str, Any]:
@@ -158,6 +160,7 @@ class _Writer:
         }
         told: dict[str, Any] = {
             "classes": self.classes,
+            "edge_classes": self.edge_classes,
             "features": self.features,
             "schema": intake.schema.to_toml(),
         }
@@ -221,11 +224,22 @@ class _Writer:
             names = [name for reader in readers for name in reader.outputs]
             files = {name: f"given_{place}_{name}" for name in names}
             self._stream(self.work, files, readers, kind, edges.count, edges.keep)
+            for reader in readers:
+                if isinstance(reader, EdgeTargets) and reader.classes:
+                    self.edge_classes[" ".join(kind)] = reader.classes
             for name in names:
                 held = np.load(self.work / f"{files[name]}.npy", mmap_mode="r")
                 joined.setdefault(name, _Joined(name, sizes)).parts[place] = held
+        self._check_labels(joined.get("label"))
         columns = {name: array.widths for name, array in joined.items() if array.differs}
         return joined, columns
+
+    def _check_labels(self, labels: "_Joined | None") -> None:
+        """Refuse classes in one relation and numbers in another: edge data is one array."""
+        kinds = {part.dtype.kind for part in labels.parts.values()} if labels is not None else set()
+        if len(kinds) > 1:
+            told = "some relations have classes and others numbers: give encode for each"
+            self.intake.problems.add("error", "label-value", "edges", told)
 
     def _edges(
         self, first: dict[str, int], num_nodes: int, given: dict[str, "_Joined"]
@@ -315,7 +329,8 @@ class _Joined:
     def __getitem__(self, places: NDArray[Any]) -> NDArray[Any]:
         if len(self.sizes) == 1:
             return np.asarray(self.parts[0][places])
-        found = np.full((len(places), *self.tail), _FILL.get(self.name, 0), dtype=self.dtype)
+        fill = np.nan if self.name == "label" and self.dtype.kind == "f" else _FILL.get(self.name, 0)
+        found = np.full((len(places), *self.tail), fill, dtype=self.dtype)
         relation = np.searchsorted(self.starts, places, side="right") - 1
         for place, part in self.parts.items():
             rows = np.flatnonzero(relation == place)
@@ -340,7 +355,11 @@ def _summary(intake: Intake, report: dict[str, Any], out: Path, seconds: float) 
         "nodes": {kind: nodes.count for kind, nodes in intake.nodes.items()},
         "edges": {".".join(kind): edges.count for kind, edges in intake.edges.items()},
         "features": {kind: len(names) for kind, names in report["told"]["features"].items()},
-        "classes": {kind: len(names) for kind, names in report["told"]["classes"].items()},
+        "classes": {
+            kind: len(names)
+            for name in ("classes", "edge_classes")
+            for kind, names in report["told"][name].items()
+        },
         "repeated_edges": report["told"]["repeated_edges"],
         "self_loops": report["told"]["self_loops"],
         "seconds": seconds,

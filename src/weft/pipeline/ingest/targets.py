@@ -26,10 +26,12 @@ _WORDS = {
 
 
 class Targets:
-    """The arrays y, train_mask, val_mask and test_mask of a node table."""
+    """The arrays y, train_mask, val_mask and test_mask of a table of nodes, or of edges."""
 
-    def __init__(self, source: Source, label: str | None, split: str | Mapping[str, str] | None) -> None:
-        self.source, self.label, self.split = source, label, split
+    def __init__(
+        self, source: Source, label: str | None, split: str | Mapping[str, str] | None, *, what: str = "node"
+    ) -> None:
+        self.source, self.label, self.split, self.what = source, label, split, what
         self.expressions: dict[str, str] = {}
         self.outputs: dict[str, tuple[Any, tuple[int, ...]]] = {}
         self.classes: list[str] = []
@@ -118,7 +120,7 @@ class Targets:
         labels = found.get("y")
         if labels is None or labels.ndim == 2:
             return
-        if "train_mask" in found:
+        if "train_mask" in found and self.what == "node":  # an edge without a label is a message all the same
             self.unlabelled.add(found["train_mask"] & (labels < 0), start)
         for part, mask in masks:
             self._counts[:, SPLITS.index(part)] += np.bincount(labels[mask] + 1, minlength=len(self._counts))
@@ -146,10 +148,10 @@ class Targets:
             )  # fmt: skip
         report(
             problems, "error", "split-leak", self.both.first, count=self.both.count,
-            told=lambda _: "the node is in two splits at once",
+            told=lambda _: f"the {self.what} is in two splits at once",
         )  # fmt: skip
         if self.split is not None and not self.chosen["train"]:
-            problems.add("error", "empty-split", self.source.table, "no node is in the train split")
+            problems.add("error", "empty-split", self.source.table, f"no {self.what} is in the train split")
 
     def _finish_label(self, problems: Problems) -> None:
         table, column = self.source.table, self.label
