@@ -11,6 +11,8 @@ from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.cluster import ClusterSampler
 from weft.samplers.edges import EdgeBatch, EdgeLoader, split_edges
 from weft.samplers.labor import LaborSampler
+from weft.samplers.links.batch import LinkBatch
+from weft.samplers.links.loader import LinkNeighborLoader
 from weft.samplers.loader import Loader
 from weft.samplers.negative import NegativeSampler
 from weft.samplers.neighbor import NeighborSampler
@@ -22,6 +24,8 @@ __all__ = [
     "EdgeBatch",
     "EdgeLoader",
     "LaborSampler",
+    "LinkBatch",
+    "LinkNeighborLoader",
     "Loader",
     "NegativeSampler",
     "NeighborSampler",

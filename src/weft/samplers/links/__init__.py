@@ -1,0 +1,1 @@
+"""Batches of links in the words of PyG."""

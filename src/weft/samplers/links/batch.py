@@ -1,0 +1,83 @@
+"""A batch of links, as a model of weft takes it and as PyG's loader gives it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.graph.build import EdgeType
+from weft.graph.message.block import Block
+from weft.samplers.base import Batch
+
+
+@dataclass(eq=False)
+class LinkBatch:
+    """Links of one step and the neighbourhood of their ends: `h = model(batch.blocks, batch.x)`.
+
+    `h[batch.src]` and `h[batch.dst]` are the two ends; `to_pyg()` is the batch as PyG's loader gives it.
+    """
+
+    nodes: Batch
+    """The neighbourhood of all ends."""
+    input_id: Tensor
+    """[n] places of the links among those that the loader was given."""
+    src: Tensor
+    """[n + m] rows of seeds; the m random links of mode "binary" come last."""
+    dst: Tensor
+    """[n + m]"""
+    negative: Tensor | None
+    """[n, amount] rows of seeds that the sources are not joined to, in mode "triplet"."""
+    label: Tensor | None
+    """[n + m]; 0 for random links."""
+    time: Tensor | None
+    """[n + m]"""
+    kind: EdgeType | None
+    """The links' relation, where node types are named."""
+
+    @property
+    def blocks(self) -> list[Block]:
+        """What a model takes."""
+        return self.nodes.blocks
+
+    @property
+    def x(self) -> Any:
+        """The features of the nodes."""
+        return self.nodes.x
+
+    def fetch(self) -> "LinkBatch":
+        """Do now what a step would wait for."""
+        self.nodes.fetch()
+        return self
+
+    def set_clock(self, clock: Tensor | None) -> None:
+        """Give all blocks the (seed, epoch, step) that dropout is drawn by."""
+        self.nodes.set_clock(clock)
+
+    def to_pyg(self) -> Any:
+        """Return a `Data` or `HeteroData` with edge_label_index, edge_label, edge_label_time and input_id, or
+        src_index, dst_pos_index, dst_neg_index and seed_time for triplets.
+        """
+        data = self.nodes.to_pyg()
+        for store in data.stores:  # of a batch of nodes
+            store.pop("batch_size", None)
+        link, source, target = (data, data, data)
+        if self.kind is not None:
+            link, source, target = data[self.kind], data[self.kind[0]], data[self.kind[2]]
+        link.input_id = self.input_id
+        src, dst = self._within(self.src, 0), self._within(self.dst, 2)
+        if self.negative is None:
+            link.edge_label_index = torch.stack([src, dst])
+            link.edge_label, link.edge_label_time = self.label, self.time
+            return data
+        source.src_index, target.dst_pos_index = src, dst
+        target.dst_neg_index = self._within(self.negative, 2).squeeze(-1)
+        source.seed_time = target.seed_time = self.time
+        return data
+
+    def _within(self, rows: Tensor, end: int) -> Tensor:
+        """Return rows of seeds, which are sorted by type, as rows among those of their type."""
+        if self.kind is None:
+            return rows
+        first = self.nodes.graph.rows_of_type(self.kind[end]).start
+        return rows - int((self.nodes.seeds < first).sum())
