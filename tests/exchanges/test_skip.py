@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from post import Post
 
+from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.exchanges.drift import Drift
 from weft.exchanges.skip import Skip
@@ -84,6 +85,19 @@ def test_gradients_are_sent_every_time_unless_they_are_skipped_too() -> None:
 def test_without_a_criterion_every_fourth_step_all_send() -> None:
     steps = Steps()
     assert [bool(steps()[0]) for _ in range(6)] == [True, False, False, False, True, False]
+
+
+def test_rows_that_stand_still_are_not_sent_again_whatever_the_bound() -> None:
+    group, ids = Group.alone(), torch.zeros(1, dtype=torch.int64)
+    to_itself = HaloPlan(1, ids, ids, [1], ids, [1], None)
+    skip = Skip(to_itself, group, torch.zeros(3, dtype=torch.int64), change=0.0)
+    made = []
+    for value in (1.0, 1.0, 2.0, 2.0):
+        skip.begin_step()
+        assert skip.pull(torch.full((1, 1), value), 0).wait().item() == value
+        skip.end_step()
+        made.append(group.ledger.decisions["made"])
+    assert made == [1, 1, 2, 2]
 
 
 def test_a_measured_error_moves_the_bound_on_the_change_within_limits() -> None:
