@@ -1,5 +1,6 @@
 """Which links are there already: asked for by their ends, shared between processes as one mapped file."""
 
+import io
 import os
 from functools import cached_property
 from pathlib import Path
@@ -63,9 +64,13 @@ class Known:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a `.npy` file: numbers of nodes and relations, then the keys."""
-        head = np.array([self.num_nodes, self.num_relations], np.int64)
-        with open(path, "wb") as file:
-            np.save(file, np.concatenate([head, self.keys]), allow_pickle=False)
+        Path(path).write_bytes(self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Return what `save` writes."""
+        head, file = np.array([self.num_nodes, self.num_relations], np.int64), io.BytesIO()
+        np.save(file, np.concatenate([head, self.keys]), allow_pickle=False)
+        return file.getvalue()
 
     @classmethod
     def map(cls, path: str | os.PathLike[str]) -> "Known":

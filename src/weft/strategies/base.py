@@ -48,6 +48,10 @@ class Strategy:
     """A way of doing one epoch over a graph."""
 
     name: ClassVar[str] = ""
+    over: ClassVar[tuple[str, ...]] = ("nodes",)
+    """What targets may be: nodes, pairs."""
+    hides_batches: ClassVar[bool] = False
+    """Whether a step can leave edges out of its messages."""
     workers: int = 1
     _device: torch.device | None = None
     between: Callable[[], bool] | None = None

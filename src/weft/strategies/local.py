@@ -47,6 +47,12 @@ class LocalGraph(NodeData):
         return torch.isin(self.shard.node_part, parts)
 
     @property
+    def own_ids(self) -> Tensor:
+        """The global ids of the nodes that count here, [n]."""
+        owned = self.owned
+        return self.home.node_ids if owned is None else self.shard.node_ids[owned].cpu()
+
+    @property
     def target_type(self) -> str:
         """The node type that has labels."""
         return self.shard.target_type

@@ -27,6 +27,7 @@ class Single(Strategy):
     """
 
     name: ClassVar[str] = "single"
+    over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
     offload: Offload | None = None
 
     def __init__(

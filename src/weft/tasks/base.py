@@ -7,6 +7,7 @@ labels, and no task of how a graph is distributed.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 import torch
@@ -89,6 +90,16 @@ class Task(ABC):
     def prepared(self, graph: Graph) -> Graph:
         """Return the graph that messages flow along, and keep the targets that are no longer in it."""
         return graph
+
+    def hides(self, batches: bool) -> None:  # noqa: B027  nodes are not hidden
+        """Settle how targets are kept out of messages; with `batches` a step has a graph of its own."""
+
+    def files(self) -> dict[str, bytes]:
+        """Return what workers read beside their parts, as files by name."""
+        return {}
+
+    def read(self, folder: Path) -> None:  # noqa: B027  nodes come with the parts
+        """Take what `files` gave, on a worker, from the folder of the parts."""
 
     @property
     def pairs(self) -> Mapping[str, Pairs]:

@@ -51,7 +51,11 @@ class NodeRegression(NodeTask):
             )
         if held.dtype == torch.float64 and self.label == "y":
             return graph
-        return graph.with_data(check=False, y=held.to(torch.float64))
+        data = {
+            **graph.node_data,
+            graph.target_type: {**graph.node_data[graph.target_type], "y": held.double()},
+        }
+        return Graph(replace(graph.parts(), node_data=data))
 
     def columns(self, info: GraphInfo) -> int:
         """Return 1."""

@@ -27,7 +27,7 @@ from weft.train.optim import OptimizerName, ScheduleName
 from weft.train.own import Own
 from weft.train.own_model import say_hops
 from weft.train.parts import holds_parts
-from weft.train.resolve import Resolved, check_precision, resolve, resolve_strategy
+from weft.train.resolve import Resolved, check_precision, check_targets, resolve, resolve_strategy
 from weft.train.run import check_folder, read_run
 from weft.train.settings import BestBy, Precision, Settings
 from weft.train.summary import Summary
@@ -105,6 +105,7 @@ def train(
         section = _continued(section, out, size)
     default = "halo" if size > 1 or parts is not None else "single"
     kind, strategy_options = resolve_strategy(section, default=default, workers=size)
+    check_targets(chosen, kind)
     check_precision(settings, strategy_options)
     given_loss = None if isinstance(loss, str) else loss
     given_metrics = {key: code for key, code in (metrics or {}).items() if not isinstance(code, str)}

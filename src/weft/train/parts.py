@@ -103,7 +103,7 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
     del whole
     if graph.num_nodes < num_parts:
         raise GraphError(f"the graph has {graph.num_nodes} nodes, too few for {num_parts} parts; use fewer")
-    files = {**facts_files(graph), _SOURCE: dumps(source).encode()}
+    files = {**facts_files(graph), **task.files(), _SOURCE: dumps(source).encode()}
     assignment = cut(graph, num_parts, kind, resolved.strategy_options, workers=workers)
     out.mkdir(parents=True, exist_ok=True)
 

@@ -56,7 +56,9 @@ class Resolved:
     def make_task(self, held: Any) -> Task:
         """Return the task, of the graph or of what a worker holds of it."""
         own = Own.of(self.settings) if self.own is None else self.own
-        return self.task.make(held, loss=own.loss or self.settings.loss)
+        task = self.task.make(held, loss=own.loss or self.settings.loss)
+        task.hides(strategies[self.strategy].hides_batches)
+        return task
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as a run keeps it."""
@@ -109,10 +111,22 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
             raise RecipeError(
                 f"strategy.name: {strategy!r} needs the whole graph, {folder} holds it in parts; use 'halo'"
             )
+    check_targets(task, strategy)
     check_precision(settings, strategy_options)
     choose_device(settings.device)
     Own.of(settings)  # what they name is there
     return Resolved(data, name, options, strategy, strategy_options, settings, folder, task=task)
+
+
+def check_targets(task: TaskChoice, strategy: str) -> None:
+    """Refuse a task whose targets a strategy cannot train on."""
+    for kind in task.kinds:
+        if kind.over not in strategies[strategy].over:
+            able = ", ".join(name for name in strategies.names() if kind.over in strategies[name].over)
+            raise RecipeError(
+                f"strategy.name: {strategy!r} does not train on {kind.over}, which {kind.name!r} is about; "
+                f"use one of {able}"
+            )
 
 
 def check_precision(settings: Settings, strategy: Mapping[str, Any]) -> None:

@@ -108,6 +108,7 @@ def train_parts(resolved: Resolved, place: Place, group: Group) -> Summary | Non
     placed = _by_speed(resolved, parts, place, group)
     graph, identity = _held(resolved, parts, group, placed.get("part_rank"), dtype)
     model, task = resolved.model, resolved.make_task(graph)
+    task.read(parts)
     if is_code(model):
         model = build_model(graph, model, resolved.options, task=task, seed=settings.seed)
         if resolved.records is None:

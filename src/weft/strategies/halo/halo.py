@@ -31,6 +31,7 @@ class Halo(Distributed):
     """
 
     name: ClassVar[str] = "halo"
+    over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
     exchanges: ClassVar[tuple[str, ...]] = ("exact", "sampled", "stale", "skip", "quantised")
 
     def __init__(

@@ -30,6 +30,7 @@ class Sequential(Distributed):
     """
 
     name: ClassVar[str] = "sequential"
+    over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
     exchanges: ClassVar[tuple[str, ...]] = ("exact", "quantised")
 
     def __init__(

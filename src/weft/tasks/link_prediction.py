@@ -1,0 +1,217 @@
+"""Which pairs of nodes are joined."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from weft.config import Range, bind
+from weft.errors import FormatError, RecipeError
+from weft.graph.graph import Graph
+from weft.graph.known import Known
+from weft.graph.pairs import Pairs
+from weft.layers.base import GraphInfo
+from weft.tasks.base import EVALUATION, Held, Rows, Targets, Total, tasks
+from weft.tasks.loss import Loss
+from weft.tasks.metrics import Metric
+from weft.tasks.negatives import Drawn, Negatives, Nodes
+from weft.tasks.pair_loss import PAIR_LOSSES, pair_loss
+from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
+from weft.tasks.ranking import LEFT_OUT, RANKING
+from weft.tasks.scorers import Scorer, check_scorer, make_scorer
+
+KNOWN = "known.npy"
+USUAL = {"name": "uniform", "count": 1}
+EVALUATED = {"name": "uniform", "count": 100, "exclude": "known"}
+
+
+@tasks.add("link_prediction")
+class LinkPrediction(PairTask):
+    """Predict which nodes are joined. A model's rows of both ends are scored, true pairs above negatives.
+
+    `target` names the relations to predict, by default all of a graph with one node type; `split` says which
+    edges are validation and test: `{by = "random", val = 0.05, test = 0.1}`, "time" with `key`, `val` and
+    `test` as first times, or "given". None of these is a message. Training pairs are hidden from the step
+    that scores them: `hide` is "batch" where batches can (`sampled`), else "disjoint": a `share` of them are
+    targets and no messages. "none" lets a model look the answer up.
+
+    `width` is how wide a node's row is; `score` a name or a table: dot, cosine, bilinear, distmult, mlp.
+    `negatives` is a name or a table: uniform, degree, joint, inbatch or hard, with `count`, `side` and
+    `exclude = "known"`. `evaluate` has the same words, or name = "all"; its negatives are the same at every
+    evaluation. The loss is cross_entropy, bpr, margin or infonce.
+    """
+
+    name: ClassVar[str] = "link_prediction"
+    metrics: Mapping[str, Metric] = RANKING
+    metric: ClassVar[str] = "mrr"
+    watched: ClassVar[tuple[str, ...]] = ("hits@10",)
+    losses: ClassVar[Mapping[str, Loss]] = {name: pair_loss(name) for name in PAIR_LOSSES}
+
+    def __init__(
+        self,
+        *,
+        target: Any = None,
+        split: Mapping[str, Any] | None = None,
+        hide: Hide = "auto",
+        share: Annotated[float, Range(above=0, below=1)] = SHARE,
+        width: Annotated[int, Range(least=1)] = 64,
+        score: str | Mapping[str, Any] = "dot",
+        negatives: str | Mapping[str, Any] | None = None,
+        evaluate: str | Mapping[str, Any] | None = None,
+        loss: str | Loss = "auto",
+    ) -> None:
+        super().__init__(target=target, split=split, hide=hide, share=share, width=width, loss=loss)
+        check_scorer(score)
+        self.score = score
+        self.negatives = _negatives(USUAL if negatives is None else negatives, "task.negatives")
+        self.evaluated = _negatives(EVALUATED if evaluate is None else evaluate, "task.evaluate")
+        if self.negatives.name == "all":
+            raise RecipeError("task.negatives: 'all' is for task.evaluate; use 'joint' with a count")
+        self.known: Known | None = None
+
+    def learn(self, graph: Graph, shown: Graph) -> None:
+        """Note all links there are, where negatives must be none of them."""
+        if self._excludes:
+            self.known = Known.of(shown, *self._pairs.values())
+
+    def files(self) -> dict[str, bytes]:
+        """Return the pairs, and the known links where negatives must be none of them."""
+        return {**super().files(), **({} if self.known is None else {KNOWN: self.known.to_bytes()})}
+
+    def read(self, folder: Path) -> None:
+        """Take the pairs and the known links that lie beside the parts."""
+        super().read(folder)
+        if self._excludes:
+            if not (folder / KNOWN).is_file():
+                raise FormatError(f"{folder} holds no known links; let `weft train --workers` cut the graph")
+            self.known = Known.map(folder / KNOWN)
+
+    def targets(self, held: Held, total: Total) -> dict[str, Targets]:
+        """Return the own pairs of every split, and settle what negatives are drawn from."""
+        self.among = self._nodes(held)
+        self.rows_per_pair = len(self.evaluated.sides)
+        found = super().targets(held, total)
+        found["train"].count = len(self.negatives.sides) * len(self._pairs["train"])
+        return found
+
+    def make_targets(self, pairs: Pairs, split: str) -> Targets:
+        """Return own pairs as targets."""
+        return LinkTargets(self, pairs, split)
+
+    def make_head(self, columns: int, info: GraphInfo) -> nn.Module | None:
+        """Return the scorer."""
+        scorer: nn.Module = make_scorer(self.score, columns, num_relations=info.num_relations)
+        return scorer
+
+    def how(self, epoch: int) -> Negatives:
+        """Return which negatives an epoch has, or an evaluation."""
+        return self.evaluated if epoch == EVALUATION else self.negatives
+
+    def draw(self, pairs: Pairs, epoch: int, step: int = 0, batch: Pairs | None = None) -> Drawn:
+        """Return negatives of pairs: of a step of an epoch, or those of every evaluation."""
+        when = None if epoch == EVALUATION else epoch
+        return self.how(epoch).draw(pairs, when, among=self.among, known=self.known, step=step, batch=batch)
+
+    def scores(
+        self,
+        model: nn.Module,
+        rows: Tensor,
+        src: Tensor,
+        dst: Tensor,
+        drawn: Drawn,
+        negative: Tensor,
+        pairs: Pairs,
+        how: Negatives,
+    ) -> Tensor:
+        """Return [n, 1 + k] for each side; src, dst [n] and negative, as `drawn.nodes`, are rows' places."""
+        scorer: Scorer = head_for(model, rows)
+        heads, tails = rows[src], rows[dst]
+        relation = None if pairs.relation is None else pairs.relation.to(rows.device)
+        true = scorer(heads, tails, relation)
+        sides = []
+        for place, side in enumerate(how.sides):
+            one = heads if side == "dst" else tails
+            if drawn.shared:
+                found = scorer.against(one, rows[negative], relation, side=side)
+            else:
+                many = rows[negative[place * len(pairs) : (place + 1) * len(pairs)]]
+                found = scorer(one, many, relation) if side == "dst" else scorer(many, one, relation)
+            masked = drawn.masked[place * len(pairs) : (place + 1) * len(pairs)].to(rows.device)
+            found = found.masked_fill(masked, LEFT_OUT)
+            if how.name == "hard":
+                found = found.topk(min(how.count or 1, found.shape[1]), dim=1).values
+            sides.append(torch.cat([true[:, None], found], 1))
+        return torch.cat(sides)
+
+    def corrections(self, drawn: Drawn, rows: int) -> Tensor:
+        """Return what the loss is told of negatives: how often those of a batch come, or nothing."""
+        if drawn.log_q is None or self.loss.name != "infonce":
+            return torch.zeros(rows)
+        return torch.cat([torch.zeros(1), drawn.log_q.float()]).expand(rows, -1)
+
+    @property
+    def _excludes(self) -> bool:
+        return any(how.exclude for how in (self.negatives, self.evaluated))
+
+    def _nodes(self, held: Held) -> Nodes:
+        """Return what negatives are drawn from: known to every worker by all training pairs alone."""
+        whole: Any = held
+        train = self._pairs["train"]
+        kinds = whole.edge_types
+        if train.relation is not None:
+            kinds = [kinds[number] for number in torch.unique(train.relation).tolist()]
+        number = held.node_types.index
+        count = held.node_offsets[-1]
+        return Nodes(
+            held.node_types,
+            held.node_offsets,
+            kinds={
+                "dst": sorted({number(kind[2]) for kind in kinds}),
+                "src": sorted({number(kind[0]) for kind in kinds}),
+            },
+            degrees={
+                "dst": torch.bincount(train.dst, minlength=count),
+                "src": torch.bincount(train.src, minlength=count),
+            },
+        )
+
+
+class LinkTargets(Targets):
+    """Own pairs of one split, with the negatives of a moment."""
+
+    def __init__(self, task: LinkPrediction, pairs: Pairs, split: str) -> None:
+        self.task, self.pairs, self.split = task, pairs, split
+        self.y = torch.zeros(len(pairs))
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def outputs(self, model: nn.Module, h: Tensor, rows: Rows, epoch: int) -> Tensor:
+        """Return [n, 1 + k] for each side that is replaced, from rows of ends wherever these are."""
+        pairs, count = self.pairs, len(self.pairs)
+        drawn = self.task.draw(pairs, epoch, batch=self.task.pairs[self.split])
+        ends = torch.cat([pairs.src, pairs.dst, drawn.nodes.flatten()])
+        ids, places = torch.unique(ends, return_inverse=True)
+        places = places.to(h.device)
+        found = rows(h, ids)
+        negative = places[2 * count :].reshape(drawn.nodes.shape)
+        outputs = self.task.scores(
+            model,
+            found,
+            places[:count],
+            places[count : 2 * count],
+            drawn,
+            negative,
+            pairs,
+            self.task.how(epoch),
+        )
+        self.y = self.task.corrections(drawn, len(outputs)).to(outputs.device)
+        return outputs
+
+
+def _negatives(given: str | Mapping[str, Any], where: str) -> Negatives:
+    options = {"name": given} if isinstance(given, str) else dict(given)
+    made: Negatives = Negatives(**bind(Negatives, options, where))
+    return made

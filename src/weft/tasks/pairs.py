@@ -1,0 +1,152 @@
+"""What tasks of pairs share: which pairs there are, who has them, and the rows of both ends.
+
+A pair belongs to the worker that holds its target. All workers know all pairs, which lie in one file beside
+the parts; draws are keyed by a pair's number, so that whoever holds it draws the same.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from weft.config import Range, bind
+from weft.errors import FormatError, GraphError, RecipeError
+from weft.graph.graph import Graph
+from weft.graph.pairs import Pairs
+from weft.layers.base import GraphInfo
+from weft.tasks.base import SPLITS, Held, Targets, Task, Total, chosen_loss, head_of
+from weft.tasks.loss import Loss
+from weft.tasks.split import By, split_pairs
+
+FILE = "pairs.safetensors"
+"""What a folder of parts holds the pairs in."""
+SHARE = 0.3
+"""Of the training pairs, those that are targets and no messages where the graph of a run is fixed."""
+Count = Annotated[int, Range(least=1)]
+Hide = Literal["auto", "batch", "disjoint", "none"]
+
+
+def split_options(
+    *, by: By = "auto", key: str | None = None, val: float = 0.05, test: float = 0.1, seed: int = 0
+) -> dict[str, Any]:
+    """Return the options of `task.split`, which `bind` checks against this signature."""
+    return {"by": by, "key": key, "val": val, "test": test, "seed": seed}
+
+
+class PairTask(Task):
+    """A task whose targets are pairs of nodes. A subclass scores them, and names losses and metrics."""
+
+    over: ClassVar[Literal["nodes", "pairs"]] = "pairs"
+    label: str | None = None
+    """The edge data to predict; None: whether there is an edge."""
+
+    def __init__(
+        self,
+        *,
+        target: Any = None,
+        split: Mapping[str, Any] | None = None,
+        hide: Hide = "auto",
+        share: float = SHARE,
+        width: int = 64,
+        loss: str | Loss = "auto",
+    ) -> None:
+        self.target, self.node_width, self.given_loss = target, width, loss
+        self.split = split_options(**bind(split_options, split or {}, "task.split"))
+        self.hide, self.share = hide, share
+        self._pairs: dict[str, Pairs] = {}
+
+    @property
+    def pairs(self) -> Mapping[str, Pairs]:
+        """All pairs of each split."""
+        return self._pairs
+
+    def hides(self, batches: bool) -> None:
+        """Settle how training pairs are kept out of messages: by batches where there are any that can."""
+        if self.hide == "auto":
+            self.hide = "batch" if batches else self.usual_hide
+        if self.hide == "batch" and not batches:
+            raise RecipeError(
+                "task.hide: this strategy has one graph for all steps and cannot hide a batch's pairs; use "
+                "'disjoint' or 'none', or strategy.name = 'sampled'"
+            )
+
+    usual_hide: ClassVar[Hide] = "disjoint"
+    """How where the graph is the same in every step."""
+
+    def prepared(self, graph: Graph) -> Graph:
+        """Return the graph without validation and test pairs, and without those that are targets alone."""
+        disjoint = self.share if self.hide == "disjoint" else 0.0
+        shown, self._pairs = split_pairs(
+            graph, target=self.target, disjoint=disjoint, label=self.label, **self.split
+        )
+        self.learn(graph, shown)
+        return shown
+
+    def learn(self, graph: Graph, shown: Graph) -> None:
+        """Note what of the whole graph is needed beyond the pairs."""
+
+    def files(self) -> dict[str, bytes]:
+        """Return what workers read beside their parts, as files by name."""
+        held: dict[str, Tensor] = {}
+        for split, pairs in self._pairs.items():
+            columns = {name: getattr(pairs, name) for name in ("src", "dst", "keys", "relation", "y", "time")}
+            columns |= {f"data.{name}": value for name, value in pairs.data.items()}
+            held |= {f"{split}.{name}": v.contiguous() for name, v in columns.items() if v is not None}
+        return {FILE: save(held)}
+
+    def read(self, folder: Path) -> None:
+        """Take the pairs that lie beside the parts."""
+        path = folder / FILE
+        if not path.is_file():
+            raise FormatError(
+                f"{folder} was cut for another task and has no pairs; let `weft train --workers` cut it"
+            )
+        held = load_file(path)
+        self._pairs = {split: _columns(held, split) for split in SPLITS if f"{split}.src" in held}
+
+    def targets(self, held: Held, total: Total) -> dict[str, Targets]:
+        """Return the own pairs of every split."""
+        if not self._pairs:
+            raise GraphError(f"the task {self.name!r} has no pairs yet: prepare the graph for it first")
+        if "train" not in self._pairs:
+            raise GraphError("no pair is left to train on; give another task.split")
+        self.loss = chosen_loss(self, self.given_loss)
+        own: Tensor | None = getattr(held, "own_ids", None)
+        found: dict[str, Targets] = {}
+        for split, pairs in self._pairs.items():
+            mine = pairs if own is None else pairs.take(torch.isin(pairs.dst, own))
+            found[split] = self.make_targets(mine, split)
+            found[split].count = self.rows_per_pair * len(pairs)
+        return found
+
+    rows_per_pair: int = 1
+    """Rows of outputs for each pair."""
+
+    def make_targets(self, pairs: Pairs, split: str) -> Targets:
+        """Return own pairs as targets."""
+        raise NotImplementedError
+
+    def columns(self, info: GraphInfo) -> int:
+        """Return the width of nodes' rows."""
+        return self.node_width
+
+
+def head_for(model: nn.Module, h: Tensor) -> Any:
+    """Return the head of a model whose rows are as wide as it expects."""
+    head: Any = head_of(model)
+    width = getattr(head, "width", h.shape[1])
+    if width != h.shape[1]:
+        raise RecipeError(
+            f"task.width: the model gives {h.shape[1]} columns a node, the head was made for {width}: set "
+            f"task.width = {h.shape[1]}"
+        )
+    return head
+
+
+def _columns(held: Mapping[str, Tensor], split: str) -> Pairs:
+    mine = {name.removeprefix(f"{split}."): v for name, v in held.items() if name.startswith(f"{split}.")}
+    data = {name.removeprefix("data."): mine.pop(name) for name in [*mine] if name.startswith("data.")}
+    return Pairs(**mine, data=data)

@@ -1,0 +1,92 @@
+"""Link prediction: what is scored, what a model may see, and that workers train what one process does."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from weft.config import make_recipe
+from weft.datasets import open_dataset
+from weft.errors import RecipeError
+from weft.graph.ends import edge_ends
+from weft.layers.base import GraphInfo
+from weft.tasks.base import EVALUATION, put_head
+from weft.tasks.choose import TaskChoice
+from weft.train.launch import run_recipe
+from weft.train.trainer import Place
+
+COMMUNITY = {"name": "community", "nodes": 120}
+
+
+def links(**options: object) -> dict[str, object]:
+    return {"name": "link_prediction", "width": 8, **options}
+
+
+def trained(out: Path, **task: object) -> dict[str, dict[str, float]]:
+    recipe = make_recipe(
+        {
+            "data": COMMUNITY,
+            "task": links(**task),
+            "model": {"name": "gcn", "hidden": 16},
+            "train": {"epochs": 40, "lr": 0.02},
+        }
+    )
+    return run_recipe(recipe, Place(out=out)).metrics
+
+
+def test_true_pairs_come_to_stand_above_chance(tmp_path: Path) -> None:
+    test = trained(tmp_path / "run")["test"]
+    assert test["roc_auc"] > 0.7
+    assert test["mrr"] > 0.1, "chance among 100 negatives is 0.05"
+
+
+@pytest.mark.parametrize("score", ["dot", "distmult", "mlp"])
+def test_a_scorer_with_weights_is_trained_and_kept(tmp_path: Path, score: str) -> None:
+    trained(tmp_path / "run", score=score, loss="bpr")
+    names = _weights(tmp_path / "run")
+    assert any(name.startswith("task_head.") for name in names) is (score != "dot")
+
+
+def _weights(run: Path) -> list[str]:
+    with safe_open(run / "model.safetensors", "pt") as file:
+        return list(file.keys())
+
+
+def test_pairs_of_validation_and_test_and_targets_are_no_messages() -> None:
+    graph = open_dataset(**COMMUNITY)
+    task = TaskChoice.of(links()).make(graph)
+    task.hides(batches=False)
+    shown = task.prepared(graph)
+    src, dst, _ = edge_ends(shown)
+    messages = {frozenset(pair) for pair in zip(src.tolist(), dst.tolist())}
+    for split, pairs in task.pairs.items():
+        targets = {frozenset(pair) for pair in zip(pairs.src.tolist(), pairs.dst.tolist())}
+        assert not targets & messages, f"{split} pairs, or their reverses, are messages"
+
+
+def test_negatives_of_an_evaluation_stay_the_same() -> None:
+    graph = open_dataset(**COMMUNITY)
+    task = TaskChoice.of(links()).make(graph)
+    task.hides(batches=False)
+    held = task.targets(task.prepared(graph), lambda value: value)
+    model, h = torch.nn.Linear(1, 1), torch.randn(graph.num_nodes, 8)
+    put_head(task, model, GraphInfo.of(graph), seed=0)
+
+    def outputs(epoch: int) -> torch.Tensor:
+        return held["val"].outputs(model, h, lambda rows, ids: rows[ids], epoch)
+
+    assert torch.equal(outputs(EVALUATION), outputs(EVALUATION))
+    assert not torch.equal(outputs(0), outputs(1)), "training draws anew in every epoch"
+
+
+def test_a_strategy_that_knows_no_pairs_is_refused() -> None:
+    recipe = make_recipe({"data": COMMUNITY, "task": links(), "strategy": {"name": "saint"}})
+    with pytest.raises(RecipeError, match="'saint' does not train on pairs"):
+        run_recipe(recipe, Place())
+
+
+def test_a_graph_that_is_fixed_hides_no_batches() -> None:
+    recipe = make_recipe({"data": COMMUNITY, "task": links(hide="batch"), "strategy": {"name": "single"}})
+    with pytest.raises(RecipeError, match=r"task\.hide: this strategy has one graph"):
+        run_recipe(recipe, Place())
