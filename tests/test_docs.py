@@ -126,11 +126,12 @@ def test_the_page_on_strategies_names_every_one_and_where_it_is_exact() -> None:
 
 # That page starts workers a dozen times, which takes minutes.
 LONG = ("mini-batches.md",)
+LONGER = [pytest.mark.slow, pytest.mark.timeout(1200)]  # each command has a limit of its own
 
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else []) for page in PAGES],
+    [pytest.param(page, marks=LONGER if page.name in LONG else []) for page in PAGES],
     ids=[page.name for page in PAGES],
 )
 def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
