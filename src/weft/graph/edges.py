@@ -11,7 +11,7 @@ from torch import Tensor
 
 from weft import kernels
 from weft.errors import GraphError
-from weft.graph.memory import Memory
+from weft.graph.remembered import Memory
 
 Rows = Literal["src", "dst"]
 T = TypeVar("T")

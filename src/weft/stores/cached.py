@@ -11,7 +11,7 @@ from torch import Tensor
 from weft import kernels
 from weft.errors import InputError
 from weft.kernels import gpu, native
-from weft.kernels.memory import reused
+from weft.kernels.buffers import reused
 from weft.machine import free_memory
 from weft.stores.base import Store, stores
 from weft.stores.link import reachable

@@ -25,7 +25,7 @@ from weft import kernels
 from weft.errors import FormatError, InputError
 from weft.format import MANIFEST, as_path, atomic_write, read_directory
 from weft.kernels import native
-from weft.kernels.memory import reused
+from weft.kernels.buffers import reused
 from weft.stores.base import Store, stores
 from weft.stores.memory import put_rows
 from weft.stores.storage import Storage, decode, encode, row_bytes, storage_type

@@ -22,7 +22,6 @@ from weft.tasks.base import Task
 from weft.tasks.metrics import lower_is_better
 from weft.train.checkpoint import Tensors, assign_weights, save_weights, weights_of
 from weft.train.inference.infer import infer
-from weft.train.memory import memory_bytes, peak_memory_bytes
 from weft.train.optim import Best, Schedule, make_optimizer
 from weft.train.own import Own
 from weft.train.run import RunFolder
@@ -30,6 +29,7 @@ from weft.train.saving import Progress, Rhythm, Saver, not_finite
 from weft.train.settings import AUTOCAST, FREE_ON_RESUME, Settings, check_validation, choose_metric
 from weft.train.summary import Summary
 from weft.train.timeline import Timeline
+from weft.train.usage import memory_bytes, peak_memory_bytes
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from weft.errors import GraphError
 from weft.kernels import native
-from weft.kernels.memory import adopt
+from weft.kernels.buffers import adopt
 from weft.samplers.core.request import Hop, Request, Sample
 
 _P, _L, _I = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32

@@ -14,7 +14,7 @@ from weft.graph.graph import Graph
 from weft.graph.source import RowSource
 from weft.graph.sparse import Features, SparseFeatures
 from weft.kernels import native
-from weft.kernels.memory import reused
+from weft.kernels.buffers import reused
 
 
 def node_rows(graph: Graph, nodes: Tensor, *, pin: bool = False) -> Any:

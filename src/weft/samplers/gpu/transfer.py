@@ -15,8 +15,8 @@ from torch import Tensor
 
 from weft.errors import InputError
 from weft.graph.graph import Graph
-from weft.graph.memory import Memory
 from weft.graph.message.block import Block, Degrees
+from weft.graph.remembered import Memory
 from weft.graph.sparse import SparseFeatures
 from weft.kernels import gpu
 from weft.samplers.base import Batch

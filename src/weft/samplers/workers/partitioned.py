@@ -30,10 +30,10 @@ from weft.samplers.core.reference import checked_seeds, find_rows
 from weft.samplers.core.request import Slots, request_of
 from weft.samplers.core.slices import take_rows
 from weft.samplers.core.temporal import Times, check_times, refuse_times
-from weft.samplers.hidden_part import HiddenPart
 from weft.samplers.labor import LaborSampler
 from weft.samplers.neighbor import Fanout, NeighborSampler, run
 from weft.samplers.workers.asking import LABEL, Asking
+from weft.samplers.workers.hidden_part import HiddenPart
 from weft.samplers.workers.part_block import Known, block_of_part
 
 _FEATURES = Label("features")

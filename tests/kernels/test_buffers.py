@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from weft.kernels import native
-from weft.kernels.memory import REUSED_BYTES, reused
-from weft.train.memory import memory_bytes
+from weft.kernels.buffers import REUSED_BYTES, reused
+from weft.train.usage import memory_bytes
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="needs the native core, whose memory it is")
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from weft.train.memory import memory_bytes, peak_memory_bytes
+from weft.train.usage import memory_bytes, peak_memory_bytes
 
 
 def test_a_large_tensor_shows() -> None:
@@ -23,7 +23,7 @@ def test_a_large_tensor_shows() -> None:
 def test_a_worker_does_not_report_the_peak_of_who_started_it() -> None:
     held = torch.ones(128 * 2**20)  # 512 MiB here, before the child begins
     code = (
-        "import torch; from weft.train.memory import peak_memory_bytes as peak;"
+        "import torch; from weft.train.usage import peak_memory_bytes as peak;"
         "first = peak(torch.device('cpu')); torch.ones(64 * 2**20); print(first, peak(torch.device('cpu')))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
