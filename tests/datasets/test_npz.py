@@ -10,8 +10,10 @@ import pytest
 from weft.datasets.npz import npz
 from weft.errors import DataNote, FormatError, GraphError
 from weft.graph.graph import Graph
+from weft.graph.known import Known
 from weft.graph.sparse import SparseFeatures
 from weft.meaning import meaning_of
+from weft.tasks.split import split_pairs
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -303,3 +305,96 @@ def test_an_id_that_no_memory_could_hold_nodes_up_to_is_named(tmp_path: Path) ->
         npz(written(tmp_path, edge_index=far, num_nodes=10**12))
     with pytest.raises(GraphError, match="an edge names the 'a' 1,000,000,000,000: a graph"):
         Graph.from_types({"a": {}}, {("a", "to", "a"): far})
+
+
+def test_what_may_be_predicted_of_edges_is_edge_data(tmp_path: Path) -> None:
+    edges = np.array([[2, 1, 0], [3, 2, 1]], np.int32)
+    data = {
+        "edge_label": np.array([1, 0, -1], np.int8),
+        "edge_rating": np.array([-10, 4, 1], np.int8),
+        "edge_year": np.array([1999, 2000, 2001], np.int16),
+        "edge_split": np.array([0, 1, 2], np.uint8),
+    }
+    graph = npz(written(tmp_path, edge_index=edges, num_nodes=4, **data))
+    given = graph.given_edge_data()
+    assert {name: value.tolist() for name, value in given.items()} == {
+        name.removeprefix("edge_"): value.tolist() for name, value in data.items()
+    }
+    assert given["rating"].is_floating_point()
+    _, pairs = split_pairs(graph, label="rating")
+    found = {name: some.y.tolist() for name, some in pairs.items() if some.y is not None}
+    assert found == {"train": [-10], "val": [4], "test": [1]}
+    typed = npz(written(tmp_path, edge_index=edges, node_type=np.array([1, 0, 0, 1]), num_nodes=4, **data))
+    assert set(typed.edge_data) == {"label", "rating", "year", "split"}
+
+
+TRIPLES = {
+    "train": np.array([[0, 1, 2], [2, 0, 1], [1, 1, 0]], np.int32),
+    "test": np.array([[3, 0, 0]], np.int32),
+    "entity": np.array([b"00a", b"00b", "ünï".encode(), b"d", b"unseen"]),
+    "relation": np.array([b"likes", b"is part of", b"never"]),
+}
+
+
+def test_triples_are_a_graph_of_named_relations_with_a_given_split(tmp_path: Path) -> None:
+    graph = npz(written(tmp_path, **TRIPLES))
+    assert graph.edge_types == [("entity", name, "entity") for name in ("likes", "is part of", "never")]
+    assert graph.num_nodes == 5
+    assert graph.node_ids["entity"].find(["ünï", "unseen"]).tolist() == [2, 4]
+    messages, pairs = split_pairs(graph)
+    test = pairs["test"]
+    assert test.relation is not None
+    assert (test.src.tolist(), test.relation.tolist(), test.dst.tolist()) == ([3], [0], [0])
+    assert len(pairs["train"]) == 3
+    assert messages.num_edges == 3
+    plain = npz(written(tmp_path, **{name: TRIPLES[name] for name in ("train", "test")}))
+    assert plain.edge_types == [("entity", str(number), "entity") for number in range(2)]
+    assert plain.num_nodes == 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"test": np.zeros((2, 2), int)}, r"test must hold whole numbers \(n, 3\)"),
+        ({"relation": np.array([b"likes"])}, "relation must hold a word of its own for each"),
+        ({"relation": np.array([b"likes", b"likes"])}, "relation must hold a word of its own for each"),
+        ({"entity": np.array([b"a"])}, "nodes are 0 … 0"),
+    ],
+    ids=["shape", "few", "same", "entities"],
+)
+def test_triples_that_cannot_be_are_refused(tmp_path: Path, changed: Any, message: str) -> None:
+    with pytest.raises((FormatError, GraphError), match=message):
+        npz(written(tmp_path, **{**TRIPLES, **changed}))
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"), [("wn18rr", [86_835, 3_034, 3_134]), ("fb15k237", [272_115, 17_535, 20_466])]
+)
+def test_real_knowledge_graphs_have_their_official_split(name: str, counts: list[int]) -> None:
+    path = DATA / f"{name}.npz"
+    if not path.is_file():
+        pytest.skip(f"{path} is not here")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataNote)  # texts of entities are left out
+        graph = npz(path)
+    messages, pairs = split_pairs(graph, undirected=False)
+    assert [len(some) for some in pairs.values()] == counts
+    joined = Known.of(messages, relations=False)
+    for some in (pairs["val"], pairs["test"]):
+        assert not joined.hits(some.src, some.dst).any()
+        assert not joined.hits(some.dst, some.src).any()
+
+
+def test_ratings_by_time_leave_the_edges() -> None:
+    path = DATA / "bitcoin_otc.npz"
+    if not path.is_file():
+        pytest.skip(f"{path} is not here")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataNote)
+        graph = npz(path)
+    times = graph.given_edge_data()["time"]
+    val, test = int(times[int(0.8 * len(times))]), int(times[int(0.9 * len(times))])
+    messages, pairs = split_pairs(graph, by="time", val=val, test=test, label="rating")
+    assert sum(map(len, pairs.values())) == graph.num_edges
+    assert set(messages.edge_data) == {"time"}
+    assert int(messages.edge_data["time"].max()) < val

@@ -3,7 +3,10 @@
 One type of node: `edge_index` (2, E) source, target; `num_nodes`; features dense as `x` or as CSR (`x_data
 x_indices x_indptr x_shape`); `y` with -1 for no label, or (N, C) for several labels a node; `train_mask
 val_mask test_mask`, or `*_masks` (splits, N) for several splits; `edge_type num_relations edge_weight
-edge_attr edge_time`; `class_names` (C,).
+edge_attr edge_time edge_year edge_label edge_rating edge_split`; `class_names` (C,).
+
+Triples of a knowledge graph: `train`, `valid` and `test` (n, 3) of head, relation and tail; `entity` and
+`relation` for their names. They become edges of named relations with the edge data "split".
 
 Several types of nodes in one numbering: the same with `node_type` (N,), and `node_types` (T,) for the names
 of the numbers in it.
@@ -31,7 +34,9 @@ from weft.graph.sparse import SparseFeatures
 from weft.meaning import CLASS_NAMES
 
 MASKS = ("train", "val", "test")
-_EDGE_DATA = ("edge_weight", "edge_attr", "edge_time")
+_EDGE_DATA = ("weight", "attr", "time", "year", "label", "rating", "split")  # as edge_NAME
+_TRIPLES = ("train", "valid", "test")
+_ENTITY = "entity"
 _SPLIT = re.compile("(train|val|test)_(masks?|[0-9]+)")
 
 
@@ -49,6 +54,8 @@ def npz(path: Path, *, split: int | None = None) -> Graph:
     with naming(path):
         if "node_types" in arrays and "node_type" not in arrays:
             graph = _typed_graph(arrays, path, split)
+        elif "edge_index" not in arrays and "train" in arrays:
+            graph = _triples(arrays, path)
         else:
             graph = _graph(arrays, path, split)
     _check_class_names(arrays, graph.num_classes, path)
@@ -127,11 +134,43 @@ def _graph(arrays: _Arrays, path: Path, split: int | None) -> Graph:
     num_relations = _scalar(arrays, "num_relations", path)
     x, y, edge_type = _features(arrays, "x", path), arrays.get("y"), arrays.get("edge_type")
     masks = _masks(arrays, path, split, num_nodes)
-    data: dict[str, Any] = {name: arrays[name] for name in _EDGE_DATA if name in arrays}
+    data: dict[str, Any] = {name: arrays[f"edge_{name}"] for name in _EDGE_DATA if f"edge_{name}" in arrays}
+    if "rating" in data:
+        data["rating"] = data["rating"].astype(np.float32)  # a quantity, also where it is a whole number
     edge_index, node_type = arrays["edge_index"], arrays.get("node_type")
-    data |= {"num_nodes": num_nodes, "edge_type": edge_type, "num_relations": num_relations}
-    graph = Graph.from_edges(edge_index, x=x, y=y, **masks, **data)
+    sizes = {"num_nodes": num_nodes, "edge_type": edge_type, "num_relations": num_relations}
+    graph = Graph.from_edges(edge_index, x=x, y=y, edge_data=data, **masks, **sizes)
     return graph if node_type is None else by_type(graph, node_type, arrays.get("node_types"), path)
+
+
+def _triples(arrays: _Arrays, path: Path) -> Graph:
+    """Return a knowledge graph: triples as edges, the part that each is in as its split."""
+    parts = [arrays[name] if name in arrays else np.empty((0, 3), np.int64) for name in _TRIPLES]
+    for name, part in zip(_TRIPLES, parts):
+        if part.ndim != 2 or part.shape[1] != 3 or part.dtype.kind not in "iu":
+            told = f"whole numbers (n, 3), head, relation and tail, got {part.dtype} {part.shape}"
+            raise FormatError(f"{path}: {name} must hold {told}")
+    triples = np.concatenate(parts).astype(np.int64)
+    split = np.repeat(np.arange(len(parts), dtype=np.int8), [len(part) for part in parts])
+    entities = arrays.get(_ENTITY)
+    nodes: dict[str, Any] = {"num_nodes": int(triples[:, ::2].max(initial=-1)) + 1}
+    if entities is not None:
+        nodes = {"num_nodes": len(entities), "node_ids": np.array(_words(entities))}
+    edges: dict[Any, dict[str, Any]] = {}
+    for number, name in enumerate(_names(arrays, "relation", triples[:, 1], path)):
+        some = triples[:, 1] == number
+        edges[_ENTITY, name, _ENTITY] = {"edge_index": triples[some][:, ::2].T, "split": split[some]}
+    return Graph.from_types({_ENTITY: nodes}, edges)
+
+
+def _names(arrays: _Arrays, name: str, numbers: Array, path: Path) -> list[str]:
+    """Return a word for each number that there is, as the file has it or the number itself."""
+    count = int(numbers.max(initial=-1)) + 1
+    words = _words(arrays[name]) if name in arrays else [str(number) for number in range(count)]
+    if len(words) < count or len(set(words)) < len(words) or numbers.min(initial=0) < 0:
+        told = f"a word of its own for each of the numbers 0 … {count - 1:,} of the triples"
+        raise FormatError(f"{path}: {name} must hold {told}")
+    return words
 
 
 def by_type(graph: Graph, node_type: Array, names: Array | None, path: Path) -> Graph:
@@ -163,7 +202,7 @@ def _edges_by_type(graph: Graph, kind: Array, place: Array, called: list[str]) -
     given = ids.argsort()  # from the user's order to that of edge data
     edges: dict[Any, dict[str, Any]] = {}
     for triple, inside in zip(found.T, np.split(order, np.bincount(whose).cumsum()[:-1])):
-        data = {f"edge_{name}": value[given[inside]] for name, value in graph.edge_data.items()}
+        data = {name: value[given[inside]] for name, value in graph.edge_data.items()}
         name = "to" if graph.edge_type is None else str(triple[1])
         ends = np.stack([place[src[inside]], place[dst[inside]]])
         edges[called[triple[0]], name, called[triple[2]]] = {"edge_index": ends, **data}

@@ -64,6 +64,7 @@ class Graph(NodeData):
         edge_weight: Any = None,
         edge_attr: Any = None,
         edge_time: Any = None,
+        edge_data: Mapping[str, Any] | None = None,
         num_relations: int | None = None,
         node_ids: Any = None,
         check: bool = True,
@@ -72,14 +73,14 @@ class Graph(NodeData):
 
         Arrays may be torch or numpy, `x` also scipy or torch sparse. `y` is a class a node (-1: no label),
         0/1 columns, or a number to predict (nan: unknown); masks are boolean. Edge data and `edge_type`, the
-        relation of each edge, are in the order of edges. `node_ids` are your own names of the nodes. All is
-        checked unless `check` is off.
+        relation of each edge, are in the order of edges; `edge_data` are others by name, say "label" and
+        "split". `node_ids` are your own names of the nodes. All is checked unless `check` is off.
         """
         masks = {"train_mask": train_mask, "val_mask": val_mask, "test_mask": test_mask}
         parts = build.from_edges(
             edge_index,
             {"x": x, "y": y, **masks},
-            {"weight": edge_weight, "attr": edge_attr, "time": edge_time},
+            {"weight": edge_weight, "attr": edge_attr, "time": edge_time, **(edge_data or {})},
             num_nodes=num_nodes,
             edge_type=edge_type,
             num_relations=num_relations,
