@@ -4,10 +4,12 @@ from typing import Any
 
 import drift_jobs
 import pytest
+import torch
 from ranks import run_ranks
 
 from weft.comm.group import Group
 from weft.errors import RecipeError
+from weft.exchanges.drift import _existing
 from weft.strategies.halo.halo import Halo
 
 
@@ -71,3 +73,8 @@ def test_nobody_else_is_needed() -> None:
 def test_a_budget_on_what_leaves_no_choice_is_refused(name: str) -> None:
     with pytest.raises(RecipeError, match=r"strategy\.error: .* use quantised, sampled, skip"):
         Halo.check({"exchange": name, "error": 0.02})
+
+
+def test_of_a_sampled_halo_each_row_is_compared_with_its_own() -> None:
+    kept, rows = torch.tensor([True, False, True]), torch.tensor([[1.0], [3.0]])
+    assert _existing(rows, kept, 2.0, torch.tensor([2, 0, 1])).flatten().tolist() == [6.0, 2.0, 0.0]

@@ -108,6 +108,11 @@ def test_a_measured_error_moves_the_bound_on_the_change_within_limits() -> None:
     for error, change in [(0.04, 0.1), (0.16, 0.05), (100.0, 0.025), (0.0, 0.025), ([], 0.025)]:
         skip.adapt(Drift([error] if error != [] else [], []))
         assert abs(skip.change - change) < 1e-12
+    loose = Steps(change=0.1).exchanges[0]
+    loose.budget(2.5)
+    for _ in range(9):
+        loose.adapt(Drift([0.1], []))
+    assert loose.change == 2.0, "as much as rows that turned around have changed"
 
 
 def test_a_bound_that_broke_the_budget_is_not_tried_again_nor_after_a_checkpoint() -> None:
