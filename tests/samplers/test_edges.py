@@ -1,18 +1,28 @@
 """Batches of edges."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
+import pair_jobs
 import pytest
 import torch
+from ranks import run_ranks
 from torch import Tensor, nn
 
+from weft.comm import Group
 from weft.errors import GraphError, InputError
 from weft.graph import Graph
+from weft.graph.pairs import Pairs
+from weft.graph.parts.shard import make_shards
 from weft.kernels import native
 from weft.layers.base import layers
 from weft.layers.stack import Stack
-from weft.samplers import EdgeLoader, NegativeSampler, NeighborSampler, split_edges
+from weft.samplers import EdgeLoader, LaborSampler, NegativeSampler, NeighborSampler, split_edges
+from weft.samplers.gpu import transfer
+from weft.samplers.gpu.transfer import Courier, tensors_of
+from weft.samplers.workers.partitioned import PartitionedSampler
 
 
 def random_graph() -> Graph:
@@ -117,10 +127,146 @@ def test_hidden_edges_do_not_come_back_as_pyg_data() -> None:
 
 def test_what_an_edge_loader_cannot_do_is_refused_by_name() -> None:
     graph = random_graph()
-    with pytest.raises(InputError, match="courier: batches of edges"):
-        loader(graph, courier=object())
     with pytest.raises(GraphError, match="got -3"):
         EdgeLoader(NeighborSampler(graph, [1]), NegativeSampler(graph), [5, -3])
+    with pytest.raises(GraphError, match="pairs: expected ids 0 … 39, got 40"):
+        EdgeLoader(NeighborSampler(graph, [1]), None, Pairs(torch.tensor([3]), torch.tensor([40])))
+    with pytest.raises(InputError, match="hide: its draws see all edges"):
+        EdgeLoader(LaborSampler(graph, [1]), None)  # type: ignore[arg-type]
+    workers = PartitionedSampler(make_shards(graph, torch.zeros(40).int())[0], Group.alone(), [1])
+    with pytest.raises(InputError, match="pairs: with workers expected Pairs"):
+        EdgeLoader(workers, None)
+    with pytest.raises(InputError, match="courier: batches of workers stay"):
+        EdgeLoader(workers, None, Pairs(*graph.edge_index.long()), courier=Courier("cpu", graph))
+
+
+# Pairs of any kind, and any negatives
+
+
+def some_pairs(graph: Graph, **columns: Tensor) -> Pairs:
+    """Return pairs that are no edges, in an order and with keys of their own."""
+    made = torch.Generator().manual_seed(4)
+    src, dst = torch.randint(graph.num_nodes, (2, 30), generator=made)
+    return Pairs(src, dst, torch.arange(30) * 7, data={"w": torch.rand(30, 2, generator=made)}, **columns)
+
+
+def test_pairs_bring_what_is_known_of_them_and_need_no_negatives() -> None:
+    graph = random_graph()
+    pairs = some_pairs(graph, y=torch.arange(30) % 3)
+    seen = []
+    for batch in EdgeLoader(NeighborSampler(graph, [4, 4]), None, pairs, batch_size=8):
+        places = batch.edges // 7
+        assert torch.equal(batch.nodes.seeds[batch.src], pairs.src[places])
+        assert torch.equal(batch.nodes.seeds[batch.dst], pairs.dst[places])
+        assert torch.equal(batch.pairs.y, places % 3)
+        assert torch.equal(batch.pairs.data["w"], pairs.data["w"][places])
+        assert batch.negative.shape == (len(places), 0)
+        assert batch.total == len(places)
+        seen.append(places)
+    assert torch.equal(torch.cat(seen).sort().values, torch.arange(30))
+
+
+def test_negatives_may_be_shared_or_of_both_sides_and_know_the_whole_step() -> None:
+    graph = random_graph()
+    pairs, steps = some_pairs(graph), []
+
+    def joint(some: Pairs, epoch: int, step: int, *, batch: Pairs) -> Any:
+        steps.append((epoch, step, batch.keys.tolist()))
+        masked = some.dst[:, None] == torch.arange(5)
+        return SimpleNamespace(nodes=torch.arange(5), masked=masked, log_q=torch.zeros(5))
+
+    loader = EdgeLoader(NeighborSampler(graph, [2]), joint, pairs, batch_size=8, threads=0)
+    loader.seek(3)
+    for batch in loader:
+        assert torch.equal(batch.nodes.seeds[batch.negative], torch.arange(5))
+        assert torch.equal(batch.masked, batch.pairs.dst[:, None] == torch.arange(5))
+        assert batch.log_q.shape == (5,)
+    assert [(epoch, step) for epoch, step, _ in steps] == [(3, step) for step in range(4)]
+    assert sorted(key for *_, keys in steps for key in keys) == pairs.keys.tolist()
+
+    def both(some: Pairs, epoch: int, step: int, *, batch: Pairs) -> Tensor:
+        return torch.stack([(some.keys + each) % 40 for each in range(3)], 1).repeat(2, 1)
+
+    batch = EdgeLoader(NeighborSampler(graph, [2]), both, pairs, batch_size=8).batch(0, 1)
+    assert batch.negative.shape == (16, 3)
+    assert torch.equal(batch.nodes.seeds[batch.negative[8:]], both(batch.pairs, 0, 1, batch=batch.pairs)[8:])
+
+
+def test_no_end_of_a_pair_sees_what_came_after_it() -> None:
+    graph, made = random_graph(), torch.Generator().manual_seed(6)
+    time = torch.randint(9, (graph.num_edges,), generator=made)
+    timed = Graph.from_edges(graph.edge_index, x=graph.x, edge_time=time)
+    pairs = some_pairs(graph, time=torch.arange(30) % 9)
+    sampler = NeighborSampler(timed, [-1, -1], temporal=True)
+    shown = 0
+    for batch in EdgeLoader(sampler, NegativeSampler(timed, 2), pairs, batch_size=11):
+        seeds = batch.nodes.seeds
+        until = torch.full((len(seeds),), -1)
+        for rows in (batch.src[:, None], batch.dst[:, None], batch.negative):
+            known = until[rows]
+            assert bool(((known == -1) | (known == batch.pairs.time[:, None])).all()), "one row, one time"
+            until[rows] = batch.pairs.time[:, None].expand_as(rows)
+        assert torch.equal(seeds[batch.src], batch.pairs.src)
+        assert torch.equal(seeds[batch.dst], batch.pairs.dst)
+        for block in batch.blocks:
+            row_seed = batch.nodes.seed_of[: block.num_dst][block.edge_dst]
+            came = block.edge("time")
+            assert bool((came <= until[row_seed]).all())
+            shown += int((came == until[row_seed]).sum())
+    assert shown, "edges of the same time are seen"
+
+    def joint(some: Pairs, epoch: int, step: int, *, batch: Pairs) -> Tensor:
+        return torch.arange(3)
+
+    with pytest.raises(InputError, match="different times cannot share"):
+        EdgeLoader(sampler, joint, pairs).batch(0, 0)
+
+
+# On their way to a device
+
+
+def test_all_of_a_batch_is_carried_with_the_degrees_of_the_graph_that_it_sees() -> None:
+    graph = weighted_graph(typed=True)
+    sampler, negatives = NeighborSampler(graph, [3, 3]), NegativeSampler(graph, 2)
+    batch = EdgeLoader(sampler, negatives, batch_size=12).batch(0, 0)
+    batch.masked = torch.zeros(12, 2, dtype=torch.bool)
+    near = batch.carried(Courier("cpu", graph))
+    for name in ("src", "dst", "negative", "masked", "edges", "x"):
+        assert torch.equal(getattr(near, name), getattr(batch, name)), name
+    for mine, theirs in zip(near.blocks, batch.blocks):
+        assert torch.equal(mine.edge("weight"), theirs.edge("weight"))
+        for relation in (None, 0, 1, 2):
+            for weighted in (False, True):
+                for ask in ("in_degree", "out_degree"):
+                    pair = (getattr(each, ask)("src", relation, weighted=weighted) for each in (mine, theirs))
+                    assert torch.equal(*pair)
+    graph = random_graph()  # without data of edges, which stay behind
+    far = loader(graph).batch(0, 0).carried(Courier("meta", graph))
+    far.masked = far.src > 0
+    assert {each.device.type for each in tensors_of(far)} == {"meta"}
+    assert found_in(far, far.src, far.negative, far.masked, far.pairs.keys, far.blocks[0].indices, far.x)
+
+
+def found_in(value: Any, *wanted: Tensor) -> bool:
+    given = list(tensors_of(value))
+    return all(any(each is tensor for each in given) for tensor in wanted)
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_courier_hands_over_the_batches_of_a_loader(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = SimpleNamespace(record_event=lambda: event, wait_event=lambda given: None)
+    event = SimpleNamespace(synchronize=lambda: None)
+    monkeypatch.setattr(transfer, "new_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda given: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    graph = random_graph()
+    carried = list(loader(graph, threads=threads, courier=Courier("cpu", graph)))
+    for mine, theirs in zip(carried, loader(graph, threads=0), strict=True):
+        for name in ("src", "dst", "negative", "edges", "x"):
+            assert torch.equal(getattr(mine, name), getattr(theirs, name)), name
+        for block, other in zip(mine.blocks, theirs.blocks):
+            assert torch.equal(block.indices, other.indices)
+            assert torch.equal(block.in_degree(), other.in_degree())
 
 
 # A hidden edge is a removed edge
@@ -307,3 +453,12 @@ def test_a_directed_graph_keeps_its_direction() -> None:
         flows = set(ends)
         assert (4, 5) not in flows
         assert ((5, 4) in flows) is seen
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_any_number_of_workers_has_the_pairs_and_the_rows_of_one_process(size: int) -> None:
+    answers = (
+        [pair_jobs.pair_batches(Group.alone())] if size == 1 else run_ranks(size, pair_jobs.pair_batches)
+    )
+    for wrong in answers:
+        assert wrong == []

@@ -1,11 +1,12 @@
-"""Batches of edges for link prediction: positive edges, their negatives, and the neighbourhood of both.
+"""Batches of pairs, for link prediction and tasks of edges: negatives, and the neighbourhood of all ends.
 
-The edges that a batch is to predict must not be among those its messages flow along, nor be counted by a
+The pairs that a batch is to predict must not be among the edges its messages flow along, nor be counted by a
 degree: a model would learn to look the answer up. So its neighbourhoods are those of a graph without them.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,31 +15,62 @@ from weft.errors import GraphError, InputError
 from weft.graph.ends import drawn_order, edge_ends, first_of_each, mirrored, only, pair_ids
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block
+from weft.graph.pairs import Pairs
 from weft.samplers.base import Batch
-from weft.samplers.core.hidden import Hidden
+from weft.samplers.core.hidden import Ends
+from weft.samplers.gpu.transfer import Courier
 from weft.samplers.loader import Loader
-from weft.samplers.negative import NegativeSampler
 from weft.samplers.neighbor import NeighborSampler
+from weft.samplers.workers.partitioned import PartitionedSampler
+from weft.samplers.workers.reverses import mirrored_on_workers
+from weft.samplers.workers.together import TogetherLoader
+
+
+class Drawn(Protocol):
+    """Negatives of pairs, as `weft.tasks.negatives` draws them."""
+
+    nodes: Tensor
+    """[n, k], with both sides [2 n, k], or [m] shared by all rows: global ids."""
+    masked: Tensor
+    log_q: Tensor | None
+
+
+class Draws(Protocol):
+    """What draws negatives: a function of what it is given alone, so that any worker draws the same."""
+
+    def __call__(self, pairs: Pairs, epoch: int, step: int, *, batch: Pairs) -> Tensor | Drawn:
+        """Return the negatives of pairs; `batch` has all pairs of the step, whoever holds them."""
 
 
 @dataclass(eq=False)
 class EdgeBatch:
-    """Edges to tell from their negatives: `h = model(batch.blocks, batch.x)` has a row for each end.
+    """Pairs and their negatives: `h = model(batch.blocks, batch.x)` has a row for each end.
 
-    `h[batch.src]`, `h[batch.dst]` are the ends of positive edges, `h[batch.negative]` [n, count, ...] those
-    that the sources are not joined to.
+    `h[batch.src]`, `h[batch.dst]` are the ends of pairs, `h[batch.negative]` [n, count, ...] those that the
+    sources are not joined to.
     """
 
     nodes: Batch
     """The neighbourhood of all ends."""
-    edges: Tensor
-    """[n] positive edges, places in canonical order."""
+    pairs: Pairs
+    """Those of the step; with workers, those whose `dst` this one owns."""
     src: Tensor
     """[n] rows of the seeds."""
     dst: Tensor
     """[n]"""
     negative: Tensor
-    """[n, count]"""
+    """[n, count]; with both sides [2 n, count], or [m] shared by all; without negatives [n, 0]."""
+    masked: Tensor | None = None
+    """What is no negative of a row, where whoever draws them tells; see `weft.tasks.negatives`."""
+    log_q: Tensor | None = None
+    """[m] corrections of shared negatives, where whoever draws them tells."""
+    total: int = 0
+    """The pairs of the step on all workers."""
+
+    @property
+    def edges(self) -> Tensor:
+        """[n] what pairs are told apart by: of edges of the graph, places in canonical order."""
+        return self.pairs.keys
 
     @property
     def blocks(self) -> list[Block]:
@@ -59,85 +91,162 @@ class EdgeBatch:
         """Give all blocks the (seed, epoch, step) that dropout is drawn by."""
         self.nodes.set_clock(clock)
 
+    def carried(self, courier: Courier) -> "EdgeBatch":
+        """Return the batch on the courier's device."""
+        names = ("pairs", "src", "dst", "negative", "masked", "log_q")
+        moved = courier.moved({name: getattr(self, name) for name in names})
+        nodes = courier.carry(self.nodes) if self.nodes.nodes.is_cpu else self.nodes
+        return replace(self, nodes=nodes, **moved)
 
-class EdgeLoader(Loader):
-    """Iterate over batches of edges, prepared by threads in a fixed order, as `Loader` does over nodes.
 
-    `edges` are places in canonical order, by default all. With `hide` a batch is that of a graph without the
-    edges it is to predict: without every edge between the same ends, whatever its relation, and, with
-    `reverse`, those the other way. By default reverses are hidden for edges of a relation that has each of
-    its edges in both directions, there or in another relation; a directed graph keeps them. They are gone
-    before neighbours are drawn, so a row draws its whole fanout from what is left.
+class EdgeLoader(TogetherLoader):
+    """Iterate over batches of pairs, prepared by threads in a fixed order, as `Loader` does over nodes.
+
+    `pairs` are `Pairs`, or edges of the graph by place in canonical order, by default all. `negatives` is
+    called with the pairs, the epoch and the step, a `NegativeSampler` or what `weft.tasks.negatives` draws;
+    None: none.
+
+    With `hide` a batch is that of a graph without the pairs it is to predict: without every edge between the
+    same ends, whatever its relation, and, with `reverse`, those the other way. By default reverses are hidden
+    for pairs of a relation that has each of its edges in both directions, there or in another relation; a
+    directed graph keeps them. They are gone before neighbours are drawn, so a row draws its whole fanout from
+    what is left. With a temporal sampler no end sees what is later than its pair, where pairs have times.
+
+    With a `PartitionedSampler` all workers take the same steps, each with the pairs whose `dst` it owns, and
+    hide those of all: the pairs of any number of workers are those of one process, in the same graph. Its
+    group is used by the thread that prepares batches, and so by nobody else.
     """
 
     def __init__(
         self,
-        sampler: NeighborSampler,
-        negatives: NegativeSampler,
-        edges: Any = None,
+        sampler: NeighborSampler | PartitionedSampler,
+        negatives: Draws | None,
+        pairs: Any = None,
         *,
         batch_size: int = 1024,
         hide: bool = True,
         reverse: bool | None = None,
         **options: Any,
     ) -> None:
-        if options.get("courier") is not None:
-            raise InputError("courier: batches of edges are made on the CPU and stay there; leave it out")
+        workers = isinstance(sampler, PartitionedSampler)
+        draws = sampler.draws if isinstance(sampler, PartitionedSampler) else sampler
+        if options.get("courier") is not None and workers:
+            raise InputError("courier: batches of workers stay on the CPU; leave it out")
         if reverse is not None and not hide:
             raise InputError("reverse: nothing is hidden; leave it out, or hide=False")
-        graph = sampler.graph
-        super().__init__(
-            sampler,
-            torch.arange(graph.num_edges) if edges is None else edges,
-            batch_size=batch_size,
-            **options,
-        )
-        self.neighbours, self.negatives, self.hide = sampler, negatives, hide
-        if hide:
-            both = mirrored(graph) if reverse is None else torch.full((graph.num_relations,), reverse)
-            self._both = both  # [relations] whether reverses are hidden too
+        if hide and not isinstance(draws, NeighborSampler):
+            raise InputError("hide: its draws see all edges; use a NeighborSampler, or hide=False")
+        if workers and not isinstance(pairs, Pairs):
+            raise InputError("pairs: with workers expected Pairs, the same on all of them")
+        self.pairs = pairs if isinstance(pairs, Pairs) else pairs_of_edges(sampler.graph, pairs)
+        self.neighbours, self.negatives, self.hide, self.draws = sampler, negatives, hide, draws
+        super().__init__(sampler, torch.arange(len(self.pairs)), batch_size=batch_size, **options)
+        self._both = self._reverses(reverse) if hide else torch.zeros(0, dtype=torch.bool)
+
+    def __iter__(self) -> Generator[Any, None, None]:
+        """Give the batches from the present step on; in one process threads prepare them in any order."""
+        workers = isinstance(self.neighbours, PartitionedSampler)
+        return super().__iter__() if workers else Loader.__iter__(self)
+
+    def pairs_of(self, epoch: int, step: int) -> Pairs:
+        """Return the pairs of a step, those of all workers."""
+        return self.pairs.take(self.seeds_of(epoch, step))
+
+    def own(self, pairs: Pairs) -> Pairs:
+        """Return the pairs that this worker has: all, or those whose `dst` it owns."""
+        sampler = self.neighbours
+        if not isinstance(sampler, PartitionedSampler):
+            return pairs
+        return pairs.take(sampler.owner[pairs.dst] == sampler.group.rank)
 
     def batch(self, epoch: int, step: int) -> Any:
         """Return the batch of a step, whatever comes next."""
-        edges = self.seeds_of(epoch, step)
-        src = self.graph.indices[edges].long()
-        dst = self.negatives.edge_dst[edges]
-        negative = self.negatives.sample(edges, epoch)
-        hidden = self._hidden(edges, src, dst) if self.hide else None
-        return edge_batch(self.neighbours, edges, src, dst, negative, epoch=epoch, step=step, hidden=hidden)
+        everybody = self.pairs_of(epoch, step)
+        pairs = self.own(everybody)
+        drawn: Any = pairs.src.new_empty(len(pairs), 0)
+        if self.negatives is not None:
+            drawn = self.negatives(pairs, epoch, step, batch=everybody)
+        negative = drawn if isinstance(drawn, Tensor) else drawn.nodes
+        more: dict[str, Any] = {"hidden": self._hidden(everybody)} if self.hide else {}
+        seeds, times, rows = self._seeds(pairs, negative)
+        if times is not None:
+            more["times"] = times
+        nodes = self.neighbours.sample(seeds, epoch, step, **more).without_labels()
+        src, dst, others = rows
+        masked, log_q = (getattr(drawn, name, None) for name in ("masked", "log_q"))
+        return EdgeBatch(nodes, pairs, src, dst, others, masked, log_q, total=len(everybody))
 
-    def _hidden(self, edges: Tensor, src: Tensor, dst: Tensor) -> Hidden:
-        kinds = self.graph.edge_type
-        both = self._both[torch.zeros_like(edges) if kinds is None else kinds[edges].long()]
-        ends = torch.cat([src, dst[both]]), torch.cat([dst, src[both]])
-        return Hidden.between(self.graph, *ends)
+    def _reverses(self, reverse: bool | None) -> Tensor:
+        """Return of each relation whether reverses are hidden too."""
+        sampler = self.neighbours
+        if reverse is not None:
+            return torch.full((sampler.graph.num_relations,), reverse)
+        if isinstance(sampler, PartitionedSampler):
+            return mirrored_on_workers(sampler)
+        return mirrored(sampler.graph)
+
+    def _hidden(self, pairs: Pairs) -> Ends:
+        src, dst, kinds = pairs.src, pairs.dst, pairs.relation
+        both = self._both.any().expand(len(src)) if kinds is None else self._both[kinds]
+        return Ends(torch.cat([src, dst[both]]), torch.cat([dst, src[both]]))
+
+    def _seeds(self, pairs: Pairs, negative: Tensor) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        """Return the distinct ends, with times where they matter, and the rows of each kind of end."""
+        ends = torch.cat([pairs.src, pairs.dst, negative.flatten()])
+        times = None
+        if self.draws.times is not None and pairs.time is not None:
+            times, ends = self._timed(ends, pairs.time, negative)
+            count = len(times)
+        seeds, rows = torch.unique(ends, return_inverse=True)  # sorted, and so by type
+        if times is not None:
+            seeds, times = seeds // count, times[seeds % count]
+        size = len(pairs)
+        parts = torch.split(rows, [size, size, negative.numel()])
+        return seeds, times, [parts[0], parts[1], parts[2].reshape(negative.shape)]
+
+    @staticmethod
+    def _timed(ends: Tensor, time: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the distinct times, and a number for each (end, time)."""
+        if negative.dim() == 1:
+            raise InputError(
+                "negatives: pairs of different times cannot share them; draw some for each pair, or use a "
+                "sampler that is not temporal"
+            )
+        sides = len(negative) // max(1, len(time))
+        each = time.repeat(sides).repeat_interleave(negative.shape[1])
+        values, place = torch.unique(torch.cat([time, time, each]), return_inverse=True)
+        return values, ends * len(values) + place
+
+    def _make(self, epoch: int, step: int) -> Any:
+        batch = self.batch(epoch, step)
+        if self.courier is not None:
+            batch = batch.carried(self.courier)
+        return batch.fetch() if self.convert is None else self.convert(batch)
 
     def _checked(self, seeds: Any) -> Tensor:
-        edges, count = torch.as_tensor(seeds).long(), self.graph.num_edges
-        wrong = edges[(edges < 0) | (edges >= count)]
+        """Return the places of pairs, once the ends are known to be nodes."""
+        ends, count = torch.cat([self.pairs.src, self.pairs.dst]), self.graph.num_nodes
+        wrong = ends[(ends < 0) | (ends >= count)]
         if wrong.numel():
-            raise GraphError(f"edges: expected places 0 … {count - 1:,}, got {int(wrong[0]):,}")
-        return edges
+            raise GraphError(f"pairs: expected ids 0 … {count - 1:,}, got {int(wrong[0]):,}")
+        return torch.as_tensor(seeds)
 
 
-def edge_batch(
-    sampler: NeighborSampler,
-    edges: Tensor,
-    src: Tensor,
-    dst: Tensor,
-    negative: Tensor,
-    *,
-    epoch: int = 0,
-    step: int = 0,
-    hidden: Hidden | None = None,
-) -> EdgeBatch:
-    """Return the batch of pairs of global ids; `edges` are empty where the pairs are no edges."""
-    ends = torch.cat([src, dst, negative.flatten()])
-    seeds, rows = torch.unique(ends, return_inverse=True)  # sorted, and so by type
-    nodes = sampler.sample(seeds, epoch, step, hidden=hidden).without_labels()
-    count = src.numel()
-    return EdgeBatch(
-        nodes, edges, rows[:count], rows[count : 2 * count], rows[2 * count :].reshape(negative.shape)
+def pairs_of_edges(graph: Graph, edges: Any = None) -> Pairs:
+    """Return edges of a graph, places in canonical order, as pairs whose keys are these places."""
+    count = graph.num_edges
+    places = torch.arange(count) if edges is None else torch.as_tensor(edges).long()
+    wrong = places[(places < 0) | (places >= count)]
+    if wrong.numel():
+        raise GraphError(f"edges: expected places 0 … {count - 1:,}, got {int(wrong[0]):,}")
+    src, dst, kinds = edge_ends(graph)
+    time = graph.edge_data.get("time")
+    return Pairs(
+        src[places],
+        dst[places],
+        places,
+        relation=None if graph.edge_type is None else kinds[places],
+        time=None if time is None else time[places],
     )
 
 

@@ -15,6 +15,7 @@ from weft.errors import GraphError, InputError
 from weft.graph.degrees import edge_destinations
 from weft.graph.graph import Graph
 from weft.graph.known import Known
+from weft.graph.pairs import Pairs
 from weft.samplers.pool import Bools, Ints, Pool
 
 
@@ -59,6 +60,10 @@ class NegativeSampler:
         edges = edges.long()
         sources = self.graph.indices[edges].long()
         return self.draw(edges, sources, self.edge_dst[edges], epoch=epoch)
+
+    def __call__(self, pairs: Pairs, epoch: int = 0, step: int = 0, *, batch: Pairs | None = None) -> Tensor:
+        """Return targets [n, count] of pairs, told apart by their keys; the same in any step and batch."""
+        return self.draw(pairs.keys, pairs.src, pairs.dst, epoch=epoch)
 
     def draw(self, keys: Tensor, sources: Tensor, targets: Tensor, *, epoch: int = 0) -> Tensor:
         """Return targets [n, count] for sources; `keys` [n] are what the draws are told apart by."""

@@ -46,15 +46,21 @@ class Hidden:
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
         """Return the degrees of all nodes without these edges, to be asked for by id."""
         whole = self.graph.degree(direction, relation, weighted)
+        nodes, left = self.left(direction, relation, weighted)
+        return replaced(whole, nodes, left.to(whole.dtype))
+
+    def left(
+        self, direction: Literal["in", "out"], relation: int | None, weighted: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return the nodes at these edges, rising, and their degrees without them."""
         nodes = torch.unique(self.src if direction == "out" else self.dst)
         place, edges = self.around(direction, nodes)
-        kinds = self.graph.edge_type
+        kinds, weight = self.graph.edge_type, self.graph.edge_data.get("weight")
         if relation is not None and kinds is not None:
             chosen = kinds[edges] == relation
             place, edges = place[chosen], edges[chosen]
-        weight = self.graph.edge_data["weight"][edges].double() if whole.dtype == torch.float64 else None
-        left = torch.bincount(place, weight, minlength=nodes.numel()).to(whole.dtype)
-        return cast(Tensor, _Replaced(whole, nodes, left))
+        weights = weight[edges].double() if weighted and weight is not None else None
+        return nodes, torch.bincount(place, weights, minlength=nodes.numel())
 
     def around(self, direction: Literal["in", "out"], nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return the edges that are left into or out of some nodes, and the place of the node of each."""
@@ -76,6 +82,11 @@ class Hidden:
     def dst(self) -> Tensor:
         """[h] int64 the node that each edge leads to."""
         return torch.searchsorted(self.graph.indptr, self.edges, right=True) - 1
+
+
+def replaced(values: Tensor, nodes: Tensor, others: Tensor) -> Tensor:
+    """Return values, one a node, of which those of some nodes, rising, are others; asked for by id."""
+    return cast(Tensor, _Replaced(values, nodes, others))
 
 
 class _Replaced:

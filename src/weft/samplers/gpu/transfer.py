@@ -7,7 +7,7 @@ What is made on the GPU itself, the draws of a graph that lies there, runs on th
 import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 import torch
@@ -16,10 +16,12 @@ from torch import Tensor
 from weft.errors import InputError
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block, Degrees
+from weft.graph.pairs import Pairs
 from weft.graph.remembered import Memory
 from weft.graph.sparse import SparseFeatures
 from weft.kernels import gpu
 from weft.samplers.base import Batch
+from weft.samplers.core.hidden import Hidden, replaced
 
 T = TypeVar("T")
 _IN_USE = 2
@@ -87,6 +89,10 @@ class Courier:
         made._once = None if once is None else lambda: self.carry(once())
         return made
 
+    def moved(self, value: Any) -> Any:
+        """Return tensors, pairs, and containers of them on the device."""
+        return Mover(self.device, self.degrees)(value)
+
 
 class Mover:
     """Copies tensors, and blocks and containers of them, to a device; what is shared stays shared."""
@@ -104,7 +110,9 @@ class Mover:
         if isinstance(value, tuple):
             moved = [self(held) for held in value]
             return type(value)(*moved) if hasattr(value, "_fields") else tuple(moved)
-        if not isinstance(value, Tensor | SparseFeatures | Block):
+        if isinstance(value, Pairs):
+            return replace(value, **{item.name: self(getattr(value, item.name)) for item in fields(value)})
+        if not isinstance(value, Tensor | SparseFeatures | Block | Hidden):
             return value
         if id(value) not in self._moved:
             self._moved[id(value)] = (value, self._move(value))
@@ -113,6 +121,8 @@ class Mover:
     def _move(self, value: Any) -> Any:
         if isinstance(value, Block):
             return self._block(value)
+        if isinstance(value, Hidden):
+            return DeviceHidden(value, self.degrees)
         if isinstance(value, SparseFeatures):
             return value.to(self.device)
         if self.device.type == "cuda" and not value.is_pinned():
@@ -132,6 +142,8 @@ class Mover:
         made._memory = Memory()
         if block._degrees is self.degrees.graph:
             made._degrees = self.degrees
+        elif isinstance(block._degrees, Hidden):
+            made._degrees = self(block._degrees)
         elif block._degrees is not None:
             made._degrees = DeviceDegrees(block._degrees, self.device)
         return made
@@ -149,6 +161,23 @@ class DeviceDegrees:
         key = (direction, relation, weighted)
         if key not in self._held:
             self._held[key] = self.graph.degree(direction, relation, weighted).to(self.device)
+        return self._held[key]
+
+
+class DeviceHidden:
+    """The degrees of a graph's nodes on a device without hidden edges: few travel, the others are there."""
+
+    def __init__(self, hidden: Hidden, whole: DeviceDegrees) -> None:
+        self.hidden, self.whole = hidden, whole
+        self._held: dict[tuple[str, int | None, bool], Tensor] = {}
+
+    def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
+        """Return the degrees of all nodes without these edges, to be asked for by id."""
+        key = (direction, relation, weighted)
+        if key not in self._held:
+            nodes, left = self.hidden.left(*key)
+            device, whole = self.whole.device, self.whole.degree(*key)
+            self._held[key] = replaced(whole, nodes.to(device), left.to(device, whole.dtype))
         return self._held[key]
 
 
@@ -173,5 +202,5 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
             yield from tensors_of(held)
     elif isinstance(value, Block):
         yield from tensors_of([held for name, held in vars(value).items() if name not in _NOT_OWN])
-    elif isinstance(value, Batch):
+    elif isinstance(value, Batch | Pairs) or is_dataclass(value):
         yield from tensors_of(list(vars(value).values()))

@@ -1,0 +1,40 @@
+"""Which relations have all their edges in both directions, where several workers hold the graph."""
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from weft.graph.ends import edge_ends
+from weft.graph.graph import Graph
+from weft.samplers.workers.asking import LABEL, Asking
+from weft.samplers.workers.partitioned import HeldEdges, PartitionedSampler
+
+CHUNK = 1 << 20
+"""Edges that a worker asks about at once."""
+
+
+def mirrored_on_workers(sampler: PartitionedSampler) -> Tensor:
+    """Return what `weft.graph.ends.mirrored` does of the whole graph, [R] bool; all members call it.
+
+    The edge the other way lies with the owner of the source: only edges from others' nodes are asked about.
+    """
+    held, owner, group = cast(Graph, HeldEdges(sampler.shard)), sampler.owner, sampler.group
+    src, dst, kinds = edge_ends(held)
+    there = torch.unique(src * held.num_nodes + dst)
+    near = owner[src] == group.rank
+    alone = torch.zeros(held.num_relations, dtype=torch.int64)
+    alone += _alone(kinds[near], torch.isin((dst * held.num_nodes + src)[near], there), len(alone))
+    src, dst, kinds = (each[~near] for each in (src, dst, kinds))
+    most = int(group.all_reduce(torch.tensor(len(src)), "max", label=LABEL).wait())
+    for first in range(0, most, CHUNK):
+        part = slice(first, first + CHUNK)
+        asking = Asking(owner, group)
+        asking.add(src[part], dst[part])
+        wanted = torch.cat(asking.told(0)) * held.num_nodes + torch.cat(asking.ids)
+        alone += _alone(kinds[part], asking.fixed(torch.isin(wanted, there)), len(alone))
+    return group.all_reduce(alone, label=LABEL).wait() == 0
+
+
+def _alone(kinds: Tensor, found: Tensor, relations: int) -> Tensor:
+    return torch.bincount(kinds[~found], minlength=relations)
