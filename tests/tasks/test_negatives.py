@@ -195,7 +195,7 @@ def test_a_source_that_is_joined_to_all_has_its_negatives_masked() -> None:
     assert not own.masked[3].any()
 
 
-def test_few_free_nodes_are_found_and_each_alike() -> None:
+def test_the_few_free_nodes_are_found() -> None:
     """997 of 1,000 are taken: what is left is drawn again, then looked for."""
     graph = Graph.from_edges(
         torch.stack([torch.zeros(997, dtype=torch.int64), torch.arange(1, 998)]), num_nodes=1000

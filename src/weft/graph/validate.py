@@ -250,10 +250,8 @@ def as_edge_data(
             )
         data = data if data.is_floating_point() else data.to(torch.float32)
     if check and data.is_floating_point():
-        known = (
-            data[~torch.isnan(data)] if name in ("label", "rating") else data
-        )  # NaN: what is to be predicted
-        _check_finite(known, label)
+        unknown = torch.isnan(data) if name in ("label", "rating") else None  # what is to be predicted
+        _check_finite(data if unknown is None else data[~unknown], label)
     return data
 
 

@@ -44,7 +44,8 @@ class Pool:
     def of_groups(cls, group: Ints, weight: NDArray[np.float64] | None = None) -> "Pool":
         """Return a pool of nodes by a number of their group, 0 … G − 1."""
         bounds = np.concatenate([[0], np.cumsum(np.bincount(group))])
-        return cls(bounds, order=np.argsort(group, kind="stable"), weight=weight)
+        rising = bool((group[1:] >= group[:-1]).all())  # groups are ranges of ids
+        return cls(bounds, order=None if rising else np.argsort(group, kind="stable"), weight=weight)
 
     def ranges(self, group: Ints, times: NDArray[np.generic] | None = None) -> tuple[Ints, Ints]:
         """Return the places of the nodes of groups, from low to below high: those there by a time."""
