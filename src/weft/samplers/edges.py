@@ -17,6 +17,7 @@ from weft.graph.graph import Graph
 from weft.graph.message.block import Block
 from weft.graph.pairs import Pairs
 from weft.samplers.base import Batch
+from weft.samplers.core.ends import EndRows
 from weft.samplers.core.hidden import Ends
 from weft.samplers.gpu.transfer import Courier
 from weft.samplers.loader import Loader
@@ -168,13 +169,12 @@ class EdgeLoader(TogetherLoader):
             drawn = self.negatives(pairs, epoch, step, batch=everybody)
         negative = drawn if isinstance(drawn, Tensor) else drawn.nodes
         more: dict[str, Any] = {"hidden": self._hidden(everybody)} if self.hide else {}
-        seeds, times, rows = self._seeds(pairs, negative)
-        if times is not None:
-            more["times"] = times
-        nodes = self.neighbours.sample(seeds, epoch, step, **more).without_labels()
-        src, dst, others = rows
+        ends = EndRows.of(pairs, negative, timed=self.draws.times is not None)
+        if ends.times is not None:
+            more["times"] = ends.times
+        nodes = self.neighbours.sample(ends.seeds, epoch, step, **more).without_labels()
         masked, log_q = (getattr(drawn, name, None) for name in ("masked", "log_q"))
-        return EdgeBatch(nodes, pairs, src, dst, others, masked, log_q, total=len(everybody))
+        return EdgeBatch(nodes, pairs, ends.src, ends.dst, ends.negative, masked, log_q, total=len(everybody))
 
     def _reverses(self, reverse: bool | None) -> Tensor:
         """Return of each relation whether reverses are hidden too."""
@@ -189,33 +189,6 @@ class EdgeLoader(TogetherLoader):
         src, dst, kinds = pairs.src, pairs.dst, pairs.relation
         both = self._both.any().expand(len(src)) if kinds is None else self._both[kinds]
         return Ends(torch.cat([src, dst[both]]), torch.cat([dst, src[both]]))
-
-    def _seeds(self, pairs: Pairs, negative: Tensor) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-        """Return the distinct ends, with times where they matter, and the rows of each kind of end."""
-        ends = torch.cat([pairs.src, pairs.dst, negative.flatten()])
-        times = None
-        if self.draws.times is not None and pairs.time is not None:
-            times, ends = self._timed(ends, pairs.time, negative)
-            count = len(times)
-        seeds, rows = torch.unique(ends, return_inverse=True)  # sorted, and so by type
-        if times is not None:
-            seeds, times = seeds // count, times[seeds % count]
-        size = len(pairs)
-        parts = torch.split(rows, [size, size, negative.numel()])
-        return seeds, times, [parts[0], parts[1], parts[2].reshape(negative.shape)]
-
-    @staticmethod
-    def _timed(ends: Tensor, time: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the distinct times, and a number for each (end, time)."""
-        if negative.dim() == 1:
-            raise InputError(
-                "negatives: pairs of different times cannot share them; draw some for each pair, or use a "
-                "sampler that is not temporal"
-            )
-        sides = len(negative) // max(1, len(time))
-        each = time.repeat(sides).repeat_interleave(negative.shape[1])
-        values, place = torch.unique(torch.cat([time, time, each]), return_inverse=True)
-        return values, ends * len(values) + place
 
     def _make(self, epoch: int, step: int) -> Any:
         batch = self.batch(epoch, step)

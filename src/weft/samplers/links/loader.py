@@ -13,6 +13,7 @@ from weft.graph.build import EdgeType
 from weft.graph.ends import mirrored
 from weft.graph.graph import Graph
 from weft.graph.pairs import Pairs
+from weft.samplers.core.ends import EndRows
 from weft.samplers.core.hidden import Hidden
 from weft.samplers.links.batch import LinkBatch
 from weft.samplers.links.words import Negatives, by_hop, check_as_is, links_of
@@ -90,11 +91,12 @@ class LinkNeighborLoader(Loader):
         links = self.links.take(self.seeds_of(epoch, step))
         hidden = self._hidden(links) if self.hide else None
         asked, negative = self._drawn(links, epoch)
-        seeds, times, rows = _distinct_ends(asked, negative)
-        nodes = self.neighbours.sample(seeds, epoch, step, times=times, hidden=hidden).without_labels()
-        src, dst, others = rows.tensor_split([len(asked), 2 * len(asked)])
-        drawn = None if negative is None else others.reshape(negative.shape)
-        return LinkBatch(nodes, links.keys, src, dst, drawn, asked.y, asked.time, self.kind)
+        nobody = asked.src.new_empty(len(asked), 0)
+        ends = EndRows.of(asked, nobody if negative is None else negative, timed=True)
+        more: dict[str, Any] = {"times": ends.times, "hidden": hidden}
+        nodes = self.neighbours.sample(ends.seeds, epoch, step, **more).without_labels()
+        drawn = None if negative is None else ends.negative
+        return LinkBatch(nodes, links.keys, ends.src, ends.dst, drawn, asked.y, asked.time, self.kind)
 
     def _checked(self, seeds: Any) -> Tensor:
         return torch.arange(len(self.links))
@@ -153,18 +155,6 @@ class LinkNeighborLoader(Loader):
         if self.both:
             src, dst = torch.cat([src, dst]), torch.cat([dst, src])
         return Hidden.between(self.graph, src, dst)
-
-
-def _distinct_ends(asked: Pairs, negative: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Return the distinct ends, sorted and so by type, their times, and the rows of src, dst, negatives."""
-    parts = [asked.src, asked.dst, *([] if negative is None else [negative.flatten()])]
-    if asked.time is None:
-        seeds, rows = torch.unique(torch.cat(parts), return_inverse=True)
-        return seeds, None, rows
-    values, rank = torch.unique(asked.time, return_inverse=True)
-    ranks = [rank, rank, *([] if negative is None else [rank.repeat_interleave(negative.shape[1])])]
-    keys, rows = torch.unique(torch.cat(parts) * len(values) + torch.cat(ranks), return_inverse=True)
-    return keys // max(1, len(values)), values[keys % max(1, len(values))], rows
 
 
 def _weights(graph: Graph, given: Any, kind: EdgeType | None, end: int) -> dict[str, Any]:
