@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import GraphError, InputError
+from weft.graph.graph import Graph
 from weft.tasks.base import SPLITS, Held, Rows, Targets, Task, Total, chosen_loss, head_of
 from weft.tasks.loss import Loss
 
@@ -32,6 +33,11 @@ class NodeTask(Task):
 
     def __init__(self, *, loss: str | Loss = "auto") -> None:
         self.given_loss = loss
+
+    def prepared(self, graph: Graph) -> Graph:
+        """Return the graph as it is; refuse a y that this task does not predict before a model is made."""
+        self.check_labels(graph)
+        return graph
 
     def check_labels(self, held: Held) -> Tensor:
         """Return y where it is what this task predicts; refuse another."""
