@@ -38,9 +38,16 @@ def test_the_units_are_those_of_training_nodes_alone() -> None:
     (first, other) = (head_of(model) for model in models)
     assert isinstance(first, Units)
     assert isinstance(other, Units)
-    assert float(first.mean) == pytest.approx(float(graph.y[graph.train_mask].mean()))
-    assert torch.equal(first.mean, other.mean)
-    assert torch.equal(first.deviation, other.deviation)
+    assert float(first.values[0]) == pytest.approx(float(graph.y[graph.train_mask].mean()))
+    assert torch.equal(first.bits, other.bits)
+
+
+def test_numbers_far_from_zero_lose_no_digits() -> None:
+    graph = ring()
+    near = weft.train(graph, "sage", hidden=8, epochs=20)
+    far = weft.train(ring(y=graph.y + 1e9), "sage", hidden=8, epochs=20)
+    assert far.loss == pytest.approx(near.loss, rel=1e-3)
+    assert far.metrics["test"]["rmse"] == pytest.approx(near.metrics["test"]["rmse"], rel=1e-3)
 
 
 def test_unknown_numbers_are_no_targets() -> None:

@@ -78,8 +78,7 @@ class NodeRegression(NodeTask):
         """Tell the head the units."""
         head = head_of(model)
         if isinstance(head, Units):
-            head.mean.fill_(self.moments[0])
-            head.deviation.fill_(self.moments[1])
+            head.values.copy_(torch.tensor(self.moments, dtype=torch.float64))
 
     def make_loss(self, train: Targets, total: Total) -> Loss:
         """Return the loss, of standardised numbers where that is asked for."""
@@ -97,19 +96,25 @@ class NodeRegression(NodeTask):
 
 
 class Units(nn.Module):
-    """Gives standardised numbers back in the units of the data."""
+    """Gives standardised numbers back in the units of the data, in float64: a large mean costs no digits."""
 
-    mean: Tensor
-    deviation: Tensor
+    bits: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("deviation", torch.ones((), dtype=torch.float64))
+        # Bits of float64 (mean, deviation): whole numbers, which `.to(dtype)` of a model does not round.
+        self.register_buffer("bits", torch.tensor([0.0, 1.0], dtype=torch.float64).view(torch.int64))
+
+    @property
+    def values(self) -> Tensor:
+        """Mean and deviation, [2] float64."""
+        held: Tensor = self.bits.view(torch.float64)
+        return held
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return rows · deviation + mean."""
-        return rows * self.deviation.to(rows.dtype) + self.mean.to(rows.dtype)
+        values = self.values
+        return rows.double() * values[1] + values[0]
 
 
 def _standardised(loss: Loss, deviation: float) -> Loss:
