@@ -47,6 +47,7 @@ def summary(**changes: object) -> Summary:
         "strategy": "single",
         "workers": 1,
         "out": "runs/[x]",
+        "task": "node_classification",
         "metric": "accuracy",
         "metrics": {"test": {"accuracy": 0.8}},
         "stopped": "done",
@@ -103,6 +104,22 @@ def test_the_table_says_which_weights_count(capsys: pytest.CaptureFixture[str]) 
     assert "runs/[x]/report.html" in shown
     assert "weft train --out runs/[x] --resume" in shown
     assert dict(summary_rows(summary(metric="micro_f1")))["test accuracy"] == "0.8000"
+
+
+def test_the_table_shows_what_the_task_is_judged_by_and_nothing_it_does_not_know() -> None:
+    scores = {"test": {"mrr": 0.4, "negatives": 99.5, "loss": 1.0}, "val": {"mrr": 0.5}}
+    links = {"task": "link_prediction", "metric": "mrr", "metrics": scores, "test_accuracy": None}
+    rows = dict(summary_rows(summary(**links)))
+    assert (rows["test mrr"], rows["val mrr"], rows["negatives"]) == ("0.4000", "0.5000", "99.5 a pair")
+    assert not [name for name in rows if "accuracy" in name]
+    assert dict(summary_rows(summary(metric="rmse", metrics={"test": {"rmse": 12345.678}})))["test rmse"] == (
+        "12,345.7"
+    )
+
+
+def test_the_first_line_names_the_task(capsys: pytest.CaptureFixture[str]) -> None:
+    Lines()({**START, "task": "node_regression"})
+    assert capsys.readouterr().err.startswith("node_regression: 0 nodes")
 
 
 def test_several_workers_show_what_they_sent_and_waited_for(

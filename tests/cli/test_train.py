@@ -69,3 +69,45 @@ def test_a_run_made_in_python_is_continued_in_python(
     assert "was made in Python, on a graph that its recipe does not name" in shown
     assert "weft.train(graph, model, ..., out=" in shown
     assert (tmp_path / "run" / "run.json").read_bytes() == before
+
+
+LINKS = ["--set", "task.name=link_prediction", "--set", "task.width=4"]
+TRAFFIC = ["--set", "task.name=node_regression", "--set", "task.label=y"]
+
+
+@pytest.mark.parametrize(
+    ("task", "metrics", "metric"),
+    [
+        (LINKS, {"mrr", "roc_auc", "ap", "hits@10", "negatives"}, "mrr"),
+        (TRAFFIC, {"rmse", "mae", "r2"}, "rmse"),
+    ],
+    ids=["links", "numbers"],
+)
+def test_metrics_of_the_task_stand_by_name_in_what_is_printed(
+    task: list[str], metrics: set[str], metric: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *FAST, *task, "--json", "--out", str(tmp_path / "run")]) == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert metrics <= set(told)
+    assert {name: told[name] for name in metrics} == {name: told["metrics"]["test"][name] for name in metrics}
+    assert "test_accuracy" not in told
+    assert "accuracy" not in err
+    assert f"test {metric} " in err
+    assert f"val {metric} " in err.splitlines()[1], "the progress line has the metric that counts"
+    start = next(event for event in weft.read_events(tmp_path / "run") if event["event"] == "start")
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert told["task"] == start["task"] == run["task"] == task[1].removeprefix("task.name=")
+    assert start["lower_is_better"] == (["rmse", "mae"] if metric == "rmse" else [])
+
+
+def test_what_auto_came_to_is_told_and_validation_stands_in_for_a_test_that_is_not_there() -> None:
+    graph = weft.datasets.open_dataset(name="community", nodes=90, features=4, classes=2)
+    held = weft.Graph.from_edges(
+        graph.edge_index, x=graph.x, y=graph.y, train_mask=graph.train_mask, val_mask=graph.val_mask
+    )
+    summary = weft.train(held, "sage", hidden=4, epochs=2)
+    told = summary.to_dict()
+    assert told["task"] == "node_classification"
+    assert told["macro_f1"] == summary.metrics["val"]["macro_f1"] == summary.scores["macro_f1"]
+    assert told["loss"] == summary.loss, "that of training, as ever"

@@ -90,16 +90,17 @@ class Bar:
 
 def describe_start(graph: Event, start: Event) -> str:
     """Return a line on what is trained, and why so."""
+    task = f"{start['task']}: " if "task" in start else ""
     counts = f"{graph.get('num_nodes', 0):,} nodes, {graph.get('num_edges', 0):,} edges"
     how = f"{start['strategy']}, {start['device']}: {start['why']}"
-    return f"{counts}; {start['parameters']:,} parameters; {how}"
+    return f"{task}{counts}; {start['parameters']:,} parameters; {how}"
 
 
 def describe_epoch(event: Event) -> str:
     """Return the numbers of an epoch, aligned."""
     told = [f"loss {event['loss']:.4f}"]
     metrics = {name: value for name, value in event.get("val", {}).items() if name != "loss"}
-    told += [f"val {name} {value:.4f}" for name, value in list(metrics.items())[-1:]]
+    told += [f"val {name} {_number(value)}" for name, value in list(metrics.items())[-1:]]
     told += [f"drift {max(event['drift']):.1e}"] if event.get("drift") else []
     seconds = sum(value for name, value in event["seconds"].items() if name != "evaluate")
     return "  ".join([*told, f"{format_seconds(seconds)}/epoch"])
@@ -143,8 +144,11 @@ def show_ledger(run_folder: str) -> None:
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     """Return the rows of the table at the end of a run."""
     rows = [(f"{split} {summary.metric}", _score(summary, split)) for split in ("test", "val")]
-    if summary.metric != "accuracy":
+    if summary.metric != "accuracy" and summary.test_accuracy is not None:
         rows.append(("test accuracy", _number(summary.test_accuracy)))
+    negatives = summary.scores.get("negatives")
+    if negatives is not None:
+        rows.append(("negatives", f"{negatives:,.4g} a pair"))
     return [
         *rows,
         ("epochs", f"{summary.epochs} ({summary.stopped}; weights of epoch {summary.best_epoch})"),
@@ -180,7 +184,11 @@ def _score(summary: Summary, split: str) -> str:
 
 
 def _number(value: Any) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    if value is None:
+        return "–"
+    return (
+        f"{value:.4f}" if abs(value) < 1000 else f"{value:,.1f}"
+    )  # numbers in the user's units may be large
 
 
 def _say(text: str) -> None:

@@ -79,6 +79,8 @@ class Task(ABC):
     metrics: Mapping[str, Metric] = {}
     metric: ClassVar[str] = ""
     """The metric that the best epoch is judged by, where nothing is said."""
+    measures: ClassVar[Mapping[str, Metric]] = {}
+    """What metrics must be read with and no epoch is judged by: how many negatives there were, say."""
     watched: ClassVar[tuple[str, ...]] = ()
     """Metrics that are also computed at every evaluation."""
     losses: ClassVar[Mapping[str, Any]] = {}

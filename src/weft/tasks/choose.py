@@ -85,8 +85,9 @@ def usual_task(held: Held) -> Task:
 
 
 def known_metrics() -> list[str]:
-    """Return the names of the metrics of every task."""
-    return list(dict.fromkeys(name for task in tasks.names() for name in tasks[task].metrics))
+    """Return the names of the metrics of every task, and of what is told beside them."""
+    kinds = [tasks[name] for name in tasks.names()]
+    return list(dict.fromkeys(name for kind in kinds for name in (*kind.metrics, *kind.measures)))
 
 
 def _suggested(held: Held) -> str:

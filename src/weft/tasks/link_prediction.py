@@ -19,7 +19,7 @@ from weft.tasks.metrics import Metric
 from weft.tasks.negatives import Drawn, Negatives, Nodes
 from weft.tasks.pair_loss import PAIR_LOSSES, pair_loss
 from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
-from weft.tasks.ranking import LEFT_OUT, RANKING
+from weft.tasks.ranking import LEFT_OUT, RANKING, num_negatives
 from weft.tasks.scorers import Scorer, check_scorer, make_scorer
 
 KNOWN = "known.npy"
@@ -46,6 +46,7 @@ class LinkPrediction(PairTask):
     name: ClassVar[str] = "link_prediction"
     metrics: Mapping[str, Metric] = RANKING
     metric: ClassVar[str] = "mrr"
+    measures: ClassVar[Mapping[str, Metric]] = {"negatives": num_negatives}
     watched: ClassVar[tuple[str, ...]] = ("hits@10",)
     losses: ClassVar[Mapping[str, Loss]] = {name: pair_loss(name) for name in PAIR_LOSSES}
 

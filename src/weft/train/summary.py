@@ -1,5 +1,7 @@
 """What a run came to."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -10,9 +12,10 @@ from weft.strategies.base import Scores
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run came to. Accuracies are those of the weights that are returned."""
+    """What a run came to. Scores are those of the weights that are returned."""
 
     test_accuracy: float | None
+    """None where the task knows no accuracy, or nothing was held out."""
     val_accuracy: float | None
     loss: float
     """Training loss of the last epoch."""
@@ -36,6 +39,8 @@ class Summary:
     workers: int
     out: str | None
     """The run folder."""
+    task: str
+    """What was learned, by name; what "auto" came to."""
     metric: str
     """What the best epoch was judged by."""
     metrics: Scores
@@ -45,6 +50,25 @@ class Summary:
     model: nn.Module = field(repr=False)
     """The trained model."""
 
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any], model: nn.Module) -> "Summary":
+        """Return what `to_dict` gave, read back from JSON, with the model."""
+        metrics = {
+            split: {name: math.nan if value is None else value for name, value in held.items()}
+            for split, held in told["metrics"].items()
+        }
+        held: dict[str, Any] = {item.name: told.get(item.name) for item in fields(cls)}
+        return cls(**(held | {"metrics": metrics, "model": model}))
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Every metric by name, of the test targets; of validation targets where there are no others."""
+        held = self.metrics.get("test") or self.metrics.get("val") or {}
+        return {name: value for name, value in held.items() if name != "loss"}
+
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the model, ready for JSON."""
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "model"}
+        """Return everything but the model, ready for JSON, and beside it the scores by name."""
+        told = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "model"}
+        if not any("accuracy" in held for held in self.metrics.values()):
+            del told["test_accuracy"], told["val_accuracy"]
+        return {**self.scores, **told}

@@ -193,10 +193,6 @@ def _note_end(out: str | Path | None, status: str) -> None:
 
 def _summary(told: Mapping[str, Any], resolved: Resolved, device: torch.device) -> Summary:
     """Return what the first worker tells, with the model, given or made by its name; weights are to come."""
-    metrics = {
-        split: {name: float("nan") if value is None else value for name, value in held.items()}
-        for split, held in told["metrics"].items()
-    }
     model, settings = resolved.model, resolved.settings
     whole = resolved.open()
     task = resolved.make_task(whole)
@@ -204,7 +200,7 @@ def _summary(told: Mapping[str, Any], resolved: Resolved, device: torch.device) 
         model = build_model(whole, model, resolved.options, task=task, seed=settings.seed)
     put_head(task, model, GraphInfo.of(whole), seed=settings.seed)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
-    return Summary(**{**told, "metrics": metrics}, model=ready(model, device=device, dtype=dtype))
+    return Summary.from_dict(told, ready(model, device=device, dtype=dtype))
 
 
 # Ranks that torchrun started

@@ -235,12 +235,12 @@ class Trainer:
             for name, metric in self.metrics.items()
             if alone or name in self.watched or hasattr(metric, "counts")
         }
-        scores = self.strategy.evaluate(self.model, chosen)
+        scores = self.strategy.evaluate(self.model, {**chosen, **self.task.measures})
         summary = self.summary(scores)
         if self.folder and not self.folder.rank:
             save_weights(self.folder.path / "model.safetensors", self.model)
             status = "interrupted" if self.stopped == "interrupted" else "done"
-            self.folder.write(status, summary=summary.to_dict())
+            self.folder.write(status, task=self.task.name, summary=summary.to_dict())
         self.events.write("end", summary=summary.to_dict())
         return summary
 
@@ -265,6 +265,7 @@ class Trainer:
             strategy=self.strategy.name,
             workers=self.strategy.workers,
             out=str(self.folder.path) if self.folder else None,
+            task=self.task.name,
             metric=self.metric,
             metrics=scores,
             stopped=self.stopped,
@@ -295,7 +296,7 @@ class Trainer:
             # Other workers tell of their traffic alone: losses and scores are the same everywhere.
             silent = Events(sinks=[self.timeline], elapsed=elapsed)
             self.events, self.traffic = (silent if folder.rank else kept), kept
-            folder.write("running")
+            folder.write("running", task=self.task.name)
         self.strategy.events = self.events
         self._announce()
 
@@ -312,7 +313,9 @@ class Trainer:
                 workers=self.strategy.workers,
                 device=str(self._device()),
                 parameters=parameters,
+                task=self.task.name,
                 metric=self.metric,
+                lower_is_better=[name for name, held in self.metrics.items() if lower_is_better(held)],
                 why=_why(self.strategy.workers),
             )
 
@@ -362,7 +365,8 @@ class Trainer:
             self.events.write("error", message=message)
         with suppress(OSError, WeftError):
             if self.folder:
-                self.folder.write("interrupted" if interrupted else "failed", error=message)
+                status = "interrupted" if interrupted else "failed"
+                self.folder.write(status, task=self.task.name, error=message)
 
     def _refuse(self, what: str) -> None:
         remedy = f"lower train.lr ({self.settings.lr:g}), or look for features that are large or not finite"
