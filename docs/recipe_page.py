@@ -23,6 +23,7 @@ from weft.samplers.base import samplers
 from weft.stores.base import stores
 from weft.stores.open import OPTIONS, RANKERS, open_store
 from weft.strategies.base import Strategy, strategies
+from weft.train.resolve import ALONE, SEVERAL
 from weft.train.settings import Settings
 
 PAGE = Path(__file__).with_name("recipe.md")
@@ -62,7 +63,7 @@ def _data() -> Iterator[str]:
 
 def _model() -> Iterator[str]:
     yield f"## [model]\n\n`name` is a layer: {_names(layers)}. Without it, `sage`."
-    yield "Or `class` is a model of your own, `\"my_package.my_module:Net\"`; its keys are then the arguments of that"
+    yield 'Or `class` is a model of your own, `"my_package.my_module:Net"`; its keys are then the arguments of that'
     yield "class, and `hops` ([Your own model](your-own-model.md)).\n"
     yield from _entry("Whatever the layer", [Stack], given=TO_MODEL, level=3)
     yield f"`activation` is one of {', '.join(f'`{name}`' for name in ACTIVATIONS)}.\n"
@@ -73,7 +74,8 @@ def _model() -> Iterator[str]:
 
 def _strategy() -> Iterator[str]:
     yield f"## [strategy]\n\n`name` is one of {_names(strategies)}."
-    yield "Default: `single`, and `halo` with several workers or parts.\n"
+    yield f"Default: `{ALONE}`, and `{SEVERAL}` with several workers or parts.\n"
+    yield from _abilities()
     yield from _entries(strategies, given=TO_STRATEGY)
     yield "### strategy.exchange\n"
     yield from _entries(exchanges, given=TO_EXCHANGE)
@@ -87,6 +89,19 @@ def _strategy() -> Iterator[str]:
     for name, keys in OPTIONS.items():
         yield f"- `{name}`: {_first(stores[name])} Options: {', '.join(f'`{key}`' for key in keys)}."
     yield f"\n`ranker` is one of {', '.join(f'`{name}`' for name in RANKERS)}.\n"
+
+
+def _abilities() -> Iterator[str]:
+    """Give the table of what each strategy says of itself."""
+    yield "| strategy | trains on | one process on | several workers on | exchanges |\n|---|---|---|---|---|"
+    for name in strategies.names():
+        kind = strategies[name]
+        takes = "exchange" in _parameters([kind])
+        workers = kind.worker_devices if kind.on_workers else ()
+        listed = (kind.over, kind.devices, workers, kind.exchanges if takes else ())
+        yield f"| `{name}` | {' | '.join(', '.join(each) or '–' for each in listed)} |"
+    far = [f"`{name}`" for name in exchanges.names() if "cuda" in exchanges[name].devices]
+    yield f"\nSeveral workers on `cuda` use the exchange {' or '.join(far)}.\n"
 
 
 def _train() -> Iterator[str]:

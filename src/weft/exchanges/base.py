@@ -75,6 +75,8 @@ class Exchange:
     """Other options at which it changes nothing either."""
     carries_over: ClassVar[bool] = False
     """Whether a step may read gradients of earlier ones."""
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    """Where the rows may lie."""
     adapts: ClassVar[str] = ""
     """The option that a budget on the error chooses, where there is one."""
 

@@ -1,5 +1,7 @@
 """Every halo row, as it is, in every step: what all other exchanges are compared with."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from weft.comm.group import Group
@@ -10,6 +12,8 @@ from weft.exchanges.base import Exchange, exchanges
 @exchanges.add("exact")
 class Exact(Exchange):
     """Bring every halo row in every layer of every step."""
+
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
 
     def __init__(self, plan: HaloPlan, group: Group, clock: Tensor) -> None:
         super().__init__(plan, group, clock)

@@ -52,6 +52,16 @@ class Strategy:
     """What targets may be: nodes, pairs."""
     hides_batches: ClassVar[bool] = False
     """Whether a step can leave edges out of its messages."""
+    on_workers: ClassVar[bool] = False
+    """Whether several workers can train together; then it is a `Distributed`."""
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    """Where one process can train."""
+    worker_devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    """Where several workers can, by exchanges that can too."""
+    exchanges: ClassVar[tuple[str, ...]] = ()
+    """The exchanges that it allows."""
+    takes_whole: ClassVar[bool] = True
+    """Whether one process may hold the graph itself instead of its parts."""
     workers: int = 1
     _device: torch.device | None = None
     between: Callable[[], bool] | None = None
@@ -72,6 +82,16 @@ class Strategy:
         self.autocast = autocast
         self.clock = torch.tensor([seed, 0, 0], dtype=torch.int64)
         self.targets: dict[str, Targets] = self.task.targets(graph, lambda value: value)
+
+    @classmethod
+    def graph_on_device(cls, options: Mapping[str, Any]) -> bool:
+        """Return whether the graph is to lie where the model is; else the strategy brings what is needed."""
+        return True
+
+    @classmethod
+    def records_alone(cls, options: Mapping[str, Any]) -> str | None:
+        """Return the folder of records that all is read from; None where a graph is."""
+        return None
 
     @property
     def device(self) -> torch.device:

@@ -7,7 +7,7 @@ step is that of one process. Every rank enters every collective, also one withou
 from collections.abc import Mapping
 from functools import cached_property
 from inspect import signature
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -50,14 +50,13 @@ class Distributed(Strategy):
     """A rank's share of an epoch over a graph that several ranks hold together."""
 
     graph: LocalGraph  # type: ignore[assignment]
+    on_workers: ClassVar[bool] = True
+    takes_whole: ClassVar[bool] = False
     exchanges: ClassVar[tuple[str, ...]] = ("exact",)
-    """The exchanges that it allows."""
     cuts: ClassVar[str] = "nodes"
     """What a partition assigns to parts: "nodes", "edges", or nodes to the cells of a "grid"."""
     partitioner: ClassVar[str] = "metis"
     """What cuts the graph where nothing is said."""
-    takes_whole: ClassVar[bool] = False
-    """Whether one process may hold the graph itself instead of its parts."""
 
     def __init__(
         self,
@@ -307,3 +306,8 @@ class Distributed(Strategy):
     def _sum(self, value: Tensor) -> Tensor:
         """Return the sum of a small tensor over ranks."""
         return self.group.all_reduce(value.clone(), label=_CONTROL).wait()
+
+
+def on_workers(kind: type[Strategy]) -> TypeGuard[type[Distributed]]:
+    """Return whether several workers can train by a strategy."""
+    return kind.on_workers

@@ -1,6 +1,6 @@
 """One process, the whole graph in every step. Exact: what every other strategy is compared with."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Unpack
 
 import torch
@@ -28,6 +28,7 @@ class Single(Strategy):
 
     name: ClassVar[str] = "single"
     over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     offload: Offload | None = None
 
     def __init__(
@@ -50,6 +51,11 @@ class Single(Strategy):
                 else parse_bytes(memory, "strategy.memory")
             )
             self.offload = Offload(graph, self._device, memory=room, clock=self.clock, autocast=self.autocast)
+
+    @classmethod
+    def graph_on_device(cls, options: Mapping[str, Any]) -> bool:
+        """Return whether the graph is to lie where the model is: not where chunks of it come and go."""
+        return options.get("activation") != "offload"
 
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model that cannot be offloaded, or not in the memory given."""

@@ -14,9 +14,8 @@ from weft.layers.base import GraphInfo
 from weft.registry import require
 from weft.stores.open import with_file
 from weft.strategies.base import Strategy, strategies, takes
-from weft.strategies.distributed import Distributed
+from weft.strategies.distributed import on_workers
 from weft.strategies.local import LocalGraph
-from weft.strategies.minibatch.steps import Steps
 from weft.strategies.records.graph import AnyGraph, RecordGraph
 from weft.tasks.base import Task, put_head
 from weft.train.claim import claimed
@@ -32,9 +31,6 @@ from weft.train.trainer import Place, Trainer
 if TYPE_CHECKING:
     from weft.train.resolve import Resolved
 
-ON_GPU = ("single", "sampled", "clustered", "saint", "halo", "sequential")
-"""The strategies that train on a GPU, in one process."""
-
 
 def run(resolved: "Resolved", graph: Graph | RecordGraph, place: Place) -> Summary:
     """Train in this process as a recipe says that is checked."""
@@ -47,19 +43,19 @@ def run(resolved: "Resolved", graph: Graph | RecordGraph, place: Place) -> Summa
     device = device_for(kind, settings.device)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
     graph = _ready(task, graph, model, options, strategy.get("store"), dtype)
-    at_once = not issubclass(kind, Steps | Distributed)
-    if at_once and isinstance(graph, Graph) and strategy.get("activation") != "offload":
+    in_parts = not kind.takes_whole or strategy.get("parts") is not None
+    near = kind.graph_on_device(strategy)
+    if near and isinstance(graph, Graph) and not in_parts:
         check_memory(graph, model, options, device)
-        graph = graph.to(device=device)  # the others keep it on the host and bring what is needed
+        graph = graph.to(device=device)
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     recipe = {**recipe, "graph": {**recipe.get("graph", {}), **counts}}
     given = {"device": device} if takes(kind, "device") else {}
     made = partial(cast(Any, kind), **strategy, **given)
     held: AnyGraph = graph
-    cut = strategy.get("parts") is not None
-    if isinstance(graph, Graph) and issubclass(kind, Distributed) and (cut or not kind.takes_whole):
+    if isinstance(graph, Graph) and on_workers(kind) and in_parts:
         held = whole_in_parts(graph, kind, strategy)
-        if device.type == "cuda" and not issubclass(kind, Steps):
+        if device.type == "cuda" and near:
             held = LocalGraph(held.shard, facts=held.facts, device=device)
     with claimed(place.out):
         folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
@@ -93,12 +89,12 @@ def _ready(
 
 def device_for(kind: type[Strategy], name: str) -> torch.device:
     """Return the device that a strategy in one process trains on, or refuse one that it cannot use."""
-    able = kind.name in ON_GPU
-    device = choose_device("cpu" if name == "auto" and not able else name)
-    if device.type != "cpu" and not able:
+    device = choose_device("cpu" if name == "auto" and "cuda" not in kind.devices else name)
+    if device.type not in kind.devices:
+        able = [each for each in strategies.names() if device.type in strategies[each].devices]
         raise RecipeError(
             f"train.device: {name!r} with strategy {kind.name!r} is not supported; use 'cpu', or one of "
-            f"{', '.join(ON_GPU)}"
+            f"{', '.join(able)}"
         )
     return device
 

@@ -17,7 +17,7 @@ from weft.exchanges.base import check_exchange, exchanges
 from weft.graph.graph import Graph
 from weft.meaning import meaning_of
 from weft.strategies.base import Strategy, strategies
-from weft.strategies.distributed import Distributed
+from weft.strategies.distributed import on_workers
 from weft.strategies.records.loader import RecordFiles
 from weft.tasks.base import Task
 from weft.tasks.choose import TaskChoice
@@ -30,6 +30,8 @@ from weft.train.settings import Settings, choose_device
 # What is trained when nothing is said.
 DEFAULT_DATA = {"name": "community"}
 DEFAULT_MODEL = "sage"
+ALONE, SEVERAL = "single", "halo"
+"""The strategies of one process, and of several workers or parts."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,8 @@ class Resolved:
     @property
     def records(self) -> RecordFiles | None:
         """The records that are trained from without their graph; None where there is a graph to read."""
-        options = self.strategy_options
-        alone = self.strategy == "records" and options.get("evaluate") == "records"
-        return RecordFiles.open(options["records"]) if alone else None
+        alone = strategies[self.strategy].records_alone(self.strategy_options)
+        return None if alone is None else RecordFiles.open(alone)
 
     def open(self) -> Graph:
         """Return the graph: the one that is given, or the one that is read."""
@@ -102,14 +103,15 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
     folder = partition_of(data)
     several = workers > 1 or "parts" in section or folder is not None
     strategy, strategy_options = resolve_strategy(
-        section, default="halo" if several else "single", workers=workers
+        section, default=SEVERAL if several else ALONE, workers=workers
     )
     if folder is not None:
         cuts = getattr(strategies[strategy], "cuts", "nodes")
         check_partition(folder, data=data, model=name, options=strategy_options, cuts=cuts)
-        if not issubclass(strategies[strategy], Distributed):
+        if not on_workers(strategies[strategy]):
             raise RecipeError(
-                f"strategy.name: {strategy!r} needs the whole graph, {folder} holds it in parts; use 'halo'"
+                f"strategy.name: {strategy!r} needs the whole graph, {folder} holds it in parts; use "
+                f"{SEVERAL!r}"
             )
     check_targets(task, strategy)
     check_precision(settings, strategy_options)
@@ -162,33 +164,33 @@ def _from_records(
     if not (isinstance(data.get("path"), str) and is_records(Path(data["path"]))):
         return data, section
     section = {"name": "records", **section}
-    if section["name"] == "records":
+    if section["name"] in strategies.names() and "records" in parameters(strategies[section["name"]]):
         section = {"records": str(Path(data["path"]).resolve()), **section}
     return {"symmetrise": False, "inverse_relations": False, **data}, section
 
 
 def resolve_strategy(
-    section: Mapping[str, Any], *, default: str = "single", workers: int = 1
+    section: Mapping[str, Any], *, default: str = ALONE, workers: int = 1
 ) -> tuple[str, dict[str, Any]]:
     """Return the name and the options, checked, of a strategy."""
     name, options = _split_name(section, default, "strategy")
     kind = strategies[name]
     given = (*signature(Strategy).parameters, "group", "part_rank", "speed", "device")
-    several = parameters(strategies["halo"], given=given)
-    for key in options if "name" not in section and not issubclass(kind, Distributed) else ():
+    several = parameters(strategies[SEVERAL], given=given)
+    for key in options if "name" not in section and not on_workers(kind) else ():
         if key in several:
             raise RecipeError(
                 f"strategy.{key}: one process has nothing to set here; add --workers N, or name the "
                 "strategy: strategy.name"
             )
     options = bind(kind, options, "strategy", given=given)
-    if issubclass(kind, Distributed):
+    if on_workers(kind):
         kind.check(options)
         if workers == 1 and options.get("exchange") is not None:
             _tell_nothing_travels(options["exchange"])
     elif workers > 1:
         raise RecipeError(
-            f"strategy.name: {name!r} trains in one process; use 'halo' with --workers {workers}"
+            f"strategy.name: {name!r} trains in one process; use {SEVERAL!r} with --workers {workers}"
         )
     return name, options
 

@@ -16,6 +16,7 @@ from weft.comm.probe import measure
 from weft.config import Recipe
 from weft.errors import FormatError, RecipeError
 from weft.events import dumps
+from weft.exchanges.base import check_exchange, exchanges
 from weft.format import atomic_write
 from weft.stores.open import with_file_rows
 from weft.strategies.base import strategies
@@ -74,12 +75,14 @@ def _check_device(resolved: Resolved) -> None:
         raise RecipeError(
             f"train.device: {name!r} would have all workers share one GPU; 'cuda' gives them GPUs in turn"
         )
-    exchange = options.get("exchange", "exact")
-    exact = exchange == "exact" or (isinstance(exchange, Mapping) and exchange.get("name") == "exact")
-    if resolved.strategy != "halo" or not exact:
+    kind, exchange = strategies[resolved.strategy], options.get("exchange") or "exact"
+    way = exchanges[check_exchange(exchange)[0]]
+    if not all("cuda" in each for each in (kind.worker_devices, way.devices)):
+        able = [repr(each) for each in strategies.names() if "cuda" in strategies[each].worker_devices]
+        ways = [repr(each) for each in exchanges.names() if "cuda" in exchanges[each].devices]
         raise RecipeError(
-            f"train.device: {name!r} with several workers is for strategy 'halo' with exchange 'exact'; "
-            "use these, or 'cpu'"
+            f"train.device: {name!r} with several workers is for strategy {' or '.join(able)} with exchange "
+            f"{' or '.join(ways)}; use these, or 'cpu'"
         )
 
 

@@ -32,6 +32,8 @@ class Halo(Distributed):
 
     name: ClassVar[str] = "halo"
     over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+    worker_devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     exchanges: ClassVar[tuple[str, ...]] = ("exact", "sampled", "stale", "skip", "quantised")
 
     def __init__(

@@ -5,7 +5,7 @@ seeds of a step are a function of (seed, epoch, step), each worker sums the loss
 summed. So the steps do not depend on how many workers there are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Unpack
 
 import torch
@@ -49,6 +49,7 @@ class Batches(Steps, Distributed):
 
     exchanges: ClassVar[tuple[str, ...]] = ()
     takes_whole: ClassVar[bool] = True
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     graph: Graph | LocalGraph  # type: ignore[assignment]
     batch_size: int
     threads: int
@@ -78,6 +79,11 @@ class Batches(Steps, Distributed):
     def layouts(cls, workers: int) -> list[dict[str, Any]]:
         """Return nothing: a batch is not the whole graph, however workers are arranged."""
         return []
+
+    @classmethod
+    def graph_on_device(cls, options: Mapping[str, Any]) -> bool:
+        """Return False: the graph stays in the host's memory, batches of it go to the model."""
+        return False
 
     # What a strategy provides
 

@@ -55,6 +55,7 @@ class ControlVariate(Batches):
     """
 
     name: ClassVar[str] = "control_variate"
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def __init__(
         self,

@@ -42,6 +42,7 @@ class Sliced(Sampled):
     """
 
     name: ClassVar[str] = "sliced"
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
     takes_whole: ClassVar[bool] = False
     graph: LocalGraph  # type: ignore[assignment]
 

@@ -51,6 +51,7 @@ class RecordTraining(Sampled):
     """
 
     name: ClassVar[str] = "records"
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def __init__(
         self,
@@ -91,6 +92,11 @@ class RecordTraining(Sampled):
         else:
             self.source = graph if isinstance(graph, Graph) else self._mapped(graph)
             self.files.check(self.source, self.targets["train"].count)
+
+    @classmethod
+    def records_alone(cls, options: Mapping[str, Any]) -> str | None:
+        """Return the folder of records that all is read from; None where a graph is."""
+        return str(options["records"]) if options.get("evaluate") == "records" else None
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:

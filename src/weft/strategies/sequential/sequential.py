@@ -31,6 +31,7 @@ class Sequential(Distributed):
 
     name: ClassVar[str] = "sequential"
     over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     exchanges: ClassVar[tuple[str, ...]] = ("exact", "quantised")
 
     def __init__(

@@ -11,7 +11,7 @@ import torch
 from weft.errors import RecipeError
 from weft.exchanges.base import exchanges
 from weft.strategies.base import strategies
-from weft.strategies.distributed import Distributed
+from weft.strategies.distributed import Distributed, on_workers
 from weft.train.proof.graphs import GRAPHS
 
 # The name of the layer and its options; dropout is on, as `Stack` has it.
@@ -102,7 +102,7 @@ def legal_pairs(workers: int, *, names: Sequence[str] | None = None) -> list[Pai
     pairs = []
     for name in strategies.names() if names is None else names:
         kind = strategies[name]
-        if not issubclass(kind, Distributed):
+        if not on_workers(kind):
             continue
         for layout in kind.layouts(workers):
             options = [{**layout, **exchange} for exchange in _exact_points(kind)]

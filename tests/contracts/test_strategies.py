@@ -1,0 +1,107 @@
+"""A strategy says on its class what it can do, and is accepted and refused by that alone."""
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+import weft
+from weft.config import Recipe
+from weft.errors import RecipeError
+from weft.exchanges.base import exchanges
+from weft.exchanges.exact import Exact
+from weft.strategies.base import Strategy, strategies
+from weft.strategies.halo.halo import Halo
+from weft.strategies.single import Single
+from weft.train import fit, resolve, worker
+
+LINKS = {"name": "link_prediction"}
+
+
+class Mine(Single):
+    """One process, and nothing beyond what a strategy must do."""
+
+    name: ClassVar[str] = "mine"
+    over: ClassVar[tuple[str, ...]] = ("nodes",)
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
+
+
+class Able(Halo):
+    """Several workers, on their GPUs by an exchange of the test's own."""
+
+    name: ClassVar[str] = "able"
+    exchanges: ClassVar[tuple[str, ...]] = ("exact", "near")
+    devices: ClassVar[tuple[str, ...]] = ("cuda",)
+
+
+class Near(Exact):
+    """Rows of the host's memory alone."""
+
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
+
+
+@pytest.fixture(autouse=True)
+def entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enter both, and have a GPU to choose."""
+    assert strategies.names()
+    assert exchanges.names()
+    monkeypatch.setitem(strategies._entries, "mine", Mine)
+    monkeypatch.setitem(strategies._entries, "able", Able)
+    monkeypatch.setitem(exchanges._entries, "near", Near)
+    for module in (fit, resolve):
+        monkeypatch.setattr(module, "choose_device", lambda name: torch.device(name.replace("auto", "cuda")))
+
+
+def resolved(workers: int = 1, **strategy: Any) -> resolve.Resolved:
+    return resolve.resolve(Recipe(strategy=strategy, train={"device": "cuda"}), workers=workers)
+
+
+def test_one_process_trains_where_the_class_says() -> None:
+    assert fit.device_for(Mine, "auto").type == "cpu"
+    assert fit.device_for(Able, "auto").type == "cuda"
+    with pytest.raises(RecipeError, match=r"'cuda' with strategy 'mine' is not supported.* able,"):
+        fit.device_for(Mine, "cuda")
+    with pytest.raises(RecipeError, match="'cpu' with strategy 'able' is not supported"):
+        fit.device_for(Able, "cpu")
+
+
+def test_workers_train_where_strategy_and_exchange_say() -> None:
+    worker._check_device(resolved(2, name="able"))
+    told = "is for strategy 'able' or 'halo' with exchange 'exact'; use these"
+    for refused in ({"name": "able", "exchange": "near"}, {"name": "sequential"}, {"name": "sampled"}):
+        with pytest.raises(RecipeError, match=told):
+            worker._check_device(resolved(2, **refused))
+
+
+def test_workers_are_for_those_that_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RecipeError, match="'mine' trains in one process; use 'halo'"):
+        resolved(2, name="mine")
+    monkeypatch.setattr(Able, "on_workers", False)
+    with pytest.raises(RecipeError, match="'able' trains in one process; use 'halo'"):
+        resolved(2, name="able")
+
+
+def test_targets_are_those_that_the_class_names() -> None:
+    links = Recipe(strategy={"name": "able"}, task=LINKS)
+    assert resolve.resolve(links, workers=2).strategy == "able"
+    with pytest.raises(RecipeError, match=r"'mine' does not train on pairs.*use one of able, halo"):
+        resolve.resolve(Recipe(strategy={"name": "mine"}, task=LINKS))
+
+
+def test_a_graph_goes_to_the_model_where_the_class_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[bool] = []
+    graph = weft.datasets.open_dataset(name="community", nodes=30, features=4, classes=2)
+    monkeypatch.setattr(fit, "check_memory", lambda *_: moved.append(True))
+    for near in (True, False):
+        monkeypatch.setattr(Mine, "graph_on_device", classmethod(lambda cls, options, near=near: near))
+        weft.train(graph, "gcn", strategy="mine", epochs=1, hidden=2)
+    assert moved == [True]
+
+
+@pytest.mark.parametrize("name", [*strategies.names(), "mine", "able"])
+def test_what_a_class_says_is_known(name: str) -> None:
+    kind: type[Strategy] = strategies[name]
+    assert kind.name == name
+    assert {*kind.devices, *kind.worker_devices} <= {"cpu", "cuda"}
+    assert set(kind.over) <= {"nodes", "pairs"}
+    assert set(kind.exchanges) <= set(exchanges.names())
