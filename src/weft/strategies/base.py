@@ -19,6 +19,7 @@ from weft.events import Events
 from weft.graph.graph import Graph
 from weft.registry import Registry
 from weft.strategies.loss_scale import LossScale
+from weft.strategies.step import fill_gradients, take_step
 from weft.tasks.base import Targets, Task
 from weft.tasks.choose import usual_task
 
@@ -123,9 +124,44 @@ class Strategy:
         """Return of what `joined_state` gave what this worker's optimiser keeps."""
         return dict(state)
 
-    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-        """Train for one epoch, advance the clock, and return the mean loss of the training targets."""
+    # What a step is made of: `take_step` calls these, in this order
+
+    def begin_epoch(self, model: nn.Module) -> None:
+        """Make ready for the steps of an epoch."""
+
+    def gradients(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any, step: int
+    ) -> tuple[Tensor, int]:
+        """Fill the gradients of a step; return its loss and the number of targets that it is a mean of."""
+        return fill_gradients(self, model, optimizer, batch, step)
+
+    def step_loss(self, model: nn.Module, batch: Any, step: int) -> tuple[Tensor, int]:
+        """Return the own targets' share of the mean loss of all, and how many all are."""
         raise NotImplementedError
+
+    def backward(self, loss: Tensor) -> None:
+        """Fill the gradients from a loss, those of all workers together."""
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def end_step(self) -> None:
+        """Note that backward is done."""
+
+    def total(self, value: Tensor) -> float:
+        """Return the sum over workers."""
+        return float(value)
+
+    # What the trainer calls
+
+    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+        """Train for one epoch, advance the clock, and return the mean loss of the training targets.
+
+        By default an epoch is one step on the whole graph.
+        """
+        self.begin_epoch(model)
+        model.train()
+        loss, _ = take_step(self, model, optimizer, None, 0)
+        self.clock[1] += 1
+        return self.total(loss.detach().double())
 
     def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:
         """Return the metrics and the loss of each split, computed exactly and without changing any state."""

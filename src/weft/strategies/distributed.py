@@ -139,9 +139,6 @@ class Distributed(Strategy):
     def end_forward(self) -> None:
         """Note that the forward pass is done: what only it needed may go before gradients take memory."""
 
-    def end_step(self) -> None:
-        """Note that backward is done."""
-
     def rows_of(self, h: Tensor, ids: Tensor) -> Tensor:
         """Return the rows of any nodes by global id, from all ranks' own rows; called by all of them."""
         owned = self.graph.owned
@@ -152,28 +149,36 @@ class Distributed(Strategy):
         ids, owned = self.graph.shard.node_ids, self.graph.owned
         return GatheredRows(self.group, ids if owned is None else ids[owned])
 
-    # What the trainer calls
+    # What a step is made of
 
-    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-        """Take one step on all training targets and return their mean loss, the same on every rank."""
-        reducer = self._prepare(model)
-        model.train()
+    def begin_epoch(self, model: nn.Module) -> None:
+        """Make the model ready for several ranks."""
+        self._prepare(model)
+
+    def step_loss(self, model: nn.Module, batch: Any, step: int) -> tuple[Tensor, int]:
+        """Return the own share of the mean loss of all training targets."""
         targets = self.targets["train"]
-        with self.events.phase("forward"):
-            h = self._forward(model, self.training_block())
-            outputs = targets.outputs(model, h, self.rows_of, int(self.clock[1]))
-            loss = self.task.loss.summed(outputs, targets.y) / targets.count
-            self.end_forward()
-        with self.events.phase("backward"):
-            optimizer.zero_grad()
+        h = self._forward(model, self.training_block())
+        outputs = targets.outputs(model, h, self.rows_of, int(self.clock[1]))
+        loss = self.task.loss.summed(outputs, targets.y) / targets.count
+        self.end_forward()
+        return loss, targets.count
+
+    def backward(self, loss: Tensor) -> None:
+        """Sum the gradients over ranks."""
+        reducer = self._reducer
+        if reducer is not None:
             reducer.begin()
+        if loss.requires_grad:  # of no target there may be none: the reducer sends zeros
             loss.backward()  # type: ignore[no-untyped-call]
+        if reducer is not None:
             reducer.finish()
-            self.end_step()
-        with self.events.phase("optimizer"):
-            optimizer.step()
-        self.clock[1] += 1
-        return float(self.group.all_reduce(loss.detach().double().clone(), label=_CONTROL).wait())
+
+    def total(self, value: Tensor) -> float:
+        """Return the sum over ranks."""
+        return float(self.group.all_reduce(value.clone(), label=_CONTROL).wait())
+
+    # What the trainer calls
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:

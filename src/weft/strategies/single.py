@@ -68,20 +68,11 @@ class Single(Strategy):
                 f"got {shown(self.offload.memory)}; give more, or a narrower model"
             )
 
-    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-        """Take one step on all training targets and return their mean loss."""
-        model.train()
+    def step_loss(self, model: nn.Module, batch: Any, step: int) -> tuple[Tensor, int]:
+        """Return the mean loss of all training targets."""
         targets = self.targets["train"]
-        with self.events.phase("forward"):
-            outputs = targets.outputs(model, self._forward(model), own_rows, int(self.clock[1]))
-            loss = self.task.loss.summed(outputs, targets.y) / targets.count
-        with self.events.phase("backward"):
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-        with self.events.phase("optimizer"):
-            optimizer.step()
-        self.clock[1] += 1
-        return loss.item()
+        outputs = targets.outputs(model, self._forward(model), own_rows, int(self.clock[1]))
+        return self.task.loss.summed(outputs, targets.y) / targets.count, targets.count
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:

@@ -31,7 +31,6 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.placement import Nearby
 from weft.strategies.minibatch.steps import Steps
 from weft.strategies.norm import GlobalBatchNorm
-from weft.strategies.reducer import GradientReducer
 from weft.tasks.nodes import NodeTargets
 
 _CONTROL = Label("control")
@@ -69,7 +68,6 @@ class Batches(Steps, Distributed):
         self._device = device
         self._nearby: Nearby | None = None
         self._loader: Loader | None = None
-        self._reducer_now: GradientReducer | None = None
         self._exact: HaloBlock | None = None
         if isinstance(graph, LocalGraph):
             self._exact = self._halo(graph, part_rank)
@@ -97,7 +95,8 @@ class Batches(Steps, Distributed):
         """Make the loader on first use, and the model ready for several workers."""
         if self._loader is None:
             self._loader = self.make_loader(model)
-        self._reducer_now = self._prepare(model) if self.group.size > 1 else None
+        if self.group.size > 1:
+            self._prepare(model)
 
     @property
     def loader(self) -> Loader:
@@ -116,20 +115,6 @@ class Batches(Steps, Distributed):
     def runs_together(self, model: nn.Module) -> bool:
         """Return whether all workers must run the model together, also one without a seed in a step."""
         return any(isinstance(module, GlobalBatchNorm) for module in model.modules())
-
-    def backward(self, loss: Tensor) -> None:
-        """Sum the gradients over workers."""
-        reducer = self._reducer_now
-        if reducer is not None:
-            reducer.begin()
-        if loss.requires_grad:
-            loss.backward()  # type: ignore[no-untyped-call]
-        if reducer is not None:
-            reducer.finish()
-
-    def total(self, value: Tensor) -> float:
-        """Return the sum over workers."""
-        return float(self.group.all_reduce(value.clone(), label=_CONTROL).wait())
 
     def close(self) -> None:
         """Take the hooks off the model, and close the store that was opened."""

@@ -78,10 +78,7 @@ class Subgraphs(Batches):
 
     def batch_outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the outputs of the own seeds, in at least 32 bits."""
-        batch.set_clock(self.clock)
-        blocks, device = self.blocks_of(model, batch), batch.nodes.device.type
-        h = self._outputs(model, blocks, batch.x, device=device)[cast(Subgraph, batch).rows]
-        return self.task.rows_out(model, h)
+        return self.task.rows_out(model, self.batch_rows(model, batch)[cast(Subgraph, batch).rows])
 
     def pieces(self, graph: LocalGraph) -> Pieces:
         """Return what cuts a worker's parts of subgraphs."""

@@ -136,8 +136,8 @@ class ControlVariate(Batches):
             block.clock = self.clock
         return [self._first, *self._blocks]
 
-    def batch_outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the outputs of the seeds: from one pass, or from two where dropout is kept apart."""
+    def batch_rows(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the rows of the seeds: from one pass, or from two where dropout is kept apart."""
         batch.set_clock(self.clock)
         blocks, device = self.blocks_of(model, batch), batch.nodes.device.type
         self._begin(safe=False)

@@ -16,6 +16,7 @@ from weft.samplers.base import Batch
 from weft.samplers.loader import Loader
 from weft.stores.base import Counters, Store
 from weft.strategies.base import Strategy
+from weft.strategies.step import take_step
 
 _ZERO = torch.zeros(2, dtype=torch.float64)
 
@@ -49,10 +50,6 @@ class Steps(Strategy):
 
     # What a strategy provides
 
-    def begin_epoch(self, model: nn.Module) -> None:
-        """Make ready for the steps of an epoch."""
-        raise NotImplementedError
-
     @property
     def loader(self) -> Loader:
         """What prepares the batches."""
@@ -61,33 +58,6 @@ class Steps(Strategy):
     def batches(self) -> Generator[Any, None, None]:
         """Give the batches of the epoch from the loader's step on."""
         return iter(self.loader)
-
-    def step_loss(self, model: nn.Module, batch: Batch, step: int) -> tuple[Tensor, int]:
-        """Return the loss to go downhill on, a mean, and the number of seeds that it is a mean of."""
-        raise NotImplementedError
-
-    def backward(self, loss: Tensor) -> None:
-        """Fill the gradients."""
-        raise NotImplementedError
-
-    def gradients(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, step: int
-    ) -> tuple[Tensor, int]:
-        """Fill the gradients of a step; return its loss and the number of seeds that it is a mean of."""
-        with self.events.phase("forward"):
-            loss, count = self.step_loss(model, batch, step)
-        if count:
-            with self.events.phase("backward"):
-                optimizer.zero_grad()
-                self.backward(loss)
-        return loss, count
-
-    def end_step(self) -> None:
-        """Note that the weights have changed."""
-
-    def total(self, value: Tensor) -> float:
-        """Return the sum over workers."""
-        raise NotImplementedError
 
     # What the trainer calls
 
@@ -107,7 +77,7 @@ class Steps(Strategy):
             for step in range(first, steps):
                 with self.events.phase("wait"):
                     batch = next(batches)
-                self._step(model, optimizer, batch, step)
+                self._note(*take_step(self, model, optimizer, batch, step))
                 began.add(batch)
                 self.clock[2] = step + 1
                 if step + 1 < steps and self.between is not None and self.between():
@@ -139,26 +109,25 @@ class Steps(Strategy):
     # Underneath
 
     def batch_outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the outputs of the seeds, in at least 32 bits."""
+        """Return the outputs of a batch's targets, in at least 32 bits."""
+        return self.task.of_batch(model, self.batch_rows(model, batch), batch)
+
+    def batch_rows(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the model's rows of a batch's seeds."""
         batch.set_clock(self.clock)
         blocks, device = self.blocks_of(model, batch), batch.nodes.device.type
-        return self.task.of_batch(model, self._outputs(model, blocks, batch.x, device=device), batch)
+        return self._outputs(model, blocks, batch.x, device=device)
 
     def blocks_of(self, model: nn.Module, batch: Batch) -> Any:
         """Return the blocks a model is called with."""
         return batch.blocks
 
-    def _step(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, step: int) -> None:
-        loss, count = self.gradients(model, optimizer, batch, step)
-        if count == 0:  # for nobody anywhere there is anything to learn from
-            return
-        with self.events.phase("optimizer"):
-            optimizer.step()
-        self.end_step()
-        # Kept where the loss is: to read it would be to wait for the step.
-        self._loss = self._loss.to(loss.device)
-        self._loss[0] += loss.detach().double() * count
-        self._loss[1] += count
+    def _note(self, loss: Tensor, count: int) -> None:
+        """Add the loss of a step to the epoch's, where it lies: to read it would be to wait for the step."""
+        if count:
+            self._loss = self._loss.to(loss.device)
+            self._loss[0] += loss.detach().double() * count
+            self._loss[1] += count
 
     def _end_epoch(self, began: "_Counts") -> float:
         """Note how the batches of the epoch went, and return the mean loss."""
