@@ -20,6 +20,7 @@ from weft.layers.base import GraphInfo
 from weft.registry import Registry
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
+from weft.tasks.predicted import lists
 
 SPLITS = ("train", "val", "test")
 EVALUATION = -1
@@ -135,7 +136,18 @@ class Task(ABC):
 
     def rows_out(self, model: nn.Module, rows: Tensor) -> Tensor:
         """Return the model's rows of nodes as they are given to users."""
-        return rows
+        return finished(model, rows)
+
+    def shown(self, graph: Graph, *, all_edges: bool = False) -> Graph:
+        """Return the graph that messages flow along where nothing is trained; labels need not be there."""
+        return graph
+
+    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return what the rows of predictions hold, columns by name, for outputs [n, columns].
+
+        `classes` are the names of classes, where they have any.
+        """
+        return {"output": lists(outputs)}
 
     def check_rows(self, h: Any, num_rows: int | None) -> None:
         """Refuse what a model gave where it is not one row per node; `num_rows` None: whatever it has."""
@@ -158,6 +170,18 @@ def head_of(model: nn.Module) -> nn.Module | None:
     """Return the head that a task put on a model; None where rows of nodes are outputs as they are."""
     head = getattr(model, HEAD, None)
     return head if isinstance(head, nn.Module) else None
+
+
+def finished(model: nn.Module, rows: Tensor) -> Tensor:
+    """Return rows of nodes as outputs: through the model's head, where it has one of nodes."""
+    head = head_of(model)
+    outputs: Tensor = head(rows) if head is not None and of_nodes(head) else rows
+    return outputs
+
+
+def of_nodes(head: nn.Module | None) -> bool:
+    """Return whether a head takes rows of nodes, one at a time, rather than those of pairs."""
+    return bool(getattr(head, "of_nodes", False))
 
 
 def put_head(task: Task, model: nn.Module, info: GraphInfo, *, seed: int) -> nn.Module:

@@ -13,6 +13,7 @@ from weft.tasks.base import Held, Targets, Total, tasks
 from weft.tasks.loss import CROSS_ENTROPY, Loss, cross_entropy
 from weft.tasks.metrics import METRICS, Metric
 from weft.tasks.nodes import NodeTask, check_columns
+from weft.tasks.predicted import class_columns
 
 
 @tasks.add("node_classification")
@@ -66,6 +67,10 @@ class NodeClassification(NodeTask):
                 "task.weights, task.smoothing: train.loss is a function of your own; leave them out"
             )
         return cross_entropy(weights=self._weights(train, total), smoothing=self.smoothing)
+
+    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return the `prediction`, its `probability`, and `output`, a number per class."""
+        return class_columns(outputs, classes)
 
     def check_rows(self, h: Any, num_rows: int | None) -> None:
         """Refuse fewer columns than classes; a loss of one's own knows what they are."""

@@ -1,6 +1,6 @@
 """Several labels per node."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -11,6 +11,7 @@ from weft.tasks.base import Held, tasks
 from weft.tasks.loss import BCE, Loss
 from weft.tasks.metrics import METRICS, Metric
 from weft.tasks.nodes import NodeTask, check_columns
+from weft.tasks.predicted import label_columns
 
 
 @tasks.add("node_multilabel")
@@ -39,6 +40,10 @@ class NodeMultilabel(NodeTask):
             )
         self.width = y.shape[1]
         return y
+
+    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return the `prediction`, a list of labels, and `output`, a number per label."""
+        return label_columns(outputs, classes)
 
     def check_rows(self, h: Any, num_rows: int | None) -> None:
         """Refuse another number of columns than of labels."""

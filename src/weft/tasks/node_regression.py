@@ -1,6 +1,6 @@
 """One number per node."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ from weft.tasks.base import Held, Targets, Total, head_of, tasks
 from weft.tasks.loss import REGRESSION_LOSSES, Loss
 from weft.tasks.metrics import REGRESSION, Metric, regression
 from weft.tasks.nodes import NodeTask, check_columns
+from weft.tasks.predicted import value_columns
 
 
 @tasks.add("node_regression")
@@ -89,6 +90,10 @@ class NodeRegression(NodeTask):
         self.metrics = regression(self.moments[0])
         return loss if loss.own else _standardised(loss, self.moments[1])
 
+    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return `value`, in the units of the data."""
+        return value_columns(outputs)
+
     def check_rows(self, h: Any, num_rows: int | None) -> None:
         """Refuse more than one column."""
         super().check_rows(h, num_rows)
@@ -98,6 +103,7 @@ class NodeRegression(NodeTask):
 class Units(nn.Module):
     """Gives standardised numbers back in the units of the data, in float64: a large mean costs no digits."""
 
+    of_nodes: ClassVar[bool] = True
     bits: Tensor
 
     def __init__(self) -> None:

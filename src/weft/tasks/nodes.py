@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
-from weft.tasks.base import SPLITS, Held, Rows, Targets, Task, Total, chosen_loss, head_of
+from weft.tasks.base import SPLITS, Held, Rows, Targets, Task, Total, chosen_loss, finished
 from weft.tasks.loss import Loss
 
 
@@ -65,22 +65,9 @@ class NodeTask(Task):
         """Return the loss that was asked for; class weights, say, are those of all training nodes."""
         return chosen_loss(self, self.given_loss)
 
-    def rows_out(self, model: nn.Module, rows: Tensor) -> Tensor:
-        """Return the outputs of nodes."""
-        return finished(model, rows)
-
     def of_batch(self, model: nn.Module, h: Tensor, batch: Any) -> Tensor:
         """Return the outputs of a batch's seeds."""
         return finished(model, h[: batch.seeds.numel()])
-
-
-def finished(model: nn.Module, rows: Tensor) -> Tensor:
-    """Return rows of nodes as outputs: through the model's head, where it has one."""
-    head = head_of(model)
-    if head is None:
-        return rows
-    outputs: Tensor = head(rows)
-    return outputs
 
 
 def node_targets(held: Held, y: Tensor) -> dict[str, NodeTargets]:

@@ -19,7 +19,7 @@ from weft.graph.pairs import Pairs
 from weft.layers.base import GraphInfo
 from weft.tasks.base import SPLITS, Held, Targets, Task, Total, chosen_loss, head_of
 from weft.tasks.loss import Loss
-from weft.tasks.split import By, split_pairs
+from weft.tasks.split import By, forgetting, split_pairs
 
 FILE = "pairs.safetensors"
 """What a folder of parts holds the pairs in."""
@@ -84,6 +84,15 @@ class PairTask(Task):
         )
         self.learn(graph, shown)
         return shown
+
+    def shown(self, graph: Graph, *, all_edges: bool = False) -> Graph:
+        """Return the message graph of training, or all edges; neither shows labels and splits."""
+        if all_edges:
+            return forgetting(graph, self.label)
+        try:
+            return self.prepared(graph)
+        except GraphError as error:
+            raise GraphError(f"the messages of training: {error}; or use every edge: --all-edges") from None
 
     def learn(self, graph: Graph, shown: Graph) -> None:
         """Note what of the whole graph is needed beyond the pairs."""

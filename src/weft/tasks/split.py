@@ -85,7 +85,7 @@ def split_pairs(
     pairs = {name: edges.pairs(part, key) for part, name in enumerate(SPLITS)}
     if not any(map(len, pairs.values())):
         raise GraphError(f"no edge of {_listed(graph, edges.targets)} is a target: none is in a split")
-    return _forgetting(only(graph, shown), edges.secrets), {
+    return forgetting(only(graph, shown), edges.label), {
         name: some for name, some in pairs.items() if len(some)
     }
 
@@ -123,7 +123,7 @@ class _Edges:
     @property
     def secrets(self) -> set[str]:
         """The edge data that no model may read."""
-        return {SPLIT, *MASKS} | ({self.label} if self.label is not None else set())
+        return secrets(self.label)
 
     def touching(self, chosen: Tensor) -> Tensor:
         """Return all edges that join the ends of a chosen one, either way, [E] bool."""
@@ -336,9 +336,14 @@ def _disjoint(edges: _Edges, shown: Tensor, share: float, seed: int) -> tuple[_E
     return replace(edges, part=torch.where((edges.part == 0) & ~hidden, _NONE, edges.part)), shown & ~hidden
 
 
-def _forgetting(graph: Graph, names: set[str]) -> Graph:
-    """Return the graph without some edge data."""
-    parts = graph.parts()
+def secrets(label: str | None) -> set[str]:
+    """Return the names of edge data that no model may read."""
+    return {SPLIT, *MASKS} | ({label} if label is not None else set())
+
+
+def forgetting(graph: Graph, label: str | None) -> Graph:
+    """Return the graph without the edge data that tell splits, or what is to be predicted."""
+    parts, names = graph.parts(), secrets(label)
     data = {name: value for name, value in parts.edge_data.items() if name not in names}
     columns = {name: value for name, value in parts.edge_columns.items() if name not in names}
     return Graph(replace(parts, edge_data=data, edge_columns=columns))

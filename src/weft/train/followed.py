@@ -13,6 +13,7 @@ from weft.errors import InputError
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block
 from weft.layers.base import Blocks
+from weft.tasks.base import head_of
 from weft.train.inference.slicing import Sliced, trace
 
 
@@ -35,6 +36,18 @@ class Followed(nn.Module):
         for place in range(len(way.layers)):
             h = way.run(place, [held[place]], h)
         return way.finish(h)
+
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        """Put a module, such as a task's head, on the user's model, which keeps it."""
+        if "model" in self._modules:
+            self.model.add_module(name, module)
+        else:
+            super().add_module(name, module)
+
+    @property
+    def task_head(self) -> nn.Module | None:
+        """The head that a task put on the user's model."""
+        return head_of(self.model)
 
     def check(self, graph: Graph) -> None:
         """Refuse a graph in which a convolution would see other self loops than in the user's model.

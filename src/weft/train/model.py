@@ -59,11 +59,21 @@ def describe_model(model: nn.Module | str, options: Mapping[str, Any]) -> dict[s
 
 
 def build_model(
-    graph: AnyGraph, name: str, options: Mapping[str, Any], *, task: Task | None = None, seed: int = 0
+    graph: AnyGraph,
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    task: Task | None = None,
+    seed: int = 0,
+    num_classes: int | None = None,
 ) -> nn.Module:
-    """Return a model for a graph and a task, with weights that depend on the seed alone."""
+    """Return a model for a graph and a task, with weights that depend on the seed alone.
+
+    `num_classes` is that of the nodes the model was trained on, where this graph may show others.
+    """
     options = check_options(name, options)
     info = GraphInfo.of(cast(Graph, graph))  # which asks for what both have
+    info = info if num_classes is None else replace(info, num_classes=num_classes)
     task = usual_task(graph) if task is None else task
     columns = task.columns(info)
     if not columns:

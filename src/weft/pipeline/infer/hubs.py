@@ -21,9 +21,10 @@ from weft.graph.message.reduction import Aggregation, Propagation
 from weft.graph.message.scores import Score
 from weft.graph.relations import RelationBlock
 from weft.graph.sparse import Features
-from weft.pipeline.infer.piece import Kind, PieceBlock, edge_rows, lists, matrix, read_piece
+from weft.pipeline.infer.piece import Kind, PieceBlock, edge_rows, matrix, read_piece
 from weft.strategies.merged.merge import Merge
 from weft.strategies.merged.merging_block import MergedRelations, aggregate_part, attend_part, reduce_messages
+from weft.tasks.predicted import lists
 from weft.train.inference.stages import Stage
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,14 @@ from weft.datasets.prepare import NO_SPLIT
 from weft.errors import DataNote, FormatError, InputError
 from weft.events import Event, read_events
 from weft.graph.graph import Graph
-from weft.layers.base import GraphInfo
 from weft.meaning import read_report
 from weft.stores.open import with_file
+from weft.strategies.base import strategies
+from weft.tasks.base import Task
+from weft.tasks.choose import AUTO, TaskChoice
 from weft.train.checkpoint import checksum_of, load_weights
 from weft.train.code import is_code, refuse_within
-from weft.train.model import adapt, check_options, make_model
+from weft.train.model import adapt, build_model, check_options
 from weft.train.run import read_run
 
 WEIGHTS = "model.safetensors"
@@ -37,18 +39,21 @@ class Scoring:
     model: nn.Module
     graph: Graph
     """As the model reads it, with self loops where its layers have them."""
-    multilabel: bool = False
+    task: Task
+    """What was learned, which says what a prediction holds."""
+    data: Graph
+    """The graph with all its edges, also those that are no messages."""
     classes: list[str] | None = None
     """What the outputs stand for; None: their numbers."""
     mark: str = ""
     """What an interrupted inference is recognised by."""
 
 
-def open_run(run: str | Path, graph: str | Path | None = None) -> Scoring:
+def open_run(run: str | Path, graph: str | Path | None = None, *, all_edges: bool = False) -> Scoring:
     """Return the model of a run and the graph to run it on: that of the run, or another that fits.
 
     What the recipe did to its data when it was opened (both directions, features normalised …) is done to
-    this graph, too.
+    this graph, too. Of a task of pairs the messages are those of training; with `all_edges` every edge.
     """
     folder, kept = Path(run), read_run(run)
     weights = folder / WEIGHTS
@@ -62,21 +67,55 @@ def open_run(run: str | Path, graph: str | Path | None = None) -> Scoring:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", NO_SPLIT, DataNote)  # nobody trains on it here
         opened = open_dataset(**data)
-    name, options = _model(folder, recipe["model"])
-    held = adapt(opened, name, options)
+    task = _task(folder, kept, trained, opened, all_edges)
+    built = _Built(folder, recipe, task)
     dtype = torch.float64 if recipe["train"]["precision"] == "float64" else torch.float32
+    held = built.adapted(task.shown(opened, all_edges=all_edges))
     if graph is None:  # the file of a store has the rows of the run's own graph
         held = with_file(held, recipe["strategy"].get("store"), dtype)
     _check_fit(folder, trained, held)
     held = held.to(dtype=dtype)
-    model = _build(name, options, held, int(recipe["graph"]["num_classes"])).to(dtype)
+    model = built.model(held).to(dtype)
     try:
         load_weights(weights, model)
     except InputError as error:
         raise InputError(f"the graph does not fit the model of {folder}: {error}") from None
-    multilabel = bool(trained.get("multilabel", held.multilabel))
     classes = _classes(recipe["graph"], held)
-    return Scoring(model, held, multilabel, classes, _mark(weights, data, recipe["model"]))
+    told = {"model": recipe["model"], "task": recipe.get("task"), "all_edges": all_edges}
+    return Scoring(model, held, task, opened, classes, _mark(weights, data, told))
+
+
+def _task(folder: Path, kept: Mapping[str, Any], trained: Event, graph: Graph, all_edges: bool) -> Task:
+    """Return the task of a run: what its recipe names, or what "auto" came to in training."""
+    recipe = kept["recipe"]
+    section = dict(recipe.get("task") or {})
+    if section.get("name", AUTO) == AUTO:
+        several = trained.get("multilabel", graph.multilabel)
+        known = (kept.get("summary") or {}).get("task")  # runs of before had labels alone
+        section["name"] = known or ("node_multilabel" if several else "node_classification")
+    task = TaskChoice.of(section).make(graph)
+    if all_edges and task.over == "nodes":
+        raise InputError(
+            f"--all-edges: {folder} learned {task.name}, for which all edges are messages; leave it out"
+        )
+    task.hides(strategies[recipe["strategy"]["name"]].hides_batches)
+    return task
+
+
+class _Built:
+    """Builds the model of a run, with the head of its task, for graphs of the run's kind."""
+
+    def __init__(self, folder: Path, recipe: Mapping[str, Any], task: Task) -> None:
+        self.name, self.options = _model(folder, recipe["model"])
+        self.num_classes, self.task = int(recipe["graph"]["num_classes"]), task
+
+    def model(self, graph: Graph) -> nn.Module:
+        """Return it, with first weights."""
+        return build_model(graph, self.name, self.options, task=self.task, num_classes=self.num_classes)
+
+    def adapted(self, graph: Graph) -> Graph:
+        """Return a graph as the model reads it; a class of the user's own tells once it is built."""
+        return adapt(graph, self.model(graph) if is_code(self.name) else self.name)
 
 
 def _data(
@@ -119,12 +158,6 @@ def _own(folder: Path, name: str, options: Mapping[str, Any]) -> tuple[str, dict
             f"{folder} trained {name}, which cannot be made again: {error}; in Python: weft.infer(model, "
             f"graph), after weft.train.load_weights({str(folder / WEIGHTS)!r}, model)"
         ) from None
-
-
-def _build(name: str, options: Mapping[str, Any], graph: Graph, num_classes: int) -> nn.Module:
-    info = replace(GraphInfo.of(graph), num_classes=num_classes)
-    with torch.random.fork_rng(devices=[]):
-        return make_model(name, options, info)
 
 
 def _trained_on(folder: Path) -> Event:
@@ -185,11 +218,11 @@ def _few(names: list[str]) -> str:
     return ", ".join(map(str, names[:8])) + (" …" if len(names) > 8 else "")
 
 
-def _mark(weights: Path, data: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+def _mark(weights: Path, data: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     path = Path(str(data.get("path", "")))
     manifest = path / "manifest.json" if path.is_dir() else path
     stamp = hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.is_file() else ""
-    told = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest(), "data": data, "model": model}
+    told = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest(), "data": data, **made}
     return hashlib.sha256(json.dumps({**told, "graph": stamp}, default=str).encode()).hexdigest()
 
 

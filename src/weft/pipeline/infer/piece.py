@@ -17,6 +17,7 @@ from weft.graph.message.block import Block, Rows
 from weft.graph.relations import RelationBlock
 from weft.graph.sparse import SparseFeatures
 from weft.samplers.core.block import SampledBlock
+from weft.tasks.predicted import lists
 from weft.train.inference.stages import Stage
 
 if TYPE_CHECKING:
@@ -127,17 +128,6 @@ def matrix(rows: "pa.Table", column: str, dtype: torch.dtype) -> Tensor:
     return torch.from_numpy(np.array(flat)).reshape(len(rows), width).to(dtype)
 
 
-def lists(rows: Tensor) -> "pa.Array":
-    """Return the rows of a matrix as a column of lists."""
-    import pyarrow as pa
-
-    if rows.dim() != 2 or rows.numel() >= 2**31:  # a list column counts its values in 32 bits
-        raise GraphError(f"expected rows [n, width], got shape {list(rows.shape)}; engines pass on vectors")
-    offsets = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
-    flat = pa.array(rows.contiguous().reshape(-1).numpy())
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat)
-
-
 def _blocks(
     hops: int,
     kind: Kind,
@@ -241,7 +231,7 @@ def finish_rows(
     rows = [matrix(table, name, dtype) for name in names]
     with torch.no_grad():
         output = finish(rows)
-        embedding = embed(rows) if embed is not None else output[:, :0]
+        embedding = embed(rows) if embed is not None else rows[0][:, :0]
     columns = [table.column("place").combine_chunks(), table.column("node").combine_chunks()]
     return pa.record_batch(
         [*columns, lists(output), lists(embedding)], names=["place", "node", "output", "embedding"]

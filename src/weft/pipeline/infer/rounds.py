@@ -248,8 +248,9 @@ class Rounds:
         rows = "".join(f", l{number}.h AS h{number}" for number in held)
         names = [f"h{number}" for number in held]
         value = pa.list_(pa.float64() if self.kind.dtype == torch.float64 else pa.float32())
+        output = pa.list_(pa.float64()) if chain.double else value
         schema = pa.schema(
-            [("place", pa.int64()), ("node", pa.int64()), ("output", value), ("embedding", value)]
+            [("place", pa.int64()), ("node", pa.int64()), ("output", output), ("embedding", value)]
         )
         function = partial(finish_rows, chain.finish, chain.embed, names, self.kind.dtype)
         engine.map("outputs", f"SELECT w.place, w.node{rows} FROM wanted w{joins}", function, schema)
@@ -260,7 +261,8 @@ class Rounds:
     def _scored(self, rows: "pa.Table") -> Scored:
         embedding = None if self.chain.embed is None else matrix(rows, "embedding", self.kind.dtype)
         nodes = np.array(rows.column("node").to_numpy())
-        return Scored(nodes, matrix(rows, "output", self.kind.dtype), embedding)
+        output = matrix(rows, "output", torch.float64 if self.chain.double else self.kind.dtype)
+        return Scored(nodes, output, embedding)
 
     def _width(self, number: int) -> int:
         if number:

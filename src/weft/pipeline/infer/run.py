@@ -30,6 +30,7 @@ from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
 from weft.strategies.base import evaluating
 from weft.strategies.minibatch.sampled import checked_hops
+from weft.tasks.choose import usual_task
 from weft.train.inference.infer import Places, by_layer, needed_nodes, room_for, some_rows
 from weft.train.inference.runs import Draw, Runner, from_samples, placed
 from weft.train.inference.stages import Chain, chain_of
@@ -124,7 +125,7 @@ def infer_model(
             else:
                 pieces = Rounds(engine, graph, chain, wanted, work).run(told)
         seconds["rounds"] = time.perf_counter() - began
-        writer = Writer(partial, graph, classes=scoring.classes, multilabel=scoring.multilabel)
+        writer = Writer(partial, graph, scoring.task, scoring.classes)
         writer.write(pieces, lambda rows: told(rounds, rounds, rows, wanted.numel()))
         seconds["write"] = time.perf_counter() - began - seconds["rounds"]
         result = {
@@ -297,8 +298,8 @@ def model_scoring(model: nn.Module, graph: Any, *, classes: list[str] | None = N
     """
     from weft.train.model import adapt
 
-    graph = adapt(graph, model)
-    return Scoring(model, graph, graph.multilabel, classes, mark_of(model, graph))
+    whole, graph = graph, adapt(graph, model)
+    return Scoring(model, graph, usual_task(graph), whole, classes, mark_of(model, graph))
 
 
 __all__ = ["PREDICTIONS", "Setting", "infer_model", "infer_run", "model_scoring"]

@@ -10,7 +10,8 @@ from weft.errors import GraphError
 from weft.graph.graph import Graph
 from weft.graph.source import RowSource
 from weft.graph.sparse import SparseFeatures
-from weft.pipeline.infer.piece import DEGREES, Kind, lists
+from weft.pipeline.infer.piece import DEGREES, Kind
+from weft.tasks.predicted import lists
 from weft.train.inference.stages import Chain
 
 if TYPE_CHECKING:

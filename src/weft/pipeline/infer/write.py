@@ -16,8 +16,9 @@ from weft.errors import FormatError, GraphError
 from weft.format import as_path
 from weft.graph.graph import Graph
 from weft.graph.ids import NodeIds
-from weft.pipeline.infer.piece import lists
 from weft.registry import require
+from weft.tasks.base import Task
+from weft.tasks.predicted import lists
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +30,8 @@ OLD_NOTE = "infer.json"
 PREDICTIONS = "predictions.parquet"
 # Other columns: who reads the folder as one table must not meet them.
 EMBEDDINGS = "_embeddings/embeddings.parquet"
+ROWS = "embeddings.parquet"
+"""Where nodes have no predictions of their own, their rows are the table."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +48,8 @@ class Scored:
 class Writer:
     """Writes files with a row a node: its type where there are several, its id, and what the model gave."""
 
-    def __init__(
-        self, folder: Path, graph: Graph, *, classes: list[str] | None = None, multilabel: bool = False
-    ) -> None:
-        self.folder, self.graph = folder, graph
-        self.classes, self.multilabel = classes, multilabel
+    def __init__(self, folder: Path, graph: Graph, task: Task, classes: list[str] | None = None) -> None:
+        self.folder, self.graph, self.task, self.classes = folder, graph, task, classes
         self.text = any(_of_words(graph, kind) for kind in graph.node_types)
 
     def write(self, pieces: Iterator[Scored], tell: Callable[[int], None] = lambda _: None) -> int:
@@ -76,10 +76,10 @@ class Writer:
     def _tables(self, piece: Scored) -> "dict[str, pa.Table]":
         import pyarrow as pa
 
-        keys = self._keys(piece.nodes)
-        output = piece.output.detach()
-        columns = keys | self._predicted(output) | {"output": lists(output)}
-        tables = {PREDICTIONS: pa.table(columns)}
+        keys, output = self._keys(piece.nodes), piece.output.detach()
+        if self.task.over == "pairs":  # what is said of pairs is made of these rows
+            return {ROWS: pa.table(keys | {"embedding": lists(output)})}
+        tables = {PREDICTIONS: pa.table(keys | self.task.predicted(output, self.classes))}
         if piece.embedding is not None:
             tables[EMBEDDINGS] = pa.table(keys | {"embedding": lists(piece.embedding.detach())})
         return tables
@@ -104,24 +104,6 @@ class Writer:
             return {"id": held}
         names = pa.array(self.graph.node_types)
         return {"type": pa.DictionaryArray.from_arrays(pa.array(kinds), names).cast(pa.string()), "id": held}
-
-    def _predicted(self, output: Tensor) -> dict[str, Any]:
-        """Return the class of each node and its probability; the list of its classes where it has several."""
-        import pyarrow as pa
-
-        if self.multilabel:
-            row, column = (output > 0).nonzero(as_tuple=True)
-            ends = np.searchsorted(row.numpy(), np.arange(len(output) + 1))
-            return {"prediction": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), self._named(column))}
-        best = output.softmax(dim=1).max(dim=1)
-        return {"prediction": self._named(best.indices), "probability": pa.array(best.values.float().numpy())}
-
-    def _named(self, places: Tensor) -> Any:
-        import pyarrow as pa
-
-        if self.classes is None:
-            return pa.array(places.numpy())
-        return pa.array(self.classes, pa.string()).take(pa.array(places.numpy()))
 
 
 def write_note(folder: Path, told: dict[str, Any]) -> None:

@@ -71,7 +71,7 @@ class Predictions:
             for start in range(0, max(1, len(held)), chunk):
                 part = held[start : start + chunk]
                 rows = self.rows[before + start : before + start + len(part)].flatten(1)
-                flat = arrow.array(rows.float().numpy().ravel())
+                flat = arrow.array((rows if rows.dtype.itemsize > 4 else rows.float()).numpy().ravel())
                 output = arrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
                 shown = part.astype(str) if len(self.ids) > 1 else part  # ids of types may differ in kind
                 yield {"type": np.full(len(part), kind), "id": shown, "output": output}

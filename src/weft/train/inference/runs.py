@@ -21,6 +21,7 @@ from weft.samplers.neighbor import NeighborSampler
 from weft.stores.base import Store
 from weft.stores.memory import MemoryStore
 from weft.strategies.minibatch.placement import Nearby
+from weft.tasks.base import finished
 from weft.train.inference.stages import Chain, Stage
 from weft.train.settings import choose_device
 
@@ -125,7 +126,8 @@ def from_samples(
         batch = batch if near is None else near.brought(batch)
         evaluations = sum(block.num_dst for block in batch.blocks)
         if chain is None:
-            yield Sampled(batch.seeds.cpu(), model(batch.blocks, batch.x).cpu(), None, evaluations)
+            output = finished(model, model(batch.blocks, batch.x))
+            yield Sampled(batch.seeds.cpu(), output.cpu(), None, evaluations)
             continue
         rows = _rows(chain, batch)
         embedding = None if chain.embed is None else chain.embed(rows).cpu()

@@ -5,7 +5,7 @@ works where a model is a chain: each stage reads the rows that the one before ga
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +18,7 @@ from weft.layers.base import Layer, Linear, layers
 from weft.layers.dropout import Dropout
 from weft.layers.encoder import Encoder
 from weft.layers.stack import Stack
+from weft.tasks.base import finished, head_of, of_nodes
 from weft.train.followed import own_of
 from weft.train.inference.slicing import BY_ROW, Sliced, trace
 
@@ -46,6 +47,8 @@ class Chain:
     keep_all: bool
     """Whether the end needs the rows of every stage, not of the last alone."""
     finish: Callable[[Sequence[Tensor]], Tensor]
+    double: bool = False
+    """Whether outputs are of type float64, whatever rows are."""
     embed: Callable[[Sequence[Tensor]], Tensor] | None = None
     """Makes a node's embedding, what the last layer or map reads of it, from the rows of the last two stages
     (of all with `keep_all`); None where that is x."""
@@ -66,7 +69,14 @@ def chain_of(model: Any, graph: Graph) -> Chain:
         sliced.check(graph)
         chain = _of_trace(sliced)
     _check_rows_apart(chain.model)
-    return chain
+    head = model if isinstance(model, nn.Module) else None
+    return chain if head is None or not of_nodes(head_of(head)) else _with_head(chain, head)
+
+
+def _with_head(chain: Chain, model: nn.Module) -> Chain:
+    """Return the chain that ends with the head of a model, which gives double numbers."""
+    finish = chain.finish
+    return replace(chain, finish=lambda rows: finished(model, finish(rows)).double(), double=True)
 
 
 def _of_trace(sliced: Sliced) -> Chain:
@@ -81,7 +91,7 @@ def _of_trace(sliced: Sliced) -> Chain:
     stages = [stage(place) for place in range(len(sliced.layers))]
     before = sliced.widths(len(stages) - 2)[-1] if len(stages) > 1 else 0
     embed = (lambda rows: rows[-2][:, -before:]) if before else None
-    return Chain(sliced.model, stages, False, lambda rows: sliced.finish(rows[-1]), embed)
+    return Chain(sliced.model, stages, False, lambda rows: sliced.finish(rows[-1]), embed=embed)
 
 
 def _of_stack(model: Stack) -> Chain:
@@ -93,7 +103,7 @@ def _of_stack(model: Stack) -> Chain:
 
     stages = [stage(number, layer) for number, layer in enumerate(model.layers)]
     embed = model.join if model.final is not None else _before_last(stages)
-    return Chain(model, stages, model.jumping is not None, model.finish, embed)
+    return Chain(model, stages, model.jumping is not None, model.finish, embed=embed)
 
 
 def _before_last(stages: Sequence[Stage]) -> Callable[[Sequence[Tensor]], Tensor] | None:
@@ -115,7 +125,7 @@ def _of_list(parts: list[Any]) -> Chain:
     pieces = [parts[start:stop] for start, stop in pairwise(bounds)]
     model = nn.ModuleList(parts)
     stages = [_stage(piece) for piece in pieces]
-    return Chain(model, stages, False, lambda rows: rows[-1], _before_last(stages))
+    return Chain(model, stages, False, lambda rows: rows[-1], embed=_before_last(stages))
 
 
 def _stage(piece: list[Any]) -> Stage:
