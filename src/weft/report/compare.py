@@ -105,8 +105,8 @@ def _results(entries: Sequence[Entry]) -> Section:
                 str(strategy),
                 exchange(run) or words.NOTHING,
                 words.count(run.workers),
-                words.percent(run.score("test"), 2),
-                words.percent(run.score("val"), 2),
+                run.show(run.metric, run.score("test"), 2),
+                run.show(run.metric, run.score("val"), 2),
                 words.seconds(run.epoch_seconds),
                 words.size(entry.bytes_an_epoch),
                 words.size(run.traffic.evaluation.bytes_sent if run.traffic is not None else None),
@@ -132,9 +132,11 @@ def _lead(entries: Sequence[Entry]) -> str:
     said = []
     scored = [(entry.run.score("test"), entry.name) for entry in entries]
     known = [(score, name) for score, name in scored if score is not None and math.isfinite(score)]
-    if known:
-        best, name = max(known, key=lambda pair: pair[0])
-        said.append(f"Best on the test nodes: {name} with {words.percent(best, 2)}.")
+    run = entries[0].run
+    if known and len({entry.run.metric for entry in entries}) == 1:
+        choose = min if run.lower_is_better(run.metric) else max
+        best, name = choose(known, key=lambda pair: pair[0])
+        said.append(f"Best on the test targets: {name} with {run.show(run.metric, best, 2)}.")
     timed = [(e.run.epoch_seconds, e.name) for e in entries if e.run.epoch_seconds]
     if timed:
         fastest, name = min((seconds or math.inf, name) for seconds, name in timed)
@@ -152,19 +154,20 @@ def _curves(entries: Sequence[Entry]) -> Section | None:
     def epoch_number(epoch: Any) -> float:
         return float(epoch.number)
 
+    share = all(entry.run.is_share(metric) for entry in entries)
     name = f"Validation {words.inline(metric)}"
     by_epoch = [entry.points(score, epoch_number) for entry in entries]
     by_time = [entry.points(score, lambda epoch: epoch.time) for entry in entries]
     losses = [entry.points(lambda epoch: epoch.loss, epoch_number) for entry in entries]
     body = panels(
-        _chart(f"{name} by epoch", entries, by_epoch, share=True),
-        _chart(f"{name} by time", entries, by_time, share=True, unit=words.time_unit),
+        _chart(f"{name} by epoch", entries, by_epoch, share=share),
+        _chart(f"{name} by time", entries, by_time, share=share, unit=words.time_unit),
         _chart("Training loss by epoch", entries, losses),
         _chart(
             f"{name} by bytes sent",
             entries,
             [_by_bytes(entry, score) for entry in entries],
-            share=True,
+            share=share,
             unit=words.byte_unit,
         ),
     )

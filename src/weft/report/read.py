@@ -24,12 +24,14 @@ from typing import Any
 
 from weft.errors import FormatError
 from weft.report.traffic import Traffic, read_traffic
-from weft.report.words import number, plural
+from weft.report.words import decimal, number, percent, plural
 
 SPLITS = ("train", "val", "test")
 PHASES = ("forward", "backward", "optimizer", "evaluate")
 # The metric a run is judged by, where run.json does not say: the first of these that was measured.
 _PREFERRED = ("accuracy", "micro_f1", "macro_f1", "roc_auc")
+# No shares of a whole, though some lie between 0 and 1.
+_NUMBERS = ("loss", "rmse", "mae", "r2", "mrr", "negatives")
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,17 @@ class Run:
         return self.last("graph")
 
     @cached_property
+    def task(self) -> str:
+        """What was learned, by name; of a run that does not say, what its labels suggest."""
+        told = self.meta.get("task") or self.last("start").get("task")
+        return str(told or ("node_multilabel" if self.graph.get("multilabel") else "node_classification"))
+
+    @cached_property
+    def of_classes(self) -> bool:
+        """Whether the classes, or the labels, of nodes are what was learned."""
+        return self.task in ("node_classification", "node_multilabel")
+
+    @cached_property
     def metrics(self) -> list[str]:
         """Names of the metrics measured in any epoch, the one the run is judged by first."""
         found = dict.fromkeys(
@@ -116,11 +129,33 @@ class Run:
     @cached_property
     def metric(self) -> str:
         """The metric the run is judged by."""
-        return self.metrics[0] if self.metrics else str(self.summary.get("metric") or _PREFERRED[0])
+        told = self.summary.get("metric") or self.last("start").get("metric") or _PREFERRED[0]
+        return self.metrics[0] if self.metrics else str(told)
+
+    def lower_is_better(self, metric: str) -> bool:
+        """Whether a metric is an error rather than a score."""
+        told = self.last("start").get("lower_is_better")
+        return metric in (told if isinstance(told, list) else ("rmse", "mae"))
+
+    def is_share(self, metric: str) -> bool:
+        """Whether a metric is shown as per cent: a score that was always between 0 and 1."""
+        if metric in _NUMBERS or self.lower_is_better(metric):
+            return False
+        values = (held[metric] for epoch in self.epochs for held in epoch.scores.values() if metric in held)
+        return all(not math.isfinite(value) or 0 <= value <= 1 for value in values)
+
+    def show(self, metric: str, value: float | None, digits: int = 1) -> str:
+        """A value of a metric as people read it: 81.4 %, 0.412, 1,234; `digits` are those of a share."""
+        return percent(value, digits) if self.is_share(metric) else decimal(value, digits + 2)
+
+    @cached_property
+    def negatives(self) -> float | None:
+        """How many negatives a true pair was ranked among, in the mean."""
+        return number(self.summary.get("negatives"))
 
     @cached_property
     def best(self) -> Epoch | None:
-        """The best epoch on the validation nodes (the summary's word, else the first of the best)."""
+        """The best epoch on the validation targets (the summary's word, else the first of the best)."""
         scored = [epoch for epoch in self.epochs if math.isfinite(self._merit(epoch))]
         highest = max(scored, key=self._merit, default=None)
         named = number(self.summary.get("best_epoch"))
@@ -134,7 +169,8 @@ class Run:
         held = epoch.scores.get("val", {})
         if self.table("recipe", "train").get("best_by") == "loss" and self.metric in held:
             return -held.get("loss", math.nan)
-        return held.get(self.metric, math.nan)
+        value = held.get(self.metric, math.nan)
+        return -value if self.lower_is_better(self.metric) else value
 
     def score(self, split: str) -> float | None:
         """The judged metric on a split: of the summary, else the best epoch, else the last that has it."""

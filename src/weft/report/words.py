@@ -11,6 +11,18 @@ from collections.abc import Mapping
 from typing import Any
 
 NOTHING = "–"
+_LABELS = {
+    "f1": "F1",
+    "micro_f1": "Micro F1",
+    "macro_f1": "Macro F1",
+    "roc_auc": "ROC-AUC",
+    "ap": "Average precision",
+    "mrr": "MRR",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R²",
+    "negatives": "Negatives a pair",
+}
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -115,9 +127,10 @@ def plural(value: float, one: str, many: str = "") -> str:
 
 def label(name: str) -> str:
     """A key as a heading for people: `macro_f1` gives 'Macro F1', `roc_auc` gives 'ROC-AUC'."""
-    known = {"f1": "F1", "micro_f1": "Micro F1", "macro_f1": "Macro F1", "roc_auc": "ROC-AUC"}
-    if name in known:
-        return known[name]
+    if name in _LABELS:
+        return _LABELS[name]
+    if name.startswith("ogb_"):
+        return f"OGB {label(name.removeprefix('ogb_'))}"
     text = name.replace("_", " ").strip()
     return text[:1].upper() + text[1:]
 

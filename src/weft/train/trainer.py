@@ -314,10 +314,17 @@ class Trainer:
                 device=str(self._device()),
                 parameters=parameters,
                 task=self.task.name,
+                over=self.task.over,
+                targets=self._sizes(),
                 metric=self.metric,
                 lower_is_better=[name for name, held in self.metrics.items() if lower_is_better(held)],
                 why=_why(self.strategy.workers),
             )
+
+    def _sizes(self) -> dict[str, int]:
+        """Return how many targets each split has; a pair is one, whatever stands beside it."""
+        pairs = {split: len(held) for split, held in self.task.pairs.items()}
+        return pairs or {split: held.count for split, held in self.strategy.targets.items()}
 
     def _count_past(self, events: list[Event]) -> None:
         """Add the traffic of earlier sessions."""

@@ -22,9 +22,19 @@ def graph(run: Run) -> Section | None:
     held = run.graph
     if not held:
         return Section("Graph", note="the events hold no graph statistics")
-    parts = (_degrees, _classes, _splits, _types, _relations)
-    body = panels(panel("Sizes", facts(_sizes(held))), *(part(held) for part in parts))
-    return Section("Graph", body, lead=_lead(held))
+    if not run.of_classes:  # of labels that nobody asked for nothing is told
+        held = {key: value for key, value in held.items() if key not in ("num_classes", "class_counts")}
+    parts = (_degrees, _classes)
+    body = panels(
+        panel("Sizes", facts(_sizes(held))),
+        *(part(held) for part in parts),
+        _targets(run) or _splits(held),
+        _types(held),
+        _relations(held),
+    )
+    pairs = run.last("start").get("over") == "pairs"
+    told = " Edges are those that carry messages; pairs that are targets alone are not among them."
+    return Section("Graph", body, lead=_lead(held) + (told if pairs else ""))
 
 
 def _lead(held: Mapping[str, Any]) -> str:
@@ -172,6 +182,19 @@ def _splits(held: Mapping[str, Any]) -> str:
         rows.append(["in no split", words.count(rest), words.percent(rest / nodes)])
     parts = [(TONES[split], size / nodes) for split, size in sizes.items()]
     return panel("Splits", strip(parts) + table(["split", "nodes", "share"], rows))
+
+
+def _targets(run: Run) -> str:
+    """The splits of a run whose targets are pairs."""
+    start = run.last("start")
+    if start.get("over") != "pairs":
+        return ""
+    counts = {split: words.number(_table(start, "targets").get(split)) or 0.0 for split in SPLITS}
+    sizes = {split: size for split, size in counts.items() if 0 < size < math.inf}
+    total = sum(sizes.values())
+    rows = [[NAMES[split], words.count(size), words.percent(size / total)] for split, size in sizes.items()]
+    parts = [(TONES[split], size / total) for split, size in sizes.items()]
+    return panel("Splits", strip(parts) + table(["split", "pairs", "share"], rows)) if sizes else ""
 
 
 def _types(held: Mapping[str, Any]) -> str:

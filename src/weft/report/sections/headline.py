@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from html import escape
 from pathlib import PurePath
@@ -38,16 +39,24 @@ def headline(run: Run) -> str:
     shown, split = (test, "test") if test is not None else (val, "validation")
     if shown is None:
         shown, split = run.score("train"), "training"
-    big = words.percent(shown).removesuffix(" %")
-    unit = '<span class="unit">%</span>' if big != words.NOTHING else ""
+    told = run.show(run.metric, shown)
+    big, unit = told.removesuffix(" %"), '<span class="unit">%</span>' if told.endswith(" %") else ""
     tiles = "".join(_tile(*tile) for tile in _tiles(run, name, val if split == "test" else None))
     tags = "".join(f"<li>{escape(tag)}</li>" for tag in _tags(run))
-    spoken = f"{split.capitalize()} {name}"
+    spoken = f"{split.capitalize()} {name}{_remark(run)}"
     return (
         f'<h1>{escape(title(run))}</h1><ul class="tags">{_state(run)}{tags}</ul>'
         f'<div class="hero"><div class="result"><div class="big">{escape(big)}{unit}</div>'
         f'<div class="of">{escape(spoken)}</div></div><dl class="tiles">{tiles}</dl></div>'
     )
+
+
+def _remark(run: Run) -> str:
+    """What the result must be read with."""
+    if run.negatives is not None and math.isfinite(run.negatives):
+        held = run.negatives
+        return f" among {words.count(held) if held == round(held) else words.decimal(held)} negatives a pair"
+    return ", lower is better" if run.lower_is_better(run.metric) else ""
 
 
 def _tiles(run: Run, metric: str, val: float | None) -> list[tuple[str, str, str]]:
@@ -62,7 +71,7 @@ def _tiles(run: Run, metric: str, val: float | None) -> list[tuple[str, str, str
     if loss is None and run.epochs:
         loss = run.epochs[-1].loss
     tiles = [
-        ("Validation", words.percent(val), metric),
+        ("Validation", run.show(run.metric, val), metric),
         ("Loss", words.decimal(loss), "training, last epoch"),
         ("Epochs", words.count(epochs), best),
         ("Time", words.seconds(words.number(run.summary.get("seconds")) or _clock(run)), "in all"),
@@ -100,13 +109,13 @@ def _state(run: Run) -> str:
 
 def _tags(run: Run) -> list[str]:
     model, train, start = run.table("recipe", "model"), run.table("recipe", "train"), run.last("start")
-    classes, several = words.number(run.graph.get("num_classes")), bool(run.graph.get("multilabel"))
+    classes, several = words.number(run.graph.get("num_classes")), run.task == "node_multilabel"
     layers, workers = words.number(model.get("layers")), words.number(start.get("workers"))
     parameters = words.number(start.get("parameters"))
     tags = [
-        "multi-label node classification" if several else "node classification",
+        "multi-label node classification" if several else run.task.replace("_", " "),
         words.plural(classes, "label" if several else "class", "labels" if several else "classes")
-        if classes
+        if classes and run.of_classes
         else "",
         words.plural(layers, "layer") if layers else "",
         f"hidden {model['hidden']}" if model.get("hidden") else "",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from weft.report import words
@@ -28,9 +29,11 @@ def learning(run: Run) -> Section | None:
 def _lead(run: Run) -> str:
     said = []
     if run.best:
-        score = words.percent(run.best.scores["val"][run.metric])
+        score = run.show(run.metric, run.best.scores["val"][run.metric])
+        lowest = ", the lower the better" if run.lower_is_better(run.metric) else ""
         said.append(
-            f"Best epoch: {words.count(run.best.number)}, with {score} validation {words.inline(run.metric)}."
+            f"Best epoch: {words.count(run.best.number)}, with {score} validation {words.inline(run.metric)}"
+            f"{lowest}."
         )
     lost = [epoch.number for epoch in run.epochs if epoch.loss is not None and not math.isfinite(epoch.loss)]
     if lost:
@@ -47,9 +50,7 @@ def _scores(run: Run) -> str:
     rows = []
     for name in names:
         values = [words.number(held[split].get(name)) for split in splits]
-        rows.append(
-            [words.label(name), *((words.decimal if name == "loss" else words.percent)(v) for v in values)]
-        )
+        rows.append([words.label(name), *(run.show(name, value) for value in values)])
     listing = table(["", *(NAMES[split] for split in splits)], rows)
     return panel("Scores of the returned weights", listing) if rows else ""
 
@@ -98,9 +99,17 @@ def _metric(run: Run, metric: str) -> str:
     values = [value for line in lines for _, value in line.points if math.isfinite(value)]
     if not values:
         return ""
-    scaled = linear_axis(100 * min(values), min(100.0, 100 * max(values)), "%")
-    y = Axis(scaled.low / 100, scaled.high / 100, tuple((v / 100, text) for v, text in scaled.ticks), "%")
-    return _curves(run, words.label(metric), lines, y, words.percent)
+    title = words.label(metric) + (" (lower is better)" if run.lower_is_better(metric) else "")
+    return _curves(run, title, lines, score_axis(run, metric, values), partial(run.show, metric))
+
+
+def score_axis(run: Run, metric: str, values: Sequence[float]) -> Axis:
+    """An axis for values of a metric: in per cent where that is how it is shown."""
+    low, high = min(values), max(values)
+    if not run.is_share(metric):
+        return log_axis(low, high) if low > 0 and high / low > 100 else linear_axis(low, high)
+    scaled = linear_axis(100 * low, min(100.0, 100 * high), "%")
+    return Axis(scaled.low / 100, scaled.high / 100, tuple((v / 100, text) for v, text in scaled.ticks), "%")
 
 
 def _curves(run: Run, title: str, lines: list[Line], y: Axis, show: Callable[[float | None], str]) -> str:
@@ -134,7 +143,7 @@ def _curve_table(run: Run) -> str:
     for epoch in run.epochs:
         if epoch.number in chosen:
             star = " (best)" if epoch is run.best and len(run.epochs) > 1 else ""
-            scores = [words.percent(epoch.scores.get(s, {}).get(m)) for s, m in columns]
+            scores = [run.show(m, epoch.scores.get(s, {}).get(m)) for s, m in columns]
             rows.append([words.count(epoch.number) + star, words.decimal(epoch.loss), *scores])
     head = ["epoch", "loss", *(f"{NAMES[s]} {words.label(m)}" for s, m in columns)]
     caption = "" if len(rows) == len(run.epochs) else f"{len(rows)} of {words.count(len(run.epochs))} epochs"

@@ -32,7 +32,9 @@ def recipe(run: Run) -> Section | None:
 def _reason(run: Run) -> str:
     start = run.last("start")
     chosen = f" Strategy {start.get('strategy')}: {start['why']}." if start.get("why") else ""
-    return f"The settings of the run.{chosen}"
+    asked = run.table("recipe", "task").get("name", "auto")
+    suits = f" Task {run.task}: what the labels suggest." if asked == "auto" else ""
+    return f"The settings of the run.{suits}{chosen}"
 
 
 def _lines(table: Mapping[str, Any]) -> list[tuple[str, str]]:
