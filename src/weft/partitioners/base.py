@@ -20,6 +20,8 @@ partitioners: Registry[type["Partitioner"]] = Registry("partitioner", "weft.part
 class Partitioner(ABC):
     """A way of assigning nodes, or edges, to parts. Options, the seed among them, go to the constructor."""
 
+    closes: ClassVar[bool] = False
+    """Whether its parts are for workers that hold all that their training nodes read."""
     cuts: ClassVar[Cuts] = "nodes"
     """"nodes": `assign` gives the part of each node. "edges": that of each edge, in canonical order."""
 

@@ -7,7 +7,7 @@ reaches v in L hops, T the training nodes of the part and P all nodes it holds: 
 training load even.
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ Ints = NDArray[np.int64]
 @partitioners.add("selfreliant")
 class SelfReliantPartitioner(Partitioner):
     """Put training nodes that read the same neighbourhoods together, for parts that hold all they read."""
+
+    closes: ClassVar[bool] = True
 
     def __init__(self, *, hops: Annotated[int, Range(least=1)] = 2, seed: int = 0) -> None:
         """`hops` are the layers of the model that will be trained."""

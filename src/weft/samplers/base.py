@@ -146,13 +146,36 @@ class Sampler(ABC):
 
     neighbourhoods: ClassVar[bool] = True
     """Whether a batch is the neighbourhood of its seeds; else a subgraph that the sampler chooses."""
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    """Where it draws: where the edges lie."""
+    on_workers: ClassVar[bool] = False
+    """Whether the owner of a node can draw for it, for all workers: it is an `OwnerDrawing` then."""
+    by_time: ClassVar[bool] = False
+    """Whether a seed can see the edges up to its time alone: the option `temporal`."""
+    hides: ClassVar[bool] = False
+    """Whether a batch can be that of a graph without some edges: `sample(..., hidden=)`."""
 
     def __init__(self, graph: Graph, *, seed: int = 0, resample: Resample = "epoch") -> None:
         if resample not in ("epoch", "step"):
             raise InputError(f"resample must be 'epoch' or 'step', got {resample!r}")
+        away = isinstance(graph, Graph) and graph.device.type != "cpu"  # others stand for one, on the CPU
+        if away and self.devices == ("cpu",):
+            raise GraphError(
+                f"the graph lies on {graph.device}, but {type(self).__name__} draws on the CPU: "
+                "graph.to(device='cpu')"
+            )
         self.graph = graph
         self.seed = seed
         self.resample = resample
+
+    @property
+    def plain(self) -> bool:
+        """Whether each row has at most its fanout of edges, which stand for equally many, and no type."""
+        return False
+
+    def gpu_obstacle(self) -> str:
+        """Return why a GPU cannot draw as this sampler does, or nothing."""
+        return "" if "cuda" in self.devices else f"{type(self).__name__} draws on the CPU"
 
     @abstractmethod
     def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:

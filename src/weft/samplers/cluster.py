@@ -12,7 +12,6 @@ from weft.graph.graph import Graph
 from weft.partitioners import partition
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.core.subgraph import Rows
-from weft.samplers.gpu import device
 
 METIS: dict[str, Any] = {"name": "metis", "objective": "cut", "balance": "nodes", "tries": 1}
 
@@ -41,7 +40,6 @@ class ClusterSampler(Sampler):
         parts: Tensor | None = None,
     ) -> None:
         super().__init__(graph, seed=seed)
-        device.refuse(graph, type(self).__name__)
         if isinstance(clusters, bool) or not isinstance(clusters, int) or clusters < 1:
             raise InputError(f"clusters must be a whole number of at least 1, got {clusters!r}")
         if isinstance(enhance, bool) or not isinstance(enhance, int | float) or not 0 <= enhance < math.inf:

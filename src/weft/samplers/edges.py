@@ -135,7 +135,7 @@ class EdgeLoader(TogetherLoader):
             raise InputError("courier: batches of workers stay on the CPU; leave it out")
         if reverse is not None and not hide:
             raise InputError("reverse: nothing is hidden; leave it out, or hide=False")
-        if hide and not isinstance(draws, NeighborSampler):
+        if hide and not draws.hides:
             raise InputError("hide: its draws see all edges; use a NeighborSampler, or hide=False")
         if workers and not isinstance(pairs, Pairs):
             raise InputError("pairs: with workers expected Pairs, the same on all of them")

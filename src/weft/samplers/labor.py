@@ -6,7 +6,7 @@ variance of its mean is that of `fanout` uniform draws. See `weft.samplers.core.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from weft.samplers.core.block import block_of
 from weft.samplers.core.hidden import Hidden
 from weft.samplers.core.request import Hop, Slots, request_of
 from weft.samplers.core.temporal import Times
-from weft.samplers.gpu import device
 from weft.samplers.neighbor import Fanout, check_fanouts, fanouts_of, run
 
 
@@ -38,6 +37,8 @@ class LaborSampler(Sampler):
     step unless `resample="epoch"`: held for an epoch they would leave out the same nodes all the time.
     """
 
+    on_workers: ClassVar[bool] = True
+    scales: ClassVar[bool] = True
     weight: Tensor | None = None
     """Draws are by no weight, and not by time."""
     times: Times | None = None
@@ -53,7 +54,6 @@ class LaborSampler(Sampler):
         resample: Resample = "step",
     ) -> None:
         super().__init__(graph, seed=seed, resample=resample)
-        device.refuse(graph, type(self).__name__)
         check_fanouts(fanout)
         self.by_relation = not graph.is_plain or any(isinstance(hop, Mapping) for hop in fanout)
         self.fanout = fanouts_of(graph, fanout, self.by_relation)
@@ -72,6 +72,11 @@ class LaborSampler(Sampler):
     def hops(self) -> int:
         """The number of blocks of a batch."""
         return len(self.fanout)
+
+    def worker_obstacle(self) -> str:
+        """Return why several workers cannot draw like this, or nothing."""
+        told = "iterations: they need all rows of a hop, which several workers hold; leave them out, or use "
+        return f"{told}one process" if self.iterations else ""
 
     def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
         """Return the batch of these nodes."""

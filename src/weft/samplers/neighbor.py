@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -49,6 +49,12 @@ class NeighborSampler(Sampler):
     (SampledBlock(num_src=3, num_dst=1, num_edges=2), [3.0])
     """
 
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+    on_workers: ClassVar[bool] = True
+    by_time: ClassVar[bool] = True
+    hides: ClassVar[bool] = True
+    scales: ClassVar[bool] = False
+
     def __init__(
         self,
         graph: Graph,
@@ -82,6 +88,20 @@ class NeighborSampler(Sampler):
     def hops(self) -> int:
         """The number of blocks of a batch."""
         return len(self.fanout)
+
+    @property
+    def plain(self) -> bool:
+        """Whether each row has at most its fanout of edges, which stand for equally many, and no type."""
+        special = self.by_relation or self.weight is not None or self.times is not None
+        return not special and self.graph.is_plain and self.graph.edge_type is None
+
+    def gpu_obstacle(self) -> str:
+        """Return why a GPU cannot draw from these edges, or nothing."""
+        return super().gpu_obstacle() or device.obstacle(self.slots)
+
+    def worker_obstacle(self) -> str:
+        """Return nothing: the owner of a node draws for it."""
+        return ""
 
     def sample(
         self,

@@ -14,7 +14,6 @@ from weft.graph.graph import Graph
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.core.subgraph import Rows
 from weft.samplers.core.topology import Ints, Topology
-from weft.samplers.gpu import device
 
 How = Literal["walk", "node", "edge"]
 _TRIAL = 1  # the layer of the keys of trial draws
@@ -137,7 +136,6 @@ class SaintSampler(Sampler):
         seed: int = 0,
     ) -> None:
         super().__init__(graph, seed=seed, resample="step")
-        device.refuse(graph, type(self).__name__)
         self.rows = Rows(graph)
         self.draws = SaintDraws(Topology(graph.indptr, graph.indices), how, size=size, length=length)
         self.chances = Chances(

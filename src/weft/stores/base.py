@@ -2,7 +2,7 @@
 
 import threading
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -54,6 +54,8 @@ class Store(RowSource):
 
     collective: bool = False
     """Whether a call is one of all ranks of a group."""
+    caches: ClassVar[bool] = False
+    """Whether it holds some rows of another store, those that batches read most often."""
     writable: bool = False
     """Whether `write` is allowed."""
 

@@ -3,7 +3,7 @@
 import copy
 import ctypes
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -34,6 +34,8 @@ class CachedStore(Store):
     There is no replacement: which rows are read often does not change while a model trains. Without scores
     nothing is held until `hold` is given them.
     """
+
+    caches: ClassVar[bool] = True
 
     def __init__(
         self,

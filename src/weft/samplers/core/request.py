@@ -1,11 +1,14 @@
 """What the core of a sampler is asked and what it gives, in its native and its numpy form alike."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+
+from weft.samplers.core.hidden import Hidden
+from weft.samplers.core.temporal import Times
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +84,34 @@ class Drawing(Protocol):
     @property
     def manner(self) -> dict[str, Any]:
         """How edges are drawn: fields of a `Request`."""
+
+
+class OwnerDrawing(Drawing, Protocol):
+    """A sampler whose draws for a node the node's owner can make: what workers with parts of a graph ask."""
+
+    resample: Literal["epoch", "step"]
+    slots: Slots
+    weight: Tensor | None
+    times: Times | None
+    hides: ClassVar[bool]
+    scales: ClassVar[bool]
+    """Whether each drawn edge says how many it stands for, whatever the slots."""
+
+    @property
+    def hops(self) -> int:
+        """The number of blocks of a batch."""
+
+    def keys(self, epoch: int, step: int) -> NDArray[np.uint64]:
+        """Return the keys of all hops [hops, relations]."""
+
+    def scale_of(self, hop: "Hop") -> Tensor | None:
+        """Return how many edges each drawn one stands for; None where degrees of rows tell."""
+
+    def hidden_slots(self, hidden: Hidden | None) -> Tensor | None:
+        """Return the slots of hidden edges, rising; None: none."""
+
+    def worker_obstacle(self) -> str:
+        """Return why several workers cannot draw like this, or nothing."""
 
 
 def request_of(

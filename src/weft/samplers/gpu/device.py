@@ -7,7 +7,6 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from weft.errors import GraphError
-from weft.graph.graph import Graph
 from weft.kernels import gpu
 from weft.samplers.core.reference import checked_seeds
 from weft.samplers.core.request import Hop, Request, Sample, Slots
@@ -68,14 +67,6 @@ def check(slots: Slots) -> None:
     reason = obstacle(slots)
     if reason:
         raise GraphError(f"the graph lies on {slots.indptr.device}, but {reason}: graph.to(device='cpu')")
-
-
-def refuse(graph: Graph, sampler: str) -> None:
-    """Refuse a graph that does not lie on the CPU, where this sampler draws."""
-    if graph.device.type != "cpu":
-        raise GraphError(
-            f"the graph lies on {graph.device}, but {sampler} draws on the CPU: graph.to(device='cpu')"
-        )
 
 
 def sample(request: Request) -> Sample:

@@ -27,16 +27,21 @@ from weft.samplers.base import Batch, Sampler, as_seeds, samplers
 from weft.samplers.core.block import SampledBlock
 from weft.samplers.core.hidden import Ends
 from weft.samplers.core.reference import checked_seeds, find_rows
-from weft.samplers.core.request import Slots, request_of
+from weft.samplers.core.request import OwnerDrawing, Slots, request_of
 from weft.samplers.core.slices import take_rows
 from weft.samplers.core.temporal import Times, check_times, refuse_times
-from weft.samplers.labor import LaborSampler
-from weft.samplers.neighbor import Fanout, NeighborSampler, run
+from weft.samplers.neighbor import Fanout, run
 from weft.samplers.workers.asking import LABEL, Asking
 from weft.samplers.workers.hidden_part import HiddenPart
 from weft.samplers.workers.part_block import Known, block_of_part
 
 _FEATURES = Label("features")
+
+
+def on_workers(kind: str) -> str:
+    """Return why workers who hold a graph together cannot draw by a sampler, and which can."""
+    able = ", ".join(name for name in samplers.names() if samplers[name].on_workers)
+    return f"sampler: {kind!r} draws from a whole graph, this one is in parts; use one of {able}"
 
 
 class FeatureSource(Protocol):
@@ -70,14 +75,13 @@ class PartitionedSampler(Sampler):
         **options: Any,
     ) -> None:
         self.shard, self.held, self.group, self.features, self.label = shard, shard, group, features, label
+        if not samplers[kind].on_workers:
+            raise InputError(on_workers(kind))
         held = cast(Graph, HeldEdges(shard))
         self._drawing = partial(cast(Any, samplers[kind]), fanout=fanout, seed=seed, **options)
-        self.draws: NeighborSampler | LaborSampler = self._drawing(held)
-        if isinstance(self.draws, LaborSampler) and self.draws.iterations:
-            raise InputError(
-                "iterations: they need all rows of a hop, which several workers hold; leave them out, or use "
-                "one process"
-            )
+        self.draws: OwnerDrawing = self._drawing(held)
+        if self.draws.worker_obstacle():
+            raise InputError(self.draws.worker_obstacle())
         super().__init__(held, seed=seed, resample=self.draws.resample)
         self.slots = _with_ids(self.draws, shard)
         self.owner = owners(shard.node_ids, shard.num_nodes, group, label=LABEL)
@@ -217,7 +221,7 @@ class PartitionedSampler(Sampler):
     @property
     def _scaled(self) -> bool:
         """Whether each drawn edge says how many it stands for."""
-        return self.slots.scaled or isinstance(self.draws, LaborSampler)
+        return self.slots.scaled or self.draws.scales
 
     @property
     def _times(self) -> Times | None:
@@ -355,7 +359,7 @@ class HeldEdges:
         return told
 
 
-def _with_ids(draws: NeighborSampler | LaborSampler, shard: Shard) -> Slots:
+def _with_ids(draws: OwnerDrawing, shard: Shard) -> Slots:
     """Return the slots with the edges' ids in the whole graph: weighted draws are keyed by them."""
     order = draws.slots.edge_map
     return replace(draws.slots, edge_map=shard.edge_ids if order is None else shard.edge_ids[order])

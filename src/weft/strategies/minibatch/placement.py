@@ -17,9 +17,7 @@ from weft.errors import RecipeError
 from weft.graph.graph import Graph
 from weft.graph.source import RowSource
 from weft.samplers.base import Batch, Sampler
-from weft.samplers.gpu.device import obstacle
 from weft.samplers.gpu.transfer import Courier
-from weft.samplers.neighbor import NeighborSampler
 from weft.stores.cached import CachedStore, free_bytes
 from weft.stores.memory import MemoryStore
 from weft.stores.rankers import out_degree
@@ -117,9 +115,7 @@ class Nearby:
         return self._exact(model)
 
     def _obstacle(self, drawn: Sampler) -> str:
-        if not isinstance(drawn, NeighborSampler):
-            return f"{type(drawn).__name__} draws on the CPU"
-        reason = obstacle(drawn.slots)
+        reason = drawn.gpu_obstacle()
         if not reason and self._whole is None:
             self._whole = with_near_edges(self.graph if self.data is None else self.data, self.device)
         return reason or ("" if self._whole is not None else "the graph does not fit into the GPU's memory")

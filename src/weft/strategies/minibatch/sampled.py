@@ -21,14 +21,14 @@ from weft.errors import GraphError, InputError, RecipeError, WeftWarning
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.kernels import gpu
+from weft.partitioners.base import partitioners
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.core.temporal import check_finite
 from weft.samplers.loader import Loader
-from weft.samplers.neighbor import NeighborSampler
 from weft.samplers.workers.asking import LABEL
-from weft.samplers.workers.partitioned import PartitionedSampler
+from weft.samplers.workers.partitioned import PartitionedSampler, on_workers
 from weft.samplers.workers.replicas import Replicate, important, with_replicas
-from weft.stores.base import Counters, Store
+from weft.stores.base import Counters, Store, stores
 from weft.stores.cached import CachedStore
 from weft.stores.open import check_store, open_store, with_store
 from weft.stores.ranked import open_on_ranks, rounded
@@ -152,14 +152,15 @@ class Sampled(Batches):
                 )
         if options.get("store") is not None:
             name, _ = check_store(options["store"])
-            if name == "cached" and options.get("samplers"):
+            if stores[name].caches and options.get("samplers"):
                 raise RecipeError(
                     "strategy.store: samplers hold the whole graph and send features with batches, a cache "
                     "would hold what nobody reads; use 'memory', or 'mmap' for a file"
                 )
         name, _ = check_sampler(options.get("sampler", "neighbor"))
-        if options.get("temporal") and (name != "neighbor" or options.get("samplers")):
-            what = "strategy.samplers" if name == "neighbor" else f"strategy.sampler = {name!r}"
+        by_time = samplers[name].by_time
+        if options.get("temporal") and (not by_time or options.get("samplers")):
+            what = "strategy.samplers" if by_time else f"strategy.sampler = {name!r}"
             raise RecipeError(f"strategy.temporal: neighbours by time are drawn without {what}; leave it out")
         for name in _NOT_CLOSED if options.get("closed") else ():
             if options.get(name):
@@ -169,6 +170,14 @@ class Sampled(Batches):
                 )
         for name in ("fanout", "evaluate"):
             check_fanouts(options.get(name), f"strategy.{name}")
+
+    @classmethod
+    def layout(cls, options: Mapping[str, Any], workers: int) -> dict[str, Any]:
+        """Return how workers are arranged; refuse a sampler that cannot draw from parts of a graph."""
+        name, _ = check_sampler(options.get("sampler", "neighbor"))
+        if not samplers[name].on_workers:
+            raise RecipeError(f"strategy.{on_workers(name)}")
+        return super().layout(options, workers)
 
     # An epoch
 
@@ -184,7 +193,8 @@ class Sampled(Batches):
         fanout = self._fanouts(self.fanout, hops)
         self._fill_cache(fanout)
         loader = self._make_loader(fanout)
-        plain = not self.task.loss.own and _plain(loader.sampler)  # a function of the user's may do anything
+        plain = loader.sampler.plain and not isinstance(loader.sampler.graph.x, SparseFeatures)
+        plain = plain and not self.task.loss.own  # a function of the user's may do anything
         if self.nearby is not None and plain and Replay.suits(model, fanout):
             self._replay = Replay(self._mean_loss, fanout)
             loader.convert = self._replay.fetch
@@ -326,7 +336,8 @@ class Sampled(Batches):
         others = (
             self.store_options is not None or self.replicate is not None or self.samplers or self.temporal
         )
-        return name == "selfreliant" and not others if asked is None else asked
+        closes = isinstance(name, str) and partitioners[name].closes
+        return closes and not others if asked is None else asked
 
     def _reads(self, trial: PartitionedSampler) -> tuple[Callable[[int, int], Tensor], int]:
         """Return the nodes of this worker's batches, by epoch and step, and the number of steps."""
@@ -351,14 +362,6 @@ class Sampled(Batches):
         if fanout is None:
             return usual_fanouts(hops)
         return [fanout] * hops if isinstance(fanout, int) else list(fanout)
-
-
-def _plain(sampler: Sampler) -> bool:
-    """Return whether each row has at most its fanout of edges, which stand for equally many, and no type."""
-    if type(sampler) is not NeighborSampler or isinstance(sampler.graph.x, SparseFeatures):
-        return False
-    special = sampler.by_relation or sampler.weight is not None or sampler.times is not None
-    return not special and sampler.graph.is_plain and sampler.graph.edge_type is None
 
 
 def check_replicate(given: float | Mapping[str, Any]) -> Replicate:
