@@ -23,6 +23,7 @@ from weft.samplers.base import samplers
 from weft.stores.base import stores
 from weft.stores.open import OPTIONS, RANKERS, open_store
 from weft.strategies.base import Strategy, strategies
+from weft.tasks.base import tasks
 from weft.train.resolve import ALONE, SEVERAL
 from weft.train.settings import Settings
 
@@ -30,8 +31,8 @@ PAGE = Path(__file__).with_name("recipe.md")
 COMMAND = "python docs/recipe_page.py"
 HEAD = f"""# All keys of a recipe
 
-A recipe is TOML with the sections `[data]`, `[model]`, `[strategy]` and `[train]`; `weft train --set
-section.key=value` sets one key. This page is made from the code that checks recipes, by
+A recipe is TOML with the sections `[data]`, `[task]`, `[model]`, `[strategy]` and `[train]`; `weft train
+--set section.key=value` sets one key. This page is made from the code that checks recipes, by
 `{COMMAND}`. A key that is unknown, of another type or out of range is refused in one line.
 No default: the key is needed, or nothing is set.
 
@@ -48,7 +49,7 @@ TO_MODEL = ("in_features", "out_features", "info", "layer", "options")
 
 def page() -> str:
     """Return the whole page."""
-    return "\n".join([HEAD, *_data(), *_model(), *_strategy(), *_train()]).rstrip("\n") + "\n"
+    return "\n".join([HEAD, *_data(), *_task(), *_model(), *_strategy(), *_train()]).rstrip("\n") + "\n"
 
 
 def _data() -> Iterator[str]:
@@ -59,6 +60,18 @@ def _data() -> Iterator[str]:
     yield "A path is recognised: " + "; ".join(each[:1].lower() + each[1:] for each in known) + ".\n"
     yield from _entry("Whatever the source", [prepare], given=("graph",), level=3)
     yield from _entries(datasets, given=("path",))
+
+
+def _task() -> Iterator[str]:
+    yield f"## [task]\n\n`name` is what is learned: {_names(tasks)}. Without it the labels of nodes decide."
+    yield "`loss` is one of its losses, the first unless it is named.\n"
+    for name in tasks.names():
+        yield from _entry(f"`{name}`", [tasks[name]], given=("loss",))
+        yield "Losses: " + ", ".join(f"`{each}`" for each in tasks[name].losses) + "."
+        told = tasks[name].metric
+        yield (
+            "Metrics: " + ", ".join(f"`{each}`" for each in tasks[name].metrics) + f"; judged by `{told}`.\n"
+        )
 
 
 def _model() -> Iterator[str]:

@@ -8,7 +8,7 @@ from weft.errors import GraphError, RecipeError
 from weft.strategies.single import Single
 from weft.tasks.base import head_of
 from weft.tasks.choose import TaskChoice
-from weft.tasks.node_regression import Units
+from weft.tasks.numbers import Units
 
 
 def ring(nodes: int = 60, **data: object) -> weft.Graph:

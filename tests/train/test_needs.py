@@ -6,8 +6,9 @@ import torch
 import weft
 from weft.errors import RecipeError
 from weft.strategies.offload.offload import Offload, least_bytes
+from weft.tasks.choose import TaskChoice
 from weft.train.model import build_model
-from weft.train.needs import feature_bytes, needs, out_of_memory, sampled_bytes, too_little
+from weft.train.needs import check_memory, feature_bytes, needs, out_of_memory, sampled_bytes, too_little
 
 
 def test_the_needs_of_each_way(graph: weft.Graph) -> None:
@@ -47,3 +48,15 @@ def test_a_run_that_found_no_memory_says_what_would_fit(graph: weft.Graph) -> No
     model = build_model(graph, "gat", {"hidden": 8})
     assert "the GPU has no memory left. train.device:" in out_of_memory(graph, model, torch.device("cpu"))
     assert "use more parts" in out_of_memory(None, model, torch.device("cpu"))
+
+
+def test_a_graph_without_labels_fits_where_its_task_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = weft.Graph.from_edges([[0, 1, 2, 3], [1, 2, 3, 0]], x=torch.eye(4))
+    task = TaskChoice.of({"name": "link_prediction", "split": {"val": 0.0, "test": 0.25}}).make(graph)
+    task.hides(batches=False)
+    graph = task.prepared(graph)
+    monkeypatch.setattr("weft.train.needs.free_bytes", lambda device: 1 << 30)
+    check_memory(graph, "sage", {"hidden": 8}, torch.device("cuda"), task)
+    monkeypatch.setattr("weft.train.needs.free_bytes", lambda device: 1)
+    with pytest.raises(RecipeError, match="a step over the whole graph takes at least"):
+        check_memory(graph, "sage", {"hidden": 8}, torch.device("cuda"), task)

@@ -124,6 +124,12 @@ class Task(ABC):
     def targets(self, held: Held, total: Total) -> dict[str, Targets]:
         """Return the own targets of every split that some worker has; called by all workers."""
 
+    given_loss: str | Loss = "auto"
+
+    def make_loss(self, train: Targets, total: Total) -> Loss:
+        """Return the loss that was asked for; class weights, say, are those of all training targets."""
+        return chosen_loss(self, self.given_loss)
+
     def of_batch(self, model: nn.Module, h: Tensor, batch: Any) -> Tensor:
         """Return the outputs of a batch's own targets, from the model's rows of its nodes."""
         return h[: batch.seeds.numel()]

@@ -1,16 +1,16 @@
 """One class per node."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from weft.config import Range
-from weft.errors import GraphError, RecipeError
+from weft.errors import GraphError
 from weft.layers.base import GraphInfo
 from weft.tasks.base import Held, Targets, Total, tasks
-from weft.tasks.loss import CROSS_ENTROPY, Loss, cross_entropy
+from weft.tasks.classes import Classes, Weights
+from weft.tasks.loss import CROSS_ENTROPY, Loss
 from weft.tasks.metrics import METRICS, Metric
 from weft.tasks.nodes import NodeTask, check_columns
 from weft.tasks.predicted import class_columns
@@ -34,12 +34,12 @@ class NodeClassification(NodeTask):
     def __init__(
         self,
         *,
-        weights: Sequence[float] | Literal["balanced"] | None = None,
+        weights: Weights = None,
         smoothing: Annotated[float, Range(least=0, below=1)] = 0.0,
         loss: str | Loss = "auto",
     ) -> None:
         super().__init__(loss=loss)
-        self.weights, self.smoothing = weights, smoothing
+        self.classes = Classes(weights, smoothing)
 
     def columns(self, info: GraphInfo) -> int:
         """Return the number of classes."""
@@ -60,13 +60,7 @@ class NodeClassification(NodeTask):
 
     def make_loss(self, train: Targets, total: Total) -> Loss:
         """Return cross-entropy, or a loss of the user's own."""
-        if self.weights is None and not self.smoothing:
-            return super().make_loss(train, total)
-        if isinstance(self.given_loss, Loss):
-            raise RecipeError(
-                "task.weights, task.smoothing: train.loss is a function of your own; leave them out"
-            )
-        return cross_entropy(weights=self._weights(train, total), smoothing=self.smoothing)
+        return self.classes.loss(super().make_loss(train, total), train, total, self.width)
 
     def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the `prediction`, its `probability`, and `output`, a number per class."""
@@ -77,21 +71,3 @@ class NodeClassification(NodeTask):
         super().check_rows(h, num_rows)
         if not self.loss.own:
             check_columns(h.shape[1], self.width, "classes", exact=False)
-
-    def _weights(self, train: Targets, total: Total) -> Tensor | None:
-        if self.weights is None:
-            return None
-        counts = total(torch.bincount(train.y.cpu(), minlength=self.width).double())
-        if isinstance(self.weights, str):
-            return counts.sum() / (counts.clamp(min=1) * max(int((counts > 0).sum()), 1))
-        if len(self.weights) != self.width:
-            raise RecipeError(
-                f"task.weights: expected {self.width} numbers, one per class, got {len(self.weights)}"
-            )
-        given = torch.tensor(self.weights, dtype=torch.float64)
-        mean = (given * counts).sum() / counts.sum()
-        if not bool((given >= 0).all()) or not float(mean) > 0:
-            raise RecipeError(
-                "task.weights: expected numbers of at least 0, some class of the training nodes above it"
-            )
-        return given / mean  # so that the training nodes weigh 1 in the mean

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
-from weft.tasks.base import SPLITS, Held, Rows, Targets, Task, Total, chosen_loss, finished
+from weft.tasks.base import SPLITS, Held, Rows, Targets, Task, Total, finished
 from weft.tasks.loss import Loss
 
 
@@ -60,10 +60,6 @@ class NodeTask(Task):
             targets.count = size
         self.loss = self.make_loss(own["train"], total)
         return {split: targets for split, targets in own.items() if targets.count}
-
-    def make_loss(self, train: Targets, total: Total) -> Loss:
-        """Return the loss that was asked for; class weights, say, are those of all training nodes."""
-        return chosen_loss(self, self.given_loss)
 
     def of_batch(self, model: nn.Module, h: Tensor, batch: Any) -> Tensor:
         """Return the outputs of a batch's seeds."""

@@ -17,7 +17,7 @@ from weft.errors import FormatError, GraphError, RecipeError
 from weft.graph.graph import Graph
 from weft.graph.pairs import Pairs
 from weft.layers.base import GraphInfo
-from weft.tasks.base import SPLITS, Held, Targets, Task, Total, chosen_loss, head_of
+from weft.tasks.base import SPLITS, Held, Targets, Task, Total, head_of
 from weft.tasks.loss import Loss
 from weft.tasks.split import By, forgetting, split_pairs
 
@@ -66,7 +66,7 @@ class PairTask(Task):
     def hides(self, batches: bool) -> None:
         """Settle how training pairs are kept out of messages: by batches where there are any that can."""
         if self.hide == "auto":
-            self.hide = "batch" if batches else self.usual_hide
+            self.hide = "batch" if batches and self.usual_hide != "none" else self.usual_hide
         if self.hide == "batch" and not batches:
             raise RecipeError(
                 "task.hide: this strategy has one graph for all steps and cannot hide a batch's pairs; use "
@@ -74,7 +74,7 @@ class PairTask(Task):
             )
 
     usual_hide: ClassVar[Hide] = "disjoint"
-    """How where the graph is the same in every step."""
+    """How where the graph is the same in every step; "none": never, where that a pair is joined is known."""
 
     def prepared(self, graph: Graph) -> Graph:
         """Return the graph without validation and test pairs, and without those that are targets alone."""
@@ -122,13 +122,13 @@ class PairTask(Task):
             raise GraphError(f"the task {self.name!r} has no pairs yet: prepare the graph for it first")
         if "train" not in self._pairs:
             raise GraphError("no pair is left to train on; give another task.split")
-        self.loss = chosen_loss(self, self.given_loss)
         own: Tensor | None = getattr(held, "own_ids", None)
         found: dict[str, Targets] = {}
         for split, pairs in self._pairs.items():
             mine = pairs if own is None else pairs.take(torch.isin(pairs.dst, own))
             found[split] = self.make_targets(mine, split)
             found[split].count = self.rows_per_pair * len(pairs)
+        self.loss = self.make_loss(found["train"], total)
         return found
 
     rows_per_pair: int = 1

@@ -224,20 +224,31 @@ class EdgeHead(nn.Module):
     """What is said of an edge, [n, columns], from the rows of its ends and what is known of it.
 
     A linear map of `Ends`: W relu(A src + B dst + C data + b) + c, with as many units as rows are wide.
+    `then` is what outputs go through at last, the units of numbers say.
     """
 
-    def __init__(self, width: int, columns: int, edge_width: int = 0, *, num_relations: int = 1) -> None:
+    def __init__(
+        self,
+        width: int,
+        columns: int,
+        edge_width: int = 0,
+        *,
+        num_relations: int = 1,
+        then: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         require_positive(self, width=width, columns=columns, num_relations=num_relations)
+        self.width = width
         self.ends = Ends(width, width, edge_width=edge_width, num_relations=num_relations)
         self.last = Linear(width, columns)
+        self.then = then
 
     def forward(
         self, src: Tensor, dst: Tensor, relation: Tensor | None = None, data: Tensor | None = None
     ) -> Tensor:
         """Return [n, columns] of src and dst [n, d], with relation [n] and data [n, edge_width] if any."""
         out: Tensor = self.last(self.ends(src, dst, relation, data))
-        return out
+        return out if self.then is None else self.then(out)
 
 
 def _told(relation: Tensor | None, num_relations: int) -> Tensor:

@@ -46,7 +46,7 @@ def run(resolved: "Resolved", graph: Graph | RecordGraph, place: Place) -> Summa
     in_parts = not kind.takes_whole or strategy.get("parts") is not None
     near = kind.graph_on_device(strategy)
     if near and isinstance(graph, Graph) and not in_parts:
-        check_memory(graph, model, options, device)
+        check_memory(graph, model, options, device, task)
         graph = graph.to(device=device)
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     recipe = {**recipe, "graph": {**recipe.get("graph", {}), **counts}}

@@ -19,6 +19,7 @@ from weft.strategies.minibatch.fanouts import usual_fanouts
 from weft.strategies.offload.blocks import Message
 from weft.strategies.offload.offload import Offload, Plan, needed_bytes, obstacle_of, size_of
 from weft.strategies.single import known_hops
+from weft.tasks.base import Task
 from weft.train.model import build_model
 
 _KEPT = 3
@@ -100,12 +101,12 @@ def needs(graph: Graph, model: Stack) -> dict[str, int]:
 
 
 def check_memory(
-    graph: Graph, model: nn.Module | str, options: Mapping[str, Any], device: torch.device
+    graph: Graph, model: nn.Module | str, options: Mapping[str, Any], device: torch.device, task: Task
 ) -> None:
     """Refuse a step over the whole graph that cannot fit on a GPU, and name what would."""
     if device.type != "cuda":
         return
-    built = build_model(graph, model, options) if isinstance(model, str) else model
+    built = build_model(graph, model, options, task=task) if isinstance(model, str) else model
     if not isinstance(built, Stack):
         return
     free = free_bytes(device)

@@ -96,7 +96,7 @@ def _start(resolved: Resolved, place: Place, workers: int) -> Summary:
             _note_end(place.out, "interrupted" if code == INTERRUPTED else "failed")
             raise _error(code, errors)
         told = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-        summary = _summary(told, resolved, torch.device("cpu"))
+        summary = _summary(told, resolved, parts, torch.device("cpu"))
         load_weights(folder / WEIGHTS, summary.model)
         return summary
 
@@ -191,11 +191,12 @@ def _note_end(out: str | Path | None, status: str) -> None:
         end_run(out, status)
 
 
-def _summary(told: Mapping[str, Any], resolved: Resolved, device: torch.device) -> Summary:
+def _summary(told: Mapping[str, Any], resolved: Resolved, parts: Path, device: torch.device) -> Summary:
     """Return what the first worker tells, with the model, given or made by its name; weights are to come."""
     model, settings = resolved.model, resolved.settings
     whole = resolved.open()
     task = resolved.make_task(whole)
+    task.read(parts)
     if isinstance(model, str):
         model = build_model(whole, model, resolved.options, task=task, seed=settings.seed)
     put_head(task, model, GraphInfo.of(whole), seed=settings.seed)
@@ -273,7 +274,7 @@ def _train_as_rank(
     watched = replace(place, progress=progress, stop=lambda: asked() or own())
     summary = train_parts(replace(resolved, partition=folder / "partition"), watched, group)
     if trainers_of(resolved, group.size) < group.size:
-        summary = _told_to_all(summary, resolved, group)
+        summary = _told_to_all(summary, resolved, folder / "partition", group)
     assert summary is not None, "a rank that only sampled was told"
     return summary
 
@@ -287,11 +288,11 @@ def _same_weights(model: torch.nn.Module, group: Group) -> None:
             value.copy_(group.broadcast(value.detach().to(group.device, copy=True).contiguous()))
 
 
-def _told_to_all(summary: Summary | None, resolved: Resolved, group: Group) -> Summary:
+def _told_to_all(summary: Summary | None, resolved: Resolved, parts: Path, group: Group) -> Summary:
     """Return the summary of rank 0, and its weights, also on a rank that only sampled."""
     told = group.all_gather_json(json.loads(dumps(summary.to_dict())) if summary is not None else None)[0]
     if summary is None:
-        summary = _summary(told, resolved, group.device)
+        summary = _summary(told, resolved, parts, group.device)
     _same_weights(summary.model, group)
     return summary
 
