@@ -148,6 +148,9 @@ def _page_body(row: dict[str, Any]) -> list[str]:
     head = f"`python -m benchmarks.run {row['case']}` · {where['date']} · {where['commit']} · "
     head += f"{where['processor']}"
     head += f", {where['threads']} threads · torch {where['torch']}, PyG {where['torch_geometric']}"
+    if "other_rows" in row:
+        other, own = row["other_rows"], ", ".join(row["measured_rows"])
+        head += f" · this is of {own}; the other rows: {other['date']} · {other['commit']}"
     if "table" in row:
         return [head, "", *row["table"], *([f"\n{row['note']}"] if row.get("note") else [])]
     body = [head, "", "| | time | spread | peak memory |", "|---|---|---|---|"]
@@ -167,8 +170,12 @@ def _keep_other_rows(result: dict[str, Any], path: Path) -> None:
     if not path.exists():
         return
     measured = {row.split(" | ")[0]: row for row in result["table"]}
-    before = json.loads(path.read_text())["table"]
-    result["table"] = [measured.pop(row.split(" | ")[0], row) for row in before] + [*measured.values()]
+    before = json.loads(path.read_text())
+    result["measured_rows"] = [name.removeprefix("| ") for name in [*measured][2:]]
+    result["other_rows"] = before.get("other_rows", before["environment"])
+    result["table"] = [measured.pop(row.split(" | ")[0], row) for row in before["table"]] + [
+        *measured.values()
+    ]
 
 
 def _split(measured: dict[str, Any]) -> tuple[str, list[str]]:
