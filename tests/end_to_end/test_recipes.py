@@ -108,6 +108,27 @@ def test_several_labels_are_learned_for_nodes_not_seen_in_training(
 
 
 @pytest.mark.parametrize(
+    ("recipe", "data", "metric", "least"),
+    [("cora_links", "cora.npz", "roc_auc", 0.8), ("traffic_regression", "chameleon_traffic.npz", "r2", 0.2)],
+)
+def test_other_tasks_are_learned_too(
+    recipe: str,
+    data: str,
+    metric: str,
+    least: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    need(data)
+    monkeypatch.chdir(ROOT)
+    few = ["--set", "train.epochs=30", "--set", "train.eval_every=10"]
+    summary = run(["train", f"recipes/{recipe}.toml", *few, "--out", str(tmp_path / "run")], capsys)
+    assert summary[metric] > least  # chance gives .5, the mean of all numbers 0
+    assert "test_accuracy" not in summary
+
+
+@pytest.mark.parametrize(
     ("model", "epochs", "least"), [("rgcn", 15, 0.7), ("sage", 15, 0.7), ("hgt", 10, 0.6)]
 )
 def test_a_graph_of_several_node_types_trains(
