@@ -29,6 +29,7 @@ SUBGRAPHS = [
     ("rgcn", "typed"),
     ("hgt", "typed"),
     ("edgeconv", "directed"),
+    ("gine", "attributed"),
 ]
 SAINTS: list[dict[str, Any]] = [
     {"how": "walk", "size": 5, "length": 2, "steps": 4, "prepare": 0},
@@ -48,7 +49,7 @@ DTYPES = (torch.float32, torch.float64)
 
 def equal_to_one_process(group: Group) -> list[str]:
     """Train on all ranks and in one process, in every way; return where they differ."""
-    MODELS["deep"] = ("sage", {"layers": 3})
+    MODELS.update({"deep": ("sage", {"layers": 3}), "gine": ("gine", {})})
     return clusters(group) + saints(group) + variates(group) + refusals(group) + pauses(group)
 
 

@@ -1,7 +1,7 @@
 """What ranks do in the tests of the halo strategy: importable by name, so that other processes find it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -207,12 +207,38 @@ def sampled_sums(group: Group, p: float) -> None:
         strategy.end_step()
     exact = strategy.exact_block()
     assert far(exact.aggregate(table[exact.dst_ids]), dense_edges(graph, own, block.src_ids) @ rows) < 1e-12
+    sampled_sums_of_relations(group, p, table)
 
 
-def dense_edges(graph: Graph, dst: Tensor, src: Tensor) -> Tensor:
-    """Return how many edges lead from each of some nodes to each of others."""
+def sampled_sums_of_relations(group: Group, p: float, table: Tensor) -> None:
+    """Compare sums of blocks made of a sampled epoch's: of one relation, and of (relation, source) pairs."""
+    graph = graph_of("typed")
+    local = local_graph(group, graph, parts_of("typed", group.size), group.size)
+    strategy = Halo(local, seed=3, group=group, exchange={"name": "sampled", "p": p})
+    block: Any = strategy.training_block()
+    own, h = block.dst_ids, table[block.dst_ids]
+    remote = ~torch.isin(block.src_ids, own)
+    kept = ~remote | torch.cat([torch.ones(len(own)).bool(), strategy.exchange.kept])
+    scale = torch.where(remote, 1.0 / p if p else 1.0, 1.0).double() * kept
+    rows = table[block.src_ids]
+    for number in range(graph.num_relations):
+        wanted = (dense_edges(graph, own, block.src_ids, number) * scale) @ rows
+        one = block.relation(number)
+        assert far(block.aggregate(h, relation=number), wanted) < 1e-12
+        assert far(one.aggregate(h), wanted) < 1e-12
+        assert far(one.propagate(lambda u: 2 * u, src=(h,)), 2 * wanted) < 1e-12
+    pairs, wanted = block.by_relation(), (dense_edges(graph, own, block.src_ids) * scale) @ rows
+    made = block.src(h)[pairs.rows]
+    assert far(pairs.aggregate(made), wanted) < 1e-12
+    assert far(pairs.propagate(lambda u: 2 * u, src=(made,)), 2 * wanted) < 1e-12
+    strategy.close()
+
+
+def dense_edges(graph: Graph, dst: Tensor, src: Tensor, relation: int | None = None) -> Tensor:
+    """Return how many edges, of all or of one relation, lead from each of some nodes to each of others."""
     counts = torch.zeros(NODES, NODES, dtype=torch.float64)
-    source, target = graph.edge_index
+    chosen = slice(None) if relation is None else cast(Tensor, graph.edge_type) == relation
+    source, target = graph.block().edge_index()[:, chosen]
     counts.index_put_((target, source), torch.ones(len(source), dtype=torch.float64), accumulate=True)
     return counts[dst][:, src]
 

@@ -49,6 +49,10 @@ class RelationBlock(Block):
         """Return whether `edge(name)` would find something."""
         return self._whole.has_edge(name)
 
+    def multiplicity(self) -> Tensor | None:
+        """Return how many edges of the whole graph each edge stands for, as in the block it was made from."""
+        return self._whole.multiplicity()
+
     def in_degree(self, rows: Rows = "dst", relation: int | None = None, *, weighted: bool = False) -> Tensor:
         """Return the in-degrees of the parent's rows: of each destination, or of each pair's source."""
         degree = self._whole.in_degree(rows, relation, weighted=weighted)

@@ -5,6 +5,7 @@ from typing import Any
 
 import batch_jobs
 import pytest
+import word_jobs
 from ranks import run_ranks
 
 from weft.config import make_recipe
@@ -17,6 +18,11 @@ from weft.train.worker import prepare
 @pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_take_the_steps_of_one_process(size: int) -> None:
     for rank, wrong in enumerate(run_ranks(size, batch_jobs.equal_to_one_process)):
+        assert not wrong, f"rank {rank}: {wrong[:12]} ({len(wrong)} in all)"
+
+
+def test_blocks_of_ranks_answer_every_word_of_layers_as_in_one_process() -> None:
+    for rank, wrong in enumerate(run_ranks(2, word_jobs.answered)):
         assert not wrong, f"rank {rank}: {wrong[:12]} ({len(wrong)} in all)"
 
 

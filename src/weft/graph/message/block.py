@@ -42,8 +42,9 @@ class Block(Edges):
     What a block that communicates, samples or remembers may override; everything else is made of these:
 
     - `src`: the rows that messages are read from; on a shard it brings the halo;
-    - `_aggregate` and `_propagate`, behind `aggregate` and `propagate`; `attend`; `aggregate_pairs` and
-      `attend_pairs`, where pairs are to be made part by part;
+    - `_aggregate` and `_propagate`, behind `aggregate` and `propagate`; `_reduce_messages`, behind the
+      latter, after messages were weighed; `attend`; `aggregate_pairs` and `attend_pairs`, where pairs are
+      to be made part by part;
     - `_degree`, behind `in_degree` and `out_degree`; `edge_in_degree`; `edge`; `type_ranges`; `multiplicity`;
     - `_only`, behind `relation`, and `by_relation`: the blocks of one relation and of (relation, source)
       pairs, which must bring the same rows as this one;
@@ -261,7 +262,12 @@ class Block(Edges):
         return self._memory.recall(how.question, (h, *how.tensors), compute)
 
     def _propagate(self, how: Propagation) -> Tensor:
-        """Return the reduced messages."""
+        """Return the reduced messages; in sums and means each counts for all that its edge stands for."""
+        stands_for = self.multiplicity() if how.adds else None
+        return self._reduce_messages(how if stands_for is None else how.weighed(stands_for))
+
+    def _reduce_messages(self, how: Propagation) -> Tensor:
+        """Return the messages reduced, of the edges there are."""
         return propagate(self, replace(how, src=[self.src(t) for t in how.src]))
 
     # Underneath

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from weft.errors import GraphError, InputError
@@ -43,6 +44,11 @@ class Aggregation:
     def tensors(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """The weight and both scales."""
         return self.weight, self.src_scale, self.dst_scale
+
+    def weighed(self, stands_for: Tensor, dtype: torch.dtype) -> "Aggregation":
+        """Return the same with each row, of `dtype`, times how many edges its edge stands for, [E]."""
+        weight = stands_for.to(dtype) if self.weight is None else times_rows(self.weight, stands_for)
+        return replace(self, weight=weight)
 
     def check_plain(self) -> None:
         """Refuse weights and scales, which the largest and the smallest value do not take."""

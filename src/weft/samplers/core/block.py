@@ -41,10 +41,7 @@ class Scaled(Block):
         if not how.adds:
             self.need_sums(f"the {how.reduce} of neighbours")
         if how.adds and self.edge_scale is not None:
-            scale = self.edge_scale.to(h.dtype if how.weight is None else how.weight.dtype)
-            how = replace(
-                how, weight=scale if how.weight is None else how.weight * _beside(scale, how.weight)
-            )
+            how = how.weighed(self.edge_scale, h.dtype)
         elif how.adds and self.row_scale is not None:
             scale = self.row_scale.to(_wide(h.dtype))
             how = replace(how, dst_scale=scale if how.dst_scale is None else how.dst_scale * scale)
@@ -54,9 +51,9 @@ class Scaled(Block):
         """Return the reduced messages; sums and means estimate the whole graph's."""
         if not how.adds:
             self.need_sums(f"the {how.reduce} of messages")
-        if self.edge_scale is None or not how.adds:
-            return times_rows(super()._propagate(how), self.row_scale if how.adds else None)
-        return super()._propagate(how.weighed(self.edge_scale))
+        elif self.edge_scale is None:  # a number a row, and none an edge: the results are weighed
+            return times_rows(self._reduce_messages(how), self.row_scale)
+        return super()._propagate(how)
 
     def attend(self, *args: Any, **options: Any) -> Tensor:
         """Return the attention over the edges there are, which normalises itself."""
@@ -211,8 +208,3 @@ def block_of(
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def _beside(scale: Tensor, values: Tensor) -> Tensor:
-    """Return the scale with as many dimensions as the values."""
-    return scale.reshape(-1, *[1] * (values.dim() - 1))

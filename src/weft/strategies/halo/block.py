@@ -15,7 +15,7 @@ from weft.comm.group import Group
 from weft.errors import GraphError
 from weft.exchanges.base import Exchange
 from weft.graph.message.block import Block, Rows
-from weft.graph.message.reduction import Aggregation, Propagation
+from weft.graph.message.reduction import Aggregation
 from weft.graph.parts.shard import Shard
 from weft.graph.relations import RelationBlock
 from weft.graph.sparse import Features, SparseFeatures
@@ -101,13 +101,8 @@ class HaloBlock(ShardBlock):
         h = h if isinstance(h, Tensor) else h.to_dense()
         return self._sum(h, how) if how.adds else super()._aggregate(h, how)
 
-    def _propagate(self, how: Propagation) -> Tensor:
-        """Return the reduced messages; in sums and means those of halo rows stand for the rows left out."""
-        stands_for = self.multiplicity() if how.adds else None
-        return super()._propagate(how if stands_for is None else how.weighed(stands_for))
-
     def multiplicity(self) -> Tensor | None:
-        """Return how many edges of the whole graph each edge stands for, [E]; None: itself alone."""
+        """Return how many edges each edge stands for, [E]: those of halo rows for those of rows left out."""
         scale, kept = self.exchange.scale, self.exchange.kept
         if not isinstance(scale, Tensor) and scale == 1.0:
             return None

@@ -81,9 +81,7 @@ class DrawnBlock(HaloBlock):
         own = h if isinstance(h, Tensor) else h.to_dense()
         return self._compact()._reduce(self._rows(own), how.reduce, None, None, None)
 
-    def _propagate(self, how: Propagation) -> Tensor:
-        stands_for = self.multiplicity() if how.adds else None
-        how = how if stands_for is None else how.weighed(stands_for)
+    def _reduce_messages(self, how: Propagation) -> Tensor:
         return propagate(self._compact(), replace(how, src=[self._rows(t) for t in how.src]))
 
     # Underneath

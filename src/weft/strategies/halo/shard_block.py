@@ -9,8 +9,9 @@ from weft.errors import GraphError
 from weft.exchanges.base import Exchange
 from weft.exchanges.features import fetch_halo
 from weft.graph.message.block import Block, Rows
-from weft.graph.message.reduction import Propagation
+from weft.graph.message.reduction import Aggregation
 from weft.graph.parts.shard import Shard
+from weft.graph.sparse import Features
 
 
 class ShardBlock(Block):
@@ -78,9 +79,9 @@ class OneRelation(Block):
         whole = self._whole.multiplicity()
         return None if whole is None else whole[self._edges]
 
-    def _propagate(self, how: Propagation) -> Tensor:
+    def _aggregate(self, h: Features, how: Aggregation) -> Features:
         stands_for = self.multiplicity() if how.adds else None
-        return super()._propagate(how if stands_for is None else how.weighed(stands_for))
+        return super()._aggregate(h, how if stands_for is None else how.weighed(stands_for, h.dtype))
 
     def _degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
