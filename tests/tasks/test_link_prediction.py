@@ -92,9 +92,27 @@ def test_negatives_of_an_evaluation_stay_the_same() -> None:
     assert not torch.equal(outputs(0), outputs(1)), "training draws anew in every epoch"
 
 
-def test_a_strategy_that_knows_no_pairs_is_refused() -> None:
-    recipe = make_recipe({"data": COMMUNITY, "task": links(), "strategy": {"name": "saint"}})
-    with pytest.raises(RecipeError, match="'saint' does not train on pairs"):
+@pytest.mark.parametrize("side", ["dst", "both"])
+def test_a_batch_s_ends_are_corrected_for_how_often_they_come_also_the_true_one(side: str) -> None:
+    graph = open_dataset(**COMMUNITY)
+    task = TaskChoice.of(links(negatives={"name": "inbatch", "side": side}, loss="infonce")).make(graph)
+    task.hides(batches=False)
+    train = task.targets(task.prepared(graph), lambda value: value)["train"]
+    model = put_head(task, torch.nn.Linear(1, 1), GraphInfo.of(graph), seed=0)
+    train.outputs(model, torch.randn(graph.num_nodes, 8), lambda rows, ids: rows[ids], 0)
+    ends = {"dst": task.pairs["train"].dst, "src": task.pairs["train"].src}
+    for place, name in enumerate(("dst", "src") if side == "both" else ("dst",)):
+        often = torch.bincount(ends[name])[ends[name]] / len(ends[name])
+        rows = train.y[place * len(often) : (place + 1) * len(often)]
+        columns = slice(1 + place * len(often), 1 + (place + 1) * len(often))
+        assert torch.allclose(rows[:, 0], often.log())
+        assert torch.allclose(rows[:, columns], often.log().expand(len(often), -1))
+
+
+@pytest.mark.parametrize("name", ["saint", "sliced"])
+def test_a_strategy_that_knows_no_pairs_is_refused(name: str) -> None:
+    recipe = make_recipe({"data": COMMUNITY, "task": links(), "strategy": {"name": name}})
+    with pytest.raises(RecipeError, match=f"'{name}' does not train on pairs"):
         run_recipe(recipe, Place())
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import weft
 from weft import format
@@ -116,6 +117,17 @@ def test_what_cannot_continue_a_run_leaves_its_parts(
     assert prepare_parts(resolve(short, workers=2), out, workers=2) == folder
     longer = make_recipe(short.to_dict(), overrides=["train.epochs=2"])
     assert run_recipe(longer, Place(out=out, resume=True)).epochs == 2
+
+
+def test_parts_whose_steps_hide_their_pairs_are_no_others(saved: Path, tmp_path: Path) -> None:
+    def pairs(strategy: str, share: float = 0.3) -> int:
+        told = {"name": strategy, "partitioner": "hash"}
+        task = {"name": "link_prediction", "share": share}
+        recipe = make_recipe({"data": {"path": str(saved / "graph")}, "task": task, "strategy": told})
+        folder = prepare_parts(resolve(recipe, workers=2), tmp_path, workers=2)
+        return len(load_file(folder / "pairs.safetensors")["train.src"])
+
+    assert pairs("sampled") > 2 * pairs("halo"), "which keeps a share of them out of messages for good"
 
 
 def test_a_damaged_part_of_a_run_s_own_tells_to_delete_it(tmp_path: Path) -> None:

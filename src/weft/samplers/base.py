@@ -66,6 +66,16 @@ class Batch:
         return sum(block.num_edges for block in self.blocks)
 
     @property
+    def num_targets(self) -> int:
+        """What is asked for: the seeds."""
+        return self.seeds.numel()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the batch lies."""
+        return self.nodes.device
+
+    @property
     def x(self) -> Any:
         """The features of the nodes; by node type where there are several."""
         return self._get("x", lambda: node_rows(self.graph, self.nodes))

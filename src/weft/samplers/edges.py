@@ -30,10 +30,17 @@ from weft.samplers.workers.together import TogetherLoader
 class Drawn(Protocol):
     """Negatives of pairs, as `weft.tasks.negatives` draws them."""
 
-    nodes: Tensor
-    """[n, k], with both sides [2 n, k], or [m] shared by all rows: global ids."""
-    masked: Tensor
-    log_q: Tensor | None
+    @property
+    def nodes(self) -> Tensor:
+        """[n, k], with both sides [2 n, k], or [m] shared by all rows: global ids."""
+
+    @property
+    def masked(self) -> Tensor:
+        """What is no negative of a row."""
+
+    @property
+    def log_q(self) -> Tensor | None:
+        """[m] corrections of shared ones."""
 
 
 class Draws(Protocol):
@@ -82,6 +89,26 @@ class EdgeBatch:
     def x(self) -> Any:
         """The features of the nodes."""
         return self.nodes.x
+
+    @property
+    def num_nodes(self) -> int:
+        """The rows of x."""
+        return self.nodes.num_nodes
+
+    @property
+    def num_edges(self) -> int:
+        """The edges of all blocks."""
+        return self.nodes.num_edges
+
+    @property
+    def num_targets(self) -> int:
+        """What is asked for: the pairs."""
+        return len(self.pairs)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the batch lies."""
+        return self.nodes.device
 
     def fetch(self) -> "EdgeBatch":
         """Do now what a step would wait for."""

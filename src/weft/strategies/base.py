@@ -104,6 +104,13 @@ class Strategy:
         """What keeps small gradients in float16; None in other precisions."""
         return LossScale(self.device, self.agree) if self.autocast is torch.float16 else None
 
+    @classmethod
+    def check_pairs(cls, options: Mapping[str, Any], hides: bool) -> None:
+        """Refuse options that do not go with pairs, before any data is read.
+
+        `hides`: a step is to leave its own pairs out of its messages.
+        """
+
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model that cannot be trained like this, before the run's folder is made."""
 

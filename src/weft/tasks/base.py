@@ -18,6 +18,7 @@ from weft.graph.graph import Graph
 from weft.graph.pairs import Pairs
 from weft.layers.base import GraphInfo
 from weft.registry import Registry
+from weft.samplers.loader import Loader
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
 from weft.tasks.predicted import lists
@@ -129,6 +130,16 @@ class Task(ABC):
     def make_loss(self, train: Targets, total: Total) -> Loss:
         """Return the loss that was asked for; class weights, say, are those of all training targets."""
         return chosen_loss(self, self.given_loss)
+
+    rows_per_target: int = 1
+    """The rows of outputs that a training target has."""
+
+    def make_loader(self, sampler: Any, **options: Any) -> Loader | None:
+        """Return what prepares batches of training targets that are no nodes; None: they are nodes.
+
+        `options` are those of `Loader`. With a sampler of workers all of them call it.
+        """
+        return None
 
     def of_batch(self, model: nn.Module, h: Tensor, batch: Any) -> Tensor:
         """Return the outputs of a batch's own targets, from the model's rows of its nodes."""

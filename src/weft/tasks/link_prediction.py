@@ -13,6 +13,7 @@ from weft.graph.graph import Graph
 from weft.graph.known import Known
 from weft.graph.pairs import Pairs
 from weft.layers.base import GraphInfo
+from weft.samplers.edges import Draws, EdgeBatch
 from weft.tasks.base import EVALUATION, Held, Rows, Targets, Total, tasks
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
@@ -94,7 +95,7 @@ class LinkPrediction(PairTask):
         self.among = self._nodes(held)
         self.rows_per_pair = len(self.evaluated.sides)
         found = super().targets(held, total)
-        found["train"].count = len(self.negatives.sides) * len(self._pairs["train"])
+        found["train"].count = self.rows_per_target * len(self._pairs["train"])
         return found
 
     def make_targets(self, pairs: Pairs, split: str) -> Targets:
@@ -114,6 +115,25 @@ class LinkPrediction(PairTask):
         """Return negatives of pairs: of a step of an epoch, or those of every evaluation."""
         when = None if epoch == EVALUATION else epoch
         return self.how(epoch).draw(pairs, when, among=self.among, known=self.known, step=step, batch=batch)
+
+    def step_negatives(self) -> Draws:
+        """Return what draws the negatives of a step."""
+        return self.draw
+
+    @property
+    def rows_per_target(self) -> int:  # type: ignore[override]
+        """A row for each side that is replaced."""
+        return len(self.negatives.sides)
+
+    def of_batch(self, model: nn.Module, h: Tensor, batch: EdgeBatch) -> Tensor:
+        """Return [n, 1 + k] for each side of the batch's own pairs."""
+        how, drawn = self.negatives, _drawn(batch)
+        return self.scores(model, h, batch.src, batch.dst, drawn, batch.negative, batch.pairs, how)
+
+    def values_of_batch(self, batch: EdgeBatch) -> Tensor:
+        """Return the corrections of in-batch negatives, or nothing."""
+        rows = batch.nodes.num_targets
+        return self.corrections(_drawn(batch), batch.src, batch.dst, batch.negative, self.negatives, rows)
 
     def scores(
         self,
@@ -146,11 +166,23 @@ class LinkPrediction(PairTask):
             sides.append(torch.cat([true[:, None], found], 1))
         return torch.cat(sides)
 
-    def corrections(self, drawn: Drawn, rows: int) -> Tensor:
-        """Return what the loss is told of negatives: how often those of a batch come, or nothing."""
+    def corrections(
+        self, drawn: Drawn, src: Tensor, dst: Tensor, negative: Tensor, how: Negatives, num_rows: int
+    ) -> Tensor:
+        """Return what the loss is told of scores: how often a batch has the node of each, or nothing.
+
+        A true pair's end is among the ends of the batch. All are places of `num_rows` rows.
+        """
         if drawn.log_q is None or self.loss.name != "infonce":
-            return torch.zeros(rows)
-        return torch.cat([torch.zeros(1), drawn.log_q.float()]).expand(rows, -1)
+            return torch.zeros(len(how.sides) * len(src), device=src.device)
+        log_q = drawn.log_q.float().to(src.device)
+        held, size = [], len(log_q) // len(how.sides)  # columns of each side
+        for place, side in enumerate(how.sides):
+            columns = slice(place * size, (place + 1) * size)
+            of_row = log_q.new_zeros(num_rows).scatter(0, negative[columns], log_q[columns])
+            true = of_row[dst if side == "dst" else src]
+            held.append(torch.cat([true[:, None], log_q.expand(len(src), -1)], 1))
+        return torch.cat(held)
 
     @property
     def _excludes(self) -> bool:
@@ -197,19 +229,16 @@ class LinkTargets(Targets):
         ids, places = torch.unique(ends, return_inverse=True)
         places = places.to(h.device)
         found = rows(h, ids)
-        negative = places[2 * count :].reshape(drawn.nodes.shape)
-        outputs = self.task.scores(
-            model,
-            found,
-            places[:count],
-            places[count : 2 * count],
-            drawn,
-            negative,
-            pairs,
-            self.task.how(epoch),
-        )
-        self.y = self.task.corrections(drawn, len(outputs)).to(outputs.device)
+        src, dst = places[:count], places[count : 2 * count]
+        negative, how = places[2 * count :].reshape(drawn.nodes.shape), self.task.how(epoch)
+        outputs = self.task.scores(model, found, src, dst, drawn, negative, pairs, how)
+        self.y = self.task.corrections(drawn, src, dst, negative, how, len(found)).to(outputs.device)
         return outputs
+
+
+def _drawn(batch: EdgeBatch) -> Drawn:
+    assert batch.masked is not None, "drawn by the task"
+    return Drawn(batch.negative, batch.masked, batch.log_q)
 
 
 def _negatives(given: str | Mapping[str, Any], where: str) -> Negatives:

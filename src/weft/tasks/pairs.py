@@ -17,6 +17,8 @@ from weft.errors import FormatError, GraphError, RecipeError
 from weft.graph.graph import Graph
 from weft.graph.pairs import Pairs
 from weft.layers.base import GraphInfo
+from weft.samplers.edges import Draws, EdgeLoader
+from weft.samplers.loader import Loader
 from weft.tasks.base import SPLITS, Held, Targets, Task, Total, head_of
 from weft.tasks.loss import Loss
 from weft.tasks.split import By, forgetting, split_pairs
@@ -133,6 +135,17 @@ class PairTask(Task):
 
     rows_per_pair: int = 1
     """Rows of outputs for each pair."""
+
+    def make_loader(self, sampler: Any, **options: Any) -> Loader:
+        """Return batches of the training pairs; a step hides its own, those of all workers, either way."""
+        hides = self.hide == "batch"
+        negatives = self.step_negatives()
+        reverse = True if hides else None
+        return EdgeLoader(sampler, negatives, self.pairs["train"], hide=hides, reverse=reverse, **options)
+
+    def step_negatives(self) -> Draws | None:
+        """Return what draws the negatives of a step; None: there are none."""
+        return None
 
     def make_targets(self, pairs: Pairs, split: str) -> Targets:
         """Return own pairs as targets."""

@@ -105,7 +105,7 @@ def train(
         section = _continued(section, out, size)
     default = "halo" if size > 1 or parts is not None else "single"
     kind, strategy_options = resolve_strategy(section, default=default, workers=size)
-    check_targets(chosen, kind)
+    check_targets(chosen, kind, strategy_options)
     check_precision(settings, strategy_options)
     given_loss = None if isinstance(loss, str) else loss
     given_metrics = {key: code for key, code in (metrics or {}).items() if not isinstance(code, str)}

@@ -245,7 +245,7 @@ def _source(resolved: "Resolved", num_parts: int, layout: Mapping[str, Any]) -> 
             {
                 "data": data,
                 "file": None if stamp is None else [stamp.st_size, stamp.st_mtime_ns],
-                "task": resolved.task.to_dict(),
+                "task": {**resolved.task.to_dict(), **_hides(resolved)},
                 "self_loops": _loops(resolved),
                 "layout": layout,
                 "partitioner": resolved.strategy_options.get("partitioner"),
@@ -254,6 +254,12 @@ def _source(resolved: "Resolved", num_parts: int, layout: Mapping[str, Any]) -> 
         )
     )
     return made
+
+
+def _hides(resolved: "Resolved") -> dict[str, bool]:
+    """Return whether steps hide their own pairs, where targets are pairs; else some are never messages."""
+    pairs = any(kind.over == "pairs" for kind in resolved.task.kinds)
+    return {"hides_batches": strategies[resolved.strategy].hides_batches} if pairs else {}
 
 
 def _loops(resolved: "Resolved") -> Any:

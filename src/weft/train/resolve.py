@@ -113,15 +113,15 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
                 f"strategy.name: {strategy!r} needs the whole graph, {folder} holds it in parts; use "
                 f"{SEVERAL!r}"
             )
-    check_targets(task, strategy)
+    check_targets(task, strategy, strategy_options)
     check_precision(settings, strategy_options)
     choose_device(settings.device)
     Own.of(settings)  # what they name is there
     return Resolved(data, name, options, strategy, strategy_options, settings, folder, task=task)
 
 
-def check_targets(task: TaskChoice, strategy: str) -> None:
-    """Refuse a task whose targets a strategy cannot train on."""
+def check_targets(task: TaskChoice, strategy: str, options: Mapping[str, Any]) -> None:
+    """Refuse a task whose targets a strategy, or an option of it, cannot train on."""
     for kind in task.kinds:
         if kind.over not in strategies[strategy].over:
             able = ", ".join(name for name in strategies.names() if kind.over in strategies[name].over)
@@ -129,6 +129,9 @@ def check_targets(task: TaskChoice, strategy: str) -> None:
                 f"strategy.name: {strategy!r} does not train on {kind.over}, which {kind.name!r} is about; "
                 f"use one of {able}"
             )
+        if kind.over == "pairs":
+            hides = task.options.get("hide", "auto") in ("auto", "batch")
+            strategies[strategy].check_pairs(options, hides)
 
 
 def check_precision(settings: Settings, strategy: Mapping[str, Any]) -> None:

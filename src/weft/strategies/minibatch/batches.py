@@ -105,9 +105,9 @@ class Batches(Steps, Distributed):
         return self._loader
 
     def step_loss(self, model: nn.Module, batch: Batch, step: int) -> tuple[Tensor, int]:
-        """Return the loss of the own seeds as a share of the step's mean, and how many seeds all have."""
-        count = self.loader.count(int(self.clock[1]), step)
-        if not batch.seeds.numel() and not self.runs_together(model):
+        """Return the loss of the own targets as a share of the step's mean, and how many rows all have."""
+        count = self.loader.count(int(self.clock[1]), step) * self.task.rows_per_target
+        if not batch.num_targets and not self.runs_together(model):
             return torch.zeros(()), count  # whose gradients are zeros: the reducer sends them
         outputs = self.batch_outputs(model, batch)
         return self.task.loss.summed(outputs, self.task.values_of_batch(batch)) / count, count
@@ -146,6 +146,12 @@ class Batches(Steps, Distributed):
         self._exact.exchange.begin_step()
         self._exact.forget()
         return self._exact
+
+    def rows_of(self, h: Tensor, ids: Tensor) -> Tensor:
+        """Return the rows of any nodes by global id, where the model is."""
+        if isinstance(self.graph, LocalGraph):
+            return super().rows_of(h, ids)
+        return h[ids.to(h.device)].to(self.device)
 
     @property
     def nearby(self) -> Nearby | None:

@@ -40,6 +40,7 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.batches import Batches, Shared
 from weft.strategies.minibatch.closing import CLOSURE, closed_shard
 from weft.strategies.minibatch.fanouts import Fanouts, Hops, by_hop, check_fanouts, usual_fanouts
+from weft.strategies.minibatch.pairs import refuse_nodes_alone, refuse_typed_store
 from weft.strategies.minibatch.placement import Where
 from weft.strategies.minibatch.replay import Replay
 from weft.strategies.minibatch.sampler_ranks import ReceivingLoader, check_samplers, dismiss
@@ -76,6 +77,8 @@ class Sampled(Batches):
     """
 
     name: ClassVar[str] = "sampled"
+    over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
+    hides_batches: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -110,6 +113,8 @@ class Sampled(Batches):
         elif store is not None and isinstance(graph, LocalGraph):
             graph = LocalGraph(rounded(graph.shard, store), facts=graph.facts)
         super().__init__(graph, **given)
+        if self.task.over == "pairs":
+            refuse_typed_store(store, graph.node_types)
         self.store_options, self.samplers = store, samplers
         self._store: Store | TypedStores | None = None  # of several workers
         self.replicate = None if replicate is None else check_replicate(replicate)
@@ -179,6 +184,17 @@ class Sampled(Batches):
             raise RecipeError(f"strategy.{on_workers(name)}")
         return super().layout(options, workers)
 
+    @classmethod
+    def check_pairs(cls, options: Mapping[str, Any], hides: bool) -> None:
+        """Refuse what is for batches of nodes alone, and draws that cannot leave the pairs of a step out."""
+        refuse_nodes_alone(options)
+        name, _ = check_sampler(options.get("sampler", "neighbor"))
+        if hides and not samplers[name].hides:
+            raise RecipeError(
+                f"strategy.sampler: {name!r} draws from all edges and cannot hide the pairs of a step; use "
+                "'neighbor', or task.hide = 'disjoint'"
+            )
+
     # An epoch
 
     def check_model(self, model: nn.Module) -> None:
@@ -194,6 +210,7 @@ class Sampled(Batches):
         self._fill_cache(fanout)
         loader = self._make_loader(fanout)
         plain = loader.sampler.plain and not isinstance(loader.sampler.graph.x, SparseFeatures)
+        plain = plain and self.task.over == "nodes"
         plain = plain and not self.task.loss.own  # a function of the user's may do anything
         if self.nearby is not None and plain and Replay.suits(model, fanout):
             self._replay = Replay(self._mean_loss, fanout)
@@ -301,7 +318,9 @@ class Sampled(Batches):
     def _make_sampler(self, fanout: Hops) -> Sampler:
         if isinstance(self.graph, Graph):
             make = partial(self._drawing, fanout=fanout)
-            return make(self.graph) if self.nearby is None else self.nearby.sampler(make, self.sample_on)
+            # A GPU draws from all edges.
+            where: Where = self.sample_on if self.task.over == "nodes" else "cpu"
+            return make(self.graph) if self.nearby is None else self.nearby.sampler(make, where)
         options = {"seed": int(self.clock[0]), "kind": self.kind, **self.options}
         shard, lane = self.graph.shard, self._lane
         if self._store is None and self.store_options is not None:
@@ -335,7 +354,7 @@ class Sampled(Batches):
         name = partitioner if isinstance(partitioner, str) else partitioner.get("name")
         others = (
             self.store_options is not None or self.replicate is not None or self.samplers or self.temporal
-        )
+        ) or self.task.over != "nodes"
         closes = isinstance(name, str) and partitioners[name].closes
         return closes and not others if asked is None else asked
 
@@ -346,9 +365,13 @@ class Sampled(Batches):
 
     def _make_loader(self, fanout: Hops) -> Loader:
         sampler = self._training_sampler(fanout)
+        given: dict[str, Any] = {"batch_size": self.batch_size, "threads": self.threads}
+        given["courier"] = None if self.nearby is None else self.nearby.courier
+        loader = self.task.make_loader(sampler, **given)
+        if loader is not None:
+            return loader
         if not isinstance(sampler, PartitionedSampler):
-            courier = None if self.nearby is None else self.nearby.courier
-            return Loader(sampler, batch_size=self.batch_size, threads=self.threads, courier=courier)
+            return Loader(sampler, **given)
         if self.closed and isinstance(self.graph, LocalGraph):
             owner = owners(self.graph.shard.node_ids, self.graph.num_nodes, self._lane, label=LABEL)
             return self._partitioned(sampler, local=self.local_seeds, owner=owner)

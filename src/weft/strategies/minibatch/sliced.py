@@ -42,6 +42,8 @@ class Sliced(Sampled):
     """
 
     name: ClassVar[str] = "sliced"
+    over: ClassVar[tuple[str, ...]] = ("nodes",)
+    hides_batches: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     takes_whole: ClassVar[bool] = False
     graph: LocalGraph  # type: ignore[assignment]

@@ -115,7 +115,7 @@ class Steps(Strategy):
     def batch_rows(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the model's rows of a batch's seeds."""
         batch.set_clock(self.clock)
-        blocks, device = self.blocks_of(model, batch), batch.nodes.device.type
+        blocks, device = self.blocks_of(model, batch), batch.device.type
         return self._outputs(model, blocks, batch.x, device=device)
 
     def blocks_of(self, model: nn.Module, batch: Batch) -> Any:

@@ -51,6 +51,8 @@ class RecordTraining(Sampled):
     """
 
     name: ClassVar[str] = "records"
+    over: ClassVar[tuple[str, ...]] = ("nodes",)
+    hides_batches: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def __init__(
