@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from spark import GROUP
 
+from weft.cli.main import main
+from weft.errors import InputError, RecipeError
+from weft.graph import Graph
 from weft.pipeline.engines.base import Engine, engines, open_engine
+from weft.pipeline.engines.duckdb import DuckDB
+from weft.pipeline.infer.run import Setting, infer_run
+from weft.pipeline.ingest.run import _open_engine
 
 MARKS = {"spark": GROUP}
 NAMES = [pytest.param(name, marks=MARKS.get(name, ())) for name in engines.names()]
@@ -112,3 +119,54 @@ def test_rows_of_files_have_their_places_whatever_columns_are_called(engine: Eng
         assert engine.rows(f"SELECT {columns} FROM {rows} ORDER BY place") == [
             (start + number, number, *rest) for start in (10, 20) for number, *rest in expected
         ]
+
+
+class Own(DuckDB):
+    """An engine of the test's own, which is told where to run and keeps nothing."""
+
+    on_cluster = True
+    keeps = False
+
+    def __init__(self, folder: Path, *, memory: Any = None, master: str = "", settings: Any = None) -> None:
+        super().__init__(folder, memory=memory)
+        self.master = master
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert engines.names()
+    monkeypatch.setitem(engines._entries, "own", Own)
+
+
+@pytest.mark.usefixtures("own")
+def test_an_engine_is_told_where_to_run_where_its_class_says_so(tmp_path: Path) -> None:
+    with open_engine("own", tmp_path / "own", master="here") as opened:
+        assert isinstance(opened, Own)
+        assert opened.master == "here"
+    with pytest.raises(RecipeError, match="are for --engine own or spark; the engine is duckdb"):
+        open_engine("duckdb", tmp_path / "other", master="here")
+    with pytest.raises(InputError, match="are for --engine own or spark; the engine is torch"):
+        infer_run("run", tmp_path / "out", setting=Setting(master="here"))
+
+
+@pytest.mark.usefixtures("own")
+def test_ingest_runs_on_an_engine_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("edges.csv").write_text("src,dst\na,b\nb,c\n")
+    assert main(["ingest", "edges=edges.csv", "--engine", "own", "--out", "graph"]) == 0
+    assert Graph.load("graph").num_edges == 2
+    monkeypatch.setattr(Own, "keeps", True)  # what its constructor does not take
+    with pytest.raises(TypeError, match="keep"):
+        _open_engine("own", tmp_path / "work", None, None)
+
+
+@pytest.mark.usefixtures("own")
+def test_commands_name_the_engines_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("infer", "flatten", "ingest"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        told = capsys.readouterr().out
+        assert all(name in told for name in ("duckdb", "own", "spark"))
+    with pytest.raises(SystemExit):
+        main(["infer", "run", "--out", "out", "--engine", "flink"])
+    assert "'flink'" in capsys.readouterr().err

@@ -4,11 +4,12 @@ import argparse
 from typing import Any
 
 from weft.errors import RecipeError
+from weft.pipeline.engines.base import engines
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--engine", default="duckdb", help="duckdb (in this process) or spark (duckdb)")
+    parser.add_argument("--engine", default="duckdb", help=f"{' or '.join(engines.names())} (duckdb)")
     parser.add_argument(
         "--master", metavar="URL", help="of Spark: local[2], spark://host:7077, yarn (local[*])"
     )

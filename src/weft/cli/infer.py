@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from weft.cli.engine import parse_fanout, parse_settings
+from weft.pipeline.engines.base import engines
 
 if TYPE_CHECKING:
     from weft.pipeline.infer.run import Told
@@ -33,9 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nodes", metavar="FILE", help="Parquet or CSV of the ids asked for (the target type)"
     )
-    parser.add_argument(
-        "--engine", choices=("torch", "duckdb", "spark"), default="torch", help="what runs it (torch)"
-    )
+    known = ("torch", *engines.names())
+    parser.add_argument("--engine", choices=known, default="torch", help="what runs it (torch)")
     parser.add_argument("--master", metavar="URL", help="master of a Spark cluster (local[*])")
     parser.add_argument(
         "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's own"

@@ -36,6 +36,10 @@ class Engine(ABC):
     """Whether rows of files come in the order of the files where a query asks for none."""
     reads_text: ClassVar[bool] = False
     """Whether tables may be text files."""
+    on_cluster: ClassVar[bool] = False
+    """Whether it takes `master`, where it runs, and `settings` of its own."""
+    keeps: ClassVar[bool] = False
+    """Whether tables can be still there after a crash: `keep`, and `watch`, which is told of progress."""
 
     @abstractmethod
     def parquet(self, table: str, files: Sequence[str | Path]) -> None:
@@ -143,6 +147,10 @@ class Engine(ABC):
     def close(self) -> None:
         """End the engine and free what it holds."""
 
+    def kept(self) -> list[str]:
+        """Return the names of the tables that are there from before."""
+        return []
+
     def value(self, query: str) -> Any:
         """Return the only value of a query."""
         return self.rows(query)[0][0]
@@ -189,9 +197,16 @@ def open_engine(
     """Return an engine by name that keeps its tables in a folder; `master` and `settings` are Spark's."""
     given: dict[str, Any] = {"master": master, "settings": settings}
     given = {key: value for key, value in given.items() if value}
-    if given and engine != "spark":
-        raise RecipeError(f"--master and --conf are for --engine spark; the engine is {engine}")
+    if given:
+        check_on_cluster(engine)
     return engines[engine](folder, memory=memory, **given)  # type: ignore[call-arg]
+
+
+def check_on_cluster(engine: str) -> None:
+    """Refuse where to run, and settings, for an engine that has none of its own."""
+    able = [each for each in engines.names() if engines[each].on_cluster]
+    if engine not in able:
+        raise RecipeError(f"--master and --conf are for --engine {' or '.join(able)}; the engine is {engine}")
 
 
 def name(identifier: str) -> str:

@@ -33,6 +33,7 @@ class DuckDB(Engine):
 
     keeps_order = True
     reads_text = True
+    keeps = True
 
     def __init__(
         self,
@@ -88,6 +89,10 @@ class DuckDB(Engine):
     def microseconds(self, time: str) -> str:
         """Return SQL for a date or time as microseconds since 1970 in UTC; null where it is none."""
         return f"epoch_us(TRY_CAST({time} AS TIMESTAMP))"
+
+    def kept(self) -> list[str]:
+        """Return the names of the tables that are there from before."""
+        return [row[0] for row in self.rows("SELECT table_name FROM duckdb_tables() WHERE NOT temporary")]
 
     def arrow(self, table: str, rows: "pa.Table | pa.RecordBatchReader") -> None:
         """Keep the rows of an Arrow table or stream."""

@@ -47,6 +47,7 @@ class Spark(Engine):
     """
 
     capacity = 1 << 62
+    on_cluster = True
 
     def __init__(
         self,

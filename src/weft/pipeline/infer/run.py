@@ -21,10 +21,11 @@ from torch import Tensor, nn
 
 from weft import format
 from weft.errors import FormatError, InputError
-from weft.pipeline.engines.base import Engine, memory_limit, open_engine
+from weft.pipeline.engines.base import Engine, check_on_cluster, engines, memory_limit, open_engine
 from weft.pipeline.infer.model import Scoring, mark_of, open_run
 from weft.pipeline.infer.rounds import Rounds, worth_keeping
 from weft.pipeline.infer.write import NOTE, OLD_NOTE, PREDICTIONS, Scored, Writer, asked_nodes, write_note
+from weft.registry import suggest
 from weft.stores.base import Store
 from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
@@ -36,7 +37,8 @@ from weft.train.inference.runs import Draw, Runner, from_samples, placed
 from weft.train.inference.stages import Chain, chain_of
 from weft.train.settings import choose_device
 
-ENGINES = ("torch", "duckdb", "spark")
+TORCH = "torch"
+"""What runs the rounds in this process, without tables."""
 _MARK = "made_of.json"
 
 
@@ -174,7 +176,7 @@ def _from_samples(
 
 def _opened(setting: Setting, work: Path) -> AbstractContextManager[Engine | None]:
     """Return the engine that is asked for, closed in the end; None where rounds are run in torch."""
-    if setting.engine == "torch":
+    if setting.engine == TORCH:
         return nullcontext()
     return open_engine(
         setting.engine, work, memory=setting.memory, master=setting.master, settings=setting.settings
@@ -268,12 +270,14 @@ class _work_folder:
 
 
 def _check_setting(setting: Setting) -> None:
-    if setting.engine not in ENGINES:
-        raise InputError(f"no engine {setting.engine!r}; known: {', '.join(ENGINES)}")
-    if setting.engine != "spark" and (setting.master or setting.settings):
-        raise InputError(f"--master and --conf are for --engine spark; the engine is {setting.engine}")
+    known = [TORCH, *engines.names()]
+    if setting.engine not in known:
+        hint = suggest(setting.engine, known)
+        raise InputError(f"no engine {setting.engine!r}; {hint}known: {', '.join(known)}")
+    if setting.master or setting.settings:
+        check_on_cluster(setting.engine)
     memory_limit(setting.memory)
-    if setting.engine != "torch" and (setting.fanout is not None or setting.device != "cpu"):
+    if setting.engine != TORCH and (setting.fanout is not None or setting.device != "cpu"):
         raise InputError(f"--fanout and --device are for --engine torch; the engine is {setting.engine}")
     if setting.fanout is None and setting.seed:
         raise InputError("--seed is that of sampled neighbours: give --fanout, too, or leave it out")

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from weft import format
 from weft.meaning import REPORT
-from weft.pipeline.engines.base import Engine, memory_limit, open_engine, text
-from weft.pipeline.engines.duckdb import DuckDB
+from weft.pipeline.engines.base import Engine, engines, memory_limit, open_engine, text
 from weft.pipeline.ingest.edge_targets import EdgeTargets
 from weft.pipeline.ingest.intake import Intake, Reader
 from weft.pipeline.ingest.problems import Problems
@@ -83,20 +82,22 @@ def ingest(
 def _open_engine(
     engine: str, work: Path, memory: str | int | None, watch: Callable[[float], None] | None, **spark: Any
 ) -> Engine:
-    """Return the engine, DuckDB with tables that are still there after a crash."""
-    if engine == "duckdb" and not any(spark.values()):
-        return DuckDB(work, keep=True, memory=_engine_share(memory_limit(memory)), watch=watch)
+    """Return the engine, with tables that are still there after a crash where it can keep them."""
+    if engines[engine].keeps and not any(spark.values()):
+        kind: Any = engines[engine]
+        made: Engine = kind(work, keep=True, memory=_engine_share(memory_limit(memory)), watch=watch)
+        return made
     return open_engine(engine, work, memory=memory, **spark)
 
 
 def _engine_share(limit: int) -> int:
-    """Return what is left of a limit for DuckDB beside Python and Arrow; all of it where it is small."""
+    """Return what is left of a limit for an engine beside Python and Arrow; all of it where it is small."""
     return limit - BESIDE if limit >= 4 * BESIDE else limit
 
 
 def _continue_or_start(intake: Intake) -> None:
     """Keep the tables of an ingest that was interrupted, if it was of the same files; else drop them."""
-    if not isinstance(intake.engine, DuckDB):
+    if not intake.engine.keeps:
         return  # it has none from before
     sources = [*intake.node_sources.values(), *intake.edge_sources.values()]
     stats = [(str(file.path), os.stat(file.path)) for source in sources for file in source.files]
@@ -110,8 +111,7 @@ def _continue_or_start(intake: Intake) -> None:
     if engine.has("plan") and engine.rows("SELECT mark FROM plan") == [(mark,)]:
         intake.say("continuing an interrupted ingest")
         return
-    tables = engine.rows("SELECT table_name FROM duckdb_tables() WHERE NOT temporary")
-    engine.drop(*(row[0] for row in tables))
+    engine.drop(*engine.kept())
     engine.step("plan", f"SELECT {text(mark)} AS mark")
 
 
