@@ -12,7 +12,8 @@ from weft.datasets import open_dataset
 from weft.errors import RecipeError
 from weft.graph.ends import edge_ends
 from weft.layers.base import GraphInfo
-from weft.tasks.base import EVALUATION, put_head
+from weft.tasks import link_prediction
+from weft.tasks.base import EVALUATION, head_of, put_head
 from weft.tasks.choose import TaskChoice
 from weft.train.launch import run_recipe
 from weft.train.trainer import Place
@@ -75,6 +76,31 @@ def test_pairs_of_validation_and_test_and_targets_are_no_messages() -> None:
     for split, pairs in task.pairs.items():
         targets = {frozenset(pair) for pair in zip(pairs.src.tolist(), pairs.dst.tolist())}
         assert not targets & messages, f"{split} pairs, or their reverses, are messages"
+
+
+@pytest.mark.parametrize("side", ["dst", "both"])
+def test_an_evaluation_holds_the_rows_of_a_piece_of_its_negatives(
+    side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = open_dataset(**COMMUNITY)
+    task = TaskChoice.of(links(evaluate={"count": 20, "side": side}, score="bilinear")).make(graph)
+    task.hides(batches=False)
+    held = task.targets(task.prepared(graph), lambda value: value)["test"]
+    model = put_head(task, torch.nn.Linear(1, 1), GraphInfo.of(graph), seed=0)
+    h, sizes = torch.randn(graph.num_nodes, 8), []
+    head_of(model).register_forward_pre_hook(
+        lambda _, given: sizes.append(max(each.numel() for each in given if each is not None))
+    )
+
+    def outputs() -> torch.Tensor:
+        return held.outputs(model, h, lambda rows, ids: rows[ids], EVALUATION)
+
+    with torch.no_grad():
+        whole = outputs()
+        sizes.clear()
+        monkeypatch.setattr(link_prediction, "PIECE", 1000)
+        assert torch.equal(outputs(), whole)
+    assert max(sizes) <= 1000 < len(held) * 20 * 8
 
 
 def test_negatives_of_an_evaluation_stay_the_same() -> None:

@@ -17,7 +17,7 @@ from weft.samplers.edges import Draws, EdgeBatch
 from weft.tasks.base import EVALUATION, Held, Rows, Targets, Total, tasks
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
-from weft.tasks.negatives import Drawn, Negatives, Nodes
+from weft.tasks.negatives import Drawn, End, Negatives, Nodes
 from weft.tasks.pair_loss import PAIR_LOSSES, pair_loss
 from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
 from weft.tasks.ranking import LEFT_OUT, RANKING, num_negatives
@@ -25,6 +25,8 @@ from weft.tasks.scorers import Scorer, check_scorer, make_scorer
 
 KNOWN = "known.npy"
 USUAL = {"name": "uniform", "count": 1}
+PIECE = 1 << 24
+"""Numbers of negatives' rows that an evaluation has in memory at once."""
 EVALUATED = {"name": "uniform", "count": 100, "exclude": "known"}
 
 
@@ -157,8 +159,8 @@ class LinkPrediction(PairTask):
             if drawn.shared:
                 found = scorer.against(one, rows[negative], relation, side=side)
             else:
-                many = rows[negative[place * len(pairs) : (place + 1) * len(pairs)]]
-                found = scorer(one, many, relation) if side == "dst" else scorer(many, one, relation)
+                own = negative[place * len(pairs) : (place + 1) * len(pairs)]
+                found = _own_scores(scorer, one, rows, own, relation, side)
             masked = drawn.masked[place * len(pairs) : (place + 1) * len(pairs)].to(rows.device)
             found = found.masked_fill(masked, LEFT_OUT)
             if how.name == "hard":
@@ -234,6 +236,24 @@ class LinkTargets(Targets):
         outputs = self.task.scores(model, found, src, dst, drawn, negative, pairs, how)
         self.y = self.task.corrections(drawn, src, dst, negative, how, len(found)).to(outputs.device)
         return outputs
+
+
+def _own_scores(
+    scorer: Scorer, one: Tensor, rows: Tensor, negative: Tensor, relation: Tensor | None, side: End
+) -> Tensor:
+    """Return the scores of each pair's own negatives, [n, k]; without gradients piece by piece.
+
+    All pairs of a split at once would have n · k rows of nodes in memory, often more than the graph.
+    """
+    size = max(1, PIECE // max(1, negative.shape[1] * rows.shape[1]))
+    size = max(1, len(one)) if torch.is_grad_enabled() else size
+    found = []
+    for first in range(0, max(1, len(one)), size):
+        part = slice(first, first + size)
+        ends, many = one[part], rows[negative[part]]
+        kind = None if relation is None else relation[part]
+        found.append(scorer(ends, many, kind) if side == "dst" else scorer(many, ends, kind))
+    return torch.cat(found)
 
 
 def _drawn(batch: EdgeBatch) -> Drawn:
