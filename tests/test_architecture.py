@@ -119,7 +119,8 @@ def test_public_names_change_only_on_purpose() -> None:
     assert set(weft.__all__) == {
         *("Block", "Graph", "SparseFeatures", "Summary", "Recipe"),
         *("DataNote", "InputError", "WeftError", "WeftWarning"),
-        *("accelerate", "accelerated", "infer", "load", "read_events", "read_recipe", "train"),
+        *("accelerate", "accelerated", "infer", "load", "partners", "read_events", "read_recipe"),
+        *("score_pairs", "train"),
         *("algorithms", "datasets", "draw", "errors", "kernels", "layers", "nn", "partitioners", "report"),
         *("samplers", "stores", "strategies"),
         "__version__",
@@ -160,8 +161,9 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             *("--weight", "--yes", "-h", "graph"),
         ],
         "infer": [
-            *("--conf", "--device", "--engine", "--fanout", "--graph", "--help", "--json", "--master"),
-            *("--memory", "--nodes", "--out", "--overwrite", "--seed", "-h", "folder"),
+            *("--all-edges", "--conf", "--device", "--engine", "--fanout", "--graph", "--help"),
+            *("--include-known", "--json", "--master", "--memory", "--nodes", "--of", "--out", "--overwrite"),
+            *("--pairs", "--partners", "--relation", "--seed", "-h", "folder"),
         ],
         "partition": [
             *("--help", "--hidden", "--json", "--layers", "--name", "--out", "--overwrite", "--parts"),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from weft.graph.sparse import SparseFeatures
     from weft.interop.pyg.accelerate import accelerate, accelerated
     from weft.train.inference.infer import infer
+    from weft.train.inference.links import partners, score_pairs
     from weft.train.launch import train
     from weft.train.summary import Summary
 
@@ -65,10 +66,12 @@ _HOME = {
     "layers": "",
     "nn": "",
     "partitioners": "",
+    "partners": "weft.train.inference.links",
     "read_events": "weft.events",
     "read_recipe": "weft.config",
     "report": "",
     "samplers": "",
+    "score_pairs": "weft.train.inference.links",
     "stores": "",
     "strategies": "",
     "train": "",
@@ -97,10 +100,12 @@ __all__ = [
     "load",
     "nn",
     "partitioners",
+    "partners",
     "read_events",
     "read_recipe",
     "report",
     "samplers",
+    "score_pairs",
     "stores",
     "strategies",
     "train",

@@ -14,7 +14,7 @@ from weft.graph import Graph
 from weft.graph.pairs import Pairs
 from weft.stores import MemoryStore
 from weft.tasks.partners import chunk_sizes, partner_chunks, top_partners
-from weft.tasks.tables import write_pair_scores, write_partners
+from weft.tasks.tables import write_pairs, write_partners
 from weft.train.inference.predictions import Predictions
 
 parquet: Any = pytest.importorskip("pyarrow.parquet")
@@ -57,7 +57,9 @@ def test_partners_are_one_row_per_source_and_rank_by_the_users_ids(tmp_path: Pat
 def test_ids_of_several_types_come_with_their_types(tmp_path: Path) -> None:
     graph = library()
     pairs = Pairs(torch.tensor([0, 1, 4]), torch.tensor([4, 2, 1]))
-    write_pair_scores(tmp_path / "out.parquet", graph, pairs, torch.tensor([1.0, 2.0, 3.0]), chunk=2)
+    scores = np.array([1.0, 2.0, 3.0])
+    few = [(pairs.take(torch.tensor(at)), {"score": scores[at]}) for at in ([0, 1], [2])]
+    write_pairs(tmp_path / "out.parquet", graph, few)
     assert parquet.read_table(tmp_path / "out.parquet").to_pydict() == {
         "source_type": ["author", "author", "paper"],
         "source": ["70", "50", "c"],
@@ -70,12 +72,12 @@ def test_ids_of_several_types_come_with_their_types(tmp_path: Path) -> None:
 def test_without_ids_nodes_have_their_numbers_and_an_empty_file_has_its_columns(tmp_path: Path) -> None:
     graph = Graph.from_edges([[0, 1], [1, 2]], num_nodes=3)
     pairs = Pairs(torch.tensor([0, 2]), torch.tensor([1, 0]))
-    write_pair_scores(tmp_path / "out.parquet", graph, pairs, torch.tensor([1.0, 2.0]))
+    write_pairs(tmp_path / "out.parquet", graph, [(pairs, {"score": np.array([1.0, 2.0])})])
     table = parquet.read_table(tmp_path / "out.parquet")
     assert table.to_pydict() == {"source": [0, 2], "target": [1, 0], "score": [1.0, 2.0]}
     none = pairs.take(torch.zeros(0, dtype=torch.int64))
     for whole in (graph, people()):
-        write_pair_scores(tmp_path / "none.parquet", whole, none, torch.zeros(0))
+        write_pairs(tmp_path / "none.parquet", whole, [(none, {"score": np.zeros(0)})])
         found = parquet.read_table(tmp_path / "none.parquet").to_pydict()
         assert found == {"source": [], "target": [], "score": []}
         write_partners(tmp_path / "no.parquet", whole, partner_chunks(torch.eye(3), [], DOT, 2))

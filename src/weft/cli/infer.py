@@ -5,11 +5,17 @@ whatever `weft train` reads as data.path, by default the data of the run; it is 
 says. The folder appears when all is done; an inference that was killed goes on after its last long round when
 started again.
 
+A run that learned of pairs writes the rows of nodes, what it says of given pairs (--pairs), or the best
+partners of nodes (--partners), known links left out. Its nodes' rows are made of the edges that training let
+the model see; --all-edges takes every edge of the data.
+
 examples:
   weft infer runs/people --graph graph --out predictions
   weft infer runs/people --graph graph --nodes ids.parquet --out predictions
   weft infer runs/people --graph graph --fanout 10,10 --device cuda --out predictions
   weft infer runs/people --graph graph --engine spark --master spark://host:7077 --out predictions
+  weft infer runs/links --pairs pairs.csv --out scores
+  weft infer runs/links --partners 10 --of ids.csv --all-edges --out partners
 """
 
 import argparse
@@ -17,7 +23,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.cli.engine import parse_fanout, parse_settings
 from weft.pipeline.engines.base import engines
@@ -33,6 +39,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to write")
     parser.add_argument(
         "--nodes", metavar="FILE", help="Parquet or CSV of the ids asked for (the target type)"
+    )
+    parser.add_argument(
+        "--pairs", metavar="FILE", help="Parquet or CSV of pairs to score: source, target (and relation)"
+    )
+    parser.add_argument("--partners", metavar="K", type=int, help="write the K best partners of each node")
+    parser.add_argument("--of", metavar="FILE", help="Parquet or CSV of ids: partners of these nodes (all)")
+    parser.add_argument("--relation", metavar="NAME", help="the relation that partners are looked for in")
+    parser.add_argument("--include-known", action="store_true", help="keep partners that are linked already")
+    parser.add_argument(
+        "--all-edges", action="store_true", help="let messages flow along every edge (those of training)"
     )
     known = ("torch", *engines.names())
     parser.add_argument("--engine", choices=known, default="torch", help="what runs it (torch)")
@@ -52,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Infer and say what came of it."""
-    from weft.pipeline.infer.run import Setting, infer_run
+    from weft.pipeline.infer.run import Links, Setting, infer_run
 
     setting = Setting(
         options.engine,
@@ -69,6 +85,8 @@ def run(options: argparse.Namespace) -> int:
             options.out,
             graph=options.graph,
             nodes=options.nodes,
+            links=Links(options.pairs, options.partners, options.of, options.relation, options.include_known),
+            all_edges=options.all_edges,
             setting=setting,
             overwrite=options.overwrite,
             tell=tell,
@@ -77,9 +95,21 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(result))
         return 0
     seconds = sum(result["seconds"].values())
-    told = f"{result['nodes']:,} nodes in {seconds:.1f} s: {', '.join(result['files'])} in {result['out']}"
+    told = f"{_what(result)} in {seconds:.1f} s: {', '.join(result['files'])} in {result['out']}"
     print(told, file=sys.stderr)
+    if result["messages"] == "training":
+        told = "rows of nodes are made of the edges that training showed the model; --all-edges takes all"
+        print(told, file=sys.stderr)
     return 0
+
+
+def _what(result: dict[str, Any]) -> str:
+    """Return what was counted."""
+    if "pairs" in result:
+        return f"{result['pairs']:,} pairs of {result['nodes']:,} nodes"
+    if "sources" in result:
+        return f"partners of {result['sources']:,} nodes"
+    return f"{result['nodes']:,} nodes"
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Which pairs of nodes are joined."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -108,6 +108,10 @@ class LinkPrediction(PairTask):
         """Return the scorer."""
         scorer: nn.Module = make_scorer(self.score, columns, num_relations=info.num_relations)
         return scorer
+
+    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return the `score`; the higher, the likelier."""
+        return {"score": outputs[:, 0].numpy()}
 
     def how(self, epoch: int) -> Negatives:
         """Return which negatives an epoch has, or an evaluation."""

@@ -151,6 +151,11 @@ class PairTask(Task):
         """Return own pairs as targets."""
         raise NotImplementedError
 
+    def of_pairs(self, model: nn.Module, src: Tensor, dst: Tensor, pairs: Pairs) -> Tensor:
+        """Return what is said of any pairs, [n, columns], from the rows of their ends [n, d]."""
+        outputs: Tensor = head_for(model, src)(src, dst, pairs.relation)
+        return outputs[:, None] if outputs.dim() == 1 else outputs
+
     def columns(self, info: GraphInfo) -> int:
         """Return the width of nodes' rows."""
         return self.node_width

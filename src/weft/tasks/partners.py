@@ -5,7 +5,7 @@ of which only the k best of each source are kept. What is kept does not depend o
 come in the order of their ids, and of equal scores the lower id is kept.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -99,18 +99,27 @@ def partner_chunks(
         yield replace(best, ids=best.ids.masked_fill(best.scores == -torch.inf, -1))
 
 
-@torch.no_grad()
 def pair_scores(h: Rows, pairs: Pairs, scorer: PairScorer, *, chunk: int = 65536) -> Tensor:
     """Return the score of each pair, [n], of which `chunk` are computed at a time; `h` by global id."""
+
+    def score(src: Tensor, dst: Tensor, some: Pairs) -> Tensor:
+        return scorer(src, dst, some.relation)
+
+    return torch.cat([scores for _, scores in pair_chunks(h, pairs, score, chunk=chunk)])
+
+
+@torch.no_grad()
+def pair_chunks(
+    h: Rows, pairs: Pairs, said: Callable[[Tensor, Tensor, Pairs], Tensor], *, chunk: int = 65536
+) -> Iterator[tuple[Pairs, Tensor]]:
+    """Give some pairs after the other, once at least, and what `said` gives of the rows of both ends."""
     if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
         raise InputError(f"chunk must be a whole number of at least 1, got {chunk!r}")
-    scores = torch.zeros(len(pairs))
-    for first in range(0, len(pairs), chunk):
-        some = slice(first, first + chunk)
-        src, dst = pairs.src[some], pairs.dst[some]
-        kind = None if pairs.relation is None else pairs.relation[some].to(h.device)
-        scores[some] = _numbers(scorer(_rows(h, src), _rows(h, dst), kind), src, dst).cpu()
-    return scores
+    for first in range(0, max(1, len(pairs)), chunk):
+        some = pairs.take(torch.arange(first, min(first + chunk, len(pairs))))
+        outputs = said(_rows(h, some.src), _rows(h, some.dst), some.to(h.device))
+        across = (-1, *[1] * (outputs.dim() - 1))
+        yield some, _numbers(outputs, some.src.reshape(across), some.dst.reshape(across)).cpu()
 
 
 def pair_keys(src: Tensor, dst: Tensor, num_nodes: int) -> Tensor:

@@ -1,7 +1,7 @@
 """What was found of pairs, as Parquet files by the user's own ids, whole or not at all."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -30,18 +30,20 @@ def write_partners(path: Path, graph: Graph, found: Partners | Iterable[Partners
     write_tables(path, (_partner_columns(names, one) for one in given))
 
 
-def write_pair_scores(path: Path, graph: Graph, pairs: Pairs, scores: Tensor, *, chunk: int = 2**20) -> None:
-    """Write one row per pair, in their order: source, target, score; types as in `write_partners`."""
+def write_pairs(path: Path, graph: Graph, found: Iterable[tuple[Pairs, Mapping[str, Any]]]) -> None:
+    """Write one row per pair: source, target, and the columns that are said of pairs, some at a time.
+
+    Types stand as in `write_partners`, and `relation` first where the graph has several.
+    """
     names = _Names(graph)
-    starts = range(0, max(1, len(pairs)), chunk)
-    parts = (slice(start, start + chunk) for start in starts)
     write_tables(
         path,
         (
-            names.columns("source", pairs.src[part])
-            | names.columns("target", pairs.dst[part])
-            | {"score": _numpy(scores[part])}
-            for part in parts
+            names.relations(pairs)
+            | names.columns("source", pairs.src)
+            | names.columns("target", pairs.dst)
+            | dict(said)
+            for pairs, said in found
         ),
     )
 
@@ -75,6 +77,17 @@ class _Names:
             ids[rows] = self.held[kind][local] if kind in self.held else local
         types = {f"{name}_type": np.array(graph.node_types)[place]} if len(graph.node_types) > 1 else {}
         return {**types, name: ids.astype(str) if self.texts else ids}
+
+    def relations(self, pairs: Pairs) -> dict[str, NDArray[Any]]:
+        """Return the names of the relations of pairs as a column, where there are several."""
+        if pairs.relation is None or self.graph.num_relations == 1:
+            return {}
+        return {"relation": np.array(relation_names(self.graph))[pairs.relation.numpy()]}
+
+
+def relation_names(graph: Graph) -> list[str]:
+    """Return the names that files have for relations: "source relation target"."""
+    return [" ".join(kind) for kind in graph.edge_types]
 
 
 def _partner_columns(names: _Names, found: Partners) -> dict[str, Any]:

@@ -24,8 +24,9 @@ from weft.pipeline.engines.base import Engine, open_engine
 from weft.pipeline.infer import rounds as infer_rounds
 from weft.pipeline.infer import run as infer
 from weft.pipeline.infer import tables as infer_tables
+from weft.pipeline.infer.asked import asked_nodes
 from weft.pipeline.infer.run import Setting, infer_model, model_scoring
-from weft.pipeline.infer.write import EMBEDDINGS, asked_nodes
+from weft.pipeline.infer.write import EMBEDDINGS
 from weft.train.inference import stages
 from weft.train.model import adapt
 

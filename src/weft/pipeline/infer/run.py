@@ -22,9 +22,11 @@ from torch import Tensor, nn
 from weft import format
 from weft.errors import FormatError, InputError
 from weft.pipeline.engines.base import Engine, check_on_cluster, engines, memory_limit, open_engine
+from weft.pipeline.infer.asked import asked_nodes
+from weft.pipeline.infer.links import Links
 from weft.pipeline.infer.model import Scoring, mark_of, open_run
 from weft.pipeline.infer.rounds import Rounds, worth_keeping
-from weft.pipeline.infer.write import NOTE, OLD_NOTE, PREDICTIONS, Scored, Writer, asked_nodes, write_note
+from weft.pipeline.infer.write import NOTE, OLD_NOTE, PREDICTIONS, Scored, Writer, write_note
 from weft.registry import suggest
 from weft.stores.base import Store
 from weft.stores.memory import MemoryStore
@@ -33,6 +35,7 @@ from weft.strategies.base import evaluating
 from weft.strategies.minibatch.sampled import checked_hops
 from weft.tasks.choose import usual_task
 from weft.train.inference.infer import Places, by_layer, needed_nodes, room_for, some_rows
+from weft.train.inference.predictions import ByNode
 from weft.train.inference.runs import Draw, Runner, from_samples, placed
 from weft.train.inference.stages import Chain, chain_of
 from weft.train.settings import choose_device
@@ -72,21 +75,28 @@ def infer_run(
     *,
     graph: str | Path | None = None,
     nodes: str | Path | None = None,
+    links: Links = Links(),  # noqa: B008 - it is frozen
+    all_edges: bool = False,
     setting: Setting = Setting(),  # noqa: B008 - it is frozen
     overwrite: bool = False,
     tell: Told | None = None,
 ) -> dict[str, Any]:
-    """Write what the model of a run gives for the nodes of a graph, and return what was done.
+    """Write what the model of a run gives for the nodes or pairs of a graph, and return what was done.
 
     `graph` is a path that `weft train` could read (that of the run), `nodes` a file of ids (the target type).
+    Where pairs were learned, messages are those of training; with `all_edges` every edge is one.
     """
     _check_setting(setting)
+    links.check(nodes)
     _check_out(Path(out), overwrite)
     began = time.perf_counter()
-    scoring = open_run(run, graph)
+    scoring = open_run(run, graph, all_edges=all_edges)
     read = time.perf_counter() - began
-    result = infer_model(scoring, out, nodes=nodes, setting=setting, overwrite=overwrite, tell=tell)
+    result = infer_model(
+        scoring, out, nodes=nodes, links=links, setting=setting, overwrite=overwrite, tell=tell
+    )
     result["seconds"]["read"] = read
+    result["messages"] = "training" if scoring.task.over == "pairs" and not all_edges else "all"
     return result
 
 
@@ -95,15 +105,18 @@ def infer_model(
     out: str | Path,
     *,
     nodes: str | Path | Tensor | None = None,
+    links: Links = Links(),  # noqa: B008 - it is frozen
     setting: Setting = Setting(),  # noqa: B008 - it is frozen
     overwrite: bool = False,
     tell: Told | None = None,
 ) -> dict[str, Any]:
-    """Write what a model gives for nodes of a graph into a new folder, and return what was done."""
+    """Write what a model gives for nodes or pairs of a graph into a new folder; return what was done."""
     out = format.as_path(out)
     _check_setting(setting)
+    links.check(nodes)
     graph, told = scoring.graph, tell or _silent
-    wanted = nodes if isinstance(nodes, Tensor) else asked_nodes(graph, nodes)
+    asked = links.asked(scoring)
+    wanted = _wanted(scoring, nodes) if asked is None else asked.nodes
     chain = _chain(scoring, setting)
     rounds = len(chain.stages) if chain is not None and setting.fanout is None else 0
     counts = {"evaluations": 0}
@@ -127,8 +140,13 @@ def infer_model(
             else:
                 pieces = Rounds(engine, graph, chain, wanted, work).run(told)
         seconds["rounds"] = time.perf_counter() - began
-        writer = Writer(partial, graph, scoring.task, scoring.classes)
-        writer.write(pieces, lambda rows: told(rounds, rounds, rows, wanted.numel()))
+        if asked is None:
+            writer = Writer(partial, graph, scoring.task, scoring.classes)
+            writer.write(pieces, lambda rows: told(rounds, rounds, rows, wanted.numel()))
+        else:
+            rows = _collected(pieces, wanted, graph.num_nodes, KeptPlaces(work, _room(setting, device)))
+            scoring.model.to("cpu")  # where the rows of nodes are
+            counts |= asked.write(partial, rows, setting.memory)
         seconds["write"] = time.perf_counter() - began - seconds["rounds"]
         result = {
             "out": str(out),
@@ -153,6 +171,32 @@ def _chain(scoring: Scoring, setting: Setting) -> Chain | None:
         if setting.fanout is None:
             raise
         return None
+
+
+def _wanted(scoring: Scoring, nodes: str | Path | Tensor | None) -> Tensor:
+    """Return the nodes asked for; where pairs were learned all of them, unless some are named."""
+    if isinstance(nodes, Tensor):
+        return nodes
+    if nodes is None and scoring.task.over == "pairs":
+        return torch.arange(scoring.graph.num_nodes)
+    return asked_nodes(scoring.graph, nodes)
+
+
+def _collected(pieces: Iterator[Scored], wanted: Tensor, num_nodes: int, places: Places) -> ByNode:
+    """Return the rows of all nodes asked for, which come in their order."""
+    places.drop("rows")
+    store, done = None, 0
+    for piece in pieces:
+        if store is None:
+            store = places.new("rows", (wanted.numel(), piece.output.shape[1]), piece.output.dtype)
+        store.write(torch.arange(done, done + len(piece.nodes)), piece.output)
+        done += len(piece.nodes)
+    assert store is not None, "there is always one piece"
+    return ByNode(store, wanted, num_nodes)
+
+
+def _room(setting: Setting, device: torch.device) -> int:
+    return room_for(device) if setting.memory is None else memory_limit(setting.memory)
 
 
 def _from_samples(
@@ -187,7 +231,7 @@ def _pieces(
     chain: Chain, runner: Runner, wanted: Tensor, work: Path, setting: Setting, told: Told
 ) -> Iterator[Scored]:
     """Run all rounds in torch, and return what gives the outputs some nodes at a time."""
-    memory = room_for(runner.device) if setting.memory is None else memory_limit(setting.memory)
+    memory = _room(setting, runner.device)
     places = KeptPlaces(work, memory)
     held = by_layer(chain, runner, wanted, places=places, report=told, memory=memory, keep=2)
     return _scored(chain, wanted, held, memory, runner.device)
@@ -306,4 +350,4 @@ def model_scoring(model: nn.Module, graph: Any, *, classes: list[str] | None = N
     return Scoring(model, graph, usual_task(graph), whole, classes, mark_of(model, graph))
 
 
-__all__ = ["PREDICTIONS", "Setting", "infer_model", "infer_run", "model_scoring"]
+__all__ = ["PREDICTIONS", "Links", "Setting", "infer_model", "infer_run", "model_scoring"]

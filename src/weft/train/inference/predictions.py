@@ -13,6 +13,7 @@ from torch import Tensor
 from weft.errors import GraphError
 from weft.graph.graph import Graph
 from weft.graph.ids import NodeIds
+from weft.graph.source import RowSource
 from weft.registry import require
 from weft.stores.base import Store
 from weft.tasks.tables import write_tables
@@ -76,3 +77,17 @@ class Predictions:
                 shown = part.astype(str) if len(self.ids) > 1 else part  # ids of types may differ in kind
                 yield {"type": np.full(len(part), kind), "id": shown, "output": output}
             before += len(held)
+
+
+class ByNode(RowSource):
+    """Rows by global id, of which only some nodes have one."""
+
+    def __init__(self, rows: Store, nodes: Tensor, num_nodes: int) -> None:
+        """Hold the rows of nodes, which are rising ids."""
+        self.rows, self.nodes = rows, nodes
+        self.shape, self.dtype = torch.Size((num_nodes, *rows.shape[1:])), rows.dtype
+        self.device = torch.device("cpu")
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """Return the rows of these nodes, in their order."""
+        return self.rows.gather(torch.searchsorted(self.nodes, ids))

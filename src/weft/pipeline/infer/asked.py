@@ -1,0 +1,165 @@
+"""What is asked for: nodes or pairs in files of the user's own ids."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from weft.errors import FormatError, GraphError
+from weft.format import as_path
+from weft.graph.graph import Graph
+from weft.graph.ids import NodeIds
+from weft.graph.pairs import Pairs
+from weft.pipeline.infer.write import of_words
+from weft.registry import require
+from weft.train.inference.links import choose_relation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def asked_nodes(graph: Graph, path: str | Path | None, kind: str | None = None) -> Tensor:
+    """Return the global ids of the nodes that a file of the user's ids names; without one, of the targets.
+
+    The file is Parquet or CSV with a column `id` (or one column) and, where the graph has several node
+    types, `type` (`kind`; the target type). Without labels in the graph there is no target type: then all
+    nodes are meant.
+    """
+    if path is None:
+        labelled = any("y" in data for data in graph.node_data.values())
+        meant = graph.target_rows if labelled else slice(0, graph.num_nodes)
+        return torch.arange(meant.start, meant.stop)
+    table = _read_table(as_path(path), "ids")
+    if "id" not in table.column_names and table.num_columns != 1:
+        raise FormatError(f"{path}: no column 'id'; it has: {', '.join(table.column_names)}")
+    if "id" not in table.column_names and _is_an_id(graph, table.column_names[0], path):
+        raise FormatError(f"{path}: the first line is an id itself; put a line with the word id before it")
+    ids = table.column("id" if "id" in table.column_names else 0)
+    kinds = table.column("type").to_pylist() if "type" in table.column_names else None
+    if kinds is None and len(graph.node_types) > 1:
+        kinds = [kind or graph.target_type] * len(ids)
+    found = np.empty(len(ids), dtype=np.int64)
+    places = np.array(kinds if kinds is not None else [graph.node_types[0]] * len(ids))
+    for name in sorted(set(places.tolist())):
+        rows = np.flatnonzero(places == name)
+        found[rows] = _find(graph, name, ids.take(rows), path)
+    wanted = torch.from_numpy(found)
+    if len(np.unique(found)) < len(found):
+        raise GraphError(f"{path}: an id is there twice; ask for each node once")
+    # Rows of a batch are sorted by type.
+    return wanted if len(graph.node_types) == 1 else wanted.sort().values
+
+
+def asked_pairs(graph: Graph, path: str | Path, learned: Tensor) -> Pairs:
+    """Return the pairs that a file of the user's ids names.
+
+    It is Parquet or CSV with columns `source` and `target`, and `relation` where the graph has several that
+    were learned, [R] bool. Columns with the names of edge data are data of the pairs.
+    """
+    table = _read_table(as_path(path), "pairs")
+    for name in ("source", "target"):
+        if name not in table.column_names:
+            raise FormatError(f"{path}: no column {name!r}; it has: {', '.join(table.column_names)}")
+    relations = _relations(graph, table, learned, path)
+    ends = [np.empty(len(table), dtype=np.int64) for _ in range(2)]
+    for number in np.unique(relations):
+        rows = np.flatnonzero(relations == number)
+        kinds = graph.edge_types[number]
+        for end, kind, name in zip(ends, (kinds[0], kinds[2]), ("source", "target")):
+            end[rows] = _find(graph, kind, table.column(name).take(rows), path)
+    several = torch.from_numpy(relations) if graph.edge_type is not None else None
+    data = {
+        name: _values(table, name, value, path)
+        for name, value in graph.edge_data.items()
+        if name in table.column_names
+    }
+    src, dst = map(torch.from_numpy, ends)
+    return Pairs(src, dst, relation=several, data=data)
+
+
+def _values(table: "pa.Table", name: str, like: Tensor, path: Any) -> Tensor:
+    """Return a column of numbers, or of lists of as many as edges have."""
+    import pyarrow as pa
+
+    column = table.column(name).combine_chunks()
+    width = like.shape[1:].numel()
+    try:
+        flat = column.flatten() if like.dim() > 1 else column
+        values = torch.from_numpy(np.array(flat.cast(pa.float64()).to_numpy(zero_copy_only=False)))
+        return values.reshape(len(column), *like.shape[1:]).to(like.dtype)
+    except (pa.ArrowException, AttributeError, RuntimeError):
+        told = "a number" if like.dim() == 1 else f"a list of {width} numbers"
+        raise FormatError(f"{path}: {name!r} must hold {told} for each pair, as edges do") from None
+
+
+def _relations(graph: Graph, table: "pa.Table", learned: Tensor, path: Any) -> NDArray[np.int64]:
+    """Return the number of the relation of each row."""
+    if "relation" in table.column_names:
+        words = table.column("relation").to_pylist()
+        known = {word: choose_relation(graph, word, learned, f"{path}: relation") for word in {*words}}
+        return np.array([known[word] for word in words], dtype=np.int64)
+    number = choose_relation(graph, None, learned, f"{path}: a column 'relation'")
+    return np.full(len(table), number, dtype=np.int64)
+
+
+def _is_an_id(graph: Graph, word: str, path: Any) -> bool:
+    """Return whether a word, given as the name of a column, is the id of a node."""
+    import pyarrow as pa
+
+    for kind in graph.node_types:
+        try:
+            _find(graph, kind, pa.array([word]), path)
+        except GraphError:
+            continue
+        return True
+    return False
+
+
+def _find(graph: Graph, kind: str, ids: Any, path: Any) -> NDArray[np.int64]:
+    """Return the global ids of nodes of a type, by the user's."""
+    import pyarrow as pa
+
+    words = of_words(graph, kind)
+    try:
+        values = ids.cast(pa.string() if words else pa.int64())
+    except pa.ArrowInvalid:
+        listed = ids.drop_null().to_pylist()
+        odd = next((value for value in listed if not re.fullmatch("-?[0-9]+", str(value))), None)
+        why = f"ids of {kind!r} are numbers"
+        if odd is None:
+            odd, why = max(listed, key=lambda value: abs(int(value))), "it is too large"
+        raise GraphError(f"{path}: no node has the id {odd!r}: {why}") from None
+    if values.null_count:
+        raise GraphError(f"{path}: {values.null_count:,} ids are missing")
+    listed = values.to_pylist() if words else values.to_numpy()
+    rows = graph.rows_of_type(kind)
+    held = graph.node_ids.get(kind) or NodeIds(np.arange(rows.stop - rows.start))
+    try:
+        found: NDArray[np.int64] = held.find(listed) + rows.start
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
+    return found
+
+
+def _read_table(path: Path, what: str) -> "pa.Table":
+    """Return the table of a Parquet or CSV file; ids in text stay as they are written."""
+    arrow = require("pyarrow", "data")
+    try:
+        if path.suffix in (".csv", ".txt", ".tsv"):
+            csv = require("pyarrow.csv", "data")
+            parsing = csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
+            head = csv.open_csv(path, parse_options=parsing).schema.names
+            texts = csv.ConvertOptions(
+                column_types=dict.fromkeys(head, arrow.string()), strings_can_be_null=False
+            )
+            table = csv.read_csv(path, parse_options=parsing, convert_options=texts)
+        else:
+            table = require("pyarrow.parquet", "data").read_table(path)
+    except (arrow.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise FormatError(f"{path}: not a Parquet or CSV file of {what} ({reason})") from None
+    return table

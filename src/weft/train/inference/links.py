@@ -1,0 +1,190 @@
+"""What a model says of pairs of nodes: scores of given ones, and the best partners of each node.
+
+Rows of nodes are those of `infer`, over all edges of the graph that is given; pairs are scored by the head
+that training put on the model.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft.errors import InputError
+from weft.graph.ends import edge_ends, only
+from weft.graph.graph import Graph
+from weft.graph.pairs import Pairs
+from weft.graph.source import RowSource
+from weft.samplers.base import as_seeds
+from weft.tasks.base import head_of, of_nodes
+from weft.tasks.partners import Partners, edge_keys, pair_chunks, partner_chunks
+from weft.tasks.scorers import Scorer
+from weft.tasks.tables import relation_names
+from weft.train.followed import own_of
+from weft.train.inference.infer import infer
+from weft.train.inference.predictions import ByNode
+
+ROOM = "256MiB"
+"""What scores may take at a time where nothing is said."""
+
+
+def score_pairs(
+    model: nn.Module, graph: Graph, source: Any, target: Any, *, relation: Any = None, **options: Any
+) -> Tensor:
+    """Return what a model says of pairs of nodes (global ids): the score of each, [n], or [n, columns].
+
+    `relation` names that of all pairs, where the graph has several: its name, or "source relation target".
+    All edges of the graph are messages; `options` are those of `weft.infer`, which computes the nodes' rows.
+    """
+    head: Any = _head(model)
+    number = choose_relation(graph, relation, None, "relation")
+    kinds = graph.edge_types[number]
+    src = _of_type(graph, as_seeds(graph, source), kinds[0], "source")
+    dst = _of_type(graph, as_seeds(graph, target), kinds[2], "target")
+    if len(src) != len(dst):
+        raise InputError(f"source and target: {len(src):,} and {len(dst):,} nodes; give one per pair")
+    kind = None if graph.edge_type is None else torch.full_like(src, number)
+    nodes = torch.unique(torch.cat([src, dst]))
+    found = infer(model, graph, nodes=nodes, **options)
+    rows = ByNode(found.rows, nodes, graph.num_nodes)
+
+    def said(src: Tensor, dst: Tensor, some: Pairs) -> Tensor:
+        outputs: Tensor = head(src, dst, some.relation)
+        return outputs
+
+    with _on_host(head):
+        return torch.cat([scores for _, scores in pair_chunks(rows, Pairs(src, dst, relation=kind), said)])
+
+
+def partners(
+    model: nn.Module,
+    graph: Graph,
+    k: int,
+    *,
+    of: Any = None,
+    relation: Any = None,
+    include_known: bool = False,
+    room: int | str = ROOM,
+    **options: Any,
+) -> Partners:
+    """Return the k best partners of each node of `of` (global ids; by default of all), the best first.
+
+    Exact: every candidate is scored, some at a time within `room` bytes. Edges of the graph are left out
+    unless `include_known`. `relation` is as in `score_pairs`, and so are `options`.
+    """
+    scorer = scorer_of(model)
+    asked = search(
+        graph,
+        choose_relation(graph, relation, None, "relation"),
+        of=None if of is None else as_seeds(graph, of),
+        include_known=include_known,
+    )
+    found = infer(model, graph, nodes=asked.nodes, **options)
+    with _on_host(scorer):
+        chunks = list(asked.chunks(ByNode(found.rows, asked.nodes, graph.num_nodes), scorer, k, room))
+    columns = ([getattr(one, name) for one in chunks] for name in ("sources", "ids", "scores"))
+    return Partners(*map(torch.cat, columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Whose partners are looked for, and among whom."""
+
+    sources: Tensor
+    candidates: slice
+    relation: Tensor | None
+    known: Tensor | None
+
+    @property
+    def nodes(self) -> Tensor:
+        """All nodes whose rows are read, rising."""
+        among = torch.arange(self.candidates.start, self.candidates.stop)
+        found: Tensor = torch.unique(torch.cat([self.sources, among]))
+        return found
+
+    def chunks(self, h: RowSource, scorer: Scorer, k: int, room: int | str) -> Iterator[Partners]:
+        """Give the k best partners of some sources after the other."""
+        return partner_chunks(
+            h,
+            self.sources,
+            scorer,
+            k,
+            candidates=self.candidates,
+            relation=self.relation,
+            known=self.known,
+            memory=room,
+        )
+
+
+def search(graph: Graph, relation: int, *, of: Tensor | None, include_known: bool) -> Search:
+    """Return the search for partners in a relation; known ones are the edges of the graph in it."""
+    source, _, target = graph.edge_types[relation]
+    rows = graph.rows_of_type(source)
+    sources = torch.arange(rows.start, rows.stop) if of is None else _of_type(graph, of, source, "of")
+    mine = edge_ends(graph)[2] == relation
+    known = None if include_known else edge_keys(graph if graph.edge_type is None else only(graph, mine))
+    kinds = None if graph.edge_type is None else torch.full_like(sources, relation)
+    return Search(sources, graph.rows_of_type(target), kinds, known)
+
+
+def choose_relation(graph: Graph, given: Any, learned: Tensor | None, where: str) -> int:
+    """Return the number of a relation, by its name or "source relation target"; the only one without.
+
+    `learned` [R] bool says which can be meant.
+    """
+    names = relation_names(graph)
+    able = [name for place, name in enumerate(names) if learned is None or bool(learned[place])]
+    if given is None and len(able) == 1:
+        return names.index(able[0])
+    words = given if isinstance(given, str) or given is None else " ".join(map(str, given))
+    meant = [name for name in able if words in (name, name.split(" ")[1])]
+    if len(meant) != 1:
+        told = "name one" if given is None else f"{words!r} is {'more than one' if meant else 'none'}"
+        raise InputError(f"{where}: {told} of {', '.join(map(repr, able))}")
+    return names.index(meant[0])
+
+
+def scorer_of(model: nn.Module) -> Scorer:
+    """Return what scores pairs of a model, or say that nothing does."""
+    head = _head(model)
+    if not isinstance(head, Scorer):
+        raise InputError(
+            f"partners: the model ends with {type(head).__name__}, which says something else of pairs than "
+            "how well they go together; train with task.name = 'link_prediction'"
+        )
+    return head
+
+
+def _head(model: nn.Module) -> nn.Module:
+    head = head_of(own_of(model))
+    if head is None or of_nodes(head):
+        raise InputError(
+            "the model says nothing of pairs: it has no head for them; train it with task.name = "
+            "'link_prediction'"
+        )
+    return head
+
+
+class _on_host:
+    """Has a head on the host for a while: rows of nodes lie there."""
+
+    def __init__(self, head: nn.Module) -> None:
+        self.head = head
+        self.home = next((weight.device for weight in head.parameters()), torch.device("cpu"))
+
+    def __enter__(self) -> None:
+        self.head.to("cpu")
+
+    def __exit__(self, *_: object) -> None:
+        self.head.to(self.home)
+
+
+def _of_type(graph: Graph, nodes: Tensor, kind: str, name: str) -> Tensor:
+    rows = graph.rows_of_type(kind)
+    wrong = nodes[(nodes < rows.start) | (nodes >= rows.stop)]
+    if wrong.numel():
+        raise InputError(
+            f"{name}: expected ids {rows.start:,} … {rows.stop - 1:,}, of {kind!r}, got {int(wrong[0]):,}"
+        )
+    return nodes
