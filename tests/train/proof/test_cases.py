@@ -13,6 +13,7 @@ from weft.strategies.distributed import Distributed
 from weft.train.proof import Case, Pair, all_cases, cover, legal_pairs
 from weft.train.proof.cases import MODELS, TYPES
 from weft.train.proof.graphs import GRAPHS
+from weft.train.proof.tasks import TASKS
 
 
 def test_pairs_come_from_the_registries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,6 +61,13 @@ def test_every_layer_is_proved() -> None:
     assert {layer for layer, _ in MODELS.values()} == set(layers.names())
 
 
+def test_a_strategy_is_proved_on_the_targets_that_it_takes() -> None:
+    cases = all_cases([Pair("halo", {}), Pair("staged", {})])
+    told = {name: {case.task for case in cases if case.pair.strategy == name} for name in ("halo", "staged")}
+    assert told["halo"] == {*TASKS}
+    assert told["staged"] == {"node_classification", "node_regression"}
+
+
 def test_only_what_is_expected_may_be_refused() -> None:
     pair = Pair("halo", {})
     refusal = "GINE needs edge features but the graph has no edge_attr; use 'gin'"
@@ -73,7 +81,7 @@ def test_only_what_is_expected_may_be_refused() -> None:
 def test_in_a_cover_any_two_choices_meet(count: int) -> None:
     pairs = [Pair("halo", {"number": number}) for number in range(count)]
     cases = cover(pairs)
-    choices = [[str(pair) for pair in pairs], list(MODELS), list(GRAPHS), list(TYPES)]
+    choices = [[str(pair) for pair in pairs], list(MODELS), list(GRAPHS), list(TYPES), list(TASKS)]
     for (first, one), (second, other) in combinations(enumerate(choices), 2):
         met = {(told[first], told[second]) for told in map(_told, cases)}
         assert met == {(a, b) for a in one for b in other}
@@ -81,4 +89,4 @@ def test_in_a_cover_any_two_choices_meet(count: int) -> None:
 
 
 def _told(case: Any) -> tuple[str, ...]:
-    return str(case.pair), case.model, case.graph, case.dtype
+    return str(case.pair), case.model, case.graph, case.dtype, case.task

@@ -1,4 +1,4 @@
-"""What is to be proved: every legal pair at its exact point, each model, each graph, two types."""
+"""What is to be proved: every legal pair at its exact point, each model, graph and task, two types."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from weft.exchanges.base import exchanges
 from weft.strategies.base import strategies
 from weft.strategies.distributed import Distributed, on_workers
 from weft.train.proof.graphs import GRAPHS
+from weft.train.proof.tasks import USUAL, taken_by
 
 # The name of the layer and its options; dropout is on, as `Stack` has it.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -82,9 +83,10 @@ class Case:
     model: str
     graph: str
     dtype: str
+    task: str = USUAL
 
     def __str__(self) -> str:
-        return f"{self.pair}: {self.model}, {self.graph} graph, {self.dtype}"
+        return f"{self.pair}: {self.model}, {self.graph} graph, {self.task}, {self.dtype}"
 
     def expects(self, refusal: str) -> bool:
         """Return whether such a case is to be refused, with these words."""
@@ -112,15 +114,19 @@ def legal_pairs(workers: int, *, names: Sequence[str] | None = None) -> list[Pai
 
 def all_cases(pairs: Sequence[Pair]) -> list[Case]:
     """Return every case of some pairs."""
-    return [Case(*each) for each in product(pairs, MODELS, GRAPHS, TYPES)]
+    return [
+        Case(*each)
+        for pair in pairs
+        for each in product([pair], MODELS, GRAPHS, TYPES, taken_by(pair.strategy))
+    ]
 
 
 def cover(pairs: Sequence[Pair]) -> list[Case]:
     """Return few cases in which any two choices meet: a pair and a model, a model and a graph…"""
     chosen: list[Case] = []
     met: set[tuple[Any, Any]] = set()
-    remaining = list(product(GRAPHS, TYPES))
     for pair, model in product(pairs, MODELS):
+        remaining = product(GRAPHS, TYPES, taken_by(pair.strategy))
         best = max((Case(pair, model, *rest) for rest in remaining), key=lambda case: len(_meets(case) - met))
         chosen.append(best)
         met |= _meets(best)
@@ -133,8 +139,8 @@ def cover(pairs: Sequence[Pair]) -> list[Case]:
 
 def _meets(case: Case) -> set[tuple[Any, Any]]:
     """Return the choices that meet in a case, two at a time."""
-    choices = [("pair", str(case.pair)), ("model", case.model), ("graph", case.graph), ("type", case.dtype)]
-    return set(combinations(choices, 2))
+    choices = {"pair": str(case.pair), "model": case.model, "graph": case.graph, "type": case.dtype}
+    return set(combinations([*choices.items(), ("task", case.task)], 2))
 
 
 def _exact_points(kind: type[Distributed]) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,7 @@ from weft.strategies.base import strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.single import Single
+from weft.tasks.base import Task
 from weft.train.model import adapt, build_model, ready
 from weft.train.parts import prepare_parts, read_parts
 from weft.train.proof.cases import TYPES, Pair, legal_pairs
@@ -50,16 +51,21 @@ class Given:
     def pairs(self, workers: int) -> list[Pair]:
         """Return the pairs to prove."""
         name = self.recipe.strategy.get("name")
-        return legal_pairs(workers, names=None if name is None else [str(name)])
+        if name is not None:
+            return legal_pairs(workers, names=[str(name)])
+        over = {kind.over for kind in self.resolved.task.kinds}
+        return [pair for pair in legal_pairs(workers) if over <= {*strategies[pair.strategy].over}]
 
     def prepare(self, counts: list[int]) -> None:
         """Take the steps of one process, and cut the graph for every number of workers."""
-        graph = adapt(self.resolved.open(), self.resolved.model, self.resolved.options)
+        opened = self.resolved.open()
+        task = self.resolved.make_task(opened)
+        graph = adapt(task.prepared(opened), self.resolved.model, self.resolved.options, task)
+        del opened
         for dtype in TYPES:
             whole = graph.to(dtype=TYPES[dtype])
-            task = self.resolved.make_task(whole)
             strategy = Single(whole, seed=self.resolved.settings.seed, task=task)
-            self._keep(dtype, observe(strategy, self._model(whole, dtype), rate=self._rate))
+            self._keep(dtype, observe(strategy, self._model(whole, dtype, task), rate=self._rate))
         del graph
         for workers in counts:
             for pair in self.pairs(workers):
@@ -87,8 +93,9 @@ class Given:
         def attempt() -> Observed:
             local, _ = read_parts(folder, rank=group.rank, workers=group.size, dtype=TYPES[dtype])
             task = self.resolved.make_task(local)
+            task.read(folder)
             strategy = make_strategy(pair, local, group, seed=self.resolved.settings.seed, task=task)
-            return observe(strategy, self._model(local, dtype), rate=self._rate)
+            return observe(strategy, self._model(local, dtype, task), rate=self._rate)
 
         reference = partial(self._reference, dtype)
         return judge(pair, f"{pair}: {dtype}", dtype, group, attempt=attempt, reference=reference)
@@ -97,10 +104,9 @@ class Given:
     def _rate(self) -> float:
         return self.resolved.settings.lr if "lr" in self.recipe.train else RATE
 
-    def _model(self, graph: Graph | LocalGraph, dtype: str) -> nn.Module:
+    def _model(self, graph: Graph | LocalGraph, dtype: str, task: Task) -> nn.Module:
         resolved = self.resolved
         assert isinstance(resolved.model, str), "a recipe names its model"
-        task = resolved.make_task(graph)
         model = build_model(graph, resolved.model, resolved.options, task=task, seed=resolved.settings.seed)
         return ready(model, device=torch.device("cpu"), dtype=TYPES[dtype])
 

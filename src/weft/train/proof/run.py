@@ -22,6 +22,7 @@ from weft.tasks.base import Task
 from weft.train.model import adapt, build_model, ready
 from weft.train.proof.cases import BOUNDS, MODELS, TYPES, Case, Pair
 from weft.train.proof.graphs import edge_parts, make_graph, node_parts, num_parts
+from weft.train.proof.tasks import make_task
 
 SEED = 3
 STEPS = 3
@@ -146,10 +147,12 @@ def judge(
 
 def _prove(group: Group, case: Case) -> Outcome:
     def attempt() -> Observed:
-        local = _held(group, case, _graph(case.model, case.graph, case.dtype))
-        return observe(make_strategy(case.pair, local, group), _model(local, case.model, case.dtype))
+        task, graph = _prepared(case.model, case.graph, case.dtype, case.task)
+        local = _held(group, case, graph)
+        strategy = make_strategy(case.pair, local, group, task=task)
+        return observe(strategy, _model(local, case.model, case.dtype, task))
 
-    reference = partial(_reference, case.model, case.graph, case.dtype)
+    reference = partial(_reference, case.model, case.graph, case.dtype, case.task)
     outcome = judge(case.pair, str(case), case.dtype, group, attempt=attempt, reference=reference)
     if not outcome.refused or case.expects(outcome.refused):
         return outcome
@@ -164,15 +167,16 @@ def make_strategy(
     return kind(local, seed=seed, group=group, task=task, **pair.options)
 
 
-@cache
-def _graph(model: str, graph: str, dtype: str) -> Graph:
-    return adapt(make_graph(graph), MODELS[model][0]).to(dtype=TYPES[dtype])
+def _prepared(model: str, graph: str, dtype: str, task: str) -> tuple[Task, Graph]:
+    """Return a task and its graph as the model reads it."""
+    made, shown = make_task(task, make_graph(graph))
+    return made, adapt(shown, MODELS[model][0]).to(dtype=TYPES[dtype])
 
 
 @cache
-def _reference(model: str, graph: str, dtype: str) -> Observed:
-    whole = _graph(model, graph, dtype)
-    return observe(Single(whole, seed=SEED), _model(whole, model, dtype))
+def _reference(model: str, graph: str, dtype: str, task: str) -> Observed:
+    made, whole = _prepared(model, graph, dtype, task)
+    return observe(Single(whole, seed=SEED, task=made), _model(whole, model, dtype, made))
 
 
 def _held(group: Group, case: Case, graph: Graph) -> LocalGraph:
@@ -189,10 +193,10 @@ def _held(group: Group, case: Case, graph: Graph) -> LocalGraph:
     return LocalGraph(Shard.merge(held))
 
 
-def _model(graph: Graph | LocalGraph, name: str, dtype: str) -> nn.Module:
+def _model(graph: Graph | LocalGraph, name: str, dtype: str, task: Task) -> nn.Module:
     """Return the model with the same first weights everywhere."""
     layer, options = MODELS[name]
-    model = build_model(graph, layer, {"hidden": 8, "layers": 2, **options}, seed=1)
+    model = build_model(graph, layer, {"hidden": 8, "layers": 2, **options}, task=task, seed=1)
     return ready(model, device=torch.device("cpu"), dtype=TYPES[dtype])
 
 
