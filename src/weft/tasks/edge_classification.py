@@ -23,8 +23,8 @@ class EdgeClassification(EdgeTask):
 
     A head reads the model's rows of both ends, `width` columns each, and of what is known of an edge the
     names in `edge_data`, by default all; never the label. `target` and `split` are those of link_prediction.
-    Training edges are messages, without their labels; `hide` is "batch" or "disjoint" where that would tell
-    too much. `weights` and `smoothing` are those of node_classification.
+    Training edges are messages, without their labels; `hide` is "batch", or "disjoint" with a `share`, where
+    that would tell too much. `weights` and `smoothing` are those of node_classification.
     """
 
     name: ClassVar[str] = "edge_classification"

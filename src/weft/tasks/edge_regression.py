@@ -22,8 +22,9 @@ from weft.tasks.predicted import value_columns
 class EdgeRegression(EdgeTask):
     """Predict a number of edges: the edge data named by `label`, nan where none is known.
 
-    The head, `target`, `split`, `hide` and `edge_data` are those of edge_classification, `standardise` and
-    the losses mse, mae and huber those of node_regression: outputs are in the units of the data.
+    The head with its `width` and `edge_data`, `target`, `split`, `hide` and `share` are those of
+    edge_classification, `standardise` and the losses mse, mae and huber those of node_regression: outputs are
+    in the units of the data.
     """
 
     name: ClassVar[str] = "edge_regression"
