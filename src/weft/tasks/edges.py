@@ -76,6 +76,12 @@ class EdgeTask(PairTask):
         """Return what the head's outputs go through at last, if anything."""
         return None
 
+    @property
+    def reads(self) -> Sequence[str]:
+        """The names of the edge data that the head reads; once there are edges."""
+        held = next(iter(self._pairs.values())).data
+        return sorted(held) if self.edge_data is None else self.edge_data
+
     def known_of(self, pairs: Pairs) -> Tensor | None:
         """Return what a model may read of edges, [n, columns] float32; None where there is nothing."""
         names = sorted(pairs.data) if self.edge_data is None else self.edge_data

@@ -4,7 +4,7 @@ A pair belongs to the worker that holds its target. All workers know all pairs, 
 the parts; draws are keyed by a pair's number, so that whoever holds it draws the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -150,6 +150,11 @@ class PairTask(Task):
     def make_targets(self, pairs: Pairs, split: str) -> Targets:
         """Return own pairs as targets."""
         raise NotImplementedError
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """The names of what is read of a pair beside its ends and its relation."""
+        return ()
 
     def of_pairs(self, model: nn.Module, src: Tensor, dst: Tensor, pairs: Pairs) -> Tensor:
         """Return what is said of any pairs, [n, columns], from the rows of their ends [n, d]."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from rated import rated
 from torch import Tensor
 
 import weft
@@ -15,7 +16,7 @@ from weft.cli.main import main
 from weft.errors import InputError
 from weft.graph import Graph
 from weft.pipeline.infer.model import Scoring, open_run
-from weft.tasks.base import head_of
+from weft.tasks.base import EVALUATION, head_of
 
 IDS = [f"n{row:03d}" for row in range(40)]
 
@@ -122,6 +123,54 @@ def test_without_pairs_the_rows_of_all_nodes_are_written(run: Path, tmp_path: Pa
     table = pq.read_table(tmp_path / "o").to_pydict()
     assert table["id"] == IDS
     torch.testing.assert_close(torch.tensor(table["embedding"]), rows_of(open_run(run)))
+
+
+def test_scores_of_test_pairs_are_those_that_the_run_evaluated(run: Path, tmp_path: Path) -> None:
+    scoring = open_run(run)
+    pairs = scoring.task.pairs["test"]
+    ids = {"source": [IDS[node] for node in pairs.src], "target": [IDS[node] for node in pairs.dst]}
+    pq.write_table(pa.table(ids), tmp_path / "pairs.parquet")
+    words = ["infer", str(run), "--pairs", str(tmp_path / "pairs.parquet"), "--out", str(tmp_path / "o")]
+    assert main(words) == 0
+    scores = pq.read_table(tmp_path / "o" / "pairs.parquet").column("score").to_numpy()
+    test = scoring.task.targets(scoring.graph, lambda value: value)["test"]
+    rows = rows_of(scoring)
+    with torch.no_grad():
+        outputs = test.outputs(scoring.model, rows, lambda h, nodes: h[nodes], EVALUATION)
+    torch.testing.assert_close(torch.tensor(scores), outputs[:, 0])
+    told = json.loads((run / "run.json").read_text())["summary"]["metrics"]["test"]
+    assert scoring.task.metrics["roc_auc"](outputs, test.y) == pytest.approx(told["roc_auc"])
+
+
+@pytest.mark.parametrize("name", ["edge_classification", "edge_regression"])
+def test_given_edges_are_told_their_class_or_value(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph, out = rated(), tmp_path / "o"
+    graph.save(tmp_path / "g")
+    label = "label" if name == "edge_classification" else "rating"
+    task = {"name": name, "width": 4, "label": label, "edge_data": ["known"]}
+    summary = weft.train(graph, "sage", hidden=4, epochs=3, task=task, out=tmp_path / "run")
+    test = open_run(tmp_path / "run", tmp_path / "g").task.pairs["test"]
+    assert test.y is not None
+    columns = {"source": test.src.numpy(), "target": test.dst.numpy(), "known": test.data["known"].numpy()}
+    pq.write_table(pa.table(columns), tmp_path / "pairs.parquet")
+    pq.write_table(pa.table(columns).drop_columns("known"), tmp_path / "few.parquet")
+    words = ["infer", str(tmp_path / "run"), "--graph", str(tmp_path / "g"), "--out", str(out)]
+    assert main([*words, "--pairs", str(tmp_path / "pairs.parquet")]) == 0
+    table = pq.read_table(out / "pairs.parquet")
+    if name == "edge_classification":
+        right = torch.tensor(table["prediction"].to_pylist()) == test.y
+        assert float(right.float().mean()) == pytest.approx(summary.metrics["test"]["accuracy"])
+    else:
+        far = torch.tensor(table["value"].to_pylist(), dtype=torch.float64) - test.y
+        assert float(far.square().mean().sqrt()) == pytest.approx(summary.metrics["test"]["rmse"], rel=1e-5)
+    capsys.readouterr()
+    more = ["--overwrite", "--pairs", str(tmp_path / "few.parquet")]
+    assert main([*words, *more]) == 2
+    assert "few.parquet: no column 'known'; it has: source, target" in capsys.readouterr().err
+    assert main([*words, "--overwrite", "--partners", "2"]) == 2
+    assert "ends with EdgeHead" in capsys.readouterr().err
 
 
 def test_relations_are_told_by_name_and_partners_are_of_the_other_type(tmp_path: Path) -> None:

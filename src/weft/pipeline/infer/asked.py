@@ -1,6 +1,7 @@
 """What is asked for: nodes or pairs in files of the user's own ids."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,14 +55,14 @@ def asked_nodes(graph: Graph, path: str | Path | None, kind: str | None = None) 
     return wanted if len(graph.node_types) == 1 else wanted.sort().values
 
 
-def asked_pairs(graph: Graph, path: str | Path, learned: Tensor) -> Pairs:
+def asked_pairs(graph: Graph, path: str | Path, learned: Tensor, reads: Sequence[str] = ()) -> Pairs:
     """Return the pairs that a file of the user's ids names.
 
     It is Parquet or CSV with columns `source` and `target`, and `relation` where the graph has several that
-    were learned, [R] bool. Columns with the names of edge data are data of the pairs.
+    were learned, [R] bool. `reads` are the names of edge data that it must have columns of, too.
     """
     table = _read_table(as_path(path), "pairs")
-    for name in ("source", "target"):
+    for name in ("source", "target", *reads):
         if name not in table.column_names:
             raise FormatError(f"{path}: no column {name!r}; it has: {', '.join(table.column_names)}")
     relations = _relations(graph, table, learned, path)
@@ -72,11 +73,7 @@ def asked_pairs(graph: Graph, path: str | Path, learned: Tensor) -> Pairs:
         for end, kind, name in zip(ends, (kinds[0], kinds[2]), ("source", "target")):
             end[rows] = _find(graph, kind, table.column(name).take(rows), path)
     several = torch.from_numpy(relations) if graph.edge_type is not None else None
-    data = {
-        name: _values(table, name, value, path)
-        for name, value in graph.edge_data.items()
-        if name in table.column_names
-    }
+    data = {name: _values(table, name, graph.edge_data[name], path) for name in reads}
     src, dst = map(torch.from_numpy, ends)
     return Pairs(src, dst, relation=several, data=data)
 

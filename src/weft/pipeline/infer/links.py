@@ -56,7 +56,7 @@ class Links:
             raise InputError(f"{what}: the run learned {task.name}, which says nothing of pairs of nodes")
         learned = target_relations(data, task.target)
         if self.pairs is not None:
-            return GivenPairs(scoring, task, asked_pairs(data, self.pairs, learned))
+            return GivenPairs(scoring, task, asked_pairs(data, self.pairs, learned, task.reads))
         assert self.partners is not None, "one of them is given"
         scorer_of(scoring.model)
         relation = choose_relation(data, self.relation, learned, "--relation")

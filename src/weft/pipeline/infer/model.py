@@ -80,7 +80,7 @@ def open_run(run: str | Path, graph: str | Path | None = None, *, all_edges: boo
         load_weights(weights, model)
     except InputError as error:
         raise InputError(f"the graph does not fit the model of {folder}: {error}") from None
-    classes = _classes(recipe["graph"], held)
+    classes = _classes(recipe["graph"], held, task)
     told = {"model": recipe["model"], "task": recipe.get("task"), "all_edges": all_edges}
     return Scoring(model, held, task, opened, classes, _mark(weights, data, told))
 
@@ -189,8 +189,11 @@ def _check_fit(folder: Path, trained: Event, graph: Graph) -> None:
             )
 
 
-def _classes(kept: Mapping[str, Any], graph: Graph) -> list[str] | None:
+def _classes(kept: Mapping[str, Any], graph: Graph, task: Task) -> list[str] | None:
     """Return the names that the training data had for its classes, where it came from tables."""
+    if task.over == "pairs":
+        of_edges = list(kept.get("edge_classes", {}).values())
+        return list(of_edges[0]) if of_edges and all(names == of_edges[0] for names in of_edges) else None
     named = kept.get("classes", {})
     held = named.get(graph.target_type) or (next(iter(named.values())) if len(named) == 1 else None)
     return list(held) if held else None
