@@ -24,6 +24,9 @@ from weft.stores.base import stores
 from weft.stores.open import OPTIONS, RANKERS, open_store
 from weft.strategies.base import Strategy, strategies
 from weft.tasks.base import tasks
+from weft.tasks.negatives import Negatives
+from weft.tasks.pairs import split_options
+from weft.tasks.scorers import scorers
 from weft.train.resolve import ALONE, SEVERAL
 from weft.train.settings import Settings
 
@@ -63,7 +66,7 @@ def _data() -> Iterator[str]:
 
 
 def _task() -> Iterator[str]:
-    yield f"## [task]\n\n`name` is what is learned: {_names(tasks)}. Without it the labels of nodes decide."
+    yield f"## [task]\n\n`name` is what is learned ([Tasks](tasks.md)): {_names(tasks)}. Without it the labels of nodes decide."
     yield "`loss` is one of its losses, the first unless it is named.\n"
     for name in tasks.names():
         yield from _entry(f"`{name}`", [tasks[name]], given=("loss",))
@@ -72,6 +75,10 @@ def _task() -> Iterator[str]:
         yield (
             "Metrics: " + ", ".join(f"`{each}`" for each in tasks[name].metrics) + f"; judged by `{told}`.\n"
         )
+    yield from _entry("task.split", [split_options], given=(), level=3)
+    yield from _entry("task.negatives, task.evaluate", [Negatives], given=(), level=3)
+    yield "### task.score\n"
+    yield from _entries(scorers, given=("width", "num_relations"))
 
 
 def _model() -> Iterator[str]:

@@ -1,12 +1,14 @@
 """Train a model as a recipe says, and write a report.
 
-Settings are section.key=value: [data] path or name and its options, [model] name (a layer) and its options,
-[strategy], [train] epochs, lr, ... All keys: docs/recipe.md. Without a recipe and settings, the built-in
-community graph is used.
+Settings are section.key=value: [data] path or name and its options, [task] name (link_prediction,
+node_regression ...: what is learned, by default what the labels suggest), [model] name (a layer) and its
+options, [strategy], [train] epochs, lr, ... All keys: docs/recipe.md. Without a recipe and settings, the
+built-in community graph is used.
 
 examples:
   weft train recipes/cora_gat.toml --out runs/cora
   weft train --set data.path=cora.npz --set model.name=gcn --set train.epochs=100 --json
+  weft train --set data.path=cora.npz --set task.name=link_prediction --json
   weft train --out runs/cora --resume
   weft train recipes/cora_gat.toml --workers 4 --set strategy.exchange.name=sampled
   torchrun --nproc-per-node 4 -m weft train recipes/cora_gat.toml --out runs/cora

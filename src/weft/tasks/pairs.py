@@ -34,7 +34,11 @@ Hide = Literal["auto", "batch", "disjoint", "none"]
 def split_options(
     *, by: By = "auto", key: str | None = None, val: float = 0.05, test: float = 0.1, seed: int = 0
 ) -> dict[str, Any]:
-    """Return the options of `task.split`, which `bind` checks against this signature."""
+    """Return which pairs are validation and test.
+
+    `by` is "random", "time", "given" or "auto": as given where it is, else random. `val` and `test` are
+    shares of pairs, drawn by `seed`; by time, the first times of validation and test in the edge data `key`.
+    """
     return {"by": by, "key": key, "val": val, "test": test, "seed": seed}
 
 
