@@ -146,3 +146,21 @@ def test_a_graph_that_is_fixed_hides_no_batches() -> None:
     recipe = make_recipe({"data": COMMUNITY, "task": links(hide="batch"), "strategy": {"name": "single"}})
     with pytest.raises(RecipeError, match=r"task\.hide: this strategy has one graph"):
         run_recipe(recipe, Place())
+
+
+@pytest.mark.parametrize("score", ["dot", "cosine", "distmult", "bilinear"])
+@pytest.mark.parametrize("width", [17, 64, 128])
+def test_a_model_that_tells_no_node_from_another_ranks_by_chance(score: str, width: int) -> None:
+    graph = cliques()
+    task = TaskChoice.of(links(width=width, score=score, evaluate={"name": "uniform", "side": "both"})).make(
+        graph, loss="auto"
+    )
+    task.hides(False)
+    shown = task.prepared(graph)
+    model = torch.nn.Identity()
+    put_head(task, model, GraphInfo.of(shown), seed=1)
+    row = torch.randn(width, generator=torch.Generator().manual_seed(1))
+    held = task.targets(shown, lambda value: value)["test"]
+    scores = held.outputs(model, row.expand(80, -1).contiguous(), lambda h, ids: h[ids], EVALUATION)
+    known = scores[:, 1:].isfinite()
+    assert torch.equal(scores[:, 1:][known], scores[:, :1].expand_as(known)[known])

@@ -156,20 +156,23 @@ class LinkPrediction(PairTask):
         scorer: Scorer = head_for(model, rows)
         heads, tails = rows[src], rows[dst]
         relation = None if pairs.relation is None else pairs.relation.to(rows.device)
-        true = scorer(heads, tails, relation)
         sides = []
         for place, side in enumerate(how.sides):
-            one = heads if side == "dst" else tails
+            one, other = (heads, dst) if side == "dst" else (tails, src)
             if drawn.shared:
                 found = scorer.against(one, rows[negative], relation, side=side)
+                true = scorer(heads, tails, relation)[:, None]
             else:
                 own = negative[place * len(pairs) : (place + 1) * len(pairs)]
-                found = _own_scores(scorer, one, rows, own, relation, side)
+                # In one call, whose sums are made alike: else ends that are alike would not tie, and a model
+                # that gives all nodes the same row would be ranked by how sums are rounded.
+                both = _own_scores(scorer, one, rows, torch.cat([other[:, None], own], 1), relation, side)
+                true, found = both[:, :1], both[:, 1:]
             masked = drawn.masked[place * len(pairs) : (place + 1) * len(pairs)].to(rows.device)
             found = found.masked_fill(masked, LEFT_OUT)
             if how.name == "hard":
                 found = found.topk(min(how.count or 1, found.shape[1]), dim=1).values
-            sides.append(torch.cat([true[:, None], found], 1))
+            sides.append(torch.cat([true, found], 1))
         return torch.cat(sides)
 
     def corrections(
@@ -243,18 +246,18 @@ class LinkTargets(Targets):
 
 
 def _own_scores(
-    scorer: Scorer, one: Tensor, rows: Tensor, negative: Tensor, relation: Tensor | None, side: End
+    scorer: Scorer, one: Tensor, rows: Tensor, others: Tensor, relation: Tensor | None, side: End
 ) -> Tensor:
-    """Return the scores of each pair's own negatives, [n, k]; without gradients piece by piece.
+    """Return the scores of each pair's own other ends, [n, k]; without gradients piece by piece.
 
     All pairs of a split at once would have n · k rows of nodes in memory, often more than the graph.
     """
-    size = max(1, PIECE // max(1, negative.shape[1] * rows.shape[1]))
+    size = max(1, PIECE // max(1, others.shape[1] * rows.shape[1]))
     size = max(1, len(one)) if torch.is_grad_enabled() else size
     found = []
     for first in range(0, max(1, len(one)), size):
         part = slice(first, first + size)
-        ends, many = one[part], rows[negative[part]]
+        ends, many = one[part], rows[others[part]]
         kind = None if relation is None else relation[part]
         found.append(scorer(ends, many, kind) if side == "dst" else scorer(many, ends, kind))
     return torch.cat(found)

@@ -49,7 +49,8 @@ class Scorer(nn.Module):
             one, many = self.query(dst, relation, "dst"), self.key(src)
         else:
             one, many = self.query(src, relation, "src"), self.key(dst)
-        return (many @ one[:, :, None]).squeeze(2) if many.dim() == 3 else (one * many).sum(1)
+        # No product of matrices: it sums rows at the end of a tile in another order, and breaks ties.
+        return ((one[:, None] if many.dim() == 3 else one) * many).sum(-1)
 
     def against(
         self, src: Tensor, all: Tensor, relation: Tensor | None = None, *, side: End = "dst"
