@@ -1,0 +1,167 @@
+"""Link prediction against PyG: the same splits, model, loss and negatives, in the same run.
+
+Both train a SAGE of two layers with dot products of rows, on the message graph and the pairs of one split; a
+negative is drawn for each true pair in each epoch. Both keep the epoch with the best validation MRR and are
+scored by the same functions on the same 100 negatives a test pair, none of them a known link.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+import torch_geometric
+from torch import Tensor, nn
+
+import weft
+from benchmarks.graphs import real, tiny
+from benchmarks.measure import Study
+from weft.graph.sparse import SparseFeatures
+from weft.tasks.base import EVALUATION, Targets, put_head
+from weft.tasks.link_prediction import LinkPrediction
+from weft.tasks.ranking import mrr, roc_auc
+
+WIDTH = 64
+RATE = 0.01
+EVERY = 5
+"""Epochs between two validations."""
+
+
+class Result(NamedTuple):
+    """What one training came to."""
+
+    mrr: float
+    auc: float
+    seconds: float
+    """Median of an epoch: forward, backward and optimiser."""
+
+
+Train = Callable[[weft.Graph, dict[str, Any], int, int], Result]
+
+
+class PyGNet(nn.Module):
+    """Two of PyG's SAGE convolutions with ReLU between them; rows of nodes come out."""
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.first = torch_geometric.nn.SAGEConv(in_features, WIDTH)
+        self.last = torch_geometric.nn.SAGEConv(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h: Tensor = self.last(F.relu(self.first(x, edge_index)), edge_index)
+        return h
+
+
+def _ours(
+    graph: weft.Graph, split: dict[str, Any], epochs: int, seed: int, strategy: str = "single"
+) -> Result:
+    done = weft.train(
+        graph, "sage", task={"name": "link_prediction", "split": split, "width": WIDTH}, strategy=strategy,
+        epochs=epochs, eval_every=EVERY, lr=RATE, seed=seed, device="cpu", hidden=WIDTH, layers=2,
+        dropout=0.0, input_dropout=0.0,
+    )  # fmt: skip
+    scores = done.metrics["test"]
+    return Result(scores["mrr"], scores["roc_auc"], done.epoch_seconds_median)
+
+
+def _pyg(graph: weft.Graph, split: dict[str, Any], epochs: int, seed: int) -> Result:
+    task = LinkPrediction(split=split, width=WIDTH)
+    task.hides(False)  # a share of the pairs are targets and no messages, as with the strategy `single`
+    shown = task.prepared(graph)
+    targets = task.targets(shown, lambda value: value)
+    x = shown.x.to_dense() if isinstance(shown.x, SparseFeatures) else shown.x
+    edge_index = shown.edge_index
+    torch.manual_seed(seed)
+    model = PyGNet(x.shape[1])
+    put_head(task, model, weft.nn.GraphInfo.of(shown), seed=seed)  # a dot product, to be scored alike
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
+    pairs, seconds = task.pairs["train"], []
+    best, found = -math.inf, Result(0.0, 0.0, 0.0)
+    for epoch in range(1, epochs + 1):
+        start = time.perf_counter()
+        negative = torch.randint(graph.num_nodes, (len(pairs),))
+        h = model(x, edge_index)
+        source = h[pairs.src]
+        true, false = (source * h[pairs.dst]).sum(1), (source * h[negative]).sum(1)
+        loss = (F.softplus(-true).mean() + F.softplus(false).mean()) / 2
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        seconds.append(time.perf_counter() - start)
+        if epoch % EVERY == 0 or epoch == epochs:
+            val = mrr(_scores(model, x, edge_index, targets["val"]))
+            if val > best:
+                scores = _scores(model, x, edge_index, targets["test"])
+                best, found = val, Result(mrr(scores), roc_auc(scores), 0.0)
+    return found._replace(seconds=statistics.median(seconds))
+
+
+@torch.no_grad()
+def _scores(model: nn.Module, x: Tensor, edge_index: Tensor, targets: Targets) -> Tensor:
+    """Return the scores of pairs and of their negatives, those that weft draws for them."""
+    return targets.outputs(model, model(x, edge_index), lambda h, ids: h[ids], EVALUATION)
+
+
+def rows(name: str, splits: Callable[[int], dict[str, Any]], epochs: int) -> Iterator[str]:
+    """Give a row a contender: both metrics over seeds, and the seconds of an epoch."""
+    graph = real(name, symmetrise=True)
+    epochs, seeds = (EVERY, 2) if tiny() else (epochs, 5)
+    contenders: dict[str, Train] = {"weft, `single`": _ours, "PyG, full graph": _pyg}
+    contenders["weft, `sampled`"] = partial(_ours, strategy="sampled")
+    results: dict[str, list[Result]] = {each: [] for each in contenders}
+    for seed in range(seeds):  # by turns, so that a busy moment hits both
+        for each, train in contenders.items():
+            results[each].append(train(graph, splits(seed), epochs, seed))
+    yield "| | test MRR | test ROC-AUC | seconds an epoch |"
+    yield "|---|---|---|---|"
+    for each, found in results.items():
+        cells = [_mean([result.mrr for result in found]), _mean([result.auc for result in found])]
+        yield f"| {each} | {' | '.join(cells)} | {statistics.median(r.seconds for r in found):.4f} |"
+    yield f"| PyG, LinkNeighborLoader | not measured: {_missing()} | | |"
+
+
+def _mean(values: list[float]) -> str:
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    return f"{statistics.mean(values):.4f} ± {error:.4f}"
+
+
+def _missing() -> str:
+    """Return why PyG's batches of links are not measured."""
+    try:
+        import pyg_lib  # noqa: F401
+    except ImportError:
+        return "it needs pyg-lib, which is not installed"
+    return "pyg-lib is there, but this case compares full graphs alone"
+
+
+def _at_random(seed: int) -> dict[str, Any]:
+    return {"by": "random", "val": 0.05, "test": 0.1, "seed": seed}
+
+
+def _by_time(seed: int) -> dict[str, Any]:
+    return {"by": "time", "key": "year", "val": 2021, "test": 2022, "seed": seed}
+
+
+_NOTE = (
+    "The same message graph, pairs and evaluation negatives for both; 30 % of the training pairs are targets "
+    "and no messages; `sampled` hides those of a batch instead, trains on all, and takes several steps an "
+    "epoch. ± is the standard error over 5 seeds, each with its own split where it is random."
+)
+CASES = [
+    Study(
+        "link_prediction_cora",
+        "link prediction on cora, SAGE 2 x 64, dot products, 5 seeds, against PyG",
+        partial(rows, "cora", _at_random, 100),
+        note=_NOTE,
+    ),
+    Study(
+        "link_prediction_coauthors",
+        "link prediction on coauthors of later years (71,271 authors), SAGE 2 x 64, 5 seeds, against PyG",
+        partial(rows, "acl_coauthors", _by_time, 50),
+        note=_NOTE,
+    ),
+]
