@@ -103,6 +103,23 @@ def test_an_evaluation_holds_the_rows_of_a_piece_of_its_negatives(
     assert max(sizes) <= 1000 < len(held) * 20 * 8
 
 
+@pytest.mark.parametrize("evaluate", ["uniform", "joint", "all"])
+@pytest.mark.parametrize("score", ["dot", "bilinear", "cosine"])
+def test_nodes_with_the_same_row_tie_whichever_way_they_are_scored(score: str, evaluate: str) -> None:
+    graph = open_dataset(**COMMUNITY)
+    negatives = {"name": evaluate} | ({} if evaluate == "all" else {"count": 37})
+    task = TaskChoice.of(links(evaluate=negatives, score=score, width=64)).make(graph)
+    task.hides(batches=False)
+    held = task.targets(task.prepared(graph), lambda value: value)["test"]
+    model = put_head(task, torch.nn.Linear(1, 1), GraphInfo.of(graph), seed=0)
+    h = torch.randn(1, 64, generator=torch.Generator().manual_seed(1)).repeat(graph.num_nodes, 1)
+    with torch.no_grad():
+        outputs = held.outputs(model, h, lambda rows, ids: rows[ids], EVALUATION)
+    assert outputs.dtype == torch.float32
+    tied = (outputs == outputs[:, :1]) | outputs.isinf()
+    assert bool(tied.all()), f"{float((~tied).float().mean()):.0%} of equal scores differ by rounding"
+
+
 def test_negatives_of_an_evaluation_stay_the_same() -> None:
     graph = open_dataset(**COMMUNITY)
     task = TaskChoice.of(links()).make(graph)

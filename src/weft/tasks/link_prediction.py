@@ -1,6 +1,7 @@
 """Which pairs of nodes are joined."""
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -153,7 +154,10 @@ class LinkPrediction(PairTask):
         how: Negatives,
     ) -> Tensor:
         """Return [n, 1 + k] for each side; src, dst [n] and negative, as `drawn.nodes`, are rows' places."""
-        scorer: Scorer = head_for(model, rows)
+        scorer, dtype = head_for(model, rows), rows.dtype
+        if drawn.shared and not torch.is_grad_enabled():
+            # A product of matrices and a sum a pair round differently: ends that are alike tie once rounded.
+            scorer, rows = deepcopy(scorer).double(), rows.double()
         heads, tails = rows[src], rows[dst]
         relation = None if pairs.relation is None else pairs.relation.to(rows.device)
         sides = []
@@ -173,7 +177,7 @@ class LinkPrediction(PairTask):
             if how.name == "hard":
                 found = found.topk(min(how.count or 1, found.shape[1]), dim=1).values
             sides.append(torch.cat([true, found], 1))
-        return torch.cat(sides)
+        return torch.cat(sides).to(dtype)
 
     def corrections(
         self, drawn: Drawn, src: Tensor, dst: Tensor, negative: Tensor, how: Negatives, num_rows: int
