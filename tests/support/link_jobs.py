@@ -1,18 +1,19 @@
-"""What ranks do in the tests of links on batches: importable by name, so that other processes find it."""
+"""What ranks do in the tests of pairs on batches: importable by name, so that other processes find it."""
 
 from typing import Any
 
 import torch
 from halo_jobs import MODELS, local_graph
 from pair_jobs import pair_graph
+from rated import rated
 from torch import Tensor, nn
 
 from weft.comm.group import Group
 from weft.graph.graph import Graph
 from weft.strategies.base import Strategy
 from weft.strategies.minibatch.sampled import Sampled
+from weft.tasks.base import Task
 from weft.tasks.choose import TaskChoice
-from weft.tasks.link_prediction import LinkPrediction
 from weft.train.model import adapt, build_model
 
 WRITES = "author writes paper"
@@ -34,18 +35,19 @@ CASES: list[Case] = [
     ),
     ("directed", "gcn", {"hide": "disjoint", "share": 0.5}, {"fanout": [3, 2], "sampler": "labor"}),
     ("hub", "gcn", {"hide": "none"}, {"fanout": [3, 2]}),
+    ("rated", "gcn", {"name": "edge_classification"}, {"fanout": [3, 2], "batch_size": 32}),
+    ("rated", "gcn", {"name": "edge_regression", "label": "rating"}, {"fanout": -1, "batch_size": 50}),
 ]
 
 
-def links(graph: Graph, batches: bool = True, **options: Any) -> tuple[Graph, LinkPrediction]:
-    """Return the graph that messages flow along, and the task."""
+def links(graph: Graph, **options: Any) -> tuple[Graph, Task]:
+    """Return the graph that messages flow along, and the task, of links where nothing else is said."""
     task = TaskChoice.of({"name": "link_prediction", "width": 4, **options}).make(graph)
-    assert isinstance(task, LinkPrediction)
-    task.hides(batches)
+    task.hides(batches=True)
     return task.prepared(graph), task
 
 
-def model_for(graph: Any, name: str, task: LinkPrediction) -> nn.Module:
+def model_for(graph: Any, name: str, task: Task) -> nn.Module:
     """Return a model with the task's head, in 64 bits."""
     kind, options = MODELS[name]
     built = build_model(graph, kind, {"hidden": 8, "layers": 2, **options}, task=task, seed=1)
@@ -56,7 +58,7 @@ def learned(strategy: Strategy, model: nn.Module) -> dict[str, Tensor]:
     """Return the losses of two epochs, the scores and the weights."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
     losses = [strategy.epoch(model, optimizer) for _ in range(2)]
-    names = ("mrr", "hits@10", "roc_auc")
+    names = (strategy.task.metric, *strategy.task.watched)
     scores = strategy.evaluate(model, {name: strategy.task.metrics[name] for name in names})
     told = [value for split in scores.values() for value in split.values()]
     strategy.close()
@@ -69,13 +71,13 @@ def equal_to_one_process(group: Group, few: bool = False) -> list[str]:
     wrong = []
     for kind, name, task_options, options in CASES[:2] + CASES[4:6] if few else CASES:
         given: dict[str, Any] = {"batch_size": 8, "seed": 3, **options}
-        whole = pair_graph(kind).to(dtype=torch.float64)
+        whole = (rated() if kind == "rated" else pair_graph(kind)).to(dtype=torch.float64)
         shown, task = links(whole, **task_options)
         graph = adapt(shown, MODELS[name][0])
         if group.size > 1 and kind == "mirrored":
             given["replicate"] = 0.5
         num_parts = 4 if group.size < 4 else group.size
-        local = local_graph(group, graph, (torch.arange(36) % num_parts).int(), num_parts)
+        local = local_graph(group, graph, (torch.arange(graph.num_nodes) % num_parts).int(), num_parts)
         found = learned(Sampled(local, task=task, group=group, **given), model_for(local, name, task))
         alone = {key: value for key, value in given.items() if key != "replicate"}
         expected = learned(Sampled(graph, task=task, **alone), model_for(graph, name, task))
