@@ -5,7 +5,7 @@ of which only the k best of each source are kept. What is kept does not depend o
 come in the order of their ids, and of equal scores the lower id is kept.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -55,7 +55,12 @@ def top_partners(h: Rows, sources: Any, scorer: PairScorer, k: int, **options: A
     >>> top_partners(h, [0, 2], dot, 3).ids.tolist()
     [[1, 2, -1], [1, 0, -1]]
     """
-    found = list(partner_chunks(h, sources, scorer, k, **options))
+    return joined(partner_chunks(h, sources, scorer, k, **options))
+
+
+def joined(chunks: Iterable[Partners]) -> Partners:
+    """Return the partners of all sources in one piece."""
+    found = list(chunks)
     columns = ([getattr(one, name) for one in found] for name in ("sources", "ids", "scores"))
     return Partners(*map(torch.cat, columns))
 

@@ -18,7 +18,7 @@ from weft.graph.pairs import Pairs
 from weft.graph.source import RowSource
 from weft.samplers.base import as_seeds
 from weft.tasks.base import head_of, of_nodes
-from weft.tasks.partners import Partners, edge_keys, pair_chunks, partner_chunks
+from weft.tasks.partners import Partners, edge_keys, joined, pair_chunks, partner_chunks
 from weft.tasks.scorers import Scorer
 from weft.tasks.tables import relation_names
 from weft.train.followed import own_of
@@ -82,9 +82,7 @@ def partners(
     )
     found = infer(model, graph, nodes=asked.nodes, **options)
     with _on_host(scorer):
-        chunks = list(asked.chunks(ByNode(found.rows, asked.nodes, graph.num_nodes), scorer, k, room))
-    columns = ([getattr(one, name) for one in chunks] for name in ("sources", "ids", "scores"))
-    return Partners(*map(torch.cat, columns))
+        return joined(asked.chunks(ByNode(found.rows, asked.nodes, graph.num_nodes), scorer, k, room))
 
 
 @dataclass(frozen=True, eq=False)
