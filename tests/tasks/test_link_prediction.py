@@ -181,3 +181,11 @@ def test_a_model_that_tells_no_node_from_another_ranks_by_chance(score: str, wid
     scores = held.outputs(model, row.expand(80, -1).contiguous(), lambda h, ids: h[ids], EVALUATION)
     known = scores[:, 1:].isfinite()
     assert torch.equal(scores[:, 1:][known], scores[:, :1].expand_as(known)[known])
+
+
+def test_an_evaluation_scores_no_training_pairs() -> None:
+    graph = open_dataset(**COMMUNITY)
+    task = TaskChoice.of(links()).make(graph)
+    task.hides(batches=False)
+    held = task.targets(task.prepared(graph), lambda value: value)
+    assert [split for split, targets in held.items() if targets.scored] == ["val", "test"]

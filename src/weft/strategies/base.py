@@ -95,6 +95,11 @@ class Strategy:
         return None
 
     @property
+    def scored(self) -> dict[str, Targets]:
+        """The targets that an evaluation scores, by split."""
+        return {split: held for split, held in self.targets.items() if held.scored}
+
+    @property
     def device(self) -> torch.device:
         """Where the model is: where the graph lies, unless the strategy keeps that elsewhere."""
         return self.graph.indptr.device if self._device is None else self._device

@@ -186,15 +186,14 @@ class Distributed(Strategy):
         self._prepare(model)
         with self.events.phase("evaluate"):
             outputs = self.split_outputs(model)
-            return {split: self._score(outputs[split], held, metrics) for split, held in self.targets.items()}
+            return {split: self._score(outputs[split], held, metrics) for split, held in self.scored.items()}
 
     def split_outputs(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the outputs of the own targets of each split, exactly."""
         h = self._exact_rows(model)
         with evaluating(model):
             return {
-                split: held.outputs(model, h, self.rows_of, EVALUATION)
-                for split, held in self.targets.items()
+                split: held.outputs(model, h, self.rows_of, EVALUATION) for split, held in self.scored.items()
             }
 
     @torch.no_grad()

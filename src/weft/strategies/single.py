@@ -79,7 +79,7 @@ class Single(Strategy):
         """Return the metrics and the loss of each split, from one forward pass."""
         with self.events.phase("evaluate"), evaluating(model):
             h = self._forward(model)
-            return {split: self._score(model, h, held, metrics) for split, held in self.targets.items()}
+            return {split: self._score(model, h, held, metrics) for split, held in self.scored.items()}
 
     @torch.no_grad()
     def predict(self, model: nn.Module) -> Tensor:

@@ -59,6 +59,8 @@ class Targets(ABC):
     """[n, ...] what outputs are compared with; not read where the outputs alone tell."""
     count: int = 0
     """How many all workers hold together."""
+    scored: bool = True
+    """Whether an evaluation scores them."""
 
     @abstractmethod
     def __len__(self) -> int:

@@ -230,6 +230,9 @@ class LinkTargets(Targets):
     def __init__(self, task: LinkPrediction, pairs: Pairs, split: str) -> None:
         self.task, self.pairs, self.split = task, pairs, split
         self.y = torch.zeros(len(pairs))
+        # A rank among negatives says little of pairs that are trained on, and they are most.
+        self.scored = split != "train" or len(task.pairs) == 1
+        self._fixed: tuple[Drawn, Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -237,9 +240,7 @@ class LinkTargets(Targets):
     def outputs(self, model: nn.Module, h: Tensor, rows: Rows, epoch: int) -> Tensor:
         """Return [n, 1 + k] for each side that is replaced, from rows of ends wherever these are."""
         pairs, count = self.pairs, len(self.pairs)
-        drawn = self.task.draw(pairs, epoch, batch=self.task.pairs[self.split])
-        ends = torch.cat([pairs.src, pairs.dst, drawn.nodes.flatten()])
-        ids, places = torch.unique(ends, return_inverse=True)
+        drawn, ids, places = self._drawn(epoch)
         places = places.to(h.device)
         found = rows(h, ids)
         src, dst = places[:count], places[count : 2 * count]
@@ -247,6 +248,16 @@ class LinkTargets(Targets):
         outputs = self.task.scores(model, found, src, dst, drawn, negative, pairs, how)
         self.y = self.task.corrections(drawn, src, dst, negative, how, len(found)).to(outputs.device)
         return outputs
+
+    def _drawn(self, epoch: int) -> tuple[Drawn, Tensor, Tensor]:
+        """Return negatives, the distinct nodes of all ends, and the place of each end among them."""
+        if epoch == EVALUATION and self._fixed is not None:
+            return self._fixed
+        drawn = self.task.draw(self.pairs, epoch, batch=self.task.pairs[self.split])
+        ends = torch.cat([self.pairs.src, self.pairs.dst, drawn.nodes.flatten()])
+        found = drawn, *torch.unique(ends, return_inverse=True)
+        self._fixed = found if epoch == EVALUATION else None
+        return found
 
 
 def _own_scores(

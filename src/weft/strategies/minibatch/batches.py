@@ -131,7 +131,7 @@ class Batches(Steps, Distributed):
             self._prepare(model)
         with self.events.phase("evaluate"):
             outputs = self.split_outputs(model)
-            return {split: self._score(outputs[split], held, metrics) for split, held in self.targets.items()}
+            return {split: self._score(outputs[split], held, metrics) for split, held in self.scored.items()}
 
     @torch.no_grad()
     def predict(self, model: nn.Module) -> Tensor:

@@ -251,7 +251,7 @@ class Sampled(Batches):
             return super().split_outputs(model)
         return {
             split: self._sampled_outputs(model, held.rows)
-            for split, held in self.targets.items()
+            for split, held in self.scored.items()
             if isinstance(held, NodeTargets)
         }
 

@@ -158,7 +158,7 @@ class RecordTraining(Sampled):
         first = self.source.first
         return {
             split: self._record_outputs(model, split)[held.rows - first[split]]
-            for split, held in self.targets.items()
+            for split, held in self.scored.items()
             if isinstance(held, NodeTargets)
         }
 
