@@ -124,6 +124,17 @@ def test_the_page_on_strategies_names_every_one_and_where_it_is_exact() -> None:
             assert any(f"{option} = {value:g}" in cell for cell in told), name
 
 
+def test_the_page_on_tasks_names_every_one_with_its_losses_and_what_it_is_judged_by() -> None:
+    from weft.tasks.base import tasks
+
+    page = (ROOT / "docs" / "tasks.md").read_text()
+    rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    for name in tasks.names():
+        assert name in rows, f"enter {name} in the table of docs/tasks.md"
+        for word in (*tasks[name].losses, tasks[name].metric):
+            assert f"`{word}`" in rows[name], name
+
+
 # That page starts workers a dozen times, which takes minutes.
 LONG = ("mini-batches.md",)
 LONGER = [pytest.mark.slow, pytest.mark.timeout(1200)]  # each command has a limit of its own
