@@ -15,6 +15,7 @@ from weft.layers.base import GraphInfo
 from weft.tasks import link_prediction
 from weft.tasks.base import EVALUATION, head_of, put_head
 from weft.tasks.choose import TaskChoice
+from weft.tasks.link_prediction import LinkPrediction
 from weft.train.launch import run_recipe
 from weft.train.trainer import Place
 
@@ -189,3 +190,25 @@ def test_an_evaluation_scores_no_training_pairs() -> None:
     task.hides(batches=False)
     held = task.targets(task.prepared(graph), lambda value: value)
     assert [split for split, targets in held.items() if targets.scored] == ["val", "test"]
+
+
+def test_negatives_of_training_say_nothing_of_links_to_be_found() -> None:
+    graph = open_dataset(**COMMUNITY)
+    task = TaskChoice.of(links(negatives={"name": "uniform", "count": 5, "exclude": "known"})).make(graph)
+    assert isinstance(task, LinkPrediction)
+    task.hides(batches=False)
+    task.prepared(graph)
+    train, test = task.pairs["train"], task.pairs["test"]
+    assert bool(task.known["train"].hits(train.src, train.dst).all())
+    assert not bool(task.known["train"].hits(test.src, test.dst).any()), (
+        "a negative may be a link of the test"
+    )
+    assert bool(task.known["all"].hits(test.src, test.dst).all()), "where links are evaluated it may not"
+
+
+def test_float16_is_refused_where_a_head_learns(tmp_path: Path) -> None:
+    recipe = make_recipe(
+        {"data": COMMUNITY, "task": links(score="distmult"), "train": {"precision": "float16", "epochs": 1}}
+    )
+    with pytest.raises(RecipeError, match="float16 has no scale for what 'link_prediction' learns"):
+        run_recipe(recipe, Place())

@@ -24,7 +24,8 @@ from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
 from weft.tasks.ranking import LEFT_OUT, RANKING, num_negatives
 from weft.tasks.scorers import Scorer, check_scorer, make_scorer
 
-KNOWN = "known.npy"
+KNOWN = {"all": "known.npy", "train": "known_train.npy"}
+"""Files of links that there are: of all splits, and of those that training may know of."""
 USUAL = {"name": "uniform", "count": 1}
 PIECE = 1 << 24
 """Numbers of negatives' rows that an evaluation has in memory at once."""
@@ -74,24 +75,28 @@ class LinkPrediction(PairTask):
         self.evaluated = _negatives(EVALUATED if evaluate is None else evaluate, "task.evaluate")
         if self.negatives.name == "all":
             raise RecipeError("task.negatives: 'all' is for task.evaluate; use 'joint' with a count")
-        self.known: Known | None = None
+        self.known: dict[str, Known] = {}
 
     def learn(self, graph: Graph, shown: Graph) -> None:
-        """Note all links there are, where negatives must be none of them."""
-        if self._excludes:
-            self.known = Known.of(shown, *self._pairs.values())
+        """Note the links there are, where negatives must be none of them."""
+        # What training leaves out of its negatives must not tell of links to be found later.
+        pairs = {
+            "all": [*self._pairs.values()],
+            "train": [self._pairs[s] for s in self._pairs if s == "train"],
+        }
+        self.known = {name: Known.of(shown, *pairs[name]) for name in self._excluded}
 
     def files(self) -> dict[str, bytes]:
         """Return the pairs, and the known links where negatives must be none of them."""
-        return {**super().files(), **({} if self.known is None else {KNOWN: self.known.to_bytes()})}
+        return {**super().files(), **{KNOWN[name]: known.to_bytes() for name, known in self.known.items()}}
 
     def read(self, folder: Path) -> None:
         """Take the pairs and the known links that lie beside the parts."""
         super().read(folder)
-        if self._excludes:
-            if not (folder / KNOWN).is_file():
+        for name in self._excluded:
+            if not (folder / KNOWN[name]).is_file():
                 raise FormatError(f"{folder} holds no known links; let `weft train --workers` cut the graph")
-            self.known = Known.map(folder / KNOWN)
+            self.known[name] = Known.map(folder / KNOWN[name])
 
     def targets(self, held: Held, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split, and settle what negatives are drawn from."""
@@ -120,8 +125,9 @@ class LinkPrediction(PairTask):
 
     def draw(self, pairs: Pairs, epoch: int, step: int = 0, batch: Pairs | None = None) -> Drawn:
         """Return negatives of pairs: of a step of an epoch, or those of every evaluation."""
-        when = None if epoch == EVALUATION else epoch
-        return self.how(epoch).draw(pairs, when, among=self.among, known=self.known, step=step, batch=batch)
+        when, name = (None, "all") if epoch == EVALUATION else (epoch, "train")
+        known = self.known.get(name)
+        return self.how(epoch).draw(pairs, when, among=self.among, known=known, step=step, batch=batch)
 
     def step_negatives(self) -> Draws:
         """Return what draws the negatives of a step."""
@@ -198,8 +204,9 @@ class LinkPrediction(PairTask):
         return torch.cat(held)
 
     @property
-    def _excludes(self) -> bool:
-        return any(how.exclude for how in (self.negatives, self.evaluated))
+    def _excluded(self) -> list[str]:
+        """Which known links negatives must be none of."""
+        return [name for name, how in (("all", self.evaluated), ("train", self.negatives)) if how.exclude]
 
     def _nodes(self, held: Held) -> Nodes:
         """Return what negatives are drawn from: known to every worker by all training pairs alone."""

@@ -23,14 +23,9 @@ _TRIED = 1024
 """Rows on which a mean is tried, at most."""
 
 
-def rows_of(y: Tensor) -> Tensor:
-    """Return how many rows there are, [] float64, where y lies."""
-    return torch.full((), len(y), dtype=torch.float64, device=y.device)
-
-
 @dataclass(frozen=True)
 class Loss:
-    """A loss of targets, from their outputs and labels: the mean is `summed` over `count`, both over all."""
+    """A loss of targets, from their outputs and labels: what is minimised is `summed` over their number."""
 
     name: str
     each: LossFunction
@@ -39,8 +34,6 @@ class Loss:
     """Their sum; 0, with a gradient, of no targets."""
     own: bool = False
     """Whether it is a function of the user's."""
-    count: Callable[[Tensor], Tensor] = rows_of
-    """What the sum is divided by, of y, [] float64: the rows, or what they weigh. It adds up over workers."""
 
 
 def own_loss(name: str, function: LossFunction) -> Loss:
@@ -115,9 +108,8 @@ def _labels(outputs: Tensor, y: Tensor) -> Tensor:
 def cross_entropy(weights: Tensor | Sequence[float] | None = None, smoothing: float = 0.0) -> Loss:
     """Return the cross-entropy of one label a target, as torch.nn.CrossEntropyLoss has it.
 
-    `weights` [classes] makes a weighted mean: a target counts as much as its class weighs in the sum and in
-    what that is divided by, so twice the weights are the same loss. `smoothing` takes that share of a target
-    from its class and spreads it evenly over all.
+    `weights` [classes] says how much a target of each class counts in the sum. `smoothing` takes that share
+    of a target from its class and spreads it evenly over all.
     """
     if not 0.0 <= smoothing <= 1.0:
         raise InputError(f"label smoothing: expected a share from 0 to 1, got {smoothing!r}")
@@ -130,8 +122,7 @@ def cross_entropy(weights: Tensor | Sequence[float] | None = None, smoothing: fl
 
         return function
 
-    count = rows_of if held is None else held.count
-    return Loss("cross_entropy", made("none"), made("sum"), count=count)
+    return Loss("cross_entropy", made("none"), made("sum"))
 
 
 class _ClassWeights:
@@ -156,35 +147,12 @@ class _ClassWeights:
             )
         return self.on(outputs.device, outputs.dtype)
 
-    def count(self, y: Tensor) -> Tensor:
-        """Return what the targets weigh together."""
-        return self.on(y.device, torch.float64)[y].sum()
-
     def on(self, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Return the weights there; copied once, as a step must not wait for it."""
         key = (device, dtype)
         if key not in self._placed:
             self._placed[key] = self.values.to(device, dtype)
         return self._placed[key]
-
-
-def class_counts(y: Tensor, num_classes: int) -> Tensor:
-    """Return the targets of each class, [num_classes] int64; they add up over workers. -1 is no label."""
-    return torch.bincount(y[y >= 0], minlength=num_classes)
-
-
-def balanced_weights(counts: Tensor) -> Tensor:
-    """Return weights [classes] under which all classes weigh the same, from the training targets of each.
-
-    n / (classes present * targets of the class), as scikit-learn's "balanced". A class that training does
-    not have weighs 1, the mean over training targets.
-
-    >>> balanced_weights(torch.tensor([1, 3, 0])).tolist()
-    [2.0, 0.6666666666666666, 1.0]
-    """
-    present = counts > 0
-    weights = counts.sum() / (present.sum() * counts.double())
-    return weights.where(present, 1.0)
 
 
 def _bce_each(outputs: Tensor, y: Tensor) -> Tensor:
@@ -211,11 +179,7 @@ def _of_numbers(name: str, of_error: Callable[[Tensor], Tensor]) -> Loss:
         error, held = errors_of(outputs, y)
         return of_error(error).sum(1) / held.sum(1).clamp(min=1)
 
-    def count(y: Tensor) -> Tensor:
-        held = ~y.isnan()
-        return (held.any(1) if y.dim() == 2 else held).sum().double()
-
-    return Loss(name, each, lambda outputs, y: each(outputs, y).sum(), count=count)
+    return Loss(name, each, lambda outputs, y: each(outputs, y).sum())
 
 
 def huber(delta: float = 1.0) -> Loss:

@@ -18,7 +18,7 @@ from weft.graph.graph import Graph
 from weft.strategies.base import Scores, Strategy
 from weft.strategies.minibatch.steps import Steps
 from weft.strategies.records.graph import AnyGraph
-from weft.tasks.base import Task
+from weft.tasks.base import Task, head_of
 from weft.tasks.metrics import lower_is_better
 from weft.train.checkpoint import Tensors, assign_weights, save_weights, weights_of
 from weft.train.inference.infer import infer
@@ -71,6 +71,7 @@ class Trainer:
         autocast = AUTOCAST.get(settings.precision)
         self.strategy = kind(graph, task=task, seed=settings.seed, autocast=autocast)
         task.begin(model)
+        self._check_scale()
         if settings.precision == "bfloat16" and self.strategy.device.type == "cpu":
             process.check_bfloat16("train.precision")
         check_validation(settings, self.strategy.targets)
@@ -107,6 +108,15 @@ class Trainer:
             self.strategy.infer = lambda model: infer(model, held).tensor()
         self.timeline = Timeline(settings.epochs)
         self._open(folder, place)
+
+    def _check_scale(self) -> None:
+        """Refuse float16 with a head that learns: gradients are scaled where the model's rows end."""
+        head = head_of(self.model)
+        if self.strategy.loss_scale is not None and head is not None and any(True for _ in head.parameters()):
+            raise RecipeError(
+                f"train.precision: float16 has no scale for what {self.task.name!r} learns beside the model; "
+                "use bfloat16 or float32"
+            )
 
     def run(self) -> Summary:
         """Train, and leave a trace of the end whatever it is; what was refused at once leaves no run."""
