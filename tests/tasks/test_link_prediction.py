@@ -212,3 +212,12 @@ def test_float16_is_refused_where_a_head_learns(tmp_path: Path) -> None:
     )
     with pytest.raises(RecipeError, match="float16 has no scale for what 'link_prediction' learns"):
         run_recipe(recipe, Place())
+
+
+def test_workers_train_and_score_what_one_process_does() -> None:
+    graph, told = open_dataset(**COMMUNITY), {"hidden": 8, "epochs": 3, "task": links(), "strategy": "halo"}
+    one, two = (weft.train(graph, "gcn", workers=workers, **told) for workers in (1, 2))
+    assert two.loss == pytest.approx(one.loss, rel=1e-5)
+    assert two.metrics.keys() == one.metrics.keys() == {"val", "test"}
+    for name in ("mrr", "hits@10", "roc_auc", "ap", "ogb_hits@20"):
+        assert two.scores[name] == pytest.approx(one.scores[name], abs=5e-3), name

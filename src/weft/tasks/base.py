@@ -168,6 +168,10 @@ class Task(ABC):
         """
         return {"output": lists(outputs)}
 
+    def gathers(self, scored: Mapping[str, Targets]) -> bool:
+        """Return whether the end of a run may bring the outputs of all targets to every worker."""
+        return False
+
     def check_rows(self, h: Any, num_rows: int | None) -> None:
         """Refuse what a model gave where it is not one row per node; `num_rows` None: whatever it has."""
         if not isinstance(h, Tensor):

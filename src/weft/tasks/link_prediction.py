@@ -27,6 +27,8 @@ from weft.tasks.scorers import Scorer, check_scorer, make_scorer
 KNOWN = {"all": "known.npy", "train": "known_train.npy"}
 """Files of links that there are: of all splits, and of those that training may know of."""
 USUAL = {"name": "uniform", "count": 1}
+MOST = 1 << 26
+"""Scores that every worker may hold at the end of a run, for metrics that need all of them."""
 PIECE = 1 << 24
 """Numbers of negatives' rows that an evaluation has in memory at once."""
 EVALUATED = {"name": "uniform", "count": 100, "exclude": "known"}
@@ -118,6 +120,11 @@ class LinkPrediction(PairTask):
     def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the `score`; the higher, the likelier."""
         return {"score": outputs[:, 0].numpy()}
+
+    def gathers(self, scored: Mapping[str, Targets]) -> bool:
+        """Return whether all scores are few enough for every worker to hold."""
+        columns = 1 + (self.evaluated.count or int(self.among.offsets[-1]))
+        return columns * sum(held.count for held in scored.values()) <= MOST
 
     def how(self, epoch: int) -> Negatives:
         """Return which negatives an epoch has, or an evaluation."""

@@ -238,8 +238,8 @@ class Trainer:
         self.save(self.start)
         if self.settings.restore_best and self.best_weights is not None:
             assign_weights(self.model, self.best_weights, where="the best epoch")
-        # A metric without counts needs the outputs of all nodes on every worker.
-        alone = self.strategy.workers == 1
+        # A metric without counts needs the outputs of all targets on every worker.
+        alone = self.strategy.workers == 1 or self.task.gathers(self.strategy.scored)
         chosen = {
             name: metric
             for name, metric in self.metrics.items()
