@@ -66,5 +66,5 @@ def test_outputs_that_do_not_fit_the_labels_are_refused_as_in_one_process() -> N
             InputError, match="gives 2 outputs a node, the graph has 3 classes; make it with 3"
         ):
             strategy.epoch(few, optimizer)
-    with pytest.raises(InputError, match=r"outputs of shape \(36, 3\), got \(35, 3\); a row is a node"):
+    with pytest.raises(InputError, match=r"outputs of shape \(36, columns\), got \(35, 3\); a row is a node"):
         Halo(local).evaluate(short, {})

@@ -420,10 +420,10 @@ def own_shuffles(group: Group) -> list[str]:
     strategy.epoch(model, torch.optim.SGD(model.parameters(), lr=0.1))
     loader: Any = strategy.loader
     seen = torch.cat([loader.seeds_of(0, step) for step in range(len(loader))])
-    own = local.shard.node_ids[strategy.splits["train"]]
+    own = local.shard.node_ids[strategy.targets["train"].rows]
     wrong += [] if torch.equal(seen.sort().values, own) else ["not every own seed once"]
     total = sum(loader.count(0, step) for step in range(len(loader)))
-    return wrong + ([] if total == strategy.counts["train"] else [f"{total} seeds in all"])
+    return wrong + ([] if total == strategy.targets["train"].count else [f"{total} seeds in all"])
 
 
 def pauses(group: Group) -> list[str]:

@@ -45,8 +45,8 @@ MODELS: list[tuple[str, Any, str]] = [
     ),
     ("too wide", weft.nn.Stack(7, 3), "Stack: x has 8 features a node, the model was made for 7"),
     ("too few outputs", weft.nn.Stack(8, 2), "the model gives 2 outputs a node, the graph has 3 classes"),
-    ("rows missing", Call(lambda x: x[:5]), r"expected outputs of shape \(300, 3\), got \(5, 8\)"),
-    ("no matrix", Call(lambda x: x.sum()), r"expected outputs of shape \(300, 3\), got \(\)"),
+    ("rows missing", Call(lambda x: x[:5]), r"expected outputs of shape \(300, columns\), got \(5, 8\)"),
+    ("no matrix", Call(lambda x: x.sum()), r"expected outputs of shape \(300, columns\), got \(\)"),
     ("no tensor", Call(lambda x: (x, x)), "expected a tensor from the model, got tuple"),
 ]
 

@@ -196,11 +196,11 @@ def test_a_rank_of_torchrun_writes_nothing_into_a_folder_that_another_run_holds(
         assert [item.name for item in tmp_path.iterdir()] == [".lock"]
 
 
-def test_a_metric_that_was_no_number_comes_back_as_nan(small: weft.Graph) -> None:
+def test_a_metric_that_was_no_number_comes_back_as_nan(small: weft.Graph, tmp_path: Path) -> None:
     alone = weft.train(small, "own_code:Net", epochs=1)
     told = {**json.loads(dumps(alone.to_dict())), "metrics": {"test": {"accuracy": None}}}
     resolved = Resolved({}, "own_code:Net", {}, "halo", {}, Settings(), graph=small)
-    summary = team._summary(told, resolved, torch.device("cpu"))
+    summary = team._summary(told, resolved, tmp_path, torch.device("cpu"))
     assert math.isnan(summary.metrics["test"]["accuracy"])
     assert isinstance(summary.model, Net)
 

@@ -14,10 +14,10 @@ from weft.cli.main import main
 from weft.events import read_events
 from weft.layers.stack import Stack
 from weft.pipeline.flatten.run import flatten
-from weft.strategies.base import SPLITS
 from weft.strategies.records.graph import RecordGraph
 from weft.strategies.records.loader import RecordFiles, RecordLoader
 from weft.strategies.records.records import RecordTraining
+from weft.tasks.base import SPLITS
 from weft.train import METRICS
 
 TRAIN = ["train", "--set", "train.epochs=3", "--set", "model.hidden=8", "--set", "strategy.batch_size=6"]
