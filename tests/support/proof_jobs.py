@@ -9,10 +9,14 @@ from weft.strategies.single import Single
 from weft.train.proof import Case, Outcome, Pair, cover, legal_pairs, prove
 
 
-def prove_cover(group: Group) -> list[Outcome]:
-    """Prove a cover of all legal pairs, and last a pair that is not at its exact point."""
+def prove_cover(group: Group, share: int = 1) -> list[Outcome]:
+    """Prove a cover of all legal pairs, with one in `share` of the models, and last one that is not exact."""
     away = Case(Pair("halo", {"exchange": {"name": "sampled", "p": 0.5}}), "gcn", "hub", "float64")
-    return prove(group, [*cover(legal_pairs(group.size)), away])
+    cases = cover(legal_pairs(group.size))
+    # Models are dealt to pairs by turns, so that each pair has some and each model meets pairs of all kinds.
+    turns = {str(pair): turn for turn, pair in enumerate(legal_pairs(group.size))}
+    dealt = [case for place, case in enumerate(cases) if (place + turns[str(case.pair)]) % share == 0]
+    return prove(group, [*dealt, away])
 
 
 def epochs(group: Group, path: str, model: str, options: dict[str, Any], count: int) -> list[float]:

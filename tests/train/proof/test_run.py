@@ -6,15 +6,21 @@ import ranks
 import torch
 
 from weft.comm.group import Group
+from weft.train.proof import legal_pairs
 from weft.train.proof.run import Observed, farthest
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("size", [2, 4])
-def test_every_legal_pair_takes_the_steps_of_one_process(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("size", "share"), [(2, 1), (4, 4), pytest.param(4, 1, marks=pytest.mark.slow)], ids=["2", "4", "4-whole"]
+)
+def test_every_legal_pair_takes_the_steps_of_one_process(
+    size: int, share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ranks, "LIMIT", 500.0)
-    for *outcomes, away in ranks.run_ranks(size, proof_jobs.prove_cover):
+    for *outcomes, away in ranks.run_ranks(size, proof_jobs.prove_cover, share):
         assert proof_jobs.told(outcomes) == []
+        assert len({outcome.pair for outcome in outcomes}) == len(legal_pairs(size))
         assert not away.holds
 
 
