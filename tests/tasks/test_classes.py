@@ -46,3 +46,10 @@ def test_weights_that_do_not_fit_are_refused() -> None:
         loss_of([0, 1], torch.zeros(2, 2), weights=[1.0, 1.0, 1.0])
     with pytest.raises(RecipeError, match=r"task\.weights: expected numbers of at least 0"):
         loss_of([0, 1], torch.zeros(2, 2), weights=[0.0, 0.0])
+
+
+def test_smoothing_takes_its_share_of_a_target_to_all_classes() -> None:
+    y, outputs = [0, 1, 1, 2], torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    expected = torch.nn.functional.cross_entropy(outputs, torch.tensor(y), label_smoothing=0.2)
+    assert loss_of(y, outputs, smoothing=0.2) == pytest.approx(float(expected))
+    assert loss_of(y, outputs) != pytest.approx(float(expected))

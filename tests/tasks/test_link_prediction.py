@@ -221,3 +221,21 @@ def test_workers_train_and_score_what_one_process_does() -> None:
     assert two.metrics.keys() == one.metrics.keys() == {"val", "test"}
     for name in ("mrr", "hits@10", "roc_auc", "ap", "ogb_hits@20"):
         assert two.scores[name] == pytest.approx(one.scores[name], abs=5e-3), name
+
+
+def pairs_of(**options: object) -> dict[str, set[tuple[int, int]]]:
+    """Return the pairs of each split of a graph that stays the same in every step."""
+    graph = open_dataset(**COMMUNITY)
+    task = TaskChoice.of(links(**options)).make(graph)
+    task.hides(batches=False)
+    task.prepared(graph)
+    return {split: set(zip(held.src.tolist(), held.dst.tolist())) for split, held in task.pairs.items()}
+
+
+def test_the_share_of_disjoint_targets_and_the_seed_of_a_split_are_those_asked_for() -> None:
+    all_pairs = pairs_of(hide="none")
+    few, many = (pairs_of(share=share) for share in (0.1, 0.6))
+    assert len(few["train"]) == pytest.approx(0.1 * len(all_pairs["train"]), abs=2)
+    assert len(many["train"]) == pytest.approx(0.6 * len(all_pairs["train"]), abs=2)
+    assert few["test"] == many["test"] == all_pairs["test"], "what is tested does not depend on it"
+    assert pairs_of(split={"seed": 1})["test"] != all_pairs["test"]

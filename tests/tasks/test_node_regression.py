@@ -91,3 +91,13 @@ def test_the_best_epoch_is_lowest_in_an_error() -> None:
 def _note(seen: list[float], event: dict[str, object]) -> None:
     if event["event"] == "epoch":
         seen.append(event["val"]["rmse"])  # type: ignore[index]
+
+
+def test_numbers_are_learned_as_they_are_where_that_is_asked_for() -> None:
+    graph = ring()
+    plain = weft.train(
+        graph, "sage", hidden=4, epochs=1, task={"name": "node_regression", "standardise": False}
+    )
+    assert head_of(plain.model) is None
+    assert plain.loss > 1e5, "the mean of squares of numbers about 1,000"
+    assert weft.train(graph, "sage", hidden=4, epochs=1).loss < 10
