@@ -1,0 +1,1 @@
+"""Functions of an edge, compiled: trace, annotate, rewrite, lower, run."""

@@ -1,0 +1,213 @@
+"""A function of an edge as a short program, the same for every backend.
+
+A program runs over the edges of each row of a CSR. For one edge every value is a small matrix [heads, width],
+1 where it is the same along that axis. It loads rows of its tensors, takes steps, and its results are reduced
+over the edges of the row, stored one row per edge, or summed over all edges. The forward pass and both halves
+of the backward pass (over rows, and over the transposed CSR) are programs alike.
+
+A backend gives an edge the same bits wherever it lies among the others: the gradient of an extreme goes to
+the edges whose value, made again in the other order, is the row's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor
+
+Shape = tuple[int, int]
+Source = Literal["row", "other", "edge", "shared", "weight"]
+Kind = Literal["sum", "max", "min", "softmax", "edge", "shared", "weight"]
+
+UNARY = (
+    *("neg", "abs", "sign", "not", "relu", "reciprocal", "sqrt", "exp", "expm1", "log", "log1p"),
+    *("sigmoid", "tanh", "erf", "sin", "cos"),
+)
+BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "pow", "eq", "ne", "lt", "le", "gt", "ge", "same")
+"""Comparisons give 1 or 0; `same` is `eq` that also holds for two NaN."""
+TERNARY = ("where",)
+ARITY = dict.fromkeys(UNARY, 1) | dict.fromkeys(BINARY, 2) | dict.fromkeys(TERNARY, 3)
+
+
+@dataclass(frozen=True)
+class Load:
+    """A tensor that a program reads.
+
+    `row` [rows, heads, width] is read at the row that the program is at, `other` at the other end of the
+    edge, `edge` [edges, heads, width] at the edge's own number; `shared` [heads, width] is the same for all
+    edges, and so is `weight`, a matrix that only `dot` and `dot_t` take.
+    """
+
+    source: Source
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation on values before it, by number: the loads come first, then the steps.
+
+    Beside the elementwise ones: `constant`, `expand` to a shape, `sum_width`, `sum_heads`, `dot` and `dot_t`
+    of a value [heads, k] with a weight.
+    """
+
+    op: str
+    args: tuple[int, ...]
+    shape: Shape
+    number: float = 0.0
+    """The value of a `constant`."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What becomes of values: one tensor, two for an extreme and a softmax.
+
+    sum              [rows, heads, width], 0 for a row without edges
+    max, min         the extreme, 0 for a row without edges; and how many edges attain it, int32
+    softmax          of (score [heads, 1], value): Σ value · softmax(score); and log Σ exp score, −inf for a
+                     row without edges
+    edge             [edges, heads, width], at the edge's own number
+    shared           [heads, width], the sum over all edges
+    weight           of (a, b): Σ over edges and heads of aᵀ b, [a's width, b's width]
+    """
+
+    kind: Kind
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Loads, steps and results."""
+
+    loads: tuple[Load, ...]
+    steps: tuple[Step, ...]
+    results: tuple[Result, ...]
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """The shape of every value, by number."""
+        return [load.shape for load in self.loads] + [step.shape for step in self.steps]
+
+    @property
+    def swapped(self) -> "Program":
+        """The same program over the transposed CSR: what was read at the row is read at the other end."""
+        swap: dict[Source, Source] = {"row": "other", "other": "row"}
+        loads = tuple(Load(swap.get(load.source, load.source), load.shape) for load in self.loads)
+        return Program(loads, self.steps, self.results)
+
+
+@dataclass(frozen=True)
+class Edges:
+    """The CSR that a program runs over.
+
+    `other` [E] is the other end of each edge, in row order; `numbers` [E] the place of each edge in tensors
+    of one row per edge, None where that is the order here.
+    """
+
+    indptr: Tensor
+    other: Tensor
+    num_other: int
+    numbers: Tensor | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of the CSR."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """The edges of the CSR."""
+        return len(self.other)
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """Return the shape of an elementwise step of values of these shapes."""
+    axes = [max(sizes) for sizes in zip(*shapes)]
+    for shape in shapes:
+        if any(size not in (1, most) for size, most in zip(shape, axes)):
+            raise ValueError(f"shapes {list(shapes)} do not go together")
+    return axes[0], axes[1]
+
+
+@dataclass
+class Builder:
+    """A program in the making. A step that was taken before with the same arguments is not taken again."""
+
+    loads: list[Load] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    _known: dict[Step, int] = field(default_factory=dict)
+
+    def load(self, source: Source, shape: Shape) -> int:
+        """Add a tensor; all loads come before the first step."""
+        assert not self.steps, "loads are numbered before steps"
+        self.loads.append(Load(source, shape))
+        return len(self.loads) - 1
+
+    def shape(self, value: int) -> Shape:
+        """Return the shape of a value."""
+        return self._at(value).shape
+
+    def constant(self, number: float) -> int:
+        """Add a number."""
+        return self._add(Step("constant", (), (1, 1), float(number)))
+
+    def step(self, op: str, *args: int) -> int:
+        """Add an elementwise step."""
+        assert len(args) == ARITY[op], op
+        return self._add(Step(op, args, broadcast(*(self.shape(each) for each in args))))
+
+    def sum_width(self, value: int) -> int:
+        """Add the sum over the width."""
+        heads, width = self.shape(value)
+        return value if width == 1 else self._add(Step("sum_width", (value,), (heads, 1)))
+
+    def sum_heads(self, value: int) -> int:
+        """Add the sum over the heads."""
+        heads, width = self.shape(value)
+        return value if heads == 1 else self._add(Step("sum_heads", (value,), (1, width)))
+
+    def expand(self, value: int, shape: Shape) -> int:
+        """Add the value repeated along the axes where it is the same."""
+        broadcast(self.shape(value), shape)
+        return value if self.shape(value) == shape else self._add(Step("expand", (value,), shape))
+
+    def dot(self, value: int, weight: int) -> int:
+        """Add value · W of a weight [k, n], for each head."""
+        (heads, width), (rows, columns) = self.shape(value), self.shape(weight)
+        assert width == rows, "the width is the weight's first axis"
+        return self._add(Step("dot", (value, weight), (heads, columns)))
+
+    def dot_t(self, value: int, weight: int) -> int:
+        """Add value · Wᵀ of a weight [k, n], for each head."""
+        (heads, width), (rows, columns) = self.shape(value), self.shape(weight)
+        assert width == columns, "the width is the weight's second axis"
+        return self._add(Step("dot_t", (value, weight), (heads, rows)))
+
+    def repeat(self, step: Step) -> int:
+        """Add a step of another program, its arguments already numbered as here."""
+        return self._add(step)
+
+    def program(self, results: Sequence[Result]) -> Program:
+        """Return the program without the steps that no result needs; every load stays."""
+        first = len(self.loads)
+        needed = {value for result in results for value in result.args}
+        for number in range(first + len(self.steps) - 1, first - 1, -1):
+            if number in needed:
+                needed.update(self.steps[number - first].args)
+        kept = [number for number in range(first, first + len(self.steps)) if number in needed]
+        places = {number: number for number in range(first)} | {old: first + i for i, old in enumerate(kept)}
+        steps = (self.steps[number - first] for number in kept)
+        return Program(
+            tuple(self.loads),
+            tuple(Step(s.op, tuple(places[a] for a in s.args), s.shape, s.number) for s in steps),
+            tuple(Result(r.kind, tuple(places[a] for a in r.args)) for r in results),
+        )
+
+    def _add(self, step: Step) -> int:
+        if step not in self._known:
+            self.steps.append(step)
+            self._known[step] = len(self.loads) + len(self.steps) - 1
+        return self._known[step]
+
+    def _at(self, value: int) -> Load | Step:
+        first = len(self.loads)
+        return self.loads[value] if value < first else self.steps[value - first]
