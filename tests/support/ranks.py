@@ -11,7 +11,9 @@ from weft.comm.group import Group
 from weft.comm.rendezvous import bound_socket, host_store
 
 _CONTEXT = mp.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["pytest", "torch", "torch.distributed", "weft.comm.plan", "ranks"])
+# What nearly every job needs is loaded once, in the server; an optimiser's first step loads torch._dynamo.
+_PRELOAD = ["pytest", "torch", "torch.distributed", "torch._dynamo", "weft.train.fit", "ranks"]
+_CONTEXT.set_forkserver_preload(_PRELOAD)
 LIMIT = 240.0
 
 
