@@ -128,13 +128,6 @@ def test_version_and_help_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"weft {weft.__version__}" in capsys.readouterr().out
 
 
-def test_report_is_drawn_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", *FAST, "--out", str(tmp_path / "run")]) == 0
-    (tmp_path / "run" / "report.html").unlink()
-    assert main(["report", str(tmp_path / "run")]) == 0
-    assert Path(capsys.readouterr().out.strip()).is_file()
-
-
 def test_an_error_of_the_machine_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

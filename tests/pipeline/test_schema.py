@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tables import schema_of, write_parquet, write_text
+from tables import schema_of, write_text
 
-from weft.cli.main import main
 from weft.errors import RecipeError
 from weft.pipeline.ingest.problems import parse_fixes
 from weft.pipeline.schema import EdgeTable, NodeTable, Schema, add_files, parse_schema, read_schema
-from weft.pipeline.validate import validate
 
 
 def test_a_schema_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
@@ -66,33 +64,3 @@ def test_tables_of_the_command_line() -> None:
             add_files(Schema(), wrong)
     with pytest.raises(RecipeError, match="did you mean 'drop-dangling'"):
         parse_fixes(["drop-danglin"])
-
-
-def test_what_is_guessed(tmp_path: Path) -> None:
-    text = "name,person_id,label,split,age,bio,when_id,date\nx,1,a,train,3,hello,9,2020-01-01\n"
-    write_text(tmp_path / "n.csv", text)
-    write_parquet(tmp_path / "e.parquet", {"w": [1.0], "to": [1], "from": [1], "n": [2], "ts": [3]})
-    schema = schema_of([f"nodes.person={tmp_path}/n.csv", f"edges.knows={tmp_path}/e.parquet"])
-    _, found = validate(schema)
-    person, knows = found.nodes["person"], found.edges[("person", "knows", "person")]
-    assert (person.id, person.label, person.split, person.time) == ("person_id", "label", "split", "date")
-    assert [feature.column for feature in person.features or []] == ["age"]
-    assert (knows.src, knows.dst, knows.weight, knows.time) == ("from", "to", "w", "ts")
-    assert [feature.column for feature in knows.features or []] == ["n"]
-
-
-def test_the_guess_of_the_command_can_be_saved_and_used(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_text(tmp_path / "n.csv", "id,age\n1,3\n2,4\n")
-    write_text(tmp_path / "e.csv", "src,dst\n1,2\n")
-    tables = [f"nodes={tmp_path}/n.csv", f"edges={tmp_path}/e.csv"]
-    schema = str(tmp_path / "schema.toml")
-    assert main(["ingest", *tables, "--out", str(tmp_path / "a"), "--save-schema", schema]) == 0
-    assert 'files = ["n.csv"]' in Path(schema).read_text()
-    assert main(["ingest", "--schema", schema, "--out", str(tmp_path / "b"), "--json"]) == 0
-    assert '"num_edges": 1' in capsys.readouterr().out
-    assert main(["ingest", *tables, "--out", str(tmp_path / "a")]) == 2
-    assert "already exists" in capsys.readouterr().err
-    assert main(["ingest", "--schema", str(tmp_path / "none.toml"), "--out", "x"]) == 2
-    assert "no schema" in capsys.readouterr().err

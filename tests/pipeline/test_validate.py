@@ -1,19 +1,16 @@
 """Every way in which tables are wrong is told at once, with file, row and value."""
 
 import gzip
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tables import kinds_of, problems_of, write_parquet, write_text
 
-from weft.cli.main import main
 from weft.pipeline.ingest.problems import Problem
 
 
@@ -236,14 +233,6 @@ def test_schema_drift_between_files(tmp_path: Path) -> None:
     assert not kinds_of(f"nodes={tmp_path}/n", one_edge(tmp_path))
 
 
-def test_an_empty_table_and_a_graph_without_nodes(tmp_path: Path) -> None:
-    empty = write_parquet(tmp_path / "n.parquet", {"id": pa.array([], pa.int64())})
-    none = write_parquet(
-        tmp_path / "e.parquet", {"src": pa.array([], pa.int64()), "dst": pa.array([], pa.int64())}
-    )
-    assert kinds_of(f"nodes={empty}", f"edges={none}") == {"empty-graph"}
-
-
 def test_many_tiny_files(tmp_path: Path) -> None:
     for part in range(300):
         write_text(tmp_path / f"e/{part:04d}.csv", f"src,dst\n{part},{'x' if part == 222 else 0}\n")
@@ -278,23 +267,6 @@ def test_the_first_of_any_wrong_values_are_found_where_they_are(data: st.DataObj
         places[row] for row in sorted(wrong)
     ]
     assert all(problem.count == len(wrong) for problem in problems.errors)
-
-
-def test_the_command_shows_a_table_and_ends_with_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    nodes = write_parquet(tmp_path / "n.parquet", {"id": np.arange(3)})
-    edges = write_parquet(tmp_path / "e.parquet", {"src": [0], "dst": [9]})
-    assert main(["validate", f"nodes={nodes}", f"edges={edges}"]) == 2
-    shown = capsys.readouterr()
-    assert "dangling-edge" in shown.out
-    assert "--fix drop-dangling" in shown.out
-    assert shown.err.endswith("1 errors, 0 warnings\n")
-    assert main(["validate", f"nodes={nodes}", f"edges={edges}", "--json"]) == 2
-    found = json.loads(capsys.readouterr().out)
-    assert found["errors"] == 1
-    assert found["problems"][-1]["value"] == "9"
-    assert main(["validate", f"nodes={nodes}", f"edges={edges}", "--fix", "drop-dangling"]) == 0
 
 
 def test_ids_with_zeros_before_them_are_not_called_fractions(tmp_path: Path) -> None:

@@ -16,6 +16,15 @@ from weft.pipeline.ingest.run import ingest
 from weft.pipeline.schema import Schema, add_files, parse_schema
 from weft.pipeline.validate import validate
 
+PEOPLE = {
+    "id": ["007", "8", "ünï", "new\nline"],
+    "age": [31, 44, 28, 60],
+    "vector": [[0.0, 1.0], [1.0, 0.0], [0.5, 0.5], [2.0, 3.0]],
+    "job": ["cook", "smith", "cook", None],
+    "split": ["train", "train", "val", None],
+}
+KNOWS = {"src": ["007", "8", "ünï", "new\nline"], "dst": ["8", "007", "8", "ünï"], "weight": [0.5, 1, 2, 1.5]}
+
 
 def write_parquet(path: Path, columns: Mapping[str, Any]) -> Path:
     """Write columns as Parquet."""
@@ -85,3 +94,8 @@ class small_disk:
 
     def __exit__(self, *_: object) -> None:
         subprocess.run(["umount", str(self.path)], check=True)
+
+
+def edge_file(folder: Path, src: int, dst: int) -> Path:
+    """Return the Parquet file of a table with one edge."""
+    return write_parquet(folder / "one_edge.parquet", {"src": [src], "dst": [dst]})

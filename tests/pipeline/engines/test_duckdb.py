@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.errors import InputError, MissingExtra, RecipeError
-from weft.pipeline.engines.base import engines, memory_limit, name, text
+from weft.errors import InputError, MissingExtra
+from weft.pipeline.engines.base import text
 from weft.pipeline.engines.duckdb import DuckDB
 
 
@@ -47,16 +47,6 @@ def test_a_missing_package_answers_with_the_command(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("weft.registry.import_module", missing)
     with pytest.raises(MissingExtra, match=r"pip install 'weft\[data\]'"):
         DuckDB()
-
-
-def test_sizes_and_names() -> None:
-    assert memory_limit("2GiB") == 2**31
-    assert memory_limit(1000) == 1000
-    assert memory_limit() > 2**27
-    with pytest.raises(RecipeError, match="expected a size such as 512MiB"):
-        memory_limit("a lot")
-    assert name('a"b') == '"a""b"'
-    assert "duckdb" in engines
 
 
 def test_joins_as_written_hold_the_right_side_however_few_rows_a_text_file_seems_to_have(

@@ -1,18 +1,16 @@
 """Records are what the sampler draws: the same rows, edges and order, however many records a batch has."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
+from flatten_graphs import numbered_graph, plain_graph, typed_graph, typed_with_times, with_times
 from spark import GROUP
 from tables import small_disk
 
 import weft
-from weft.cli.main import main
 from weft.errors import FormatError, GraphError, InputError, RecipeError
 from weft.pipeline.engines.base import Engine, open_engine
 from weft.pipeline.flatten import run as module
@@ -21,62 +19,6 @@ from weft.pipeline.records import merge, read_manifest, read_records
 from weft.samplers import NeighborSampler
 from weft.samplers.core.request import Request
 from weft.samplers.neighbor import run
-
-
-def plain_graph() -> weft.Graph:
-    """Return a graph with hubs, loops, repeated edges and isolated nodes."""
-    draw = np.random.default_rng(3)
-    edges = np.stack([draw.integers(0, 60, 900), (draw.random(900) ** 3 * 50).astype(np.int64)])
-    y = torch.from_numpy(draw.integers(0, 3, 60))
-    train = torch.arange(60) < 25
-    return weft.Graph.from_edges(edges, num_nodes=60, x=torch.randn(60, 3), y=y, train_mask=train)
-
-
-def numbered_graph() -> weft.Graph:
-    """Return a graph of one node type and numbered relations."""
-    graph = plain_graph()
-    kinds = torch.arange(graph.num_edges) % 3
-    return weft.Graph.from_edges(graph.edge_index, num_nodes=60, y=graph.y, edge_type=kinds)
-
-
-def typed_graph() -> weft.Graph:
-    """Return a graph of two node types and three relations."""
-    draw = np.random.default_rng(4)
-
-    def pairs(src: int, dst: int) -> Any:
-        return np.stack([draw.integers(0, src, 120), draw.integers(0, dst, 120)])
-
-    nodes = {"a": {"num_nodes": 30, "y": np.arange(30) % 2}, "b": {"num_nodes": 20}}
-    edges = {("a", "r", "a"): pairs(30, 30), ("b", "s", "a"): pairs(20, 30), ("a", "t", "b"): pairs(30, 20)}
-    return weft.Graph.from_types(nodes, edges)
-
-
-def with_times(graph: weft.Graph) -> weft.Graph:
-    """Return the graph with times of edges and nodes, and weights of edges of which some are 0."""
-    draw = np.random.default_rng(5)
-    weight = torch.from_numpy(draw.integers(0, 4, graph.num_edges).astype(np.float32))
-    time = torch.from_numpy(draw.integers(0, 50, graph.num_edges))
-    kinds = None if graph.edge_type is None else torch.arange(graph.num_edges) % 3
-    moments = torch.from_numpy(draw.integers(0, 60, graph.num_nodes))
-    data = {"edge_weight": weight, "edge_time": time, "edge_type": kinds, "y": graph.y}
-    return weft.Graph.from_edges(graph.edge_index, num_nodes=graph.num_nodes, **data).with_data(time=moments)
-
-
-def typed_with_times() -> weft.Graph:
-    """Return a graph of two node types with times and weights."""
-    draw = np.random.default_rng(6)
-
-    def edges(src: int, dst: int) -> dict[str, Any]:
-        pairs = np.stack([draw.integers(0, src, 150), draw.integers(0, dst, 150)])
-        times = draw.integers(0, 50, 150)
-        return {"edge_index": pairs, "edge_weight": draw.random(150).astype(np.float32), "edge_time": times}
-
-    nodes = {
-        "a": {"num_nodes": 30, "y": np.arange(30) % 2, "time": draw.integers(0, 60, 30)},
-        "b": {"num_nodes": 20},
-    }
-    kinds = {("a", "r", "a"): edges(30, 30), ("b", "s", "a"): edges(20, 30), ("a", "t", "b"): edges(30, 20)}
-    return weft.Graph.from_types(nodes, kinds)
 
 
 def check_equal(graph: weft.Graph, folder: Path, fanout: list[int], way: dict[str, Any]) -> None:
@@ -167,30 +109,6 @@ def test_spark_and_duckdb_give_the_same_rows(
     check_equal(graph, tmp_path / "spark", fanout, way)
 
 
-def test_a_record_holds_all_of_its_neighbourhood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PART_EDGES", 40)  # several files
-    monkeypatch.setattr("weft.pipeline.flatten.hops.CHUNK", 64)
-    graph = plain_graph()
-    ids = [f"n{row:02d}" for row in range(60)]
-    graph = weft.Graph.from_edges(
-        graph.edge_index, x=graph.x, y=graph.y, train_mask=graph.train_mask, node_ids=ids
-    )
-    graph.save(tmp_path / "g")
-    result = flatten(tmp_path / "g", tmp_path / "r", fanout=[3, 2], features="value")
-    records = read_records(tmp_path / "r").to_pylist()
-    assert len(read_manifest(tmp_path / "r")["parts"]) == result["parts"] > 2
-    assert [record["target"] for record in records] == list(range(25))
-    degree = graph.in_degree().tolist()
-    for record in records:
-        assert record["id"] == ids[record["target"]]
-        assert record["y"] == int(graph.y[record["target"]])
-        assert set(record["src"]) | set(record["dst"]) | {record["target"]} == set(record["nodes"])
-        assert record["degree"] == [degree[node] for node in record["nodes"]]
-        assert torch.equal(torch.tensor(record["x"]).reshape(-1, 3), graph.x[record["nodes"]])
-    assert result["nodes"] == sum(len(record["nodes"]) for record in records)
-    assert result["replication"] == result["nodes"] / 60
-
-
 def test_what_cannot_be_flattened_is_one_line(tmp_path: Path) -> None:
     typed_graph().save(tmp_path / "g")
     with pytest.raises(GraphError, match="no train_mask; targets may be: labelled, all"):
@@ -226,49 +144,6 @@ def test_what_cannot_be_flattened_is_one_line(tmp_path: Path) -> None:
     weft.Graph.from_types(nodes, edges).save(tmp_path / "some")
     with pytest.raises(GraphError, match="node 2 is a target without a time, which nodes of a have"):
         flatten(tmp_path / "some", tmp_path / "r", targets="all", temporal=True)
-
-
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plain_graph().save(tmp_path / "g")
-    words = [
-        "flatten",
-        str(tmp_path / "g"),
-        "--hops",
-        "2",
-        "--fanout",
-        "4",
-        "--out",
-        str(tmp_path / "r"),
-        "--json",
-    ]
-    assert main(words) == 0
-    assert json.loads(capsys.readouterr().out)["records"] == 25
-    assert read_manifest(tmp_path / "r")["fanout"] == [4, 4]
-    assert isinstance(read_records(tmp_path / "r"), pa.Table)
-    assert main([*words, "--overwrite", "--fanout", "4,x"]) == 2
-    assert main([*words, "--overwrite", "--fanout", "4,3,2"]) == 2
-
-
-def test_features_by_value_are_typed_and_sparse(tmp_path: Path) -> None:
-    dense, sparse = torch.randn(20, 2), torch.randn(30, 9).relu().to_sparse()
-    graph = typed_graph().with_data(x={"a": sparse, "b": dense})
-    graph.save(tmp_path / "g")
-    flatten(tmp_path / "g", tmp_path / "r", fanout=[3, 2], targets="labelled", features="value")
-    told = read_manifest(tmp_path / "r")["values"]
-    assert [(entry["column"], entry["width"], entry["sparse"]) for entry in told] == [
-        ("x.a", 9, True),
-        ("x.b", 2, False),
-    ]
-    whole = sparse.to_dense()
-    for record in read_records(tmp_path / "r").to_pylist():
-        first = [node for node in record["nodes"] if node < 30]
-        rows = torch.zeros(len(first), 9)
-        owner = np.repeat(np.arange(len(first)), record["x.a.counts"])
-        rows[owner, record["x.a.columns"]] = torch.tensor(record["x.a.values"])
-        assert torch.equal(rows, whole[first])
-        second = torch.tensor([node - 30 for node in record["nodes"] if node >= 30], dtype=torch.long)
-        assert torch.equal(torch.tensor(record["x.b"]).reshape(-1, 2), dense[second])
-        assert record["edge.type"] == graph.edge_type[record["edge"]].tolist()
 
 
 def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
