@@ -149,7 +149,7 @@ class WithDropoutOfTorch(nn.Module):
         self.one, self.two, self.drop = layers["sage"](8, 8), layers["sage"](8, 3), nn.Dropout(0.5)
 
     def forward(self, blocks: Any, x: Tensor) -> Tensor:
-        first, second = blocks if isinstance(blocks, list) else [blocks] * 2
+        first, second = blocks[0], blocks[1]
         out: Tensor = self.two(second, self.drop(self.one(first, x).relu()))
         return out
 
