@@ -21,7 +21,8 @@ from weft.partitioners.base import partitioners
 from weft.registry import Registry
 from weft.samplers.base import samplers
 from weft.stores.base import stores
-from weft.stores.open import OPTIONS, RANKERS, open_store
+from weft.stores.open import open_store, recipe_target
+from weft.stores.rankers import rankers
 from weft.strategies.base import Strategy, strategies
 from weft.tasks.base import tasks
 from weft.tasks.negatives import Negatives
@@ -106,9 +107,23 @@ def _strategy() -> Iterator[str]:
     yield from _entries(samplers, given=TO_SAMPLER, only=lambda kind: kind.neighbourhoods)
     yield "### strategy.store\n"
     yield _prose(open_store, []) + "\n"
-    for name, keys in OPTIONS.items():
-        yield f"- `{name}`: {_first(stores[name])} Options: {', '.join(f'`{key}`' for key in keys)}."
-    yield f"\n`ranker` is one of {', '.join(f'`{name}`' for name in RANKERS)}.\n"
+    yield from _stores()
+    yield f"`ranker` is one of {_names(rankers)}.\n"
+
+
+def _stores() -> Iterator[str]:
+    """Give what each store that a recipe may name says of itself, and its options."""
+    named = [name for name in stores.names() if stores[name].by_recipe]
+    yield "| store | gives rows on | several workers | can be written | holds rows of another |"
+    yield "|---|---|---|---|---|"
+    for name in named:
+        kind = stores[name]
+        marks = ("yes" if able else "–" for able in (kind.on_workers, kind.writable, kind.caches))
+        yield f"| `{name}` | {' | '.join([', '.join(kind.devices), *marks])} |"
+    yield ""
+    for name in named:
+        target, provided = recipe_target(stores[name])
+        yield from _entry(f"`{name}`", [target], given=provided)
 
 
 def _abilities() -> Iterator[str]:
@@ -193,10 +208,6 @@ def _prose(target: Any, keys: list[str]) -> str:
     kept = [part for part in paragraphs[1:] if not keys or any(f"`{key}" in part for key in keys)]
     told = "\n\n".join([*paragraphs[:1], *kept])
     return re.sub(r"^Return (\w)", lambda found: found[1].upper(), told)
-
-
-def _first(target: Any) -> str:
-    return " ".join(inspect.cleandoc(target.__doc__ or "").split("\n\n")[0].split())
 
 
 def _field_lines(kind: type) -> dict[str, str]:

@@ -18,6 +18,7 @@ LEVELS = [
     {
         "errors",
         "registry",
+        "code",
         "config",
         "events",
         "format",

@@ -42,7 +42,7 @@ class CacheCase:
             "frequency in five epochs drawn before": frequency(sampler, seeds, epochs=5, batch_size=BATCH),
             "out-degree (PaGraph)": out_degree(graph),
             "importance, 2 hops (AliGraph)": importance(graph, hops=2),
-            "random": random_order(graph),
+            "random": random_order(graph.num_nodes),
             "the epoch itself (bound)": reads,
         }
         rates = {name: [hit_rate(reads, score, size) for size in SIZES] for name, score in scores.items()}

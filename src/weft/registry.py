@@ -2,16 +2,19 @@
 
 A plural folder (layers, datasets, strategies …) holds interchangeable things, one file each. A decorator
 enters each thing under its name, and the folder is read with its sub-folders on the first look-up: adding one
-more edits no existing file.
+more edits no existing file. What a user writes elsewhere is named by its code, "my_package.my_module:Mine",
+in a recipe and in every process of a run.
 """
 
 import difflib
 import pkgutil
+from abc import ABC
 from collections.abc import Callable, Iterable
 from importlib import import_module
+from inspect import getmro, isclass
 from typing import Any, Generic, TypeVar
 
-from weft.errors import MissingExtra, UnknownName, WeftError
+from weft.errors import MissingExtra, RecipeError, UnknownName, WeftError
 
 T = TypeVar("T")
 
@@ -49,13 +52,32 @@ class Registry(Generic[T]):
         return sorted(self._entries)
 
     def __contains__(self, name: str) -> bool:
-        return name in self.names()
+        return ":" in name or name in self.names()
 
     def __getitem__(self, name: str) -> T:
         known = self.names()
         if name in self._entries:
             return self._entries[name]
+        if ":" in name:
+            return self._of_user(name)
         raise UnknownName(f"no {self.kind} {name!r}; {suggest(name, known)}known: {', '.join(known)}")
+
+    def _of_user(self, name: str) -> T:
+        """Return the user's own entry by the name of its code; it must be what all entries here are."""
+        from weft.code import load_code  # which suggests names with what is below
+
+        found: Any = load_code(name, self.kind)
+        entries: list[Any] = list(self._entries.values())
+        if all(isclass(entry) for entry in entries):
+            needed = set.intersection(*({*getmro(entry)} for entry in entries)) - {object, ABC}
+            lacking = needed - {*getmro(found)} if isclass(found) else needed
+            if lacking:
+                expected = max(lacking, key=lambda kind: len(getmro(kind))).__name__
+                raise RecipeError(f"{name} is no {self.kind}: expected a subclass of {expected}")
+        elif not callable(found):
+            raise RecipeError(f"{name} is no {self.kind}: expected a function")
+        entry: T = found
+        return entry
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ def test_files_hold_the_numbers_of_python(parts: str, workers: int, tmp_path: Pa
     found = pads.dataset(out).to_table().sort_by("node")
     assert len(list(out.glob("part-*.parquet"))) == workers
     expected = pagerank(web(), damping=0.7, weighted=True)
-    torch.testing.assert_close(torch.tensor(found["rank"].to_pylist(), dtype=torch.float64), expected)
+    torch.testing.assert_close(torch.tensor(found["pagerank"].to_pylist(), dtype=torch.float64), expected)
     assert json.loads((out / "_algorithm.json").read_text())["workers"] == workers
 
 

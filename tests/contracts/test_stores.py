@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from weft.errors import GraphError, InputError
+import weft
+from weft.cli.main import main
+from weft.errors import GraphError, InputError, RecipeError
+from weft.graph import Graph
 from weft.stores import CachedStore, MemoryStore, MmapStore, SharedStore, SlicedStore, Store, stores
+from weft.stores.open import check_store, open_store
 
 NAMES = stores.names()
 X = torch.arange(40.0).reshape(10, 4) / 3
@@ -87,6 +91,71 @@ def test_it_describes_itself_and_closes_twice(store: Store) -> None:
 def test_no_rows_are_legal(name: str, tmp_path: Path) -> None:
     with make(name, torch.zeros(0, 4), tmp_path) as empty:
         assert empty.gather(torch.zeros(0, dtype=torch.int64)).shape == (0, 4)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if stores[name].by_recipe])
+def test_a_recipe_opens_it_for_a_graph(name: str, tmp_path: Path) -> None:
+    graph = Graph.from_edges(torch.tensor([[0, 1, 2], [1, 2, 3]]), num_nodes=10, x=X)
+    MmapStore.write_rows(tmp_path / "rows", X)
+    with SharedStore(f"contract-{uuid.uuid4().hex}", X) as shared:
+        needed = {"mmap": {"path": str(tmp_path / "rows")}, "shared": {"store": shared.name}}
+        made = open_store({"name": name, **needed.get(name, {})}, graph)
+        assert isinstance(made, Store)
+        with made:
+            assert torch.equal(made[:], X)
+            assert stores[name].on_workers, "one that serves a single process says so in its docs"
+    page = (Path(__file__).resolve().parents[2] / "docs" / "features-larger-than-memory.md").read_text()
+    assert f"`{name}`" in page
+
+
+OWN = """
+from weft.stores import Store
+
+class Scaled(Store):
+    def __init__(self, x, *, factor: float = 2.0):
+        super().__init__(x.shape, x.dtype)
+        self.x, self.factor = x, factor
+
+    def _gather(self, ids):
+        return self.factor * self.x[ids]
+
+class NoStore:
+    pass
+"""
+
+
+def test_a_store_of_the_users_own_is_named_in_a_recipe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    name, out = f"{tmp_path / 'own.py'}:Scaled", tmp_path / "run"
+    strategy = {"name": "sampled", "fanout": [3], "batch_size": 32}
+    data = "name = 'community'\nnodes = 90\nfeatures = 6\n"
+    (tmp_path / "recipe.toml").write_text(
+        f"[data]\n{data}[model]\nname = 'sage'\nlayers = 1\n[train]\nepochs = 2\ndevice = 'cpu'\n"
+        "[strategy]\nname = 'sampled'\nfanout = [3]\nbatch_size = 32\n"
+        f"store = {{name = '{name}', factor = 0.5}}\n"
+    )
+    assert main(["train", str(tmp_path / "recipe.toml"), "--out", str(out)]) == 0
+    found = [event for event in weft.read_events(out) if event["event"] == "epoch"][-1]["loss"]
+    graph = weft.datasets.open_dataset(name="community", nodes=90, features=6)
+    halved = graph.with_data(x=0.5 * graph.x)
+    settings: dict[str, Any] = {"epochs": 2, "layers": 1, "strategy": strategy, "device": "cpu"}
+    assert found == weft.train(halved, "sage", **settings).loss != weft.train(graph, "sage", **settings).loss
+    capsys.readouterr()
+    for more, message in (
+        (["--workers", "2"], "has the rows of one process; with --workers use one of cached, memory"),
+        (["--set", "strategy.store.factor=much"], "strategy.store.factor: expected a number, got 'much'"),
+        (["--set", f"strategy.store.name={tmp_path / 'own.py'}:NoStore"], "expected a subclass of Store"),
+    ):
+        assert main(["train", str(tmp_path / "recipe.toml"), "--out", str(tmp_path / "none"), *more]) == 2
+        assert message in " ".join(capsys.readouterr().err.split()), more
+
+
+def test_a_store_that_a_strategy_makes_is_not_named() -> None:
+    for name in (name for name in NAMES if not stores[name].by_recipe):
+        with pytest.raises(RecipeError, match="made by its strategy; use one of cached, memory"):
+            check_store(name)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,7 +14,6 @@ from weft.graph.parts.assignment import Assignment
 from weft.graph.parts.shard import make_shards
 from weft.samplers import NeighborSampler
 from weft.stores import CachedStore, MmapStore, open_store
-from weft.stores.ranked import open_on_ranks
 
 X = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
 GRAPH = Graph.from_edges(
@@ -46,11 +45,11 @@ def test_names_and_tables_open_stores(tmp_path: Path) -> None:
     [
         ("memori", "did you mean 'memory'"),
         ("sliced", "made by its strategy"),
-        ({"name": "memory", "storage": "int4"}, "storage must be one of"),
+        ({"name": "memory", "storage": "int4"}, "storage: expected one of"),
         ({"name": "mmap"}, "store.path"),
         ({"name": "shared"}, "store.store"),
         ({"name": "memory", "storag": "int8"}, "did you mean 'storage'"),
-        ({"name": "cached", "ranker": "degree"}, "store.ranker"),
+        ({"name": "cached", "ranker": "degree"}, "no ranker .degree.; did you mean .out_degree"),
         ({"name": "cached", "ranker": "frequency"}, "needs a strategy that samples"),
     ],
 )
@@ -67,7 +66,7 @@ def test_a_shared_store_of_several_node_types_needs_their_fields() -> None:
         open_store(spec, graph)
     (shard,) = make_shards(graph, Assignment(torch.zeros(4, dtype=torch.int32), 1))
     with pytest.raises(RecipeError, match=message):
-        open_on_ranks(spec, shard, Group.alone())
+        open_store(spec, shard, group=Group.alone())
 
 
 def test_rows_for_other_nodes_are_refused(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from weft.algorithms import Parts, label_propagation, pagerank
+from weft.algorithms import GraphParts, label_propagation, pagerank
 from weft.comm.group import Group
 from weft.errors import InputError
 from weft.graph.graph import Graph
@@ -36,7 +36,7 @@ def web(*, multilabel: bool = False) -> Graph:
 
 def on_parts(group: Group, folder: str, several: str) -> dict[str, tuple[list[int], list[Any]]]:
     """Return by name the numbers and the values of the rows that a rank holds."""
-    parts, found = Parts.open(folder, group), {}
+    parts, found = GraphParts.open(folder, group), {}
     ids = parts.node_ids
     for name, options in PAGERANK.items():
         given = dict(options)
@@ -44,7 +44,7 @@ def on_parts(group: Group, folder: str, several: str) -> dict[str, tuple[list[in
             given["personalise"] = given["personalise"][ids]
         found[name] = pagerank(parts, **given, **OPTIONS)
     found["labels"] = label_propagation(parts, iterations=20)
-    found["several"] = label_propagation(Parts.open(several, group), iterations=20)
+    found["several"] = label_propagation(GraphParts.open(several, group), iterations=20)
     for wrong in (torch.ones(len(ids) + 1), torch.ones(len(ids))):
         # Of ranks that differ in what they were given, all refuse, and none waits.
         given = wrong if group.rank == 0 else torch.ones(len(ids))

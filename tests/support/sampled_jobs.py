@@ -202,7 +202,7 @@ def typed_stores(group: Group) -> list[str]:
         for kind, file in path.items():
             np.save(file, graph.node_data[kind]["x"].numpy())
         for store in (
-            "sharded",
+            "memory",
             {"name": "mmap", "path": path},
             {"name": "cached", "capacity": 12, "ranker": "importance", "storage": "float16"},
             {"name": "cached", "capacity": 0.4, "ranker": "frequency", "path": path},
@@ -331,7 +331,7 @@ def stores(group: Group) -> list[str]:
         np.save(path, graph.x.numpy())
         cached = {"name": "cached", "capacity": 0.5}
         for store in (
-            "sharded",
+            "memory",
             {"name": "memory", "storage": "int8"},
             {"name": "mmap", "path": path},
             cached,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.graph import Graph
-from weft.stores import CachedStore, ShardedStore, SharedStore, SlicedStore, SparseAdagrad, SparseAdam
+from weft.stores import CachedStore, MemoryStore, SharedStore, SlicedStore, SparseAdagrad, SparseAdam
 from weft.stores.sliced import slice_bounds
 
 ROWS, WIDTH = 23, 5
@@ -28,8 +28,8 @@ def all_stores(group: Group, name: str) -> dict[str, Any]:
     """Return what each rank found; every call is one of all ranks."""
     x, mine = whole(), torch.arange(group.rank, ROWS, group.size)
     found: dict[str, Any] = {}
-    store = ShardedStore(x[mine], node_ids=mine, group=group)
-    ranges = ShardedStore(x.tensor_split(group.size)[group.rank], group=group)
+    store = MemoryStore(x[mine], node_ids=mine, group=group)
+    ranges = MemoryStore(x.tensor_split(group.size)[group.rank], group=group)
     near = CachedStore(store, torch.arange(ROWS), capacity=4 + group.rank)
     uneven = CachedStore(store, torch.arange(ROWS), capacity=5 * group.rank, chunk=2)  # the first holds none
     for turn in range(3):
@@ -50,7 +50,7 @@ def all_stores(group: Group, name: str) -> dict[str, Any]:
     return found
 
 
-def _written(store: ShardedStore, group: Group) -> list[float]:
+def _written(store: MemoryStore, group: Group) -> list[float]:
     ids = torch.tensor([3, 7, 3])  # every rank writes them: the last of the last rank stays
     store.write(ids, torch.full((3, WIDTH), 10.0 * group.rank) + torch.arange(3.0)[:, None])
     return store.gather(torch.tensor([3, 7, 4]))[:, 0].tolist()
@@ -59,12 +59,12 @@ def _written(store: ShardedStore, group: Group) -> list[float]:
 def _learned(kind: Any, group: Group) -> list[list[float]]:
     """Three steps on a loss that each rank has a part of; then the state goes through a checkpoint."""
     mine = torch.arange(group.rank, ROWS, group.size)
-    store = ShardedStore(whole()[mine], node_ids=mine, group=group)
+    store = MemoryStore(whole()[mine], node_ids=mine, group=group)
     optimizer = kind(store, lr=0.1)
     for step in range(4):
         if step == 2:
             held = {key: value.clone() for key, value in optimizer.state().items()}
-            store = ShardedStore(torch.zeros(len(mine), WIDTH), node_ids=mine, group=group)
+            store = MemoryStore(torch.zeros(len(mine), WIDTH), node_ids=mine, group=group)
             optimizer = kind(store, lr=0.1)
             optimizer.load_state(held)
         everything = step_ids(step)

@@ -1,7 +1,7 @@
 """Graph algorithms on the primitive that layers use, `block.aggregate`: in one process, or on parts."""
 
+from weft.algorithms.base import GraphParts
 from weft.algorithms.label_propagation import label_propagation
 from weft.algorithms.pagerank import pagerank
-from weft.algorithms.parts import Parts
 
-__all__ = ["Parts", "label_propagation", "pagerank"]
+__all__ = ["GraphParts", "label_propagation", "pagerank"]

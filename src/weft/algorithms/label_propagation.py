@@ -3,19 +3,20 @@
 import torch
 from torch import Tensor
 
-from weft.algorithms.parts import Parts, num_rows, spread
+from weft.algorithms.base import GraphParts, algorithms, num_rows, spread
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
 
 
+@algorithms.add("label_propagation")
 def label_propagation(
-    graph: Graph | Parts, *, iterations: int = 50, alpha: float = 0.9, mask: Tensor | None = None
+    graph: Graph | GraphParts, *, iterations: int = 50, alpha: float = 0.9, mask: Tensor | None = None
 ) -> Tensor:
     """Return the score of each class for every node of the labelled type, [n, C]; argmax is the prediction.
 
     Y ← alpha · S Y + (1 - alpha) · Y₀ with S = D⁻½ A D⁻½, where Y₀ holds the labels of the nodes in `mask`
     (the training nodes, unless given) and zeros elsewhere. Nodes that no label reaches keep zeros. Of
-    `Parts`, nodes are those that are held here.
+    `GraphParts`, nodes are those that are held here.
     """
     if graph.y is None:
         raise GraphError("label propagation needs labels, and the graph has none; pass y")
@@ -33,7 +34,7 @@ def label_propagation(
     return scores[graph.target_rows]
 
 
-def _known_labels(graph: Graph | Parts, mask: Tensor) -> Tensor:
+def _known_labels(graph: Graph | GraphParts, mask: Tensor) -> Tensor:
     """Return Y₀ over all nodes of all types, [N, C]."""
     y = graph.y
     assert y is not None

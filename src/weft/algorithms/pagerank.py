@@ -1,29 +1,30 @@
 """PageRank (Brin and Page 1998) by power iteration."""
 
 import warnings
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from weft.algorithms.parts import Parts, num_rows, spread, total
+from weft.algorithms.base import GraphParts, algorithms, num_rows, spread, total
 from weft.errors import InputError, WeftWarning
 from weft.graph.graph import Graph
 
 
+@algorithms.add("pagerank")
 def pagerank(
-    graph: Graph | Parts,
+    graph: Graph | GraphParts,
     *,
     damping: float = 0.85,
     tolerance: float = 1e-8,
     max_iterations: int = 100,
-    personalise: Any = None,
+    personalise: Tensor | Sequence[float] | None = None,
     weighted: bool = False,
 ) -> Tensor:
-    """Return the PageRank of every node, [N] float64, summing to 1; of `Parts`, that of the rows held here.
+    """Return the PageRank of every node, [N] float64, summing to 1; of `GraphParts`, of the rows held here.
 
     r = damping · (Aᵀ D⁻¹ r + mass of nodes without out-edges · p) + (1 - damping) · p, where p is uniform or
-    the normalised `personalise`, one number a row. It stops when the mean change of a node falls below
+    the normalised `personalise`, one number per row. It stops when the mean change of a node falls below
     `tolerance`. `weighted` follows edges in proportion to their weight instead of evenly.
 
     >>> graph = Graph.from_edges([[1, 2, 3], [0, 0, 0]], num_nodes=4)
@@ -51,11 +52,11 @@ def pagerank(
     return rank
 
 
-def _weight(graph: Graph | Parts) -> Tensor:
+def _weight(graph: Graph | GraphParts) -> Tensor:
     return graph.block().edge("weight").double()
 
 
-def _jump(graph: Graph | Parts, personalise: Any) -> Tensor:
+def _jump(graph: Graph | GraphParts, personalise: Tensor | Sequence[float] | None) -> Tensor:
     """Return where a walker that jumps lands: a distribution over all nodes, of the rows held here."""
     n, rows = graph.num_nodes, num_rows(graph)
     if personalise is None:

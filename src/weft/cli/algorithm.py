@@ -1,8 +1,9 @@
-"""Run PageRank or label propagation on a graph in parts, by one process or several workers.
+"""Run an algorithm, as PageRank or label propagation, on a graph in parts, by one process or several workers.
 
-The folder that is written has a Parquet file for each worker, a row a node: `node`, its number in the graph,
-and `rank`; or `prediction`, the class, and `scores`, those of all classes. Keys of --set are the options of
-the algorithm in Python (weft.algorithms).
+The folder that is written has a Parquet file for each worker, one row per node: `node`, its number in the
+graph, and its value under the name of the algorithm; or `prediction`, the class, and `scores`, those of all
+classes. Keys of --set are the options of the algorithm in Python (weft.algorithms). One of your own is named
+by its code: my_module:mine.
 
 examples:
   weft algorithm pagerank parts --out ranks
@@ -13,22 +14,21 @@ examples:
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from weft.comm.failure import guarded, is_worker, launched
 from weft.errors import RecipeError
 
 if TYPE_CHECKING:
-    from weft.algorithms import Parts
+    from weft.algorithms.base import GraphParts
     from weft.comm import Group
 
 NOTE = "_algorithm.json"
-NAMES = ("pagerank", "label_propagation")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("name", choices=NAMES, help="pagerank or label_propagation")
+    parser.add_argument("name", help="pagerank, label_propagation, or module:name of your own")
     parser.add_argument("parts", metavar="PARTS", help="folder, as weft partition wrote it")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="number of processes (1)")
     parser.add_argument(
@@ -43,7 +43,9 @@ def run(options: argparse.Namespace) -> int:
     if launched():
         return guarded(lambda: _run_worker(options))
     if is_worker():
-        raise RecipeError("weft algorithm starts workers itself; under torchrun use weft.algorithms.Parts")
+        raise RecipeError(
+            "weft algorithm starts workers itself; under torchrun use weft.algorithms.GraphParts"
+        )
     given = _options(options.name, options.settings)
     try:
         return _start(options, given)
@@ -95,20 +97,20 @@ class _Ended(Exception):
 
 def _run_rank(options: argparse.Namespace, given: dict[str, Any], folder: Path, group: "Group") -> None:
     """Write the file of the rows that a rank holds."""
-    from weft import algorithms
+    from weft.algorithms.base import GraphParts, algorithms
     from weft.registry import require
 
     parquet = require("pyarrow.parquet", "data")
-    parts = algorithms.Parts.open(options.parts, group)
-    values = getattr(algorithms, options.name)(parts, **given)
+    parts = GraphParts.open(options.parts, group)
+    values = algorithms[options.name](parts, **given)
     parquet.write_table(_table(options.name, parts, values), folder / f"part-{group.rank:05d}.parquet")
 
 
-def _table(name: str, parts: "Parts", values: Any) -> Any:
+def _table(name: str, parts: "GraphParts", values: Any) -> Any:
     import pyarrow as pa
 
-    if name == "pagerank":
-        return pa.table({"node": parts.node_ids.numpy(), "rank": values.numpy()})
+    if values.dim() == 1:
+        return pa.table({"node": parts.node_ids.numpy(), name.rpartition(":")[2]: values.numpy()})
     nodes = parts.node_ids[parts.target_rows].numpy()
     scores = pa.FixedSizeListArray.from_arrays(pa.array(values.flatten().numpy()), values.shape[1])
     return pa.table({"node": nodes, "prediction": values.argmax(1).numpy(), "scores": scores})
@@ -116,15 +118,18 @@ def _table(name: str, parts: "Parts", values: Any) -> Any:
 
 def _options(name: str, settings: list[str]) -> dict[str, Any]:
     """Return the options that `--set` gave, checked against those of the algorithm."""
-    from weft import algorithms
+    from torch import Tensor
+
+    from weft.algorithms.base import algorithms
     from weft.config import bind, parse_value
 
-    given = {}
+    algorithm, given = algorithms[name], {}
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals:
             raise RecipeError(f"--set {text}: expected key=value, for example --set damping=0.9")
         given[key.strip()] = parse_value(value.strip())
-    # A value a row is for Python, where a rank knows its rows.
-    taken = ("graph", "personalise", "mask")
-    return bind(getattr(algorithms, name), given, name, given=taken)
+    # One value per row is for Python, where a rank knows its rows.
+    hints = get_type_hints(algorithm)
+    rows = [key for key, kind in hints.items() if kind is Tensor or Tensor in get_args(kind)]
+    return bind(algorithm, given, name, given=("graph", *rows))

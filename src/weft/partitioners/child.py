@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from weft.code import is_code
 from weft.graph.build import Parts
 from weft.graph.graph import Graph
 from weft.graph.topology import Csr, Topology, index_dtype
@@ -77,7 +78,8 @@ def main(folder: Path) -> int:
     _die_with_parent()
     try:
         task = json.loads((folder / TASK).read_text())
-        import_module(task["module"])  # enters partitioners that are not of weft
+        if not is_code(task["name"]):  # such a name finds its module by itself
+            import_module(task["module"])  # enters partitioners that are not of weft
         partitioner = partitioners[task["name"]](**task["options"])
         parts = partitioner.assign(read_graph(folder, task), task["num_parts"])
         np.save(folder / RESULT, np.asarray(parts), allow_pickle=False)

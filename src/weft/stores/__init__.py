@@ -6,23 +6,22 @@ graph = graph.with_data(x=store)                                        # a load
 store.counters                                                          # rows asked for, hits, bytes read
 """
 
-from weft.stores.base import Counters, Store, stores
+from weft.stores.base import Counters, FeatureRows, Store, stores
 from weft.stores.cached import CachedStore
 from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
 from weft.stores.open import open_store
 from weft.stores.optim import SparseAdagrad, SparseAdam
 from weft.stores.rankers import frequency, importance, out_degree
-from weft.stores.sharded import ShardedStore
 from weft.stores.shared import SharedStore
 from weft.stores.sliced import SlicedStore
 
 __all__ = [
     "CachedStore",
     "Counters",
+    "FeatureRows",
     "MemoryStore",
     "MmapStore",
-    "ShardedStore",
     "SharedStore",
     "SlicedStore",
     "SparseAdagrad",

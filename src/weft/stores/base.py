@@ -1,17 +1,69 @@
-"""What a store is: rows by id, wherever they lie, and the count of what was read."""
+"""What a store is: rows by id, wherever they lie, what it can do, and the count of what was read."""
 
 import threading
 from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from weft.errors import GraphError, InputError
+from weft.comm.group import Group
+from weft.errors import GraphError, InputError, RecipeError
 from weft.graph.source import RowSource
+from weft.graph.sparse import Features, SparseFeatures
 from weft.registry import Registry
 
 stores: Registry[type["Store"]] = Registry("store", "weft.stores")
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureRows:
+    """The features of one node type as a run has them: what a store is opened for."""
+
+    x: Features | RowSource | None
+    """[n, ...] those of this process; None where the graph has none, and a file is to bring them."""
+    num_rows: int
+    """Nodes of the type, on all ranks."""
+    node_ids: Tensor | None = None
+    """[n] int64 which of the type's nodes the rows of x are, ascending; None: all of them."""
+    group: Group = field(default_factory=Group.alone)
+    """The ranks that read together; one process is a group of one."""
+    node_type: str | None = None
+    """Its name, where the graph has several types."""
+
+    def dense(self) -> Tensor:
+        """Return x as a matrix, or say why it is none."""
+        if isinstance(self.x, Tensor):
+            return self.x
+        kind = "none" if self.x is None else type(self.x).__name__
+        sparse = isinstance(self.x, SparseFeatures)
+        hint = "sparse features need no store" if sparse else "name a file: store.path"
+        hint = "it is one already" if isinstance(self.x, RowSource) else hint
+        raise GraphError(f"a store of the graph's own x needs a dense matrix, got {kind}; {hint}")
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The type that features are computed with; None where the graph has none to tell."""
+        return self.x.dtype if isinstance(self.x, Tensor | RowSource) else None
+
+    def option(self, key: str, value: Any) -> Any:
+        """Return the value of an option that differs by node type: of a table the entry of this type."""
+        where = f"strategy.store.{key}"
+        if isinstance(value, Mapping):
+            named = (
+                value if self.node_type is not None or len(value) != 1 else {None: next(iter(value.values()))}
+            )
+            if self.node_type not in named:
+                raise RecipeError(f"{where}: nothing for node type {self.node_type!r}; name it in the table")
+            return named[self.node_type]
+        if self.node_type is not None:
+            raise RecipeError(
+                f"{where}: the graph has several node types; give a table, "
+                f'{key} = {{{self.node_type} = "{value}"}}'
+            )
+        return value
 
 
 class Counters:
@@ -50,20 +102,53 @@ class Store(RowSource):
     """Rows by id. `gather` may be called by any thread; that of a collective store by all ranks together.
 
     A collective store brings rows from other ranks: every rank calls, in the same order, also with no ids.
+    What a store can do stands on its class, where checks, messages and the reference of recipes read it.
     """
 
-    collective: bool = False
-    """Whether a call is one of all ranks of a group."""
+    by_recipe: ClassVar[bool] = True
+    """Whether a recipe may name it; a strategy makes the others for itself."""
+    on_workers: ClassVar[bool] = False
+    """Whether `open` serves several ranks, of which each has rows of its own."""
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    """Where `gather` can give rows; on others than the CPU after `on(device)`."""
     caches: ClassVar[bool] = False
     """Whether it holds some rows of another store, those that batches read most often."""
     writable: bool = False
     """Whether `write` is allowed."""
+    collective: bool = False
+    """Whether a call is one of all ranks of a group."""
 
     def __init__(self, shape: Any, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
         self.shape = torch.Size(shape)
         self.dtype = dtype
         self.device = torch.device(device)
         self.counters = Counters()
+
+    @classmethod
+    def open(cls, *rows: Any, **options: Any) -> "Store":
+        """Return the store for the features of a run, `open(rows: FeatureRows, *, …)`.
+
+        Keyword arguments are the options of a recipe. A store without an `open` of its own is made of the
+        rows in memory, by its constructor, and has the options of that.
+        """
+        make: Any = cls
+        made: Store = make(rows[0].dense(), **options)
+        return made
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuse options that do not go together, before anything is opened."""
+
+    @classmethod
+    def as_read(cls, *x: Any, **options: Any) -> Tensor:
+        """Return rows of the graph's own x as a store with these options gives them, `as_read(x, *, …)`."""
+        rows: Tensor = x[0]
+        return rows
+
+    @property
+    def local_ids(self) -> Tensor | None:
+        """Of rows that ranks own, the ids of those that lie here; None where all are equally far."""
+        return None
 
     def gather(self, ids: Tensor) -> Tensor:
         """Return the rows of these ids, in their order, [n, ...]."""

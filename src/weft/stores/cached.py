@@ -3,19 +3,22 @@
 import copy
 import ctypes
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from weft import kernels
-from weft.errors import InputError
+from weft.errors import InputError, RecipeError
 from weft.kernels import gpu, native
 from weft.kernels.buffers import reused
 from weft.machine import free_memory
-from weft.stores.base import Store, stores
+from weft.stores.base import FeatureRows, Store, stores
 from weft.stores.link import reachable
 from weft.stores.memory import MemoryStore
+from weft.stores.mmap import MmapStore
+from weft.stores.rankers import rankers
 from weft.stores.storage import Storage, decode, encode, row_bytes
 
 SHARE = 0.5
@@ -36,6 +39,8 @@ class CachedStore(Store):
     """
 
     caches: ClassVar[bool] = True
+    on_workers: ClassVar[bool] = True
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
 
     def __init__(
         self,
@@ -56,6 +61,48 @@ class CachedStore(Store):
         self._place_there: Tensor | None = None
         self.ranked = scores is not None
         self._keep(torch.zeros(0, dtype=torch.int64) if scores is None else self._best(scores))
+
+    @classmethod
+    def open(
+        cls,
+        rows: FeatureRows,
+        *,
+        path: str | Mapping[str, Any] | None = None,
+        capacity: int | float | Literal["auto"] = "auto",
+        ranker: str = "out_degree",
+        storage: Storage | None = None,
+    ) -> "CachedStore":
+        """Return an empty cache before the file `path`, or before the graph's own x in the bits of `storage`.
+
+        It holds `capacity` rows, a share of them, or what fits; of workers each holds rows of others.
+        `ranker` is who chooses them; the cache is filled when its scores are known.
+        """
+        behind: Store
+        if path is not None:
+            behind = MmapStore.open(rows, path=path)
+        elif isinstance(rows.x, Store):
+            behind = rows.x
+        else:  # in the bits of the cache, so that a run does not depend on what is held there
+            behind = MemoryStore.open(rows, storage=storage)
+        return cls(behind, None, capacity=capacity, storage=storage)
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuse a ranker that there is not, and a file in other bits than its own."""
+        if "ranker" in options:
+            rankers[options["ranker"]]
+        if options.get("storage") is not None and options.get("path") is not None:
+            raise RecipeError(
+                "strategy.store.storage: rows of a file come in its bits, and a run would depend on which "
+                "are cached; write the file in fewer, as weft.stores.MmapStore.create does, and leave it out"
+            )
+
+    @classmethod
+    def as_read(
+        cls, x: Tensor, *, path: Any = None, storage: Storage | None = None, **options: Any
+    ) -> Tensor:
+        """Return rows as the store behind gives them."""
+        return x if path is not None else MemoryStore.as_read(x, storage=storage)
 
     def hold(self, scores: Tensor) -> None:
         """Hold the rows with the largest scores [N] from now on; on all ranks of a store that these share."""
@@ -147,7 +194,12 @@ class CachedStore(Store):
     def _best(self, scores: Tensor) -> Tensor:
         if tuple(scores.shape) != (self.num_rows,):
             raise InputError(f"expected a score for each of {self.num_rows:,} rows, got {list(scores.shape)}")
-        return best(scores, self.capacity)
+        return best(self.wanted(scores), self.capacity)
+
+    def wanted(self, scores: Tensor) -> Tensor:
+        """Return the scores [N] with rows of this rank last: they are near already."""
+        local = self.store.local_ids
+        return scores if local is None else scores.index_fill(0, local, -1.0)
 
     def _keep(self, held: Tensor) -> None:
         self.place = torch.full((self.num_rows,), -1, dtype=torch.int32)  # row of the cache, or -1

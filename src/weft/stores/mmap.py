@@ -13,9 +13,9 @@ import math
 import mmap
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from weft.errors import FormatError, InputError
 from weft.format import MANIFEST, as_path, atomic_write, read_directory
 from weft.kernels import native
 from weft.kernels.buffers import reused
-from weft.stores.base import Store, stores
+from weft.stores.base import FeatureRows, Store, stores
 from weft.stores.memory import put_rows
 from weft.stores.storage import Storage, decode, encode, row_bytes, storage_type
 
@@ -46,6 +46,8 @@ class MmapStore(Store):
     what rows are given in, where it is not that of the file.
     """
 
+    on_workers: ClassVar[bool] = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -61,6 +63,14 @@ class MmapStore(Store):
         self.values, self.scale, kept, self.storage = _open(self.path, self.writable, node_type)
         super().__init__(self.values.shape, kept if dtype is None else dtype)
         self._begun: dict[str, Any] | None = None
+
+    @classmethod
+    def open(cls, rows: FeatureRows, *, path: str | Mapping[str, Any]) -> "MmapStore":
+        """Return the store of the file `path`, which every worker reads by itself."""
+        file = rows.option("path", path)
+        if isinstance(rows.x, MmapStore) and rows.x.path == as_path(file):
+            return rows.x
+        return cls(file, dtype=rows.dtype)
 
     @classmethod
     def create(

@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.stores.sharded import ShardedStore
+from weft.stores.memory import MemoryStore
 
 
 class SparseOptimizer(ABC):
-    """Changes the rows of a sharded store by their gradients."""
+    """Changes the rows of a store by their gradients, each on its owner."""
 
-    def __init__(self, store: ShardedStore, *, lr: float, eps: float) -> None:
+    def __init__(self, store: MemoryStore, *, lr: float, eps: float) -> None:
         if lr < 0 or eps < 0:
             raise InputError(f"lr and eps must not be negative, got {lr!r} and {eps!r}")
-        if not store.writable:
+        if store.storage is not None:
             raise InputError(
-                f"rows kept in {store.storage} are for reading only; make the store without storage"
+                f"rows kept in {store.storage} cannot be learned; make the store without storage"
             )
         self.store, self.lr, self.eps = store, lr, eps
         self.steps = 0
@@ -65,7 +65,7 @@ class SparseAdam(SparseOptimizer):
 
     def __init__(
         self,
-        store: ShardedStore,
+        store: MemoryStore,
         *,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
@@ -91,7 +91,7 @@ class SparseAdam(SparseOptimizer):
 class SparseAdagrad(SparseOptimizer):
     """Adagrad on the rows that were read."""
 
-    def __init__(self, store: ShardedStore, *, lr: float = 1e-2, eps: float = 1e-10) -> None:
+    def __init__(self, store: MemoryStore, *, lr: float = 1e-2, eps: float = 1e-10) -> None:
         super().__init__(store, lr=lr, eps=eps)
         self.total = torch.zeros_like(store.values)
 

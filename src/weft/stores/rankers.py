@@ -1,8 +1,9 @@
-"""Which rows a cache should hold: a score a node, the larger the sooner it is kept.
+"""Which rows a cache should hold: one score per node, the larger the sooner it is kept.
 
 A row is read when its node is drawn as a source, so what counts is how often sampled neighbourhoods reach a
 node. Out-degree (PaGraph) is a first guess and costs nothing; k-hop importance (AliGraph) weighs readers
-against what a node itself depends on; the frequency in a few sampled epochs is the thing itself.
+against what a node itself depends on; the frequency in a few sampled epochs is the thing itself. A ranker of
+your own is a function `(graph, group, reads) -> scores [N]` under `@rankers.add("name")`.
 """
 
 from collections.abc import Callable
@@ -13,11 +14,23 @@ import torch
 from torch import Tensor
 
 from weft import kernels
+from weft.comm.group import Group
+from weft.comm.ledger import Label
 from weft.draw import Stream, fold, permutation
-from weft.errors import InputError
+from weft.errors import InputError, RecipeError
 from weft.graph.graph import Graph
+from weft.graph.parts.shard import Shard
+from weft.registry import Registry
 from weft.samplers.base import Sampler
 from weft.samplers.loader import Loader
+from weft.samplers.workers import replicas
+
+Reads = tuple[Callable[[int, int], Tensor], int]
+"""The nodes that this rank reads in a step of an epoch, and the number of steps."""
+Ranker = Callable[[Graph | Shard, Group, Callable[[], Reads] | None], Tensor]
+rankers: Registry[Ranker] = Registry("ranker", "weft.stores")
+_PLAN = Label("plan")
+_FAR = 1 << 30  # an epoch that no run reaches: the cache must not be judged by the draws that filled it
 
 
 def out_degree(graph: Graph) -> Tensor:
@@ -45,13 +58,48 @@ def frequency(sampler: Sampler, seeds: Any = None, *, epochs: int = 3, batch_siz
     In an epoch a node has one sample, so several are needed to tell a habit from chance. Nodes that were
     never drawn are ordered by out-degree.
     """
+    return _frequency(drawn_by(sampler, seeds, batch_size), out_degree(sampler.graph), epochs)
+
+
+def drawn_by(sampler: Sampler, seeds: Any = None, batch_size: int = 1024) -> Reads:
+    """Return what the batches of a sampler read."""
     loader = Loader(sampler, seeds, batch_size=batch_size, threads=0)
-    degree = out_degree(sampler.graph)
-    return reads(lambda epoch, step: loader.batch(epoch, step).nodes, len(loader), degree, epochs=epochs)
+    return lambda epoch, step: loader.batch(epoch, step).nodes, len(loader)
 
 
-def reads(nodes: Callable[[int, int], Tensor], steps: int, degree: Tensor, *, epochs: int = 3) -> Tensor:
-    """Return how often each node is among `nodes(epoch, step)`, [N], ties by `degree` [N]."""
+def random_order(num_nodes: int, seed: int = 0) -> Tensor:
+    """Return random scores [N]: what a ranker has to beat."""
+    return torch.from_numpy(permutation(fold(seed, Stream.SHUFFLE), num_nodes).astype(np.float64))
+
+
+@rankers.add("out_degree")
+def _by_out_degree(graph: Graph | Shard, group: Group, reads: Callable[[], Reads] | None) -> Tensor:
+    return _degree(graph, group)
+
+
+@rankers.add("importance")
+def _by_importance(graph: Graph | Shard, group: Group, reads: Callable[[], Reads] | None) -> Tensor:
+    if isinstance(graph, Graph):
+        return importance(graph)
+    return replicas.importance(graph, group, hops=2)
+
+
+@rankers.add("frequency")
+def _by_frequency(graph: Graph | Shard, group: Group, reads: Callable[[], Reads] | None) -> Tensor:
+    degree = _degree(graph, group)
+    if reads is None:
+        raise RecipeError("store.ranker: 'frequency' needs a strategy that samples; use 'out_degree'")
+    return _frequency(reads(), degree)
+
+
+@rankers.add("random")
+def _by_chance(graph: Graph | Shard, group: Group, reads: Callable[[], Reads] | None) -> Tensor:
+    return random_order(graph.num_nodes, group.rank)
+
+
+def _frequency(reads: Reads, degree: Tensor, epochs: int = 3) -> Tensor:
+    """Return how often each node is read, [N], ties by `degree` [N]."""
+    nodes, steps = reads
     counts = torch.zeros(len(degree), dtype=torch.float64)
     for epoch in range(epochs):
         for step in range(steps):
@@ -59,12 +107,16 @@ def reads(nodes: Callable[[int, int], Tensor], steps: int, degree: Tensor, *, ep
     return counts + degree / (1.0 + float(degree.max() if len(degree) else 0.0))
 
 
-_FAR = 1 << 30  # an epoch that no run reaches: the cache must not be judged by the draws that filled it
-
-
-def random_order(graph: Graph, seed: int = 0) -> Tensor:
-    """Return random scores [N]: what a ranker has to beat."""
-    return torch.from_numpy(permutation(fold(seed, Stream.SHUFFLE), graph.num_nodes).astype(np.float64))
+def _degree(graph: Graph | Shard, group: Group) -> Tensor:
+    """Return the out-degree of every node, [N], from those that each rank holds."""
+    if isinstance(graph, Graph):
+        return out_degree(graph)
+    counts = group.all_gather(torch.tensor([len(graph.node_ids)]), label=_PLAN).wait().tolist()
+    ids = group.all_gather(graph.node_ids, counts, label=_PLAN).wait()
+    own = graph.degrees.out_of.count[: len(graph.node_ids)].double().contiguous()
+    degree = torch.zeros(graph.num_nodes, dtype=torch.float64)
+    degree[ids] = group.all_gather(own, counts, label=_PLAN).wait()
+    return degree
 
 
 def _paths(indptr: Tensor, indices: Tensor, num_nodes: int, hops: int) -> Tensor:

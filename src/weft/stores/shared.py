@@ -21,9 +21,9 @@ import shutil
 import stat
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ from weft import kernels, process
 from weft.comm.group import Group
 from weft.errors import FormatError, GraphError, InputError
 from weft.graph.graph import Graph
-from weft.stores.base import Store, stores
+from weft.stores.base import FeatureRows, Store, stores
 from weft.stores.memory import put_rows
 
 SHM = Path("/dev/shm")
@@ -179,6 +179,7 @@ class SharedStore(Store):
     """
 
     writable = True
+    on_workers: ClassVar[bool] = True
 
     def __init__(
         self, name: str, x: Any = None, *, field: str = "x", space: SharedSpace | None = None
@@ -195,6 +196,13 @@ class SharedStore(Store):
                 self.space.close()
             raise
         super().__init__(self.values.shape, self.values.dtype)
+
+    @classmethod
+    def open(
+        cls, rows: FeatureRows, *, store: str, field: str | Mapping[str, Any] | None = None
+    ) -> "SharedStore":
+        """Return the tensor `field`, "x" unless named, of the shared store `store`; all workers open it."""
+        return cls(store, field=rows.option("field", field or "x"))
 
     def init(self, field: str, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> "SharedStore":
         """Return a further tensor of this store, of zeros, made if no owner has; `shape` begins with rows."""

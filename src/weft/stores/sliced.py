@@ -1,7 +1,7 @@
 """Columns owned by ranks, as P3: every rank has a slice of every row."""
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ class SlicedStore(Store):
     """
 
     collective = True
+    by_recipe: ClassVar[bool] = False
 
     def __init__(self, columns: Tensor, *, width: int, group: Group | None = None) -> None:
         self.group = group or Group.alone()

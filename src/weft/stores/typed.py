@@ -65,10 +65,14 @@ class TypedStores:
         `share` is how many ranks share the memory of a machine.
         """
         known = torch.cat([torch.arange(*ends) for ends in self.ranges.values()])
+        caches = {kind: store for kind, store in self.held.items() if isinstance(store, CachedStore)}
+        scores = scores.clone()
+        for kind, cache in caches.items():
+            first, last = self.ranges[kind]
+            scores[first:last] = cache.wanted(scores[first:last])
         chosen = known[best(scores[known], self._rows(len(known), share))]
-        for kind, (first, last) in self.ranges.items():
-            cache = self.held[kind]
-            assert isinstance(cache, CachedStore)
+        for kind, cache in caches.items():
+            first, last = self.ranges[kind]
             cache.capacity = int(((chosen >= first) & (chosen < last)).sum())
             cache.hold(scores[first:last])
 
@@ -85,23 +89,3 @@ class TypedStores:
         if isinstance(asked, str | bool) or asked < 0 or (isinstance(asked, float) and asked > 1):
             raise RecipeError(f"store.capacity: expected rows, a share up to 1.0, or 'auto', got {asked!r}")
         return min(known, round(asked * known) if isinstance(asked, float) else int(asked))
-
-
-def of_type(given: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Return the options of the store of one node type: of a table the entry of the type."""
-    own = dict(given)
-    for key in ("path", "field"):
-        if isinstance(own.get(key), Mapping):
-            if kind not in own[key]:
-                raise RecipeError(f"store.{key}: nothing for node type {kind!r}; name it in the table")
-            own[key] = own[key][kind]
-        elif key in own:
-            raise RecipeError(
-                f"store.{key}: the graph has several node types; give a table, {{{kind} = {own[key]!r}}}"
-            )
-    if "store" in own and "field" not in own:
-        raise RecipeError(
-            "store.field: the graph has several node types; name the field of each in the shared store, "
-            f'field = {{{kind} = "x"}}'
-        )
-    return own

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from weft.code import name_of, told
 from weft.comm.group import Group
 from weft.config import Recipe, bind
 from weft.errors import InputError
@@ -18,7 +19,6 @@ from weft.tasks.choose import TaskChoice
 from weft.tasks.loss import LossFunction
 from weft.tasks.metrics import Metric
 from weft.train.check import check_arguments, check_keywords
-from weft.train.code import name_of, told
 from weft.train.deal import check_workers, with_parts_of
 from weft.train.fit import check_place, run
 from weft.train.followed import followed, own_of

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from weft.code import add_paths
 from weft.comm.failure import clear_orphan, guarded
 from weft.comm.group import Group
 from weft.comm.signals import stop_requests
 from weft.events import Event, dumps
 from weft.tasks.choose import TaskChoice
 from weft.train.checkpoint import from_bytes, save_weights
-from weft.train.code import add_paths
 from weft.train.followed import followed
 from weft.train.own import Own
 from weft.train.portable import rebuild, rebuild_value

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from weft.code import is_code, told
 from weft.config import bind, parameters
 from weft.errors import GraphError
 from weft.graph.graph import Graph
@@ -16,7 +17,6 @@ from weft.layers.stack import Stack
 from weft.strategies.records.graph import AnyGraph, RecordGraph
 from weft.tasks.base import Task, put_head
 from weft.tasks.choose import usual_task
-from weft.train.code import is_code, told
 from weft.train.followed import Followed, followed, own_of
 from weft.train.own_model import build_own, check_own, load_class
 from weft.train.portable import known_arguments

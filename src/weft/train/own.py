@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from weft.code import is_code, load_code
 from weft.errors import InputError, RecipeError
 from weft.tasks.loss import Loss, own_loss
 from weft.tasks.metrics import Metric
-from weft.train.code import is_code, load_code
 from weft.train.settings import Settings
 
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 from torch import nn
 
+from weft.code import load_code
 from weft.config import Range, bind, convert
 from weft.errors import RecipeError
 from weft.layers.base import GraphInfo
-from weft.train.code import load_code
 
 _WHERE = "model.class"
 Hops = Annotated[int, Range(least=1)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
+from weft.code import is_code
 from weft.comm.balance import place
 from weft.comm.group import Group
 from weft.comm.ledger import Label
@@ -30,7 +31,6 @@ from weft.strategies.base import strategies
 from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.train.checkpoint import Checkpoints
-from weft.train.code import is_code
 from weft.train.model import adapt, wants_self_loops
 
 if TYPE_CHECKING:

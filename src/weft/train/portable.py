@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from weft.code import load_code, name_of, told
 from weft.errors import InputError
-from weft.train.code import load_code, name_of, told
 
 Tensors = dict[str, Tensor]
 _PLAIN = (bool, int, float, str, type(None))

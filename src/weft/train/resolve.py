@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from weft.code import is_code
 from weft.config import Recipe, bind, parameters
 from weft.datasets import open_dataset
 from weft.datasets.records import graph_of, is_records
@@ -21,7 +22,6 @@ from weft.strategies.distributed import on_workers
 from weft.strategies.records.loader import RecordFiles
 from weft.tasks.base import Task
 from weft.tasks.choose import TaskChoice
-from weft.train.code import is_code
 from weft.train.model import check_options, describe_model
 from weft.train.own import Own
 from weft.train.parts import check_partition, partition_of

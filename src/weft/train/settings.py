@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 import torch
 
+from weft.code import is_code
 from weft.config import Range
 from weft.errors import RecipeError
 from weft.tasks.base import Task
 from weft.tasks.choose import known_metrics
-from weft.train.code import is_code
 from weft.train.optim import OptimizerName, ScheduleName
 
 Count = Annotated[int, Range(least=1)]

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from weft.code import name_of
 from weft.comm.failure import INTERRUPTED, JOB_PREFIX, is_worker, launched, seconds
 from weft.comm.group import Group
 from weft.comm.launch import run_workers
@@ -33,7 +34,6 @@ from weft.layers.base import GraphInfo
 from weft.tasks.base import put_head
 from weft.train.checkpoint import Tensors, load_weights, to_bytes
 from weft.train.claim import claimed
-from weft.train.code import name_of
 from weft.train.followed import own_of
 from weft.train.model import build_model, ready
 from weft.train.portable import describe, describe_value

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import torch
 
+from weft.code import is_code
 from weft.comm.group import Group
 from weft.comm.plan import spread
 from weft.comm.probe import measure
@@ -24,7 +25,6 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.sampler_ranks import SamplerRank, check_samplers
 from weft.strategies.records.graph import RecordGraph
 from weft.train.claim import claimed
-from weft.train.code import is_code
 from weft.train.fit import fit
 from weft.train.model import build_model, checked_loops
 from weft.train.parts import arrange, check_loops, prepare_parts, read_parts

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from weft.code import is_code, refuse_within
 from weft.config import EVERY_DATA
 from weft.datasets import open_dataset
 from weft.datasets.prepare import NO_SPLIT
@@ -23,7 +24,6 @@ from weft.strategies.base import strategies
 from weft.tasks.base import Task
 from weft.tasks.choose import AUTO, TaskChoice
 from weft.train.checkpoint import checksum_of, load_weights
-from weft.train.code import is_code, refuse_within
 from weft.train.model import adapt, build_model, check_options
 from weft.train.run import read_run
 

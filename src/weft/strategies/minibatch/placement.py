@@ -18,6 +18,7 @@ from weft.graph.graph import Graph
 from weft.graph.source import RowSource
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.gpu.transfer import Courier
+from weft.stores.base import Store
 from weft.stores.cached import CachedStore, free_bytes
 from weft.stores.memory import MemoryStore
 from weft.stores.rankers import out_degree
@@ -38,7 +39,7 @@ def with_near_data(graph: Graph, device: torch.device) -> Graph | None:
     That is where a file or a rank has them, or they are too large and no matrix that a GPU reads itself.
     """
     held = [data["x"] for data in graph.node_data.values() if "x" in data]
-    if any(isinstance(x, RowSource) and not isinstance(x, CachedStore) for x in held):
+    if any(isinstance(x, Store) and device.type not in x.devices for x in held):
         return None
     room = SHARE * free_bytes(device)
     fits = sum(_bytes(x) for x in held) <= room

@@ -30,8 +30,7 @@ from weft.samplers.workers.partitioned import PartitionedSampler, on_workers
 from weft.samplers.workers.replicas import Replicate, important, with_replicas
 from weft.stores.base import Counters, Store, stores
 from weft.stores.cached import CachedStore
-from weft.stores.open import check_store, open_store, with_store
-from weft.stores.ranked import open_on_ranks, rounded
+from weft.stores.open import as_read, check_store, open_store, with_store
 from weft.stores.rankers import frequency
 from weft.stores.typed import TypedStores
 from weft.strategies.base import evaluating, strategies
@@ -111,7 +110,7 @@ class Sampled(Batches):
             self._opened = open_store(store, graph, "later")
             graph = with_store(graph, self._opened)
         elif store is not None and isinstance(graph, LocalGraph):
-            graph = LocalGraph(rounded(graph.shard, store), facts=graph.facts)
+            graph = LocalGraph(as_read(graph.shard, store), facts=graph.facts)
         super().__init__(graph, **given)
         if self.task.over == "pairs":
             refuse_typed_store(store, graph.node_types)
@@ -182,6 +181,8 @@ class Sampled(Batches):
         name, _ = check_sampler(options.get("sampler", "neighbor"))
         if not samplers[name].on_workers:
             raise RecipeError(f"strategy.{on_workers(name)}")
+        if options.get("store") is not None:
+            check_store(options["store"], workers)
         return super().layout(options, workers)
 
     @classmethod
@@ -325,7 +326,7 @@ class Sampled(Batches):
         shard, lane = self.graph.shard, self._lane
         if self._store is None and self.store_options is not None:
             trial = PartitionedSampler(shard, lane, fanout, **options)
-            self._store = open_on_ranks(self.store_options, shard, lane, lambda: self._reads(trial))
+            self._store = open_store(self.store_options, shard, lambda: self._reads(trial), group=lane)
             self._opened = self._store
         sampler = PartitionedSampler(shard, lane, fanout, features=self._store, **options)
         if self.replicate is not None:

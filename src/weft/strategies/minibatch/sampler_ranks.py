@@ -23,7 +23,7 @@ from weft.samplers.workers.parcel import from_bytes, header_size, num_bytes, pac
 from weft.samplers.workers.partitioned import PartitionedSampler
 from weft.samplers.workers.together import PartitionedLoader
 from weft.stores.base import Store
-from weft.stores.ranked import open_on_ranks, rounded
+from weft.stores.open import as_read, open_store
 from weft.stores.typed import TypedStores
 from weft.strategies.local import LocalGraph
 
@@ -113,10 +113,10 @@ class SamplerRank:
         self.samplers = int(self.options["samplers"])
         self.trainers = group.size - self.samplers
         store = self.options.get("store")
-        self.shard = shard if store is None else rounded(shard, store)
+        self.shard = shard if store is None else as_read(shard, store)
         self.features: Store | TypedStores | None = None
         if store is not None:
-            self.features = open_on_ranks(store, self.shard, Group.alone())
+            self.features = open_store(store, self.shard)
         self.owner = torch.empty(shard.num_nodes, dtype=torch.int64)
         self.owner[shard.node_ids] = torch.tensor(part_rank)[shard.node_part.long()]
         self._loaders: list[PartitionedLoader] = []

@@ -1,11 +1,16 @@
-"""A partitioned graph for algorithms: each rank holds its rows, reads those of others and shares totals.
+"""Algorithms by name, and what they are written on: a graph whole, or in parts on the ranks of a group.
 
-An algorithm is written once, for a whole `Graph` or for `Parts`, on `spread` and `total`. Edges into a row
+Each rank holds its rows, reads those of others and shares totals. An algorithm is a function `(graph, *, …)`
+under `@algorithms.add("name")` that returns one number per row held, or the scores of classes [n, C] of the
+rows of the labelled type; `weft algorithm NAME` runs it, and what of its options is no tensor is a key of
+--set.
+
+It is written once, for a whole `Graph` or for `GraphParts`, on `spread` and `total`. Edges into a row
 lie where it is owned, in the order that they have in the whole graph, so a row's sum has the same bits;
 totals are taken part by part and merged in the order of parts, so that any number of workers gives the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Literal
 
@@ -22,11 +27,13 @@ from weft.graph.message.block import Block
 from weft.graph.parts.partition import read_partition, read_shard
 from weft.graph.parts.shard import Shard
 from weft.graph.targets import NodeData
+from weft.registry import Registry
 
+algorithms: Registry[Callable[..., Tensor]] = Registry("algorithm", "weft.algorithms")
 _ROWS, _TOTAL = Label("algorithm rows"), Label("algorithm total")
 
 
-class Parts(NodeData):
+class GraphParts(NodeData):
     """The rows of one rank, under the names that a whole `Graph` has; all ranks make the same calls.
 
     `node_ids` are the numbers of its rows in the whole graph, ascending.
@@ -46,7 +53,7 @@ class Parts(NodeData):
         self._block = Block(shard.indptr, shard.indices, num_src=rows, edge_data=shard.edge_data)
 
     @classmethod
-    def open(cls, folder: str | PathLike[str], group: Group) -> "Parts":
+    def open(cls, folder: str | PathLike[str], group: Group) -> "GraphParts":
         """Return what a rank holds of a folder that `weft partition` wrote; nobody reads the whole graph."""
         owners = dealt(read_partition(folder).num_parts, group.size)
         held = [part for part, owner in enumerate(owners) if owner == group.rank]
@@ -71,21 +78,21 @@ class Parts(NodeData):
         return self.shard.degree(direction, relation, weighted)[: self.num_rows]
 
 
-def num_rows(graph: Graph | Parts) -> int:
+def num_rows(graph: Graph | GraphParts) -> int:
     """Return how many rows are held here: of a whole graph all."""
-    return graph.num_rows if isinstance(graph, Parts) else graph.num_nodes
+    return graph.num_rows if isinstance(graph, GraphParts) else graph.num_nodes
 
 
-def spread(graph: Graph | Parts, h: Tensor, weight: Tensor | None = None) -> Tensor:
+def spread(graph: Graph | GraphParts, h: Tensor, weight: Tensor | None = None) -> Tensor:
     """Return the sum of h over the in-neighbours of each row held, times the weight of the edge."""
-    if isinstance(graph, Parts):
+    if isinstance(graph, GraphParts):
         h = torch.cat([h, graph.plan.pull(graph.group, h, label=_ROWS).wait()])
     return graph.block().aggregate(h, "sum", weight)
 
 
-def total(graph: Graph | Parts, values: Tensor) -> float:
-    """Return the sum of a float64 value a row over all rows of the graph."""
-    if not isinstance(graph, Parts):
+def total(graph: Graph | GraphParts, values: Tensor) -> float:
+    """Return the sum over all rows of the graph of one float64 value per row."""
+    if not isinstance(graph, GraphParts):
         return float(values.sum())
     shard = graph.shard
     sums = values.new_zeros(shard.num_parts).index_add_(0, shard.node_part.long(), values)

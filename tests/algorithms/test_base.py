@@ -9,7 +9,7 @@ from algorithm_jobs import NODES, OPTIONS, PAGERANK, web
 from ranks import run_ranks
 from torch import Tensor
 
-from weft.algorithms import Parts, label_propagation, pagerank
+from weft.algorithms import GraphParts, label_propagation, pagerank
 from weft.comm.group import Group
 from weft.errors import GraphError
 from weft.graph.graph import Graph
@@ -53,4 +53,4 @@ def test_parts_of_edges_are_refused() -> None:
     graph = web()
     assignment = Assignment((torch.arange(graph.num_edges) % 2).int(), 2, cuts="edges")
     with pytest.raises(GraphError, match="algorithms need parts of nodes; these cut edges"):
-        Parts(make_shards(graph, assignment)[0], Group.alone())
+        GraphParts(make_shards(graph, assignment)[0], Group.alone())

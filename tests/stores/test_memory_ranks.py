@@ -10,7 +10,7 @@ from store_jobs import ROWS, WIDTH, all_stores, step_ids, whole
 
 from weft.comm.group import Group
 from weft.errors import GraphError
-from weft.stores import ShardedStore, SparseAdagrad, SparseAdam
+from weft.stores import MemoryStore, SparseAdagrad, SparseAdam
 from weft.stores.shared import SHM
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # of torch's own Adagrad
@@ -49,7 +49,7 @@ def test_ranks_read_write_and_learn_as_one_process_does(size: int) -> None:
     ("kind", "rival"), [(SparseAdam, torch.optim.SparseAdam), (SparseAdagrad, torch.optim.Adagrad)]
 )
 def test_one_rank_learns_as_torch_does(kind: Any, rival: Any) -> None:
-    store = ShardedStore(whole())
+    store = MemoryStore(whole())
     optimizer = kind(store, lr=0.1)
     for step in range(4):
         rows = store.gather(step_ids(step)).requires_grad_()
@@ -61,4 +61,4 @@ def test_one_rank_learns_as_torch_does(kind: Any, rival: Any) -> None:
 def test_rows_that_nobody_or_two_hold_are_refused() -> None:
     for ids, message in (([0, 1, 1], "ascending"), ([0, 1, 3], "must be 0 … 2"), ([2, 1, 0], "ascending")):
         with pytest.raises(GraphError, match=message):
-            ShardedStore(torch.ones(3, 1), node_ids=torch.tensor(ids), group=Group.alone())
+            MemoryStore(torch.ones(3, 1), node_ids=torch.tensor(ids), group=Group.alone())
