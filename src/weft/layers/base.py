@@ -262,6 +262,16 @@ def glorot_(value: Tensor) -> None:
     nn.init.uniform_(value, -bound, bound)
 
 
+def unit_rows(rows: Tensor) -> Tensor:
+    """Return rows scaled to length 1; one that is 0 stays, and its gradient passes as it is.
+
+    `F.normalize` would multiply that gradient by 10¹², and whatever it is of rounding with it.
+    """
+    length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    scaled: Tensor = rows / torch.where(length > torch.finfo(rows.dtype).tiny, length, 1.0)
+    return scaled
+
+
 def require_positive(owner: object, **values: Any) -> None:
     """Raise unless every named value is a positive integer."""
     for name, value in values.items():

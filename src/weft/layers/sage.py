@@ -3,12 +3,11 @@
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from weft.graph.message.block import Block
 from weft.graph.sparse import Features
-from weft.layers.base import Layer, Linear, aggregate_linear, layers, linear, require_choice
+from weft.layers.base import Layer, Linear, aggregate_linear, layers, linear, require_choice, unit_rows
 
 
 @layers.add("sage")
@@ -45,7 +44,7 @@ class SAGE(Layer):
         out = self._gcn(block, neighbours) if self.aggregate == "gcn" else self._aggregate(block, neighbours)
         if self.lin_r is not None:
             out = out.add_(self.lin_r(block.dst(h)))
-        return F.normalize(out, dim=-1) if self.normalize else out
+        return unit_rows(out) if self.normalize else out
 
     def _has_root(self, root_weight: bool) -> bool:
         return root_weight and self.aggregate != "gcn"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from weft.config import Range, bind
 from weft.errors import InputError, RecipeError
 from weft.kernels import segment_matmul
-from weft.layers.base import Linear, glorot_, require_positive
+from weft.layers.base import Linear, glorot_, require_positive, unit_rows
 from weft.registry import Registry
 
 End = Literal["src", "dst"]
@@ -99,11 +99,11 @@ class Cosine(Scorer):
 
     def query(self, rows: Tensor, relation: Tensor | None, end: End) -> Tensor:
         """Return rows of length 1."""
-        return F.normalize(rows, dim=-1)
+        return unit_rows(rows)
 
     def key(self, rows: Tensor) -> Tensor:
         """Return rows of length 1."""
-        return F.normalize(rows, dim=-1)
+        return unit_rows(rows)
 
 
 @scorers.add("bilinear")
