@@ -171,6 +171,7 @@ def test_streams_keep_their_numbers() -> None:
         "NEGATIVE": 7,
         "SYNTHETIC": 8,
         "SPLIT": 9,
+        "WALK": 10,
     }.items()
 
 

@@ -35,6 +35,7 @@ class Stream(IntEnum):
     NEGATIVE = 7
     SYNTHETIC = 8
     SPLIT = 9
+    WALK = 10
 
 
 def fold(seed: int, stream: int, epoch: int = 0, step: int = 0, layer: int = 0) -> int:

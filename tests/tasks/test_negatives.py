@@ -106,8 +106,10 @@ def test_ends_are_drawn_uniformly_or_by_their_degree() -> None:
         weight = weight.double().clone()
         weight[0] = 0  # its own end
         assert chi_square(torch.bincount(drawn[0], minlength=40).double(), weight) < 80, (options, side)
-    drawn = Negatives("joint", count=20_000).draw(pairs.take(torch.tensor([0])), 0, among=among).nodes
-    assert chi_square(torch.bincount(drawn, minlength=40).double(), torch.ones(40).double()) < 80
+    for alpha, weight in ((None, torch.ones(40)), (0.75, graph.in_degree().pow(0.75))):
+        joint = Negatives("joint", count=20_000, alpha=alpha)
+        drawn = joint.draw(pairs.take(torch.tensor([0])), 0, among=among).nodes
+        assert chi_square(torch.bincount(drawn, minlength=40).double(), weight.double()) < 80, alpha
 
 
 def test_a_pairs_own_end_is_never_a_negative() -> None:
@@ -267,6 +269,7 @@ def test_the_chance_of_a_node_does_not_depend_on_who_holds_the_pair() -> None:
         ({"side": "tail"}, "side must be one of"),
         ({"exclude": "all"}, "exclude must be one of None, 'known'"),
         ({"alpha": 0.5}, "alpha goes with name='degree'"),
+        ({"name": "joint", "alpha": 0.5, "side": "both"}, "no degree of one; side='dst' or 'src'"),
         ({"name": "all", "count": 5}, "leave count out"),
         ({"name": "hard", "count": 5}, "needs pool"),
         ({"name": "joint", "pool": 5}, "needs pool"),

@@ -43,12 +43,17 @@ def plain_infonce(true: Tensor, negatives: Sequence[Tensor]) -> Tensor:
     return -torch.log(weights[0] / torch.stack(weights).sum())
 
 
+def plain_negative_sampling(true: Tensor, negatives: Sequence[Tensor]) -> Tensor:
+    return -torch.log(sigmoid(true)) + len(negatives) * mean([-torch.log(1 - sigmoid(n)) for n in negatives])
+
+
 Plain = Callable[[Tensor, Sequence[Tensor]], Tensor]
 CASES: dict[str, tuple[dict[str, float], Plain]] = {
     "cross_entropy": ({}, plain_cross_entropy),
     "bpr": ({}, plain_bpr),
     "margin": ({"margin": 2.0}, plain_margin),
     "infonce": ({"temperature": 0.5}, plain_infonce),
+    "negative_sampling": ({}, plain_negative_sampling),
 }
 
 

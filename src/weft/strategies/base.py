@@ -277,6 +277,11 @@ def called(model: nn.Module, blocks: Any) -> Any:
     return blocks[0]
 
 
+def joined(scores: Scores, more: Mapping[str, dict[str, float]]) -> Scores:
+    """Return the scores of each split, and what is told of it beside them."""
+    return {split: {**held, **more.get(split, {})} for split, held in scores.items()}
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Have a model in evaluation mode for a while; then, also after an error, every module is as it was."""

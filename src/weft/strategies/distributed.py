@@ -27,6 +27,7 @@ from weft.strategies.base import (
     Strategy,
     Traffic,
     evaluating,
+    joined,
 )
 from weft.strategies.cells import on_grid
 from weft.strategies.local import LocalGraph
@@ -77,6 +78,7 @@ class Distributed(Strategy):
         self.clock = torch.tensor([seed, 0, 0], dtype=torch.int64)
         self.targets = self.task.targets(graph, self._sum)
         self._sent = Traffic()
+        self._beside: Mapping[str, dict[str, float]] = {}
         self._model: nn.Module | None = None
         self._reducer: GradientReducer | None = None
 
@@ -185,13 +187,13 @@ class Distributed(Strategy):
         """Return the metrics and the loss of each split over all ranks, from one exact forward pass."""
         self._prepare(model)
         with self.events.phase("evaluate"):
-            outputs = self.split_outputs(model)
-            return {split: self._score(outputs[split], held, metrics) for split, held in self.scored.items()}
+            return self._scores(model, metrics)
 
     def split_outputs(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the outputs of the own targets of each split, exactly."""
         h = self._exact_rows(model)
         with evaluating(model):
+            self._beside = self.task.scores_of_rows(model, h, self._sum)
             return {
                 split: held.outputs(model, h, self.rows_of, EVALUATION) for split, held in self.scored.items()
             }
@@ -284,6 +286,11 @@ class Distributed(Strategy):
     def _exact_rows(self, model: nn.Module) -> Tensor:
         with evaluating(model):
             return self._forward(model, self.exact_block())
+
+    def _scores(self, model: nn.Module, metrics: Metrics) -> Scores:
+        outputs = self.split_outputs(model)
+        found = {split: self._score(outputs[split], held, metrics) for split, held in self.scored.items()}
+        return joined(found, self._beside)
 
     def _score(self, outputs: Tensor, targets: Targets, metrics: Metrics) -> dict[str, float]:
         y = targets.y

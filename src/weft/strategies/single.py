@@ -12,7 +12,7 @@ from weft.graph.message.block import Block
 from weft.layers.base import Layer
 from weft.sizes import parse_bytes, shown
 from weft.stores.cached import free_bytes
-from weft.strategies.base import Given, Metrics, Scores, Strategy, evaluating, strategies
+from weft.strategies.base import Given, Metrics, Scores, Strategy, evaluating, joined, strategies
 from weft.strategies.offload.offload import Offload, checked, needed_bytes
 from weft.tasks.base import EVALUATION, Targets
 
@@ -79,7 +79,8 @@ class Single(Strategy):
         """Return the metrics and the loss of each split, from one forward pass."""
         with self.events.phase("evaluate"), evaluating(model):
             h = self._forward(model)
-            return {split: self._score(model, h, held, metrics) for split, held in self.scored.items()}
+            found = {split: self._score(model, h, held, metrics) for split, held in self.scored.items()}
+            return joined(found, self.task.scores_of_rows(model, h, lambda value: value))
 
     @torch.no_grad()
     def predict(self, model: nn.Module) -> Tensor:

@@ -85,6 +85,8 @@ class Task(ABC):
     """The metric that the best epoch is judged by, where nothing is said."""
     measures: ClassVar[Mapping[str, Metric]] = {}
     """What metrics must be read with and no epoch is judged by: how many negatives there were, say."""
+    beside: ClassVar[tuple[str, ...]] = ()
+    """Names of what `scores_of_rows` may tell beside the metrics."""
     watched: ClassVar[tuple[str, ...]] = ()
     """Metrics that are also computed at every evaluation."""
     losses: ClassVar[Mapping[str, Any]] = {}
@@ -152,6 +154,13 @@ class Task(ABC):
         y: Tensor | None = batch.y
         assert y is not None, "a strategy is made of a graph with labels"
         return y
+
+    def scores_of_rows(self, model: nn.Module, h: Tensor, total: Total) -> Mapping[str, dict[str, float]]:
+        """Return what the rows of own nodes tell in an evaluation beside the targets' metrics, by split.
+
+        All workers call it.
+        """
+        return {}
 
     def rows_out(self, model: nn.Module, rows: Tensor) -> Tensor:
         """Return the model's rows of nodes as they are given to users."""

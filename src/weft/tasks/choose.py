@@ -87,7 +87,8 @@ def usual_task(held: Held) -> Task:
 def known_metrics() -> list[str]:
     """Return the names of the metrics of every task, and of what is told beside them."""
     kinds = [tasks[name] for name in tasks.names()]
-    return list(dict.fromkeys(name for kind in kinds for name in (*kind.metrics, *kind.measures)))
+    told = (name for kind in kinds for name in (*kind.metrics, *kind.measures, *kind.beside))
+    return list(dict.fromkeys(told))
 
 
 def _suggested(held: Held) -> str:

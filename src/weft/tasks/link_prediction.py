@@ -18,7 +18,7 @@ from weft.samplers.edges import Draws, EdgeBatch
 from weft.tasks.base import EVALUATION, Held, Rows, Targets, Total, tasks
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
-from weft.tasks.negatives import Drawn, End, Negatives, Nodes
+from weft.tasks.negatives import Drawn, End, Negatives, Nodes, ends_of
 from weft.tasks.pair_loss import PAIR_LOSSES, pair_loss
 from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
 from weft.tasks.ranking import LEFT_OUT, RANKING, num_negatives
@@ -222,20 +222,7 @@ class LinkPrediction(PairTask):
         kinds = whole.edge_types
         if train.relation is not None:
             kinds = [kinds[number] for number in torch.unique(train.relation).tolist()]
-        number = held.node_types.index
-        count = held.node_offsets[-1]
-        return Nodes(
-            held.node_types,
-            held.node_offsets,
-            kinds={
-                "dst": sorted({number(kind[2]) for kind in kinds}),
-                "src": sorted({number(kind[0]) for kind in kinds}),
-            },
-            degrees={
-                "dst": torch.bincount(train.dst, minlength=count),
-                "src": torch.bincount(train.src, minlength=count),
-            },
-        )
+        return Nodes.between(held, kinds, ends_of(train.src, train.dst, held.node_offsets[-1]))
 
 
 class LinkTargets(Targets):

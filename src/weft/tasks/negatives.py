@@ -4,6 +4,7 @@ Draws are keyed by (seed, epoch, key of the pair), those that all pairs of a ste
 step): whoever holds a pair draws the same, from all nodes of the type, never from those of a worker alone.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,7 +54,7 @@ class Nodes:
         offsets: list[int],
         *,
         kinds: dict[End, list[int]],
-        degrees: dict[End, Tensor],
+        degrees: Mapping[End, Tensor],
         time: Tensor | None = None,
     ) -> None:
         """`kinds` are the types that ends of pairs have, `degrees` [N] how often a node is one."""
@@ -75,19 +76,26 @@ class Nodes:
             src, dst = pairs.src, pairs.dst
         else:
             src, dst = src[chosen[relation]], dst[chosen[relation]]
-        number = graph.node_types.index
+        return cls.between(graph, kinds, ends_of(src, dst, graph.num_nodes), time=_node_times(graph))
+
+    @classmethod
+    def between(
+        cls,
+        held: Any,
+        kinds: Sequence[tuple[str, str, str]],
+        degrees: Mapping[End, Tensor],
+        *,
+        time: Tensor | None = None,
+    ) -> "Nodes":
+        """Return the nodes at the ends of some relations, of a graph or of what a worker holds of it."""
+        number = held.node_types.index
+        places: dict[End, int] = {"dst": 2, "src": 0}
         return cls(
-            graph.node_types,
-            graph.node_offsets,
-            kinds={
-                "dst": sorted({number(kind[2]) for kind in kinds}),
-                "src": sorted({number(kind[0]) for kind in kinds}),
-            },
-            degrees={
-                "dst": torch.bincount(dst, minlength=graph.num_nodes),
-                "src": torch.bincount(src, minlength=graph.num_nodes),
-            },
-            time=_node_times(graph),
+            held.node_types,
+            held.node_offsets,
+            kinds={side: sorted({number(kind[place]) for kind in kinds}) for side, place in places.items()},
+            degrees=degrees,
+            time=time,
         )
 
     def kind(self, nodes: Tensor) -> Ints:
@@ -122,7 +130,7 @@ class Negatives:
 
     - "uniform": `count` nodes a pair, each of the type with the same chance.
     - "degree": `count` a pair, by (how often a node is such an end)^`alpha` (0.75); never one that is none.
-    - "joint": one set of `count` for all pairs of a step (for each type of end).
+    - "joint": one set of `count` for all pairs of a step and type of end, uniform or by degree^`alpha`.
     - "inbatch": the ends of all other pairs of the step, with a correction for how often they come.
     - "hard": of one set of `pool`, as joint, the `count` that score best: chosen by whoever scores.
     - "all": every node of the type, to evaluate by.
@@ -151,8 +159,10 @@ class Negatives:
             if getattr(self, name) not in words:
                 told = ", ".join(map(repr, words))
                 raise InputError(f"negatives: {name} must be one of {told}, got {getattr(self, name)!r}")
-        if self.alpha is not None and self.name != "degree":
-            raise InputError(f"negatives: alpha goes with name='degree', not {self.name!r}")
+        if self.alpha is not None and self.name not in ("degree", "joint"):
+            raise InputError(f"negatives: alpha goes with name='degree' or 'joint', not {self.name!r}")
+        if self.alpha is not None and self.name == "joint" and self.side == "both":
+            raise InputError("negatives: one set for both sides has no degree of one; side='dst' or 'src'")
         if self.count is not None and self.name in ("inbatch", "all"):
             raise InputError(f"negatives: {self.name!r} has as many as there are; leave count out")
         if (self.pool is not None) is not (self.name == "hard"):
@@ -265,7 +275,7 @@ class Negatives:
             held = [torch.arange(among.offsets[kind], among.offsets[kind + 1]) for kind in kinds]
             return torch.cat(held), None, None
         count = self.pool or self.count or 1
-        pool = among.pool("dst", None, False)
+        pool = among.pool(self.sides[0], self.alpha, False)
         low, high = pool.ranges(np.asarray(kinds))
         rows = row_keys(self._key(epoch, step, 2), np.asarray(kinds))
         nodes, _ = pool.draw(rows, count, low, high, lambda row, _: np.zeros(len(row), bool))
@@ -286,6 +296,14 @@ class Negatives:
         found = columns[at] == nodes
         masked[rows[found], at[found]] = True
         return masked
+
+
+def ends_of(src: Tensor, dst: Tensor, num_nodes: int) -> dict[End, Tensor]:
+    """Return how often each node is a source and a target, [N] each."""
+    return {
+        "dst": torch.bincount(dst, minlength=num_nodes),
+        "src": torch.bincount(src, minlength=num_nodes),
+    }
 
 
 def _node_times(graph: Graph) -> Tensor | None:

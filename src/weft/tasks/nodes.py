@@ -18,14 +18,14 @@ class NodeTargets(Targets):
     def __init__(self, rows: Tensor, y: Tensor, first: int) -> None:
         self.rows = rows  # [n] rows of the target type
         self.y = y[rows]
-        self._places = rows + first  # [n] rows of all that this worker holds
+        self.places = rows + first  # [n] rows of all that this worker holds
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def outputs(self, model: nn.Module, h: Tensor, rows: Rows, epoch: int) -> Tensor:
         """Return one row of outputs per node."""
-        return finished(model, h[self._places])
+        return finished(model, h[self.places])
 
 
 class NodeTask(Task):

@@ -75,11 +75,24 @@ def infonce(temperature: AboveZero = 1.0) -> PairLoss:
     return loss
 
 
+def negative_sampling() -> PairLoss:
+    """Return -log σ(true) - sum of log σ(-negative), as GraphSAGE has it (Mikolov et al., 2013).
+
+    With Q negatives a pair their sum is Q times what is expected of one.
+    """
+
+    def each(true: Tensor, negative: Tensor, held: Tensor) -> Tensor:
+        return (-F.logsigmoid(-negative)).where(held, 0.0).sum(1) - F.logsigmoid(true)
+
+    return _Compared("negative_sampling", each)
+
+
 PAIR_LOSSES: dict[str, Callable[..., PairLoss]] = {
     "cross_entropy": cross_entropy,
     "bpr": bpr,
     "margin": margin,
     "infonce": infonce,
+    "negative_sampling": negative_sampling,
 }
 """What makes a loss of links, by its name in a recipe; keywords are its options."""
 

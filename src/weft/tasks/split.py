@@ -160,12 +160,13 @@ class _Edges:
 
 def target_relations(graph: Graph, target: Any) -> Tensor:
     """Return which relations are targets, [R] bool."""
-    if target is None and (graph.num_relations == 1 or len(graph.node_types) == 1):
-        return torch.ones(graph.num_relations, dtype=torch.bool)
+    count = len(graph.edge_types)
+    if target is None and (count == 1 or len(graph.node_types) == 1):
+        return torch.ones(count, dtype=torch.bool)
     if target is None:
         raise GraphError(f"target: name a relation to predict; the graph has: {_listed(graph)}")
     one = isinstance(target, str) or (isinstance(target, tuple) and tuple(target) in graph.edge_types)
-    chosen = torch.zeros(graph.num_relations, dtype=torch.bool)
+    chosen = torch.zeros(count, dtype=torch.bool)
     for given in [target] if one else list(target):
         chosen[_relation(graph, given)] = True
     if not bool(chosen.any()):

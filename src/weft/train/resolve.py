@@ -22,6 +22,7 @@ from weft.strategies.distributed import on_workers
 from weft.strategies.records.loader import RecordFiles
 from weft.tasks.base import Task
 from weft.tasks.choose import TaskChoice
+from weft.tasks.pairs import PairTask
 from weft.train.model import check_options, describe_model
 from weft.train.own import Own
 from weft.train.parts import check_partition, partition_of
@@ -129,8 +130,9 @@ def check_targets(task: TaskChoice, strategy: str, options: Mapping[str, Any]) -
                 f"strategy.name: {strategy!r} does not train on {kind.over}, which {kind.name!r} is about; "
                 f"use one of {able}"
             )
-        if kind.over == "pairs":
-            hides = task.options.get("hide", "auto") in ("auto", "batch")
+        if issubclass(kind, PairTask):
+            hide = task.options.get("hide", "auto")
+            hides = kind.usual_hide != "none" if hide == "auto" else hide == "batch"
             strategies[strategy].check_pairs(options, hides)
 
 

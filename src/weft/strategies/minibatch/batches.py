@@ -130,8 +130,7 @@ class Batches(Steps, Distributed):
         if self.group.size > 1:
             self._prepare(model)
         with self.events.phase("evaluate"):
-            outputs = self.split_outputs(model)
-            return {split: self._score(outputs[split], held, metrics) for split, held in self.scored.items()}
+            return self._scores(model, metrics)
 
     @torch.no_grad()
     def predict(self, model: nn.Module) -> Tensor:
