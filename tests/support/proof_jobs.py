@@ -9,14 +9,22 @@ from weft.strategies.single import Single
 from weft.train.proof import Case, Outcome, Pair, cover, legal_pairs, prove
 
 
-def prove_cover(group: Group, share: int = 1) -> list[Outcome]:
-    """Prove a cover of all legal pairs, with one in `share` of the models, and last one that is not exact."""
+def prove_cover(group: Group, plain: int = 1, other: int = 1) -> list[Outcome]:
+    """Prove a cover of all legal pairs, and last one that is not exact.
+
+    Pairs without an exchange of their own are proved with one in `plain` of the models, those with one in
+    `other`: at its exact point it meets the layers by the same calls.
+    """
     away = Case(Pair("halo", {"exchange": {"name": "sampled", "p": 0.5}}), "gcn", "hub", "float64")
     cases = cover(legal_pairs(group.size))
     # Models are dealt to pairs by turns, so that each pair has some and each model meets pairs of all kinds.
     turns = {str(pair): turn for turn, pair in enumerate(legal_pairs(group.size))}
-    dealt = [case for place, case in enumerate(cases) if (place + turns[str(case.pair)]) % share == 0]
-    return prove(group, [*dealt, away])
+
+    def dealt(place: int, case: Case) -> bool:
+        exchange = case.pair.options.get("exchange", {"name": "exact"})["name"]
+        return (place + turns[str(case.pair)]) % (plain if exchange == "exact" else other) == 0
+
+    return prove(group, [*(case for place, case in enumerate(cases) if dealt(place, case)), away])
 
 
 def epochs(group: Group, path: str, model: str, options: dict[str, Any], count: int) -> list[float]:

@@ -29,7 +29,8 @@ from weft.train.model import adapt
 # A fanout a hop for each relation, named in full or by its own word.
 OWN = {"paper cites paper": [2, 3], "writes": [3, 1], "venue holds paper": [0, 1], "of": [-1, 1]}
 # Model, graph, options. Four seeds a batch, so that with four ranks some have none in a step.
-CASES: list[tuple[str, str, dict[str, Any]]] = [
+Case = tuple[str, str, dict[str, Any]]
+CASES: list[Case] = [
     ("gcn", "directed", {"fanout": [3, 2], "batch_size": 4}),
     ("sage max", "isolated", {"fanout": [2, 2, 2], "batch_size": 4, "prepare": 0}),
     ("gcn", "hub", {"fanout": [5, 2], "batch_size": 7}),
@@ -47,11 +48,14 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-def equal_to_one_process(group: Group) -> list[str]:
-    """Train by samples on all ranks and in one process; return where they differ."""
+def equal_to_one_process(group: Group, share: int = 1) -> list[str]:
+    """Train by samples on all ranks and in one process; return where they differ.
+
+    One in `share` of the cases also in float32, with sampling ranks, or, others, on closed parts.
+    """
     wrong = []
-    for name, kind, options in CASES:
-        for dtype in (torch.float32, torch.float64):
+    for place, (name, kind, options) in enumerate(CASES):
+        for dtype in (torch.float64,) if place % share else (torch.float32, torch.float64):
             graph = adapt(graph_of(kind), MODELS[name][0]).to(dtype=dtype)
             num_parts = 4 if group.size == 2 else group.size
             local = local_graph(group, graph, parts_of(kind, num_parts), num_parts)
@@ -65,8 +69,8 @@ def equal_to_one_process(group: Group) -> list[str]:
     wrong += by_time(group)
     wrong += same_batches(group)
     wrong += stores(group)
-    wrong += sampler_ranks(group)
-    wrong += closed_parts(group)
+    wrong += sampler_ranks(group, CASES[::share])
+    wrong += closed_parts(group, CASES[share - 1 :: share])
     wrong += own_shuffles(group)
     wrong += pauses(group)
     return wrong
@@ -257,10 +261,10 @@ def drawing_bytes(group: Group, local: LocalGraph, more: dict[str, Any]) -> int:
     return int(group.all_reduce(torch.tensor([sent])).wait())
 
 
-def closed_parts(group: Group) -> list[str]:
+def closed_parts(group: Group, cases: list[Case]) -> list[str]:
     """Return what differs from one process where workers hold all that their training nodes read."""
     wrong = []
-    for name, kind, options in CASES:
+    for name, kind, options in cases:
         graph = adapt(graph_of(kind), MODELS[name][0]).to(dtype=torch.float64)
         local = local_graph(group, graph, parts_of(kind, group.size), group.size)
         reference = trained(Sampled(graph, seed=3, **options), model_of(graph, name, torch.float64))
@@ -352,12 +356,12 @@ def stores(group: Group) -> list[str]:
     return wrong
 
 
-def sampler_ranks(group: Group) -> list[str]:
+def sampler_ranks(group: Group, cases: list[Case]) -> list[str]:
     """Return what differs from one process where half of the ranks sample for the others."""
     samplers = group.size // 2
     trainers = group.size - samplers
     wrong = []
-    for name, kind, options in CASES:
+    for name, kind, options in cases:
         options = {**options, "store": {"name": "memory", "storage": "float16"}} if name == "gat" else options
         if "evaluate" in options:
             continue

@@ -7,11 +7,14 @@ from halo_jobs import far, graph_of, local_graph, parts_of, trained
 from torch import nn
 
 from weft.comm.group import Group
+from weft.config import make_recipe
 from weft.errors import InputError
 from weft.strategies.minibatch.sampled import Sampled
 from weft.strategies.minibatch.sliced import Sliced
 from weft.train.checkpoint import optimizer_state
 from weft.train.model import adapt, build_model, ready
+from weft.train.trainer import Place
+from weft.train.worker import run_worker
 
 # Layer and its options, graph, options of the strategy. Few seeds a batch: with four ranks some have none.
 CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
@@ -35,8 +38,8 @@ def built(graph: Any, layer: str, options: dict[str, Any], dtype: torch.dtype) -
 def equal_to_sampled(group: Group) -> list[str]:
     """Train by slices and by rows on the same ranks; return where they differ."""
     wrong = []
-    for layer, options, kind, how in CASES:
-        for dtype in (torch.float32, torch.float64):
+    for place, (layer, options, kind, how) in enumerate(CASES):
+        for dtype in (torch.float64,) if place else (torch.float32, torch.float64):
             graph = adapt(graph_of(kind), layer).to(dtype=dtype)
             local = local_graph(group, graph, parts_of(kind, group.size), group.size)
             reference = trained(
@@ -54,6 +57,13 @@ def equal_to_sampled(group: Group) -> list[str]:
         + delays(group)
         + [wrong for layer, products in PRODUCTS for wrong in volumes(group, layer, products)]
     )
+
+
+def in_two_sessions(group: Group, sections: dict[str, Any], folder: str, more: int) -> None:
+    """Train a recipe whose parts are in the folder, and go on with it up to so many epochs."""
+    run_worker(make_recipe(sections), Place(out=folder), group)
+    longer = {**sections, "train": {**sections["train"], "epochs": more}}
+    run_worker(make_recipe(longer), Place(out=folder, resume=True), group)
 
 
 def owned_state(group: Group) -> list[str]:

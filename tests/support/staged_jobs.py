@@ -44,7 +44,8 @@ def equal_to_one_process(group: Group, form: str) -> list[str]:
     for number, name in enumerate(SUMS):
         chosen = [(kind, dtype) for kind, dtype in cases(name) if kind != "typed"]
         for place, (kind, dtype) in enumerate(chosen):
-            if (place // 2 + number) % 3 and group.size > 1:
+            turn = place // 2 + number
+            if (turn % 3 and group.size > 1) or (turn % 5 and dtype == torch.float32):
                 continue
             graph = adapt(graph_of(kind), MODELS[name][0]).to(dtype=dtype)
             strategy = made(group, graph, kind, form)

@@ -9,8 +9,14 @@ from weft.errors import InputError
 from weft.strategies.halo.halo import Halo
 
 
+def test_one_rank_takes_the_steps_of_one_process() -> None:
+    names = ["sage max", "gat", "rgcn"]
+    assert halo_jobs.equal_to_one_process(Group.alone(), names=names) == []
+
+
 # The proof of equivalence runs such cases on ranks too; here they are more.
-@pytest.mark.parametrize("size", [1, *(pytest.param(size, marks=pytest.mark.slow) for size in (2, 4))])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2, 4])
 def test_any_number_of_ranks_takes_the_steps_of_one_process(size: int) -> None:
     for wrong in run_ranks(size, halo_jobs.equal_to_one_process):
         assert wrong == []

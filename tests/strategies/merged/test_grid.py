@@ -20,13 +20,20 @@ from weft.strategies.merged.grid import Grid
 
 
 def test_one_rank_takes_the_steps_of_one_process() -> None:
-    assert layout_jobs.grids_equal_one_process(Group.alone(), ["sage max", "gat", "rgcn"]) == []
+    assert layout_jobs.grids_equal_one_process(Group.alone(), layout_jobs.FEW) == []
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_every_grid_takes_the_steps_of_one_process_and_moves_its_words(size: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "names"),
+    [(size, layout_jobs.FEW) for size in (2, 4)]
+    + [pytest.param(size, tuple(layout_jobs.MODELS), marks=pytest.mark.slow) for size in (2, 4)],
+    ids=["2", "4", "2-whole", "4-whole"],
+)
+def test_every_grid_takes_the_steps_of_one_process_and_moves_its_words(
+    size: int, names: tuple[str, ...]
+) -> None:
     rows = NODES // size  # that each rank owns
-    for found in run_ranks(size, layout_jobs.grid_promises):
+    for found in run_ranks(size, layout_jobs.grid_promises, names):
         assert found["wrong"] == []
         assert found["inputs"] == [0, 0]
         assert found["resumed"]

@@ -18,9 +18,14 @@ def test_one_rank_takes_the_steps_of_one_process() -> None:
     assert layout_jobs.vertex_cut_equals_one_process(Group.alone(), names=["sage mean", "gat", "rgcn"]) == []
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_split_nodes_take_the_steps_of_one_process(size: int) -> None:
-    for found in run_ranks(size, layout_jobs.vertex_cut_promises):
+@pytest.mark.parametrize(
+    ("size", "names"),
+    [(2, layout_jobs.FEW)]
+    + [pytest.param(size, tuple(layout_jobs.MODELS), marks=pytest.mark.slow) for size in (2, 4)],
+    ids=["2", "2-whole", "4-whole"],
+)
+def test_split_nodes_take_the_steps_of_one_process(size: int, names: tuple[str, ...]) -> None:
+    for found in run_ranks(size, layout_jobs.vertex_cut_promises, names):
         assert found["wrong"] == []
         exact = found["bytes"][0]["first"]
         assert exact > 0

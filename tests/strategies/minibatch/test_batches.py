@@ -15,9 +15,13 @@ from weft.train.trainer import Place
 from weft.train.worker import prepare
 
 
-@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
-def test_ranks_take_the_steps_of_one_process(size: int) -> None:
-    for rank, wrong in enumerate(run_ranks(size, batch_jobs.equal_to_one_process)):
+@pytest.mark.parametrize(
+    ("size", "share"),
+    [(1, 2), (2, 2), *(pytest.param(size, 1, marks=pytest.mark.slow) for size in (1, 2, 4))],
+    ids=["1", "2", "1-whole", "2-whole", "4-whole"],
+)
+def test_ranks_take_the_steps_of_one_process(size: int, share: int) -> None:
+    for rank, wrong in enumerate(run_ranks(size, batch_jobs.equal_to_one_process, share)):
         assert not wrong, f"rank {rank}: {wrong[:12]} ({len(wrong)} in all)"
 
 

@@ -47,9 +47,13 @@ def test_all_edges_and_one_batch_are_a_step_on_the_whole_graph(name: str) -> Non
         assert max(far.values()) <= bound, (kind, dtype, far)
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_any_number_of_ranks_takes_the_steps_of_one_process(size: int) -> None:
-    for wrong in run_ranks(size, sampled_jobs.equal_to_one_process):
+@pytest.mark.parametrize(
+    ("size", "share"),
+    [(2, 2), *(pytest.param(size, 1, marks=pytest.mark.slow) for size in (2, 4))],
+    ids=["2", "2-whole", "4-whole"],
+)
+def test_any_number_of_ranks_takes_the_steps_of_one_process(size: int, share: int) -> None:
+    for wrong in run_ranks(size, sampled_jobs.equal_to_one_process, share):
         assert wrong == []
 
 

@@ -15,10 +15,14 @@ import weft
 from weft.cli.main import main
 from weft.comm.group import Group
 from weft.comm.pending import Pending
+from weft.config import make_recipe
 from weft.errors import GraphError, InputError
 from weft.layers.base import gcn_scales, linear
 from weft.strategies.minibatch.sampled import Sampled
 from weft.strategies.minibatch.sliced import Sliced
+from weft.train.launch import run_recipe
+from weft.train.trainer import Place
+from weft.train.worker import prepare
 
 OPTIONS: dict[str, Any] = {"name": "sliced", "fanout": [3, 2], "batch_size": 16, "partitioner": "range"}
 
@@ -115,44 +119,22 @@ def test_products_that_are_begun_early_are_waited_for_in_their_own_step(
     assert events == ["sent 0", "sent 1", "sent 2", *(event for pair in ahead for event in pair), *left]
 
 
-RECIPE = """
-[data]
-name = "community"
-nodes = 150
-degree = 8
-classes = 3
-features = 7
-seed = 1
-[model]
-name = "sage"
-hidden = 8
-[strategy]
-name = "{strategy}"
-fanout = [3, 2]
-batch_size = 16
-partitioner = "range"
-[train]
-epochs = {epochs}
-weight_decay = 0.01
-"""
-
-
 def test_a_run_on_two_workers_goes_on_where_it_was_saved_and_its_weights_are_whole(tmp_path: Path) -> None:
-    def run(name: str, strategy: str, epochs: int, *more: str) -> dict[str, Any]:
-        recipe = tmp_path / f"{name}.toml"
-        recipe.write_text(RECIPE.format(strategy=strategy, epochs=epochs))
-        assert main(["train", str(recipe), "--out", str(tmp_path / name), *more]) == 0
-        return load_file(tmp_path / name / "model.safetensors")
+    def sections(name: str, epochs: int) -> dict[str, Any]:
+        data = {"name": "community", "nodes": 150, "degree": 8, "classes": 3, "features": 7, "seed": 1}
+        train = {"epochs": epochs, "weight_decay": 0.01}
+        strategy = {**OPTIONS, "name": name}
+        return {"data": data, "model": {"name": "sage", "hidden": 8}, "strategy": strategy, "train": train}
 
-    by_rows = run("rows", "sampled", 4)
-    run("half", "sliced", 2, "--workers", "2")
-    more = ["--out", str(tmp_path / "half"), "--resume", "--set", "train.epochs=4", "--workers", "2"]
-    assert main(["train", *more]) == 0
-    resumed = load_file(tmp_path / "half" / "model.safetensors")
+    rows, half = tmp_path / "rows", tmp_path / "half"
+    run_recipe(make_recipe(sections("sampled", 4)), Place(out=rows))
+    prepare(make_recipe(sections("sliced", 2)), half, workers=2)
+    run_ranks(2, sliced_jobs.in_two_sessions, sections("sliced", 2), str(half), 4)
+    by_rows, resumed = (load_file(folder / "model.safetensors") for folder in (rows, half))
     assert {name: value.shape for name, value in resumed.items()} == {n: v.shape for n, v in by_rows.items()}
     for name, value in by_rows.items():
         assert torch.allclose(resumed[name], value, atol=1e-4), name
-    assert main(["infer", str(tmp_path / "half"), "--out", str(tmp_path / "predictions")]) == 0
+    assert main(["infer", str(half), "--out", str(tmp_path / "predictions")]) == 0
 
 
 @pytest.mark.parametrize("delay", [0, 1, 3])

@@ -27,13 +27,16 @@ def test_every_operation_of_a_block_and_its_gradients_are_those_of_the_whole_gra
 
 @pytest.fixture(
     scope="module",
-    params=[(2, 6, 1), pytest.param((4, 4, 3), marks=pytest.mark.slow)],
-    ids=["2 ranks", "4 ranks"],
+    params=[
+        (2, 6, 1, False),
+        *(pytest.param((*case, True), marks=pytest.mark.slow) for case in ((2, 6, 1), (4, 4, 3))),
+    ],
+    ids=["2 ranks", "2 ranks whole", "4 ranks"],
 )
 def done(request: pytest.FixtureRequest) -> list[dict]:
     """What all ranks of one launch found."""
-    size, num_parts, salt = request.param
-    return run_ranks(size, sequential_jobs.everything, num_parts, salt)
+    size, *given = request.param
+    return run_ranks(size, sequential_jobs.everything, *given)
 
 
 def test_ranks_take_the_steps_of_one_process(done: list[dict]) -> None:

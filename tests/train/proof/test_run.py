@@ -12,13 +12,15 @@ from weft.train.proof.run import Observed, farthest
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("size", "share"), [(2, 1), (4, 4), pytest.param(4, 1, marks=pytest.mark.slow)], ids=["2", "4", "4-whole"]
+    ("size", "plain", "other"),
+    [(2, 1, 3), (4, 4, 7), *(pytest.param(size, 1, 1, marks=pytest.mark.slow) for size in (2, 4))],
+    ids=["2", "4", "2-whole", "4-whole"],
 )
 def test_every_legal_pair_takes_the_steps_of_one_process(
-    size: int, share: int, monkeypatch: pytest.MonkeyPatch
+    size: int, plain: int, other: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranks, "LIMIT", 500.0)
-    for *outcomes, away in ranks.run_ranks(size, proof_jobs.prove_cover, share):
+    for *outcomes, away in ranks.run_ranks(size, proof_jobs.prove_cover, plain, other):
         assert proof_jobs.told(outcomes) == []
         assert len({outcome.pair for outcome in outcomes}) == len(legal_pairs(size))
         assert not away.holds
@@ -39,5 +41,5 @@ def test_what_differs_is_named_and_nothing_passes_for_equal() -> None:
 
 
 def test_a_group_of_one_proves_without_a_network() -> None:
-    *outcomes, _ = proof_jobs.prove_cover(Group.alone())
+    *outcomes, _ = proof_jobs.prove_cover(Group.alone(), other=3)
     assert proof_jobs.told(outcomes) == []
