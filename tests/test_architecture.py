@@ -2,14 +2,18 @@
 
 import argparse
 import ast
+import inspect
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import weft
 from weft.cli.main import parser
+from weft.registry import Registry
 
 SOURCE = Path(weft.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -114,6 +118,58 @@ def test_what_can_run_on_a_gpu_is_marked_so() -> None:
     }
     unmarked = [path.name for path in able if path.exists() and "pytest.mark.gpu" not in path.read_text()]
     assert unmarked == [], "`make test-gpu` runs the files with pytest.mark.gpu"
+
+
+ASKED = re.compile(r"\b(name|task|strategy|exchange|sampler|store|partitioner|layer|model|engine|ranker)\b")
+# Where a name stands for itself, and no class could be asked.
+MAY_COMPARE = {
+    "report/read.py": "a run is read by the names in its files, without the code that wrote it",
+    "train/optim.py": "'cosine' is a schedule there",
+    "train/needs.py": "a table of what each strategy would take, by its name",
+}
+
+
+def registries() -> list[Registry[Any]]:
+    """Return every registry that a module of weft holds."""
+    names = [path.relative_to(SOURCE.parent).with_suffix("").as_posix().replace("/", ".") for path in FILES]
+    modules = [import_module(name) for name in names if "triton" not in name and "__" not in name]
+    found = (value for module in modules for value in vars(module).values())
+    return list({id(value): value for value in found if isinstance(value, Registry)}.values())
+
+
+def compared_words(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Give each literal that something is compared with, or looked for in, and the comparison."""
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.Compare)):
+        if isinstance(node.left, ast.Constant) and isinstance(node.ops[0], ast.In | ast.NotIn):
+            continue  # whether there is such a key
+        sides = [node.left, *node.comparators]
+        plain = (ast.Constant, ast.Tuple, ast.List, ast.Set)
+        items = [item for side in sides for item in getattr(side, "elts", [side])]
+        if any(ASKED.search(ast.unparse(side)) for side in sides if not isinstance(side, plain)):
+            words = [item.value for item in items if isinstance(item, ast.Constant)]
+            yield from ((word, ast.unparse(node)) for word in words if isinstance(word, str))
+
+
+def test_a_name_that_is_compared_is_seen() -> None:
+    code = "if options['name'] == 'mmap' or store.name in ('memory', 'x'): mode == 'mmap'"
+    assert [word for word, _ in compared_words(ast.parse(code))] == ["mmap", "memory", "x"]
+    assert [word for word, _ in compared_words(ast.parse("name == 'mmap'"))] == ["mmap"]
+
+
+def test_what_an_entry_can_do_is_asked_of_its_class_and_not_of_its_name() -> None:
+    homes: dict[str, set[str]] = {}
+    for registry in registries():
+        for name in registry.names():
+            homes.setdefault(name, set()).add(str(inspect.getsourcefile(registry[name])))  # type: ignore[arg-type]
+    told = [
+        f"{path.relative_to(SOURCE)}: {text}"
+        for path in FILES
+        if str(path.relative_to(SOURCE)) not in MAY_COMPARE
+        for word, text in compared_words(ast.parse(path.read_text()))
+        if word in homes and str(path) not in homes[word]
+    ]
+    assert told == [], "put what differs on the class as an attribute, and read it there"
+    assert len(homes) > 60, "the registries are found"
 
 
 def test_public_names_change_only_on_purpose() -> None:

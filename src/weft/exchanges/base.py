@@ -77,6 +77,8 @@ class Exchange:
     """Whether a step may read gradients of earlier ones."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     """Where the rows may lie."""
+    parts_alone: ClassVar[bool] = False
+    """Whether nothing crosses the network in training, and parts go by their own edges and degrees."""
     adapts: ClassVar[str] = ""
     """The option that a budget on the error chooses, where there is one."""
 

@@ -3,6 +3,8 @@
 Inputs do not cross it either, and degrees are those of the part. Evaluation is exact, as with every exchange.
 """
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -16,6 +18,7 @@ class Silent(Exchange):
     """Bring nothing: a part goes by its own edges and degrees. Exact with one worker alone."""
 
     exact_at = None
+    parts_alone: ClassVar[bool] = True
 
     def __init__(self, plan: HaloPlan, group: Group, clock: Tensor) -> None:
         super().__init__(plan, group, clock)

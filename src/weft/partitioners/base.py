@@ -1,7 +1,8 @@
 """What a partitioner is, and what several of them need: an undirected view of the graph, counts of nodes."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ class Partitioner(ABC):
     cuts: ClassVar[Cuts] = "nodes"
     """"nodes": `assign` gives the part of each node. "edges": that of each edge, in canonical order."""
 
+    for_clusters: ClassVar[Mapping[str, Any]] = {}
+    """The options that cut clusters: parts many and small, so quickly."""
     isolated: ClassVar[bool] = True
     """Whether it runs in a child process; false only where there is nothing that could crash or take long."""
 

@@ -1,8 +1,8 @@
 """METIS with everything to be balanced as a constraint of its own, and moves for what it leaves over."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from weft.partitioners.weights import best, searched
 @partitioners.add("metis")
 class MetisPartitioner(Partitioner):
     """Few cut edges or few halo rows, by METIS; nodes, edges, sets and node types balanced together."""
+
+    for_clusters: ClassVar[Mapping[str, Any]] = {"objective": "cut", "balance": "nodes", "tries": 1}
 
     def __init__(
         self,

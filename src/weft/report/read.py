@@ -117,6 +117,11 @@ class Run:
         return self.task in ("node_classification", "node_multilabel")
 
     @cached_property
+    def of_labels(self) -> bool:
+        """Whether a node has several labels."""
+        return self.task == "node_multilabel"
+
+    @cached_property
     def metrics(self) -> list[str]:
         """Names of the metrics measured in any epoch, the one the run is judged by first."""
         found = dict.fromkeys(

@@ -10,10 +10,9 @@ from torch import Tensor
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
 from weft.partitioners import partition
+from weft.partitioners.base import partitioners
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.core.subgraph import Rows
-
-METIS: dict[str, Any] = {"name": "metis", "objective": "cut", "balance": "nodes", "tries": 1}
 
 
 @samplers.add("cluster")
@@ -104,5 +103,5 @@ def no_loops(count: int) -> str:
 
 def cutting(partitioner: str | Mapping[str, Any]) -> dict[str, Any]:
     """Return the name and the options of a partitioner that cuts clusters: many and small, so quickly."""
-    named = {"name": partitioner} if isinstance(partitioner, str) else dict(partitioner)
-    return METIS | named if named.get("name", "metis") == "metis" else named
+    named = {"name": partitioner} if isinstance(partitioner, str) else {"name": "metis", **partitioner}
+    return {**partitioners[named["name"]].for_clusters, **named}

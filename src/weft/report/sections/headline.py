@@ -109,7 +109,7 @@ def _state(run: Run) -> str:
 
 def _tags(run: Run) -> list[str]:
     model, train, start = run.table("recipe", "model"), run.table("recipe", "train"), run.last("start")
-    classes, several = words.number(run.graph.get("num_classes")), run.task == "node_multilabel"
+    classes, several = words.number(run.graph.get("num_classes")), run.of_labels
     layers, workers = words.number(model.get("layers")), words.number(start.get("workers"))
     parameters = words.number(start.get("parameters"))
     tags = [

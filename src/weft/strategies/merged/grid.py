@@ -15,7 +15,7 @@ from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.config import Range
 from weft.errors import RecipeError
-from weft.exchanges.base import check_exchange, make_exchange
+from weft.exchanges.base import check_exchange, exchanges, make_exchange
 from weft.exchanges.exact import Exact
 from weft.graph.message.block import Block
 from weft.strategies.base import strategies
@@ -85,7 +85,7 @@ class Grid(Distributed):
             )
             raise RecipeError(f"{asked}: no grid of {workers} workers; possible (rows x columns): {possible}")
         name, _ = check_exchange(options.get("exchange", "exact"))
-        if columns > 1 and name != "exact":
+        if columns > 1 and exchanges[name].exact_at != {}:
             raise RecipeError(
                 f"strategy.exchange: a grid of {rows} x {columns} is exact; {name!r} needs one column, "
                 f"strategy.rows = {workers}"

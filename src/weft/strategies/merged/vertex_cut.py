@@ -13,7 +13,7 @@ from torch import Tensor
 
 from weft.config import Range
 from weft.errors import GraphError, RecipeError
-from weft.exchanges.base import Options, check_exchange, make_exchange
+from weft.exchanges.base import Options, check_exchange, exchanges, make_exchange
 from weft.exchanges.delayed import Delayed
 from weft.graph.message.block import Block
 from weft.strategies.base import strategies
@@ -54,8 +54,8 @@ class VertexCut(Distributed):
         self.merge = self._merging(exchange, ("reduce", "broadcast"), backward)
         self._exact = self._merging("exact", ("evaluate", "evaluate"), backward)
         self.block = VertexCutBlock(shard, self._exact, group=self.group, clock=self.clock)
-        silent = check_exchange(exchange)[0] == "none"
-        self._alone = LocalBlock(shard, clock=self.clock) if silent else None
+        alone = exchanges[check_exchange(exchange)[0]].parts_alone
+        self._alone = LocalBlock(shard, clock=self.clock) if alone else None
         for block in (self.block, self._alone):
             if block is not None and len(graph.node_types) == 1 and graph.x is not None:
                 block.mark_constant(graph.x)
@@ -108,10 +108,9 @@ class VertexCut(Distributed):
     def check(cls, options: Mapping[str, Any]) -> None:
         """Refuse an exchange that is not allowed here, and a backward pass that it does not have."""
         super().check(options)
-        if (
-            options.get("backward") == "local"
-            and check_exchange(options.get("exchange", "exact"))[0] == "none"
-        ):
+        name, _ = check_exchange(options.get("exchange", "exact"))
+        if options.get("backward") == "local" and exchanges[name].parts_alone:
             raise RecipeError(
-                "strategy.backward: with the exchange 'none' gradients are not exchanged anyway; leave it out"
+                f"strategy.backward: with the exchange {name!r} gradients are not exchanged anyway; leave it "
+                "out"
             )

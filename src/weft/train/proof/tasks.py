@@ -9,6 +9,7 @@ from weft.graph.graph import Graph
 from weft.strategies.base import strategies
 from weft.tasks.base import Task, tasks
 from weft.tasks.choose import TaskChoice
+from weft.tasks.edge_regression import EdgeRegression
 
 _SPLIT = {"val": 0.1, "test": 0.1}
 TASKS: dict[str, dict[str, Any]] = {
@@ -41,7 +42,7 @@ def make_task(name: str, graph: Graph) -> tuple[Task, Graph]:
     options = {**TASKS[name], **({"target": _TARGETS} if several else {})}
     task = TaskChoice.of({"name": name, **options}).make(graph)
     task.hides(batches=False)
-    return task, task.prepared(_rated(graph) if name == "edge_regression" else graph)
+    return task, task.prepared(_rated(graph) if isinstance(task, EdgeRegression) else graph)
 
 
 def _rated(graph: Graph) -> Graph:
