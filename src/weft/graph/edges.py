@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -25,7 +25,15 @@ class Degrees(Protocol):
 
 
 class Edges:
-    """Edges from `num_src` source rows to `num_dst` destination rows, by destination."""
+    """Edges from `num_src` source rows to `num_dst` destination rows, by destination.
+
+    What was made with a block goes with it to another device; each class says what of it was not.
+    """
+
+    looked_up: ClassVar[frozenset[str]] = frozenset({"_degrees", "_memory", "_transpose", "_clock"})
+    """Attributes in which it looks things up, and which outlive it: they belong to the graph, or to a run."""
+    derived_from: ClassVar[frozenset[str]] = frozenset({"parent"})
+    """Attributes that are other blocks, which have what they hold themselves."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The edges of a block with a source row for each (relation, source) pair: what typed layers compute on."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ class RelationBlock(Block):
         hr = segment_matmul(gather(block.src(h), pairs.rows), pairs.offsets, weights)  # weights [R, in, out]
         out = pairs.aggregate(hr, "sum", weight=norm)
     """
+
+    derived_from: ClassVar[frozenset[str]] = Block.derived_from | {"_whole"}
 
     def __init__(self, block: Block) -> None:
         kinds = torch.zeros_like(block.indices) if block.edge_type is None else block.edge_type

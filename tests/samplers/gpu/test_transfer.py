@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from weft.graph.graph import Graph
+from weft.graph.message.block import Block
 from weft.samplers.core.subgraph import Rows
 from weft.samplers.gpu import transfer
-from weft.samplers.gpu.transfer import Courier, DeviceDegrees, tensors_of
+from weft.samplers.gpu.transfer import Courier, DeviceDegrees, Mover, tensors_of
 from weft.strategies.offload.chunks import Cost, cut
 
 
@@ -80,3 +81,23 @@ def test_a_stream_that_another_thread_took_is_made_anew(monkeypatch: pytest.Monk
     courier._streams = Emptied()
     assert courier.prepare(lambda: 3) == transfer.Parcel(3, "ready")  # type: ignore[arg-type]
     assert list(courier._streams) == [stream]
+
+
+class Watched(Block):
+    """A block of the user's own: one table that it made, and one that all blocks share."""
+
+    looked_up = Block.looked_up | {"_shared"}
+
+    def __init__(self, shared: Tensor) -> None:
+        super().__init__(torch.tensor([0, 1]), torch.tensor([0]), num_src=1)
+        self._shared, self._own = shared, torch.rand(3)
+
+
+def test_a_block_says_itself_what_goes_with_it() -> None:
+    shared, away = torch.rand(2), torch.device("meta")
+    block = Watched(shared)
+    made = Mover(away, DeviceDegrees(ring(), away))(block)
+    assert made._shared is shared
+    assert (made._own.device, made.indptr.device) == (away, away)
+    assert found_in(block, block._own, block.indptr)
+    assert not found_in(block, shared)

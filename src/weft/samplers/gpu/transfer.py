@@ -26,10 +26,6 @@ from weft.samplers.core.hidden import Hidden, replaced
 T = TypeVar("T")
 _IN_USE = 2
 """Steps that may be waiting on the GPU: more would only hold the memory of more batches."""
-_STAY = ("_degrees", "_edge_data", "_memory", "_transpose", "_clock")
-"""What a block keeps to look things up in, or what lies on the CPU for every device."""
-_NOT_OWN = ("_degrees", "_memory", "_transpose", "_clock", "parent", "_whole")
-"""What a block names that was not made with it."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +133,7 @@ class Mover:
         made = copy.copy(block)
         self._moved[id(block)] = (block, made)  # before its parts, which may name it as their parent
         for name, held in vars(block).items():
-            if name not in _STAY:
+            if name not in (*block.looked_up, "_edge_data"):
                 setattr(made, name, self(held))
         made._memory = Memory()
         if block._degrees is self.degrees.graph:
@@ -201,6 +197,7 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
         for held in value:
             yield from tensors_of(held)
     elif isinstance(value, Block):
-        yield from tensors_of([held for name, held in vars(value).items() if name not in _NOT_OWN])
+        others = value.looked_up | value.derived_from
+        yield from tensors_of([held for name, held in vars(value).items() if name not in others])
     elif isinstance(value, Batch | Pairs) or is_dataclass(value):
         yield from tensors_of(list(vars(value).values()))
