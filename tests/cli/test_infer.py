@@ -107,6 +107,12 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         assert told.count("\n") == 1
         assert {path.name for path in tmp_path.iterdir()} == before
     run = json.loads(Path("run/run.json").read_text())
+    Path("run/evil.py").write_text("raise SystemExit(7)")
+    store = {"name": str(Path("run/evil.py").resolve()) + ":Store"}
+    told = {**run, "recipe": {**run["recipe"], "strategy": {"name": "sampled", "store": store}}}
+    Path("run/run.json").write_text(json.dumps(told))
+    assert main(["infer", "run", "--graph", "g", "--out", "o"]) == 2
+    assert "in the folder that names it" in capsys.readouterr().err
     run["recipe"]["model"] = {"class": "Net"}
     Path("run/run.json").write_text(json.dumps(run))
     assert main(["infer", "run", "--graph", "g", "--out", "o"]) == 2

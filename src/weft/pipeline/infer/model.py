@@ -60,6 +60,7 @@ def open_run(run: str | Path, graph: str | Path | None = None, *, all_edges: boo
     if not weights.is_file():
         raise InputError(f"{folder} has no weights yet ({WEIGHTS}): the run is {kept.get('status')!r}")
     recipe = kept["recipe"]
+    _refuse_code_within(folder, recipe)
     trained = _trained_on(folder)
     data = _data(folder, recipe["data"], graph, trained)
     if graph is not None:
@@ -146,6 +147,15 @@ def _model(folder: Path, described: Mapping[str, Any]) -> tuple[str, dict[str, A
             f"weft.infer(model, graph), after weft.train.load_weights({str(folder / WEIGHTS)!r}, model)"
         )
     return name, check_options(name, options)
+
+
+def _refuse_code_within(folder: Path, recipe: Mapping[str, Any]) -> None:
+    """Refuse code beside the run that its recipe names, as a store or a task of the user's own may be."""
+    for section in ("data", "task", "strategy"):
+        options = recipe.get(section) or {}
+        entries = [value.get("name") if isinstance(value, Mapping) else value for value in options.values()]
+        for name in filter(is_code, entries):
+            refuse_within(name, folder)
 
 
 def _own(folder: Path, name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
