@@ -10,8 +10,8 @@ the edges whose value, made again in the other order, is the row's.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, cast
 
 from torch import Tensor
 
@@ -82,6 +82,14 @@ class Program:
     steps: tuple[Step, ...]
     results: tuple[Result, ...]
 
+    def __hash__(self) -> int:
+        """Return the hash, computed once: programs are keys of what is made for them."""
+        known = self.__dict__.get("_hash")
+        if known is None:
+            known = hash((self.loads, self.steps, self.results))
+            object.__setattr__(self, "_hash", known)
+        return known  # type: ignore[no-any-return]
+
     @property
     def shapes(self) -> list[Shape]:
         """The shape of every value, by number."""
@@ -130,17 +138,28 @@ def broadcast(*shapes: Shape) -> Shape:
 
 @dataclass
 class Builder:
-    """A program in the making. A step that was taken before with the same arguments is not taken again."""
+    """A program in the making. A step that was taken before with the same arguments is not taken again.
 
-    loads: list[Load] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    Values are numbered in the order they come in; in the program the loads come first.
+    """
+
+    _values: list[Load | Step] = field(default_factory=list)
     _known: dict[Step, int] = field(default_factory=dict)
 
+    @property
+    def loads(self) -> list[Load]:
+        """The loads so far."""
+        return [each for each in self._values if isinstance(each, Load)]
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps so far."""
+        return [each for each in self._values if isinstance(each, Step)]
+
     def load(self, source: Source, shape: Shape) -> int:
-        """Add a tensor; all loads come before the first step."""
-        assert not self.steps, "loads are numbered before steps"
-        self.loads.append(Load(source, shape))
-        return len(self.loads) - 1
+        """Add a tensor."""
+        self._values.append(Load(source, shape))
+        return len(self._values) - 1
 
     def shape(self, value: int) -> Shape:
         """Return the shape of a value."""
@@ -188,26 +207,27 @@ class Builder:
 
     def program(self, results: Sequence[Result]) -> Program:
         """Return the program without the steps that no result needs; every load stays."""
-        first = len(self.loads)
+        values = self._values
         needed = {value for result in results for value in result.args}
-        for number in range(first + len(self.steps) - 1, first - 1, -1):
-            if number in needed:
-                needed.update(self.steps[number - first].args)
-        kept = [number for number in range(first, first + len(self.steps)) if number in needed]
-        places = {number: number for number in range(first)} | {old: first + i for i, old in enumerate(kept)}
-        steps = (self.steps[number - first] for number in kept)
+        for number in range(len(values) - 1, -1, -1):
+            each = values[number]
+            if number in needed and isinstance(each, Step):
+                needed.update(each.args)
+        loads = [number for number, each in enumerate(values) if isinstance(each, Load)]
+        kept = [number for number in sorted(needed) if isinstance(values[number], Step)]
+        places = {old: new for new, old in enumerate([*loads, *kept])}
+        steps = (cast(Step, values[number]) for number in kept)
         return Program(
             tuple(self.loads),
-            tuple(Step(s.op, tuple(places[a] for a in s.args), s.shape, s.number) for s in steps),
-            tuple(Result(r.kind, tuple(places[a] for a in r.args)) for r in results),
+            tuple(replace(step, args=tuple(places[each] for each in step.args)) for step in steps),
+            tuple(Result(r.kind, tuple(places[each] for each in r.args)) for r in results),
         )
 
     def _add(self, step: Step) -> int:
         if step not in self._known:
-            self.steps.append(step)
-            self._known[step] = len(self.loads) + len(self.steps) - 1
+            self._values.append(step)
+            self._known[step] = len(self._values) - 1
         return self._known[step]
 
     def _at(self, value: int) -> Load | Step:
-        first = len(self.loads)
-        return self.loads[value] if value < first else self.steps[value - first]
+        return self._values[value]

@@ -1,6 +1,8 @@
 """A program run with gradients: the fastest backend that can, and programs again for backward."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -11,12 +13,29 @@ from weft.compiler import reference
 from weft.compiler.gradient import Gradients, gradients
 from weft.compiler.program import Edges, Program
 
-Backend = Callable[[Program, Edges, Sequence[Tensor]], list[Tensor]]
+_BACKENDS: dict[str, str] = {}
+"""By type of device, the module that runs programs there: `run` as here, and `obstacle`."""
+
+
+def _backend(device: torch.device) -> Any:
+    name = _BACKENDS.get(device.type)
+    return None if name is None else import_module(name)
+
+
+def obstacle(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> str:
+    """Return why only the reference can run a program; "" where a backend can."""
+    backend = _backend(edges.indptr.device)
+    if backend is None:
+        return f"no backend for {edges.indptr.device.type}"
+    return str(backend.obstacle(program, edges, tensors))
 
 
 def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors of a program's results, without gradients."""
-    return reference.run(program, edges, tensors)
+    backend = _backend(edges.indptr.device)
+    if backend is None or backend.obstacle(program, edges, tensors):
+        return reference.run(program, edges, tensors)
+    return backend.run(program, edges, tensors)  # type: ignore[no-any-return]
 
 
 def reduce_edges(
@@ -55,8 +74,13 @@ class _Reduced(torch.autograd.Function):
         grad = torch.zeros_like(out) if grad is None else grad
         kind = ctx.program.results[0].kind
         given = [*tensors, *extra_tensors(kind, out, rest, grad, beside)]
-        passes = gradients(ctx.program, ctx.needs_input_grad[3:])
+        passes = _passes(ctx.program, ctx.needs_input_grad[3:])
         return None, None, None, *_gradients(passes, ctx.edges, ctx.transposed, given, len(tensors))
+
+
+@lru_cache(maxsize=1024)
+def _passes(program: Program, wanted: tuple[bool, ...]) -> Gradients:
+    return gradients(program, wanted)
 
 
 def extra_tensors(

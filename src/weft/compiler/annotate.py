@@ -1,0 +1,203 @@
+"""Where the values of a message live and how its operators move them.
+
+A value is the same for all edges (`shared`), a function of one end (`source`, `destination`), of what the
+edge itself brings (`edge`), or of several of these (`pair`); `reduced` has a row a destination. An
+operator that would read other edges than its own is found here, by its sizes and axes, and the message is
+not compiled.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import fx
+
+from weft.compiler.captures import NotCompiled
+from weft.compiler.graphs import aten, has_rows, item_shape, name_of, reduced, value
+from weft.compiler.trace import EDGES
+
+Residency = Literal["shared", "source", "destination", "edge", "pair", "reduced"]
+Movement = Literal["elementwise", "dense", "features", "shape", "reduction"]
+
+_SHAPE = frozenset(
+    (
+        *("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "permute"),
+        *("transpose", "t", "clone", "detach", "alias", "_to_copy"),
+        *("contiguous", "cat", "stack", "slice", "select", "split", "split_with_sizes"),
+        *("unbind", "_item", "lift_fresh", "lift_fresh_copy"),
+        *("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "_reshape_alias"),
+    )
+)
+_FEATURES = frozenset(
+    (
+        *("sum", "mean", "amax", "amin", "linalg_vector_norm", "var", "var_mean"),
+        *("_softmax", "_log_softmax", "cumsum", "native_layer_norm"),
+        *("logsumexp", "argmax", "argmin", "prod", "any", "all"),
+    )
+)
+_DENSE = frozenset(["mm", "addmm", "bmm"])
+_FACTORIES = frozenset(["zeros", "ones", "full", "scalar_tensor", "empty", "arange", "eye", "linspace"])
+_LOOKUPS = frozenset(["embedding", "index_select", "index"])
+
+
+def residency(node: fx.Node) -> Residency:
+    """Return where the value of a node lives."""
+    if "residency" not in node.meta:
+        node.meta["residency"] = _residency(node)
+    return node.meta["residency"]  # type: ignore[no-any-return]
+
+
+def _residency(node: fx.Node) -> Residency:
+    if node.op == "placeholder":
+        return node.meta["role"]  # type: ignore[no-any-return]
+    if node.target is reduced:
+        return "reduced"
+    found: set[Residency] = {residency(each) for each in node.all_input_nodes} - {"shared"}
+    if "reduced" in found:
+        return "reduced"
+    if not found:
+        return "edge" if node.op == "call_function" and _makes_rows(node) else "shared"
+    return found.pop() if len(found) == 1 else "pair"
+
+
+def _makes_rows(node: fx.Node) -> bool:
+    made = node.meta["val"]
+    return isinstance(made, torch.Tensor) and has_rows(node)
+
+
+def movement(node: fx.Node) -> Movement:
+    """Return what an operator does to the rows and features of its arguments."""
+    name = name_of(node)
+    if node.target is reduced:
+        return "reduction"
+    if name in _DENSE:
+        return "dense"
+    if name in _FEATURES:
+        return "features"
+    return "shape" if name in _SHAPE | _FACTORIES | _LOOKUPS else "elementwise"
+
+
+def check(graph: fx.Graph) -> None:
+    """Raise `NotCompiled` unless every operator makes the row of an edge of the rows of that edge alone."""
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target is reduced:
+            continue
+        name = name_of(node)
+        if (
+            not any(has_rows(each) for each in node.all_input_nodes if _single(each))
+            and residency(node) == "shared"
+        ):
+            if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+                raise NotCompiled(f"it draws random numbers ({name})")
+            continue
+        problem = _problem(node, name) or _size_problem(node)
+        if problem:
+            raise NotCompiled(f"{name}: {problem}")
+
+
+def _single(node: fx.Node) -> bool:
+    return isinstance(node.meta["val"], torch.Tensor)
+
+
+def _size_problem(node: fx.Node) -> str:
+    made = node.meta["val"]
+    for each in made if isinstance(made, (tuple, list)) else (made,):
+        if isinstance(each, torch.Tensor) and any(size and size % EDGES == 0 for size in each.shape[1:]):
+            return "it mixes edges: there is a value for pairs of them"
+        if isinstance(each, torch.Tensor) and (each.dim() == 0 or each.shape[0] % EDGES):
+            return "it mixes edges: its result has no row per edge"
+    return ""
+
+
+def _problem(node: fx.Node, name: str) -> str:
+    if name in _SHAPE:
+        return _shape_problem(node, name)
+    if name in _FEATURES:
+        return _axes_problem(node, name)
+    if name in ("mm", "addmm"):
+        rows, matrix = node.args[-2:]
+        return "" if has_rows(rows) and not has_rows(matrix) else "edges are multiplied with edges"  # type: ignore[arg-type]
+    if name == "bmm":
+        return (
+            "" if all(value(each).shape[0] == EDGES for each in node.all_input_nodes) else "edges are mixed"
+        )
+    if name in _LOOKUPS:
+        return _lookup_problem(node, name)
+    if name in _FACTORIES:
+        return "" if name in ("zeros", "ones", "full") else "it numbers the edges"
+    if torch.Tag.pointwise in getattr(node.target, "tags", ()) or name == "where":
+        return _pointwise_problem(node)
+    return "this operator is not known"
+
+
+def _pointwise_problem(node: fx.Node) -> str:
+    made = value(node)
+    if _counts_edges(node.args) or _counts_edges(node.kwargs):
+        return "the number of edges is used as a value"
+    for each in node.all_input_nodes:
+        if has_rows(each) and (value(each).dim() != made.dim() or value(each).shape[0] != made.shape[0]):
+            return "rows of edges do not lie side by side"
+    return ""
+
+
+def _counts_edges(args: Any) -> bool:
+    if isinstance(args, dict):
+        return _counts_edges(list(args.values()))
+    if isinstance(args, (tuple, list)):
+        return any(_counts_edges(each) for each in args)
+    return isinstance(args, (int, float)) and args != 0 and args % EDGES == 0
+
+
+def _shape_problem(node: fx.Node, name: str) -> str:
+    args: Any = node.args
+    if name in ("permute", "transpose", "t"):
+        first = value(args[0])
+        if name == "permute":
+            moved = _axis(args[1][0], first) != 0
+        else:
+            moved = first.dim() > 1 if name == "t" else 0 in (_axis(args[1], first), _axis(args[2], first))
+        return "the axis of edges is moved" if moved else ""
+    if name in ("slice", "select", "split", "split_with_sizes", "unbind", "cat", "stack"):
+        axis = _dim_of(node, name)
+        return "" if axis != 0 else "edges are picked or joined"
+    if name in ("new_full", "full_like"):
+        return "the number of edges is used as a value" if _counts_edges(node.args[-1]) else ""
+    return ""
+
+
+def _dim_of(node: fx.Node, name: str) -> int:
+    place = {"slice": 1, "select": 1, "unbind": 1, "cat": 1, "stack": 1}.get(name, 2)
+    dim: Any = node.args[place] if len(node.args) > place else node.kwargs.get("dim", 0)
+    inner = value(node.all_input_nodes[0]).dim() + (name == "stack")
+    return int(dim) % inner
+
+
+def _axis(dim: Any, tensor: torch.Tensor) -> int:
+    return int(dim) % max(1, tensor.dim())
+
+
+def _axes_problem(node: fx.Node, name: str) -> str:
+    first = value(node.all_input_nodes[0])
+    if name == "native_layer_norm":
+        return "" if len(node.args[1]) < first.dim() else "it is taken over edges"  # type: ignore[arg-type]
+    place = 2 if name == "linalg_vector_norm" else 1
+    dims = node.args[place] if len(node.args) > place else None
+    if dims is None or dims == []:
+        return "it is taken over edges"
+    axes = dims if isinstance(dims, (tuple, list)) else [dims]
+    return "it is taken over edges" if any(_axis(dim, first) == 0 for dim in axes) else ""
+
+
+def _lookup_problem(node: fx.Node, name: str) -> str:
+    """A row of a shared table for each edge."""
+    table = node.args[0]
+    if not isinstance(table, fx.Node) or has_rows(table):
+        return "rows of other edges are read"
+    if name == "index_select":
+        return "" if node.args[1] == 0 else "edges become columns"
+    places = node.args[1]
+    if name == "index" and (len(places) != 1 or item_shape(places[0]) != ()):  # type: ignore[arg-type,index]
+        return "a table is read by more than one number"
+    return ""
+
+
+__all__ = ["Movement", "Residency", "aten", "check", "movement", "residency"]

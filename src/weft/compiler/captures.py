@@ -1,0 +1,228 @@
+"""What a message function reads beside its arguments, found without running it.
+
+A trace may be used again only where everything that shaped it is as it was. `captures` walks from the
+function over what its code can reach: closure, defaults, globals that it names, the object it is bound to,
+modules and their settings. Numbers, strings and classes become the key by value, tensors by their form:
+they are inputs of the trace, in the order found, so that a call always sees the live ones.
+"""
+
+import functools
+import types
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_MOST = 4000
+_PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, type(Ellipsis), range)
+_LIBRARY = ("torch", "builtins", "math", "operator", "functools", "typing", "collections")
+_TORCH_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType)
+_FORBIDDEN = frozenset(
+    (
+        *("print", "input", "open", "register_hook", "requires_grad", "requires_grad_", "is_grad_enabled"),
+        *("backward", "no_grad"),
+        *("enable_grad", "set_grad_enabled", "is_compiling"),
+    )
+)
+"""Names that stand for what a trace would not repeat."""
+_FICKLE = ("random", "time", "datetime", "os", "sys", "numpy", "secrets")
+"""Modules whose functions may give another answer at every call."""
+_IMPLIED = frozenset(["forward", "__call__"])
+
+
+class NotCompiled(Exception):
+    """A message cannot be compiled; says why, in words that follow "not compiled: "."""
+
+
+@dataclass(frozen=True)
+class Captures:
+    """What a function reads beside its arguments."""
+
+    key: Hashable
+    """Equal for two functions that do the same to the same inputs."""
+    tensors: list[Tensor]
+    """All tensors within reach, in an order that the key fixes."""
+
+
+def captures(function: Callable[..., Any]) -> Captures:
+    """Return what a function can reach, or raise `NotCompiled` where that cannot be told."""
+    walk = _Walk()
+    walk.visit(function)
+    walk.finish()
+    return Captures(tuple(walk.key), walk.tensors)
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.key: list[Hashable] = []
+        self.tensors: list[Tensor] = []
+        self.seen: dict[int, int] = {}
+        self.kept: list[Any] = []  # what was seen stays alive, and its id its own
+        self.names: set[str] = set(_IMPLIED)
+        self.classes: dict[type, None] = {}
+        self.methods: set[tuple[type, str]] = set()
+
+    def visit(self, value: Any) -> None:
+        kind = type(value)
+        if kind in _PLAIN:
+            self.key.append((kind, value))
+            return
+        known = self.seen.get(id(value))
+        if known is not None:
+            self.key.append(("seen", known))
+            return
+        self.seen[id(value)] = len(self.kept)
+        self.kept.append(value)
+        if len(self.kept) > _MOST:
+            raise NotCompiled("it reaches too many objects to know what it depends on")
+        self._visit_object(kind, value)
+
+    def _visit_object(self, kind: type, value: Any) -> None:
+        if isinstance(value, Tensor):
+            self._tensor(kind, value)
+        elif kind in (tuple, list, torch.Size, slice):
+            items = (value.start, value.stop, value.step) if kind is slice else value
+            self.key.append((kind, len(value) if kind is not slice else 3))
+            for item in items:
+                self.visit(item)
+        elif isinstance(value, dict):
+            self._mapping(kind, value)
+        elif kind in (set, frozenset):
+            self.key.append((kind, frozenset(value)))
+        elif kind is types.FunctionType:
+            self._function(value)
+        elif kind is types.MethodType:
+            self.key.append("method")
+            self.visit(value.__func__)
+            self.visit(value.__self__)
+        elif kind is functools.partial:
+            self.key.append("partial")
+            for each in (value.func, value.args, value.keywords):
+                self.visit(each)
+        elif isinstance(value, type):
+            self._class(value)
+        elif isinstance(value, types.ModuleType) or _of_library(value):
+            self._fixed(value)
+        else:
+            self._instance(kind, value)
+
+    def finish(self) -> None:
+        """Visit the methods that the code names of the classes that it reaches, until there are no more."""
+        while True:
+            wanted = [
+                (owner, name)
+                for owner in list(self.classes)
+                for name in sorted(self.names & vars(owner).keys())
+                if (owner, name) not in self.methods
+            ]
+            if not wanted:
+                return
+            for owner, name in wanted:
+                self.methods.add((owner, name))
+                self.key.append(name)
+                self.visit(_unwrapped(vars(owner)[name]))
+
+    def _tensor(self, kind: type, value: Tensor) -> None:
+        if kind not in (Tensor, nn.Parameter):
+            raise NotCompiled(f"it uses a tensor of class {kind.__name__}")
+        if value.layout is not torch.strided:
+            raise NotCompiled("it uses a sparse tensor")
+        self.key.append((value.shape, value.dtype, value.device, value.requires_grad))
+        self.tensors.append(value)
+
+    def _fixed(self, value: Any) -> None:
+        if isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in _FICKLE:
+            raise NotCompiled(f"its code names the module {value.__name__!r}, whose answers may change")
+        owner = getattr(value, "__self__", None)
+        if owner is not None and not isinstance(owner, (types.ModuleType, type)):
+            raise NotCompiled(f"it uses a method of a {type(owner).__name__} that it holds")
+        self.key.append(id(value))
+
+    def _mapping(self, kind: type, value: dict[Any, Any]) -> None:
+        self.key.append((kind, len(value)))
+        for name, item in value.items():
+            self.visit(name)
+            self.visit(item)
+
+    def _function(self, value: types.FunctionType) -> None:
+        if _of_library(value):
+            self.key.append(id(value))
+            return
+        code = value.__code__
+        self.key.append(code)
+        names = _names(code)
+        if forbidden := sorted(names & _FORBIDDEN):
+            raise NotCompiled(f"its code names {forbidden[0]!r}, which a trace would not repeat")
+        self.names |= names
+        for cell in value.__closure__ or ():
+            try:
+                self.visit(cell.cell_contents)
+            except ValueError:  # an empty cell: a variable that is not set yet
+                self.key.append("empty")
+        self.visit(value.__defaults__)
+        self.visit(value.__kwdefaults__)
+        self._globals(value.__globals__, names)
+
+    def _globals(self, known: dict[str, Any], names: frozenset[str]) -> None:
+        for name in sorted(names & known.keys()):
+            value = known[name]
+            self.key.append(name)
+            self.visit(value)
+            if isinstance(value, types.ModuleType) and not _of_library(value):
+                inside = vars(value)
+                for each in sorted(names & inside.keys()):
+                    self.key.append(each)
+                    self.visit(inside[each])
+
+    def _instance(self, kind: type, value: Any) -> None:
+        state = getattr(value, "__dict__", None)
+        slots = [name for owner in kind.__mro__ for name in vars(owner).get("__slots__", ())]
+        if state is None and not slots:
+            raise NotCompiled(f"it uses a {kind.__name__}, which may change unseen")
+        self._class(kind)
+        if state is not None:
+            self._mapping(dict, state)
+        for name in slots:
+            self.visit(getattr(value, name, None))
+
+    def _class(self, kind: type) -> None:
+        """Take a class by its identity and its plain attributes; its methods where the code names them."""
+        self.key.append(kind)
+        for owner in kind.__mro__:
+            if owner.__module__.split(".")[0] in _LIBRARY or owner in self.classes:
+                continue
+            self.classes[owner] = None
+            for name, each in vars(owner).items():
+                if isinstance(each, Tensor) or (type(each) in _PLAIN and not name.startswith("__")):
+                    self.key.append(name)
+                    self.visit(each)
+
+
+@functools.cache
+def _names(code: types.CodeType) -> frozenset[str]:
+    """Return the globals and attributes that code names, with the code of functions inside it."""
+    found = set(code.co_names)
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            found |= _names(each)
+    return frozenset(found)
+
+
+def _of_library(value: Any) -> bool:
+    """Whether this is a function or module of Python or torch, whose behaviour is fixed."""
+    if isinstance(value, types.ModuleType):
+        return value.__name__.split(".")[0] in _LIBRARY
+    if isinstance(value, _TORCH_FUNCTIONS) or type(value).__name__ in ("OpOverloadPacket", "OpOverload"):
+        return True
+    return isinstance(value, types.FunctionType) and (value.__module__ or "").split(".")[0] in _LIBRARY
+
+
+def _unwrapped(method: Any) -> Any:
+    """Return the function behind a property, a static or a class method."""
+    for name in ("fget", "__func__", "func"):
+        inner = getattr(method, name, None)
+        if isinstance(inner, types.FunctionType):
+            return inner
+    return method

@@ -1,0 +1,184 @@
+"""From a message to what runs: trace, annotate, rewrite, lower; kept for the next call that is the same."""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from weft.compiler.annotate import check, residency
+from weft.compiler.captures import Captures, NotCompiled, captures
+from weft.compiler.graphs import close, reductions
+from weft.compiler.lower import Loaded, lower
+from weft.compiler.passes import rewrite
+from weft.compiler.program import Program
+from weft.compiler.stages import Stage, stage
+from weft.compiler.trace import EDGES, Form, Role, trace
+
+_MOST = 512
+_MOST_OF_CODE = 32
+"""Ways in which one piece of code is compiled; a message that changes at every call is left alone."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One reduction over the edges of each row: as a program, and as a message of fewer operators."""
+
+    kind: str
+    program: Program | None
+    reason: str
+    """Why there is no program."""
+    loads: tuple[int, ...]
+    """Where the program's tensors are among those made before."""
+    message: Stage
+    """Of the rows of `inputs`, a message as it was given, without what runs on nodes."""
+    inputs: dict[Role, tuple[int, ...]]
+    """By what they are rows of, where the message's tensors are among those made before."""
+    shape: tuple[int, ...]
+    """The shape of a row of the result."""
+    fold: int
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A message in three stages."""
+
+    graph: fx.Graph
+    captured: tuple[int, ...]
+    before: Stage
+    reductions: tuple[Reduction, ...]
+    after: Stage | None
+    """Of the reductions' results, then of some of what was made before; None: the only result."""
+    after_inputs: tuple[int, ...]
+    counts: bool
+    """Whether `before` takes the number of edges of each row, after all else."""
+
+    def inputs(self, given: Sequence[Tensor], found: Captures) -> list[Tensor]:
+        """Return what `before` takes, from the tensors of a call and what its message captures."""
+        return [*given, *(found.tensors[place] for place in self.captured)]
+
+
+_known: OrderedDict[Hashable, Compiled | str] = OrderedDict()
+_ways: defaultdict[Hashable, int] = defaultdict(int)
+
+
+def compiled(
+    message: Callable[..., Any], roles: Sequence[Role], given: Sequence[Tensor], reduce: str
+) -> tuple[Compiled, Captures] | str:
+    """Return a message compiled for tensors of these forms and what it captures now, or why it is not."""
+    try:
+        found = captures(message)
+        forms = tuple(Form.of(role, tensor) for role, tensor in zip(roles, given, strict=True))
+        key = (found.key, forms, reduce, _autocast(given))
+        hash(key)
+    except NotCompiled as reason:
+        return str(reason)
+    except TypeError:
+        return "it reaches something that has no hash"
+    made = _known.get(key)
+    if made is None:
+        made = _known[key] = _made(message, forms, reduce)
+        while len(_known) > _MOST:
+            _known.popitem(last=False)
+    return made if isinstance(made, str) else (made, found)
+
+
+def _autocast(given: Sequence[Tensor]) -> Hashable:
+    kind = given[0].device.type if given else "cpu"
+    return torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
+
+
+def _made(message: Callable[..., Any], forms: tuple[Form, ...], reduce: str) -> Compiled | str:
+    code = getattr(message, "__code__", None)
+    _ways[code, reduce] += 1
+    if code is not None and _ways[code, reduce] > _MOST_OF_CODE:
+        return "what it captures changes at every call"
+    try:
+        return compile_message(message, forms, reduce)
+    except NotCompiled as reason:
+        return str(reason)
+
+
+def compile_message(
+    message: Callable[..., Any], forms: Sequence[Form], reduce: str, *, without: Collection[str] = ()
+) -> Compiled:
+    """Return a message compiled, or raise `NotCompiled` with the reason; `without` leaves passes out."""
+    traced = trace(message, forms)
+    graph = traced.graph
+    close(graph, reduce)
+    if not reductions(graph):
+        raise NotCompiled("a softmax message returns (score, value), any other one tensor")
+    check(graph)
+    rewrite(graph, without=without)
+    return _staged(graph, traced.captured)
+
+
+def _staged(graph: fx.Graph, captured: tuple[int, ...]) -> Compiled:
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    counts = any(node.name == "count" for node in inputs)
+    inputs.sort(key=lambda node: node.name == "count")
+    output = next(node for node in graph.nodes if node.op == "output").args[0]
+    nodes = reductions(graph)
+    made = _Before()
+    parts = tuple(_reduction(node, made) for node in nodes)
+    needed = [] if output is nodes[0] else _frontier(output, nodes)
+    after = None if output is nodes[0] else stage([*nodes, *needed], [output])
+    places = tuple(made.place(node) for node in needed)
+    return Compiled(graph, captured, stage(inputs, made.values), parts, after, places, counts)
+
+
+class _Before:
+    """What is made before the reductions, each once."""
+
+    def __init__(self) -> None:
+        self.values: list[fx.Node | Loaded] = []
+
+    def place(self, value: fx.Node | Loaded) -> int:
+        if value not in self.values:
+            self.values.append(value)
+        return self.values.index(value)
+
+
+def _reduction(node: fx.Node, made: _Before) -> Reduction:
+    kind, *values = node.args
+    program, reason = None, ""
+    loads: tuple[int, ...] = ()
+    try:
+        lowered = lower(node)
+        program, loads = lowered.program, tuple(made.place(each) for each in lowered.loads)
+    except NotCompiled as error:
+        reason = str(error)
+    frontier = list(dict.fromkeys(each for value in values for each in _inputs_of(value)))  # type: ignore[arg-type]
+    ordered = {role: [each for each in frontier if residency(each) == role] for role in _ROLES}
+    message = stage([each for role in _ROLES for each in ordered[role]], values)  # type: ignore[arg-type]
+    places = {role: tuple(made.place(each) for each in ordered[role]) for role in _ROLES}
+    rows, *shape = node.meta["val"].shape
+    return Reduction(str(kind), program, reason, loads, message, places, tuple(shape), rows // EDGES)
+
+
+_ROLES: tuple[Role, ...] = ("source", "destination", "edge", "shared")
+
+
+def _inputs_of(node: fx.Node) -> list[fx.Node]:
+    """Return what stays outside of a message on edges: values of one end, shared ones, inputs of edges."""
+    if node.op == "placeholder" or residency(node) not in ("edge", "pair"):
+        return [node]
+    return [found for each in node.all_input_nodes for found in _inputs_of(each)]
+
+
+def _frontier(node: fx.Node, ends: Sequence[fx.Node]) -> list[fx.Node]:
+    """Return what the operators behind the reductions read beside them."""
+    found: dict[fx.Node, None] = {}
+    stack, seen = [node], set()
+    while stack:
+        each = stack.pop()
+        if each in seen or each in ends:
+            continue
+        seen.add(each)
+        if residency(each) == "reduced":
+            stack += each.all_input_nodes
+        else:
+            found[each] = None
+    return list(found)

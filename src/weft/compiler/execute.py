@@ -1,0 +1,30 @@
+"""A compiled message run on a block's tensors."""
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from weft.compiler.compile import Compiled, Reduction
+from weft.compiler.program import Edges
+
+Reduced = tuple[Tensor, Tensor | None]
+Reduce = Callable[[Reduction, Sequence[Tensor]], Reduced]
+"""How a reduction is done, of what was made before: rows and what stands beside them, see `reduce_edges`."""
+
+
+def execute(made: Compiled, inputs: Sequence[Tensor], edges: Edges, reduce: Reduce) -> Reduced:
+    """Return the reduced messages and what stands beside them, where there is one reduction."""
+    sizes = edges.num_other, edges.num_rows, edges.num_edges
+    counts = [edges.indptr.diff().to(inputs[0].dtype)] if made.counts else []
+    values = made.before(*sizes, *inputs, *counts)
+    results = [reduce(each, values) for each in made.reductions]
+    if made.after is None:
+        return results[0]
+    rows = [out for out, _ in results]
+    (out,) = made.after(*sizes, *rows, *(values[place] for place in made.after_inputs))
+    return out, None
+
+
+def shaped(reduction: Reduction, out: Tensor, num_rows: int) -> Tensor:
+    """Return the result of a program in the shape that the message has."""
+    return out.reshape(num_rows * reduction.fold, *reduction.shape)

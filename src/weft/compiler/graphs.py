@@ -1,0 +1,112 @@
+"""Graphs of messages: how nodes are made and what is known of their values.
+
+A graph is torch.fx over torch's operators. Every node carries `meta["val"]`, a tensor without values whose
+first size counts edges (or a multiple), and every input its `meta["role"]`. The end of a message is an
+explicit `reduced` node, so that passes can move operators behind it.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx
+from torch.utils._pytree import tree_map
+
+from weft.compiler.trace import EDGES, MODE
+
+aten = torch.ops.aten
+
+
+def reduced(kind: str, *values: Tensor) -> Tensor:
+    """Stand for the reduction over the edges of each row; a graph with it is taken apart, never run."""
+    return values[-1]
+
+
+def value(node: fx.Node) -> Tensor:
+    """Return the tensor without values that has the shape of a node."""
+    return cast(Tensor, node.meta["val"])
+
+
+def has_rows(node: fx.Node) -> bool:
+    """Return whether the first size of a node's value counts edges."""
+    shape = value(node).shape
+    return bool(len(shape) and shape[0] and shape[0] % EDGES == 0)
+
+
+def item_shape(node: fx.Node) -> tuple[int, ...]:
+    """Return the shape of a node's value for one edge; of a shared one, its shape."""
+    shape = tuple(value(node).shape)
+    if not has_rows(node):
+        return shape
+    fold = shape[0] // EDGES
+    return shape[1:] if fold == 1 else (fold, *shape[1:])
+
+
+def width(node: fx.Node) -> int:
+    """Return the numbers of a node's value for one edge."""
+    return math.prod(item_shape(node))
+
+
+def name_of(node: fx.Node) -> str:
+    """Return the name of the operator: "mm" of aten.mm.default, "" of an input or an output."""
+    if node.op != "call_function":
+        return ""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.name.split("::")[1]
+    return cast(Callable[..., Any], node.target).__name__
+
+
+def emit(at: fx.Node, target: Callable[..., Any], *args: Any) -> fx.Node:
+    """Return a new node before another, with the shape of its value."""
+    with at.graph.inserting_before(at):
+        node = at.graph.call_function(target, args)
+    with MODE, torch.no_grad():
+        made = target(*tree_map(lambda each: value(each) if isinstance(each, fx.Node) else each, args))
+    node.meta["val"] = made
+    return node
+
+
+def replace(node: fx.Node, new: fx.Node) -> None:
+    """Put a node in the place of another, which goes."""
+    node.replace_all_uses_with(new)
+    node.graph.erase_node(node)
+
+
+def reductions(graph: fx.Graph) -> list[fx.Node]:
+    """Return the nodes that reduce over edges, in order."""
+    return [node for node in graph.nodes if node.target is reduced]
+
+
+def close(graph: fx.Graph, kind: str) -> None:
+    """End a traced graph with the reduction of what it returns."""
+    output = next(node for node in graph.nodes if node.op == "output")
+    made = output.args[0]
+    values = made if isinstance(made, tuple) else (made,)
+    if (len(values) == 2) != (kind == "softmax"):
+        return
+    node = emit(output, reduced, kind, *values)
+    output.args = (node,)
+
+
+def tidy(graph: fx.Graph) -> None:
+    """Merge equal nodes and drop those that nothing needs."""
+    known: dict[Any, fx.Node] = {}
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        key = (node.target, _frozen(node.args), _frozen(node.kwargs))
+        if key in known:
+            replace(node, known[key])
+        else:
+            known[key] = node
+    graph.eliminate_dead_code()
+    graph.lint()
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return tuple(_frozen(each) for each in value)
+    if isinstance(value, dict):
+        return tuple((name, _frozen(each)) for name, each in value.items())
+    return (type(value), value) if isinstance(value, (int, float, bool)) else value

@@ -1,0 +1,132 @@
+"""What is linear goes behind the sum over edges: it then runs on a row a destination.
+
+Σ x W = (Σ x) W, Σ (x + b) = Σ x + (number of edges) · b for what all edges of a row share, Σ d x = d Σ x
+for a factor of the destination, and with a number s an edge, Σ s (x W + b) = (Σ s x) W + (Σ s) b.
+"""
+
+from typing import Any
+
+from torch import fx
+
+from weft.compiler.annotate import residency
+from weft.compiler.graphs import (
+    aten,
+    emit,
+    has_rows,
+    name_of,
+    reduced,
+    reductions,
+    replace,
+    tidy,
+    value,
+    width,
+)
+from weft.compiler.passes.split import is_number
+from weft.compiler.trace import EDGES, MODE
+
+_ROW = ("destination", "shared")
+
+
+def behind(graph: fx.Graph) -> None:
+    """Move linear maps and factors of destinations behind the sums of a graph."""
+    for node in reductions(graph):
+        if node.args[0] == "sum" and _pays(node.args[1]):
+            replace(node, _Mover(node).sum(node.args[1]))
+    tidy(graph)
+
+
+def _pays(node: Any) -> bool:
+    """Return whether a linear map, or a factor of the row, would leave the edges."""
+    if residency(node) in ("shared", "destination"):
+        return False
+    name = name_of(node)
+    if name == "mm":
+        return _map_pays(node)
+    if name in ("add", "sub"):
+        return all(isinstance(each, fx.Node) for each in node.args) and any(_pays(each) for each in node.args)
+    if name in ("mul", "div"):
+        first, second = node.args[:2]
+        if name == "mul" and _of_row(first):
+            first, second = second, first
+        return isinstance(first, fx.Node) and (_of_row(second) or (_scalar(second) and _pays(first)))
+    return name in ("reshape", "neg") and _pays(node.args[0])
+
+
+def _map_pays(node: Any) -> bool:
+    rows, matrix = node.args
+    if residency(rows) in ("pair", "edge"):
+        return True
+    # A map of sources may as well run on nodes before: where it widens, it is better behind.
+    return bool(value(matrix).shape[0] < value(matrix).shape[1])
+
+
+def _of_row(node: Any) -> bool:
+    """Return whether a factor is the same for all edges of a row."""
+    return isinstance(node, fx.Node) and residency(node) in _ROW
+
+
+def _scalar(node: Any) -> bool:
+    return isinstance(node, fx.Node) and has_rows(node) and is_number(node)
+
+
+class _Mover:
+    """Writes the sum of a value over edges with as much as possible behind it."""
+
+    def __init__(self, at: fx.Node) -> None:
+        self.at = at
+
+    def emit(self, target: Any, *args: Any) -> fx.Node:
+        return emit(self.at, target, *args)
+
+    def sum(self, node: Any) -> fx.Node:
+        name = name_of(node)
+        if residency(node) in _ROW:
+            return self.emit(aten.mul.Tensor, self.count(node), node)
+        if not _pays(node):
+            return self.emit(reduced, "sum", node)
+        if name == "mm":
+            return self.emit(aten.mm.default, self.sum(node.args[0]), node.args[1])
+        if name == "reshape":
+            return self.emit(aten.reshape.default, self.sum(node.args[0]), node.args[1])
+        if name == "neg":
+            return self.emit(aten.neg.default, self.sum(node.args[0]))
+        if name in ("add", "sub"):
+            whole = [self.whole(each, node) for each in node.args]
+            return self.emit(node.target, *(self.sum(each) for each in whole))
+        first, second = node.args[:2]
+        if name == "mul" and _of_row(first):
+            first, second = second, first
+        if _of_row(second):
+            return self.emit(node.target, self.sum(first), second)
+        return self.sum(self.scaled(first, second, node.target))
+
+    def whole(self, node: fx.Node, made: fx.Node) -> fx.Node:
+        """Return a value repeated to the width of what was made of it."""
+        if not has_rows(node) or width(node) == width(made):
+            return node
+        return self.emit(aten.expand.default, node, list(value(made).shape))
+
+    def scaled(self, node: Any, factor: Any, target: Any) -> fx.Node:
+        """Return a value times a number an edge, the number taken inside linear maps and sums."""
+        name = name_of(node)
+        if name == "mm":
+            return self.emit(aten.mm.default, self.emit(target, node.args[0], factor), node.args[1])
+        if name in ("add", "sub"):
+            return self.emit(node.target, *(self.scaled(each, factor, target) for each in node.args))
+        return self.emit(target, node, factor)
+
+    def count(self, node: fx.Node) -> fx.Node:
+        """Return how many edges each row has, as wide as it takes to multiply with a value."""
+        graph = self.at.graph
+        found = next(
+            (each for each in graph.nodes if each.op == "placeholder" and each.name == "count"), None
+        )
+        if found is None:
+            last = [each for each in graph.nodes if each.op == "placeholder"][-1]
+            with graph.inserting_after(last):
+                found = graph.placeholder("count")
+            found.meta["role"] = "destination"
+            with MODE:
+                found.meta["val"] = value(node).new_empty(EDGES)
+        rank = value(node).dim() if has_rows(node) else value(node).dim() + 1
+        return self.emit(aten.reshape.default, found, [EDGES, *[1] * (max(rank, 2) - 1)])

@@ -1,0 +1,118 @@
+"""Joined and cut features are followed to where they come from: a message then has neither.
+
+slice(f(a, b)) = f(slice a, slice b), slice(x W) = x (slice W), f(cat(a, b)) = cat(f(a), f(b)), and the
+reduction of joined parts is that of each part, joined.
+"""
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from weft.compiler.annotate import residency
+from weft.compiler.graphs import aten, emit, name_of, reduced, replace, tidy, value
+from weft.compiler.passes.normal import sliced
+
+
+def parts(graph: fx.Graph) -> None:
+    """Move slices towards the inputs of a graph and joins towards its end."""
+    for _ in range(len(graph.nodes)):
+        if not any(_moved(node) for node in list(graph.nodes)):
+            break
+    tidy(graph)
+
+
+def _moved(node: fx.Node) -> bool:
+    if node.op != "call_function" or not node.users or residency(node) not in ("pair", "edge", "reduced"):
+        return False
+    name = name_of(node)
+    new = _cut(node) if name == "slice" else _joined(node, name)
+    if new is not None:
+        replace(node, new)
+    return new is not None
+
+
+def _cut(node: fx.Node) -> fx.Node | None:
+    given, dim, start, stop = node.args
+    assert isinstance(given, fx.Node)
+    assert isinstance(dim, int)
+    name = name_of(given)
+    if residency(given) not in ("pair", "edge"):
+        return None
+    if name == "mm":
+        rows, matrix = given.args
+        return emit(node, aten.mm.default, rows, columns(node, matrix, 1, start, stop))
+    if name == "cat" and dim == given.args[1] % value(given).dim():  # type: ignore[operator]
+        return _part_of(node, given.args[0], dim, start, stop)
+    return elementwise_part(node, given, dim, start, stop) if is_elementwise(given) else None  # type: ignore[arg-type]
+
+
+def columns(at: fx.Node, matrix: Any, dim: int, start: Any, stop: Any) -> fx.Node:
+    """Return some rows (dim 0) or columns (1) of a matrix; of a transposed one, the transposed part."""
+    if name_of(matrix) == "t":
+        part = sliced(at, matrix.args[0], 1 - dim, start, stop)
+        return matrix if part is matrix.args[0] else emit(at, aten.t.default, part)  # type: ignore[no-any-return]
+    return sliced(at, matrix, dim, start, stop)
+
+
+def is_elementwise(node: fx.Node) -> bool:
+    """Return whether an operator takes its arguments number by number."""
+    return node.op == "call_function" and torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def elementwise_part(at: fx.Node, node: fx.Node, dim: int, start: int, stop: int) -> fx.Node:
+    """Return a part of what an elementwise operator gives, made of parts of its arguments."""
+    rank = value(node).dim()
+
+    def part(each: Any) -> Any:
+        if not isinstance(each, fx.Node):
+            return each
+        own = dim - (rank - value(each).dim())
+        whole = own < 0 or value(each).shape[own] == 1
+        return each if whole else sliced(at, each, own, start, stop)
+
+    made = emit(at, node.target, *(part(each) for each in node.args))  # type: ignore[arg-type]
+    made.kwargs = node.kwargs
+    return made
+
+
+def _part_of(at: fx.Node, given: Any, dim: int, start: Any, stop: Any) -> fx.Node:
+    found, first = [], 0
+    for each in given:
+        size = value(each).shape[dim]
+        low, high = max(start - first, 0), min(stop - first, size)
+        if low < high:
+            found.append(sliced(at, each, dim, low, high))
+        first += size
+    return found[0] if len(found) == 1 else emit(at, aten.cat.default, found, dim)
+
+
+def _joined(node: fx.Node, name: str) -> fx.Node | None:
+    """What an operator gives for joined features, as a join of what it gives for each part."""
+    if name == "reduced":
+        return _reduced_parts(node)
+    if not is_elementwise(node) or node.kwargs:
+        return None
+    rank = value(node).dim()
+    join = next((each for each in node.all_input_nodes if name_of(each) == "cat"), None)
+    if join is None or value(join).dim() != rank or residency(join) not in ("pair", "edge"):
+        return None
+    given: Any = join.args
+    dim = int(given[1]) % rank
+    if value(join).shape[dim] != value(node).shape[dim]:
+        return None
+    made, first = [], 0
+    for each in given[0]:
+        stop = first + value(each).shape[dim]
+        made.append(elementwise_part(node, node, dim, first, stop))
+        first = stop
+    return emit(node, aten.cat.default, made, dim)
+
+
+def _reduced_parts(node: fx.Node) -> fx.Node | None:
+    kind, *values = node.args
+    join: Any = values[0]
+    if kind == "softmax" or name_of(join) != "cat" or residency(join) not in ("pair", "edge"):
+        return None
+    made = [emit(node, reduced, kind, each) for each in join.args[0]]
+    return emit(node, aten.cat.default, made, join.args[1])

@@ -1,0 +1,210 @@
+"""A message function as a graph of torch's operators, recorded on tensors that have shapes and no values.
+
+The message is run once on a number of edges that occurs as no other size: a prime, so that a size in the
+graph that is a multiple of it counts edges. Tensors that it captures become inputs.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from weft.compiler.captures import NotCompiled, captures
+
+Role = Literal["source", "destination", "edge", "shared"]
+
+EDGES = 1_000_003
+"""The number of edges in a trace. Inputs with a size that is a multiple of it are not traced."""
+MODE = FakeTensorMode(allow_non_fake_inputs=True)
+"""Where shapes of all values of graphs are computed."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """An input of a message: what it is a row of, and its shape without that of rows."""
+
+    role: Role
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+    @staticmethod
+    def of(role: Role, tensor: Tensor) -> "Form":
+        """Return the form of a tensor that is given to a message."""
+        shape = tensor.shape if role == "shared" else tensor.shape[1:]
+        return Form(role, shape, tensor.dtype, tensor.device)
+
+    def example(self) -> Tensor:
+        """Return a tensor of this form without values."""
+        rows = () if self.role == "shared" else (EDGES,)
+        return torch.empty(*rows, *self.shape, dtype=self.dtype, device=self.device)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A message as a graph; its inputs are those of the forms, then the captured tensors in use."""
+
+    graph: fx.Graph
+    """Every node has the shape of its value in `meta["val"]` and every input its role in `meta["role"]`."""
+    captured: tuple[int, ...]
+    """Which of `Captures.tensors` the message uses."""
+
+
+def trace(message: Callable[..., Any], forms: Sequence[Form]) -> Traced:
+    """Return the graph of a message, or raise `NotCompiled` with the reason why there is none."""
+    before = captures(message)
+    for shape in (*(form.shape for form in forms), *(t.shape for t in before.tensors)):
+        if any(size and size % EDGES == 0 for size in shape):
+            raise NotCompiled("a tensor has the size that stands for the number of edges")
+    recorder = _Recorder(before.tensors)
+    try:
+        with MODE, torch.enable_grad():
+            examples = [recorder.input(form) for form in forms]
+            with recorder:
+                made = message(*examples)
+            recorder.output(made)
+    except NotCompiled:
+        raise
+    except Exception as error:
+        raise NotCompiled(f"tracing failed: {_first_line(error)}") from error
+    if captures(message).key != before.key:
+        raise NotCompiled("it changes what it captures")
+    recorder.graph.eliminate_dead_code()
+    return recorder.traced()
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes every operator that runs under it into a graph."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.graph = fx.Graph()
+        self.nodes: dict[int, fx.Node] = {}
+        self.kept: list[Tensor] = []  # so that no id is used twice
+        self.fixed: set[int] = (
+            set()
+        )  # tensors that nothing may be written to: inputs, views and what they show
+        self.places = {id(tensor): place for place, tensor in enumerate(tensors)}
+        self.captured: dict[int, fx.Node] = {}
+
+    def input(self, form: Form) -> Tensor:
+        example = form.example()
+        if example.is_floating_point():
+            example.requires_grad_()
+        node = self.graph.placeholder(f"{form.role}_{len(self.kept)}")
+        node.meta["role"] = form.role
+        self._bind(example, node)
+        self.fixed.add(id(example))
+        return example
+
+    def output(self, made: Any) -> None:
+        made = tuple(made) if isinstance(made, (tuple, list)) else made
+        for each in made if isinstance(made, tuple) else (made,):
+            if not isinstance(each, Tensor) or each.dim() == 0 or each.shape[0] != EDGES:
+                raise NotCompiled("it does not return a row per edge")
+        self.graph.output(tree_map(self._node, made))
+
+    def traced(self) -> Traced:
+        used = {place: node for place, node in self.captured.items() if node.users}
+        for place, node in self.captured.items():
+            if place not in used:
+                self.graph.erase_node(node)
+        return Traced(self.graph, tuple(used))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace == "prim":  # asks for a device or a layout
+            return func(*args, **kwargs)
+        if not torch.is_grad_enabled():
+            raise NotCompiled("a part has a backward of its own, or none")
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise NotCompiled(f"it draws random numbers ({func})")
+        nodes = tree_map(self._node, (args, kwargs))
+        fakes = tree_map(self._fake, (args, kwargs))
+        made = func(*fakes[0], **fakes[1])
+        if func._schema.is_mutable:
+            self._written(func, args, nodes, made)
+            return args[0]
+        if not _tensors(made):
+            return made
+        node = self.graph.call_function(func, *nodes)
+        node.meta["val"] = made
+        self._bind_all(func, args, made, node)
+        return made
+
+    def _written(self, func: Any, args: Any, nodes: Any, made: Any) -> None:
+        """Record `x.relu_()` as x.relu(), where nobody else sees x."""
+        name = func._schema.name.split("::")[1]
+        plain = getattr(torch.ops.aten, name.removesuffix("_"), None)
+        overload = (
+            None if plain is None or not name.endswith("_") else getattr(plain, func._overloadname, None)
+        )
+        if overload is None or id(args[0]) in self.fixed:
+            raise NotCompiled(f"it writes in place into what others may read ({func})")
+        node = self.graph.call_function(overload, *nodes)
+        node.meta["val"] = made
+        self.nodes[id(args[0])] = node
+
+    def _bind_all(self, func: Any, args: Any, made: Any, node: fx.Node) -> None:
+        if isinstance(made, Tensor):
+            self._bind(made, node)
+        else:
+            for place, each in enumerate(made):
+                if isinstance(each, Tensor):
+                    item = self.graph.call_function(_item, (node, place))
+                    self._bind(each, item)
+        if any(each.alias_info is not None for each in func._schema.returns):
+            for each in [*_tensors(args), *_tensors(made)]:
+                self.fixed.add(id(each))
+
+    def _bind(self, tensor: Tensor, node: fx.Node) -> None:
+        node.meta["val"] = tensor
+        self.nodes[id(tensor)] = node
+        self.kept.append(tensor)
+
+    def _node(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        found = self.nodes.get(id(value))
+        return self._capture(value) if found is None else found
+
+    def _fake(self, value: Any) -> Any:
+        if not isinstance(value, Tensor) or isinstance(value, FakeTensor):
+            return value
+        return self.nodes[id(value)].meta["val"]
+
+    def _capture(self, tensor: Tensor) -> fx.Node:
+        place = self.places.get(id(tensor))
+        if place is None:
+            raise NotCompiled("it uses a tensor that its arguments, closure and modules do not lead to")
+        if tensor.requires_grad and not tensor.is_leaf:
+            raise NotCompiled("it uses a computed tensor with a gradient that it was not given")
+        last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
+        with self.graph.inserting_after(last):
+            node = self.graph.placeholder(f"captured_{place}")
+        node.meta["role"] = "shared"
+        with MODE:
+            node.meta["val"] = Form.of("shared", tensor).example()
+        self.nodes[id(tensor)] = self.captured[place] = node
+        self.kept.append(tensor)
+        return node
+
+
+def _item(values: Any, place: int) -> Any:
+    return values[place]
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    if isinstance(values, Tensor):
+        return [values]
+    return [t for each in values for t in _tensors(each)] if isinstance(values, (tuple, list)) else []
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

@@ -1,0 +1,146 @@
+"""What a message reads is its key: whatever changes in it, a trace of before is not used."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from weft.compiler.captures import NotCompiled, captures
+
+SLOPE = 0.2
+TABLE = {"scale": 2.0}
+STREAM = iter([1])
+SPARSE = torch.eye(3).to_sparse()
+BOUND = torch.ones(3).add
+
+
+def uses_global(u: Tensor) -> Tensor:
+    return F.leaky_relu(u, SLOPE)
+
+
+def uses_table(u: Tensor) -> Tensor:
+    return u * TABLE["scale"]
+
+
+def helper(u: Tensor) -> Tensor:
+    return u * SLOPE
+
+
+def uses_helper(u: Tensor) -> Tensor:
+    return helper(u)
+
+
+class Layer(nn.Module):
+    gain = 1.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = 0.1
+        self.inner = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+        self.settings = {"eps": [1.0, 2.0]}
+
+    def message(self, u: Tensor) -> Tensor:
+        return self.inner(u) * self.slope * self.gain * self.settings["eps"][0] + self.more(u)  # type: ignore[no-any-return]
+
+    def more(self, u: Tensor) -> Tensor:
+        return u * SLOPE
+
+
+def changes(layer: Layer, change: Callable[[Layer], Any]) -> bool:
+    before = captures(layer.message).key
+    assert captures(layer.message).key == before
+    change(layer)
+    return captures(layer.message).key != before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layer: setattr(layer, "slope", 0.3),
+        lambda layer: layer.eval(),
+        lambda layer: layer.inner.eval(),
+        lambda layer: setattr(layer.inner[1], "p", 0.1),
+        lambda layer: layer.settings["eps"].__setitem__(0, 5.0),
+        lambda layer: layer.inner.append(nn.ReLU()),
+        lambda layer: layer.inner.__setitem__(1, nn.ReLU()),
+        lambda layer: layer.inner[0].register_forward_hook(lambda module, args, out: out * 2),
+        lambda layer: layer.inner[0].weight.requires_grad_(False),
+        lambda layer: layer.to(torch.float64),
+        lambda layer: setattr(layer.inner[0], "bias", None),
+        lambda layer: setattr(layer, "more", lambda u: u),
+    ],
+)
+def test_a_changed_module_is_another_key(change: Callable[[Layer], Any]) -> None:
+    assert changes(Layer(), change)
+
+
+def test_a_class_attribute_and_a_method_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert changes(Layer(), lambda layer: monkeypatch.setattr(Layer, "gain", 2.0))
+    assert changes(Layer(), lambda layer: monkeypatch.setattr(Layer, "more", lambda self, u: u))
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "value"),
+    [(uses_global, "SLOPE", 0.5), (uses_helper, "SLOPE", 0.5), (uses_table, "TABLE", {"scale": 3.0})],
+)
+def test_globals_count(monkeypatch: pytest.MonkeyPatch, message: Any, name: str, value: Any) -> None:
+    before = captures(message).key
+    monkeypatch.setitem(message.__globals__, name, value)
+    assert captures(message).key != before
+
+
+def test_a_global_behind_a_method_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = Layer()
+    before = captures(layer.message).key
+    monkeypatch.setitem(globals(), "SLOPE", 0.7)
+    assert captures(layer.message).key != before
+
+
+def test_closures_and_defaults_count_by_value() -> None:
+    def make(number: float, word: str = "a") -> Callable[[Tensor], Tensor]:
+        return lambda u, own=word: u * number if own else u
+
+    key = captures(make(1.0)).key
+    assert captures(make(1.0)).key == key
+    assert captures(make(2.0)).key != key
+    assert captures(make(1)).key != key, "1 and 1.0 give other types"
+    assert captures(make(1.0, "b")).key != key
+    assert captures(functools.partial(make(1.0), own="c")).key != captures(functools.partial(make(1.0))).key
+
+
+def test_tensors_are_found_live_and_keyed_by_form() -> None:
+    def make(weight: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda u: u * weight
+
+    one, two = torch.ones(3), torch.zeros(3)
+    assert captures(make(one)).key == captures(make(two)).key
+    assert captures(make(two)).tensors[0] is two
+    assert captures(make(torch.ones(4))).key != captures(make(one)).key
+    assert captures(make(torch.ones(3, dtype=torch.float64))).key != captures(make(one)).key
+
+
+def test_one_tensor_in_two_places_is_not_two() -> None:
+    def make(a: Tensor, b: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda u: u * a + b
+
+    one = torch.ones(3)
+    assert captures(make(one, one)).key != captures(make(one, torch.ones(3))).key
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (lambda u: print(u), "print"),
+        (lambda u: u * torch.is_grad_enabled(), "is_grad_enabled"),
+        (lambda u: next(STREAM) * u, "may change unseen"),
+        (lambda u: u * SPARSE, "sparse"),
+        (lambda u: BOUND(u), "method of a Tensor"),
+    ],
+)
+def test_what_cannot_be_known_is_refused(message: Any, reason: str) -> None:
+    with pytest.raises(NotCompiled, match=reason):
+        captures(message)

@@ -1,0 +1,219 @@
+"""Messages as users write them: compiled and run, against plain torch in values and gradients."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.support.messages import assert_same, forms_of
+from tests.support.programs import edges_of
+from torch import Tensor, nn
+
+from weft.compiler.captures import NotCompiled
+from weft.compiler.compile import Compiled, compile_message, compiled
+from weft.compiler.passes import PASSES
+
+torch.manual_seed(0)
+EDGES = edges_of(7)
+WIDE = torch.float64
+
+
+def rows(count: int, *shape: int) -> Tensor:
+    return torch.randn(count, *shape, dtype=WIDE, requires_grad=True)
+
+
+U, V, E = rows(EDGES.num_other, 8), rows(EDGES.num_rows, 8), rows(EDGES.num_edges, 1)
+GATE, VALUE = nn.Linear(16, 6).to(WIDE), nn.Linear(16, 6).to(WIDE)
+BOTH = nn.Linear(16, 12).to(WIDE)
+MLP = nn.Sequential(nn.Linear(16, 8), nn.ReLU(inplace=True), nn.Linear(8, 5)).to(WIDE)
+NARROW = nn.Linear(8, 3).to(WIDE)
+NORM = nn.LayerNorm(8).to(WIDE)
+TABLE = nn.Embedding(4, 8).to(WIDE)
+HEADS = torch.randn(2, 4, dtype=WIDE, requires_grad=True)
+KINDS = torch.randint(0, 4, (EDGES.num_edges,))
+MEANS = torch.randn(3, 1, dtype=WIDE, requires_grad=True)
+
+
+def gated(u: Tensor, v: Tensor) -> Tensor:
+    both = torch.cat([u, v], -1)
+    return torch.sigmoid(GATE(both)) * VALUE(both).relu()
+
+
+def halves(u: Tensor, v: Tensor) -> Tensor:
+    gate, value = BOTH(torch.cat([u, v], -1)).chunk(2, -1)
+    return gate.sigmoid() * value.tanh()
+
+
+def edge_conv(u: Tensor, v: Tensor) -> Tensor:
+    return MLP(torch.cat([v, u - v], dim=-1))  # type: ignore[no-any-return]
+
+
+def weighed(u: Tensor, v: Tensor, e: Tensor) -> Tensor:
+    return edge_conv(u, v) * e
+
+
+def distance(u: Tensor, v: Tensor, e: Tensor) -> Tensor:
+    return (u - v).norm(dim=-1, keepdim=True) * torch.exp(-e) * u
+
+
+def attention(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    u, v = u.view(-1, 2, 4), v.view(-1, 2, 4)
+    return F.leaky_relu((u * HEADS).sum(-1) + (v * HEADS).sum(-1), 0.2), u
+
+
+def attention_v2(u: Tensor, v: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    u, v = u.view(-1, 2, 4), v.view(-1, 2, 4)
+    return (F.leaky_relu(u + v + e.unsqueeze(-1), 0.2) * HEADS).sum(-1), u
+
+
+def one_head(u: Tensor, v: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    return (u * v).sum(-1) / 3 + e[:, 0], NARROW(u - v)
+
+
+def gaussians(u: Tensor, e: Tensor) -> Tensor:
+    weight = (-0.5 * (e.unsqueeze(1) - MEANS).square()).sum(-1).exp()  # [E, 3]
+    return (weight.unsqueeze(-1) * u.unsqueeze(1)).sum(1)
+
+
+def normalised(u: Tensor, v: Tensor) -> Tensor:
+    return NORM(u + v).relu()  # type: ignore[no-any-return]
+
+
+def joined(u: Tensor, v: Tensor) -> Tensor:
+    return torch.cat([u, u - v], -1)
+
+
+def per_head(u: Tensor, v: Tensor) -> Tensor:
+    return torch.matmul((u - v).tanh().view(-1, 2, 4), HEADS.t()).flatten(1)
+
+
+def typed(u: Tensor, e: Tensor, kind: Tensor) -> Tensor:
+    return u * TABLE(kind) * torch.where((kind == 2).unsqueeze(-1), e, e.exp())
+
+
+def moved(u: Tensor, v: Tensor, e: Tensor) -> Tensor:
+    return NARROW((u * v).relu() * e) * v[:, :1] + v[:, :3]
+
+
+MESSAGES: dict[str, tuple[Callable[..., Any], str, dict[str, Any], int]] = {
+    "gated": (gated, "sum", {"src": [U], "dst": [V]}, 0),
+    "halves": (halves, "sum", {"src": [U], "dst": [V]}, 0),
+    "edge_conv max": (edge_conv, "max", {"src": [U], "dst": [V]}, 1),
+    "edge_conv sum": (edge_conv, "sum", {"src": [U], "dst": [V]}, 0),
+    "weighed": (weighed, "sum", {"src": [U], "dst": [V], "edge": [E]}, 0),
+    "distance": (distance, "min", {"src": [U], "dst": [V], "edge": [E]}, 0),
+    "attention": (attention, "softmax", {"src": [U], "dst": [V]}, 0),
+    "attention_v2": (attention_v2, "softmax", {"src": [U], "dst": [V], "edge": [E]}, 0),
+    "one_head": (one_head, "softmax", {"src": [U], "dst": [V], "edge": [E]}, 0),
+    "gaussians": (gaussians, "sum", {"src": [U], "edge": [E]}, 0),
+    "normalised": (normalised, "sum", {"src": [U], "dst": [V]}, 0),
+    "joined": (joined, "max", {"src": [U], "dst": [V]}, 0),
+    "per_head": (per_head, "max", {"src": [U], "dst": [V]}, 1),
+    "typed": (typed, "sum", {"src": [U], "edge": [E, KINDS]}, 0),
+    "moved": (moved, "sum", {"src": [U], "dst": [V], "edge": [E]}, 0),
+}
+CAPTURED = [p for module in (GATE, VALUE, BOTH, MLP, NARROW, NORM, TABLE) for p in module.parameters()]
+CAPTURED += [HEADS, MEANS]
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_compiled_equals_plain_torch(name: str) -> None:
+    message, reduce, given, products = MESSAGES[name]
+    assert_same(message, EDGES, reduce, CAPTURED, **given)
+    made = compile_message(message, forms_of(**given), reduce)
+    assert _products(made) == products, "linear maps that stay on edges"
+
+
+@pytest.mark.parametrize("without", [name for name in PASSES if name != "normal"])
+@pytest.mark.parametrize(
+    "name", ["edge_conv max", "edge_conv sum", "weighed", "moved", "gaussians", "per_head"]
+)
+def test_passes_may_be_left_out(name: str, without: str) -> None:
+    message, reduce, given, _ = MESSAGES[name]
+    made = compile_message(message, forms_of(**given), reduce, without=[without])
+    reasons = [each.reason for each in made.reductions if each.program is None]
+    if reasons:  # without its pass, a joined value has no program
+        assert without == "split"
+        assert reasons == ["no step for cat"]
+    else:
+        assert_same(message, EDGES, reduce, CAPTURED, without=[without], **given)
+
+
+def _products(made: Compiled) -> int:
+    programs = [each.program for each in made.reductions]
+    return sum(step.op in ("dot", "dot_t") for each in programs if each for step in each.steps)
+
+
+def test_terms_of_one_end_are_one_load() -> None:
+    made = compile_message(edge_conv, forms_of(src=[U], dst=[V]), "max")
+    program = made.reductions[0].program
+    assert program is not None
+    assert sorted(load.source for load in program.loads) == ["other", "row", "shared", "weight"]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (lambda u, v: u if u.sum() > 0 else v, "_local_scalar_dense"),
+        (lambda u, v: F.dropout(u + v, 0.5), "random"),
+        (lambda u, v: u - u.mean(0), "over edges"),
+        (lambda u, v: u / u.shape[0], "number of edges"),
+        (lambda u, v: u @ v.t() @ v, "edges"),
+        (lambda u, v: u.flip(0), "not known"),
+        (lambda u, v: u[:1] + v, "edges are picked"),
+        (lambda u, v: u.t().t() + v.t().reshape(-1, 8), "axis of edges is moved|pairs of them"),
+        (lambda u, v: (u + v).sum(), "row per edge"),
+        (lambda u, v: v.mul_(2.0), "in-place|in place"),
+        (lambda u, v: torch.cumsum(u, 0), "over edges"),
+        (lambda u, v: F.softmax(u, 0), "over edges"),
+        (lambda u, v: _Doubled.apply(u), "backward of its own"),  # type: ignore[no-untyped-call]
+        (lambda u, v: (u, v), "softmax message returns"),
+    ],
+)
+def test_what_cannot_be_compiled_says_why(message: Any, reason: str) -> None:
+    with pytest.raises(NotCompiled, match=reason):
+        compile_message(message, forms_of(src=[U], dst=[V]), "sum")
+
+
+class _Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad * 5
+
+
+def test_parts_without_gradients_are_not_compiled() -> None:
+    def message(u: Tensor) -> Tensor:
+        with torch.inference_mode(False), torch.autograd.set_grad_enabled(mode=False):
+            top = u.exp()
+        return u * top
+
+    with pytest.raises(NotCompiled, match="set_grad_enabled"):
+        compile_message(message, forms_of(src=[U]), "sum")
+
+
+def test_a_detached_value_keeps_no_gradient() -> None:
+    assert_same(lambda u, v: u.detach() * v, EDGES, "sum", src=[U], dst=[V])
+
+
+def test_the_same_code_is_compiled_once() -> None:
+    def make(scale: float) -> Callable[..., Tensor]:
+        return lambda u: u * scale
+
+    first = compiled(make(2.0), ["source"], [U], "sum")
+    assert not isinstance(first, str)
+    again, other = compiled(make(2.0), ["source"], [U], "sum"), compiled(make(3.0), ["source"], [U], "sum")
+    assert again[0] is first[0]
+    assert other[0] is not first[0]
+
+
+def test_a_message_that_changes_at_every_call_is_left_alone() -> None:
+    def make(scale: float) -> Callable[..., Tensor]:
+        return lambda u: u + scale
+
+    found = [compiled(make(float(each)), ["source"], [U], "sum") for each in range(40)]
+    assert found[-1] == "what it captures changes at every call"
