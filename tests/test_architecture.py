@@ -172,6 +172,15 @@ def test_what_an_entry_can_do_is_asked_of_its_class_and_not_of_its_name() -> Non
     assert len(homes) > 60, "the registries are found"
 
 
+def test_a_class_has_a_name_of_its_own() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(f"{path.relative_to(SOURCE)}:{node.lineno}")
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
 def test_public_names_change_only_on_purpose() -> None:
     assert weft.__all__ == sorted(weft.__all__)
     assert set(weft.__all__) == {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from weft.cli.output import Bar, Lines, describe_epoch, format_seconds, show_summary, summary_rows
+from weft.cli.output import Lines, ProgressBar, describe_epoch, format_seconds, show_summary, summary_rows
 from weft.train.summary import Summary
 
 START = {
@@ -74,7 +74,7 @@ def test_an_epoch_shows_loss_score_and_time_without_evaluation() -> None:
 
 
 def test_the_bar_takes_every_event() -> None:
-    with Bar() as bar:
+    with ProgressBar() as bar:
         for event in (
             {"event": "graph", "num_nodes": 1},
             START,

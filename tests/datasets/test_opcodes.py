@@ -14,7 +14,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.datasets.opcodes import Csr, read_opcodes
+from weft.datasets.opcodes import CsrArrays, read_opcodes
 from weft.errors import FormatError
 
 PROTOCOLS = range(6)
@@ -31,7 +31,7 @@ def written(folder: Path, value: object, protocol: int) -> Path:
 def test_csr_matrix_is_read_equal(tmp_path: Path, protocol: int, kind: type) -> None:
     matrix = kind(np.array([[0, 2.5, 0], [0, 0, 0], [1, 0, 3]], np.float32))
     read = read_opcodes(written(tmp_path, matrix, protocol))
-    assert isinstance(read, Csr)
+    assert isinstance(read, CsrArrays)
     assert read.shape == (3, 3)
     np.testing.assert_array_equal(read.indptr, [0, 1, 1, 3])
     np.testing.assert_array_equal(read.indices, [1, 0, 2])

@@ -10,7 +10,7 @@ from weft.comm.plan import HaloPlan
 from weft.errors import RecipeError
 from weft.exchanges import check_exchange
 from weft.exchanges.drift import Drift
-from weft.exchanges.sampled import Sampled
+from weft.exchanges.sampled import SampledExchange
 
 
 def test_rows_are_drawn_by_id_so_that_ranks_agree_without_a_message() -> None:
@@ -41,7 +41,9 @@ def test_a_share_outside_zero_and_one_is_refused() -> None:
 
 def test_a_budget_takes_the_share_whose_expected_error_is_well_below_it() -> None:
     none = torch.zeros(0, dtype=torch.int64)
-    sampled = Sampled(HaloPlan(3, none, none, [0], none, [0], None), Group.alone(), torch.zeros(3).long())
+    sampled = SampledExchange(
+        HaloPlan(3, none, none, [0], none, [0], None), Group.alone(), torch.zeros(3).long()
+    )
     sampled.budget(0.2)
     sampled.adapt(Drift([0.3], [0.5, 0.1]))
     assert abs(sampled.p - 0.25 / (0.25 + 0.16**2)) < 1e-12

@@ -15,7 +15,7 @@ from weft.graph.graph import Graph
 from weft.graph.pairs import Pairs
 from weft.samplers import EdgeBatch, EdgeLoader, NegativeSampler, NeighborSampler
 from weft.samplers.base import Batch
-from weft.samplers.core.hidden import Ends
+from weft.samplers.core.hidden import HiddenPairs
 from weft.samplers.edges import pairs_of_edges
 from weft.samplers.workers import reverses
 from weft.samplers.workers.partitioned import PartitionedSampler
@@ -81,12 +81,12 @@ def both_ways(graph: Graph) -> Graph:
     return graph.with_edges(joined, torch.cat([kinds[kept], torch.full((turned.shape[1],), of)]), {})
 
 
-def hidden_ends(graph: Graph, salt: int) -> Ends:
+def hidden_ends(graph: Graph, salt: int) -> HiddenPairs:
     """Return the ends of some edges and of their reverses, and some that no edge joins."""
     made = torch.Generator().manual_seed(salt)
     src, dst = graph.edge_index[:, torch.randperm(graph.num_edges, generator=made)[:30]].long()
     some, other = torch.randint(graph.num_nodes, (2, 5), generator=made)
-    return Ends(torch.cat([src, dst[:20], some]), torch.cat([dst, src[:20], other]))
+    return HiddenPairs(torch.cat([src, dst[:20], some]), torch.cat([dst, src[:20], other]))
 
 
 def seeds_of_rank(group: Group, num_nodes: int, salt: int) -> Tensor:
@@ -149,7 +149,7 @@ def what_is_known_of_seeds(group: Group) -> list[str]:
     wrong += [] if (batch.y is None) == (group.size > 1) else ["labels of others' seeds"]
     for kind, error, words, more in (
         ("times", InputError, "not temporal", {"times": [1]}),
-        ("labor", InputError, "see all edges", {"hidden": Ends(torch.tensor([0]), torch.tensor([1]))}),
+        ("labor", InputError, "see all edges", {"hidden": HiddenPairs(torch.tensor([0]), torch.tensor([1]))}),
         ("temporal", GraphError, "give them", {}),
     ):
         if kind == "temporal" and group.size == 1:

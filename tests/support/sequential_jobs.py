@@ -218,9 +218,9 @@ KINDS: dict[str, Any] = {
 
 
 def _same_twice(h: Tensor) -> Any:
-    from weft.graph import GATv2
+    from weft.graph import GATv2Score
 
-    return GATv2(h, h, torch.ones(2, 4))
+    return GATv2Score(h, h, torch.ones(2, 4))
 
 
 def live_rows(group: Group) -> dict[str, tuple[int, int, int]]:

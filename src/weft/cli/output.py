@@ -23,7 +23,7 @@ def watching() -> Iterator[Sink]:
     if not sys.stderr.isatty():
         yield Lines()
         return
-    with Bar() as bar:
+    with ProgressBar() as bar:
         yield bar
 
 
@@ -51,7 +51,7 @@ class Lines:
         return epoch % every == 0 or epoch in (1, self.epochs)
 
 
-class Bar:
+class ProgressBar:
     """Progress as a bar with loss, validation score and epoch time."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Bar:
         self.task = self.progress.add_task("", total=None, told="", visible=False)
         self.graph: Event = {}
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> "ProgressBar":
         self.progress.start()
         return self
 

@@ -20,7 +20,7 @@ from weft.errors import FormatError
 
 
 @dataclass
-class Csr:
+class CsrArrays:
     """The arrays of a CSR matrix."""
 
     indptr: NDArray[Any]
@@ -30,7 +30,7 @@ class Csr:
 
 
 def read_opcodes(path: Path) -> Any:
-    """Return the array, `Csr`, dictionary or list that the file describes; nothing in it is executed."""
+    """Return the array, `CsrArrays`, dictionary or list that the file describes; nothing in it runs."""
     machine = _Machine()
     try:
         raw = path.read_bytes()
@@ -211,7 +211,7 @@ def _finished(value: Any) -> Any:
             state: dict[str, Any] = value.state
             indptr, indices, data = (_array_of(state[name]) for name in ("indptr", "indices", "data"))
             rows, columns = state["_shape"] if "_shape" in state else state["shape"]
-            return Csr(indptr, indices, data, (int(rows), int(columns)))
+            return CsrArrays(indptr, indices, data, (int(rows), int(columns)))
         case _Object(word):
             raise _Refused(f"holds a {word!r} where an array, a matrix or a dictionary was expected")
     return value

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from weft.datasets import datasets, formats
 from weft.datasets.files import Array, expect_rows, naming
 from weft.datasets.npz import sparse_features
-from weft.datasets.opcodes import Csr, read_opcodes
+from weft.datasets.opcodes import CsrArrays, read_opcodes
 from weft.errors import FormatError
 from weft.graph.graph import Graph
 
@@ -38,7 +38,7 @@ def planetoid(path: Path, *, dataset: str | None = None) -> Graph:
     }
     test_ids = _test_ids(folder / f"{stem}.test.index")
     for part in ("x", "tx", "allx"):
-        if not isinstance(parts[part], Csr):
+        if not isinstance(parts[part], CsrArrays):
             raise FormatError(
                 f"{folder / stem}.{part}: expected a CSR matrix, got {type(parts[part]).__name__}"
             )
@@ -96,7 +96,7 @@ def _edges(graph: Any, num_nodes: int, path: Path) -> NDArray[np.int64]:
     return edges[:, edges[0] != edges[1]]
 
 
-def _features(known: Csr, test: Csr, rows: Array, num_nodes: int, *, where: str) -> Any:
+def _features(known: CsrArrays, test: CsrArrays, rows: Array, num_nodes: int, *, where: str) -> Any:
     """Return the features with row i of (known, test) at node rows[i]; nodes named by neither have none."""
     if known.shape[1] != test.shape[1]:
         raise FormatError(f"{where}: {known.shape[1]} columns, but tx has {test.shape[1]}")

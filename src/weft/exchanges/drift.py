@@ -35,7 +35,7 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class _Chosen:
+class _ChosenRows:
     """The rows of one step, the edges into them and what they read."""
 
     indptr: Tensor
@@ -60,7 +60,7 @@ class Meter:
         self._readers = counts.nonzero().flatten()
         arrival = torch.arange(plan.num_halo)
         self._arrival = arrival if plan.order is None else torch.argsort(plan.order)
-        self._chosen: _Chosen | None = None
+        self._chosen: _ChosenRows | None = None
         self._asked: dict[int, tuple[Tensor, Pending]] = {}
         self._sums: dict[int, Tensor] = {}
 
@@ -106,7 +106,7 @@ class Meter:
         chosen = self._chosen
         return kernels.spmm(chosen.indptr, chosen.columns, table) / chosen.degree[:, None] ** power
 
-    def _choose(self) -> _Chosen:
+    def _choose(self) -> _ChosenRows:
         rows = self._rows()
         starts, ends = self.shard.indptr[rows], self.shard.indptr[rows + 1]
         degree = ends - starts
@@ -121,7 +121,7 @@ class Meter:
         columns = torch.empty_like(sources)
         columns[~remote], columns[remote] = local_place, halo_place + len(local)
         halo = arriving if self.plan.order is None else self.plan.order[arriving]
-        return _Chosen(indptr, local, halo, columns, degree.double(), self._small_plan(arriving))
+        return _ChosenRows(indptr, local, halo, columns, degree.double(), self._small_plan(arriving))
 
     def _rows(self) -> Tensor:
         """Return some rows that read the halo, by a draw; fewer where they have many edges."""

@@ -27,7 +27,7 @@ _LEAST = 0.01  # what a budget on the error, or a slow link, may bring p down to
 
 
 @exchanges.add("sampled")
-class Sampled(Exchange):
+class SampledExchange(Exchange):
     """Bring each halo row with probability `p`, drawn anew each epoch, in `bits` bits a value.
 
     "auto" goes by the speed of links: as many rows as p = 0.1 in all, so that all links finish together.

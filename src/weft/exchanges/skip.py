@@ -42,7 +42,7 @@ class _Way:
     label: Label
 
 
-class _History:
+class _SentRows:
     """What one tensor's rows were when they were sent last; a step writes it at its end."""
 
     def __init__(self, like: Tensor, size: int) -> None:
@@ -101,7 +101,7 @@ class Skip(Exchange):
         self.age, self.change, self.gradients = age, change, gradients
         self._error: float | None = None
         self._ceiling = 2.0 / _MARGIN
-        self._histories: dict[tuple[str, int], _History] = {}
+        self._histories: dict[tuple[str, int], _SentRows] = {}
 
     def budget(self, error: float) -> None:
         """Watch the change of rows, and choose how much is too much each time the error was measured."""
@@ -174,7 +174,7 @@ class Skip(Exchange):
             what, _, rest = name.partition(".")
             slot, _, kind = rest.partition(".")
             if kind == "held":
-                history = _History(state[name], self.group.size)
+                history = _SentRows(state[name], self.group.size)
                 history.held, history.sent = state[name], state.get(f"{what}.{slot}.sent")
                 history.ages, history.turns = state[f"{what}.{slot}.ages"].tolist()
                 self._histories[what, int(slot)] = history
@@ -185,7 +185,7 @@ class Skip(Exchange):
         """Return the rows of all members in the order of arrival, fresh from those that send."""
         history = self._histories.get((way.what, slot))
         if history is None or history.kind != (x.shape[1:], x.dtype):
-            history = self._histories[way.what, slot] = _History(x, self.group.size)
+            history = self._histories[way.what, slot] = _SentRows(x, self.group.size)
         if history.now is not None:
             return history.now
         watched = self.change is not None
@@ -201,7 +201,7 @@ class Skip(Exchange):
         history.now = self._move(history.held, sent, due, way)
         return history.now
 
-    def _decide(self, history: _History, rows: Tensor | None, way: _Way) -> list[bool]:
+    def _decide(self, history: _SentRows, rows: Tensor | None, way: _Way) -> list[bool]:
         """Return who sends, the same on all members."""
         size = self.group.size
         if history.held is None:
@@ -223,7 +223,7 @@ class Skip(Exchange):
         by_interval = self.interval is not None and age >= self.interval
         return by_interval or (self.age is not None and turn > self.age)
 
-    def _changed(self, history: _History, rows: Tensor) -> bool:
+    def _changed(self, history: _SentRows, rows: Tensor) -> bool:
         assert self.change is not None
         if history.sent is None:
             return True
@@ -247,7 +247,7 @@ class Skip(Exchange):
 
         return moved.then(merge)
 
-    def _count(self, history: _History, due: Sequence[bool], way: _Way) -> None:
+    def _count(self, history: _SentRows, due: Sequence[bool], way: _Way) -> None:
         ledger = self.group.ledger
         if sum(way.send):
             ledger.decided(not due[self.group.rank])

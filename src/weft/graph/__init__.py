@@ -4,11 +4,11 @@ from os import PathLike
 
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block
-from weft.graph.message.scores import Additive, Dot, GATv2
+from weft.graph.message.scores import Additive, DotScore, GATv2Score
 from weft.graph.relations import RelationBlock
 from weft.graph.sparse import SparseFeatures
 
-__all__ = ["Additive", "Block", "Dot", "GATv2", "Graph", "RelationBlock", "SparseFeatures", "load"]
+__all__ = ["Additive", "Block", "DotScore", "GATv2Score", "Graph", "RelationBlock", "SparseFeatures", "load"]
 
 
 def load(path: str | PathLike[str], verify: bool = True) -> Graph:

@@ -17,14 +17,14 @@ Rows = Literal["src", "dst"]
 T = TypeVar("T")
 
 
-class Degrees(Protocol):
+class DegreeSource(Protocol):
     """Degrees of the whole graph, whatever part of it a block shows."""
 
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
         """Return the edges into or out of every node: their number, float32, or summed weight, float64."""
 
 
-class Edges:
+class BlockEdges:
     """Edges from `num_src` source rows to `num_dst` destination rows, by destination.
 
     What was made with a block goes with it to another device; each class says what of it was not.
@@ -47,11 +47,11 @@ class Edges:
         edge_type: Tensor | None = None,
         num_relations: int = 1,
         edge_data: Mapping[str, Tensor] | None = None,
-        degrees: Degrees | None = None,
+        degrees: DegreeSource | None = None,
         type_ranges: Mapping[Rows, Mapping[str, slice]] | None = None,
         transposed: "Callable[[], kernels.Transposed] | None" = None,
         clock: Tensor | None = None,
-        parent: "Edges | None" = None,
+        parent: "BlockEdges | None" = None,
     ) -> None:
         self.indptr = indptr  # [num_dst + 1] int64
         self.indices = indices  # [E] source row of each edge
@@ -245,7 +245,7 @@ class Edges:
 class OwnDegrees:
     """Degrees of a block made by hand, which is its own whole graph."""
 
-    def __init__(self, block: Edges) -> None:
+    def __init__(self, block: BlockEdges) -> None:
         self.block = block
 
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:

@@ -9,7 +9,7 @@ from weft.errors import InputError
 from weft.layers.base import GraphInfo, Layer, Linear, require_positive, require_probability
 
 
-class Attention(Layer):
+class AttentionLayer(Layer):
     """Base of layers with heads: `concat` puts them side by side, else they are averaged."""
 
     self_loops = True

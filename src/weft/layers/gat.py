@@ -7,12 +7,12 @@ from weft import kernels
 from weft.graph.message.block import Block
 from weft.graph.message.scores import Additive
 from weft.graph.sparse import Features
-from weft.layers.attention import Attention
+from weft.layers.attention import AttentionLayer
 from weft.layers.base import Linear, edge_attr, glorot_, layers, linear
 
 
 @layers.add("gat")
-class GAT(Attention):
+class GAT(AttentionLayer):
     """h'ᵥ = Σ αᵤᵥ W hᵤ with α = softmax over incoming edges of LeakyReLU(aₛ·W hᵤ + a_d·W hᵥ + aₑ·W_e e)."""
 
     def __init__(

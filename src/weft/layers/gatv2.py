@@ -4,14 +4,14 @@ import torch
 from torch import Tensor, nn
 
 from weft.graph.message.block import Block
-from weft.graph.message.scores import GATv2 as GATv2Score
+from weft.graph.message.scores import GATv2Score as GATv2Score
 from weft.graph.sparse import Features
-from weft.layers.attention import Attention
+from weft.layers.attention import AttentionLayer
 from weft.layers.base import Linear, edge_attr, glorot_, layers
 
 
 @layers.add("gatv2")
-class GATv2(Attention):
+class GATv2(AttentionLayer):
     """h'ᵥ = Σ αᵤᵥ W_l hᵤ with α = softmax over incoming edges of a·LeakyReLU(W_l hᵤ + W_r hᵥ + W_e e)."""
 
     def __init__(

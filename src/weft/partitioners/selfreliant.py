@@ -40,7 +40,7 @@ class SelfReliantPartitioner(Partitioner):
         held = np.zeros((num_parts, graph.num_nodes), dtype=bool)
         trained = np.zeros(num_parts, dtype=np.int64)
         stored = np.zeros(num_parts, dtype=np.int64)
-        reader = _Reader(graph, self.hops)
+        reader = _Reach(graph, self.hops)
         for node in seeds.tolist():
             near = reader.reach(node)
             there = parts[near]
@@ -55,7 +55,7 @@ class SelfReliantPartitioner(Partitioner):
         return torch.from_numpy(_place_others(parts, held))
 
 
-class _Reader:
+class _Reach:
     """What reaches a node in some hops."""
 
     def __init__(self, graph: Graph, hops: int) -> None:

@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Hop:
+class RecordHop:
     """The edges drawn in one hop, by row of their destination."""
 
     indptr: Ints
@@ -41,7 +41,7 @@ class Merged:
     """A batch of records: rows are targets, then what each hop found, by type; the first hop comes first."""
 
     nodes: Ints
-    hops: tuple[Hop, ...]
+    hops: tuple[RecordHop, ...]
     seed_of: Ints | None = None
     """The place of the target that a row belongs to, where targets see different edges of a node."""
 
@@ -94,7 +94,7 @@ def merge(
         places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
         rows, local = find_rows(rows, src[places], node_offsets)
         held = None if scale is None else scale[places]
-        hops.append(Hop(np.concatenate([[0], ends]), local, edge[places], len(rows), held))
+        hops.append(RecordHop(np.concatenate([[0], ends]), local, edge[places], len(rows), held))
     return Merged(rows % nodes, tuple(hops), rows // nodes if temporal else None)
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import FormatError
-from weft.report.traffic import Traffic, read_traffic
+from weft.report.traffic import TrafficRecords, read_traffic
 from weft.report.words import decimal, number, percent, plural
 
 SPLITS = ("train", "val", "test")
@@ -90,7 +90,7 @@ class Run:
         return self.table("summary") or (dict(end) if isinstance(end, dict) else {})
 
     @cached_property
-    def traffic(self) -> Traffic | None:
+    def traffic(self) -> TrafficRecords | None:
         """What the workers sent each other; None for one process."""
         return read_traffic([*self.all("traffic"), *self.others])
 

@@ -132,7 +132,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class TrafficRecords:
     """The records of all ranks of a run."""
 
     records: list[Record]
@@ -271,10 +271,10 @@ class Traffic:
         return max(ends, default=0.0)
 
 
-def read_traffic(events: Iterable[Mapping[str, Any]]) -> Traffic | None:
+def read_traffic(events: Iterable[Mapping[str, Any]]) -> TrafficRecords | None:
     """Return the traffic that events tell; None where there is none. Of doubled records the last counts."""
     found = {(held.epoch, held.rank): held for held in map(_record, events) if held is not None}
-    return Traffic([found[key] for key in sorted(found)]) if found else None
+    return TrafficRecords([found[key] for key in sorted(found)]) if found else None
 
 
 def _record(event: Mapping[str, Any]) -> Record | None:

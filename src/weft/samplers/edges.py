@@ -18,7 +18,7 @@ from weft.graph.message.block import Block
 from weft.graph.pairs import Pairs
 from weft.samplers.base import Batch
 from weft.samplers.core.ends import EndRows
-from weft.samplers.core.hidden import Ends
+from weft.samplers.core.hidden import HiddenPairs
 from weft.samplers.gpu.transfer import Courier
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
@@ -27,7 +27,7 @@ from weft.samplers.workers.reverses import mirrored_on_workers
 from weft.samplers.workers.together import TogetherLoader
 
 
-class Drawn(Protocol):
+class PairNegatives(Protocol):
     """Negatives of pairs, as `weft.tasks.negatives` draws them."""
 
     @property
@@ -46,7 +46,7 @@ class Drawn(Protocol):
 class Draws(Protocol):
     """What draws negatives: a function of what it is given alone, so that any worker draws the same."""
 
-    def __call__(self, pairs: Pairs, epoch: int, step: int, *, batch: Pairs) -> Tensor | Drawn:
+    def __call__(self, pairs: Pairs, epoch: int, step: int, *, batch: Pairs) -> Tensor | PairNegatives:
         """Return the negatives of pairs; `batch` has all pairs of the step, whoever holds them."""
 
 
@@ -212,10 +212,10 @@ class EdgeLoader(TogetherLoader):
             return mirrored_on_workers(sampler)
         return mirrored(sampler.graph)
 
-    def _hidden(self, pairs: Pairs) -> Ends:
+    def _hidden(self, pairs: Pairs) -> HiddenPairs:
         src, dst, kinds = pairs.src, pairs.dst, pairs.relation
         both = self._both.any().expand(len(src)) if kinds is None else self._both[kinds]
-        return Ends(torch.cat([src, dst[both]]), torch.cat([dst, src[both]]))
+        return HiddenPairs(torch.cat([src, dst[both]]), torch.cat([dst, src[both]]))
 
     def _make(self, epoch: int, step: int) -> Any:
         batch = self.batch(epoch, step)

@@ -73,7 +73,7 @@ class Loader:
     def __iter__(self) -> Generator[Any, None, None]:
         """Give the batches from the present step on; leaving early keeps the step, and stops the threads."""
         epoch, steps = self.epoch, range(self.step, len(self))
-        with Pool(partial(self._prepare, epoch), steps, self.threads, self.ahead) as pool:
+        with PreparingPool(partial(self._prepare, epoch), steps, self.threads, self.ahead) as pool:
             for step in steps:
                 batch = self._wait(pool, step)
                 self.epoch, self.step = epoch, step + 1
@@ -144,7 +144,7 @@ class Loader:
             batch = self.courier.carry(batch)
         return batch.fetch() if self.convert is None else self.convert(batch)
 
-    def _wait(self, pool: "Pool", step: int) -> Any:
+    def _wait(self, pool: "PreparingPool", step: int) -> Any:
         begin = time.perf_counter()
         try:
             made = pool.get(step)
@@ -153,7 +153,7 @@ class Loader:
             self.seconds["wait"] += time.perf_counter() - begin
 
 
-class Pool:
+class PreparingPool:
     """Threads that prepare steps in order, never more than `ahead` before the caller."""
 
     def __init__(self, prepare: Callable[[int], Any], steps: range, num_threads: int, ahead: int) -> None:
@@ -168,7 +168,7 @@ class Pool:
             for number in range(min(num_threads, len(steps)))
         ]
 
-    def __enter__(self) -> "Pool":
+    def __enter__(self) -> "PreparingPool":
         for thread in self.threads:
             thread.start()
         return self

@@ -17,7 +17,7 @@ from weft.kernels import native as core
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
 from weft.samplers.core import native, reference
 from weft.samplers.core.block import block_of
-from weft.samplers.core.hidden import Ends, Hidden
+from weft.samplers.core.hidden import Hidden, HiddenPairs
 from weft.samplers.core.request import Hop, Request, Sample, Slots, request_of
 from weft.samplers.core.temporal import Times, refuse_times, seed_times
 from weft.samplers.gpu import device
@@ -110,14 +110,14 @@ class NeighborSampler(Sampler):
         step: int = 0,
         *,
         times: Any = None,
-        hidden: Hidden | Ends | Tensor | None = None,
+        hidden: Hidden | HiddenPairs | Tensor | None = None,
     ) -> Batch:
         """Return the batch of these nodes; a temporal one has `times` [n], by default the node data's `time`.
 
         `hidden` are edges that the batch must not see, by place in canonical order, or all between some ends:
         it is then the batch of a graph without them, in its draws and in all degrees.
         """
-        if isinstance(hidden, Ends):
+        if isinstance(hidden, HiddenPairs):
             hidden = Hidden.between(self.graph, *hidden)
         elif hidden is not None and not isinstance(hidden, Hidden):
             hidden = Hidden(self.graph, hidden)

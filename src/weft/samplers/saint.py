@@ -13,7 +13,7 @@ from weft.errors import InputError
 from weft.graph.graph import Graph
 from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.core.subgraph import Rows
-from weft.samplers.core.topology import Ints, Topology
+from weft.samplers.core.topology import InEdges, Ints
 
 How = Literal["walk", "node", "edge"]
 _TRIAL = 1  # the layer of the keys of trial draws
@@ -23,7 +23,7 @@ class SaintDraws:
     """The nodes of random subgraphs: by walks against the edges, by nodes, or by edges."""
 
     def __init__(
-        self, topology: Topology, how: How = "walk", *, size: int = 2000, length: int | None = None
+        self, topology: InEdges, how: How = "walk", *, size: int = 2000, length: int | None = None
     ) -> None:
         if how not in ("walk", "node", "edge"):
             raise InputError(f"how must be 'walk', 'node' or 'edge', got {how!r}")
@@ -137,7 +137,7 @@ class SaintSampler(Sampler):
     ) -> None:
         super().__init__(graph, seed=seed, resample="step")
         self.rows = Rows(graph)
-        self.draws = SaintDraws(Topology(graph.indptr, graph.indices), how, size=size, length=length)
+        self.draws = SaintDraws(InEdges(graph.indptr, graph.indices), how, size=size, length=length)
         self.chances = Chances(
             self.draws,
             lambda nodes: self.rows.edges(nodes)[2],

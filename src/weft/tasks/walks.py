@@ -6,7 +6,7 @@ import torch
 from weft.draw import Stream, fold, uniform
 from weft.graph.graph import Graph
 from weft.graph.pairs import Pairs
-from weft.samplers.core.topology import Topology
+from weft.samplers.core.topology import InEdges
 
 
 def walk_pairs(graph: Graph, *, length: int, walks: int, seed: int = 0) -> Pairs:
@@ -21,7 +21,7 @@ def walk_pairs(graph: Graph, *, length: int, walks: int, seed: int = 0) -> Pairs
     ([0, 1, 0], [1, 2, 2])
     """
     back = graph.transposed  # incoming edges of the graph turned round: those that leave
-    topology = Topology(back.indptr.cpu().long(), back.indices.cpu())
+    topology = InEdges(back.indptr.cpu().long(), back.indices.cpu())
     leaving = topology.degree.numpy() > 0
     start = np.repeat(np.flatnonzero(leaving), walks)
     walk = np.tile(np.arange(walks), len(start) // walks)

@@ -14,7 +14,7 @@ from weft.graph.graph import Graph
 from weft.graph.message.block import Block
 from weft.layers.base import Blocks
 from weft.tasks.base import head_of
-from weft.train.inference.slicing import Sliced, trace
+from weft.train.inference.slicing import SlicedModel, trace
 
 
 class Followed(nn.Module):
@@ -25,7 +25,7 @@ class Followed(nn.Module):
         self.model = model
         # What a model does may depend on its mode, as dropout does.
         learning = trace(model, training=True)
-        self._ways: dict[bool, Sliced] = {True: learning, False: trace(model, wrapped=learning.wrapped)}
+        self._ways: dict[bool, SlicedModel] = {True: learning, False: trace(model, wrapped=learning.wrapped)}
         self.layers = nn.ModuleList(learning.wrapped.values())
 
     def forward(self, blocks: Blocks, x: Any) -> Tensor:

@@ -17,7 +17,7 @@ from weft.sizes import shown
 from weft.stores.cached import free_bytes
 from weft.strategies.minibatch.fanouts import usual_fanouts
 from weft.strategies.offload.blocks import Message
-from weft.strategies.offload.offload import Offload, Plan, needed_bytes, obstacle_of, size_of
+from weft.strategies.offload.offload import LayerPlan, Offload, needed_bytes, obstacle_of, size_of
 from weft.strategies.single import known_hops
 from weft.tasks.base import Task
 from weft.train.model import build_model
@@ -61,7 +61,7 @@ def sampled_bytes(
 
 def step_bytes(graph: Graph, model: Stack, blocks: Sequence[Block]) -> int:
     """Return what forward and backward on a batch take: rows that are kept, and the widest gradients."""
-    messages = Plan.of(Offload(graph, torch.device("cpu"), memory=1), model, memory=1).messages
+    messages = LayerPlan.of(Offload(graph, torch.device("cpu"), memory=1), model, memory=1).messages
     size, layers = size_of(model), [each for each in model.layers if isinstance(each, Layer)]
     given = blocks[0].num_src * size * layers[0].in_features
     kept, most = given, 0

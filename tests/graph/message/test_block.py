@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from weft.errors import GraphError
-from weft.graph import Additive, Block, Dot, GATv2, Graph, SparseFeatures
+from weft.graph import Additive, Block, DotScore, GATv2Score, Graph, SparseFeatures
 
 EDGES = [[0, 1, 2, 0, 2], [1, 2, 0, 2, 2]]
 
@@ -191,10 +191,12 @@ def test_attention_of_every_score_equals_a_loop(graph: Graph) -> None:
     assert torch.allclose(out, dense_attention(graph, additive, v))
 
     gatv2 = (slope(a[src] + b[dst] + edge, 0.2) * weight).sum(-1)
-    assert torch.allclose(block.attend(GATv2(a, b, weight, edge=edge), v), dense_attention(graph, gatv2, v))
+    assert torch.allclose(
+        block.attend(GATv2Score(a, b, weight, edge=edge), v), dense_attention(graph, gatv2, v)
+    )
 
     dot = 0.5 * (a[src] * b[dst]).sum(-1)
-    assert torch.allclose(block.attend(Dot(a, b, 0.5), v), dense_attention(graph, dot, v))
+    assert torch.allclose(block.attend(DotScore(a, b, 0.5), v), dense_attention(graph, dot, v))
 
 
 def test_attention_dropout_follows_the_clock_and_the_layer() -> None:

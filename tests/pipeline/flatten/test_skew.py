@@ -11,7 +11,7 @@ import weft
 from weft.pipeline.engines.base import open_engine
 from weft.pipeline.engines.duckdb import DuckDB
 from weft.pipeline.flatten.folder import open_graph
-from weft.pipeline.flatten.hops import Hops, Plan
+from weft.pipeline.flatten.hops import HopPlan, Hops
 from weft.pipeline.flatten.skew import Spread
 
 
@@ -99,9 +99,9 @@ def test_the_largest_task_has_at_most_five_times_the_rows_of_the_median(shape: s
         with open_engine("spark", tmp_path / f"engine{hub}") as engine:
             for key, value in SETTINGS.items():
                 engine.session.conf.set(f"spark.sql.{key}", value)  # type: ignore[attr-defined]
-            plan = Plan((5, 3), weight="weight", hub=hub)
+            plan = HopPlan((5, 3), weight="weight", hub=hub)
 
-            def run(engine: Any = engine, plan: Plan = plan) -> None:
+            def run(engine: Any = engine, plan: HopPlan = plan) -> None:
                 rows = Hops(engine, folder, plan).rows(targets, np.arange(len(targets)), size=len(targets))
                 engine.value(f"SELECT count(*) FROM ({rows})")
 

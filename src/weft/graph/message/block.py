@@ -15,21 +15,21 @@ from torch import Tensor
 
 from weft import kernels
 from weft.errors import GraphError
-from weft.graph.edges import Degrees, Edges, OwnDegrees, Rows
+from weft.graph.edges import BlockEdges, DegreeSource, OwnDegrees, Rows
 from weft.graph.message.propagate import propagate
 from weft.graph.message.reduction import Aggregation, Message, Propagation
-from weft.graph.message.scores import Additive, Dot, GATv2, Score, parts_of
+from weft.graph.message.scores import Additive, DotScore, GATv2Score, Score, parts_of
 from weft.graph.sparse import Features, SparseFeatures, product
 
 if TYPE_CHECKING:
     from weft.graph.relations import RelationBlock
 
-__all__ = ["Block", "Degrees", "PairTransform", "Rows"]
+__all__ = ["Block", "DegreeSource", "PairTransform", "Rows"]
 
 PairTransform = Callable[..., Tensor | tuple[Tensor, Tensor]]
 
 
-class Block(Edges):
+class Block(BlockEdges):
     """Edges from `num_src` source rows to `num_dst` destination rows, by destination.
 
     >>> block = Block(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 0]), num_src=2)    # 0→0, 1→0, 0→1
@@ -164,7 +164,7 @@ class Block(Edges):
         at = (self.indptr, self.indices)
         if isinstance(score, Additive):
             return kernels.attention(*at, rows, score.dst, value, score.negative_slope, **options)
-        if isinstance(score, GATv2):
+        if isinstance(score, GATv2Score):
             return kernels.attention_gatv2(
                 *at, rows, score.dst, score.a, value, score.negative_slope, **options
             )
@@ -232,7 +232,7 @@ class Block(Edges):
         """
         pairs = self.by_relation()
         key, value = transform(pairs, *(self.src(t) for t in src), *params)
-        return pairs.attend(Dot(key, query, scale), value, dropout, layer=layer)
+        return pairs.attend(DotScore(key, query, scale), value, dropout, layer=layer)
 
     def relation(self, relation: int) -> "Block":
         """Return the edges of one relation between the same rows, kept after first use."""

@@ -32,7 +32,7 @@ CHUNK_ELEMENTS = 1 << 22
 
 def propagate(block: "Block", how: Propagation) -> Tensor:
     """Return the reduced messages, [num_dst, ...]; `how.src` has a row a source of the block."""
-    plan = Plan.of(block, how)
+    plan = ChunkPlan.of(block, how)
     if torch.compiler.is_compiling():
         out = reduce_at_once(block, all_messages(block, how), plan.reduce)
     elif plan.at_once:
@@ -52,7 +52,7 @@ def all_messages(block: "Block", how: Propagation) -> Any:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChunkPlan:
     """What to compute, and where the chunks are cut."""
 
     block: "Block"
@@ -64,10 +64,10 @@ class Plan:
     chunk_edges: int
 
     @staticmethod
-    def of(block: "Block", how: Propagation) -> "Plan":
+    def of(block: "Block", how: Propagation) -> "ChunkPlan":
         """Return the plan of what a block is asked."""
         width = max(1, sum(t[:1].numel() if len(t) else 0 for t in how.per_edge))
-        return Plan(block, how.message, how.kernel_reduce, how.counts, max(1, CHUNK_ELEMENTS // width))
+        return ChunkPlan(block, how.message, how.kernel_reduce, how.counts, max(1, CHUNK_ELEMENTS // width))
 
     @property
     def at_once(self) -> bool:
@@ -105,13 +105,13 @@ def _bounds(indptr: Tensor, size: int) -> list[int]:
     return bounds
 
 
-def check_message(plan: Plan, how: Propagation) -> None:
+def check_message(plan: ChunkPlan, how: Propagation) -> None:
     """Refuse on a small graph what would be refused on a large one: tensors the message was not given."""
     if plan.block.num_edges:
         _captured(plan, (*how.per_edge, *how.params))
 
 
-def in_chunks(plan: Plan, how: Propagation) -> tuple[Tensor, Tensor | None]:
+def in_chunks(plan: ChunkPlan, how: Propagation) -> tuple[Tensor, Tensor | None]:
     """Return the reduced messages, made chunk by chunk, and what merging them with others takes."""
     tensors = (*how.per_edge, *how.params)
     made: tuple[Tensor, Tensor | None] = _InChunks.apply(  # type: ignore[no-untyped-call]
@@ -124,8 +124,8 @@ class _InChunks(torch.autograd.Function):
     """Messages made and reduced chunk by chunk, and made again in backward for their gradients."""
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, *tensors: Tensor) -> tuple[Tensor, Tensor | None]:
-        ctx.plan, ctx.replay = plan, Replay(tensors)
+    def forward(ctx: Any, plan: ChunkPlan, *tensors: Tensor) -> tuple[Tensor, Tensor | None]:
+        ctx.plan, ctx.replay = plan, ForwardState(tensors)
         ctx.set_materialize_grads(False)
         reducer = REDUCERS[plan.reduce]()
         for chunk in plan.chunks():
@@ -158,7 +158,7 @@ class _InChunks(torch.autograd.Function):
 
 
 def add_chunk_gradients(
-    plan: Plan,
+    plan: ChunkPlan,
     chunk: Chunk,
     tensors: Sequence[Tensor],
     needs: Sequence[bool],
@@ -199,7 +199,7 @@ def add_chunk_gradients(
             total += part
 
 
-class Replay:
+class ForwardState:
     """The random state and the autocast setting of forward, so that backward makes the very same messages."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
@@ -219,7 +219,7 @@ class Replay:
             yield
 
 
-def _captured(plan: Plan, tensors: Sequence[Tensor]) -> list[Tensor]:
+def _captured(plan: ChunkPlan, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return what `captured` finds on the first two edges."""
     if not torch.is_grad_enabled():
         return []
@@ -233,7 +233,7 @@ def captured(message: Message, rows: Sequence[Tensor], params: Sequence[Tensor])
     Made again in backward, the messages would lose their gradients in silence; as inputs of the function they
     get them. What is found is found by running the message on some rows and walking back from its result.
     """
-    with Replay([*rows, *params])(), torch.enable_grad():
+    with ForwardState([*rows, *params])(), torch.enable_grad():
         start = torch.zeros(1, requires_grad=True).clone().grad_fn._sequence_nr()  # type: ignore[union-attr]
         made = message(*(t.detach() for t in rows), *params)
     outputs = made if isinstance(made, (tuple, list)) else [made]

@@ -22,7 +22,7 @@ class Additive:
 
 
 @dataclass(frozen=True, eq=False)
-class GATv2:
+class GATv2Score:
     """score = a · LeakyReLU(src[u] + dst[v] + edge[e]), as in GATv2."""
 
     src: Tensor  # [rows, H, D]
@@ -33,7 +33,7 @@ class GATv2:
 
 
 @dataclass(frozen=True, eq=False)
-class Dot:
+class DotScore:
     """score = scale · (key[u] · query[v]) + edge[e], as in transformers and HGT."""
 
     key: Tensor  # [rows, H, D]
@@ -42,13 +42,13 @@ class Dot:
     edge: Tensor | None = None  # [E, H]
 
 
-Score = Additive | GATv2 | Dot
+Score = Additive | GATv2Score | DotScore
 
 
 def parts_of(score: Score) -> tuple[int, Tensor, Tensor, Tensor | None, float]:
     """Return what kernels take apart: kind, source side, destination side, `a` of GATv2, slope or scale."""
     if isinstance(score, Additive):
         return ADDITIVE, score.src, score.dst, None, score.negative_slope
-    if isinstance(score, GATv2):
+    if isinstance(score, GATv2Score):
         return GATV2, score.src, score.dst, score.a, score.negative_slope
     return DOT, score.key, score.query, None, score.scale

@@ -30,7 +30,7 @@ class Piece(NamedTuple):
     edge_dst: Tensor  # [e] int64
 
 
-class Replicas(NamedTuple):
+class ReplicaPairs(NamedTuple):
     """The (node, part) pairs of a partition of edges, sorted by node, then part."""
 
     node: Tensor  # [pairs] int64
@@ -65,7 +65,7 @@ def pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
     return kinds[assignment.cuts](graph, assignment)
 
 
-def replicas(graph: Graph, parts: Tensor, num_parts: int) -> Replicas:
+def replicas(graph: Graph, parts: Tensor, num_parts: int) -> ReplicaPairs:
     """Return which parts hold each node where edges are assigned, and its root.
 
     The root is drawn from the parts that hold the node; a node without edges has one replica, drawn from all.
@@ -85,7 +85,7 @@ def replicas(graph: Graph, parts: Tensor, num_parts: int) -> Replicas:
     counts = held.clamp(min=1)
     first = counts.cumsum(0) - counts
     node, holder = keys // num_parts, (keys % num_parts).int()
-    return Replicas(node, holder, holder[first + bits % counts])
+    return ReplicaPairs(node, holder, holder[first + bits % counts])
 
 
 def _node_pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:

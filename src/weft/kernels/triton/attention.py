@@ -16,7 +16,7 @@ from weft.kernels import reference_attention as reference
 from weft.kernels.reference import keep_scale
 from weft.kernels.reference_attention import Arguments
 from weft.kernels.triton.draw import keep_tile, key_of
-from weft.kernels.triton.plan import Plan, item_of, plan_of, power
+from weft.kernels.triton.plan import HubPlan, item_of, plan_of, power
 from weft.kernels.triton.softmax import online
 from weft.kernels.triton.spmm import FLOATS
 
@@ -343,7 +343,7 @@ def draws(args: Arguments) -> tuple[int | Tensor, int, float]:
     return key, threshold(args.dropout), keep_scale(args.dropout)
 
 
-def flags(args: Arguments, plan: Plan, *more: Tensor) -> dict[str, Any]:
+def flags(args: Arguments, plan: HubPlan, *more: Tensor) -> dict[str, Any]:
     """Return which parts of the kernels these inputs need; `more` is what else is read by index."""
     read = (args.value, args.src, args.dst, *more)
     return {

@@ -12,7 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 SEGMENT = 512
 
 
-class Plan(NamedTuple):
+class HubPlan(NamedTuple):
     """The hubs of a CSR, cut into segments. Programs 0 … num_segments − 1 take these, the others one row."""
 
     rows: Tensor
@@ -38,11 +38,11 @@ class Plan(NamedTuple):
 _plans = WeakTensorKeyDictionary()
 
 
-def plan_of(indptr: Tensor, num_edges: int) -> Plan:
+def plan_of(indptr: Tensor, num_edges: int) -> HubPlan:
     """Return the plan of a CSR, remembered with its pointers: finding the hubs waits for the GPU once."""
     held = _plans.get(indptr)
     if held is not None and held[0] == (indptr._version, num_edges, SEGMENT):
-        plan: Plan = held[1]
+        plan: HubPlan = held[1]
         return plan
     plan = _find(indptr) if num_edges > SEGMENT else _no_hubs(indptr)
     _plans[indptr] = ((indptr._version, num_edges, SEGMENT), plan)
@@ -68,7 +68,7 @@ def bounded(indptr: Tensor, num_edges: int) -> None:
     _plans[indptr] = ((indptr._version, num_edges, SEGMENT), _bounded(indptr, num_edges))
 
 
-def _bounded(indptr: Tensor, num_edges: int) -> Plan:
+def _bounded(indptr: Tensor, num_edges: int) -> HubPlan:
     most = num_edges // (SEGMENT + 1)
     if not most:
         return _no_hubs(indptr)
@@ -84,10 +84,10 @@ def _bounded(indptr: Tensor, num_edges: int) -> Plan:
     live = number < firsts[-1]
     rows = torch.where(live, hubs[of], 0)
     starts = torch.where(live, indptr[rows] + (number - firsts[of]) * SEGMENT, indptr[-1])
-    return Plan(rows, starts, hubs, firsts, SEGMENT)
+    return HubPlan(rows, starts, hubs, firsts, SEGMENT)
 
 
-def _find(indptr: Tensor) -> Plan:
+def _find(indptr: Tensor) -> HubPlan:
     degree = indptr.diff()
     hubs = torch.nonzero(degree > SEGMENT).reshape(-1)
     if not hubs.shape[0]:
@@ -97,12 +97,12 @@ def _find(indptr: Tensor) -> Plan:
     torch.cumsum(counts, 0, out=firsts[1:])
     place = torch.repeat_interleave(torch.arange(hubs.shape[0], device=indptr.device), counts)
     nth = torch.arange(place.shape[0], device=indptr.device) - firsts[place]
-    return Plan(hubs[place], indptr[hubs][place] + nth * SEGMENT, hubs, firsts, SEGMENT)
+    return HubPlan(hubs[place], indptr[hubs][place] + nth * SEGMENT, hubs, firsts, SEGMENT)
 
 
-def _no_hubs(indptr: Tensor) -> Plan:
+def _no_hubs(indptr: Tensor) -> HubPlan:
     empty = indptr.new_empty(0)
-    return Plan(empty, empty, empty, indptr.new_zeros(1), SEGMENT)
+    return HubPlan(empty, empty, empty, indptr.new_zeros(1), SEGMENT)
 
 
 def power(value: int) -> int:
@@ -175,7 +175,7 @@ def _merge_kernel(
 
 
 def merge_sums(
-    plan: Plan,
+    plan: HubPlan,
     partial: Tensor,
     out: Tensor,
     indptr: Tensor | None = None,

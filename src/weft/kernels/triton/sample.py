@@ -24,7 +24,7 @@ FREE = 2**31 - 1
 _BLOCK = 512
 
 
-class Drawn(NamedTuple):
+class DrawnEdges(NamedTuple):
     """The edges drawn in one hop, by destination row."""
 
     indptr: Tensor
@@ -217,7 +217,7 @@ def sample(
     *,
     replace: bool = False,
     once: bool = False,
-) -> tuple[Tensor, list[Drawn]]:
+) -> tuple[Tensor, list[DrawnEdges]]:
     """Return the nodes of all rows, seeds first, and the edges of each hop; the seeds are distinct nodes."""
     given = packed(seeds, keys).to(indptr.device)
     work = _Work(indptr, indices, given, table, len(fanouts), replace=replace, once=once)
@@ -231,7 +231,7 @@ def packed(seeds: Tensor, keys: Sequence[int]) -> Tensor:
     return torch.cat([seeds.cpu().long(), torch.tensor([signed(int(key)) for key in keys], device="cpu")])
 
 
-class Recording:
+class CapturedDraws:
     """The launches of a call with so many seeds and such fanouts, captured once; no fanout is negative.
 
     Used by one thread at a time, on whichever stream.
@@ -264,7 +264,7 @@ class Recording:
         self.free = torch.cuda.Event()
         self.free.record()
 
-    def sample(self, seeds: Tensor, keys: Sequence[int]) -> tuple[Tensor, list[Drawn]]:
+    def sample(self, seeds: Tensor, keys: Sequence[int]) -> tuple[Tensor, list[DrawnEdges]]:
         """Return what the function `sample` returns."""
         stream = torch.cuda.current_stream(self.given.device)
         stream.wait_event(self.free)
@@ -272,7 +272,8 @@ class Recording:
         self.graph.replay()
         nodes, found = self.work.cut()
         copied = [
-            Drawn(hop.indptr.clone(), hop.indices.clone(), hop.edges.clone(), hop.num_rows) for hop in found
+            DrawnEdges(hop.indptr.clone(), hop.indices.clone(), hop.edges.clone(), hop.num_rows)
+            for hop in found
         ]
         out = nodes.clone(), copied
         self.free.record(stream)
@@ -345,7 +346,7 @@ class _Work:
             )
         self._find(hop, rows, bound, sources, local)
 
-    def finish(self) -> tuple[Tensor, list[Drawn]]:
+    def finish(self) -> tuple[Tensor, list[DrawnEdges]]:
         """Clear the table, wait, and return the rows and edges."""
         self.clear()
         return self.cut()
@@ -354,7 +355,7 @@ class _Work:
         """Leave no node a row in the table."""
         self._note(len(self.held), freed=True)
 
-    def cut(self) -> tuple[Tensor, list[Drawn]]:
+    def cut(self) -> tuple[Tensor, list[DrawnEdges]]:
         """Wait, and cut the buffers to size."""
         hops = len(self.held)
         counts: list[int] = self.counts.tolist()
@@ -364,7 +365,7 @@ class _Work:
             first = sizes[hop - 1] if self.once and hop else 0
             total = totals[hop]
             found.append(
-                Drawn(offsets[: sizes[hop] - first + 1], local[:total], edges[:total], sizes[hop + 1])
+                DrawnEdges(offsets[: sizes[hop] - first + 1], local[:total], edges[:total], sizes[hop + 1])
             )
         return self.nodes[: sizes[-1]], found
 

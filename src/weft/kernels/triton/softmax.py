@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels import reference
-from weft.kernels.triton.plan import Plan, item_of, merge_sums, plan_of, power
+from weft.kernels.triton.plan import HubPlan, item_of, merge_sums, plan_of, power
 
 
 @triton.jit
@@ -124,7 +124,7 @@ def _write_kernel(
         tl.store(out + at, tl.exp(tl.load(scores + at, mask=live, other=0.0) - high) / mass, mask=live)
 
 
-def _shape(indptr: Tensor, scores: Tensor, plan: Plan) -> tuple[tuple[int, int], dict[str, int]]:
+def _shape(indptr: Tensor, scores: Tensor, plan: HubPlan) -> tuple[tuple[int, int], dict[str, int]]:
     heads = math.prod(scores.shape[1:])
     block = min(power(heads), 32)
     grid = (indptr.shape[0] - 1 + plan.num_segments, triton.cdiv(heads, block))

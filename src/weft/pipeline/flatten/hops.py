@@ -32,7 +32,7 @@ _RELATION = 1 << 40
 
 
 @dataclass(frozen=True)
-class Plan:
+class HopPlan:
     """How neighbourhoods are drawn."""
 
     fanout: tuple[int, ...]
@@ -50,7 +50,7 @@ class Plan:
 class Hops:
     """The edges of a graph in an engine, and the neighbourhoods of targets by joins."""
 
-    def __init__(self, engine: Engine, folder: GraphFolder, plan: Plan) -> None:
+    def __init__(self, engine: Engine, folder: GraphFolder, plan: HopPlan) -> None:
         self.engine, self.folder, self.plan = engine, folder, plan
         self.spread = Spread(engine, plan.hub)
         kinds = "edge_type" in folder.arrays
@@ -132,7 +132,7 @@ class Hops:
 
     def _uniform(self, number: int, fanout: int) -> str:
         """Return the query of uniform draws."""
-        draw = Draw(tuple(self._keys(number)), fanout, bool(self.who))
+        draw = PositionDraw(tuple(self._keys(number)), fanout, bool(self.who))
         names = [*self.who, "node", "relation", "position", "draw", "scale"]
         asked = (
             "SELECT f.node, d.relation, d.degree FROM (SELECT DISTINCT node FROM pairs) f "
@@ -246,7 +246,7 @@ class Hops:
 
 
 @dataclass(frozen=True)
-class Draw:
+class PositionDraw:
     """Positions of (node, relation, degree), with target, seed and moment before where those matter."""
 
     keys: tuple[int, ...]

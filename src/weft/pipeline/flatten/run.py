@@ -25,7 +25,7 @@ from weft.errors import FormatError, GraphError, InputError, RecipeError
 from weft.pipeline.engines.base import Engine, open_engine
 from weft.pipeline.flatten.assemble import ABOUT, SUMMARY, Assembler, describe, facts, part_name
 from weft.pipeline.flatten.folder import GraphFolder, open_graph
-from weft.pipeline.flatten.hops import Hops, Plan
+from weft.pipeline.flatten.hops import HopPlan, Hops
 from weft.sizes import shown
 
 # Edges of the records of a file, by expectation.
@@ -68,9 +68,9 @@ def flatten(
     folder = open_graph(graph)
     if features not in ("reference", "value"):
         raise RecipeError(f"features: expected 'reference' or 'value', got {features!r}")
-    plan = Plan(_fanout(fanout), int(seed), weight, temporal, _count("hub", hub))
+    plan = HopPlan(_fanout(fanout), int(seed), weight, temporal, _count("hub", hub))
     splits = _splits(folder, targets)
-    chosen = _Chosen(folder, np.concatenate(list(splits.values())), plan)
+    chosen = _ChosenTargets(folder, np.concatenate(list(splits.values())), plan)
     out = format.as_path(out).absolute()
     work = out.parent / f".{out.name}.work"
     with format.new_directory(out, overwrite, marker=format.RECORDS) as partial, _working(work):
@@ -137,12 +137,12 @@ def _tell(expected: dict[str, float], count: int, limit: int | None, say: Say) -
 
 
 @dataclass(frozen=True, eq=False)
-class _Chosen:
+class _ChosenTargets:
     """The targets, in the order of records, and how their neighbourhoods are drawn."""
 
     folder: GraphFolder
     nodes: NDArray[np.int64]
-    plan: Plan
+    plan: HopPlan
 
     def __post_init__(self) -> None:
         if not len(self.nodes):
@@ -200,7 +200,7 @@ class _Job:
     """Makes the records of all targets, a part at a time or all at once, as the engine likes."""
 
     engine: Engine
-    chosen: _Chosen
+    chosen: _ChosenTargets
     hops: Hops
     work: Path
     values: bool

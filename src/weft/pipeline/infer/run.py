@@ -34,7 +34,7 @@ from weft.stores.mmap import MmapStore
 from weft.strategies.base import evaluating
 from weft.strategies.minibatch.sampled import checked_hops
 from weft.tasks.choose import usual_task
-from weft.train.inference.infer import Places, by_layer, needed_nodes, room_for, some_rows
+from weft.train.inference.infer import RowPlaces, by_layer, needed_nodes, room_for, some_rows
 from weft.train.inference.predictions import ByNode
 from weft.train.inference.runs import Draw, Runner, from_samples, placed
 from weft.train.inference.stages import Chain, chain_of
@@ -182,7 +182,7 @@ def _wanted(scoring: Scoring, nodes: str | Path | Tensor | None) -> Tensor:
     return asked_nodes(scoring.graph, nodes)
 
 
-def _collected(pieces: Iterator[Scored], wanted: Tensor, num_nodes: int, places: Places) -> ByNode:
+def _collected(pieces: Iterator[Scored], wanted: Tensor, num_nodes: int, places: RowPlaces) -> ByNode:
     """Return the rows of all nodes asked for, which come in their order."""
     places.drop("rows")
     store, done = None, 0
@@ -245,7 +245,7 @@ def _scored(
         yield Scored(nodes.numpy(), chain.finish(rows).cpu(), embedding)
 
 
-class KeptPlaces(Places):
+class KeptPlaces(RowPlaces):
     """Rows in memory as long as there is room, and in files where there is not or where a round was long.
 
     What lies in files is found again by an inference that continues this one.

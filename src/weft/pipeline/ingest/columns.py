@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from weft.pipeline.engines.base import name
 from weft.pipeline.ingest.files import BIG, BOOL, INTEGER, LIST, OTHER, REAL, TEXT, TIME
 from weft.pipeline.ingest.problems import EXAMPLES, Problems, show
-from weft.pipeline.ingest.sources import Source
+from weft.pipeline.ingest.sources import TableFiles
 from weft.pipeline.schema import Feature
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 MOST_ONE_HOT = 1000
 
 
-class Places:
+class WrongRows:
     """How many rows are wrong in some way, and where the first are."""
 
     def __init__(self) -> None:
@@ -35,14 +35,14 @@ class Places:
             self.first += (np.flatnonzero(wrong)[: EXAMPLES - len(self.first)] + start).tolist()
 
 
-class Encoder:
+class ColumnEncoder:
     """One column of a matrix of features: its expression in SQL and its columns of numbers."""
 
     width = 1
 
-    def __init__(self, source: Source, column: str) -> None:
+    def __init__(self, source: TableFiles, column: str) -> None:
         self.source, self.column = source, column
-        self.missing = Places()
+        self.missing = WrongRows()
 
     @property
     def expression(self) -> str:
@@ -80,13 +80,13 @@ def _told_number(value: Any) -> str:
     return f"{show(value)} where a number is needed"
 
 
-class ListEncoder(Encoder):
+class ListEncoder(ColumnEncoder):
     """A column of lists of numbers, all of one length."""
 
-    def __init__(self, source: Source, column: str) -> None:
+    def __init__(self, source: TableFiles, column: str) -> None:
         super().__init__(source, column)
-        self.ragged: dict[int, Places] = {}
-        self.empty = Places()
+        self.ragged: dict[int, WrongRows] = {}
+        self.empty = WrongRows()
         query = source.scan({"width": source.engine.length(self.expression)}, position=False)
         found = source.engine.rows(f"SELECT width FROM ({query}) WHERE width IS NOT NULL LIMIT 1")
         self.width = int(found[0][0]) if found else 0
@@ -122,7 +122,7 @@ class ListEncoder(Encoder):
         positions = np.arange(start, start + len(lengths))
         number = np.searchsorted(self.source.offsets, positions, side="right") - 1
         for place in np.unique(number[wrong]).tolist():
-            self.ragged.setdefault(place, Places()).add(wrong & (number == place), start)
+            self.ragged.setdefault(place, WrongRows()).add(wrong & (number == place), start)
 
     def finish(self, problems: Problems) -> None:
         """Tell of missing numbers and of each file whose lists have another length."""
@@ -143,10 +143,10 @@ class ListEncoder(Encoder):
             )  # fmt: skip
 
 
-class CategoryEncoder(Encoder):
+class CategoryEncoder(ColumnEncoder):
     """A column of a few words: a column for each of them, or their numbers."""
 
-    def __init__(self, source: Source, column: str, *, one_hot: bool) -> None:
+    def __init__(self, source: TableFiles, column: str, *, one_hot: bool) -> None:
         import pyarrow as pa
 
         super().__init__(source, column)
@@ -183,7 +183,7 @@ class CategoryEncoder(Encoder):
             problems.add("error", "too-many-categories", self.source.table, told, column=self.column)
 
 
-def make_encoder(source: Source, feature: Feature, problems: Problems) -> Encoder | None:
+def make_encoder(source: TableFiles, feature: Feature, problems: Problems) -> ColumnEncoder | None:
     """Return what reads a feature, or tell why it cannot be one."""
     kind, encode = source.kinds[feature.column], feature.encode
     if encode is None and kind in (TEXT, TIME, OTHER) and feature.column not in source.mostly_numbers:
@@ -200,13 +200,13 @@ def make_encoder(source: Source, feature: Feature, problems: Problems) -> Encode
         return CategoryEncoder(source, feature.column, one_hot=encode == "one-hot")
     if kind == LIST or encode == "list":
         return ListEncoder(source, feature.column)
-    return Encoder(source, feature.column)
+    return ColumnEncoder(source, feature.column)
 
 
-class Matrix:
+class MatrixColumns:
     """Several columns as the matrix x of nodes or attr of edges."""
 
-    def __init__(self, array: str, encoders: Sequence[Encoder], *, fill: bool) -> None:
+    def __init__(self, array: str, encoders: Sequence[ColumnEncoder], *, fill: bool) -> None:
         self.array, self.encoders, self.fill = array, list(encoders), fill
         self.expressions = {f"{array}{place}": part.expression for place, part in enumerate(encoders)}
         self.width = sum(part.width for part in encoders)
@@ -232,12 +232,12 @@ class Matrix:
         return [column for part in self.encoders for column in part.names()]
 
 
-class Values:
+class NumberColumn:
     """One number a row: a weight or a time."""
 
-    def __init__(self, array: str, source: Source, column: str, *, fill: bool) -> None:
+    def __init__(self, array: str, source: TableFiles, column: str, *, fill: bool) -> None:
         self.array, self.fill = array, fill and array == "weight"
-        self.encoder = Encoder(source, column)
+        self.encoder = ColumnEncoder(source, column)
         self.dtype: Any = np.float32
         self.expressions = {array: self.encoder.expression}
         if array == "time":
@@ -263,7 +263,7 @@ class Values:
         self.encoder.finish(problems)
 
 
-def categories(source: Source, expression: str) -> list[tuple[str, int]]:
+def categories(source: TableFiles, expression: str) -> list[tuple[str, int]]:
     """Return the different values of a column as text, in order, and how often each is there."""
     query = source.scan({"v": expression}, position=False)
     found = source.engine.rows(f"SELECT v, count(*) FROM ({query}) WHERE v IS NOT NULL GROUP BY v")
@@ -273,7 +273,7 @@ def categories(source: Source, expression: str) -> list[tuple[str, int]]:
         return sorted(found)
 
 
-def label_expression(source: Source, column: str) -> str:
+def label_expression(source: TableFiles, column: str) -> str:
     """Return the expression for the class of a row as text: whole numbers without a fraction."""
     c = name(column)
     if source.kinds[column] == REAL:
@@ -286,7 +286,7 @@ def label_expression(source: Source, column: str) -> str:
     return f"CAST({c} AS STRING)"
 
 
-def _time(source: Source, column: str) -> str:
+def _time(source: TableFiles, column: str) -> str:
     """Return the expression for a time as a whole number: as it is, or microseconds since 1970."""
     if source.kinds[column] in (INTEGER, BIG, BOOL):
         return source.number(column, "BIGINT")

@@ -6,24 +6,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.pipeline.engines.base import name
-from weft.pipeline.ingest.columns import Array, Places
+from weft.pipeline.ingest.columns import Array, WrongRows
 from weft.pipeline.ingest.problems import Problems, show
-from weft.pipeline.ingest.sources import Source
-from weft.pipeline.ingest.targets import Targets
+from weft.pipeline.ingest.sources import TableFiles
+from weft.pipeline.ingest.targets import TargetArrays
 from weft.pipeline.schema import SPLITS, Feature
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class EdgeTargets:
+class EdgeTargetArrays:
     """The arrays `label`, classes (-1: none) or numbers (NaN: none), and `split`, 0 … 2 (-1: none)."""
 
-    def __init__(self, source: Source, label: Feature | None, split: str | Mapping[str, str] | None) -> None:
+    def __init__(
+        self, source: TableFiles, label: Feature | None, split: str | Mapping[str, str] | None
+    ) -> None:
         self.source = source
         self.number = label.column if label is not None and label.encode == "number" else None
         named = label.column if label is not None and self.number is None else None
-        self.targets = Targets(source, named, split, what="edge")
+        self.targets = TargetArrays(source, named, split, what="edge")
         self.expressions = dict(self.targets.expressions)
         self.outputs: dict[str, tuple[Any, tuple[int, ...]]] = {}
         if self.number is not None:
@@ -34,7 +36,7 @@ class EdgeTargets:
             self.outputs["label"] = self.targets.outputs["y"]
         if split is not None:
             self.outputs["split"] = np.int8, ()
-        self.wrong = Places()
+        self.wrong = WrongRows()
 
     @property
     def classes(self) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from weft.pipeline.engines.base import name
 from weft.pipeline.ingest.files import BIG, BOOL, INTEGER, LIST, REAL, TEXT, TIME
 from weft.pipeline.ingest.problems import Problems
-from weft.pipeline.ingest.sources import Source
+from weft.pipeline.ingest.sources import TableFiles
 from weft.pipeline.schema import EdgeTable, Feature, NodeTable
 
 _ID = ("id", "node_id", "nodeid", "node", "key", "uid", "uuid", "name")
@@ -32,7 +32,7 @@ _TIME = ("time", "timestamp", "ts", "date", "datetime", "created_at", "t")
 _NUMBERS = (INTEGER, BIG, REAL, BOOL)
 
 
-def complete_nodes(kind: str, table: NodeTable, source: Source, problems: Problems) -> NodeTable:
+def complete_nodes(kind: str, table: NodeTable, source: TableFiles, problems: Problems) -> NodeTable:
     """Return the table with what it leaves open filled in; a section says all but the id itself."""
     names = (*_ID[:1], f"{kind}_id", f"{kind}id", *_ID[1:])
     key = table.id or _find(source, names) or next(iter(source.kinds), None)
@@ -54,7 +54,7 @@ def complete_nodes(kind: str, table: NodeTable, source: Source, problems: Proble
     return replace(table, features=features, label=label, split=split, time=time)
 
 
-def complete_edges(table: EdgeTable, source: Source, problems: Problems) -> EdgeTable:
+def complete_edges(table: EdgeTable, source: TableFiles, problems: Problems) -> EdgeTable:
     """Return the table with what it leaves open filled in; a section says all but the ends themselves."""
     columns = list(source.kinds)
     src = table.src or _find(source, _SRC)
@@ -85,7 +85,7 @@ def complete_edges(table: EdgeTable, source: Source, problems: Problems) -> Edge
     return replace(table, features=features, weight=weight, time=time, label=label, split=split)
 
 
-def _edge_label(source: Source, ends: set[str | None]) -> str | dict[str, str] | None:
+def _edge_label(source: TableFiles, ends: set[str | None]) -> str | dict[str, str] | None:
     """Return the column to predict of edges: classes, or numbers where they have fractions."""
     names = [word for word in _LABEL if _find(source, (word,)) not in ends]
     label = _find(source, names, (INTEGER, BIG, BOOL, TEXT, LIST, REAL))
@@ -94,7 +94,7 @@ def _edge_label(source: Source, ends: set[str | None]) -> str | dict[str, str] |
     return {"column": label, "encode": "number"}
 
 
-def _split(source: Source) -> tuple[str | dict[str, str] | None, list[str]]:
+def _split(source: TableFiles) -> tuple[str | dict[str, str] | None, list[str]]:
     """Return a column of words or columns of booleans that tell a split, and all columns used for it."""
     masks = {part: _find(source, (f"{part}_mask",), _NUMBERS) for part in ("train", "val", "test")}
     held = {part: column for part, column in masks.items() if column is not None}
@@ -102,7 +102,7 @@ def _split(source: Source) -> tuple[str | dict[str, str] | None, list[str]]:
     return words or held or None, [*held.values(), *([] if words is None else [words])]
 
 
-def _find(source: Source, names: Sequence[str], kinds: Sequence[str] | None = None) -> str | None:
+def _find(source: TableFiles, names: Sequence[str], kinds: Sequence[str] | None = None) -> str | None:
     by_name = {column.lower(): column for column in source.kinds}
     for wanted in names:
         column = by_name.get(wanted)
@@ -111,7 +111,7 @@ def _find(source: Source, names: Sequence[str], kinds: Sequence[str] | None = No
     return None
 
 
-def _find_role(source: Source, names: Sequence[str], kinds: Sequence[str]) -> str | None:
+def _find_role(source: TableFiles, names: Sequence[str], kinds: Sequence[str]) -> str | None:
     """Return the column of a weight or a time, also where some values are none: those are errors then."""
     found = _find(source, names, kinds)
     column = _find(source, names, (TEXT,)) if found is None else None
@@ -120,13 +120,13 @@ def _find_role(source: Source, names: Sequence[str], kinds: Sequence[str]) -> st
     return found
 
 
-def _all_whole(source: Source, column: str) -> bool:
+def _all_whole(source: TableFiles, column: str) -> bool:
     value = f"TRY_CAST({name(column)} AS DOUBLE)"
     rows = source.scan({"value": value}, position=False)
     return not source.engine.value(f"SELECT count(*) FROM ({rows}) WHERE value <> floor(value)")
 
 
-def _features(source: Source, used: set[str | None], problems: Problems) -> list[Feature]:
+def _features(source: TableFiles, used: set[str | None], problems: Problems) -> list[Feature]:
     """Return the columns that hold numbers; others are left out, and it is said which."""
     found = []
     for column, kind in source.kinds.items():

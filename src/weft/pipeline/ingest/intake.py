@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.pipeline.engines.base import Engine
-from weft.pipeline.ingest.columns import Encoder, Matrix, Values, make_encoder
-from weft.pipeline.ingest.edge_targets import EdgeTargets
+from weft.pipeline.ingest.columns import ColumnEncoder, MatrixColumns, NumberColumn, make_encoder
+from weft.pipeline.ingest.edge_targets import EdgeTargetArrays
 from weft.pipeline.ingest.guess import complete_edges, complete_nodes
 from weft.pipeline.ingest.problems import Problems
-from weft.pipeline.ingest.sources import Source, open_source
-from weft.pipeline.ingest.tables import Edges, Nodes, imply_nodes, load_edges, load_nodes
-from weft.pipeline.ingest.targets import Targets
+from weft.pipeline.ingest.sources import TableFiles, open_source
+from weft.pipeline.ingest.tables import LoadedEdges, LoadedNodes, imply_nodes, load_edges, load_nodes
+from weft.pipeline.ingest.targets import TargetArrays
 from weft.pipeline.schema import EdgeType, NodeTable, Schema, Table, features_of
 
-Reader = Matrix | Values | Targets | EdgeTargets
+Reader = MatrixColumns | NumberColumn | TargetArrays | EdgeTargetArrays
 Say = Callable[[str], None]
 Rows = dict[str, NDArray[Any]]
 
@@ -30,10 +30,10 @@ class Intake:
     engine: Engine
     problems: Problems
     say: Say = lambda _: None
-    node_sources: dict[str, Source] = field(default_factory=dict)
-    edge_sources: dict[EdgeType, Source] = field(default_factory=dict)
-    nodes: dict[str, Nodes] = field(default_factory=dict)
-    edges: dict[EdgeType, Edges] = field(default_factory=dict)
+    node_sources: dict[str, TableFiles] = field(default_factory=dict)
+    edge_sources: dict[EdgeType, TableFiles] = field(default_factory=dict)
+    nodes: dict[str, LoadedNodes] = field(default_factory=dict)
+    edges: dict[EdgeType, LoadedEdges] = field(default_factory=dict)
 
     def survey(self) -> None:
         """Look at all files and complete the schema."""
@@ -86,7 +86,7 @@ class Intake:
         readers: list[Reader] = self._matrix("x", source, spec)
         named = [column for column in (spec.label, *_columns(spec.split)) if column is not None]
         if named and self._all_known(source, named):
-            readers.append(Targets(source, spec.label, spec.split or None))
+            readers.append(TargetArrays(source, spec.label, spec.split or None))
         return readers + self._values("time", source, spec.time)
 
     def edge_readers(self, kind: EdgeType) -> list[Reader]:
@@ -99,10 +99,12 @@ class Intake:
         label = spec.label_feature(source.table)
         named = ([] if label is None else [label.column]) + _columns(spec.split)
         if named and self._all_known(source, named):
-            readers.append(EdgeTargets(source, label, spec.split or None))
+            readers.append(EdgeTargetArrays(source, label, spec.split or None))
         return readers
 
-    def read(self, source: Source, readers: list[Reader], keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
+    def read(
+        self, source: TableFiles, readers: list[Reader], keep: NDArray[np.bool_] | None
+    ) -> Iterator[Rows]:
         """Give the arrays of a table, some rows at a time, and tell at the end what was wrong."""
         expressions = {key: value for reader in readers for key, value in reader.expressions.items()}
         start = 0
@@ -128,12 +130,12 @@ class Intake:
                 return False
         return True
 
-    def _open(self, name: str, table: Table) -> Source | None:
+    def _open(self, name: str, table: Table) -> TableFiles | None:
         options = {"header": table.header, "delimiter": table.delimiter, "null": table.null}
         source = open_source(name, table.files, self.engine, self.problems, **options)  # type: ignore[arg-type]
         return source if source.files else None
 
-    def _load_nodes(self, place: int, kind: str, nodes: NodeTable) -> Nodes | None:
+    def _load_nodes(self, place: int, kind: str, nodes: NodeTable) -> LoadedNodes | None:
         if kind in self.node_sources:
             return load_nodes(self.engine, place, kind, nodes, self.node_sources[kind], self.problems)
         if nodes.files:
@@ -146,25 +148,25 @@ class Intake:
         ]
         return imply_nodes(self.engine, place, kind, ends, self.problems) if ends else None
 
-    def _matrix(self, array: str, source: Source, spec: Table) -> list[Reader]:
-        encoders: list[Encoder] = []
+    def _matrix(self, array: str, source: TableFiles, spec: Table) -> list[Reader]:
+        encoders: list[ColumnEncoder] = []
         for feature in features_of(spec, source.table):
             if self._known(source, feature.column):
                 found = make_encoder(source, feature, self.problems)
                 encoders += [] if found is None else [found]
         fill = "fill-missing" in self.problems.fixes
-        return [Matrix(array, encoders, fill=fill)] if sum(part.width for part in encoders) else []
+        return [MatrixColumns(array, encoders, fill=fill)] if sum(part.width for part in encoders) else []
 
-    def _values(self, array: str, source: Source, column: str | None) -> list[Reader]:
+    def _values(self, array: str, source: TableFiles, column: str | None) -> list[Reader]:
         if column is None or not self._known(source, column):
             return []
-        return [Values(array, source, column, fill="fill-missing" in self.problems.fixes)]
+        return [NumberColumn(array, source, column, fill="fill-missing" in self.problems.fixes)]
 
-    def _all_known(self, source: Source, columns: list[str]) -> bool:
+    def _all_known(self, source: TableFiles, columns: list[str]) -> bool:
         known = [self._known(source, column) for column in columns]  # each of them is told
         return all(known)
 
-    def _known(self, source: Source, column: str) -> bool:
+    def _known(self, source: TableFiles, column: str) -> bool:
         if column in source.kinds:
             return True
         known = ", ".join(source.kinds) or "none"

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from weft import format
 from weft.meaning import REPORT
 from weft.pipeline.engines.base import Engine, engines, memory_limit, open_engine, text
-from weft.pipeline.ingest.edge_targets import EdgeTargets
+from weft.pipeline.ingest.edge_targets import EdgeTargetArrays
 from weft.pipeline.ingest.intake import Intake, Reader
 from weft.pipeline.ingest.problems import Problems
-from weft.pipeline.ingest.targets import Targets
+from weft.pipeline.ingest.targets import TargetArrays
 from weft.pipeline.schema import Schema
 
 # Bytes that the process takes beside DuckDB: Python, Arrow batches, what the allocator keeps.
@@ -180,7 +180,7 @@ class _Writer:
         entries = self._stream(self.folder, files, readers, kind, nodes.count, nodes.keep)
         chosen: dict[str, int] = {}
         for reader in readers:
-            if isinstance(reader, Targets):
+            if isinstance(reader, TargetArrays):
                 chosen = {f"{part}_mask": count for part, count in reader.chosen.items()}
                 self.classes |= {kind: reader.classes} if reader.classes else {}
             elif hasattr(reader, "names"):
@@ -225,7 +225,7 @@ class _Writer:
             files = {name: f"given_{place}_{name}" for name in names}
             self._stream(self.work, files, readers, kind, edges.count, edges.keep)
             for reader in readers:
-                if isinstance(reader, EdgeTargets) and reader.classes:
+                if isinstance(reader, EdgeTargetArrays) and reader.classes:
                     self.edge_classes[" ".join(kind)] = reader.classes
             for name in names:
                 held = np.load(self.work / f"{files[name]}.npy", mmap_mode="r")

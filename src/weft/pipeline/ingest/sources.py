@@ -22,7 +22,7 @@ _SAMPLE = 20_000
 
 
 @dataclass
-class Source:
+class TableFiles:
     """All files of one table."""
 
     table: str
@@ -168,7 +168,7 @@ class Source:
 
 def open_source(
     table: str, patterns: Sequence[str], engine: Engine, problems: Problems, **options: Any
-) -> Source:
+) -> TableFiles:
     """Return the files that paths and patterns name; those that cannot be read are problems."""
     files = open_files(table, patterns, problems, **options)
     written = next((file for file in files if file.dialect is not None), None)
@@ -177,11 +177,11 @@ def open_source(
             f"{written.path} is text, which this engine does not read; write Parquet, or use --engine duckdb"
         )
     try:
-        return Source(table, files, engine)
+        return TableFiles(table, files, engine)
     except FormatError as error:
         if not tell_damaged(table, error, problems):
             raise
-        return Source(table, [], engine)
+        return TableFiles(table, [], engine)
 
 
 def tell_damaged(table: str, error: Exception, problems: Problems) -> bool:

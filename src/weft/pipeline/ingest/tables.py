@@ -11,14 +11,14 @@ from weft.errors import FormatError
 from weft.pipeline.engines.base import Engine, name
 from weft.pipeline.ingest.files import BIG, BOOL, INTEGER, LIST, OTHER, REAL, TEXT, TIME
 from weft.pipeline.ingest.problems import EXAMPLES, Problems, show
-from weft.pipeline.ingest.sources import Source, tell_damaged
+from weft.pipeline.ingest.sources import TableFiles, tell_damaged
 from weft.pipeline.schema import EdgeTable, EdgeType, NodeTable
 
 _NO_ID = (BOOL, TIME, LIST, OTHER)
 
 
 @dataclass
-class Nodes:
+class LoadedNodes:
     """The nodes of one type, as the table `table` (row, id) of the engine."""
 
     kind: str
@@ -31,7 +31,7 @@ class Nodes:
 
 
 @dataclass
-class Edges:
+class LoadedEdges:
     """The edges of one relation, as the table `table` (pos, src, dst) of the engine."""
 
     kind: EdgeType
@@ -42,8 +42,8 @@ class Edges:
 
 
 def load_nodes(
-    engine: Engine, place: int, kind: str, spec: NodeTable, source: Source, problems: Problems
-) -> Nodes | None:
+    engine: Engine, place: int, kind: str, spec: NodeTable, source: TableFiles, problems: Problems
+) -> LoadedNodes | None:
     """Return the nodes of a table of nodes; ids that are missing or there twice are problems."""
     column = str(spec.id)
     if not check_id(source, column, problems):
@@ -61,7 +61,7 @@ def load_nodes(
     )[0]
     if count == 0:
         problems.add("warning", "no-rows", source.table, "the table has no rows")
-    found = Nodes(kind, table, key, count)
+    found = LoadedNodes(kind, table, key, count)
     if nulls:
         _tell_null_nodes(engine, table, column, nulls, source, problems)
     if repeated:
@@ -70,7 +70,7 @@ def load_nodes(
 
 
 def _tell_null_nodes(
-    engine: Engine, table: str, column: str, count: int, source: Source, problems: Problems
+    engine: Engine, table: str, column: str, count: int, source: TableFiles, problems: Problems
 ) -> None:
     rows = engine.rows(f'SELECT "row" FROM {table} WHERE id IS NULL ORDER BY 1 LIMIT {EXAMPLES}')
     source.report(
@@ -80,7 +80,7 @@ def _tell_null_nodes(
 
 
 def _tell_repeated(
-    engine: Engine, table: str, spec: NodeTable, count: int, source: Source, problems: Problems
+    engine: Engine, table: str, spec: NodeTable, count: int, source: TableFiles, problems: Problems
 ) -> None:
     rows = engine.rows(
         f'SELECT id, min("row"), max("row") FROM {table} WHERE id IS NOT NULL GROUP BY id '
@@ -105,18 +105,18 @@ def _tell_repeated(
             problems.add("error", "split-leak", source.table, told, fix="drop-duplicates", **shown)
 
 
-def _without(engine: Engine, nodes: Nodes, rows: int) -> Nodes:
+def _without(engine: Engine, nodes: LoadedNodes, rows: int) -> LoadedNodes:
     """Return the nodes without those that have no id, and with one row an id: the first."""
     table = f"{nodes.table}_kept"
     first = f'SELECT id, min("row") AS pos FROM {nodes.table} WHERE id IS NOT NULL GROUP BY id'
     order = 'row_number() OVER (ORDER BY pos) - 1 AS "row"'
     count = engine.step(table, f"SELECT {order}, id, pos FROM ({first})")
-    return Nodes(nodes.kind, table, nodes.key, count, _mask(engine, f"SELECT pos FROM {table}", rows))
+    return LoadedNodes(nodes.kind, table, nodes.key, count, _mask(engine, f"SELECT pos FROM {table}", rows))
 
 
 def imply_nodes(
-    engine: Engine, place: int, kind: str, ends: Sequence[tuple[Source, str]], problems: Problems
-) -> Nodes | None:
+    engine: Engine, place: int, kind: str, ends: Sequence[tuple[TableFiles, str]], problems: Problems
+) -> LoadedNodes | None:
     """Return the nodes of a type that has no table: whatever the edges name, in order of ids."""
     table = f"nodes_{place}"
     if not check_ids(ends, problems):
@@ -137,7 +137,7 @@ def imply_nodes(
         engine.step(table, f"SELECT {order}, {key} AS id FROM implied")
         engine.drop("implied")
     count = engine.value(f"SELECT count(*) FROM {table}")
-    return Nodes(kind, table, _key_of(engine, table), count)
+    return LoadedNodes(kind, table, _key_of(engine, table), count)
 
 
 def load_edges(
@@ -145,10 +145,10 @@ def load_edges(
     place: int,
     kind: EdgeType,
     spec: EdgeTable,
-    source: Source,
-    nodes: Mapping[str, Nodes],
+    source: TableFiles,
+    nodes: Mapping[str, LoadedNodes],
     problems: Problems,
-) -> Edges | None:
+) -> LoadedEdges | None:
     """Return the edges of a table of edges as rows of nodes; ends that are no node are problems."""
     src, dst = str(spec.src), str(spec.dst)
     if not check_ids([(source, src), (source, dst)], problems):
@@ -171,11 +171,11 @@ def load_edges(
         problems.add("note", "no-rows", source.table, "the table has no edges")
     if bad:
         _tell_dangling(engine, table, kind, (src, dst), source, problems)
-    edges = Edges(kind, table, total)
+    edges = LoadedEdges(kind, table, total)
     return _kept_edges(engine, edges, total, bad, problems)
 
 
-def _kept_edges(engine: Engine, edges: Edges, total: int, bad: int, problems: Problems) -> Edges:
+def _kept_edges(engine: Engine, edges: LoadedEdges, total: int, bad: int, problems: Problems) -> LoadedEdges:
     """Return the edges that have both ends and, where asked for, each only once; renumbered in order."""
     once = "drop-duplicate-edges" in problems.fixes
     if not bad and not once:
@@ -187,11 +187,16 @@ def _kept_edges(engine: Engine, edges: Edges, total: int, bad: int, problems: Pr
     count = engine.step(
         table, f"SELECT row_number() OVER (ORDER BY pos) - 1 AS pos, src, dst, pos AS old FROM ({rows})"
     )
-    return Edges(edges.kind, table, count, _mask(engine, f"SELECT old FROM {table}", total))
+    return LoadedEdges(edges.kind, table, count, _mask(engine, f"SELECT old FROM {table}", total))
 
 
 def _tell_dangling(
-    engine: Engine, table: str, kind: EdgeType, columns: tuple[str, str], source: Source, problems: Problems
+    engine: Engine,
+    table: str,
+    kind: EdgeType,
+    columns: tuple[str, str],
+    source: TableFiles,
+    problems: Problems,
 ) -> None:
     for end, column, node_type in (("src", columns[0], kind[0]), ("dst", columns[1], kind[2])):
         c = name(column)
@@ -217,13 +222,13 @@ def _told_end(node_type: str, empty: bool) -> Any:
     return lambda value: "the edge has no id here" if empty else f"no {node_type} has the id {show(value)}"
 
 
-def check_ids(columns: Sequence[tuple[Source, str]], problems: Problems) -> bool:
+def check_ids(columns: Sequence[tuple[TableFiles, str]], problems: Problems) -> bool:
     """Return whether all columns can hold ids; else tell why not, of each."""
     right = [check_id(source, column, problems) for source, column in columns]
     return all(right)
 
 
-def check_id(source: Source, column: str, problems: Problems) -> bool:
+def check_id(source: TableFiles, column: str, problems: Problems) -> bool:
     """Return whether a column can hold ids; else tell why not."""
     kind = source.kinds.get(column)
     if kind is None:
@@ -241,7 +246,7 @@ def check_id(source: Source, column: str, problems: Problems) -> bool:
     return True
 
 
-def as_text(source: Source, column: str) -> str:
+def as_text(source: TableFiles, column: str) -> str:
     """Return the expression for an id as it is: a whole number, or text."""
     c = name(column)
     if source.is_text or source.kinds[column] == TEXT:
@@ -249,7 +254,7 @@ def as_text(source: Source, column: str) -> str:
     return f"CAST({c} AS STRING)" if source.kinds[column] == BIG else f"CAST({c} AS BIGINT)"
 
 
-def as_key(source: Source, column: str, key: str) -> str:
+def as_key(source: TableFiles, column: str, key: str) -> str:
     """Return the expression for an id that is compared with those of nodes, which are of type `key`."""
     c = name(column)
     if key == "STRING":
@@ -269,7 +274,7 @@ def _all_whole(engine: Engine, table: str) -> bool:
     return bool(total) and not other
 
 
-def _keep_whole(engine: Engine, table: str, query: str, source: Source, problems: Problems) -> bool:
+def _keep_whole(engine: Engine, table: str, query: str, source: TableFiles, problems: Problems) -> bool:
     """Keep a query as a table, unless lines of its text files cannot be read: those are told."""
     if not source.is_text:
         engine.step(table, query)
@@ -289,7 +294,7 @@ def _keep_whole(engine: Engine, table: str, query: str, source: Source, problems
     return True
 
 
-def _tell_rejects(engine: Engine, source: Source, problems: Problems) -> bool:
+def _tell_rejects(engine: Engine, source: TableFiles, problems: Problems) -> bool:
     if not engine.has("rejects"):
         return False
     rows = engine.rows(

@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.pipeline.engines.base import name
-from weft.pipeline.ingest.columns import Array, ListEncoder, Places, categories, imbalance, label_expression
+from weft.pipeline.ingest.columns import (
+    Array,
+    ListEncoder,
+    WrongRows,
+    categories,
+    imbalance,
+    label_expression,
+)
 from weft.pipeline.ingest.files import BIG, INTEGER, LIST, REAL, TEXT
 from weft.pipeline.ingest.problems import Problems, show
-from weft.pipeline.ingest.sources import Source
+from weft.pipeline.ingest.sources import TableFiles
 from weft.pipeline.schema import SPLITS
 
 if TYPE_CHECKING:
@@ -25,11 +32,16 @@ _WORDS = {
 }
 
 
-class Targets:
+class TargetArrays:
     """The arrays y, train_mask, val_mask and test_mask of a table of nodes, or of edges."""
 
     def __init__(
-        self, source: Source, label: str | None, split: str | Mapping[str, str] | None, *, what: str = "node"
+        self,
+        source: TableFiles,
+        label: str | None,
+        split: str | Mapping[str, str] | None,
+        *,
+        what: str = "node",
     ) -> None:
         self.source, self.label, self.split, self.what = source, label, split, what
         self.expressions: dict[str, str] = {}
@@ -37,8 +49,8 @@ class Targets:
         self.classes: list[str] = []
         self.lists: ListEncoder | None = None
         self.chosen = dict.fromkeys(SPLITS, 0)
-        self.bad_split, self.bad_list = Places(), Places()
-        self.unlabelled, self.both = Places(), Places()
+        self.bad_split, self.bad_list = WrongRows(), WrongRows()
+        self.unlabelled, self.both = WrongRows(), WrongRows()
         self._prepare_label()
         self._prepare_split()
 

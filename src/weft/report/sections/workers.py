@@ -12,7 +12,7 @@ from weft.report.pictures import heat_map
 from weft.report.pictures import timeline as draw_timeline
 from weft.report.plots import Line, Readout, epoch_axis, line_chart, linear_axis, log_axis, sample
 from weft.report.read import Run
-from weft.report.traffic import Flow, Traffic
+from weft.report.traffic import Flow, TrafficRecords
 
 _MOST = 64  # ranks drawn one by one
 _LANES = 16  # ranks in the timeline
@@ -43,7 +43,7 @@ def workers(run: Run) -> Section | None:
     return Section("Workers", body, lead=_lead(run, held), note=note)
 
 
-def ledger_rows(held: Traffic) -> list[list[str]]:
+def ledger_rows(held: TrafficRecords) -> list[list[str]]:
     """What an epoch sends by purpose, in words: purpose, bytes, messages, seconds waited and hidden."""
     rows = [[key.name, *_cells(flow)] for key, flow in held.flows.items()]
     return [*rows, ["together", *_cells(held.total)]]
@@ -60,7 +60,7 @@ def _cells(flow: Flow) -> list[str]:
     return [words.size(flow.bytes_sent), messages, *times]
 
 
-def _lead(run: Run, held: Traffic) -> str:
+def _lead(run: Run, held: TrafficRecords) -> str:
     total = held.total
     travel = total.exposed + total.hidden
     said = [
@@ -75,7 +75,7 @@ def _lead(run: Run, held: Traffic) -> str:
     return "".join(said) + "."
 
 
-def _ledger(held: Traffic) -> str:
+def _ledger(held: TrafficRecords) -> str:
     told = table(LEDGER_HEAD, ledger_rows(held))
     remark = (
         "Bytes and messages of all workers together; seconds of the mean worker: waited while it stood "
@@ -87,7 +87,7 @@ def _ledger(held: Traffic) -> str:
     return told + small(remark)
 
 
-def _links(held: Traffic) -> str:
+def _links(held: TrafficRecords) -> str:
     ranks, links = held.ranks, held.links
     if len(ranks) > _MOST:
         return small(f"{len(ranks)} ranks are too many to draw.")
@@ -105,7 +105,7 @@ def _links(held: Traffic) -> str:
     )
 
 
-def _ranks(held: Traffic) -> str:
+def _ranks(held: TrafficRecords) -> str:
     rows = []
     for place, rank in enumerate(held.ranks):
         flow = held.of_rank(rank)
@@ -118,7 +118,7 @@ def _ranks(held: Traffic) -> str:
     return table(head, rows) + remark + _even(held)
 
 
-def _even(held: Traffic) -> str:
+def _even(held: TrafficRecords) -> str:
     """Waiting and memory of each rank as bars, which show at once who is waited for."""
     if not 1 < len(held.ranks) <= _LANES:
         return ""
@@ -136,7 +136,7 @@ def _even(held: Traffic) -> str:
     return drawn
 
 
-def _when(held: Traffic) -> str:
+def _when(held: TrafficRecords) -> str:
     """The timeline of a few typical epochs."""
     epochs = held.window()
     ranks = held.ranks[:_LANES]
@@ -174,7 +174,7 @@ def _span(epochs: list[int]) -> str:
     return f"epoch {first}" if len(epochs) == 1 else f"epochs {first} – {last}"
 
 
-def _shares(held: Traffic, epochs: list[int]) -> list[tuple[str, str, str]]:
+def _shares(held: TrafficRecords, epochs: list[int]) -> list[tuple[str, str, str]]:
     """(tone, name, share) of each phase without the waits in it, and of waiting."""
     spent: dict[str, float] = {}
     waited = 0.0
@@ -193,7 +193,7 @@ def _shares(held: Traffic, epochs: list[int]) -> list[tuple[str, str, str]]:
     return [*shares, (WAITING, "waiting", words.percent(waited / whole, 0))]
 
 
-def _by_epoch(held: Traffic) -> str:
+def _by_epoch(held: TrafficRecords) -> str:
     """Bytes by epoch, where they are not the same in every epoch."""
     told = held.by_epoch()
     sums = [sum(flow.bytes_sent for flow in told[epoch].values()) for epoch in held.epochs[1:]]
@@ -216,7 +216,7 @@ def _by_epoch(held: Traffic) -> str:
     return panel("Bytes by epoch", chart, aside=legend((tone, name, "") for name, tone, _ in layers))
 
 
-def _waiting(held: Traffic) -> str:
+def _waiting(held: TrafficRecords) -> str:
     told = held.by_epoch()
     ranks = len({record.rank for record in held.records})
     flows = [sum(told[epoch].values(), Flow()).over(1, ranks) for epoch in held.epochs]
@@ -237,7 +237,7 @@ def _waiting(held: Traffic) -> str:
     )
 
 
-def _staleness(held: Traffic) -> str:
+def _staleness(held: TrafficRecords) -> str:
     rows = held.staleness
     if not rows or set(rows) == {0}:
         return ""
@@ -253,7 +253,7 @@ def _staleness(held: Traffic) -> str:
     return panel("Age of the rows that were used", drawn)
 
 
-def _skipped(held: Traffic) -> str:
+def _skipped(held: TrafficRecords) -> str:
     share = held.skipped
     if share is None:
         return ""

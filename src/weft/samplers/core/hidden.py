@@ -15,7 +15,7 @@ from weft.graph.degrees import edge_destinations, entries_of_rows
 from weft.graph.graph import Graph
 
 
-class Ends(NamedTuple):
+class HiddenPairs(NamedTuple):
     """Pairs of nodes that a batch must see no edge between, from src to dst."""
 
     src: Tensor

@@ -39,7 +39,7 @@ def sample(request: Request) -> Sample:
 
 
 @dataclass
-class _Drawn:
+class _Sample:
     counts: Ints  # edges of each row drawn for
     ids: Ints  # of the source of each edge
     edges: Ints
@@ -70,7 +70,7 @@ def checked_seeds(seeds: Tensor, num_nodes: int, *, distinct: bool = True) -> In
     return given
 
 
-def _draw_hop(request: Request, rows: Ints, fanouts: Ints, keys: NDArray[np.uint64]) -> _Drawn:
+def _draw_hop(request: Request, rows: Ints, fanouts: Ints, keys: NDArray[np.uint64]) -> _Sample:
     slots = request.slots
     jobs = _jobs(request, rows, fanouts, keys)
     scale: NDArray[np.float64] | None
@@ -90,7 +90,7 @@ def _draw_hop(request: Request, rows: Ints, fanouts: Ints, keys: NDArray[np.uint
     if request.seed_time is not None:
         ids += rows[edge_row] // slots.num_nodes * slots.num_nodes
     edges = chosen if slots.edge_map is None else slots.edge_map.numpy()[chosen]
-    return _Drawn(np.bincount(edge_row, minlength=len(rows)), ids, edges, scale)
+    return _Sample(np.bincount(edge_row, minlength=len(rows)), ids, edges, scale)
 
 
 def _jobs(request: Request, rows: Ints, fanouts: Ints, keys: NDArray[np.uint64]) -> _Jobs:
@@ -214,7 +214,7 @@ def find_rows(rows: Ints, ids: Ints, node_offsets: Sequence[int]) -> tuple[Ints,
     return rows, row_of[place[len(everything) - len(ids) :]]
 
 
-def _hop(drawn: _Drawn, local: Ints, num_rows: int) -> Hop:
+def _hop(drawn: _Sample, local: Ints, num_rows: int) -> Hop:
     indptr = np.concatenate([[0], np.cumsum(drawn.counts)])
     scale = None if drawn.scale is None else torch.from_numpy(drawn.scale)
     return Hop(

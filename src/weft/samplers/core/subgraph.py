@@ -8,7 +8,7 @@ from torch import Tensor
 
 from weft.graph.degrees import entries_of_rows
 from weft.graph.graph import Graph
-from weft.graph.message.block import Degrees
+from weft.graph.message.block import DegreeSource
 from weft.kernels import gpu
 from weft.samplers.base import Batch
 from weft.samplers.core.block import SampledBlock, block_of
@@ -89,7 +89,7 @@ class Rows:
         edges: tuple[Tensor, Tensor, Tensor],
         *,
         edge_scale: Tensor | None = None,
-        degrees: Degrees | None = None,
+        degrees: DegreeSource | None = None,
         enhanced: bool = False,
         **moment: Any,
     ) -> Subgraph:

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 _BITS = 62  # of a running sum of weights
 
 
-class Topology:
+class InEdges:
     """Incoming edges of all nodes; `together` gives the sum over workers of what each has.
 
     `indptr` [N + 1] and `indices` (global sources) have the edges held here: rows of others are empty.

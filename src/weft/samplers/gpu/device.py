@@ -12,7 +12,7 @@ from weft.samplers.core.reference import checked_seeds
 from weft.samplers.core.request import Hop, Request, Sample, Slots
 
 if TYPE_CHECKING:
-    from weft.kernels.triton.sample import Drawn, Recording
+    from weft.kernels.triton.sample import CapturedDraws, DrawnEdges
 
 _REPEATS = 3
 """Calls of a kind before one is recorded: the kernels are compiled by then, and more calls to come."""
@@ -35,7 +35,7 @@ class _Kept:
 
     def __init__(self) -> None:
         self.tables: list[Tensor] = []
-        self.recordings: dict[_Kind, list[Recording]] = defaultdict(list)
+        self.recordings: dict[_Kind, list[CapturedDraws]] = defaultdict(list)
         self.calls: Counter[_Kind] = Counter()
 
     def worth_recording(self, kind: _Kind) -> bool:
@@ -93,7 +93,7 @@ def sample(request: Request) -> Sample:
     return Sample(nodes, None, tuple(Hop(*hop[:3], None, hop.num_rows) for hop in hops))
 
 
-def _launched(request: Request, kind: _Kind, tables: list[Tensor]) -> "tuple[Tensor, list[Drawn]]":
+def _launched(request: Request, kind: _Kind, tables: list[Tensor]) -> "tuple[Tensor, list[DrawnEdges]]":
     from weft.kernels.triton import sample as kernel
 
     slots, keys = request.slots, request.keys[:, 0].tolist()
@@ -107,14 +107,16 @@ def _launched(request: Request, kind: _Kind, tables: list[Tensor]) -> "tuple[Ten
     return found
 
 
-def _replayed(request: Request, kind: _Kind, free: "list[Recording]") -> "tuple[Tensor, list[Drawn]]":
-    from weft.kernels.triton.sample import Recording
+def _replayed(
+    request: Request, kind: _Kind, free: "list[CapturedDraws]"
+) -> "tuple[Tensor, list[DrawnEdges]]":
+    from weft.kernels.triton.sample import CapturedDraws
 
     slots = request.slots
     try:
         recording = free.pop()
     except IndexError:
-        recording = Recording(slots.indptr, slots.indices, *kind[1:])
+        recording = CapturedDraws(slots.indptr, slots.indices, *kind[1:])
     found = recording.sample(request.seeds, request.keys[:, 0].tolist())
     free.append(recording)
     return found

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from weft.errors import InputError
 from weft.graph.graph import Graph
-from weft.graph.message.block import Block, Degrees
+from weft.graph.message.block import Block, DegreeSource
 from weft.graph.pairs import Pairs
 from weft.graph.remembered import Memory
 from weft.graph.sparse import SparseFeatures
@@ -148,7 +148,7 @@ class Mover:
 class DeviceDegrees:
     """The degrees of a graph's nodes on a device, copied when first asked for."""
 
-    def __init__(self, graph: Degrees, device: torch.device) -> None:
+    def __init__(self, graph: DegreeSource, device: torch.device) -> None:
         self.graph, self.device = graph, device
         self._held: dict[tuple[str, int | None, bool], Tensor] = {}
 

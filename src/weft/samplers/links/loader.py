@@ -16,7 +16,7 @@ from weft.graph.pairs import Pairs
 from weft.samplers.core.ends import EndRows
 from weft.samplers.core.hidden import Hidden
 from weft.samplers.links.batch import LinkBatch
-from weft.samplers.links.words import Negatives, by_hop, check_as_is, links_of
+from weft.samplers.links.words import NegativeSampling, by_hop, check_as_is, links_of
 from weft.samplers.loader import Loader
 from weft.samplers.negative import NegativeSampler
 from weft.samplers.neighbor import NeighborSampler
@@ -70,7 +70,7 @@ class LinkNeighborLoader(Loader):
         if reverse is not None and not hide:
             raise InputError("reverse: nothing is hidden; leave it out, or hide=False")
         graph = graph if isinstance(graph, Graph) else Graph.from_pyg(graph)
-        self.wanted = Negatives.of(neg_sampling, neg_sampling_ratio)
+        self.wanted = NegativeSampling.of(neg_sampling, neg_sampling_ratio)
         self.kind, src, dst = links_of(graph, edge_label_index)
         self.links = self._labelled(Pairs(src, dst), edge_label, edge_label_time)
         self.neighbours = NeighborSampler(

@@ -30,7 +30,7 @@ _LOADER = ("drop_last", "threads", "ahead", "convert")
 
 
 @dataclass(frozen=True, eq=False)
-class Negatives:
+class NegativeSampling:
     """PyG's `NegativeSampling`: which negatives a batch has, and how many for each link."""
 
     mode: str
@@ -39,7 +39,7 @@ class Negatives:
     dst_weight: Tensor | None = None
 
     @classmethod
-    def of(cls, given: Any, ratio: float | None) -> "Negatives | None":
+    def of(cls, given: Any, ratio: float | None) -> "NegativeSampling | None":
         """Return what was asked for: a mode, a dict, PyG's own object, or a ratio of random links."""
         if ratio:
             given = {"mode": "binary", "amount": ratio}

@@ -14,7 +14,7 @@ from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.graph.degrees import Degrees, RowDegrees, edge_destinations
 from weft.graph.graph import Graph
-from weft.samplers.core.hidden import Ends, Hidden
+from weft.samplers.core.hidden import Hidden, HiddenPairs
 
 
 class HiddenPart:
@@ -23,14 +23,14 @@ class HiddenPart:
     `held` are the edges held here, `owner` [N] is the member that owns each node.
     """
 
-    def __init__(self, held: Graph, ends: Ends, owner: Tensor, group: Group, *, label: Label) -> None:
+    def __init__(self, held: Graph, ends: HiddenPairs, owner: Tensor, group: Group, *, label: Label) -> None:
         self.edges = Hidden.between(held, *ends)
         changed = torch.unique(self.edges.dst)
         place, left = self.edges.around("in", changed)
-        hidden = _Edges.of(held, self.edges.edges, self.edges.dst)
-        self._into = _Change.of(held, hidden, _Edges.of(held, left, changed[place]), replaces=True)
+        hidden = _EdgesAtEnd.of(held, self.edges.edges, self.edges.dst)
+        self._into = _Change.of(held, hidden, _EdgesAtEnd.of(held, left, changed[place]), replaces=True)
         own = owner[self.edges.dst] == group.rank  # copies of others' edges may be held too
-        gone = _Edges.of(held, self.edges.edges[own], self.edges.src[own]).gathered(group, label)
+        gone = _EdgesAtEnd.of(held, self.edges.edges[own], self.edges.src[own]).gathered(group, label)
         self._out_of = _Change.of(held, gone, gone, replaces=False)
 
     def degrees(self, ids: Tensor, whole: Degrees) -> Degrees:
@@ -42,7 +42,7 @@ class HiddenPart:
         return Degrees(self._into(whole.into, ids), self._out_of(whole.out_of, ids))
 
 
-class _Edges(NamedTuple):
+class _EdgesAtEnd(NamedTuple):
     """Some edges at one of their ends."""
 
     node: Tensor
@@ -50,7 +50,7 @@ class _Edges(NamedTuple):
     weight: Tensor | None
 
     @classmethod
-    def of(cls, held: Graph, edges: Tensor, node: Tensor) -> "_Edges":
+    def of(cls, held: Graph, edges: Tensor, node: Tensor) -> "_EdgesAtEnd":
         kinds, weight = held.edge_type, held.edge_data.get("weight")
         return cls(
             node,
@@ -58,17 +58,17 @@ class _Edges(NamedTuple):
             None if weight is None else weight[edges].double(),
         )
 
-    def gathered(self, group: Group, label: Label) -> "_Edges":
+    def gathered(self, group: Group, label: Label) -> "_EdgesAtEnd":
         """Return those of all members."""
         counts = group.all_gather(torch.tensor([len(self.node)]), label=label).wait().tolist()
         moving = [None if each is None else group.all_gather(each, counts, label=label) for each in self]
         node, kind, weight = (None if each is None else each.wait() for each in moving)
         assert node is not None
-        return _Edges(node, kind, weight)
+        return _EdgesAtEnd(node, kind, weight)
 
 
 @dataclass(frozen=True, eq=False)
-class _Counts:
+class _EdgeCounts:
     """Edges by key: their number and weight."""
 
     keys: Tensor
@@ -77,7 +77,7 @@ class _Counts:
     weight: Tensor | None
 
     @classmethod
-    def of(cls, changed: Tensor, keys: Tensor, weight: Tensor | None) -> "_Counts":
+    def of(cls, changed: Tensor, keys: Tensor, weight: Tensor | None) -> "_EdgeCounts":
         """Return those of the edges `keys`, for the keys that change."""
         changed = torch.unique(changed)
         place, there = _find(changed, keys)
@@ -104,18 +104,18 @@ class _Counts:
 class _Change:
     """How degrees in one direction change, in total and by relation."""
 
-    total: _Counts
-    by_relation: _Counts | None
+    total: _EdgeCounts
+    by_relation: _EdgeCounts | None
     relations: int
     replaces: bool
 
     @classmethod
-    def of(cls, held: Graph, changed: _Edges, counted: _Edges, *, replaces: bool) -> "_Change":
-        total, relations = _Counts.of(changed.node, counted.node, counted.weight), held.num_relations
+    def of(cls, held: Graph, changed: _EdgesAtEnd, counted: _EdgesAtEnd, *, replaces: bool) -> "_Change":
+        total, relations = _EdgeCounts.of(changed.node, counted.node, counted.weight), held.num_relations
         if changed.kind is None or counted.kind is None:
             return cls(total, None, relations, replaces)
         keys, others = changed.node * relations + changed.kind, counted.node * relations + counted.kind
-        return cls(total, _Counts.of(keys, others, counted.weight), relations, replaces)
+        return cls(total, _EdgeCounts.of(keys, others, counted.weight), relations, replaces)
 
     def __call__(self, rows: RowDegrees, ids: Tensor) -> RowDegrees:
         count, weight = self.total.change(ids, rows.count, rows.weight, replaces=self.replaces)

@@ -20,7 +20,7 @@ from weft.graph.message.reduction import Aggregation
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.core.block import block_of
 from weft.samplers.neighbor import NeighborSampler
-from weft.samplers.workers.part_block import Known
+from weft.samplers.workers.part_block import BatchDegrees
 from weft.samplers.workers.partitioned import PartitionedBatch, PartitionedSampler
 
 
@@ -128,7 +128,7 @@ class PartitionedInputs(PartitionedSampler):
         every = self._answered(inner, [self._all(ids) for ids in inner.ids])
         nodes, local = self._find(rows, every.src)
         asking.add(nodes[len(rows) :])
-        degrees = Known(self._degrees(asking))
+        degrees = BatchDegrees(self._degrees(asking))
         read = asking.first(hops + 1, self.group)  # those that a row is computed for
         own = self._own(torch.cat(read.ids))
         x = self._features(read, rows)

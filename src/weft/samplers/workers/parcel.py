@@ -17,7 +17,7 @@ from weft.graph.parts.shard import Shard
 from weft.graph.sparse import SparseFeatures
 from weft.samplers.base import Batch
 from weft.samplers.core.block import SampledBlock
-from weft.samplers.workers.part_block import ByEdge, Known, block_of_part
+from weft.samplers.workers.part_block import BatchDegrees, ByEdge, block_of_part
 
 _TYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
@@ -33,7 +33,7 @@ Held = Tensor | None
 def pack(batch: Batch, shard: Shard) -> list[Held]:
     """Return a batch that a `PartitionedSampler` of this shard made as tensors, in an order of their own."""
     first = cast(SampledBlock, batch.blocks[0])
-    degrees = cast(Known, first._degrees).degrees
+    degrees = cast(BatchDegrees, first._degrees).degrees
     numbers = [batch.seeds.numel(), *(block.num_src for block in batch.blocks)]
     held: list[Held] = [torch.tensor(numbers), batch.nodes, batch.y]
     held += [*_row_tensors(degrees.into), *_row_tensors(degrees.out_of)]
@@ -51,7 +51,7 @@ def unpack(held: list[Held], shard: Shard, graph: Graph, *, epoch: int, step: in
     given = iter(held)
     numbers, nodes, y = (_there(next(given)).tolist(), _there(next(given)), next(given))
     num_seeds, *num_src = numbers
-    degrees = Known(Degrees(_row_degrees(given), _row_degrees(given)))
+    degrees = BatchDegrees(Degrees(_row_degrees(given), _row_degrees(given)))
     blocks = [_block(given, shard, nodes[:count], degrees) for count in num_src]
     found = {kind: _features(given, shard, kind) for kind in _featured(shard)}
     x: Any = found if len(shard.node_types) > 1 else next(iter(found.values()), None)
@@ -129,7 +129,7 @@ def _row_degrees(given: Iterator[Held]) -> RowDegrees:
     return RowDegrees(*(next(given) for _ in fields(RowDegrees)))  # type: ignore[arg-type]
 
 
-def _block(given: Iterator[Held], shard: Shard, src_ids: Tensor, degrees: Known) -> SampledBlock:
+def _block(given: Iterator[Held], shard: Shard, src_ids: Tensor, degrees: BatchDegrees) -> SampledBlock:
     indptr, indices, edge_ids = (_there(next(given)) for _ in range(3))
     edge_scale, edge_type = next(given), next(given)
     data = [_there(next(given)) for _ in shard.edge_data]

@@ -12,7 +12,7 @@ from weft.graph.parts.shard import Shard
 from weft.samplers.core.block import Degree, SampledBlock
 
 
-class Known:
+class BatchDegrees:
     """Degrees in the whole graph of the rows of a batch; blocks show the first of them."""
 
     def __init__(self, degrees: Degrees, seen: "dict[int | None, Tensor] | None" = None) -> None:
@@ -68,7 +68,7 @@ def block_of_part(
     data: Sequence[Tensor],
     *,
     nodes: Tensor,
-    degrees: Known,
+    degrees: BatchDegrees,
     kind: type[SampledBlock] = SampledBlock,
     seen_degree: Degree | None = None,
 ) -> SampledBlock:

@@ -25,7 +25,7 @@ from weft.graph.parts.shard import Shard
 from weft.graph.sparse import SparseFeatures
 from weft.samplers.base import Batch, Sampler, as_seeds, samplers
 from weft.samplers.core.block import SampledBlock
-from weft.samplers.core.hidden import Ends
+from weft.samplers.core.hidden import HiddenPairs
 from weft.samplers.core.reference import checked_seeds, find_rows
 from weft.samplers.core.request import OwnerDrawing, Slots, request_of
 from weft.samplers.core.slices import take_rows
@@ -33,7 +33,7 @@ from weft.samplers.core.temporal import Times, check_times, refuse_times
 from weft.samplers.neighbor import Fanout, run
 from weft.samplers.workers.asking import LABEL, Asking
 from weft.samplers.workers.hidden_part import HiddenPart
-from weft.samplers.workers.part_block import Known, block_of_part
+from weft.samplers.workers.part_block import BatchDegrees, block_of_part
 
 _FEATURES = Label("features")
 
@@ -96,7 +96,13 @@ class PartitionedSampler(Sampler):
         self.slots = _with_ids(self.draws, held)
 
     def sample(
-        self, seeds: Any, epoch: int = 0, step: int = 0, *, times: Any = None, hidden: Ends | None = None
+        self,
+        seeds: Any,
+        epoch: int = 0,
+        step: int = 0,
+        *,
+        times: Any = None,
+        hidden: HiddenPairs | None = None,
     ) -> Batch:
         """Return this member's share of a batch: the neighbourhood of its seeds, with labels if it owns them.
 
@@ -109,7 +115,7 @@ class PartitionedSampler(Sampler):
             gone = HiddenPart(self.graph, hidden, self.owner, self.group, label=LABEL)
         found = self.reach(seeds, epoch, step, times=times, hidden=gone)
         rows, asking, hops, num_seeds = found.rows, found.asking, found.hops, found.num_seeds
-        degrees = Known(self._degrees(asking, gone), self._seen_degrees(asking, gone))
+        degrees = BatchDegrees(self._degrees(asking, gone), self._seen_degrees(asking, gone))
         blocks = [self._block(*hop, rows, degrees) for hop in reversed(hops)]
         held = {"x": self._features(asking, rows), "y": self._labels(rows[:num_seeds])}
         moment: dict[str, Any] = {"epoch": epoch, "step": step, "held": held, "seed_of": found.seed_of}
@@ -244,7 +250,9 @@ class PartitionedSampler(Sampler):
         distinct, places = kernels.relabel(torch.cat([rows, ids]))
         return distinct, places[len(rows) :]
 
-    def _block(self, drawn: "_Drawn", local: Tensor, num_src: int, nodes: Tensor, degrees: "Known") -> Block:
+    def _block(
+        self, drawn: "_Drawn", local: Tensor, num_src: int, nodes: Tensor, degrees: "BatchDegrees"
+    ) -> Block:
         shard = self.shard
         held = (drawn.edge_ids, drawn.scale, drawn.edge_type, list(drawn.data.values()))
         nodes = nodes[:num_src]

@@ -16,7 +16,7 @@ from weft.exchanges.base import Exchange
 from weft.graph.message.block import Block, Rows
 from weft.graph.message.propagate import propagate
 from weft.graph.message.reduction import Aggregation, Propagation
-from weft.graph.message.scores import Dot, Score
+from weft.graph.message.scores import DotScore, Score
 from weft.graph.sparse import Features
 from weft.strategies.halo.block import Cut, HaloBlock
 from weft.strategies.halo.recall import Recall
@@ -68,7 +68,7 @@ class DrawnBlock(HaloBlock):
         if dropout > 0:
             edges._edge_ids = self._edge_ids
         brought: Score
-        if isinstance(score, Dot):
+        if isinstance(score, DotScore):
             brought = replace(score, key=self._rows(score.key))
         else:
             brought = replace(score, src=self._rows(score.src))

@@ -18,7 +18,7 @@ from weft.errors import GraphError
 from weft.graph.message.block import Block
 from weft.graph.message.partial import propagate_part
 from weft.graph.message.reduction import Aggregation, Propagation, times_rows
-from weft.graph.message.scores import Dot, Score, parts_of
+from weft.graph.message.scores import DotScore, Score, parts_of
 from weft.graph.parts.shard import Shard
 from weft.graph.relations import RelationBlock
 from weft.graph.sparse import Features, SparseFeatures, product
@@ -86,7 +86,7 @@ class MergingBlock(ShardBlock):
         """Return what `Block.attend` does."""
         brought = (
             replace(score, key=self.src(score.key))
-            if isinstance(score, Dot)
+            if isinstance(score, DotScore)
             else replace(score, src=self.src(score.src))
         )
         return attend_part(self.part, self.merge, brought, self.src(value), dropout, layer)

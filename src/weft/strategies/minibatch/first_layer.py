@@ -38,7 +38,7 @@ def sums_of_inputs(model: nn.Module, block: Block, x: Any, hops: int) -> list[Te
         training = [(module, module.training) for module in model.modules()]
         model.train()
         try:
-            model([listener, *[Later()] * (hops - 1)], x)
+            model([listener, *[LaterBlock()] * (hops - 1)], x)
         except EnoughError:
             pass
         finally:
@@ -63,7 +63,7 @@ class EnoughError(Exception):
     """The first layer is done."""
 
 
-class Later:
+class LaterBlock:
     """A block that is not there yet: whoever looks at it has done the layers before."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

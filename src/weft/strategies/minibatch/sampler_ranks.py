@@ -18,7 +18,7 @@ from weft.comm.ledger import Label
 from weft.errors import RecipeError
 from weft.graph.parts.shard import Shard
 from weft.samplers.base import Batch
-from weft.samplers.loader import Pool
+from weft.samplers.loader import PreparingPool
 from weft.samplers.workers.parcel import from_bytes, header_size, num_bytes, pack, to_bytes, unpack
 from weft.samplers.workers.partitioned import PartitionedSampler
 from weft.samplers.workers.together import PartitionedLoader
@@ -139,7 +139,9 @@ class SamplerRank:
             for trainer in range(self.trainers)
         ]
         threads = int(self.options.get("prepare", 2))
-        with Pool(lambda job: self._make(epoch, *jobs[job]), range(len(jobs)), threads, threads + 2) as pool:
+        with PreparingPool(
+            lambda job: self._make(epoch, *jobs[job]), range(len(jobs)), threads, threads + 2
+        ) as pool:
             for job, (_, trainer) in enumerate(jobs):
                 goes_on = self._send(trainer, *pool.get(job))
                 if not goes_on and trainer == self.trainers - 1:

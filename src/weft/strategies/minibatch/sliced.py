@@ -24,7 +24,7 @@ from weft.strategies.base import Metrics, Scores, evaluating, strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.batches import Shared
 from weft.strategies.minibatch.fanouts import Fanouts, Hops
-from weft.strategies.minibatch.first_layer import EnoughError, Later
+from weft.strategies.minibatch.first_layer import EnoughError, LaterBlock
 from weft.strategies.minibatch.sampled import Sampled
 from weft.strategies.minibatch.sliced_rows import Pushed, SlicedBlock, SlicedRows, push, refuse
 from weft.strategies.minibatch.sliced_weights import OwnedWeights, feature_dim
@@ -191,7 +191,7 @@ class Sliced(Sampled):
     def _first_layer(self, model: nn.Module, batch: Batch) -> None:
         """Run a model up to the end of its first layer."""
         with evaluating(model), suppress(EnoughError):
-            model([batch.blocks[0], *[Later()] * (len(batch.blocks) - 1)], batch.x)  # type: ignore[list-item]
+            model([batch.blocks[0], *[LaterBlock()] * (len(batch.blocks) - 1)], batch.x)  # type: ignore[list-item]
 
     def _training_sampler(self, fanout: Hops) -> Sampler:
         shard, x = self.graph.shard, self.graph.x

@@ -23,7 +23,7 @@ _LABEL = Label("weights")
 
 
 @dataclass(frozen=True)
-class Cut:
+class CutWeight:
     """A weight that is cut, along the dimension of the features."""
 
     whole: nn.Parameter
@@ -80,7 +80,7 @@ class OwnedWeights:
         for cut in self.cuts:
             cut.whole.copy_(self.joined(cut.own, cut))
 
-    def joined(self, own: Tensor, cut: Cut) -> Tensor:
+    def joined(self, own: Tensor, cut: CutWeight) -> Tensor:
         """Return a tensor of which every rank has its columns of a cut weight, whole."""
         width = cut.whole.shape[cut.dim]
         counts = [stop - start for start, stop in _ranges(width, self.group.size)]
@@ -88,7 +88,7 @@ class OwnedWeights:
         moved = self.group.all_gather(columns, counts, label=_LABEL).wait()
         return moved.movedim(0, cut.dim).contiguous()
 
-    def own_columns(self, whole: Tensor, cut: Cut) -> Tensor:
+    def own_columns(self, whole: Tensor, cut: CutWeight) -> Tensor:
         """Return this rank's columns of a tensor like a cut weight."""
         start, stop = _ranges(cut.whole.shape[cut.dim], self.group.size)[self.group.rank]
         return whole.narrow(cut.dim, start, stop - start)
@@ -113,7 +113,7 @@ class OwnedWeights:
 
     def _of_cuts(
         self, optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]
-    ) -> Iterator[tuple[str, Cut]]:
+    ) -> Iterator[tuple[str, CutWeight]]:
         """Give the names of state that belongs to cut weights, in one order on all ranks."""
         held = [id(each) for group in optimizer.param_groups for each in group["params"]]
         cuts = {held.index(id(cut.own)): cut for cut in self.cuts}
@@ -122,7 +122,7 @@ class OwnedWeights:
             if index in cuts:
                 yield name, cuts[index]
 
-    def _cut(self, model: nn.Module, whole: nn.Parameter, dim: int) -> Cut | None:
+    def _cut(self, model: nn.Module, whole: nn.Parameter, dim: int) -> CutWeight | None:
         start, stop = _ranges(whole.shape[dim], self.group.size)[self.group.rank]
         own = nn.Parameter(whole.data.narrow(dim, start, stop - start))
         places = [
@@ -131,9 +131,9 @@ class OwnedWeights:
             for name, each in module.named_parameters(recurse=False)
             if each is whole
         ]
-        return Cut(whole, dim, own, *places[0]) if len(places) == 1 else None
+        return CutWeight(whole, dim, own, *places[0]) if len(places) == 1 else None
 
-    def _put(self, chosen: Callable[[Cut], nn.Parameter]) -> None:
+    def _put(self, chosen: Callable[[CutWeight], nn.Parameter]) -> None:
         for cut in self.cuts:
             cut.module._parameters[cut.name] = chosen(cut)
 

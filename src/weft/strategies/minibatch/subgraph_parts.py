@@ -28,7 +28,7 @@ from weft.samplers.cluster import no_loops
 from weft.samplers.core.block import SampledRelations, Scaled
 from weft.samplers.core.slices import take_rows
 from weft.samplers.core.subgraph import Subgraph
-from weft.samplers.core.topology import Topology
+from weft.samplers.core.topology import InEdges
 from weft.samplers.saint import Chances, SaintDraws
 from weft.samplers.workers.partitioned import HeldEdges
 from weft.strategies.halo.block import HaloBlock
@@ -74,7 +74,7 @@ class PartBlock(Scaled, HaloBlock):
         return torch.cat([own, self.exchange.plan.pull(self.group, own, label=_DEGREES).wait()])
 
 
-class Part(Subgraph):
+class SubgraphPart(Subgraph):
     """A worker's rows of a subgraph; `rows` are those of its seeds, `count` has the seeds of all workers."""
 
     def __init__(self, block: PartBlock, rows: Tensor, count: int, **options: Any) -> None:
@@ -83,7 +83,7 @@ class Part(Subgraph):
         self.seeds = self.nodes[rows]
         self.rows, self.count = rows, count
 
-    def fetch(self, *, pin: bool = False) -> "Part":
+    def fetch(self, *, pin: bool = False) -> "SubgraphPart":
         """Return the batch: its features are there, and what else a step needs all workers make together."""
         return self
 
@@ -116,7 +116,7 @@ class Pieces:
         counted: bool,
         scale: Callable[[Tensor, Tensor], Tensor] | None = None,
         **moment: Any,
-    ) -> Part:
+    ) -> SubgraphPart:
         """Return this worker's part of the subgraph of chosen rows: masks of own rows and of the halo.
 
         `scale(dst_ids, edges)` gives what edges of the shard count in sums, where they count differently.
@@ -151,7 +151,7 @@ class Pieces:
             block.mark_constant(x)  # sparse ones travel as they are
         seeds = self.is_seed[rows].nonzero().flatten()
         held = {"x": x, "y": self._labels(rows[seeds])}
-        return Part(block, seeds, count, graph=self.graph, held=held, **moment)
+        return SubgraphPart(block, seeds, count, graph=self.graph, held=held, **moment)
 
     def _plan(self, own: Tensor, read: Tensor) -> tuple[HaloPlan, Tensor]:
         """Return the plan of the halo rows that are read, and the place of each row among those kept."""
@@ -225,7 +225,7 @@ class SaintParts(Sampler):
         def together(values: Tensor) -> Tensor:
             return lane.all_reduce(values, label=_SAMPLE).wait()
 
-        self.draws = SaintDraws(Topology(held.indptr, held.indices, together), **options)
+        self.draws = SaintDraws(InEdges(held.indptr, held.indices, together), **options)
         marked = torch.zeros(held.num_nodes, dtype=torch.int64)
         marked[pieces.shard.node_ids[pieces.is_seed]] = 1
         self.is_seed = together(marked).bool()

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from weft.graph.graph import Graph
-from weft.graph.message.block import Block, Degrees, PairTransform
+from weft.graph.message.block import Block, DegreeSource, PairTransform
 from weft.graph.message.reduction import Aggregation, Propagation
 from weft.graph.message.scores import Score
 from weft.graph.sparse import Features
 from weft.layers.stack import Stack
-from weft.strategies.offload.chunks import Chunk, ChunkBlock
+from weft.strategies.offload.chunks import ChunkBlock, GraphChunk
 
 
 class Message(NamedTuple):
@@ -40,7 +40,7 @@ class SendingBlock(Block):
     """Nodes without edges: notes the rows that messages would be read from, `sent`, and how often."""
 
     def __init__(
-        self, graph: Graph, rows: slice, device: torch.device, degrees: Degrees, clock: Tensor | None
+        self, graph: Graph, rows: slice, device: torch.device, degrees: DegreeSource, clock: Tensor | None
     ) -> None:
         count = rows.stop - rows.start
         super().__init__(
@@ -122,7 +122,7 @@ class ReadingBlock(ChunkBlock):
 
 
 def reading_block(
-    chunk: Chunk, graph: Graph, device: torch.device, degrees: Degrees, clock: Tensor | None
+    chunk: GraphChunk, graph: Graph, device: torch.device, degrees: DegreeSource, clock: Tensor | None
 ) -> ReadingBlock:
     """Return the block of a chunk on a device; its tensors are copied there."""
     made = chunk.block(graph, device, degrees, clock, kind=ReadingBlock)

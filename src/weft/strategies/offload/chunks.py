@@ -12,7 +12,7 @@ from torch import Tensor
 
 from weft.errors import RecipeError
 from weft.graph.graph import Graph
-from weft.graph.message.block import Block, Degrees
+from weft.graph.message.block import Block, DegreeSource
 from weft.samplers.core.block import SampledBlock
 from weft.sizes import shown
 
@@ -35,7 +35,7 @@ class Cost:
 
 
 @dataclass(frozen=True, eq=False)
-class Chunk:
+class GraphChunk:
     """The edges into some destinations; `sources` begin with these."""
 
     rows: slice
@@ -53,7 +53,7 @@ class Chunk:
         self,
         graph: Graph,
         device: torch.device,
-        degrees: Degrees,
+        degrees: DegreeSource,
         clock: Tensor | None,
         kind: "type[ChunkBlock] | None" = None,
     ) -> Block:
@@ -76,10 +76,10 @@ class Chunk:
             clock=clock,
         )
 
-    def pinned(self) -> "Chunk":
+    def pinned(self) -> "GraphChunk":
         """Return the chunk in pinned memory, from where a GPU copies it beside other work."""
         sources = None if self.sources is None else self.sources.pin_memory()
-        return Chunk(self.rows, self.edges, sources, self.indptr.pin_memory(), self.indices.pin_memory())
+        return GraphChunk(self.rows, self.edges, sources, self.indptr.pin_memory(), self.indices.pin_memory())
 
     def nbytes(self, graph: Graph) -> int:
         """Return the bytes that go to the device, beside rows."""
@@ -110,7 +110,7 @@ class ChunkBlock(SampledBlock):
         return Block._only(self, relation)
 
 
-def cut_rows(graph: Graph, cost: Cost, budget: int) -> Iterator[Chunk]:
+def cut_rows(graph: Graph, cost: Cost, budget: int) -> Iterator[GraphChunk]:
     """Give the chunks of a graph, in order, each of at most `budget` bytes; edges read from all nodes."""
     taken = torch.arange(graph.num_nodes + 1) * cost.row + graph.indptr.cpu() * cost.edge
     start = 0
@@ -120,15 +120,15 @@ def cut_rows(graph: Graph, cost: Cost, budget: int) -> Iterator[Chunk]:
             raise _too_little(start, int(taken[start + 1] - taken[start]), budget, graph)
         edges = slice(int(graph.indptr[start]), int(graph.indptr[stop]))
         indptr = graph.indptr[start : stop + 1] - edges.start
-        yield Chunk(slice(start, stop), edges, None, indptr, graph.indices[edges])
+        yield GraphChunk(slice(start, stop), edges, None, indptr, graph.indices[edges])
         start = stop
 
 
-def cut_plain(graph: Graph, length: int) -> Iterator[Chunk]:
+def cut_plain(graph: Graph, length: int) -> Iterator[GraphChunk]:
     """Give runs of nodes without their edges, in order."""
     empty = graph.indptr.new_zeros(0)
     for start in range(0, graph.num_nodes, length):
-        yield Chunk(slice(start, min(start + length, graph.num_nodes)), slice(0, 0), None, empty, empty)
+        yield GraphChunk(slice(start, min(start + length, graph.num_nodes)), slice(0, 0), None, empty, empty)
 
 
 def _too_little(node: int, taken: int, budget: int, graph: Graph) -> RecipeError:
@@ -139,7 +139,7 @@ def _too_little(node: int, taken: int, budget: int, graph: Graph) -> RecipeError
     )
 
 
-def cut(graph: Graph, cost: Cost, budget: int) -> Iterator[Chunk]:
+def cut(graph: Graph, cost: Cost, budget: int) -> Iterator[GraphChunk]:
     """Give the chunks of a graph, in order, each of at most `budget` bytes."""
     marks, start, length = _Marks(graph), 0, graph.num_nodes
     while start < graph.num_nodes:
@@ -175,7 +175,7 @@ class _Marks:
         """The edges of what is marked."""
         return int(self.edges.stop - self.edges.start)
 
-    def chunk(self) -> Chunk:
+    def chunk(self) -> GraphChunk:
         """Return the chunk of what is marked."""
         rows, edges, count = self.rows, self.edges, self.rows.stop - self.rows.start
         self.read[rows] = False
@@ -183,4 +183,4 @@ class _Marks:
         self.place[sources] = torch.arange(len(sources), dtype=torch.int32)
         indices = self.place[self.graph.indices[edges].long()]
         indptr = self.graph.indptr[rows.start : rows.start + count + 1] - edges.start
-        return Chunk(rows, edges, sources, indptr, indices)
+        return GraphChunk(rows, edges, sources, indptr, indices)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from weft.layers.stack import Stack
 from weft.strategies.offload.blocks import Message, ReadingBlock, SendingBlock, messages_of, reading_block
-from weft.strategies.offload.chunks import Chunk
+from weft.strategies.offload.chunks import GraphChunk
 from weft.strategies.offload.rows import Source, Target, Total
 
 if TYPE_CHECKING:
@@ -100,10 +100,10 @@ class Halves:
         assert isinstance(held, Tensor), "features of other kinds are not run in halves"
         return held
 
-    def _sending(self, held: list[Tensor]) -> Iterator[tuple[Chunk, SendingBlock, list[Tensor]]]:
+    def _sending(self, held: list[Tensor]) -> Iterator[tuple[GraphChunk, SendingBlock, list[Tensor]]]:
         offload = self.offload
 
-        def make(chunk: Chunk) -> tuple[Chunk, SendingBlock, list[Tensor]]:
+        def make(chunk: GraphChunk) -> tuple[GraphChunk, SendingBlock, list[Tensor]]:
             block = SendingBlock(offload.graph, chunk.rows, offload.device, offload.degrees, offload.clock)
             return chunk, block, [offload.bring(each[chunk.rows]) for each in held]
 
@@ -111,10 +111,10 @@ class Halves:
 
     def _reading(
         self, sources: Sequence[Source], held: list[Tensor]
-    ) -> Iterator[tuple[Chunk, ReadingBlock, list[Tensor]]]:
+    ) -> Iterator[tuple[GraphChunk, ReadingBlock, list[Tensor]]]:
         offload = self.offload
 
-        def make(chunk: Chunk) -> tuple[Chunk, ReadingBlock, list[Tensor]]:
+        def make(chunk: GraphChunk) -> tuple[GraphChunk, ReadingBlock, list[Tensor]]:
             offload.moved += chunk.nbytes(offload.graph)
             block = reading_block(chunk, offload.graph, offload.device, offload.degrees, offload.clock)
             block.reading([source.rows(chunk, block) for source in sources])

@@ -29,7 +29,7 @@ from weft.sizes import shown
 from weft.stores.link import reachable
 from weft.strategies.offload.backward import Backward, ends_plain
 from weft.strategies.offload.blocks import Message
-from weft.strategies.offload.chunks import Chunk, Cost, cut, cut_plain, cut_rows, edge_bytes
+from weft.strategies.offload.chunks import Cost, GraphChunk, cut, cut_plain, cut_rows, edge_bytes
 from weft.strategies.offload.halves import Halves, halved
 from weft.strategies.offload.rows import Source, Target
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Plan:
+class LayerPlan:
     """How the layers of a model are run."""
 
     messages: list[list[Message]] | None
@@ -64,7 +64,7 @@ class Plan:
     cost: Cost
 
     @staticmethod
-    def of(offload: "Offload", model: Stack, memory: int) -> "Plan":
+    def of(offload: "Offload", model: Stack, memory: int) -> "LayerPlan":
         """Return the plan for so much memory; the model lies where `offload` runs it."""
         found = [halved(offload, model, number) for number in range(len(model.layers))]
         messages = [each for each in found if each is not None]
@@ -73,14 +73,14 @@ class Plan:
         if len(messages) < len(found):
             held = 2 * graph.num_nodes * size_of(model) * max(widths_of(model))
             near = held <= _JOINED * memory and _fits(memory - held, largest(graph, cost))
-            return Plan(None, near, False, held if near else 0, cost)
+            return LayerPlan(None, near, False, held if near else 0, cost)
         width = max(sum(message.nbytes for message in layer) for layer in messages)
         held, cost = graph.num_nodes * width, Cost(3 * width + 64, cost.row, cost.edge)
         alone = cost.without_sources
         if 3 * held <= _WHOLE * memory and _fits(memory - 3 * held, largest(graph, alone)):
-            return Plan(messages, True, True, 3 * held, alone)
+            return LayerPlan(messages, True, True, 3 * held, alone)
         near = 2 * held <= _NEAR * memory and _fits(memory - 2 * held, largest(graph, cost))
-        return Plan(messages, near, False, 2 * held if near else 0, cost)
+        return LayerPlan(messages, near, False, 2 * held if near else 0, cost)
 
 
 def _fits(left: int, chunk: int) -> bool:
@@ -121,8 +121,8 @@ class Offload:
         self.x = reachable(x) if self.direct and isinstance(x, Tensor) else x
         self.moved = 0
         self._share = _CHUNK
-        self._plan: Plan | None = None
-        self._cut: tuple[Any, list[Chunk]] | None = None
+        self._plan: LayerPlan | None = None
+        self._cut: tuple[Any, list[GraphChunk]] | None = None
 
     def __call__(self, model: nn.Module) -> Tensor:
         """Return the outputs of all nodes; differentiable in the model's parameters."""
@@ -133,10 +133,10 @@ class Offload:
             return out
         return self.forward(layers)[-1]
 
-    def plan(self, model: Stack) -> Plan:
+    def plan(self, model: Stack) -> LayerPlan:
         """Return how the layers are run; found anew for each forward pass."""
         if self._plan is None:
-            self._plan = Plan.of(self, model, self.memory)
+            self._plan = LayerPlan.of(self, model, self.memory)
         return self._plan
 
     @property
@@ -145,7 +145,7 @@ class Offload:
         assert self._plan is not None, "a pass begins with a plan"
         return self._plan.near
 
-    def chunks(self, model: Stack) -> list[Chunk]:
+    def chunks(self, model: Stack) -> list[GraphChunk]:
         """Return the chunks in which the widest layer fits; kept."""
         plan = self.plan(model)
         budget = int((self.memory - plan.resident) * self._share)
@@ -157,7 +157,7 @@ class Offload:
             self._cut = (key, [chunk.pinned() if pinned else chunk for chunk in made])
         return self._cut[1]
 
-    def stretches(self, model: Stack) -> list[Chunk]:
+    def stretches(self, model: Stack) -> list[GraphChunk]:
         """Return chunks of rows alone, in which nodes make what they send."""
         plan = self.plan(model)
         length = max(1, int((self.memory - plan.resident) * self._share) // plan.cost.row)
@@ -208,10 +208,10 @@ class Offload:
         near = self.near and isinstance(held, Tensor)
         return Source(self, self.bring(held) if near else rows)
 
-    def visit(self, model: Stack, source: Source) -> Iterator[tuple[Chunk, Block, Any]]:
+    def visit(self, model: Stack, source: Source) -> Iterator[tuple[GraphChunk, Block, Any]]:
         """Give each chunk with its block and the rows it reads on the device; the next is on its way."""
 
-        def make(chunk: Chunk) -> tuple[Chunk, Block, Any]:
+        def make(chunk: GraphChunk) -> tuple[GraphChunk, Block, Any]:
             self.moved += chunk.nbytes(self.graph)
             block = chunk.block(self.graph, self.device, self.degrees, self.clock)
             return chunk, block, source.rows(chunk, block)
@@ -231,7 +231,7 @@ class Offload:
         """Return memory of the host that the device copies from and to."""
         return torch.empty(tuple(shape), dtype=dtype, pin_memory=self.device.type == "cuda")
 
-    def ahead(self, make: Callable[[Chunk], T], chunks: Sequence[Chunk]) -> Iterator[T]:
+    def ahead(self, make: Callable[[GraphChunk], T], chunks: Sequence[GraphChunk]) -> Iterator[T]:
         """Give what `make` makes of each chunk, the next one on its way while one is worked on."""
         courier = self.courier
         if courier is None:
@@ -239,7 +239,7 @@ class Offload:
             return
         before = torch.cuda.current_stream(self.device).record_event()
 
-        def prepared(chunk: Chunk) -> Any:
+        def prepared(chunk: GraphChunk) -> Any:
             def run() -> T:
                 # what chunks read from was made on the caller's stream
                 torch.cuda.current_stream(self.device).wait_event(before)
@@ -331,7 +331,7 @@ def obstacle_of(model: nn.Module) -> str:
 
 def least_bytes(offload: Offload, model: Stack) -> int:
     """Return the memory of a device in which the node with most edges fits, one way or the other."""
-    graph, plan = offload.graph, Plan.of(offload, model, memory=1)  # which holds nothing there
+    graph, plan = offload.graph, LayerPlan.of(offload, model, memory=1)  # which holds nothing there
     far = largest(graph, plan.cost) / _CHUNK
     if plan.messages is None:
         return int(far)

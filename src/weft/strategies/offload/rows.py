@@ -11,7 +11,7 @@ from weft.graph.sparse import SparseFeatures
 from weft.kernels.registration import accumulator
 from weft.samplers.core.slices import node_rows, take_rows
 from weft.samplers.gpu.transfer import new_stream
-from weft.strategies.offload.chunks import Chunk
+from weft.strategies.offload.chunks import GraphChunk
 
 if TYPE_CHECKING:
     from weft.strategies.offload.blocks import Message
@@ -29,7 +29,7 @@ class Source:
             self.near = held if held.device.type == offload.device.type else None
             self.far = held if offload.direct else None
 
-    def rows(self, chunk: Chunk, block: Block) -> Any:
+    def rows(self, chunk: GraphChunk, block: Block) -> Any:
         """Return those of a chunk's sources, on the device."""
         offload = self.offload
         if chunk.sources is None:
@@ -66,7 +66,7 @@ class Target:
         self.held: Tensor | None = None
         self.stream = None if near or offload.courier is None else new_stream(offload.device)
 
-    def put(self, chunk: Chunk, rows: Tensor) -> None:
+    def put(self, chunk: GraphChunk, rows: Tensor) -> None:
         """Take the rows of a chunk's destinations."""
         rows = rows.detach()
         if self.held is None:
@@ -100,7 +100,7 @@ class Total:
         else:
             self.total = offload.host(shape, dtype).zero_()
 
-    def add(self, chunk: Chunk, block: Block, gradient: Tensor) -> None:
+    def add(self, chunk: GraphChunk, block: Block, gradient: Tensor) -> None:
         """Add that of a chunk's sources; each is there once, so that sums do not depend on luck."""
         gradient = gradient.to(self.total.dtype)
         if chunk.sources is None:
@@ -116,7 +116,7 @@ class Total:
             self.offload.moved += gradient.nbytes
             self.total[chunk.sources] = self.total[chunk.sources] + gradient.to(self.total.device)
 
-    def rows(self, chunk: Chunk) -> Tensor:
+    def rows(self, chunk: GraphChunk) -> Tensor:
         """Return the sums of a chunk's own rows, on the device."""
         held = self.total[chunk.rows]
         return held if self.offload.near else self.offload.bring(held)

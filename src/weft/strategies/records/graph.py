@@ -85,9 +85,9 @@ class RecordGraph(NodeData):
         held = [records.lists["y"][1][gather(records.lists["y"][0], rows)] for records, rows in parts]
         return self._as_labels(np.concatenate(held))
 
-    def known(self, parts: Parts, edge: Ints) -> "Known":
+    def known(self, parts: Parts, edge: Ints) -> "RecordValues":
         """Return degrees and edge data of some records, whose edges are given, by id."""
-        return Known(self, parts, edge)
+        return RecordValues(self, parts, edge)
 
     def _read_targets(self) -> None:
         """Read the labels of the own records of each split."""
@@ -149,7 +149,7 @@ class ById:
         return self.values[torch.searchsorted(self.ids, ids)]
 
 
-class Known:
+class RecordValues:
     """Degrees and edge data of the records of a batch, under the names that a graph has."""
 
     def __init__(self, graph: RecordGraph, parts: Parts, edge: Ints) -> None:

@@ -22,7 +22,7 @@ from weft.samplers.core.block import SampledBlock
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from weft.strategies.records.graph import Known, RecordGraph
+    from weft.strategies.records.graph import RecordGraph, RecordValues
 
 Ints = NDArray[np.int64]
 EDGES = ("hop", "dst", "src", "edge")
@@ -136,7 +136,7 @@ class _Runs:
 
 
 def _blocks(
-    graph: "Graph | Known",
+    graph: "Graph | RecordValues",
     target: Ints,
     edges: dict[str, Ints],
     runs: _Runs,

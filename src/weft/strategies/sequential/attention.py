@@ -16,7 +16,7 @@ from weft.strategies.sequential.parts import Part
 from weft.strategies.sequential.run import Extra, Rows, Totals
 
 
-class Attention:
+class AttentionInParts:
     """Attention by the running maximum m, sum s and value o of each row and head.
 
     The rows are (source side of the score, value). Beside them it takes the destination side, `a` of GATv2

@@ -22,9 +22,9 @@ from weft.graph.parts.shard import Shard
 from weft.graph.sparse import Features
 from weft.kernels.reference_attention import ADDITIVE, DOT
 from weft.strategies.halo.block import HaloBlock
-from weft.strategies.sequential.attention import Attention
-from weft.strategies.sequential.parts import TRAINING, Parts, Round, split_edges
-from weft.strategies.sequential.reductions import Extreme, Messages, Sum
+from weft.strategies.sequential.attention import AttentionInParts
+from weft.strategies.sequential.parts import TRAINING, EdgeParts, Round, split_edges
+from weft.strategies.sequential.reductions import Extreme, Messages, WeightedSum
 from weft.strategies.sequential.run import Call, Ending, run_in_parts
 
 
@@ -73,7 +73,7 @@ class SequentialBlock(HaloBlock):
         """Return what `Block.aggregate_pairs` does; the pairs of one part exist at a time."""
         if any(t.shape[0] != self.num_own for t in src):
             return super().aggregate_pairs(transform, src, params, weight=weight)
-        ending = Sum(self.num_dst, learned=_learned(weight))
+        ending = WeightedSum(self.num_dst, learned=_learned(weight))
         parts = self._parts(None, own_parts=True)
         return self._run(parts, ending, src, params=params, extra=[weight], transform=transform)
 
@@ -133,15 +133,17 @@ class SequentialBlock(HaloBlock):
         ending: Ending
         if how.adds:
             scales = {"src_scale": how.src_scale, "dst_scale": self._scale_of_rows(how, h.dtype)}
-            ending = Sum(self.num_dst, learned=_learned(how.weight), **scales)
+            ending = WeightedSum(self.num_dst, learned=_learned(how.weight), **scales)
         else:
             how.check_plain()
             ending = Extreme(self.num_dst, how.reduce)
         out = self._run(parts, ending, [flat], extra=[how.weight], kind=kind)
         return out if flat is h else out.reshape(self.num_dst, *h.shape[1:])
 
-    def _attention(self, kind: int, slope: float, parts: Parts, dropout: float, layer: int) -> Attention:
-        return Attention(
+    def _attention(
+        self, kind: int, slope: float, parts: EdgeParts, dropout: float, layer: int
+    ) -> AttentionInParts:
+        return AttentionInParts(
             self.num_dst,
             kind,
             slope,
@@ -154,7 +156,7 @@ class SequentialBlock(HaloBlock):
 
     def _run(
         self,
-        parts: Parts,
+        parts: EdgeParts,
         ending: Ending,
         src: Sequence[Tensor],
         *,
@@ -184,11 +186,11 @@ class SequentialBlock(HaloBlock):
             self._slot += len(fetched)
         return run_in_parts(call, [*fetched, *params, *extra])
 
-    def _parts(self, relation: int | None, *, own_parts: bool) -> Parts:
+    def _parts(self, relation: int | None, *, own_parts: bool) -> EdgeParts:
         """Return the edges, or those of one relation, by the part of their sources; kept."""
         every = relation is None or self.edge_type is None
 
-        def make() -> Parts:
+        def make() -> EdgeParts:
             edges = None if every else cast(Tensor, self._relation_edges(cast(int, relation)))
             return split_edges(self, self.rounds, own_parts=own_parts, edges=edges)
 

@@ -145,7 +145,7 @@ def _add(total: Tensor, places: Tensor | None, values: Tensor) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class EdgeParts:
     """All edges of a block, or those of one relation, part by part; `own` need no message."""
 
     own: list[Part]
@@ -154,7 +154,7 @@ class Parts:
 
 def split_edges(
     block: Any, rounds: Sequence[Round], *, own_parts: bool, edges: Tensor | None = None
-) -> Parts:
+) -> EdgeParts:
     """Return the parts of some edges of a block of a shard (None: all of them).
 
     Own sources come in one part with every destination, or with `own_parts` as the parts they are of.
@@ -179,7 +179,7 @@ def split_edges(
     else:
         own = [cutter.all_own(chosen[0])]
     remote = [cutter.remote(places, one) for places, one in zip(chosen[len(held) :], rounds)]
-    return Parts(own, remote)
+    return EdgeParts(own, remote)
 
 
 @dataclass(frozen=True, eq=False)

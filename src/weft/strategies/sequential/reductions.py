@@ -11,7 +11,7 @@ from torch import Tensor
 
 from weft import kernels
 from weft.graph.message.block import Block
-from weft.graph.message.propagate import Plan, add_chunk_gradients
+from weft.graph.message.propagate import ChunkPlan, add_chunk_gradients
 from weft.graph.message.reducers import REDUCERS, Reducer, merged_extremes
 from weft.graph.message.reduction import Message
 from weft.kernels.extreme import extreme_backward_op
@@ -21,7 +21,7 @@ from weft.strategies.sequential.parts import Part
 from weft.strategies.sequential.run import Extra, Rows, Totals
 
 
-class Sum:
+class WeightedSum:
     """Σ weight · row. Beside the rows it takes the weight [E] or [E, H], or None; scales are constants."""
 
     def __init__(
@@ -189,8 +189,8 @@ class Messages:
                 part.set_edges(total, found)
         return of_rows
 
-    def _plan(self, part: Part) -> Plan:
-        return Plan(part.over_all_rows(self.num_dst), self.message, self.reduce, self.counts, self.chunk)
+    def _plan(self, part: Part) -> ChunkPlan:
+        return ChunkPlan(part.over_all_rows(self.num_dst), self.message, self.reduce, self.counts, self.chunk)
 
     def _tensors(self, part: Part, rows: Rows, extra: Extra) -> list[Tensor]:
         first, last = self.counts[1], self.counts[1] + self.counts[2]

@@ -15,8 +15,8 @@ from torch.autograd.function import once_differentiable
 
 from weft.exchanges.base import Arrival
 from weft.graph.message.block import Block, PairTransform
-from weft.graph.message.propagate import Replay
-from weft.strategies.sequential.parts import Part, Parts
+from weft.graph.message.propagate import ForwardState
+from weft.strategies.sequential.parts import EdgeParts, Part
 
 Rows = list[Tensor]
 Extra = Sequence[Tensor | None]
@@ -68,7 +68,7 @@ class Call:
     """What is computed over which parts. The tensors of a call are `num_src` own rows, then parameters of
     `transform`, then what the ending takes beside rows."""
 
-    parts: Parts
+    parts: EdgeParts
     ending: Ending
     num_src: int
     places: Sequence[int]
@@ -130,7 +130,7 @@ class _InParts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *tensors: Tensor | None) -> Tensor:
         src, params, extra = call.split(tensors)
-        ctx.call, ctx.replay = call, Replay([t for t in tensors if t is not None])
+        ctx.call, ctx.replay = call, ForwardState([t for t in tensors if t is not None])
 
         def visit(part: Part, rows: Rows) -> None:
             # The first part tells the shape of the result, also where a rank has no edge.

@@ -33,7 +33,7 @@ from weft.stores.mmap import MmapStore
 from weft.strategies.base import evaluating
 from weft.strategies.minibatch.sampled import checked_hops
 from weft.train.inference.predictions import Predictions
-from weft.train.inference.runs import Draw, Runner, Sampled, from_samples, placed
+from weft.train.inference.runs import Draw, Runner, SampledOutputs, from_samples, placed
 from weft.train.inference.stages import Chain, Stage, chain_of
 from weft.train.model import adapt
 
@@ -102,7 +102,7 @@ class _Report:
             self.events.write("infer", layer=layer, layers=layers, rows=rows, num_rows=num_rows)
 
 
-class Places:
+class RowPlaces:
     """Where the rows of all nodes between two layers lie, and the output: in memory."""
 
     def new(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Store:
@@ -129,7 +129,7 @@ class Places:
         return store
 
 
-class _Files(Places):
+class _Files(RowPlaces):
     """Files beside the output, gone in the end but for the output itself."""
 
     def __init__(self, out: Path, scratch: Path) -> None:
@@ -153,10 +153,10 @@ class _Files(Places):
 
 
 @contextmanager
-def _places(given: Any) -> Iterator[Places]:
+def _places(given: Any) -> Iterator[RowPlaces]:
     out: Path | None = None if given is None else as_path(given)
     if out is None:
-        yield Places()
+        yield RowPlaces()
         return
     if out.exists():
         raise InputError(f"out: {out} exists; remove it or write elsewhere")
@@ -173,7 +173,7 @@ def by_layer(
     runner: Runner,
     wanted: Tensor,
     *,
-    places: Places,
+    places: RowPlaces,
     report: Tell = lambda *_: None,
     memory: int,
     keep: int = 1,
@@ -197,7 +197,7 @@ def by_layer(
     return held
 
 
-def _found(chain: Chain, places: Places, keep: int) -> tuple[int, list[Store]]:
+def _found(chain: Chain, places: RowPlaces, keep: int) -> tuple[int, list[Store]]:
     """Return the first stage that is left to do, and the rows after those before it that are still read.
 
     Short stages are not kept, so there may be gaps: what lacks a stage before is no place to go on from.
@@ -227,7 +227,7 @@ class _Task:
     before: Store | None
 
 
-def _run_stage(task: _Task, places: Places, report: Tell, memory: int) -> Store:
+def _run_stage(task: _Task, places: RowPlaces, report: Tell, memory: int) -> Store:
     """Return the rows of all nodes after one stage; those of nodes that nobody needs stay zero."""
     stage, graph = task.stage, task.runner.graph
     sampler = NeighborSampler(graph, [-1] * stage.hops)
@@ -250,14 +250,14 @@ def _run_stage(task: _Task, places: Places, report: Tell, memory: int) -> Store:
 
 
 def _finish(
-    chain: Chain, wanted: Tensor, held: list[Store], places: Places, memory: int, device: torch.device
+    chain: Chain, wanted: Tensor, held: list[Store], places: RowPlaces, memory: int, device: torch.device
 ) -> Store:
     """Return the output of the wanted nodes from the rows that the stages gave."""
     made = ((nodes, chain.finish(rows).cpu()) for nodes, rows in some_rows(wanted, held, memory, device))
     return _kept(made, wanted, places)
 
 
-def _sampled(found: Iterator[Sampled], wanted: Tensor, places: Places, report: _Report) -> Store:
+def _sampled(found: Iterator[SampledOutputs], wanted: Tensor, places: RowPlaces, report: _Report) -> Store:
     """Return the outputs of the wanted nodes, which come in their order."""
 
     def told() -> Iterator[tuple[Tensor, Tensor]]:
@@ -270,7 +270,7 @@ def _sampled(found: Iterator[Sampled], wanted: Tensor, places: Places, report: _
     return _kept(told(), wanted, places)
 
 
-def _kept(made: Iterator[tuple[Tensor, Tensor]], wanted: Tensor, places: Places) -> Store:
+def _kept(made: Iterator[tuple[Tensor, Tensor]], wanted: Tensor, places: RowPlaces) -> Store:
     """Return a store of the outputs of all nodes, some of which come at a time."""
     output: Store | None = None
     done = 0

@@ -88,7 +88,7 @@ def placed(model: nn.Module, device: torch.device | str | None) -> Iterator[torc
 
 
 @dataclass(frozen=True, eq=False)
-class Sampled:
+class SampledOutputs:
     """What was computed for some nodes from samples, on the host."""
 
     nodes: Tensor
@@ -110,7 +110,7 @@ class Draw:
 
 def from_samples(
     model: nn.Module, chain: Chain | None, graph: Graph, wanted: Tensor, draw: Draw, device: torch.device
-) -> Iterator[Sampled]:
+) -> Iterator[SampledOutputs]:
     """Give the outputs of nodes in their order, some at a time and at least once; embeddings with a chain."""
 
     def make(held: Graph) -> NeighborSampler:
@@ -127,11 +127,11 @@ def from_samples(
         evaluations = sum(block.num_dst for block in batch.blocks)
         if chain is None:
             output = finished(model, model(batch.blocks, batch.x))
-            yield Sampled(batch.seeds.cpu(), output.cpu(), None, evaluations)
+            yield SampledOutputs(batch.seeds.cpu(), output.cpu(), None, evaluations)
             continue
         rows = _rows(chain, batch)
         embedding = None if chain.embed is None else chain.embed(rows).cpu()
-        yield Sampled(batch.seeds.cpu(), chain.finish(rows).cpu(), embedding, evaluations)
+        yield SampledOutputs(batch.seeds.cpu(), chain.finish(rows).cpu(), embedding, evaluations)
 
 
 def _rows(chain: Chain, batch: Batch) -> Sequence[Tensor]:

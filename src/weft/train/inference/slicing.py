@@ -50,7 +50,9 @@ _METHODS_OF_COLUMNS = {"softmax", "log_softmax"}
 X = "x"  # the name of the features in a trace
 
 
-def trace(model: nn.Module, *, training: bool = False, wrapped: Mapping[str, PyG] | None = None) -> "Sliced":
+def trace(
+    model: nn.Module, *, training: bool = False, wrapped: Mapping[str, PyG] | None = None
+) -> "SlicedModel":
     """Return the steps of a model called as `model(blocks, x)` or `model(x, edge_index)`, or say why not.
 
     They are those of its evaluation, or of its training; `wrapped` are its convolutions as layers, where they
@@ -72,7 +74,7 @@ def trace(model: nn.Module, *, training: bool = False, wrapped: Mapping[str, PyG
             f"{name} cannot be cut into layers, its forward cannot be followed ({told}); give weft.infer its "
             "layers as a list, or a fanout, with which any model is run on samples ([-1, -1] takes all edges)"
         ) from None
-    return Sliced(model, [Step.of(node) for node in graph.nodes], wrapped)
+    return SlicedModel(model, [ForwardStep.of(node) for node in graph.nodes], wrapped)
 
 
 def _layers_of(module: nn.Module) -> Iterator[nn.Module]:
@@ -108,7 +110,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Step:
+class ForwardStep:
     """One step of a forward, as plain values that travel to other processes."""
 
     name: str
@@ -119,7 +121,7 @@ class Step:
     reads: tuple[str, ...]
 
     @classmethod
-    def of(cls, node: fx.Node) -> "Step":
+    def of(cls, node: fx.Node) -> "ForwardStep":
         """Return a node of a trace."""
         named: Any = lambda leaf: Value(leaf.name) if isinstance(leaf, fx.Node) else leaf  # noqa: E731
         args, kwargs = (fx.node.map_aggregate(given, named) for given in (node.args, node.kwargs))
@@ -127,11 +129,11 @@ class Step:
         return cls(name, node.op, node.target, args, kwargs, tuple(n.name for n in node.all_input_nodes))
 
 
-class Sliced:
+class SlicedModel:
     """The steps of a model between its layers."""
 
     def __init__(
-        self, model: nn.Module, steps: Sequence[Step], wrapped: Mapping[str, PyG] | None = None
+        self, model: nn.Module, steps: Sequence[ForwardStep], wrapped: Mapping[str, PyG] | None = None
     ) -> None:
         self.model = model
         self.inputs = {step.name for step in steps if step.op == "placeholder"}
@@ -232,7 +234,7 @@ class Sliced:
         read = {name for step in later for name in self.steps[step].reads}
         return [name for name in before if name in read] + [self.layers[place]]
 
-    def _do(self, step: Step, made: dict[str, Any], blocks: Sequence[Block]) -> Any:
+    def _do(self, step: ForwardStep, made: dict[str, Any], blocks: Sequence[Block]) -> Any:
         """Return the value of a step."""
         module = self._module(step)
         if isinstance(module, Layer):
@@ -254,20 +256,20 @@ class Sliced:
             return getattr(arguments[0], step.target)(*arguments[1:], **options)
         return (step.target if module is None else module)(*arguments, **options)
 
-    def _rows(self, step: Step) -> str:
+    def _rows(self, step: ForwardStep) -> str:
         """Return whose rows a layer reads: `conv(h, edge_index)` has them first, `layer(block, h)` last."""
         rows = [name for name in step.reads if name == X or name not in self.inputs]
         if len(rows) != 1:
             raise InputError(f"{step.target}: expected a call as layer(block, h), with one h")
         return rows[0]
 
-    def _module(self, step: Step) -> nn.Module | None:
+    def _module(self, step: ForwardStep) -> nn.Module | None:
         if step.op != "call_module":
             return None
         # Looked up each time: a strategy may have put another norm in its place.
         return self.wrapped.get(step.target) or self.model.get_submodule(step.target)
 
-    def _check(self, step: Step) -> None:
+    def _check(self, step: ForwardStep) -> None:
         """Refuse a step that may read other rows than its own."""
         if isinstance(self._module(step), Layer | Dropout):
             self._rows(step)
@@ -278,7 +280,7 @@ class Sliced:
                 "expected linear maps, norms, dropout, activations, sums and concatenations of columns"
             )
 
-    def _by_row(self, step: Step) -> bool:
+    def _by_row(self, step: ForwardStep) -> bool:
         if step.op in ("output", "get_attr"):
             return True
         module = self._module(step)
@@ -299,7 +301,7 @@ def _only(output: Any) -> Any:
     return output
 
 
-def _of_columns(step: Step) -> bool:
+def _of_columns(step: ForwardStep) -> bool:
     """Return whether a function that takes `dim` is told to work along columns."""
     place, default = (2, 1) if step.target is F.normalize else (1, None)
     return step.kwargs.get("dim", step.args[place] if len(step.args) > place else default) in (1, -1)

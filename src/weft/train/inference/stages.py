@@ -20,7 +20,7 @@ from weft.layers.encoder import Encoder
 from weft.layers.stack import Stack
 from weft.tasks.base import finished, head_of, of_nodes
 from weft.train.followed import own_of
-from weft.train.inference.slicing import BY_ROW, Sliced, trace
+from weft.train.inference.slicing import BY_ROW, SlicedModel, trace
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _with_head(chain: Chain, model: nn.Module) -> Chain:
     return replace(chain, finish=lambda rows: finished(model, finish(rows)).double(), double=True)
 
 
-def _of_trace(sliced: Sliced) -> Chain:
+def _of_trace(sliced: SlicedModel) -> Chain:
     def stage(place: int) -> Stage:
         layer, widths = sliced.layer(place), sliced.widths(place)
 

@@ -38,7 +38,7 @@ from weft.train.resolve import Resolved, resolve
 _STEP = "outputs of step "
 
 
-class Given:
+class GivenRecipe:
     """A recipe that is to be proved: its data and its model, on every strategy or on the one it names."""
 
     def __init__(self, recipe: Recipe, folder: Path) -> None:
