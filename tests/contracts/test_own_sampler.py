@@ -56,7 +56,7 @@ def test_parts_of_a_graph_are_for_those_that_say_so() -> None:
         RecipeError, match=r"strategy\.sampler: 'whole' draws from a whole graph.* labor, near"
     ):
         train("whole", parts=2)
-    assert train("near", parts=2) == pytest.approx(train("neighbor"))
+    assert train("near", parts=2, partitioner="hash") == pytest.approx(train("neighbor"))
 
 
 def test_times_are_for_those_that_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

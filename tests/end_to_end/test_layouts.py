@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from weft.cli.main import main
 from weft.config import Recipe
 from weft.errors import RecipeError
 from weft.events import read_events
@@ -41,7 +42,8 @@ def losses(out: Path) -> list[float]:
 
 def test_a_grid_of_four_workers_gives_the_losses_of_one(tmp_path: Path) -> None:
     settings = (*RECIPE, "model.name=gat", "model.heads=2")
-    train(tmp_path / "one", epochs=3, settings=settings)
+    here = [f"--set={each}" for each in (*settings, "train.epochs=3")]
+    assert main(["train", *here, f"--out={tmp_path / 'one'}"]) == 0
     on_grid = (*settings, "strategy.name=grid", "strategy.columns=2")
     four = train(tmp_path / "four", "--workers=4", epochs=3, settings=on_grid)
     assert losses(tmp_path / "four") == pytest.approx(losses(tmp_path / "one"), rel=1e-9)

@@ -21,7 +21,7 @@ LAYOUTS: list[dict[str, Any]] = [
     {"strategy": {"name": "halo", "partitioner": "hash"}, "parts": 3},
     {"strategy": {"name": "sequential", "partitioner": "hash"}, "parts": 2},
     {"strategy": {"name": "sampled", "fanout": [-1, -1]}},
-    {"strategy": {"name": "clustered", "clusters": 4, "together": "all"}},
+    {"strategy": {"name": "clustered", "clusters": 4, "together": "all", "partitioner": "range"}},
 ]
 
 

@@ -91,9 +91,9 @@ def test_self_loops_are_added_where_layers_of_the_class_ask_for_them(graph: weft
         {"name": "sequential", "partitioner": "hash"},
         {"name": "grid"},
         {"name": "vertex_cut"},
-        {"name": "sampled", "fanout": [-1, -1]},
-        {"name": "clustered", "clusters": 4, "together": "all"},
-        {"name": "control_variate", "fanout": -1},
+        {"name": "sampled", "fanout": [-1, -1], "partitioner": "hash"},
+        {"name": "clustered", "clusters": 4, "together": "all", "partitioner": "range"},
+        {"name": "control_variate", "fanout": -1, "partitioner": "hash"},
     ],
 )
 def test_own_models_and_losses_train_with_every_strategy_at_its_exact_point(

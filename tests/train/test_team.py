@@ -76,27 +76,24 @@ def test_a_run_with_workers_is_continued(small: weft.Graph, tmp_path: Path) -> N
     assert (further.epochs, further.loss) == (4, whole.loss)
 
 
-def test_a_run_goes_on_with_fewer_workers_on_its_parts_and_refuses_more(
+def test_workers_stop_where_they_are_asked_to_and_fewer_go_on_with_their_parts(
     small: weft.Graph, tmp_path: Path
 ) -> None:
-    given: dict[str, Any] = {"precision": "float64", "out": tmp_path / "run"}
-    weft.train(small, "own_code:Net", epochs=1, workers=2, strategy=HASH, **given)
-    resumed: dict[str, Any] = {**given, "epochs": 3, "resume": True}
+    given: dict[str, Any] = {"precision": "float64", "out": tmp_path / "run", "eval_every": 100}
+    begun: dict[str, Any] = {**given, "workers": 2, "strategy": HASH, "epochs": 100_000}
+    stopped = weft.train(small, "own_code:Net", stop=lambda: True, hidden=4, **begun)
+    assert stopped.stopped == "interrupted"
+    assert 1 <= stopped.epochs < 100_000
+    epochs = stopped.epochs + 2
+    resumed: dict[str, Any] = {**given, "epochs": epochs, "resume": True, "hidden": 4}
     with pytest.raises(InputError, match="trained with 2, on 2 parts of the graph"):
         weft.train(small, "own_code:Net", workers=3, strategy=HASH, **resumed)
     with pytest.raises(InputError, match="has 2 parts, and keeps them"):
         weft.train(small, "own_code:Net", strategy=HASH, parts=4, **resumed)
     further = weft.train(small, "own_code:Net", strategy=HASH, **resumed)
-    whole = weft.train(small, "own_code:Net", epochs=3, precision="float64")
-    assert (further.epochs, further.workers) == (3, 1)
+    whole = weft.train(small, "own_code:Net", epochs=epochs, precision="float64", eval_every=100, hidden=4)
+    assert (further.epochs, further.workers) == (epochs, 1)
     assert further.loss == pytest.approx(whole.loss, rel=1e-9)
-
-
-def test_workers_stop_where_they_are_asked_to(small: weft.Graph, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"workers": 2, "strategy": HASH, "epochs": 100_000, "eval_every": 100}
-    summary = weft.train(small, "own_code:Net", stop=lambda: True, hidden=4, **given)
-    assert summary.stopped == "interrupted"
-    assert 1 <= summary.epochs < 100_000
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def sections(strategy: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_clusters_of_a_recipe_are_those_of_one_process(tmp_path: Path) -> None:
-    recipe = sections({"name": "clustered", "clusters": 6, "together": 2})
+    recipe = sections({"name": "clustered", "clusters": 6, "together": 2, "partitioner": "range"})
     expected = run_recipe(make_recipe(recipe), Place()).loss
     prepare(make_recipe(recipe), tmp_path, workers=2)
     for loss in run_ranks(2, batch_jobs.by_recipe, recipe, str(tmp_path)):
