@@ -53,3 +53,11 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
     core.weft_set_level(LEVELS[request.param])
     yield request.param
     core.weft_set_level(core.weft_detected_level())
+
+
+@pytest.fixture
+def small_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Triton's kernels cut rows at 8 edges."""
+    from weft.kernels.triton import plan
+
+    monkeypatch.setattr(plan, "SEGMENT", 8)

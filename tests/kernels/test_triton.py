@@ -1,7 +1,8 @@
 """The Triton forms of every operator, on a GPU or, where there is none, by Triton's interpreter on the CPU.
 
-The interpreter must be chosen before Python starts, so one test here runs this file again in a process of its
-own. It takes milliseconds an operation: graphs are tiny, and a row of more than 8 edges counts as a hub.
+The interpreter must be chosen before Python starts, so one test here runs this file and those of the folder
+triton in a process of its own. It takes milliseconds an operation: graphs are tiny, and a row of more than 8
+edges counts as a hub.
 """
 
 import os
@@ -10,25 +11,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from kernel_checks import DEVICE, assert_near, backward_in_sets, compare, csr, hub_csr, values
+from triton_checks import CLOCK, HALF, HERE, on_triton, rows
 
-from weft import draw, kernels
-from weft.errors import WeftWarning
-from weft.kernels import gpu, native, reference, reference_attention
+from weft import kernels
+from weft.kernels import gpu, reference_attention
 
 pytestmark = pytest.mark.gpu
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install 'weft[gpu]')")
-
-HERE = gpu.INTERPRETED or DEVICE == "cuda"
-on_triton = pytest.mark.skipif(
-    not HERE, reason="needs a GPU or Triton's interpreter; runs in a process apart"
-)
-CLOCK = torch.tensor([5, 2, 3])
-HALF = torch.bfloat16
 
 
 @pytest.mark.skipif(HERE, reason="this is the process apart")
@@ -46,8 +39,8 @@ def test_every_form_under_the_interpreter() -> None:
         "no:xdist",
         __file__,
         *(
-            str(Path(__file__).parents[1] / "samplers" / "gpu" / name)
-            for name in ("test_device.py", "test_padded.py")
+            str(Path(__file__).parents[1] / name)
+            for name in ("kernels/triton", "samplers/gpu/test_device.py", "samplers/gpu/test_padded.py")
         ),
     ]
     settings = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
@@ -58,168 +51,10 @@ def test_every_form_under_the_interpreter() -> None:
     assert "passed" in done.stdout
 
 
-@pytest.fixture
-def small_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut rows at 8 edges."""
-    from weft.kernels.triton import plan
-
-    monkeypatch.setattr(plan, "SEGMENT", 8)
-
-
-def rows(*numbers: int) -> torch.Tensor:
-    return torch.tensor(numbers, device=DEVICE)
-
-
 @on_triton
 def test_operators_run_on_triton() -> None:
     assert gpu.available()
     assert "Triton" in gpu.describe()
-
-
-@on_triton
-def test_draws_are_those_of_the_counter_function() -> None:
-    from triton_draws import fill
-
-    from weft.kernels.triton.draw import signed
-
-    ids, lanes = np.array([0, 1, 7, 2**31, 2**40 + 3, 2**62, 5, 6]), np.array([0, 1, 2, 1000])
-    for seed in (0, 1, 12345, 2**62):
-        key = draw.fold(seed, draw.Stream.DROPOUT, 3, 4, 5)
-        out = torch.empty(8, 4, dtype=torch.int64, device=DEVICE)
-        fill[(1,)](
-            torch.from_numpy(ids).to(DEVICE), torch.from_numpy(lanes).to(DEVICE), out, signed(key), 8, 4
-        )
-        assert out.tolist() == draw.draw(key, ids[:, None], lanes[None, :]).tolist()
-
-
-@on_triton
-def test_a_key_is_folded_where_the_clock_lies(monkeypatch: pytest.MonkeyPatch) -> None:
-    from weft.kernels.triton import dropout
-    from weft.kernels.triton.draw import folded, signed
-
-    for clock in (CLOCK, torch.tensor([2**62, 0, 7])):
-        expected = signed(draw.fold(int(clock[0]), 3, int(clock[1]), int(clock[2]), 4))
-        assert folded(clock.to(DEVICE), 3, 4).tolist() == [expected]
-    x, ids = values(9, 5), torch.arange(9, device=DEVICE)
-    plain = dropout.dropout(x, ids, 0.4, CLOCK.cpu(), 2, 1)
-    monkeypatch.setattr(dropout, "key_of", lambda clock, *rest: folded(clock.to(DEVICE), *rest))
-    assert torch.equal(dropout.dropout(x, ids, 0.4, CLOCK, 2, 1), plain)
-
-
-@on_triton
-@pytest.mark.parametrize("num_edges", [0, 5, 60])
-@pytest.mark.usefixtures("small_hubs")
-def test_a_plan_that_asks_nobody_gives_the_same_bits(num_edges: int) -> None:
-    from weft.kernels.triton import plan
-    from weft.kernels.triton.spmm import spmm
-
-    indptr, indices = csr(7, 9, num_edges)
-    x, scale = values(7, 3), values(9)
-    rest = (True, False, None, None, None)
-    found = spmm(indptr, indices, None, x, None, None, scale, *rest)
-    again = indptr.clone()
-    plan.bounded(again, num_edges + 20)  # room for edges that are not there
-    padded = torch.cat([indices, indices.new_zeros(20)])
-    assert torch.equal(spmm(again, padded, None, x, None, None, scale, *rest), found)
-
-
-@on_triton
-@pytest.mark.parametrize(
-    ("width", "dtype", "index"),
-    [
-        (1, torch.float32, torch.int32),
-        (7, HALF, torch.int64),
-        (33, torch.float16, torch.int32),
-        (602, torch.float32, torch.int64),
-    ],
-)
-@pytest.mark.usefixtures("small_hubs")
-def test_sums_of_any_width_and_type(width: int, dtype: torch.dtype, index: torch.dtype) -> None:
-    indptr, indices = csr(5, 6, 40, index=index)
-    compare(lambda x: kernels.spmm(indptr, indices, x), [values(5, width, dtype=dtype)])
-
-
-@on_triton
-@pytest.mark.parametrize("heads", [None, 3])
-@pytest.mark.usefixtures("small_hubs")
-def test_means_weights_and_scales(heads: int | None) -> None:
-    indptr, indices = csr(5, 6, 40)
-    weight = values(40) if heads is None else values(40, heads)
-    scales = {"src_scale": values(5, seed=1), "dst_scale": values(6, seed=2)}
-    run = lambda x, w: kernels.spmm(indptr, indices, x, w, "mean", **scales)  # noqa: E731
-    compare(run, [values(5, 3, 5), weight])
-
-
-@on_triton
-@pytest.mark.parametrize("reduce", ["max", "min"])
-@pytest.mark.usefixtures("small_hubs")
-def test_extremes_share_the_gradient_among_ties(reduce: str) -> None:
-    indptr, indices = csr(5, 4, 30)
-    x = values(5, 7)
-    compare(lambda x: kernels.spmm(indptr, indices, x.round(), reduce=reduce) + x.sum(), [x])
-    value, count = kernels.extreme(indptr, indices, x.round(), reduce)
-    wanted = reference.extreme(indptr, indices, x.round(), reduce == "max")
-    assert value.equal(wanted[0])
-    assert count.equal(wanted[1])
-
-
-@on_triton
-def test_nan_beats_every_number_in_an_extreme() -> None:
-    x = torch.tensor([[1.0], [float("nan")], [float("-inf")]], device=DEVICE)
-    indptr, indices = rows(0, 2, 3, 3), rows(0, 1, 2)
-    value, count = kernels.extreme(indptr, indices, x, "max")
-    assert value[0].isnan().all()
-    assert value[1:].flatten().tolist() == [float("-inf"), 0.0]
-    assert count.flatten().tolist() == [1, 1, 0]
-
-
-@on_triton
-@pytest.mark.parametrize("op", ["dot", "add", "sub", "mul"])
-@pytest.mark.usefixtures("small_hubs")
-def test_a_value_for_every_edge(op: str) -> None:
-    indptr, indices = csr(5, 4, 30)
-    shape = (3, 5) if op == "dot" else (33,)
-    compare(lambda a, b: kernels.sddmm(indptr, indices, a, b, op), [values(5, *shape), values(4, *shape)])
-
-
-@on_triton
-@pytest.mark.usefixtures("small_hubs")
-def test_softmax_over_the_edges_of_a_row() -> None:
-    indptr, _ = csr(5, 4, 30)
-    compare(lambda scores: kernels.edge_softmax(indptr, scores), [values(30, 3)])
-    masked = torch.full((30,), float("-inf"), device=DEVICE)
-    assert kernels.edge_softmax(indptr, masked).eq(0).all()
-
-
-@on_triton
-def test_gathered_rows_get_the_sum_of_their_gradients() -> None:
-    picked = rows(3, 1, 1, 5, 1)
-    compare(lambda x: kernels.gather(x, picked), [values(8, 7)])
-    for dtype in (torch.bool, torch.int8, torch.int64, HALF, torch.float64):
-        x = values(8, 3).round().to(dtype)
-        assert kernels.gather(x, picked).equal(x[picked])
-
-
-@on_triton
-# the interpreter's product of bfloat16 reads the bits as whole numbers
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16 if gpu.INTERPRETED else HALF])
-def test_a_matrix_a_segment(dtype: torch.dtype) -> None:
-    offsets = torch.tensor([0, 3, 3, 80], device="cpu")
-    run = lambda x, w: kernels.segment_matmul(x, offsets, w)  # noqa: E731
-    compare(run, [values(80, 7, dtype=dtype), values(3, 7, 9, dtype=dtype)], terms=100)
-
-
-@on_triton
-@pytest.mark.parametrize("dtype", [torch.float32, HALF])
-def test_dropout_draws_the_same_mask(dtype: torch.dtype) -> None:
-    x, ids = values(30, 33, dtype=dtype), torch.arange(30, device=DEVICE) * 7
-    args = (x, ids, 0.4, CLOCK, int(draw.Stream.DROPOUT), 2)
-    out = kernels.dropout(x, ids, 0.4, clock=CLOCK, layer=2)
-    assert out.eq(0).equal(reference.dropout(*args).eq(0))
-    compare(lambda x: kernels.dropout(x, ids, 0.4, clock=CLOCK), [x])
-    lanes = torch.arange(30, device=DEVICE)
-    flat = kernels.dropout(x[:, 0], ids, 0.4, clock=CLOCK, layer=2, lanes=lanes)
-    assert flat.eq(0).equal(reference.dropout(x[:, 0], *args[1:], lanes).eq(0))
 
 
 def attend(kind: str, graph: Any, **options: Any) -> tuple[Any, list[torch.Tensor]]:
@@ -326,41 +161,6 @@ def test_masked_edges_and_empty_rows_count_for_nothing() -> None:
 
 
 @on_triton
-def test_views_are_read_in_their_own_order() -> None:
-    indptr, indices = csr(6, 4, 20)
-    compare(lambda x: kernels.spmm(indptr, indices, x.T), [values(13, 6)])
-    compare(lambda x: kernels.spmm(indptr, indices, x[::2, 1:4]), [values(12, 6)])
-    x = values(6, 5, grad=True)
-    kernels.spmm(indptr, indices, x).sum().backward()  # the gradient of a sum has strides of 0
-    assert x.grad is not None
-    assert x.grad[:, 0].tolist() == torch.bincount(indices, minlength=6).tolist()
-
-
-@on_triton
-@pytest.mark.usefixtures("small_hubs")
-def test_scales_of_hubs_are_read_in_their_own_order() -> None:
-    indptr, indices = csr(5, 6, 40)
-    strided = (values(10)[::2], values(12, seed=1)[::2])
-    expanded = (values(1).expand(5), values(1, seed=1).expand(6))
-    for src, dst in (strided, expanded):
-        run = lambda x: kernels.spmm(indptr, indices, x, src_scale=src, dst_scale=dst)  # noqa: B023, E731
-        compare(run, [values(5, 3)])
-    pointers = torch.stack([indptr, indptr], 1)[:, 0]
-    compare(lambda x: kernels.spmm(pointers, indices, x, reduce="mean"), [values(5, 3)])
-
-
-@on_triton
-@pytest.mark.usefixtures("nan_memory")
-def test_edges_of_no_row_have_a_weight_without_gradient() -> None:
-    indptr, indices = csr(5, 6, 30)
-    padded = torch.cat([indices, indices.new_zeros(4)])
-    weight = values(34, grad=True)
-    (grad,) = torch.autograd.grad(kernels.spmm(indptr, padded, values(5, 3), weight).sum(), weight)
-    assert grad[:30].isfinite().all()
-    assert grad[30:].eq(0).all()
-
-
-@on_triton
 @pytest.mark.usefixtures("nan_memory", "small_hubs")
 def test_all_of_the_result_is_written() -> None:
     indptr, indices = csr(5, 6, 30)
@@ -401,26 +201,3 @@ def test_the_bits_are_those_of_every_run(kind: str) -> None:
     for _ in range(3):
         again = torch.autograd.grad(run(*leaves).square().sum(), leaves)
         assert all(a.equal(b) for a, b in zip(first, again))
-
-
-def test_without_triton_the_reference_runs_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_triton", gpu._Triton())
-    monkeypatch.setattr(gpu, "_obstacle", lambda: "this GPU is too old")
-    run = gpu.form("spmm.spmm", lambda *given: "the reference's")
-    with pytest.warns(WeftWarning, match="slower reference kernels on the GPU: this GPU is too old"):
-        assert run(1, 2) == "the reference's"
-    assert run(1, 2) == "the reference's"  # a second warning would be an error
-
-
-@pytest.mark.skipif(HERE, reason="nothing of a device in it")
-def test_importing_the_operators_imports_no_triton() -> None:
-    code = "import sys, weft.kernels; sys.exit('triton' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_the_reference_can_be_asked_for() -> None:
-    run = gpu.interpreted(lambda *given: "Triton's", lambda *given: "the reference's")
-    assert run(1, 2) == "Triton's"
-    with native.disabled():
-        assert run(1, 2) == "the reference's"
-    assert run(1, 2) == "Triton's"

@@ -5,24 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from typed_communities import typed_graph
 
 from weft.datasets import open_dataset
 from weft.errors import WeftWarning
 from weft.graph import Graph
-from weft.partitioners import libmetis
-from weft.partitioners.base import undirected
 from weft.partitioners.constraints import constraints
 from weft.partitioners.metis import MetisPartitioner
 from weft.partitioners.quality import count_cut, count_halo, measure
 from weft.partitioners.run import partition
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-
-
-def test_it_is_given_both_directions_once_without_loops() -> None:
-    near = undirected(Graph.from_edges([[0, 0, 1, 1, 2, 3], [0, 1, 0, 2, 2, 0]], num_nodes=5))
-    assert near.indptr.tolist() == [0, 2, 4, 5, 6, 6]
-    assert near.indices.tolist() == [1, 3, 0, 2, 1, 0]
 
 
 @pytest.mark.parametrize("objective", ["cut", "volume"])
@@ -80,15 +73,6 @@ def test_a_bound_that_cannot_be_kept_is_told_with_its_numbers() -> None:
         partition(graph, 4)
 
 
-def test_where_pymetis_hides_the_library_one_weight_and_moves_keep_the_bounds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(libmetis, "library", lambda: None)
-    graph = typed_graph(0)
-    found = MetisPartitioner(imbalance=0.05).assign(graph, 4)
-    assert constraints(graph, 4, 0.05).broken(found.numpy()) == []
-
-
 def test_balancing_nodes_alone_cuts_less() -> None:
     graph = typed_graph(1)
     cuts = {
@@ -124,31 +108,6 @@ def test_a_large_directed_graph_is_cut_little() -> None:
     parts = MetisPartitioner(tries=1).assign(graph, 8)
     assert count_halo(graph, parts, 8) < 45_000
     assert constraints(graph, 8, 0.03).broken(parts.numpy()) == []
-
-
-def typed_graph(seed: int) -> Graph:
-    """Three types of communities; authors write papers of theirs, of which few are trained on."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def drawn(most: int, count: int) -> torch.Tensor:
-        return (torch.rand(count, generator=generator) ** 2 * most).long()
-
-    author, paper = drawn(300, 3_000), drawn(900, 3_000)
-    near = (author * 3 + drawn(20, 3_000)).clamp(max=899)
-    row = torch.arange(300)  # a set is of the same communities
-    sets = {"train_mask": row < 60, "val_mask": (row >= 60) & (row < 90), "test_mask": row >= 200}
-    return Graph.from_types(
-        {
-            "author": {"num_nodes": 300, "y": [0] * 300, **sets},
-            "paper": {"num_nodes": 900},
-            "venue": {"num_nodes": 12},
-        },
-        {
-            ("author", "writes", "paper"): torch.stack([author, near]),
-            ("paper", "by", "author"): torch.stack([near, author]),
-            ("venue", "shows", "paper"): torch.stack([paper // 75, paper]),
-        },
-    )
 
 
 def real_graph(name: str) -> Graph:

@@ -100,14 +100,6 @@ def test_a_lopsided_answer_is_repaired_and_the_repair_is_told() -> None:
     assert made.quality.moved == 4
 
 
-def test_metis_runs_in_the_child_and_its_quality_is_measured() -> None:
-    made = partition(RING, 2, seed=1)
-    assert (made.name, made.num_parts, made.cuts, made.options["seed"]) == ("metis", 2, "nodes", 1)
-    assert made.parts.dtype == torch.int32
-    assert made.quality is not None
-    assert (made.quality.cut_edges, made.quality.nodes) == (2, [3, 3])
-
-
 def test_one_part_and_more_parts_than_nodes_need_no_partitioner() -> None:
     assert partition(RING, 1, name="test-crash").parts.tolist() == [0] * 6
     assert partition(RING, 9, name="test-crash").parts.tolist() == [0, 1, 2, 3, 4, 5]

@@ -8,6 +8,7 @@ from typing import Any
 import pair_jobs
 import pytest
 import torch
+from hidden_graphs import removed, weighted_graph
 from ranks import run_ranks
 from torch import Tensor, nn
 
@@ -16,7 +17,6 @@ from weft.errors import GraphError, InputError
 from weft.graph import Graph
 from weft.graph.pairs import Pairs
 from weft.graph.parts.shard import make_shards
-from weft.kernels import native
 from weft.layers.base import layers
 from weft.layers.stack import Stack
 from weft.samplers import EdgeLoader, LaborSampler, NegativeSampler, NeighborSampler, split_edges
@@ -284,39 +284,6 @@ LAYERS = [(name, LAYER_OPTIONS.get(name, {})) for name in layers.names()]
 LAYERS += [("sage", {"aggregate": how}) for how in ("sum", "max")] + [("rgcn", {"num_relations": 3})]
 
 
-def weighted_graph(*, typed: bool) -> Graph:
-    """Return an undirected graph with parallel edges, a self loop, weights and, if typed, relations."""
-    made = torch.Generator().manual_seed(1)
-    edges = torch.randint(30, (2, 110), generator=made)
-    edges = torch.cat([edges, edges[:, :15], torch.tensor([[3], [3]])], 1)
-    count = edges.shape[1]
-    twice = {
-        "edge_weight": torch.rand(count, generator=made, dtype=torch.float64).repeat(2) + 0.1,
-        "edge_attr": torch.randn(count, 3, generator=made, dtype=torch.float64).repeat(2, 1),
-        "edge_type": torch.randint(3, (count,), generator=made).repeat(2) if typed else None,
-    }
-    x = torch.randn(30, 6, generator=made, dtype=torch.float64)
-    relations = 3 if typed else None
-    return Graph.from_edges(
-        torch.cat([edges, edges.flip(0)], 1), num_nodes=30, x=x, num_relations=relations, **twice
-    )
-
-
-def removed(graph: Graph, edges: Tensor) -> Graph:
-    """Return the graph built again without some canonical edges."""
-    kept = torch.ones(graph.num_edges, dtype=torch.bool)
-    kept[graph.edge_ids[edges].long()] = False
-    kinds = graph.given_edge_type()
-    return Graph.from_edges(
-        graph.edge_index[:, kept],
-        num_nodes=graph.num_nodes,
-        x=graph.x,
-        edge_type=None if kinds is None else kinds[kept],
-        num_relations=graph.num_relations if kinds is not None else None,
-        **{f"edge_{name}": value[kept] for name, value in graph.given_edge_data().items()},
-    )
-
-
 def between(graph: Graph, batch: Any) -> Tensor:
     """Return the edges that join the ends of a batch's edges, either way, by looking at all."""
     seeds = batch.nodes.seeds
@@ -364,47 +331,6 @@ def test_a_batch_with_hidden_edges_is_that_of_a_graph_without_them_for_every_lay
                 for ask in ("in_degree", "out_degree"):
                     pair = (getattr(b, ask)("src", relation, weighted=weighted) for b in (block, other))
                     torch.testing.assert_close(*pair, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"replace": True}, {"weight": "weight"}, {"temporal": True}, {"expand": "once"}], ids=str
-)
-def test_what_is_hidden_is_not_drawn_and_fanouts_stay_whole(options: dict[str, Any]) -> None:
-    made = torch.Generator().manual_seed(2)
-    graph = weighted_graph(typed=True)
-    graph = Graph.from_edges(
-        graph.edge_index, num_nodes=30, edge_type=graph.given_edge_type(), num_relations=3,
-        edge_weight=graph.given_edge_data()["weight"], edge_time=torch.arange(graph.num_edges) % 7,
-    )  # fmt: skip
-    gone = torch.randperm(graph.num_edges, generator=made)[:60].sort().values
-    seeds = torch.arange(20)
-    given = {"times": torch.full((20,), 4)} if "temporal" in options else {}
-    sampler = NeighborSampler(graph, sampler_fanout(graph), **options)
-    batch = sampler.sample(seeds, hidden=gone, **given)
-    with native.disabled():
-        same = sampler.sample(seeds, hidden=gone, **given)
-    other = NeighborSampler(removed(graph, gone), sampler_fanout(graph), **options).sample(seeds, **given)
-    assert torch.equal(batch.nodes, same.nodes)
-    for mine, theirs, built in zip(batch.blocks, same.blocks, other.blocks):
-        assert torch.equal(mine.edge_ids, theirs.edge_ids)
-        assert not torch.isin(mine.edge_ids, gone).any()
-        assert torch.equal(mine.edge_scale, theirs.edge_scale)
-        if "weight" not in options:  # whose draws are keyed by the ids of edges, which are others there
-            assert torch.equal(mine.indices, built.indices)
-            assert torch.equal(mine.edge_scale, built.edge_scale)
-            assert torch.equal(mine.in_degree(), built.in_degree())
-            assert torch.equal(mine.in_degree("src", 1), built.in_degree("src", 1))
-
-
-def test_both_ends_of_a_hidden_edge_have_a_degree_less() -> None:
-    graph = Graph.from_edges([[0, 0, 3], [1, 2, 1]], num_nodes=4)  # nothing leads to 0
-    (block,) = NeighborSampler(graph, [-1]).sample(range(4), hidden=torch.tensor([0])).blocks
-    assert block.out_degree("src").tolist() == [1, 0, 0, 1]
-    assert block.in_degree("src").tolist() == [0, 1, 1, 0]
-
-
-def sampler_fanout(graph: Graph) -> list[Any]:
-    return [3, dict.fromkeys(graph.edge_types, 2)]
 
 
 def test_node_types_and_their_reverses_are_hidden_by_endpoints() -> None:

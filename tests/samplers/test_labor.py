@@ -3,41 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from skewed_graph import skewed_graph
 
 from weft.errors import GraphError, InputError
 from weft.graph import Graph
 from weft.kernels import native
 from weft.samplers import LaborSampler, NeighborSampler
-from weft.samplers.core import native as sampling
-from weft.samplers.core.chances import chances
-from weft.samplers.core.request import Request, Slots
-
-
-def graph(num_nodes: int = 400, num_edges: int = 12_000) -> Graph:
-    made = np.random.default_rng(0)
-    src = (num_nodes * made.random(num_edges) ** 2).astype(np.int64)
-    return Graph.from_edges(np.stack([src, made.integers(num_nodes, size=num_edges)]), num_nodes=num_nodes)
-
-
-def test_chances_are_fanout_over_degree_at_first() -> None:
-    row = np.array([0, 0, 0, 0, 1, 1])
-    given = chances(np.array([0, 1, 2, 3, 1, 2]), row, np.array([4, 2]), 2, 0)
-    np.testing.assert_allclose(given, [0.5] * 4 + [1, 1])
-
-
-@pytest.mark.parametrize("iterations", [0, 1, 4])
-def test_every_row_keeps_the_variance_of_uniform_draws(iterations: int) -> None:
-    made = np.random.default_rng(1)
-    degree = made.integers(1, 40, size=50)
-    row = np.repeat(np.arange(50), degree)
-    given = chances(made.integers(60, size=len(row)), row, degree, 7, iterations)
-    assert ((given > 0) & (given <= 1)).all()
-    inverse = np.bincount(row, 1 / given)
-    np.testing.assert_allclose(inverse, np.where(degree <= 7, degree, degree**2 / 7), rtol=1e-6)
 
 
 def test_batches_have_fewer_nodes_the_more_iterations() -> None:
-    whole, seeds = graph(), torch.arange(40)
+    whole, seeds = skewed_graph(), torch.arange(40)
     sizes = [NeighborSampler(whole, [5, 5]).sample(seeds).num_nodes]
     sizes += [LaborSampler(whole, [5, 5], iterations=i).sample(seeds).num_nodes for i in (0, 3)]
     assert sizes[0] > sizes[1] > sizes[2]
@@ -45,7 +20,7 @@ def test_batches_have_fewer_nodes_the_more_iterations() -> None:
 
 @pytest.mark.parametrize("iterations", [0, 2])
 def test_means_are_those_of_the_whole_graph_on_average(iterations: int) -> None:
-    whole = graph(100, 3000)
+    whole = skewed_graph(100, 3000)
     h = torch.arange(100.0, dtype=torch.float64)[:, None] / 100 + 1
     expected = whole.block().aggregate(h, "mean")
     total, sampler = torch.zeros_like(expected), LaborSampler(whole, [6], iterations=iterations)
@@ -111,7 +86,7 @@ def test_with_iterations_the_bias_of_means_falls_with_the_fanout() -> None:
 
 
 def test_all_edges_are_all_edges() -> None:
-    whole = graph(50, 600)
+    whole = skewed_graph(50, 600)
     block = LaborSampler(whole, [-1]).sample(range(50)).blocks[0]
     assert block.num_edges == 600
     assert block.edge_scale is not None
@@ -121,7 +96,7 @@ def test_all_edges_are_all_edges() -> None:
 
 @pytest.mark.parametrize("shared_hops", [False, True])
 def test_the_native_core_draws_the_same_bits(shared_hops: bool) -> None:
-    whole = graph()
+    whole = skewed_graph()
     typed = Graph.from_types(
         {"a": {"num_nodes": 150}, "b": {"num_nodes": 250}},
         {("a", "to", "b"): {"edge_index": torch.randint(150, (2, 3000))}, ("b", "to", "a"): {
@@ -142,29 +117,17 @@ def test_the_native_core_draws_the_same_bits(shared_hops: bool) -> None:
 
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(InputError, match="iterations"):
-        LaborSampler(graph(), iterations=-1)
+        LaborSampler(skewed_graph(), iterations=-1)
 
 
 def test_a_graph_that_does_not_lie_on_the_cpu_is_refused() -> None:
     with pytest.raises(GraphError, match="lies on meta, but LaborSampler draws on the CPU"):
-        LaborSampler(graph().to(device="meta"), [2])
-
-
-def test_the_native_core_is_given_no_address_of_another_device() -> None:
-    whole, keys = graph(), np.zeros((1, 1), dtype=np.uint64)
-    slots = Slots(whole.indptr, whole.indices, node_offsets=tuple(whole.node_offsets))
-    elsewhere = Slots(whole.indptr, whole.indices.to("meta"), node_offsets=tuple(whole.node_offsets))
-    fanouts, seeds, core = np.full((1, 1), 2), torch.arange(3), native.library()
-    assert core is not None
-    for request in (
-        Request(elsewhere, seeds, fanouts, keys),
-        Request(slots, seeds.to("meta"), fanouts, keys),
-    ):
-        with pytest.raises(GraphError, match="one lies on meta"):
-            sampling.sample(core, request)
+        LaborSampler(skewed_graph().to(device="meta"), [2])
 
 
 def test_hops_share_their_random_numbers_only_where_asked() -> None:
-    shared, own = (LaborSampler(graph(), [2, 2], shared_hops=each).keys(0, 0) for each in (True, False))
+    shared, own = (
+        LaborSampler(skewed_graph(), [2, 2], shared_hops=each).keys(0, 0) for each in (True, False)
+    )
     assert (shared[0] == shared[1]).all()
     assert (own[0] != own[1]).all()

@@ -1,27 +1,12 @@
 """Loader: every seed once an epoch, the same batches for any number of threads, nothing left behind."""
 
-import threading
-import time
-from typing import Any
-
 import pytest
 import torch
+from loaders import loaded_graph, loader, running
 
 from weft.errors import GraphError, InputError
-from weft.graph import Graph
 from weft.samplers import Batch, Loader, NeighborSampler
 from weft.samplers.workers.together import TogetherLoader
-
-
-def graph(**data: Any) -> Graph:
-    made = torch.Generator().manual_seed(0)
-    edges = torch.randint(100, (2, 1500), generator=made)
-    return Graph.from_edges(edges, x=torch.rand(100, 3, generator=made), y=[0, 1] * 50, **data)
-
-
-def loader(threads: int = 2, **options: Any) -> Loader:
-    sampler = NeighborSampler(graph(), [4, 3], seed=7)
-    return Loader(sampler, range(90), **{"batch_size": 8, "threads": threads, **options})
 
 
 def parts(batch: Batch) -> list[torch.Tensor]:
@@ -34,10 +19,6 @@ def equal(one: list[Batch], other: list[Batch]) -> bool:
     return len(one) == len(other) and all(
         torch.equal(a, b) for x, y in zip(one, other) for a, b in zip(parts(x), parts(y), strict=True)
     )
-
-
-def running() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("weft-loader")]
 
 
 def test_every_seed_comes_once_an_epoch_in_another_order() -> None:
@@ -74,59 +55,6 @@ def test_a_run_resumes_in_the_middle_of_an_epoch() -> None:
     assert equal(list(begun), expected[5:])
 
 
-def test_threads_stay_only_so_far_ahead() -> None:
-    prepared: list[int] = []
-    made = loader(2, ahead=3, convert=lambda batch: prepared.append(batch.step) or batch)
-    steps = iter(made)
-    next(steps)
-    deadline = time.monotonic() + 20
-    while len(prepared) < 3 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.05)
-    assert sorted(prepared) == [0, 1, 2]
-    steps.close()  # type: ignore[attr-defined]
-    assert not running()
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_workers_are_as_many_batches_ahead_as_they_are_told(threads: int) -> None:
-    prepared: list[int] = []
-    made = TogetherLoader(
-        NeighborSampler(graph(), [2], seed=7),
-        range(40),
-        batch_size=4,
-        threads=threads,
-        convert=lambda batch: prepared.append(batch.step) or batch,
-    )
-    steps = iter(made)
-    assert next(steps).step == 0
-    made.settle()
-    assert prepared == list(range(1 + threads)), "in order, one begun as one is taken"
-    steps.close()  # type: ignore[attr-defined]
-
-
-def test_what_a_thread_raises_reaches_the_caller_at_once() -> None:
-    def fail(batch: Batch) -> Batch:
-        if batch.step == 2:
-            raise ValueError("broken features")
-        return batch
-
-    made = loader(2, convert=fail)
-    with pytest.raises(ValueError, match="broken features"):
-        list(made)
-    assert made.step <= 2
-    assert not running()
-    with pytest.raises(GraphError, match="seed 100"):
-        list(Loader(made.sampler, [5, 100], batch_size=1))
-
-
-def test_a_loader_that_is_dropped_leaves_no_thread() -> None:
-    steps = iter(loader(4))
-    next(steps)
-    del steps
-    assert not running()
-
-
 def test_batches_come_as_pyg_data() -> None:
     pytest.importorskip("torch_geometric")
     for data in loader(convert=Batch.to_pyg):
@@ -137,10 +65,10 @@ def test_batches_come_as_pyg_data() -> None:
 def test_seeds_are_the_labelled_training_nodes() -> None:
     y, mask = torch.tensor([0, 1] * 50), torch.arange(100) < 10
     y[3] = -1
-    sampler = NeighborSampler(graph().with_data(y=y, train_mask=mask, check=False), [2])
+    sampler = NeighborSampler(loaded_graph().with_data(y=y, train_mask=mask, check=False), [2])
     assert Loader(sampler).seeds.tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     with pytest.raises(GraphError, match="no train_mask"):
-        Loader(NeighborSampler(graph(), [2]))
+        Loader(NeighborSampler(loaded_graph(), [2]))
 
 
 def test_impossible_settings_are_refused() -> None:
@@ -162,7 +90,9 @@ def test_time_is_accounted_for() -> None:
     ("kind", "threads"), [(Loader, 0), (Loader, 2), (TogetherLoader, 0), (TogetherLoader, 1)]
 )
 def test_a_loop_that_runs_goes_on_with_its_epoch_after_a_seek(kind: type[Loader], threads: int) -> None:
-    made = kind(NeighborSampler(graph(), [2], seed=7), range(40), batch_size=8, threads=threads, ahead=1)
+    made = kind(
+        NeighborSampler(loaded_graph(), [2], seed=7), range(40), batch_size=8, threads=threads, ahead=1
+    )
     expected = [made.batch(0, step) for step in range(5)]
     running = iter(made)
     found = [next(running)]
@@ -175,4 +105,4 @@ def test_a_loop_that_runs_goes_on_with_its_epoch_after_a_seek(kind: type[Loader]
 
 def test_a_seed_that_is_there_twice_is_refused_whatever_the_shuffle_does() -> None:
     with pytest.raises(GraphError, match="seed 2 is there twice: an epoch has each seed once"):
-        Loader(NeighborSampler(graph(), [1]), [0, 2, 1, 2], batch_size=1)
+        Loader(NeighborSampler(loaded_graph(), [1]), [0, 2, 1, 2], batch_size=1)

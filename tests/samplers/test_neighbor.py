@@ -5,29 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from sampler_graphs import AUTHOR, CITES, random_graph, typed_graph
 
 import weft
 from weft.errors import GraphError, InputError
-from weft.graph import Graph, SparseFeatures
+from weft.graph import Graph
 from weft.kernels import native
 from weft.samplers import Batch, NeighborSampler
-
-AUTHOR = ("author", "writes", "paper")
-CITES = ("paper", "cites", "paper")
-
-
-def random_graph(num_nodes: int = 60, num_edges: int = 900, **data: Any) -> Graph:
-    made = torch.Generator().manual_seed(1)
-    edges = torch.randint(num_nodes - 3, (2, num_edges), generator=made)  # three nodes have no edges
-    return Graph.from_edges(edges, num_nodes=num_nodes, **data)
-
-
-def typed_graph() -> Graph:
-    made = torch.Generator().manual_seed(2)
-    writes = torch.stack([torch.randint(10, (60,), generator=made), torch.randint(15, (60,), generator=made)])
-    cites = torch.randint(15, (2, 90), generator=made)
-    nodes = {"author": {"x": torch.rand(10, 3)}, "paper": {"x": torch.rand(15, 4), "y": [0, 1, 0] * 5}}
-    return Graph.from_types(nodes, {AUTHOR: writes, CITES: cites})
 
 
 def same(one: Batch, other: Batch) -> bool:
@@ -114,38 +98,6 @@ def test_all_edges_equal_the_whole_graph() -> None:
             torch.testing.assert_close(sampled, whole, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("how", ["uniform", "replace", "weight", "relations"])
-def test_sums_and_means_estimate_those_of_the_whole_graph(how: str) -> None:
-    made = torch.Generator().manual_seed(3)
-    weight = torch.rand(900, generator=made) + 0.1
-    graph = random_graph(edge_weight=weight, edge_type=torch.arange(900) % 2)
-    options: dict[str, Any] = {"replace": {"replace": True}, "weight": {"weight": "weight"}}.get(how, {})
-    fanout: Any = [4] if how != "relations" else [{kind: 2 + k for k, kind in enumerate(graph.edge_types)}]
-    sampler = NeighborSampler(graph, fanout, **options)
-    h = torch.rand(60, 2, generator=made, dtype=torch.float64) + 0.5
-    seeds = torch.arange(60)
-    for reduce in ("sum", "mean"):
-        whole = graph.block().aggregate(h, reduce)
-        total = torch.zeros_like(whole)
-        for epoch in range(400):
-            block = sampler.sample(seeds, epoch).blocks[0]
-            total += block.aggregate(h[block.src_ids], reduce)
-        assert (total / 400 - whole).abs().max() < 0.15 * whole.abs().max()
-        assert (total.sum() / 400 / whole.sum() - 1).abs() < 0.02
-
-
-def test_user_messages_are_scaled_like_sums() -> None:
-    graph = random_graph(edge_weight=torch.rand(900))
-    for options in ({}, {"weight": "weight"}):
-        block = NeighborSampler(graph, [4], **options).sample(range(20)).blocks[0]
-        h = torch.rand(block.num_src, 3)
-        for reduce in ("sum", "mean"):
-            made = block.propagate(lambda u: u * 2, src=[h], reduce=reduce)
-            torch.testing.assert_close(made, 2 * block.aggregate(h, reduce))
-        largest = block.propagate(lambda u: u, src=[h], reduce="max")
-        torch.testing.assert_close(largest, block.aggregate(h, "max"))
-
-
 def test_heavy_edges_are_drawn_in_proportion() -> None:
     graph = Graph.from_edges([[1, 2, 3, 4], [0] * 4], edge_weight=torch.tensor([1.0, 2.0, 5.0, 0.0]))
     sampler = NeighborSampler(graph, [1], weight="weight")
@@ -227,65 +179,6 @@ def _gcn(block: Any) -> dict[str, Any]:
 # Time
 
 
-def temporal_graph(later: int = 0) -> Graph:
-    """Return a graph whose edges after time 50 depend on `later`."""
-    made = torch.Generator().manual_seed(4)
-    edges = torch.randint(30, (2, 600), generator=made)
-    time = torch.arange(600) // 6
-    made.manual_seed(100 + later)
-    edges[:, time > 50] = torch.randint(30, (2, int((time > 50).sum())), generator=made)
-    return Graph.from_edges(edges, num_nodes=30, edge_time=time)
-
-
-def test_no_edge_is_later_than_its_seed() -> None:
-    graph = temporal_graph()
-    times = torch.tensor([50, 10, 99, 0])
-    batch = NeighborSampler(graph, [5, 5], temporal=True).sample([1, 2, 3, 4], times=times)
-    assert batch.seed_of is not None
-    for block in batch.blocks:
-        seed = batch.seed_of[: block.num_dst][block.edge_dst]
-        assert (block.edge("time") <= times[seed]).all()
-        assert torch.equal(batch.seed_of[block.indices.long()], seed)  # nothing passes from seed to seed
-        src = block.src_ids[block.indices.long()]
-        assert torch.equal(src, graph.indices[block.edge_ids].long())
-        for row in range(block.num_dst):
-            into = slice(int(graph.indptr[block.dst_ids[row]]), int(graph.indptr[block.dst_ids[row] + 1]))
-            seen = int((graph.edge_data["time"][into] <= times[batch.seed_of[row]]).sum())
-            assert block.in_degree()[row] == seen
-            assert block.indptr[row + 1] - block.indptr[row] == min(5, seen)
-
-
-def test_the_future_and_other_seeds_change_nothing() -> None:
-    found = []
-    for later, others in ((0, [9]), (1, [4, 8])):
-        graph = temporal_graph(later)
-        sampler = NeighborSampler(graph, [4, 4], temporal=True)
-        times = torch.tensor([50] + [70] * len(others))
-        batch = sampler.sample([3, *others], times=times)
-        block = batch.blocks[0]
-        assert batch.seed_of is not None
-        own = batch.seed_of[: block.num_dst][block.edge_dst] == 0
-        given = graph.edge_ids[block.edge_ids[own]].sort().values
-        h = torch.arange(30.0)[block.src_ids][:, None]
-        found.append((given, block.aggregate(h)[batch.seed_of[: block.num_dst] == 0]))
-    assert torch.equal(found[0][0], found[1][0])
-    torch.testing.assert_close(found[0][1].sort(0).values, found[1][1].sort(0).values)
-
-
-def test_one_node_at_two_times_is_two_seeds() -> None:
-    sampler = NeighborSampler(temporal_graph(), [5], temporal=True)
-    block = sampler.sample([3, 3], times=torch.tensor([5, 90])).blocks[0]
-    assert block.num_dst == 2
-    assert block.in_degree()[0] < block.in_degree()[1]
-    with pytest.raises(GraphError, match="twice"):
-        sampler.sample([3, 3], times=torch.tensor([5, 5]))
-    with pytest.raises(GraphError, match="needs the time of each seed"):
-        sampler.sample([3])
-    for time in (torch.nan, torch.inf):
-        with pytest.raises(GraphError, match="the time of seed 4 is not a finite number"):
-            sampler.sample([3, 4], times=torch.tensor([5.0, time]))
-
-
 # Threads
 
 
@@ -300,52 +193,6 @@ def test_any_number_of_threads_gives_the_same_batches(threads: int) -> None:
 
 
 # PyG
-
-
-def test_pyg_gets_one_graph_with_counts_of_hops() -> None:
-    pytest.importorskip("torch_geometric")
-    from torch_geometric.utils import trim_to_layer
-
-    graph = random_graph(x=torch.rand(60, 5), y=[0, 1, 2] * 20)
-    seeds = torch.arange(0, 60, 7)
-    data = NeighborSampler(graph, [4, 3]).sample(seeds).to_pyg()
-    assert data.batch_size == len(seeds)
-    assert torch.equal(data.n_id[: len(seeds)], seeds)
-    assert torch.equal(data.x, graph.x[data.n_id])
-    assert torch.equal(data.n_id[data.edge_index], graph.edge_index[:, data.e_id])
-    assert sum(data.num_sampled_nodes) == data.num_nodes
-    assert sum(data.num_sampled_edges) == data.edge_index.shape[1]
-    x, edge_index, _ = trim_to_layer(
-        1, data.num_sampled_nodes, data.num_sampled_edges, data.x, data.edge_index
-    )
-    assert edge_index.max() < x.shape[0]
-    batch = NeighborSampler(graph, [4, 3], expand="once").sample(seeds)
-    assert torch.equal(batch.to_pyg().edge_index, batch.blocks[0].edge_index())
-
-
-def test_pyg_models_run_on_batches_of_sparse_features() -> None:
-    pyg = pytest.importorskip("torch_geometric")
-    dense = torch.rand(60, 5) * (torch.rand(60, 5) < 0.3)
-    graph = random_graph(x=SparseFeatures.from_dense(dense), y=[0, 1, 2] * 20)
-    data = NeighborSampler(graph, [4, 3]).sample(torch.arange(0, 60, 7)).to_pyg()
-    assert torch.equal(data.x, dense[data.n_id])
-    model = pyg.nn.GraphSAGE(5, 8, num_layers=2, out_channels=3)
-    model(data.x, data.edge_index).sum().backward()
-
-
-def test_pyg_gets_types_by_name() -> None:
-    pytest.importorskip("torch_geometric")
-    graph = typed_graph()
-    data = NeighborSampler(graph, [2, 2]).sample(torch.arange(10, 16)).to_pyg()
-    whole = graph.to_pyg()
-    assert data["paper"].batch_size == 6
-    assert data["paper"].n_id[:6].tolist() == list(range(6))
-    assert torch.equal(data["author"].x, whole["author"].x[data["author"].n_id])
-    for source, relation, target in (AUTHOR, CITES):
-        store, full = data[source, relation, target], whole[source, relation, target]
-        ends = torch.stack([data[source].n_id[store.edge_index[0]], data[target].n_id[store.edge_index[1]]])
-        assert torch.equal(ends, full.edge_index[:, store.e_id])
-        assert sum(store.num_sampled_edges) == store.edge_index.shape[1]
 
 
 # What is refused

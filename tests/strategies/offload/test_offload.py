@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import torch
 from halo_jobs import graph_of
+from offload_costs import least_memory
 from torch import Tensor
 
 import weft
 from weft.errors import InputError, RecipeError
-from weft.graph.graph import Graph
 from weft.sizes import parse_bytes
-from weft.strategies.offload.chunks import Cost, cut, edge_bytes
 from weft.strategies.offload.offload import Offload, cost_of
 from weft.strategies.single import Single
 from weft.train.model import adapt, build_model
@@ -32,12 +31,6 @@ MODELS: list[tuple[str, str, dict[str, Any]]] = [
     ("rgcn", "typed", {"dropout": 0.2}),
     ("hgt", "typed", {"heads": 2}),
 ]
-
-
-def least_memory(graph: Graph, cost: Cost) -> int:
-    """Return what the most expensive node takes alone."""
-    degree = graph.indptr.diff()
-    return max(cost(int(d) + 1, 1, int(d)) for d in degree)
 
 
 def gradients(strategy: Single, model: torch.nn.Module) -> tuple[Tensor, list[Tensor]]:
@@ -81,43 +74,6 @@ def compare(strategy: Single, model: torch.nn.Module, expected: tuple[Tensor, li
     assert torch.allclose(found[0], expected[0], rtol=1e-9, atol=1e-9)
     for a, b in zip(found[1], expected[1], strict=True):
         assert torch.allclose(a, b, rtol=1e-8, atol=1e-8)
-
-
-def test_chunks_hold_every_edge_once_within_the_budget() -> None:
-    graph = graph_of("hub")
-    cost = Cost(10, 5, 2)
-    budget = least_memory(graph, cost) + 40
-    chunks = list(cut(graph, cost, budget))
-    assert len(chunks) > 2
-    assert [chunk.rows.start for chunk in chunks[1:]] == [chunk.rows.stop for chunk in chunks[:-1]]
-    for chunk in chunks:
-        rows = chunk.rows.stop - chunk.rows.start
-        assert cost(len(chunk.sources), rows, len(chunk.indices)) <= budget
-        assert torch.equal(chunk.sources[:rows], torch.arange(chunk.rows.start, chunk.rows.stop))
-        assert torch.equal(chunk.sources[chunk.indices.long()], graph.indices[chunk.edges].long())
-        assert int(chunk.indptr[-1]) == len(chunk.indices)
-    assert sum(len(chunk.indices) for chunk in chunks) == graph.num_edges
-
-
-def test_the_data_of_edges_are_counted() -> None:
-    bare, graph, typed = (graph_of(kind) for kind in ("directed", "attributed", "typed"))
-    cost = Cost(10, 5, 2)
-    assert _moved(graph, cost) - _moved(bare, cost) == graph.num_edges * 5 * 4
-    assert typed.edge_type is not None
-    assert edge_bytes(typed) == typed.edge_type.element_size()
-    costs = [
-        [cost_of(_model(name, given), given).edge for given in (bare, graph)] for name in ("gat", "gatv2")
-    ]
-    # the features, and of each head a score or a row of four, three times
-    assert [with_data - without for without, with_data in costs] == [20 + 12 * 2, 20 + 12 * 8]
-
-
-def _model(name: str, graph: Graph) -> Any:
-    return build_model(graph, name, {"hidden": 8, "heads": 2})
-
-
-def _moved(graph: Graph, cost: Cost) -> int:
-    return sum(chunk.nbytes(graph) for chunk in cut(graph, cost, least_memory(graph, cost)))
 
 
 def test_memory_is_counted_beside_what_lies_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,42 @@
+"""Edges that stand for others count as often."""
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from layer_graphs import some_graph
+
+import weft
+from weft.interop.pyg.weighing import repeated_and_standing
+
+WEIGHED = {
+    "sum": (lambda: pyg.GraphConv(6, 4), "weighed"),
+    "mean": (lambda: pyg.SAGEConv(6, 4), "weighed"),
+    "normalised": (lambda: pyg.GCNConv(6, 4, add_self_loops=False), "weighed"),
+    "gates": (lambda: pyg.ResGatedGraphConv(6, 4), "weighed"),
+    "two passes": (lambda: pyg.FiLMConv(6, 4), "weighed"),
+    "max": (lambda: pyg.SAGEConv(6, 4, aggr="max"), "over what is there"),
+    "attention": (lambda: pyg.GATConv(6, 4), "over what is there"),
+    "attention of another name": (lambda: pyg.FeaStConv(6, 4), "over what is there"),
+    "several reductions": (lambda: pyg.SAGEConv(6, 4, aggr=["mean", "max"]), "neither"),
+    "degrees of its own": (lambda: pyg.MFConv(6, 4), "neither"),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+def test_edges_that_stand_for_others_count_as_often_in_sums_and_means(name: str) -> None:
+    make, expected = WEIGHED[name]
+    layer = weft.nn.PyG(make())
+    assert layer.weighs == expected
+    graph = some_graph()
+    repeated, standing = repeated_and_standing(graph)
+    if expected == "neither":
+        with pytest.raises(weft.WeftError, match=f"{type(layer.conv).__name__} neither weighs its messages"):
+            layer(standing, graph.x)
+        return
+    h = graph.x.clone().requires_grad_()
+    results = []
+    for block in (repeated if expected == "weighed" else graph.block(), standing):
+        out = layer(block, h)
+        (gradient,) = torch.autograd.grad(out.square().sum(), h)
+        results.append((out, gradient))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)

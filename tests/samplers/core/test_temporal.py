@@ -1,0 +1,67 @@
+"""No edge is later than its seed, and the future changes nothing."""
+
+import pytest
+import torch
+
+from weft.errors import GraphError
+from weft.graph import Graph
+from weft.samplers import NeighborSampler
+
+
+def temporal_graph(later: int = 0) -> Graph:
+    """Return a graph whose edges after time 50 depend on `later`."""
+    made = torch.Generator().manual_seed(4)
+    edges = torch.randint(30, (2, 600), generator=made)
+    time = torch.arange(600) // 6
+    made.manual_seed(100 + later)
+    edges[:, time > 50] = torch.randint(30, (2, int((time > 50).sum())), generator=made)
+    return Graph.from_edges(edges, num_nodes=30, edge_time=time)
+
+
+def test_no_edge_is_later_than_its_seed() -> None:
+    graph = temporal_graph()
+    times = torch.tensor([50, 10, 99, 0])
+    batch = NeighborSampler(graph, [5, 5], temporal=True).sample([1, 2, 3, 4], times=times)
+    assert batch.seed_of is not None
+    for block in batch.blocks:
+        seed = batch.seed_of[: block.num_dst][block.edge_dst]
+        assert (block.edge("time") <= times[seed]).all()
+        assert torch.equal(batch.seed_of[block.indices.long()], seed)  # nothing passes from seed to seed
+        src = block.src_ids[block.indices.long()]
+        assert torch.equal(src, graph.indices[block.edge_ids].long())
+        for row in range(block.num_dst):
+            into = slice(int(graph.indptr[block.dst_ids[row]]), int(graph.indptr[block.dst_ids[row] + 1]))
+            seen = int((graph.edge_data["time"][into] <= times[batch.seed_of[row]]).sum())
+            assert block.in_degree()[row] == seen
+            assert block.indptr[row + 1] - block.indptr[row] == min(5, seen)
+
+
+def test_the_future_and_other_seeds_change_nothing() -> None:
+    found = []
+    for later, others in ((0, [9]), (1, [4, 8])):
+        graph = temporal_graph(later)
+        sampler = NeighborSampler(graph, [4, 4], temporal=True)
+        times = torch.tensor([50] + [70] * len(others))
+        batch = sampler.sample([3, *others], times=times)
+        block = batch.blocks[0]
+        assert batch.seed_of is not None
+        own = batch.seed_of[: block.num_dst][block.edge_dst] == 0
+        given = graph.edge_ids[block.edge_ids[own]].sort().values
+        h = torch.arange(30.0)[block.src_ids][:, None]
+        found.append((given, block.aggregate(h)[batch.seed_of[: block.num_dst] == 0]))
+    assert torch.equal(found[0][0], found[1][0])
+    torch.testing.assert_close(found[0][1].sort(0).values, found[1][1].sort(0).values)
+
+
+def test_one_node_at_two_times_is_two_seeds() -> None:
+    sampler = NeighborSampler(temporal_graph(), [5], temporal=True)
+    block = sampler.sample([3, 3], times=torch.tensor([5, 90])).blocks[0]
+    assert block.num_dst == 2
+    assert block.in_degree()[0] < block.in_degree()[1]
+    with pytest.raises(GraphError, match="twice"):
+        sampler.sample([3, 3], times=torch.tensor([5, 5]))
+    with pytest.raises(GraphError, match="needs the time of each seed"):
+        sampler.sample([3])
+    for time in (torch.nan, torch.inf):
+        with pytest.raises(GraphError, match="the time of seed 4 is not a finite number"):
+            sampler.sample([3, 4], times=torch.tensor([5.0, time]))
