@@ -224,7 +224,7 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
         "validate": ["--fix", "--help", "--json", "--memory", "--save-schema", "--schema", "-h", "tables"],
         "flatten": [
             *("--conf", "--engine", "--fanout", "--features", "--help", "--hops", "--hub", "--json"),
-            *("--master", "--memory", "--out", "--overwrite", "--seed", "--targets", "--temporal"),
+            *("--master", "--memory", "--out", "--overwrite", "--seed", "--set", "--targets", "--temporal"),
             *("--weight", "--yes", "-h", "graph"),
         ],
         "infer": [

@@ -60,10 +60,10 @@ def model_for(graph: Any, name: str, task: Task) -> nn.Module:
     return built.to(torch.float64)
 
 
-def learned(strategy: Strategy, model: nn.Module) -> dict[str, Tensor]:
-    """Return the losses of two epochs, the scores and the weights."""
+def learned(strategy: Strategy, model: nn.Module, epochs: int = 2) -> dict[str, Tensor]:
+    """Return the losses of some epochs, the scores and the weights."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
-    losses = [strategy.epoch(model, optimizer) for _ in range(2)]
+    losses = [strategy.epoch(model, optimizer) for _ in range(epochs)]
     names = (strategy.task.metric, *strategy.task.watched)
     scores = strategy.evaluate(model, {name: strategy.task.metrics[name] for name in names})
     told = [value for split in scores.values() for value in split.values()]

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from halo_jobs import local_graph
+from pair_jobs import pair_graph
 
 import weft
 from weft.comm.group import Group
@@ -13,7 +14,9 @@ from weft.layers.stack import Stack
 from weft.strategies.records.graph import RecordGraph
 from weft.strategies.records.loader import RecordFiles
 from weft.strategies.records.records import RecordTraining
+from weft.tasks.choose import TaskChoice
 from weft.train import METRICS
+from weft.train.model import build_model
 
 
 def plain_graph() -> weft.Graph:
@@ -111,3 +114,19 @@ def train_without_graph(group: Group, folder: str) -> dict[str, Any]:
         strategy.close()
         found["there" if there else "gone"] = {"losses": losses, "scores": scores}
     return found
+
+
+def pairs_on_ranks(group: Group, records: str, section: dict[str, Any]) -> dict[str, Any]:
+    """Train on records of pairs on all ranks, three epochs of one step; return losses, scores and weights."""
+    task = TaskChoice.of(section).make(pair_graph("mirrored"))
+    task.hides(batches=False)
+    shown = task.prepared(pair_graph("mirrored")).to(dtype=torch.float64)
+    local = local_graph(group, shown, torch.arange(shown.num_nodes) % group.size, group.size)
+    model = build_model(local, "sage", {"hidden": 8, "layers": 2}, task=task, seed=1).to(torch.float64)
+    strategy = RecordTraining(local, task=task, group=group, records=records, batch_size=10**6)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = [strategy.epoch(model, optimizer) for _ in range(3)]
+    scores = strategy.evaluate(model, {"mrr": task.metrics["mrr"]})["test"]
+    strategy.close()
+    weights = torch.cat([value.flatten() for value in model.state_dict().values()]).tolist()
+    return {"losses": losses, "scores": [scores["mrr"]], "weights": weights}

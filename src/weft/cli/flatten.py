@@ -6,14 +6,18 @@ how large is told before; more than 10 GiB need --yes.
 examples:
   weft flatten graph --fanout 15,10 --targets train --out records
   weft flatten graph --hops 3 --fanout 5 --targets all --features value --out records --yes
+  weft flatten graph --fanout 10,5 --set task.name=link_prediction --out pairs
   weft flatten graph --fanout 15,10 --weight weight --engine spark --master spark://host:7077 --out records
 """
 
 import argparse
 import json
 import sys
+from typing import Any
 
 from weft.cli.engine import add_engine_arguments, engine_options, parse_fanout
+from weft.config import make_recipe
+from weft.errors import RecipeError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--targets",
         default="train",
         help="train, val, test, or several as train,val,test; labelled, all (train)",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="task.KEY=VALUE",
+        dest="settings",
+        action="append",
+        default=[],
+        help="a key of [task]: records of the training pairs of a task of pairs",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the draws (0)")
     parser.add_argument("--weight", metavar="NAME", help="edge data by which edges are drawn (all alike)")
@@ -58,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
         options.out,
         fanout=fanout,
         targets=options.targets,
+        task=_task(options.settings),
         seed=options.seed,
         features=options.features,
         weight=options.weight,
@@ -74,3 +87,11 @@ def run(options: argparse.Namespace) -> int:
     told = f"{result['records']:,} records, {result['bytes']:,} bytes, in {result['out']}"
     print(f"{told}; each node is there {result['replication']:.1f} times", file=sys.stderr)
     return 0
+
+
+def _task(settings: list[str]) -> dict[str, Any]:
+    """Return the section of a recipe that says what records are of; nothing where they are of nodes."""
+    for text in settings:
+        if not text.startswith("task."):
+            raise RecipeError(f"--set {text}: expected a key of [task], as task.name=link_prediction")
+    return dict(make_recipe({}, overrides=settings).task)

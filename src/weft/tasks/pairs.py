@@ -4,6 +4,7 @@ A pair belongs to the worker that holds its target. All workers know all pairs, 
 the parts; draws are keyed by a pair's number, so that whoever holds it draws the same.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -151,6 +152,21 @@ class PairTask(Task):
         """Return what draws the negatives of a step; None: there are none."""
         return None
 
+    def fixed_ends(self) -> Tensor:
+        """Return the ends of each training pair and its negatives of epoch 0, [n, 2 + k], for records."""
+        pairs, draws = self._pairs["train"], self.step_negatives()
+        ends = torch.stack([pairs.src, pairs.dst], 1)
+        if draws is None:
+            return ends
+        drawn: Any = draws(pairs, 0, 0, batch=pairs)
+        if drawn.nodes.dim() == 1:
+            raise RecipeError(
+                "task.negatives: a record holds those of its own pair, and these are shared by a step; use "
+                "'uniform' or 'degree'"
+            )
+        sides = drawn.nodes.reshape(-1, len(pairs), drawn.nodes.shape[1])
+        return torch.cat([ends, *sides], 1)
+
     def make_targets(self, pairs: Pairs, split: str) -> Targets:
         """Return own pairs as targets."""
         raise NotImplementedError
@@ -168,6 +184,11 @@ class PairTask(Task):
     def columns(self, info: GraphInfo) -> int:
         """Return the width of nodes' rows."""
         return self.node_width
+
+
+def ends_mark(ends: Tensor) -> str:
+    """Return what tells the pairs and negatives of records from others."""
+    return hashlib.sha256(ends.contiguous().numpy().tobytes()).hexdigest()
 
 
 def head_for(model: nn.Module, h: Tensor) -> Any:

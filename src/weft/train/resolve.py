@@ -95,7 +95,7 @@ class Resolved:
 def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
     """Return a recipe checked as far as it can be without its data."""
     settings = Settings(**bind(Settings, recipe.train, "train"))
-    task = TaskChoice.of(recipe.task)
+    task = TaskChoice.of(recipe.task or _flattened(recipe))
     task.check_names(settings.loss, settings.metric, settings.metrics or {})
     name, options = _split_model(recipe.model)
     options = check_options(name, options)
@@ -160,6 +160,14 @@ def _graph_folder(data: Mapping[str, Any]) -> Path | None:
     """Return the folder that the data is of, which records name; None where it has none."""
     path = Path(data["path"]) if "path" in data else None
     return graph_of(path) if path is not None and is_records(path) else path
+
+
+def _flattened(recipe: Recipe) -> dict[str, Any]:
+    """Return the task that records of pairs were made for, where a recipe trains from them."""
+    for path in (recipe.data.get("path"), recipe.strategy.get("records")):
+        if isinstance(path, str) and is_records(Path(path)):
+            return dict(RecordFiles.open(path).told.get("task", {}))
+    return {}
 
 
 def _from_records(

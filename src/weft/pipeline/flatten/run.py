@@ -13,7 +13,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft import format
-from weft.errors import FormatError, GraphError, InputError, RecipeError
+from weft.errors import FormatError, InputError, RecipeError
 from weft.pipeline.engines.base import Engine, open_engine
-from weft.pipeline.flatten.assemble import ABOUT, SUMMARY, Assembler, describe, facts, part_name
-from weft.pipeline.flatten.folder import GraphFolder, open_graph
+from weft.pipeline.flatten.assemble import ABOUT, SUMMARY, Assembler, facts, part_name
+from weft.pipeline.flatten.chosen import MESSAGES, ChosenTargets, chosen_nodes, chosen_pairs
+from weft.pipeline.flatten.folder import open_graph
 from weft.pipeline.flatten.hops import HopPlan, Hops
 from weft.sizes import shown
 
@@ -44,6 +44,7 @@ def flatten(
     *,
     fanout: Sequence[int] = (15, 10),
     targets: str = "train",
+    task: Mapping[str, Any] | None = None,
     seed: int = 0,
     weight: str | None = None,
     temporal: bool = False,
@@ -61,55 +62,47 @@ def flatten(
 
     `targets` is a split (train, val, test), several with commas between, "labelled" or "all". `weight` names
     edge data by which edges are drawn; `temporal` lets a target see only edges that are not later than its
-    own `time`. Nodes of more than `hub` edges, or that more targets reach, are spread over several tasks; 0:
-    none. More than `limit` bytes, by an estimate of some targets, are refused; None: any. `master` and
-    `settings` are those of the engine "spark".
+    own `time`. With `task`, a recipe's section, records are of the training pairs of a task of pairs, and
+    hold the neighbourhoods of their ends and negatives in the graph of its messages. Nodes of more than `hub`
+    edges, or that more targets reach, are spread over several tasks; 0: none. More than `limit` bytes, by an
+    estimate of some targets, are refused; None: any. `master` and `settings` are those of the engine "spark".
     """
     folder = open_graph(graph)
     if features not in ("reference", "value"):
         raise RecipeError(f"features: expected 'reference' or 'value', got {features!r}")
     plan = HopPlan(_fanout(fanout), int(seed), weight, temporal, _count("hub", hub))
-    splits = _splits(folder, targets)
-    chosen = _ChosenTargets(folder, np.concatenate(list(splits.values())), plan)
+    if task and targets != "train":
+        raise RecipeError(f"targets: records of pairs are of the training pairs, got {targets!r}")
+    chosen = None if task else chosen_nodes(folder, targets, plan)
     out = format.as_path(out).absolute()
     work = out.parent / f".{out.name}.work"
     with format.new_directory(out, overwrite, marker=format.RECORDS) as partial, _working(work):
+        if chosen is None:
+            chosen = chosen_pairs(Path(folder.path), task or {}, plan, work)
         with open_engine(engine, work / "engine", memory=memory, master=master, settings=settings) as runner:
-            say(f"{folder.meta['num_edges']:,} edges go to {engine}")
-            job = _Job(runner, chosen, Hops(runner, folder, plan), work, features == "value", say)
+            say(f"{chosen.folder.meta['num_edges']:,} edges go to {engine}")
+            job = _Job(runner, chosen, Hops(runner, chosen.folder, plan), work, features == "value", say)
             expected = job.estimate()
-            _tell(expected, len(chosen.nodes), limit, say)
+            _tell(expected, len(chosen), limit, say)
             parts = job.write(expected)
         for part in parts:
             os.replace(work / part["file"], partial / part["file"])
         made: dict[str, Any] = {
-            "fanout": list(plan.fanout), "seed": plan.seed, "targets": ",".join(splits), "features": features,
+            "fanout": list(plan.fanout), "seed": plan.seed, "features": features,
             "weight": weight, "temporal": temporal, "node_types": folder.meta["node_types"],
             "node_offsets": folder.meta["node_offsets"], "edge_types": folder.meta["edge_types"],
-            "parts": parts, "graph": str(Path(graph).absolute()), "mark": folder.mark,
-            "num_edges": folder.meta["num_edges"],
-            "splits": {name: len(held) for name, held in splits.items()},
+            "parts": parts, "graph": str(Path(graph).absolute()), "mark": chosen.folder.mark,
+            "num_edges": chosen.folder.meta["num_edges"], **chosen.told,
         }  # fmt: skip
         if features == "value":
-            made |= facts(folder)
+            made |= facts(chosen.folder)
         files = [part["file"] for part in parts]
+        if (work / MESSAGES).is_dir():
+            os.replace(work / MESSAGES, partial / MESSAGES)
         format.seal_directory(partial, made, files=files, manifest=format.RECORDS)
     total = {key: sum(part[key] for part in parts) for key in ("records", "nodes", "edges", "bytes")}
     total["replication"] = total["nodes"] / max(folder.meta["num_nodes"], 1)
     return {"out": str(out), **total, "expected": expected, "parts": len(parts)}
-
-
-def _splits(folder: GraphFolder, targets: str) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of each split that is asked for; a node has one record, so two may not share any."""
-    splits = {split: folder.targets(split) for split in (word.strip() for word in targets.split(","))}
-    for one, two in combinations(splits, 2):
-        shared = len(np.intersect1d(splits[one], splits[two], assume_unique=True))
-        if shared:
-            raise RecipeError(
-                f"targets: {shared:,} nodes are in {one!r} and in {two!r}, and a node has one record; "
-                "leave one of them out"
-            )
-    return splits
 
 
 def _fanout(fanout: Sequence[int]) -> tuple[int, ...]:
@@ -134,43 +127,6 @@ def _tell(expected: dict[str, float], count: int, limit: int | None, say: Say) -
             f"records would take about {shown(int(expected['bytes']))}, more than {shown(limit)}; "
             "give --yes to write them, or a smaller fanout"
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _ChosenTargets:
-    """The targets, in the order of records, and how their neighbourhoods are drawn."""
-
-    folder: GraphFolder
-    nodes: NDArray[np.int64]
-    plan: HopPlan
-
-    def __post_init__(self) -> None:
-        if not len(self.nodes):
-            raise GraphError("targets: no node is one of them")
-        if self.plan.weight is not None:
-            self.folder.edge_data(self.plan.weight)
-        if self.plan.temporal:
-            self.folder.edge_data("time")
-            self._check_times()
-            late = np.flatnonzero(~np.isfinite(self.moments))
-            if len(late):  # compared with it no edge is later
-                raise GraphError(f"temporal: the time of node {self.nodes[late[0]]} is not a finite number")
-
-    def _check_times(self) -> None:
-        timed = self.folder.kinds_with("time")
-        if not timed:
-            raise GraphError("temporal: the nodes have no time; a target sees the edges until its own")
-        without = ~np.any([self.folder.of_kind(kind, self.nodes) for kind in timed], axis=0)
-        if without.any():
-            raise GraphError(
-                f"temporal: node {self.nodes[without.argmax()]} is a target without a time, which nodes of "
-                f"{', '.join(timed)} have; give the others one, or choose targets that have it"
-            )
-
-    @property
-    def moments(self) -> Any:
-        """The times of the targets, where they matter."""
-        return self.folder.of_nodes("time", self.nodes) if self.plan.temporal else None
 
 
 @contextlib.contextmanager
@@ -200,7 +156,7 @@ class _Job:
     """Makes the records of all targets, a part at a time or all at once, as the engine likes."""
 
     engine: Engine
-    chosen: _ChosenTargets
+    chosen: ChosenTargets
     hops: Hops
     work: Path
     values: bool
@@ -211,24 +167,23 @@ class _Job:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        nodes = self.chosen.nodes
-        some = np.arange(len(nodes))[:: max(1, len(nodes) // PROBE)][:PROBE]
-        rows = self._rows(some, size=len(some), numbers=np.arange(len(some)))
+        count = len(self.chosen)
+        some = np.arange(count)[:: max(1, count // PROBE)][:PROBE]
+        rows = self._rows(some, size=len(some), first=0)
         found = pa.Table.from_batches(self.engine.batches(rows))
-        about = describe(self.chosen.folder, nodes[some])
-        table = self._assembler(len(some)).records(found, about, first=0)
+        table = self._assembler(len(some)).records(found, self.chosen.about(some), first=0)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd")
         held = json.loads(table.schema.metadata[SUMMARY])
         each = {key: held[key] / len(some) for key in ("nodes", "edges")}
         each["bytes"] = sink.tell() / len(some)
-        copies = each["nodes"] * len(nodes) / max(self.chosen.folder.meta["num_nodes"], 1)
-        return {**each, "bytes": each["bytes"] * len(nodes), "replication": copies}
+        copies = each["nodes"] * count / max(self.chosen.folder.meta["num_nodes"], 1)
+        return {**each, "bytes": each["bytes"] * count, "replication": copies}
 
     def write(self, expected: dict[str, float]) -> list[dict[str, Any]]:
         """Write the files that are not there yet, and return what is in each."""
         count = max(1, int(PART_EDGES // max(expected["edges"], 1.0)))
-        total = -(-len(self.chosen.nodes) // count)
+        total = -(-len(self.chosen) // count)
         self._continue_or_start(count)
         done = {part for part in range(total) if (self.work / part_name(part)).exists()}
         if done:
@@ -244,14 +199,15 @@ class _Job:
     def _write_parts(self, parts: list[int], count: int, total: int) -> None:
         import pyarrow as pa
 
-        starts = [np.arange(part * count, min((part + 1) * count, len(self.chosen.nodes))) for part in parts]
+        starts = [np.arange(part * count, min((part + 1) * count, len(self.chosen))) for part in parts]
         rows = self._rows(np.concatenate(starts), size=count)
         schema = pa.schema([("part", pa.int64()), ("records", pa.int64())])
         self.engine.groups("written", rows, "part", total, self._assembler(count), schema)
 
-    def _rows(self, places: NDArray[np.int64], *, size: int, numbers: Any = None) -> str:
-        nodes, moments = self.chosen.nodes[places], self.chosen.moments
-        numbers = places if numbers is None else numbers
+    def _rows(self, places: NDArray[np.int64], *, size: int, first: int | None = None) -> str:
+        """Return the query of the rows of some records, numbered by place, or one by one from `first` on."""
+        nodes, whose = self.chosen.seeds(places)
+        numbers, moments = places[whose] if first is None else first + whose, self.chosen.moments
         return self.hops.rows(nodes, numbers, None if moments is None else moments[places], size=size)
 
     def _assembler(self, count: int) -> Assembler:
@@ -267,6 +223,7 @@ class _Job:
         held = {"graph": self.chosen.folder.mark, "values": self.values, "size": count}
         held |= {key: value for key, value in asdict(self.chosen.plan).items() if key != "hub"}
         held["targets"] = hashlib.sha256(self.chosen.nodes.tobytes()).hexdigest()
+        held["of"] = self.chosen.told
         mark = json.dumps(held)
         plan = self.work / PLAN
         if plan.exists() and plan.read_text() == mark:
@@ -274,7 +231,7 @@ class _Job:
         plan.unlink(missing_ok=True)
         for file in self.work.glob("part-*.parquet"):
             file.unlink()
-        about = describe(self.chosen.folder, self.chosen.nodes)
+        about = self.chosen.about(np.arange(len(self.chosen)))
         pq.write_table(about, self.work / ABOUT, row_group_size=count)
         format.atomic_write(plan, mark.encode())
 

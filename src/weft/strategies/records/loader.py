@@ -104,8 +104,14 @@ class RecordFiles:
                 "nodes: weft flatten GRAPH --targets train"
             )
 
+    @property
+    def graph_path(self) -> Path:
+        """The folder of the graph that was flattened: of pairs that of their messages, among the records."""
+        told = self.told
+        return self.folder / told["messages"] if "messages" in told else Path(str(told.get("graph", "")))
+
     def check(self, graph: Graph, count: int) -> None:
-        """Refuse records that are not of this graph's training nodes."""
+        """Refuse records that are not of this graph's training nodes, or pairs."""
         self.check_kind()
         told = self.told
         kinds = [list(kind) for kind in graph.edge_types]
@@ -121,12 +127,12 @@ class RecordFiles:
         if held != count:
             raise InputError(
                 f"{self.folder} holds {held:,} records, the graph has {count:,} labelled "
-                "training nodes; flatten it again"
+                "training nodes, or pairs; flatten it again"
             )
 
     def _has_the_edges_of(self, graph: Graph) -> bool:
         """Return whether the graph that was flattened, as far as it is still there, has the same edges."""
-        path = Path(str(self.told.get("graph", "")))
+        path = self.graph_path
         if not (path / MANIFEST).is_file():
             return True
         if self.told.get("mark") not in (None, manifest_checksum(path)):

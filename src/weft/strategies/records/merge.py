@@ -82,10 +82,19 @@ class Records:
 
 
 def batch_of(
-    graph: "Graph | RecordGraph", parts: Sequence[tuple[Records, Ints]], hops: int, *, epoch: int, step: int
+    graph: "Graph | RecordGraph",
+    parts: Sequence[tuple[Records, Ints]],
+    hops: int,
+    *,
+    epoch: int,
+    step: int,
+    seeds: Ints | None = None,
 ) -> Batch:
-    """Return the batch of some rows of records, in their order, as the sampler would give it."""
-    target = np.concatenate([held.target[rows] for held, rows in parts])
+    """Return the batch of some rows of records, in their order, as the sampler would give it.
+
+    `seeds` are the nodes that outputs are wanted for, by default the targets.
+    """
+    target = np.concatenate([held.target[rows] for held, rows in parts]) if seeds is None else seeds
     drawn = [gather(held.ends, rows) for held, rows in parts]
     edges = {
         name: np.concatenate([held.edges[name][at] for (held, _), at in zip(parts, drawn)]) for name in EDGES

@@ -7,7 +7,7 @@ all of these are trained from and evaluated on without it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Unpack, cast
 
 import torch
@@ -27,8 +27,10 @@ from weft.strategies.minibatch.fanouts import Hops
 from weft.strategies.minibatch.sampled import Sampled
 from weft.strategies.records.graph import AnyGraph, RecordGraph, check_whole
 from weft.strategies.records.loader import RecordFiles, RecordLoader
+from weft.strategies.records.pairs import PairLoader, check_pairs_of
 from weft.strategies.records.server import Servers
 from weft.tasks.nodes import NodeTargets
+from weft.tasks.pairs import PairTask
 
 # Steps after which workers that run apart meet to see whether the run is to be saved or left.
 MEET = 50
@@ -45,13 +47,16 @@ class RecordTraining(Sampled):
     each hop. With "records" the graph is not read, nor need it be there: the records hold features by value,
     and those of the splits val and test are what is evaluated on.
 
+    Records of pairs (`weft flatten --set task.name=link_prediction`) hold the neighbourhoods of both ends and
+    of negatives, which are then the same in every epoch; the graph is read for the exact evaluation.
+
     Workers sum their gradients in each step. With `staleness` they push them to parameter servers, which are
     the workers themselves, and no worker is more than so many steps ahead of another; 0 is synchronous.
     Beyond 0 runs depend on who is faster, and are not continued bit for bit.
     """
 
     name: ClassVar[str] = "records"
-    over: ClassVar[tuple[str, ...]] = ("nodes",)
+    over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
     hides_batches: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
@@ -93,7 +98,9 @@ class RecordTraining(Sampled):
             self._check_labels()
         else:
             self.source = graph if isinstance(graph, Graph) else self._mapped(graph)
-            self.files.check(self.source, self.targets["train"].count)
+            check_pairs_of(self.files, self.task)
+            pairs = self.task.pairs.get("train")
+            self.files.check(self.source, self.targets["train"].count if pairs is None else len(pairs))
 
     @classmethod
     def records_alone(cls, options: Mapping[str, Any]) -> str | None:
@@ -199,7 +206,8 @@ class RecordTraining(Sampled):
         return self._loader_of("train")
 
     def _loader_of(self, split: str, *, shuffle: bool = True) -> RecordLoader:
-        return RecordLoader(
+        made = partial(PairLoader, self.task) if isinstance(self.task, PairTask) else RecordLoader
+        return made(
             self.files,
             self.source,
             split=split,
@@ -214,8 +222,8 @@ class RecordTraining(Sampled):
 
     def _mapped(self, local: LocalGraph) -> Graph:
         """Return the graph that the records are of: workers map it, and read the rows that they need."""
-        path = self.files.told.get("graph")
-        if path is None or not Path(path).is_dir():
+        path = self.files.graph_path
+        if not path.is_dir():
             raise GraphError(
                 f"{self.files.folder}: the graph of the records ({path}) is not there; flatten again"
             )

@@ -1,0 +1,59 @@
+"""Batches of pairs from records: one record a pair, with the neighbourhoods of its ends and of its negatives.
+
+The negatives of a pair are those of epoch 0, as drawn when the records were made: draws are counters, so the
+loader draws them again rather than reads them.
+"""
+
+from typing import Any
+
+from weft.errors import RecipeError
+from weft.samplers.core.ends import EndRows
+from weft.samplers.edges import EdgeBatch
+from weft.strategies.records.loader import RecordFiles, RecordLoader
+from weft.strategies.records.merge import batch_of
+from weft.tasks.base import Task
+from weft.tasks.pairs import PairTask, ends_mark
+
+
+class PairLoader(RecordLoader):
+    """Iterate over batches of one worker's records of pairs."""
+
+    def __init__(self, task: PairTask, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.pairs, self.negatives = task.pairs["train"], task.step_negatives()
+
+    def batch(self, epoch: int, step: int) -> Any:
+        """Return the pairs of a step, and the neighbourhoods of all their ends, each node once."""
+        rows = self._rows(epoch, step)
+        pairs = self.pairs.take(self.seeds_of(epoch, step))
+        drawn: Any = pairs.src.new_empty(len(pairs), 0)
+        if self.negatives is not None:
+            drawn = self.negatives(pairs, 0, 0, batch=pairs)
+        negative = getattr(drawn, "nodes", drawn)
+        ends = EndRows.of(pairs, negative, timed=False)
+        hops = len(self.files.fanout)
+        nodes = batch_of(self.graph, rows, hops, seeds=ends.seeds.numpy(), epoch=epoch, step=step)
+        masked = getattr(drawn, "masked", None)
+        return EdgeBatch(
+            nodes.without_labels(), pairs, ends.src, ends.dst, ends.negative, masked,
+            total=self.count(epoch, step),
+        )  # fmt: skip
+
+
+def check_pairs_of(files: RecordFiles, task: Task) -> None:
+    """Refuse records of pairs for another task than theirs, and records of nodes for a task of pairs."""
+    again = "flatten it with the options of this task: weft flatten GRAPH --set task.name=…"
+    held = files.told.get("ends")
+    if not isinstance(task, PairTask):
+        if held is not None:
+            raise RecipeError(
+                f"task.name: {files.folder} holds records of pairs, which {task.name!r} is not about; use "
+                f"{files.told['task']['name']!r}, or flatten the graph for nodes"
+            )
+        return
+    if held is None:
+        raise RecipeError(f"strategy.records: {files.folder} holds records of nodes, not of pairs; {again}")
+    if held != ends_mark(task.fixed_ends()):
+        raise RecipeError(
+            f"strategy.records: {files.folder} holds records of other pairs, or of other negatives; {again}"
+        )
