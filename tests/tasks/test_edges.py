@@ -70,6 +70,20 @@ def test_a_batch_of_all_neighbours_says_what_the_whole_graph_does(name: str) -> 
         assert torch.equal(task.values_of_batch(batch), held.y[rows])
 
 
+def test_what_is_known_of_edges_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, shown = made(rated(), TASKS[0])
+    asked: list[int] = []
+    plain = type(task).known_of
+    monkeypatch.setattr(type(task), "known_of", lambda self, pairs: asked.append(1) or plain(self, pairs))
+    held = task.targets(shown, lambda value: value)["train"]
+    model = build_model(shown, "sage", {"hidden": 4, "layers": 2}, task=task).eval()
+    asked.clear()
+    h = model([shown.block()] * 2, shown.x)
+    one, two = (held.outputs(model, h, lambda rows, ids: rows[ids], epoch) for epoch in (0, 1))
+    assert torch.equal(one, two)
+    assert not asked
+
+
 def test_labels_that_are_not_there_are_named() -> None:
     with pytest.raises(GraphError, match=r"label: the graph has no edge data 'stars'; it has: "):
         made(rated(), TASKS[0], label="stars")

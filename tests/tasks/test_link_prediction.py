@@ -1,6 +1,7 @@
 """Link prediction: what is scored, what a model may see, and that workers train what one process does."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from weft.tasks import link_prediction
 from weft.tasks.base import EVALUATION, head_of, put_head
 from weft.tasks.choose import TaskChoice
 from weft.tasks.link_prediction import LinkPrediction
+from weft.tasks.ranking import places
 from weft.train.launch import run_recipe
 from weft.train.trainer import Place
 
@@ -102,6 +104,45 @@ def test_an_evaluation_holds_the_rows_of_a_piece_of_its_negatives(
         monkeypatch.setattr(link_prediction, "PIECE", 1000)
         assert torch.equal(outputs(), whole)
     assert max(sizes) <= 1000 < len(held) * 20 * 8
+
+
+@pytest.mark.parametrize("side", ["dst", "both"])
+def test_places_among_all_nodes_come_from_a_few_pairs_at_a_time(
+    side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = open_dataset(**COMMUNITY)
+    task = TaskChoice.of(links(evaluate={"name": "all", "exclude": "known", "side": side})).make(graph)
+    task.hides(batches=False)
+    held = task.targets(task.prepared(graph), lambda value: value)["test"]
+    model = put_head(task, torch.nn.Linear(1, 1), GraphInfo.of(graph), seed=0)
+    h, sides = torch.randn(graph.num_nodes, 8), 2 if side == "both" else 1
+    with torch.no_grad():
+        whole = held.outputs(model, h, lambda rows, ids: rows[ids], EVALUATION)
+        monkeypatch.setattr(link_prediction, "PIECE", 7 * graph.num_nodes)
+        some = [outputs for outputs, _ in held.pieces(model, h, lambda rows, ids: rows[ids])]
+    assert {len(outputs) for outputs in some[:-1]} == {7 * sides}
+    assert sum(map(len, some)) == len(whole)
+    found = torch.cat([places(outputs)[: len(outputs) // sides] for outputs in some])
+    assert torch.equal(found, places(whole)[: len(held)])
+    replaced = torch.cat([places(outputs)[len(outputs) // sides :] for outputs in some])
+    assert torch.equal(replaced, places(whole)[len(held) :])
+
+
+@pytest.mark.parametrize("strategy", ["single", {"name": "halo", "parts": 2, "partitioner": "range"}])
+def test_a_run_that_ranks_among_all_nodes_scores_by_pieces(
+    strategy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"hidden": 8, "epochs": 1, "task": links(evaluate="all"), "strategy": strategy}
+    graph = open_dataset(**COMMUNITY)
+    whole = weft.train(graph, "gcn", **told).metrics["test"]
+    monkeypatch.setattr(link_prediction, "PIECE", 500)
+    few = weft.train(graph, "gcn", **told).metrics["test"]
+    assert few.pop("loss") == pytest.approx(whole.pop("loss"), rel=1e-6)
+    assert few == whole
+    assert few["negatives"] == 119
+    monkeypatch.setattr(link_prediction, "MOST", 100)
+    without = weft.train(graph, "gcn", **told).metrics["test"]
+    assert {*few} - {*without} == {"roc_auc", "ap", "ogb_hits@20", "ogb_hits@50", "ogb_hits@100"}
 
 
 @pytest.mark.parametrize("evaluate", ["uniform", "joint", "all"])

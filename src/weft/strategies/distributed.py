@@ -34,7 +34,8 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.norm import make_global, make_local
 from weft.strategies.reducer import GradientReducer
 from weft.strategies.single import SameBlock, hops_of
-from weft.tasks.base import EVALUATION, Targets, Task
+from weft.strategies.tally import Tally
+from weft.tasks.base import Pieces, Task
 from weft.tasks.choose import usual_task
 
 _EVALUATE = Label("evaluate")
@@ -189,14 +190,12 @@ class Distributed(Strategy):
         with self.events.phase("evaluate"):
             return self._scores(model, metrics)
 
-    def split_outputs(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the outputs of the own targets of each split, exactly."""
+    def split_outputs(self, model: nn.Module) -> dict[str, Pieces]:
+        """Return the outputs of the own targets of each split, exactly, and what they are compared with."""
         h = self._exact_rows(model)
         with evaluating(model):
             self._beside = self.task.scores_of_rows(model, h, self._sum)
-            return {
-                split: held.outputs(model, h, self.rows_of, EVALUATION) for split, held in self.scored.items()
-            }
+            return {split: held.pieces(model, h, self.rows_of) for split, held in self.scored.items()}
 
     @torch.no_grad()
     def predict(self, model: nn.Module) -> Tensor:
@@ -288,26 +287,17 @@ class Distributed(Strategy):
             return self._forward(model, self.exact_block())
 
     def _scores(self, model: nn.Module, metrics: Metrics) -> Scores:
-        outputs = self.split_outputs(model)
-        found = {split: self._score(outputs[split], held, metrics) for split, held in self.scored.items()}
+        pieces, found = self.split_outputs(model), {}
+        for split, held in self.scored.items():
+            counted = Tally(metrics, self.task.loss)
+            with evaluating(model):
+                for outputs, y in pieces[split]:
+                    counted.add(outputs, y)
+            found[split] = counted.scores(self._evaluated, self._gathered, held.count)
         return joined(found, self._beside)
 
-    def _score(self, outputs: Tensor, targets: Targets, metrics: Metrics) -> dict[str, float]:
-        y = targets.y
-        scores: dict[str, float] = {}
-        everything: tuple[Tensor, Tensor] | None = None
-        for name, metric in metrics.items():
-            counts = getattr(metric, "counts", None)
-            if counts is not None:
-                held = counts(outputs, y)
-                scores[name] = metric.value(  # type: ignore[attr-defined]
-                    self.group.all_reduce(held, label=_EVALUATE).wait()
-                )
-            else:
-                everything = everything or (self._gathered(outputs), self._gathered(y))
-                scores[name] = metric(*everything)
-        loss = self.task.loss.summed(outputs, y).double()
-        return {**scores, "loss": float(self.group.all_reduce(loss, label=_EVALUATE).wait()) / targets.count}
+    def _evaluated(self, value: Tensor) -> Tensor:
+        return self.group.all_reduce(value, label=_EVALUATE).wait()
 
     def _gathered(self, rows: Tensor) -> Tensor:
         """Return the rows of all ranks, in rank order."""

@@ -14,7 +14,8 @@ from weft.sizes import parse_bytes, shown
 from weft.stores.cached import free_bytes
 from weft.strategies.base import Given, Metrics, Scores, Strategy, evaluating, joined, strategies
 from weft.strategies.offload.offload import Offload, checked, needed_bytes
-from weft.tasks.base import EVALUATION, Targets
+from weft.strategies.tally import Tally
+from weft.tasks.base import Targets
 
 
 @strategies.add("single")
@@ -101,9 +102,10 @@ class Single(Strategy):
         return outputs
 
     def _score(self, model: nn.Module, h: Tensor, targets: Targets, metrics: Metrics) -> dict[str, float]:
-        outputs = targets.outputs(model, h, own_rows, EVALUATION)
-        scores = {name: metric(outputs, targets.y) for name, metric in metrics.items()}
-        return {**scores, "loss": self.task.loss.summed(outputs, targets.y).item() / targets.count}
+        counted = Tally(metrics, self.task.loss)
+        for outputs, y in targets.pieces(model, h, own_rows):
+            counted.add(outputs, y)
+        return counted.scores(lambda value: value, lambda rows: rows, targets.count)
 
 
 def own_rows(h: Tensor, ids: Tensor) -> Tensor:

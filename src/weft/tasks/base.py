@@ -6,7 +6,7 @@ labels, and no task of how a graph is distributed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -31,6 +31,10 @@ Total = Callable[[Tensor], Tensor]
 """Gives the sum of a tensor over all workers; called by all."""
 Rows = Callable[[Tensor, Tensor], Tensor]
 """(rows of the own nodes [n, d], global ids [m]) to the rows of these nodes [m, d], whoever holds them."""
+
+
+Pieces = Iterable[tuple[Tensor, Tensor]]
+"""Outputs [n, columns] of some targets after the other, and what they are compared with [n, ...]."""
 
 
 class Held(Protocol):
@@ -72,6 +76,14 @@ class Targets(ABC):
 
         Every worker calls it, also one without a target.
         """
+
+    def pieces(self, model: nn.Module, h: Tensor, rows: Rows) -> Pieces:
+        """Give outputs and what they are compared with for an evaluation, some targets after the other.
+
+        What other workers hold is asked for before the first piece is given.
+        """
+        outputs = self.outputs(model, h, rows, EVALUATION)
+        return [(outputs, self.y)]
 
 
 class Task(ABC):
@@ -176,6 +188,10 @@ class Task(ABC):
         `classes` are the names of classes, where they have any.
         """
         return {"output": lists(outputs)}
+
+    def holds(self, scored: Mapping[str, Targets]) -> bool:
+        """Return whether the outputs of all targets may be in memory at once, for metrics that need them."""
+        return True
 
     def gathers(self, scored: Mapping[str, Targets]) -> bool:
         """Return whether the end of a run may bring the outputs of all targets to every worker."""

@@ -94,10 +94,7 @@ class EdgeTask(PairTask):
 
     def of_pairs(self, model: nn.Module, src: Tensor, dst: Tensor, pairs: Pairs) -> Tensor:
         """Return what is said of edges, [n, columns], from the rows of their ends [n, d]."""
-        head, known = head_for(model, src), self.known_of(pairs)
-        relation = None if pairs.relation is None else pairs.relation.to(src.device)
-        outputs: Tensor = head(src, dst, relation, None if known is None else known.to(src.device))
-        return outputs
+        return _said(model, src, dst, pairs.relation, self.known_of(pairs))
 
     def of_batch(self, model: nn.Module, h: Tensor, batch: EdgeBatch) -> Tensor:
         """Return the outputs of a batch's own edges."""
@@ -117,6 +114,7 @@ class EdgeTargets(Targets):
         self.task, self.pairs, self.y = task, pairs, pairs.y
         self._ends, places = torch.unique(torch.cat([pairs.src, pairs.dst]), return_inverse=True)
         self._src, self._dst = places[: len(pairs)], places[len(pairs) :]
+        self._relation, self._known = pairs.relation, task.known_of(pairs)
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -127,7 +125,16 @@ class EdgeTargets(Targets):
         if self.y.device != found.device:
             self.y = self.y.to(found.device)
             self._src, self._dst = self._src.to(found.device), self._dst.to(found.device)
-        return self.task.of_pairs(model, found[self._src], found[self._dst], self.pairs)
+        return _said(model, found[self._src], found[self._dst], self._relation, self._known)
+
+
+def _said(
+    model: nn.Module, src: Tensor, dst: Tensor, relation: Tensor | None, known: Tensor | None
+) -> Tensor:
+    """Return the outputs of the head for edges, where the rows of their ends are."""
+    there = [None if each is None else each.to(src.device) for each in (relation, known)]
+    outputs: Tensor = head_for(model, src)(src, dst, *there)
+    return outputs
 
 
 def _columns(values: Tensor) -> Tensor:

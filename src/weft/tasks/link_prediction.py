@@ -1,6 +1,6 @@
 """Which pairs of nodes are joined."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -15,7 +15,7 @@ from weft.graph.known import Known
 from weft.graph.pairs import Pairs
 from weft.layers.base import GraphInfo
 from weft.samplers.edges import Draws, EdgeBatch
-from weft.tasks.base import EVALUATION, Held, Rows, Targets, Total, tasks
+from weft.tasks.base import EVALUATION, Held, Pieces, Rows, Targets, Total, tasks
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
 from weft.tasks.negatives import Drawn, End, Negatives, Nodes, ends_of
@@ -30,7 +30,7 @@ USUAL = {"name": "uniform", "count": 1}
 MOST = 1 << 26
 """Scores that every worker may hold at the end of a run, for metrics that need all of them."""
 PIECE = 1 << 24
-"""Numbers of negatives' rows that an evaluation has in memory at once."""
+"""Numbers of negatives' rows, or scores among all nodes, that an evaluation has in memory at once."""
 EVALUATED = {"name": "uniform", "count": 100, "exclude": "known"}
 
 
@@ -123,6 +123,10 @@ class LinkPrediction(PairTask):
 
     def gathers(self, scored: Mapping[str, Targets]) -> bool:
         """Return whether all scores are few enough for every worker to hold."""
+        return self.holds(scored)
+
+    def holds(self, scored: Mapping[str, Targets]) -> bool:
+        """Return whether all scores are few enough to be held at once."""
         columns = 1 + (self.evaluated.count or int(self.among.offsets[-1]))
         return columns * sum(held.count for held in scored.values()) <= MOST
 
@@ -135,6 +139,12 @@ class LinkPrediction(PairTask):
         when, name = (None, "all") if epoch == EVALUATION else (epoch, "train")
         known = self.known.get(name)
         return self.how(epoch).draw(pairs, when, among=self.among, known=known, step=step, batch=batch)
+
+    def candidates(self) -> Tensor:
+        """Return all nodes that an end of a pair may be, rising."""
+        among = self.among
+        kinds = sorted({kind for side in among.kinds.values() for kind in side})
+        return torch.cat([torch.arange(among.offsets[kind], among.offsets[kind + 1]) for kind in kinds])
 
     def step_negatives(self) -> Draws:
         """Return what draws the negatives of a step."""
@@ -249,6 +259,27 @@ class LinkTargets(Targets):
         outputs = self.task.scores(model, found, src, dst, drawn, negative, pairs, how)
         self.y = self.task.corrections(drawn, src, dst, negative, how, len(found)).to(outputs.device)
         return outputs
+
+    def pieces(self, model: nn.Module, h: Tensor, rows: Rows) -> Pieces:
+        """Give the scores of an evaluation: among all nodes those of some pairs after the other.
+
+        Together they would be a number for every pair and node.
+        """
+        if self.task.evaluated.name != "all":
+            return super().pieces(model, h, rows)
+        ids = self.task.candidates()
+        return self._among_all(model, rows(h, ids), ids)
+
+    def _among_all(self, model: nn.Module, found: Tensor, ids: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        size = max(1, PIECE // len(ids))
+        for first in range(0, max(1, len(self.pairs)), size):
+            pairs = self.pairs.take(torch.arange(first, min(first + size, len(self.pairs))))
+            drawn = self.task.draw(pairs, EVALUATION)
+            ends = torch.cat([pairs.src, pairs.dst, drawn.nodes])
+            places = torch.searchsorted(ids, ends).to(found.device)
+            src, dst, negative = torch.split(places, [len(pairs), len(pairs), len(drawn.nodes)])
+            scores = self.task.scores(model, found, src, dst, drawn, negative, pairs, self.task.evaluated)
+            yield scores, torch.zeros(len(scores), device=scores.device)
 
     def _drawn(self, epoch: int) -> tuple[Drawn, Tensor, Tensor]:
         """Return negatives, the distinct nodes of all ends, and the place of each end among them."""

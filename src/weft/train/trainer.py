@@ -239,7 +239,8 @@ class Trainer:
         if self.settings.restore_best and self.best_weights is not None:
             assign_weights(self.model, self.best_weights, where="the best epoch")
         # A metric without counts needs the outputs of all targets on every worker.
-        alone = self.strategy.workers == 1 or self.task.gathers(self.strategy.scored)
+        scored = self.strategy.scored
+        alone = self.task.gathers(scored) or (self.strategy.workers == 1 and self.task.holds(scored))
         chosen = {
             name: metric
             for name, metric in self.metrics.items()

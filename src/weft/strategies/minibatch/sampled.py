@@ -43,6 +43,7 @@ from weft.strategies.minibatch.pairs import refuse_nodes_alone, refuse_typed_sto
 from weft.strategies.minibatch.placement import Where
 from weft.strategies.minibatch.replay import Replay
 from weft.strategies.minibatch.sampler_ranks import ReceivingLoader, check_samplers, dismiss
+from weft.tasks.base import Pieces
 from weft.tasks.nodes import NodeTargets
 
 _NOT_CLOSED = ("store", "samplers", "replicate", "temporal")
@@ -246,12 +247,12 @@ class Sampled(Batches):
 
     # Evaluation
 
-    def split_outputs(self, model: nn.Module) -> dict[str, Tensor]:
+    def split_outputs(self, model: nn.Module) -> dict[str, Pieces]:
         """Return the outputs of the own rows of each split: exact, or from samples."""
         if self.evaluation == "exact" and not self.temporal:
             return super().split_outputs(model)
         return {
-            split: self._sampled_outputs(model, held.rows)
+            split: [(self._sampled_outputs(model, held.rows), held.y)]
             for split, held in self.scored.items()
             if isinstance(held, NodeTargets)
         }

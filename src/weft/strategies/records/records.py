@@ -29,6 +29,7 @@ from weft.strategies.records.graph import AnyGraph, RecordGraph, check_whole
 from weft.strategies.records.loader import RecordFiles, RecordLoader
 from weft.strategies.records.pairs import PairLoader, check_pairs_of
 from weft.strategies.records.server import Servers
+from weft.tasks.base import Pieces
 from weft.tasks.nodes import NodeTargets
 from weft.tasks.pairs import PairTask
 
@@ -158,13 +159,13 @@ class RecordTraining(Sampled):
             loss.backward()  # type: ignore[no-untyped-call]
         self._servers.step()
 
-    def split_outputs(self, model: nn.Module) -> dict[str, Tensor]:
+    def split_outputs(self, model: nn.Module) -> dict[str, Pieces]:
         """Return the outputs of the own rows of each split: over the graph, or of the records."""
         if not isinstance(self.source, RecordGraph):
             return super().split_outputs(model)
         first = self.source.first
         return {
-            split: self._record_outputs(model, split)[held.rows - first[split]]
+            split: [(self._record_outputs(model, split)[held.rows - first[split]], held.y)]
             for split, held in self.scored.items()
             if isinstance(held, NodeTargets)
         }
