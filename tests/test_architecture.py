@@ -187,7 +187,7 @@ def test_public_names_change_only_on_purpose() -> None:
         *("Block", "Graph", "SparseFeatures", "Summary", "Recipe"),
         *("DataNote", "InputError", "WeftError", "WeftWarning"),
         *("accelerate", "accelerated", "infer", "load", "partners", "read_events", "read_recipe"),
-        *("score_pairs", "train"),
+        *("compile_messages", "score_pairs", "train"),
         *("algorithms", "datasets", "draw", "errors", "kernels", "layers", "nn", "partitioners", "report"),
         *("samplers", "stores", "strategies"),
         "__version__",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weft.events import read_events
     from weft.graph.graph import Graph
     from weft.graph.message.block import Block
+    from weft.graph.message.compiled import compile_messages
     from weft.graph.sparse import SparseFeatures
     from weft.interop.pyg.accelerate import accelerate, accelerated
     from weft.train.inference.infer import infer
@@ -58,6 +59,7 @@ _HOME = {
     "accelerate": "weft.interop.pyg.accelerate",
     "accelerated": "weft.interop.pyg.accelerate",
     "algorithms": "",
+    "compile_messages": "weft.graph.message.compiled",
     "datasets": "",
     "draw": "",
     "errors": "",
@@ -91,6 +93,7 @@ __all__ = [
     "accelerate",
     "accelerated",
     "algorithms",
+    "compile_messages",
     "datasets",
     "draw",
     "errors",

@@ -6,6 +6,7 @@ modules and their settings. Numbers, strings and classes become the key by value
 they are inputs of the trace, in the order found, so that a call always sees the live ones.
 """
 
+import dis
 import functools
 import types
 from collections.abc import Callable, Hashable
@@ -152,7 +153,7 @@ class _Walk:
             return
         code = value.__code__
         self.key.append(code)
-        names = _names(code)
+        read, names = _names(code)
         if forbidden := sorted(names & _FORBIDDEN):
             raise NotCompiled(f"its code names {forbidden[0]!r}, which a trace would not repeat")
         self.names |= names
@@ -163,10 +164,10 @@ class _Walk:
                 self.key.append("empty")
         self.visit(value.__defaults__)
         self.visit(value.__kwdefaults__)
-        self._globals(value.__globals__, names)
+        self._globals(value.__globals__, read, names)
 
-    def _globals(self, known: dict[str, Any], names: frozenset[str]) -> None:
-        for name in sorted(names & known.keys()):
+    def _globals(self, known: dict[str, Any], read: frozenset[str], names: frozenset[str]) -> None:
+        for name in sorted(read & known.keys()):
             value = known[name]
             self.key.append(name)
             self.visit(value)
@@ -201,13 +202,16 @@ class _Walk:
 
 
 @functools.cache
-def _names(code: types.CodeType) -> frozenset[str]:
-    """Return the globals and attributes that code names, with the code of functions inside it."""
+def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the globals that code reads, and all names in it; with those of functions inside it."""
+    read = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     found = set(code.co_names)
     for each in code.co_consts:
         if isinstance(each, types.CodeType):
-            found |= _names(each)
-    return frozenset(found)
+            inner, named = _names(each)
+            read |= inner
+            found |= named
+    return frozenset(read), frozenset(found)
 
 
 def _of_library(value: Any) -> bool:

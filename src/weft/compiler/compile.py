@@ -70,16 +70,15 @@ def compiled(
     """Return a message compiled for tensors of these forms and what it captures now, or why it is not."""
     try:
         found = captures(message)
-        forms = tuple(Form.of(role, tensor) for role, tensor in zip(roles, given, strict=True))
-        key = (found.key, forms, reduce, _autocast(given))
-        hash(key)
+        forms = [(role, t.shape[role != "shared" :], t.dtype, t.device) for role, t in zip(roles, given)]
+        key = (found.key, *forms, reduce, _autocast(given))
+        made = _known.get(key)
     except NotCompiled as reason:
         return str(reason)
     except TypeError:
         return "it reaches something that has no hash"
-    made = _known.get(key)
     if made is None:
-        made = _known[key] = _made(message, forms, reduce)
+        made = _known[key] = _made(message, [Form(*form) for form in forms], reduce)
         while len(_known) > _MOST:
             _known.popitem(last=False)
     return made if isinstance(made, str) else (made, found)
@@ -90,7 +89,7 @@ def _autocast(given: Sequence[Tensor]) -> Hashable:
     return torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
 
 
-def _made(message: Callable[..., Any], forms: tuple[Form, ...], reduce: str) -> Compiled | str:
+def _made(message: Callable[..., Any], forms: Sequence[Form], reduce: str) -> Compiled | str:
     code = getattr(message, "__code__", None)
     _ways[code, reduce] += 1
     if code is not None and _ways[code, reduce] > _MOST_OF_CODE:

@@ -23,11 +23,18 @@ def _backend(device: torch.device) -> Any:
 
 
 def obstacle(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> str:
-    """Return why only the reference can run a program; "" where a backend can."""
+    """Return why only the reference can run a program and its gradients; "" where a backend can."""
     backend = _backend(edges.indptr.device)
     if backend is None:
         return f"no backend for {edges.indptr.device.type}"
-    return str(backend.obstacle(program, edges, tensors))
+    reason = str(backend.obstacle(program, edges, tensors))
+    wanted = tuple(torch.is_grad_enabled() and each.requires_grad for each in tensors)
+    if reason or not any(wanted):
+        return reason
+    passes = _passes(program, wanted)
+    given = [*tensors, *[tensors[0]] * len(passes.extra)]  # of the same type and place
+    back = [each for each in (passes.of_rows, passes.of_others) if each is not None]
+    return next((str(found) for each in back if (found := backend.obstacle(each, edges, given))), "")
 
 
 def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tensor]:

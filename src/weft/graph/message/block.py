@@ -183,9 +183,9 @@ class Block(BlockEdges):
 
         `message(*src, *dst, *edge, *params)` is given a row an edge of each tensor and returns a row an edge;
         for "softmax" it returns (score, value). `src` are rows the caller holds, `dst` has a row a
-        destination, `edge` is in block order. Where the edges are many it runs part by part and again in
-        backward, so nothing of the size of edges × width is kept; tensors that need a gradient must be among
-        the arguments.
+        destination, `edge` is in block order. Where the edges are many it is compiled (`weft.compiler`), or
+        runs part by part and again in backward, so nothing of the size of edges × width is kept; tensors
+        that need a gradient must be among the arguments, or parameters.
 
         >>> block = Block(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 0]), num_src=2)
         >>> h = torch.tensor([[1.0], [10.0]])

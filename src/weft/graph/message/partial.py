@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from weft import kernels
+from weft.graph.message.compiled import propagate_compiled
 from weft.graph.message.propagate import ChunkPlan, all_messages, check_message, in_chunks
 from weft.graph.message.reducers import headed, reduce_at_once
 from weft.graph.message.reduction import Propagation
@@ -24,6 +25,10 @@ def propagate_part(block: "Block", how: Propagation) -> tuple[Tensor, Tensor | N
 
     At once or chunk by chunk, as `propagate` would; a mean is still a sum.
     """
+    return propagate_compiled(block, how, _as_it_is, beside=True) or _as_it_is(block, how)
+
+
+def _as_it_is(block: "Block", how: Propagation) -> tuple[Tensor, Tensor | None]:
     plan = ChunkPlan.of(block, how)
     if not plan.at_once:
         return in_chunks(plan, how)

@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from weft import kernels
 from weft.errors import GraphError
+from weft.graph.message.compiled import propagate_compiled
 from weft.graph.message.reducers import REDUCERS, Chunk, Reducer, add_rows, reduce_at_once
 from weft.graph.message.reduction import Message, Propagation, times_rows
 from weft.kernels.registration import accumulator
@@ -32,15 +33,20 @@ CHUNK_ELEMENTS = 1 << 22
 
 def propagate(block: "Block", how: Propagation) -> Tensor:
     """Return the reduced messages, [num_dst, ...]; `how.src` has a row a source of the block."""
-    plan = ChunkPlan.of(block, how)
     if torch.compiler.is_compiling():
-        out = reduce_at_once(block, all_messages(block, how), plan.reduce)
-    elif plan.at_once:
-        check_message(plan, how)
-        out = reduce_at_once(block, all_messages(block, how), plan.reduce)
+        out = reduce_at_once(block, all_messages(block, how), how.kernel_reduce)
     else:
-        out, _ = in_chunks(plan, how)
+        out, _ = propagate_compiled(block, how, _as_it_is) or _as_it_is(block, how)
     return times_rows(out, block.mean_scale(out.dtype)) if how.reduce == "mean" else out
+
+
+def _as_it_is(block: "Block", how: Propagation) -> tuple[Tensor, Tensor | None]:
+    """Return the reduced messages of the function as it was given, at once or chunk by chunk."""
+    plan = ChunkPlan.of(block, how)
+    if not plan.at_once:
+        return in_chunks(plan, how)
+    check_message(plan, how)
+    return reduce_at_once(block, all_messages(block, how), plan.reduce), None
 
 
 def all_messages(block: "Block", how: Propagation) -> Any:
@@ -107,7 +113,7 @@ def _bounds(indptr: Tensor, size: int) -> list[int]:
 
 def check_message(plan: ChunkPlan, how: Propagation) -> None:
     """Refuse on a small graph what would be refused on a large one: tensors the message was not given."""
-    if plan.block.num_edges:
+    if plan.block.num_edges and not how.complete:
         _captured(plan, (*how.per_edge, *how.params))
 
 
@@ -115,7 +121,7 @@ def in_chunks(plan: ChunkPlan, how: Propagation) -> tuple[Tensor, Tensor | None]
     """Return the reduced messages, made chunk by chunk, and what merging them with others takes."""
     tensors = (*how.per_edge, *how.params)
     made: tuple[Tensor, Tensor | None] = _InChunks.apply(  # type: ignore[no-untyped-call]
-        plan, *tensors, *_captured(plan, tensors)
+        plan, *tensors, *(() if how.complete else _captured(plan, tensors))
     )
     return made
 

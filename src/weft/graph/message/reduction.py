@@ -68,6 +68,8 @@ class Propagation:
     edge: Sequence[Tensor] = ()
     reduce: str = "sum"
     params: Sequence[Tensor] = ()
+    complete: bool = False
+    """Whether the message is known to use no other tensor than these."""
 
     def __post_init__(self) -> None:
         if self.reduce not in ("sum", "mean", "max", "min", "softmax"):
@@ -80,10 +82,10 @@ class Propagation:
 
     def weighed(self, stands_for: Tensor) -> "Propagation":
         """Return the same with each message times how many edges its edge stands for, [E]."""
-        place = len(self.per_edge)
+        place, unweighed = len(self.per_edge), self.message
 
         def message(*given: Tensor) -> Tensor:
-            made: Tensor = self.message(*given[:place], *given[place + 1 :])
+            made: Tensor = unweighed(*given[:place], *given[place + 1 :])
             return times_rows(made, given[place])
 
         return replace(self, message=message, edge=[*self.edge, stands_for])

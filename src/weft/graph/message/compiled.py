@@ -1,0 +1,126 @@
+"""`propagate` by the compiler: on nodes what depends on one end alone, on edges a program or fewer operators.
+
+A message that is not compiled, and a graph too small for it to pay, run as they are (`propagate`, `partial`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from weft.compiler.compile import Compiled, Reduction, compiled
+from weft.compiler.execute import Reduced, execute, shaped
+from weft.compiler.match import match
+from weft.compiler.program import Edges
+from weft.compiler.run import obstacle, reduce_edges
+from weft.compiler.trace import Role
+from weft.graph.message.reduction import Propagation
+
+if TYPE_CHECKING:
+    from weft.graph.message.block import Block
+
+Plain = Callable[["Block", Propagation], Reduced]
+"""How messages are reduced without the compiler."""
+
+LEAST_NUMBERS = 1 << 15
+"""Numbers that messages read, edges × width, below which plain torch is as fast."""
+
+_switch = {"on": True}
+
+
+def compile_messages(on: bool) -> bool:
+    """Switch the compiler of messages on or off for this process; return what it was."""
+    before = _switch["on"]
+    _switch["on"] = bool(on)
+    return before
+
+
+def propagate_compiled(
+    block: "Block", how: Propagation, plain: Plain, *, beside: bool = False
+) -> Reduced | None:
+    """Return the reduced messages, and with `beside` what stands beside them; None: not by the compiler.
+
+    `plain` reduces what has no program.
+    """
+    if not _switch["on"] or not _pays(block, how):
+        return None
+    found = compiled_of(how)
+    if isinstance(found, str):
+        return None
+    made, captured = found
+    if beside and how.kernel_reduce != "sum" and made.after is not None:
+        return None  # the parts of a joined message are reduced apart: nothing stands beside them all
+    inputs = made.inputs([*how.per_edge, *how.params], captured)
+    edges = block.cached("program edges", lambda: Edges(block.indptr, block.indices, block.num_src))
+
+    def one(reduction: Reduction, values: Sequence[Tensor]) -> Reduced:
+        return _reduced(block, edges, reduction, values, plain, beside)
+
+    return execute(made, inputs, edges, one)
+
+
+def compiled_of(how: Propagation) -> tuple[Compiled, Any] | str:
+    """Return a message compiled with what it captures, or why it is not."""
+    kinds: tuple[Role, ...] = ("source", "destination", "edge", "shared")
+    roles = [role for role, count in zip(kinds, how.counts) for _ in range(count)]
+    return compiled(how.message, roles, [*how.per_edge, *how.params], how.kernel_reduce)
+
+
+def _pays(block: "Block", how: Propagation) -> bool:
+    """Return whether there are more edges than nodes to compute on, and enough of them."""
+    if block.num_edges < max(block.num_src, block.num_dst) or not how.per_edge:
+        return False
+    width = sum(t[:1].numel() if len(t) else 0 for t in how.per_edge)
+    return block.num_edges * width >= LEAST_NUMBERS
+
+
+def _reduced(
+    block: "Block", edges: Edges, reduction: Reduction, values: Sequence[Tensor], plain: Plain, beside: bool
+) -> Reduced:
+    loads = [values[place] for place in reduction.loads]
+    if reduction.program is not None:
+        kernel = None if beside and reduction.kind != "sum" else match(reduction.program)
+        if kernel is not None:
+            out = kernel.run(block.indptr, block.indices, block._transposed_for(*loads), loads)
+            return shaped(reduction, out, block.num_dst), None
+        if not obstacle(reduction.program, edges, loads):
+            out, other = reduce_edges(reduction.program, edges, lambda: _transposed(block), loads)
+            other = (
+                other
+                if other is None or other.is_floating_point()
+                else shaped(reduction, other, block.num_dst)
+            )
+            other = other.squeeze(2) if other is not None and reduction.kind == "softmax" else other
+            return shaped(reduction, out, block.num_dst), other
+    return plain(block, _smaller(reduction, values))
+
+
+def _transposed(block: "Block") -> Edges:
+    def make() -> Edges:
+        back = block.transposed
+        return Edges(back.indptr, back.indices, block.num_dst, back.edges)
+
+    return block.cached("transposed program edges", make)
+
+
+def _smaller(reduction: Reduction, values: Sequence[Tensor]) -> Propagation:
+    """Return the message of what is left on edges."""
+    taken = {role: [values[place] for place in places] for role, places in reduction.inputs.items()}
+    stage, attends = reduction.message, reduction.kind == "softmax"
+
+    def message(*rows: Tensor) -> Any:
+        made = stage(0, 0, rows[0].shape[0], *rows)
+        return tuple(made) if attends else made[0]
+
+    return Propagation(
+        message,
+        taken["source"],
+        taken["destination"],
+        taken["edge"],
+        reduction.kind,
+        taken["shared"],
+        complete=True,
+    )
+
+
+__all__ = ["compile_messages", "compiled_of", "propagate_compiled"]

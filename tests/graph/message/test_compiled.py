@@ -1,0 +1,159 @@
+"""`propagate` by the compiler, against the same messages as they are: results and all gradients."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import weft
+from weft.graph import Block, Graph
+from weft.graph.message import compiled as module
+from weft.graph.message.partial import propagate_part
+from weft.graph.message.reduction import Propagation
+
+NODES = 12
+
+
+def graph() -> Graph:
+    draw = torch.Generator().manual_seed(0)
+    return Graph.from_edges(torch.randint(0, NODES - 1, (2, 90), generator=draw), num_nodes=NODES)
+
+
+@pytest.fixture(params=["program", "fewer operators"], autouse=True)
+def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Compile on the smallest graph; run programs (by the reference, if need be), or smaller messages."""
+    monkeypatch.setattr(module, "LEAST_NUMBERS", 0)
+    used: list[str] = []
+    as_program = request.param == "program"
+    monkeypatch.setattr(module, "obstacle", lambda *given: "" if as_program else "not now")
+    if not as_program:
+        monkeypatch.setattr(module, "match", lambda program: None)
+    for name in ("reduce_edges", "_smaller", "execute"):
+        monkeypatch.setattr(module, name, _noted(getattr(module, name), name, used))
+    return used
+
+
+def _noted(function: Callable[..., Any], name: str, used: list[str]) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        used.append(name)
+        return function(*args)
+
+    return run
+
+
+class Messages(nn.Module):
+    """Five messages of a user, with parameters that they capture."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.value = nn.Linear(8, 6), nn.Linear(8, 6)
+        self.network = nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 6))
+        self.attention = nn.Parameter(torch.randn(2, 2))
+
+    def gated(self, u: Tensor, v: Tensor) -> Tensor:
+        both = torch.cat([u, v], 1)
+        return self.gate(both).sigmoid() * self.value(both).relu()  # type: ignore[no-any-return]
+
+    def attended(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        u, v = u.view(-1, 2, 2), v.view(-1, 2, 2)
+        return F.leaky_relu((u * self.attention).sum(-1) + (v * self.attention).sum(-1), 0.2), u
+
+    def edge_conv(self, u: Tensor, v: Tensor) -> Tensor:
+        return self.network(torch.cat([v, u - v], 1))  # type: ignore[no-any-return]
+
+    def distance(self, u: Tensor, v: Tensor, e: Tensor) -> Tensor:
+        return torch.exp(-(u - v).norm(dim=1, keepdim=True)) * e.unsqueeze(1) * u
+
+
+ASKED = {
+    "gated": ("gated", "sum", False),
+    "own attention": ("attended", "softmax", False),
+    "edge_conv mean": ("edge_conv", "mean", False),
+    "edge_conv max": ("edge_conv", "max", False),
+    "distance": ("distance", "sum", True),
+    "distance min": ("distance", "min", True),
+}
+
+
+def run(block: Block, messages: Messages, name: str, h: Tensor, e: Tensor) -> Tensor:
+    method, reduce, of_edges = ASKED[name]
+    message = getattr(messages, method)
+    return block.propagate(
+        message, src=(h,), dst=(block.dst(h),), edge=(e,) if of_edges else (), reduce=reduce
+    )
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_compiled_equals_the_message_as_it_is(name: str, ways: list[str]) -> None:
+    torch.manual_seed(1)
+    block = graph().block()
+    messages = Messages().double()
+    h = torch.randn(NODES, 4, dtype=torch.float64, requires_grad=True)
+    e = torch.randn(block.num_edges, dtype=torch.float64, requires_grad=True)
+    leaves = [h, e, *messages.parameters()]
+    found = []
+    for on in (False, True):
+        before = weft.compile_messages(on)
+        out = run(block, messages, name, h, e)
+        weft.compile_messages(before)
+        grad = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+        found.append([out, *torch.autograd.grad(out, leaves, grad, allow_unused=True)])
+        assert ("execute" in ways) == on
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain)
+
+
+def test_a_step_of_training_is_seen_by_the_next_call() -> None:
+    block, messages = graph().block(), Messages()
+    h, e = torch.randn(NODES, 4), torch.randn(90)
+    first = run(block, messages, "gated", h, e)
+    with torch.no_grad():
+        messages.gate.weight.mul_(2.0)
+        messages.value.weight.copy_(torch.ones_like(messages.value.weight))
+    second = run(block, messages, "gated", h, e)
+    weft.compile_messages(False)
+    expected = run(block, messages, "gated", h, e)
+    weft.compile_messages(True)
+    assert not torch.allclose(first, second)
+    torch.testing.assert_close(second, expected)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "max", "min", "softmax"])
+def test_parts_keep_what_stands_beside_them(reduce: str) -> None:
+    block = graph().block()
+    h = torch.randn(NODES, 4, dtype=torch.float64)
+
+    def message(u: Tensor, v: Tensor) -> Any:
+        made = torch.tanh(u - v)
+        return (made[:, :2], made.view(-1, 2, 2)) if reduce == "softmax" else made
+
+    found = []
+    for on in (False, True):
+        before = weft.compile_messages(on)
+        found.append(propagate_part(block, Propagation(message, [h], [h], [], reduce)))
+        weft.compile_messages(before)
+    for ours, plain in zip(*found, strict=True):
+        assert (ours is None) == (plain is None)
+        if ours is not None and plain is not None:
+            torch.testing.assert_close(ours, plain)
+
+
+def test_a_weighed_message_is_compiled(ways: list[str]) -> None:
+    block = graph().block()
+    h = torch.randn(NODES, 4, dtype=torch.float64)
+    how = Propagation(lambda u, v: torch.tanh(u - v), [h], [h]).weighed(torch.arange(90.0))
+    out, _ = propagate_part(block, how)
+    src, dst = block.edge_index()
+    made = torch.tanh(h[src] - h[dst]) * torch.arange(90.0).double().unsqueeze(1)
+    torch.testing.assert_close(out, torch.zeros_like(h).index_add(0, dst, made))
+    assert "execute" in ways
+
+
+def test_few_edges_are_left_to_torch(ways: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEAST_NUMBERS", 1 << 15)
+    h = torch.randn(NODES, 4)
+    graph().block().propagate(lambda u: u * 2, src=(h,))
+    assert ways == []
