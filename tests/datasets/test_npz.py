@@ -398,3 +398,59 @@ def test_ratings_by_time_leave_the_edges() -> None:
     assert sum(map(len, pairs.values())) == graph.num_edges
     assert set(messages.edge_data) == {"time"}
     assert int(messages.edge_data["time"].max()) < val
+
+
+LISTENED: dict[str, Any] = {
+    "edge_user_artist": np.array([[0, 0, 1], [0, 1, 1]], np.int32),
+    "edge_artist_entity": np.array([[0], [2]], np.int32),
+    "edge_weight": np.array([5, 1, 7], np.int32),
+    "entity_triples": np.array([[0, 0, 1], [2, 1, 3]], np.int32),
+    "relation": np.array([b"made.by", b"lives in"]),
+    "user": np.array([b"ann", b"bo"]),
+    "artist": np.array(["11", "12", "13"]),
+    "num_entities": np.array(5),
+    "artist_year": np.array([1990, 2000, 2010], np.int16),
+    **{f"x_artist_{name.removeprefix('x_')}": value for name, value in SPARSE.items()},
+}
+LISTENED |= {"x_artist_indptr": np.array([0, 1, 1, 2]), "x_artist_shape": np.array([3, 3])}
+
+
+def test_arrays_named_by_types_are_a_typed_graph_with_named_nodes(tmp_path: Path) -> None:
+    graph = npz(written(tmp_path, **LISTENED))
+    assert graph.node_types == ["user", "artist", "entity"]
+    assert graph.node_offsets == [0, 2, 5, 10]
+    triples = [("entity", "made.by", "entity"), ("entity", "lives in", "entity")]
+    assert graph.edge_types == [("user", "to", "artist"), ("artist", "to", "entity"), *triples]
+    assert graph.node_ids["artist"].find(["13", "11"]).tolist() == [2, 0]
+    assert graph.node_ids["user"].find(["bo"]).tolist() == [1]
+    assert isinstance(graph.node_data["artist"]["x"], SparseFeatures)
+    assert graph.node_data["artist"]["year"].tolist() == [1990, 2000, 2010]
+    assert sorted(graph.edge_data["weight"][graph.edge_type == 0].tolist()) == [1.0, 5.0, 7.0]
+    ends = {(int(src), int(dst)) for src, dst in graph.edge_index.T}
+    assert ends == {(0, 2), (0, 3), (1, 3), (2, 7), (5, 6), (7, 8)}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"edge_weight": np.zeros(4)}, "edge_weight holds 4 values, and no relation has as many edges"),
+        ({"entity_triples": np.zeros((2, 2), int)}, r"entity_triples must hold whole numbers \(n, 3\)"),
+        ({"relation": np.array([b"one"])}, "relation must hold a word of its own"),
+        ({"user": np.array([b"ann"])}, "nodes are 0 … 0"),
+    ],
+)
+def test_arrays_named_by_types_that_do_not_fit_are_refused(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((FormatError, GraphError), match=message):
+        npz(written(tmp_path, **{**LISTENED, **changed}))
+
+
+@pytest.mark.parametrize(("name", "nodes"), [("lastfm", 28890), ("acl_papers", 152909)])
+def test_real_files_named_by_types_are_read_without_a_note(name: str, nodes: int) -> None:
+    path = DATA / f"{name}.npz"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert npz(path).num_nodes == nodes

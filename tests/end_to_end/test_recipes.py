@@ -113,6 +113,7 @@ def test_several_labels_are_learned_for_nodes_not_seen_in_training(
         ("cora_links", "cora.npz", 30, "roc_auc", 0.8),
         ("traffic_regression", "chameleon_traffic.npz", 30, "r2", 0.2),
         ("cora_unsupervised", "cora.npz", 1, "probe", 0.6),
+        pytest.param("lastfm_artists", "lastfm.npz", 1, "roc_auc", 0.65, marks=pytest.mark.slow),
     ],
 )
 def test_other_tasks_are_learned_too(

@@ -13,13 +13,14 @@ of the numbers in it.
 
 Several types: `node_types` and `num_nodes` (T,), `edge_SOURCE_TARGET` or `edge_SOURCE_RELATION_TARGET` (2,
 E), `x_TYPE` or `x_TYPE_data …`, `y` of the type named by `target`, splits as node ids in `train_60 val_60
-test_60`.
+test_60`. Without `node_types` the names of arrays tell the types (`typed_arrays`).
 
 Arrays of other names are left out, and a note says which.
 """
 
 import re
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ import torch
 
 from weft.datasets import datasets, formats
 from weft.datasets.files import Array, mask_of, naming, read_npz
+from weft.datasets.typed_arrays import graph_of_arrays, names_types
 from weft.errors import DataNote, FormatError
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
@@ -56,6 +58,9 @@ def npz(path: Path, *, split: int | None = None) -> Graph:
             graph = _typed_graph(arrays, path, split)
         elif "edge_index" not in arrays and "train" in arrays:
             graph = _triples(arrays, path)
+        elif names_types(arrays):
+            words = partial(_names, arrays, path=path)
+            graph = graph_of_arrays(arrays, path, features=partial(_features, arrays, path=path), names=words)
         else:
             graph = _graph(arrays, path, split)
     _check_class_names(arrays, graph.num_classes, path)
