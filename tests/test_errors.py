@@ -1,4 +1,4 @@
-"""Errors: what is the user's mistake ends with 2, a lost worker with 3, and messages read as they were written."""
+"""Errors: the user's mistake ends with 2, a lost worker with 3, and messages read as they were written."""
 
 import pytest
 
