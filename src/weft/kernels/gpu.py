@@ -117,6 +117,13 @@ def kept_with(indptr: Tensor) -> tuple[Tensor, ...]:
     return found
 
 
+def allows_tf32() -> bool:
+    """Return whether torch was told, in its old words or its new, to multiply float32 in fewer bits."""
+    matmul: Any = torch.backends.cuda.matmul
+    found = getattr(matmul, "fp32_precision", None)  # torch 2.9; it refuses the old question afterwards
+    return bool(matmul.allow_tf32) if found is None else found == "tf32"
+
+
 def most_edges() -> int:
     """Return how many edges a row may have that is not cut; 0 where Triton is not used."""
     return int(import_module("weft.kernels.triton.plan").SEGMENT) if available() else 0

@@ -8,27 +8,35 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels import reference
-from weft.kernels.triton.plan import item_of, merge_sums, plan_of, power
+from weft.kernels.triton.plan import HubPlan, item_of, merge_sums, plan_of, power
 from weft.kernels.triton.spmm import FLOATS
 
 
 @triton.jit
-def _same(a, b):
+def same(a, b):
     return (a == b) | ((a != a) & (b != b))
 
 
 @triton.jit
-def _better(a, b):
+def better(a, b):
     return (a > b) | ((a != a) & (b == b))
 
 
 @triton.jit
-def _over_edges(value, count):
-    """Give the largest value along axis 0 and the sum of the counts that go with it."""
-    bad = tl.max((value != value).to(tl.int32), 0) > 0
-    top = tl.max(tl.where(value != value, float("-inf"), value), 0)
+def take(best, ties, value, count):
+    """Give the larger of two values and how many attain it."""
+    ahead = better(value, best)
+    ties = tl.where(ahead, count, ties + tl.where(same(value, best), count, 0))
+    return tl.where(ahead, value, best), ties
+
+
+@triton.jit
+def over_edges(value, count):
+    """Give the largest value along axis 0, which stays, and the sum of the counts that go with it."""
+    bad = tl.max((value != value).to(tl.int32), 0, keep_dims=True) > 0
+    top = tl.max(tl.where(value != value, float("-inf"), value), 0, keep_dims=True)
     top = tl.where(bad, float("nan"), top)
-    return top, tl.sum(tl.where(_same(value, top[None, :]), count, 0), 0)
+    return top, tl.sum(tl.where(same(value, top), count, 0), 0, keep_dims=True)
 
 
 @triton.jit
@@ -61,10 +69,10 @@ def _extreme_kernel(
         source = tl.load(indices + start + k + offsets, mask=live, other=0).to(tl.int64)
         live = live[:, None] & inside[None, :]
         new = tl.load(x + source[:, None] * F + f[None, :], mask=live, other=0.0).to(tl.float32) * sign
-        better = live & _better(new, best)
-        number = tl.where(better, 1, number + (live & _same(new, best)).to(tl.int32))
-        best = tl.where(better, new, best)
-    top, ties = _over_edges(best, number)
+        new = tl.where(live, new, float("-inf"))
+        best, number = take(best, number, new, live.to(tl.int32))
+    top, ties = over_edges(best, number)
+    top, ties = tl.reshape(top, [BF]), tl.reshape(ties, [BF])
     if HUBS:
         if segment:
             at = tl.program_id(0).to(tl.int64) * F + f
@@ -97,20 +105,41 @@ def _merge_kernel(
     begin = tl.load(firsts + hub)
     length = (tl.load(firsts + hub + 1) - begin).to(tl.int32)
     row = tl.load(hubs + hub)
+    columns = tl.where(row >= 0, F, 0)  # none of a dead hub
+    row = tl.maximum(row, 0)
     offsets = tl.arange(0, BS)
-    best = tl.full([BS, BF], float("-inf"), tl.float32)
+    best = tl.full([BS, BF], float("-inf"), part_value.dtype.element_ty)
     number = tl.zeros([BS, BF], tl.int32)
     for k in range(0, length, BS):
         live = (k + offsets < length)[:, None] & inside[None, :]
         at = (begin + k + offsets)[:, None] * F + f[None, :]
         new = tl.load(part_value + at, mask=live, other=float("-inf"))
-        ties = tl.load(part_count + at, mask=live, other=0)
-        better = live & _better(new, best)
-        number = tl.where(better, ties, number + tl.where(_same(new, best), ties, 0))
-        best = tl.where(better, new, best)
-    top, ties = _over_edges(best, number)
-    tl.store(value + row * F + f, (top * sign).to(value.dtype.element_ty), mask=inside)
-    tl.store(count + row * F + f, ties, mask=inside)
+        best, number = take(best, number, new, tl.load(part_count + at, mask=live, other=0))
+    top, ties = over_edges(best, number)
+    top, ties = tl.reshape(top, [BF]), tl.reshape(ties, [BF])
+    tl.store(value + row * F + f, (top * sign).to(value.dtype.element_ty), mask=f < columns)
+    tl.store(count + row * F + f, ties, mask=f < columns)
+
+
+def merge_extremes(
+    plan: HubPlan, part_value: Tensor, part_count: Tensor, value: Tensor, count: Tensor, *, maximum: bool
+) -> None:
+    """Merge the segments' extremes [num_segments, F], each times −1 for minima, into the hubs' rows."""
+    width = part_value.shape[1]
+    columns = min(power(width), 128)
+    _merge_kernel[(plan.num_hubs, triton.cdiv(width, columns))](
+        part_value,
+        part_count,
+        plan.firsts,
+        plan.hubs,
+        value,
+        count,
+        1.0 if maximum else -1.0,
+        F=width,
+        BS=8,
+        BF=columns,
+        num_warps=1,
+    )
 
 
 def extreme(
@@ -153,19 +182,7 @@ def extreme(
         num_warps=1,
     )
     if plan.num_hubs:
-        _merge_kernel[(plan.num_hubs, triton.cdiv(width, columns))](
-            part_value,
-            part_count,
-            plan.firsts,
-            plan.hubs,
-            value,
-            count,
-            sign,
-            F=width,
-            BS=8,
-            BF=columns,
-            num_warps=1,
-        )
+        merge_extremes(plan, part_value, part_count, value, count, maximum=maximum)
     return value, count
 
 
@@ -203,7 +220,7 @@ def _backward_kernel(
         ties = tl.load(count + at, mask=live, other=1)
         up = tl.load(grad + at, mask=live, other=0.0).to(tl.float32)
         share = up / tl.maximum(ties, 1).to(tl.float32)
-        total += tl.where(_same(top, own[None, :]), share, 0.0)
+        total += tl.where(same(top, own[None, :]), share, 0.0)
     result = tl.sum(total, 0)
     if HUBS:
         if segment:

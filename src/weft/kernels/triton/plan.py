@@ -10,6 +10,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 # A row of so many edges is some 20 µs for one warp, which is what the tail of a launch may cost.
 SEGMENT = 512
+# Rows that are put in order of length among themselves: such as lie further apart share fewer neighbours.
+WINDOW = 4096
 
 
 class HubPlan(NamedTuple):
@@ -36,6 +38,7 @@ class HubPlan(NamedTuple):
 
 
 _plans = WeakTensorKeyDictionary()
+_orders = WeakTensorKeyDictionary()
 
 
 def plan_of(indptr: Tensor, num_edges: int) -> HubPlan:
@@ -51,8 +54,26 @@ def plan_of(indptr: Tensor, num_edges: int) -> HubPlan:
 
 def kept_with(indptr: Tensor) -> tuple[Tensor, ...]:
     """Return the tensors of the plan that is remembered with these pointers; none where there is no plan."""
-    held = _plans.get(indptr)
-    return () if held is None else (held[1].rows, held[1].starts, held[1].hubs, held[1].firsts)
+    held, order = _plans.get(indptr), _orders.get(indptr)
+    found = () if held is None else (held[1].rows, held[1].starts, held[1].hubs, held[1].firsts)
+    return found if order is None else (*found, order[1])
+
+
+def order_of(indptr: Tensor) -> Tensor:
+    """Return the rows, int32, those of one length together in each window; remembered with the pointers.
+
+    Hubs, which rows are not where they are met, stand with the empty rows.
+    """
+    held = _orders.get(indptr)
+    if held is not None and held[0] == (indptr._version, SEGMENT):
+        order: Tensor = held[1]
+        return order
+    degree = indptr.diff()
+    degree = torch.where(degree > SEGMENT, 0, degree)
+    window = torch.arange(len(degree), device=degree.device) // WINDOW
+    order = torch.argsort(window * (SEGMENT + 1) + degree, stable=True).to(torch.int32)
+    _orders[indptr] = ((indptr._version, SEGMENT), order)
+    return order
 
 
 def without_hubs(indptr: Tensor, num_edges: int) -> None:
@@ -63,7 +84,7 @@ def without_hubs(indptr: Tensor, num_edges: int) -> None:
 def bounded(indptr: Tensor, num_edges: int) -> None:
     """Remember a plan made without waiting for the GPU: as many segments as there could be, dead ones last.
 
-    For the pointers of edges by source, whose hubs `merge_sums` merges; other merges know no dead hub.
+    For the pointers of edges by source, whose hubs `merge_sums` merges; not every merge knows a dead hub.
     """
     _plans[indptr] = ((indptr._version, num_edges, SEGMENT), _bounded(indptr, num_edges))
 
@@ -160,7 +181,7 @@ def _merge_kernel(
     columns = tl.where(row >= 0, F, 0)  # none of a dead hub
     row = tl.maximum(row, 0)
     offsets = tl.arange(0, BS)
-    total = tl.zeros([BS, BF], tl.float32)
+    total = tl.zeros([BS, BF], partial.dtype.element_ty)
     for k in range(0, count, BS):
         live = (k + offsets < count)[:, None] & (f < F)[None, :]
         total += tl.load(partial + (begin + k + offsets)[:, None] * F + f[None, :], mask=live, other=0.0)

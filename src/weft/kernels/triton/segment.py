@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from weft.kernels import reference
+from weft.kernels import gpu, reference
 from weft.kernels.triton.plan import power
 from weft.kernels.triton.spmm import FLOATS
 
@@ -165,7 +165,7 @@ def _block(width: int) -> int:
 
 
 def _precision() -> str:
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    return "tf32" if gpu.allows_tf32() else "ieee"
 
 
 def _tiles_of(offsets: Tensor, x: Tensor) -> _Tiles:

@@ -1,0 +1,287 @@
+"""Programs as Triton kernels against the reference, on a GPU or by Triton's interpreter on the CPU.
+
+The interpreter must be chosen before Python starts, so one test here runs this file again in a process of its
+own. Graphs are tiny, and a row of more than 8 edges counts as a hub.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from kernel_checks import DEVICE, assert_near
+from tests.support.programs import HEADS, WIDTH, edges_of, random_program, tensors_of, transposed
+from torch import Tensor
+
+from weft.compiler import gpu, reference, triton_form
+from weft.compiler.generated import module_of
+from weft.compiler.gradient import gradients
+from weft.compiler.program import Builder, Edges, Program, Result
+from weft.compiler.run import extra_tensors, run
+from weft.compiler.triton_form import KernelForm
+from weft.compiler.triton_source import source
+from weft.kernels.gpu import INTERPRETED
+
+pytestmark = pytest.mark.gpu
+
+pytest.importorskip("triton", reason="Triton is not installed (pip install 'weft[gpu]')")
+
+HERE = INTERPRETED or DEVICE == "cuda"
+on_triton = pytest.mark.skipif(
+    not HERE, reason="needs a GPU or Triton's interpreter; runs in a process apart"
+)
+KINDS = ("sum", "max", "min", "softmax")
+
+
+@pytest.mark.skipif(HERE, reason="this is the process apart")
+@pytest.mark.timeout(900)
+def test_programs_under_the_interpreter() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        __file__,
+    ]
+    settings = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    settings.pop("PYTEST_ADDOPTS", None)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, env=settings, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "passed" in done.stdout
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut rows at 8 edges, and put rows of one length together in small graphs, too."""
+    if HERE:
+        from weft.kernels.triton import plan
+
+        monkeypatch.setattr(plan, "SEGMENT", 8)
+        monkeypatch.setattr(gpu, "SORTED", 1)
+
+
+def on_device(edges: Edges) -> Edges:
+    numbers = None if edges.numbers is None else edges.numbers.to(DEVICE)
+    return replace(edges, indptr=edges.indptr.to(DEVICE), other=edges.other.to(DEVICE), numbers=numbers)
+
+
+def both_passes(program: Program, edges: Edges, tensors: Sequence[Tensor], backend: object) -> list[Tensor]:
+    """Return the results of a program and of its gradient programs, made by one backend."""
+    made = backend.run(program, edges, tensors)  # type: ignore[attr-defined]
+    kind = program.results[0].kind
+    draw = torch.Generator().manual_seed(7)
+    grad = torch.randn(made[0].shape, generator=draw, dtype=torch.float64).to(made[0])
+    passes = gradients(program, [True] * len(tensors))
+    given = [*tensors, *extra_tensors(kind, made[0], made[1:], grad, None)]
+    back = on_device(transposed(Edges(edges.indptr.cpu(), edges.other.cpu(), edges.num_other)))
+    for each, over in ((passes.of_rows, edges), (passes.of_others, back)):
+        if each is not None:
+            made += backend.run(each, over, given)  # type: ignore[attr-defined]
+    return made
+
+
+def assert_as_reference(
+    program: Program, seed: int, dtype: torch.dtype = torch.float64, *, eighths: bool = False
+) -> None:
+    """Hold results and gradients to the reference in float64, on the values that the type holds.
+
+    The interpreter's matrix products have other bits for an edge that lies elsewhere; of `eighths` they are
+    exact.
+    """
+    edges = on_device(edges_of(seed))
+    tensors = [each.to(DEVICE, dtype) for each in tensors_of(program, edges, seed)]
+    tensors = [(each * 8).round() / 8 for each in tensors] if eighths else tensors
+    assert not gpu.obstacle(program, edges, tensors)
+    have = both_passes(program, edges, tensors, gpu)
+    want = both_passes(program, edges, [each.double() for each in tensors], reference)
+    for a, b in zip(have, want, strict=True):
+        if dtype == torch.float64 or not a.is_floating_point():
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9, equal_nan=True)
+        else:
+            assert a.dtype == dtype
+            infinite = b.isinf()  # the logarithm of a row without edges
+            assert torch.equal(a.isinf(), infinite)
+            assert_near(a.masked_fill(infinite, 0), b.masked_fill(infinite, 0), dtype)
+
+
+@on_triton
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", [1, 10, 23, 36, 41])
+def test_random_programs_and_their_gradients_equal_the_reference(seed: int, kind: str) -> None:
+    assert_as_reference(random_program(seed, kind), seed)
+
+
+def gated(width: int = WIDTH) -> Program:
+    made = Builder()
+    a, b = (made.load("row", (1, width)) for _ in range(2))
+    c, d = (made.load("other", (1, width)) for _ in range(2))
+    gate = made.step("sigmoid", made.step("add", a, c))
+    return made.program([Result("sum", (made.step("mul", gate, made.step("relu", made.step("add", b, d))),))])
+
+
+def edge_convolution(kind: str, width: int, out: int) -> Program:
+    made = Builder()
+    a, b = made.load("row", (1, width)), made.load("other", (1, width))
+    weight, bias = made.load("weight", (out, width)), made.load("shared", (1, out))
+    inner = made.step("relu", made.step("add", a, b))
+    return made.program([Result(kind, (made.step("add", made.dot_t(inner, weight), bias),))])  # type: ignore[arg-type]
+
+
+def attention(heads: int, width: int) -> Program:
+    made = Builder()
+    near, far = made.load("row", (heads, 1)), made.load("other", (heads, 1))
+    value = made.load("other", (heads, width))
+    return made.program([Result("softmax", (made.step("tanh", made.step("add", near, far)), value))])
+
+
+@on_triton
+@pytest.mark.parametrize(
+    "program",
+    [
+        gated(),
+        gated(64),
+        edge_convolution("max", 20, 33),
+        edge_convolution("min", 1, 3),
+        edge_convolution("max", 3, 1),
+        edge_convolution("sum", 1, 1),
+        attention(3, 5),
+        attention(1, 64),
+    ],
+    ids=lambda program: "-".join(str(load.shape[1]) for load in program.loads),
+)
+def test_layers_and_their_gradients_equal_the_reference(program: Program) -> None:
+    assert_as_reference(program, 3, eighths=True)
+    assert_as_reference(program, 4, torch.float32, eighths=True)
+
+
+@on_triton
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("program", [gated(5), attention(2, 3)], ids=["sum", "softmax"])
+def test_16_bit_values_are_summed_in_32_bits(program: Program, dtype: torch.dtype) -> None:
+    assert_as_reference(program, 3, dtype)
+
+
+@on_triton
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_the_gradient_of_an_extreme_goes_to_the_edges_that_attain_it(dtype: torch.dtype) -> None:
+    program = edge_convolution("max", 5, 4)
+    edges = on_device(edges_of(3))
+    tensors = [each.to(DEVICE, dtype) for each in tensors_of(program, edges, 3)]
+    out, count = gpu.run(program, edges, tensors)
+    passes = gradients(program, [False, False, False, True])
+    assert passes.of_rows is not None
+    ones = torch.ones_like(out)
+    given = [*tensors, *extra_tensors("max", out, [count], ones, None)]
+    (bias,) = gpu.run(passes.of_rows, edges, given)
+    assert int(count.max()) >= 1
+    rows = int((edges.indptr.diff() > 0).sum())
+    torch.testing.assert_close(bias.double(), torch.full_like(bias, rows).double(), rtol=1e-2, atol=0)
+
+
+@on_triton
+@pytest.mark.parametrize(("heads", "width"), [(1, 20), (3, 10), (11, 3)])
+def test_wide_values_are_dealt_to_several_programs(
+    heads: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_form, "WIDEST", 16)
+    monkeypatch.setattr(triton_form, "BLOCK", 8)
+    made = Builder()
+    near, value = made.load("row", (heads, 1)), made.load("other", (heads, width))
+    score = near if width > 3 else made.step("add", near, made.sum_width(value))
+    program = made.program([Result("softmax", (score, made.step("mul", near, value)))])
+    assert KernelForm(program, (torch.float64,) * 2).blocks > 1
+    assert_as_reference(program, 3)
+
+
+@on_triton
+def test_nan_is_the_extreme_of_its_row() -> None:
+    program = edge_convolution("max", 3, 3)
+    edges = on_device(edges_of(3))
+    tensors = [each.to(DEVICE) for each in tensors_of(program, edges, 3)]
+    tensors[1][2, 0, 1] = torch.nan
+    for a, b in zip(gpu.run(program, edges, tensors), reference.run(program, edges, tensors)):
+        torch.testing.assert_close(a, b, equal_nan=True)
+
+
+@on_triton
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_order_of_rows_changes_no_bit_of_them_and_twice_is_the_same(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = random_program(23, kind)
+    edges = on_device(edges_of(23))
+    tensors = [each.to(DEVICE, torch.float32) for each in tensors_of(program, edges, 23)]
+    first, again = (both_passes(program, edges, tensors, gpu) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    monkeypatch.setattr(gpu, "SORTED", 1 << 40)
+    unsorted = gpu.run(program, edges, tensors)
+    assert all(torch.equal(a, b) for a, b in zip(first, unsorted))
+
+
+@on_triton
+def test_a_plan_made_without_asking_gives_the_same_rows() -> None:
+    from weft.kernels.triton import plan
+
+    edges = on_device(edges_of(23))
+    bounded = replace(edges, indptr=edges.indptr.clone())
+    plan.bounded(bounded.indptr, edges.num_edges)
+    assert (
+        plan.plan_of(bounded.indptr, edges.num_edges).num_hubs
+        > plan.plan_of(edges.indptr, edges.num_edges).num_hubs
+    )
+    for kind in KINDS:
+        program = random_program(23, kind)
+        tensors = [each.to(DEVICE) for each in tensors_of(program, edges, 23)]
+        for a, b in zip(gpu.run(program, edges, tensors), gpu.run(program, bounded, tensors)):
+            assert torch.equal(a, b)
+
+
+@on_triton
+def test_what_does_not_fit_names_its_obstacle() -> None:
+    edges = on_device(edges_of(3))
+
+    def obstacle(program: Program, dtype: torch.dtype = torch.float32) -> str:
+        tensors = [each.to(DEVICE, dtype) for each in tensors_of(program, edges, 3)]
+        return gpu.obstacle(program, edges, tensors)
+
+    assert "int64" in obstacle(gated(), torch.int64)
+    assert "300 × 8" in obstacle(edge_convolution("max", 8, 300))
+    made = Builder()
+    wide = made.sum_width(made.load("other", (HEADS, 700)))
+    assert "belong together" in obstacle(made.program([Result("sum", (wide,))]))
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="needs a GPU")
+def test_programs_on_a_gpu_run_as_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    edges, program = on_device(edges_of(3)), gated()
+    tensors = [each.to(DEVICE) for each in tensors_of(program, edges, 3)]
+    monkeypatch.setattr(reference, "run", None)
+    assert run(program, edges, tensors)[0].is_cuda
+
+
+def test_a_text_is_one_module() -> None:
+    form = KernelForm(gated(), (torch.float32,) * 4)
+    assert source(form) == source(KernelForm(gated(), (torch.float32,) * 4))
+    if HERE:
+        assert module_of(source(form)) is module_of(source(form))
+
+
+def test_products_are_as_precise_as_torch_was_told() -> None:
+    matmul = torch.backends.cuda.matmul
+    assert gpu.precision() == "tf32x3"
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        assert gpu.precision() == "tf32"
+    finally:
+        matmul.fp32_precision = before
