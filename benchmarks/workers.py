@@ -190,7 +190,7 @@ def _train(run: Run, strategy: Any, local: Any, group: Any) -> dict[str, Any]:
                 best = {split: scores[split]["accuracy"] for split in ("val", "test")}
     taken = group.ledger.snapshot()
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
-    plan = getattr(getattr(strategy, "exchange", None), "whole_plan", None)
+    plan = getattr(getattr(strategy.layout, "exchange", None), "whole_plan", None)
     return {
         **_volumes(taken, time.process_time() - cpu),
         "seconds": seconds[run.warm :],
@@ -207,7 +207,7 @@ def _train(run: Run, strategy: Any, local: Any, group: Any) -> dict[str, Any]:
 
 def _transfers(run: Run, strategy: Any, group: Any) -> dict[str, Any]:
     """Bring rows and return gradients as an epoch would, with nothing computed between."""
-    plan = strategy.exchange.whole_plan
+    plan = strategy.layout.exchange.whole_plan
     back = plan.reversed()
     rows, halo = ([torch.ones(n, width) for width in run.transfers] for n in (plan.num_rows, plan.num_halo))
     seconds = []

@@ -113,15 +113,15 @@ def _sampled(options: dict[str, Any]) -> tuple[float, float, int]:
     model = weft.nn.Stack(FEATURES, CLASSES, layer="sage", layers=3, hidden=HIDDEN).to(device)
     optimizer = make_optimizer("adam", list(model.parameters()), lr=0.003)
 
-    def epoch() -> float:
-        return strategy.epoch(model, optimizer)
+    def epoch(between: Callable[[], bool] | None = None) -> float:
+        return strategy.epoch(model, optimizer, between)
 
     epoch()
     seconds = timed(epoch, 3)
     memory = torch.cuda.max_memory_allocated()
     count = iter(range(1000))
-    strategy.between = lambda: next(count) == 39
-    return seconds, kernel_seconds(epoch) / 40 / (seconds / steps()), memory
+    part = kernel_seconds(lambda: epoch(lambda: next(count) == 39))
+    return seconds, part / 40 / (seconds / steps()), memory
 
 
 class Rival(nn.Module):
@@ -204,12 +204,12 @@ def _offload_cells(graph: Graph, options: dict[str, Any], link: float) -> str:
     strategy.epoch(model, optimizer)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    before = strategy.offload.moved if strategy.offload is not None else 0
+    before = strategy.layout.offload.moved if strategy.layout.offload is not None else 0
     seconds = timed(lambda: strategy.epoch(model, optimizer), 1)
     memory = shown(torch.cuda.max_memory_allocated())
-    if strategy.offload is None:
+    if strategy.layout.offload is None:
         return f"{seconds:.2f} s | {memory} | – | –"
-    moved, count = strategy.offload.moved - before, len(strategy.offload.chunks(model))
+    moved, count = strategy.layout.offload.moved - before, len(strategy.layout.offload.chunks(model))
     cells = f"{seconds:.2f} s | {memory} | {moved / 1e9:.1f} GB in {count} chunks a layer"
     return f"{cells} | {moved / seconds / 1e9:.1f} of {link / 1e9:.1f} GB/s, {moved / seconds / link:.0%}"
 

@@ -42,7 +42,7 @@ def rows() -> Iterator[str]:
             told = []
             for _ in range(EPOCHS):
                 strategy.epoch(model, optimizer)
-                told.append(strategy.epoch_fields()["batches"]["seconds"])
+                told.append(strategy.batching.epoch_fields()["batches"]["seconds"])
             strategy.close()
             yield _row(threads, told)
 

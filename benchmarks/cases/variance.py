@@ -77,15 +77,15 @@ def _errors(graph: Graph, layer: str, layers: int, count: int) -> tuple[float, f
     for _ in range(1 if tiny() else WARM):
         histories.epoch(model, optimizer)
     drawn = Sampled(graph, fanout=[*above, -1], sampler={"resample": "step"}, **options)
-    drawn.begin_epoch(model)
+    drawn.batching.begin_epoch(model)
     found: list[tuple[float, float]] = []
-    for step in range(min(10, len(histories.loader))):
-        seeds = histories.loader.seeds_of(WARM, step)
+    for step in range(min(10, len(histories.batching.loader))):
+        seeds = histories.batching.loader.seeds_of(WARM, step)
         exact = _gradient(model, model(graph.block(), graph.x)[seeds], graph.y[seeds])
         off = []
         for strategy in (drawn, histories):
-            batch = strategy.loader.sampler.sample(seeds, WARM, step)
-            outputs = strategy.batch_outputs(model, batch)
+            batch = strategy.batching.loader.sampler.sample(seeds, WARM, step)
+            outputs = strategy.batching.batch_outputs(model, batch)
             off.append(float((_gradient(model, outputs, graph.y[seeds]) - exact).norm() / exact.norm()))
         found.append((off[0], off[1]))
     plain, controlled = (statistics.mean(each) for each in zip(*found))

@@ -16,7 +16,6 @@ from weft.graph.parts.assignment import Assignment
 from weft.partitioners import partition
 from weft.samplers import cluster
 from weft.strategies.base import Strategy, strategies
-from weft.strategies.minibatch.batches import Batches
 from weft.train import parts as train_parts
 
 TESTS = Path(__file__).parents[1]
@@ -94,7 +93,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "neighbor": {"replace": True, "weight": "weight", "resample": "step"},
     "labor": {"iterations": 2, "shared_hops": True, "resample": "epoch"},
 }
-GIVEN = (*signature(Strategy).parameters, "group", "part_rank", "speed", "device")
+GIVEN = (*signature(Strategy).parameters, "part_rank", "speed")
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +143,7 @@ def test_each_option_of_a_strategy_changes_something(name: str) -> None:
 
 
 def test_no_strategy_of_batches_is_left_out() -> None:
-    known = {name for name in strategies.names() if issubclass(strategies[name], Batches)}
+    known = {name for name in strategies.names() if strategies[name].in_batches}
     assert known == {*BASE, "records"}, "'records' reads files, and is tried with them"
 
 

@@ -1,5 +1,6 @@
 """A strategy says on its class what it can do, and is accepted and refused by that alone."""
 
+import inspect
 from typing import Any, ClassVar
 
 import pytest
@@ -12,7 +13,9 @@ from weft.exchanges.base import exchanges
 from weft.exchanges.exact import Exact
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.halo.halo import Halo
+from weft.strategies.reducer import PlainReducer
 from weft.strategies.single import Single
+from weft.strategies.whole import Whole
 from weft.train import fit, resolve, worker
 
 LINKS = {"name": "link_prediction"}
@@ -105,3 +108,32 @@ def test_what_a_class_says_is_known(name: str) -> None:
     assert {*kind.devices, *kind.worker_devices} <= {"cpu", "cuda"}
     assert set(kind.over) <= {"nodes", "pairs"}
     assert set(kind.exchanges) <= set(exchanges.names())
+
+
+@pytest.mark.parametrize("name", strategies.names())
+def test_a_strategy_is_composed_and_none_is_a_kind_of_another(name: str) -> None:
+    assert strategies[name].__bases__ == (Strategy,)
+    methods = {each for each, held in vars(strategies[name]).items() if inspect.isfunction(held)}
+    told = {"__init__", "_check_times"}  # options and checks: what is done stands in the parts
+    assert methods <= told
+
+
+class Halved(PlainReducer):
+    """Half of every gradient."""
+
+    def backward(self, loss: torch.Tensor) -> None:
+        super().backward(loss / 2)
+
+
+def test_parts_of_strategies_go_with_each_other() -> None:
+    graph = weft.datasets.open_dataset(name="community", nodes=30, features=4, classes=2)
+    weights = []
+    for reducer in (None, Halved()):
+        strategy, model = Strategy(graph, seed=1), weft.nn.Stack(4, 2, layers=1, dropout=0.0)
+        model.load_state_dict({name: torch.ones_like(held) for name, held in model.state_dict().items()})
+        strategy.compose(Whole(strategy.shared, graph), reducer=reducer)
+        loss = strategy.epoch(model, torch.optim.SGD(model.parameters(), lr=1.0))
+        assert loss == pytest.approx(torch.log(torch.tensor(2.0)).item())
+        weights.append(next(model.parameters()).detach() - 1)
+    assert torch.allclose(weights[0], 2 * weights[1])
+    assert weights[0].abs().max() > 0

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 import weft
 from weft.errors import GraphError, RecipeError
-from weft.strategies.base import Strategy, Traffic, evaluating, strategies
-from weft.strategies.single import SameBlock, Single, hops_of
+from weft.strategies.base import Strategy, Traffic, strategies
+from weft.strategies.call import SameBlock, evaluating, hops_of
+from weft.strategies.single import Single
 from weft.tasks.choose import TaskChoice
 from weft.tasks.metrics import METRICS
 
@@ -115,9 +116,11 @@ def test_a_prediction_that_fails_leaves_the_model_training() -> None:
     assert model.training
 
 
-def test_a_single_process_has_no_traffic_of_earlier_sessions() -> None:
-    strategy = Single(ring())
-    strategy.add_traffic({"bytes_sent": 7, "messages": 1, "exposed_seconds": 0.5})
+def test_one_process_sends_nothing() -> None:
+    strategy, model = Single(ring()), Constant(4, 3)
+    strategy.epoch(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    strategy.evaluate(model, METRICS)
+    assert strategy.take_traffic() is None
     assert strategy.traffic() == Traffic()
 
 

@@ -26,21 +26,23 @@ def everything(group: Group) -> dict[str, Any]:
     graph = graph_of("hub")
     local = local_graph(group, graph, parts_of("hub", group.size), group.size)
     strategy = Halo(local, seed=3, group=group, exchange=auto, speed=unequal(group.size))
-    told["chosen"] = strategy.exchange_settings()
+    told["chosen"] = strategy.layout.exchange_settings()
     state = strategy.state()
     told["state"] = sorted(state)
-    strategy.exchange.codec.links = None  # sums are compared without the error of codes
-    strategy.exchange.codec.bits = 32
+    strategy.layout.exchange.codec.links = None  # sums are compared without the error of codes
+    strategy.layout.exchange.codec.bits = 32
     for epoch in range(4):
         strategy.clock[1] = epoch
         _compare(graph, strategy)
     other = Halo(local, seed=3, group=group, exchange=auto)
     other.load_state(state)
-    assert torch.equal(other.exchange.links, strategy.exchange.links), "links that a run began with"
+    assert torch.equal(other.layout.exchange.links, strategy.layout.exchange.links), (
+        "links that a run began with"
+    )
     one_way = torch.full((group.size, group.size), 1e9, dtype=torch.float64)
     one_way[0] = 1e7  # only what rank 0 sends is slow: rows one way, gradients the other
     other = Halo(local, group=group, exchange={"name": "sampled", "p": "auto"}, speed=one_way)
-    told["one way"] = other.exchange_settings()["p"]
+    told["one way"] = other.layout.exchange_settings()["p"]
     told["coded"] = _coded(group)
     return told
 
@@ -48,8 +50,8 @@ def everything(group: Group) -> dict[str, Any]:
 def _compare(graph: Any, strategy: Halo) -> None:
     """Compare sums with those by hand: each row times one over the share of its link."""
     table = torch.randn(36, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
-    block: Any = strategy.training_block()
-    own, exchange = block.dst_ids, strategy.exchange
+    block: Any = strategy.layout.training_block()
+    own, exchange = block.dst_ids, strategy.layout.exchange
     shares = torch.repeat_interleave(
         exchange.links[:, strategy.group.rank], torch.tensor(exchange.whole_plan.recv_counts)
     )

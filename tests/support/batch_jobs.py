@@ -69,7 +69,7 @@ def clusters(group: Group, share: int) -> list[str]:
         sampler = ClusterSampler(
             graph, PARTS, seed=3, enhance=options["enhance"], parts=parts_of(kind, PARTS)
         )
-        whole._loader = Loader(sampler, range(PARTS), batch_size=2, threads=0)  # without cutting
+        whole.batching._loader = Loader(sampler, range(PARTS), batch_size=2, threads=0)  # without cutting
         reference = trained(whole, model_of(graph, name, dtype))
         found = trained(Clustered(local, group=group, **options), model_of(local, name, dtype))
         wrong += differences(f"clusters, {name} on {kind}", dtype, found, reference)
@@ -101,14 +101,16 @@ def variates(group: Group) -> list[str]:
         reference = trained(whole, model_of(graph, name, dtype))
         part = ControlVariate(local, seed=3, group=group, **options)
         found = trained(part, model_of(local, name, dtype))
-        known = isinstance(whole.loader.sampler, InputSampler)
-        if isinstance(part.loader.sampler, PartitionedInputs) != known:
+        known = isinstance(whole.batching.loader.sampler, InputSampler)
+        if isinstance(part.batching.loader.sampler, PartitionedInputs) != known:
             wrong.append(f"histories, {name} on {kind}: sums of inputs are known in one process: {known}")
-        if part.loader.threads != options.get("prepare", 2):
-            wrong.append(f"histories, {name} on {kind}: {part.loader.threads} threads prepare batches")
-        for layer, rows in whole.history.rows.items():
+        if part.batching.loader.threads != options.get("prepare", 2):
+            wrong.append(
+                f"histories, {name} on {kind}: {part.batching.loader.threads} threads prepare batches"
+            )
+        for layer, rows in whole.batching.history.rows.items():
             reference[f"history {layer}"] = rows[local.shard.node_ids]
-            found[f"history {layer}"] = part.history.rows[layer]
+            found[f"history {layer}"] = part.batching.history.rows[layer]
         wrong += differences(f"histories, {name} on {kind}", dtype, found, reference)
     return wrong
 
@@ -122,7 +124,7 @@ def refusals(group: Group) -> list[str]:
     for what, attempt in {
         "clusters of another number": lambda: Clustered(local, group=group, clusters=5),
         "a store": lambda: Saint(local, group=group, store="memory"),
-        "no diagonal": lambda: Clustered(local, group=group, enhance=1.0, together=1).make_loader(
+        "no diagonal": lambda: Clustered(local, group=group, enhance=1.0, together=1).batching.make_loader(
             torch.nn.Identity()
         ),
         "a diagonal under attention": lambda: Clustered(
@@ -155,8 +157,7 @@ def same_after_pause(local: LocalGraph, make: Any) -> bool:
         model, strategy = model_of(local, "gcn", torch.float32), make()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         if cut:
-            strategy.between = lambda clock=strategy.clock: int(clock[2]) == 1
-            strategy.epoch(model, optimizer)
+            strategy.epoch(model, optimizer, lambda clock=strategy.clock: int(clock[2]) == 1)
             state = {name: value.clone() for name, value in strategy.state().items()}
             strategy.close()
             strategy = make()

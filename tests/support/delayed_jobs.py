@@ -90,7 +90,7 @@ def follows_schedule(group: Group, r: int = 2) -> list[str]:
         largest.append([_partial(each, h, "max") for each in shards])
         gradients.append([g for _ in shards])
         strategy.clock[1] = epoch
-        block: Any = strategy.training_block()
+        block: Any = strategy.layout.training_block()
         rows = h[shard.node_ids].requires_grad_()
         group.ledger.clear()
         out = block.aggregate(rows)

@@ -29,8 +29,8 @@ def trained(group: Group, **options: Any) -> dict[str, Any]:
             strategy.seek(epoch)
             strategy.load_state(state)
         told["losses"].append(strategy.epoch(model, optimizer))
-        told["errors"].append(list(strategy.exchange_errors().values()))
-        told["chosen"].append(strategy.exchange_settings())
+        told["errors"].append(list(strategy.layout.exchange_errors().values()))
+        told["chosen"].append(strategy.layout.exchange_settings())
     strategy.close()
     return told
 
@@ -64,7 +64,7 @@ def by_hand(group: Group) -> dict[str, Any]:
     graph = graph_of("directed")
     local = local_graph(group, graph, parts_of("directed", group.size), group.size)
     strategy = Halo(local, group=group)
-    shard, plan = local.shard, strategy.exchange.whole_plan
+    shard, plan = local.shard, strategy.layout.exchange.whole_plan
     meter = Meter(shard, plan, group, strategy.clock)
     own, halo = torch.ones(len(shard.node_ids), 2), torch.ones(plan.num_halo, 2)
     meter.begin()

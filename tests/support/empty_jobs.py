@@ -16,7 +16,6 @@ from weft.graph.parts.assignment import Assignment
 from weft.graph.parts.shard import Shard, make_shards
 from weft.samplers import ClusterSampler, Loader
 from weft.strategies.base import Strategy, strategies
-from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.clustered import Clustered
 from weft.strategies.minibatch.sampled import Sampled
@@ -89,7 +88,7 @@ def node_parts(graph: Graph, ranks: int) -> Tensor:
     return torch.where(train, 0, others).int()
 
 
-def held(group: Group, graph: Graph, kind: type[Distributed], options: Mapping[str, Any]) -> LocalGraph:
+def held(group: Group, graph: Graph, kind: type[Strategy], options: Mapping[str, Any]) -> LocalGraph:
     """Return what a rank holds of a graph whose last part is empty."""
     if kind.cuts == "edges":
         parts = torch.arange(graph.num_edges).int() % max(1, group.size - 1)
@@ -121,7 +120,7 @@ def cases(graph: Graph) -> Iterator[tuple[str, dict[str, Any], Callable[[], Stra
         if name in BATCHES:
             options = BATCHES[name]
             yield name, options, lambda name=name, options=options: one_process(graph, name, options)
-        elif issubclass(kind, Distributed):
+        elif kind.on_workers:
             for layout in kind.layouts(3):
                 yield name, layout, lambda: Single(graph, seed=3)
 
@@ -133,7 +132,9 @@ def one_process(graph: Graph, name: str, options: Mapping[str, Any]) -> Strategy
     if name != "clustered":
         return strategies[name](graph, seed=3, **options)
     whole, parts = Clustered(graph, clusters=3, seed=3, **options), node_parts(graph, 3)
-    whole._loader = Loader(ClusterSampler(graph, 3, seed=3, parts=parts), range(3), batch_size=1, threads=0)
+    whole.batching._loader = Loader(
+        ClusterSampler(graph, 3, seed=3, parts=parts), range(3), batch_size=1, threads=0
+    )
     return whole
 
 

@@ -158,7 +158,7 @@ def trained(strategy: Any, model: nn.Module) -> dict[str, Tensor]:
         f"{place}.gradient": torch.full_like(p, torch.inf) if p.grad is None else p.grad.clone()
         for place, p in enumerate(optimizer.param_groups[0]["params"])
     }
-    joined = strategy.joined_state(optimizer, grads)
+    joined = strategy.reducer.joined_state(optimizer, grads)
     kept: dict[str, Tensor] = {f"gradient of {n}": value for n, value in joined.items()}
     losses += [strategy.epoch(model, optimizer) for _ in range(2)]
     kept["losses"] = torch.tensor(losses, dtype=torch.float64)
@@ -180,11 +180,11 @@ def sampled_sums(group: Group, p: float) -> None:
     table = torch.randn(NODES, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
     for epoch in range(3):
         strategy.clock[1] = epoch
-        block: Any = strategy.training_block()
+        block: Any = strategy.layout.training_block()
         own = block.dst_ids
         h = table[own].requires_grad_()
         remote = ~torch.isin(block.src_ids, own)
-        kept = ~remote | torch.cat([torch.ones(len(own)).bool(), strategy.exchange.kept])
+        kept = ~remote | torch.cat([torch.ones(len(own)).bool(), strategy.layout.exchange.kept])
         scale = torch.where(remote, 1.0 / p if p else 1.0, 1.0).double()
         edges = dense_edges(graph, own, block.src_ids) * kept
         rows = table[block.src_ids]
@@ -205,7 +205,7 @@ def sampled_sums(group: Group, p: float) -> None:
         assert block.num_edges == int(edges.sum())
         block.aggregate(h).sum().backward()
         strategy.end_step()
-    exact = strategy.exact_block()
+    exact = strategy.layout.exact_block()
     assert far(exact.aggregate(table[exact.dst_ids]), dense_edges(graph, own, block.src_ids) @ rows) < 1e-12
     sampled_sums_of_relations(group, p, table)
 
@@ -215,10 +215,10 @@ def sampled_sums_of_relations(group: Group, p: float, table: Tensor) -> None:
     graph = graph_of("typed")
     local = local_graph(group, graph, parts_of("typed", group.size), group.size)
     strategy = Halo(local, seed=3, group=group, exchange={"name": "sampled", "p": p})
-    block: Any = strategy.training_block()
+    block: Any = strategy.layout.training_block()
     own, h = block.dst_ids, table[block.dst_ids]
     remote = ~torch.isin(block.src_ids, own)
-    kept = ~remote | torch.cat([torch.ones(len(own)).bool(), strategy.exchange.kept])
+    kept = ~remote | torch.cat([torch.ones(len(own)).bool(), strategy.layout.exchange.kept])
     scale = torch.where(remote, 1.0 / p if p else 1.0, 1.0).double() * kept
     rows = table[block.src_ids]
     for number in range(graph.num_relations):
@@ -248,7 +248,7 @@ def one_exchange_a_tensor(group: Group) -> list[int]:
     graph = graph_of("directed")
     local = local_graph(group, graph, parts_of("directed", group.size), group.size)
     strategy = Halo(local, group=group)
-    block = strategy.training_block()
+    block = strategy.layout.training_block()
     counts = []
     h = torch.ones(block.num_dst, 2)
     group.ledger.clear()

@@ -122,7 +122,7 @@ def grid_operations(group: Group) -> list[str]:
         graph = graph_of(kind).to(dtype=torch.float64)
         local = cell(group, graph, parts_of(kind, group.size), shape)
         strategy = Grid(local, group=group, rows=shape[0], columns=shape[1])
-        wrong += sequential_jobs.differing(strategy.training_block(), graph, group, f"{kind}, {shape}")
+        wrong += sequential_jobs.differing(strategy.layout.training_block(), graph, group, f"{kind}, {shape}")
     return wrong
 
 
@@ -138,7 +138,7 @@ def moved_words(group: Group, shape: tuple[int, int], width: int = 5) -> dict[st
     """Return the words that this rank receives for one aggregate of so many columns and its gradient."""
     local = cell(group, graph_of("directed"), parts_of("directed", group.size), shape)
     strategy = Grid(local, group=group, rows=shape[0], columns=shape[1])
-    block = strategy.training_block()
+    block = strategy.layout.training_block()
     h = torch.ones(block.num_dst, width, requires_grad=True)
     group.ledger.clear()
     block.aggregate(h).sum().backward()
@@ -158,7 +158,7 @@ def inputs_travel_once(group: Group) -> list[int]:
         ),
         VertexCut(replicas(group, graph, "sparse", group.size), group=group),
     ):
-        block, x = strategy.training_block(), strategy.graph.x
+        block, x = strategy.layout.training_block(), strategy.graph.x
         assert block.aggregates_sparse(x)
         first = block.aggregate(x, "mean")
         group.ledger.clear()
@@ -250,7 +250,7 @@ def parts_on_their_own(group: Group) -> list[str]:
     strategy = VertexCut(local, seed=3, group=group, exchange="none")
     x = local.x if isinstance(local.x, Tensor) else torch.ones(len(shard.node_ids), 3, dtype=torch.float64)
     group.ledger.clear()
-    block = strategy.training_block()
+    block = strategy.layout.training_block()
     here = torch.zeros(len(shard.node_ids), len(shard.node_ids), dtype=torch.float64)
     rows = torch.repeat_interleave(shard.indptr.diff())
     here.index_put_((rows, shard.indices.long()), here.new_ones(()), accumulate=True)
@@ -320,7 +320,7 @@ def local_backward_differs(group: Group) -> tuple[float, float]:
     results = []
     for backward in ("exact", "local"):
         strategy = VertexCut(local, group=group, backward=backward)  # type: ignore[arg-type]
-        block = strategy.training_block()
+        block = strategy.layout.training_block()
         h = torch.arange(2.0 * block.num_dst, dtype=torch.float64).reshape(-1, 2).requires_grad_()
         out = block.aggregate(h)
         out.backward(torch.ones_like(out))

@@ -87,12 +87,12 @@ def events(group: Group) -> dict[str, list[str]]:
 
 
 def _aggregated(strategy: Any, reduce: str = "sum", *, warm: bool = True) -> list[str]:
-    block = strategy.training_block()
+    block = strategy.layout.training_block()
     h = torch.randn(len(block.dst_ids), 3, dtype=torch.float64, requires_grad=True)
     if warm:  # what is kept, such as transposed edges, is made by then
         block.aggregate(h.detach().requires_grad_(), reduce).sum().backward()
         strategy.end_step()
-        block = strategy.training_block()
+        block = strategy.layout.training_block()
     with recorded() as told:
         out = block.aggregate(h, reduce)
         told.append("|")

@@ -48,6 +48,11 @@ CASES: list[Case] = [
 ]
 
 
+def outputs(model: Any, graph: Any) -> Tensor:
+    """Return exact outputs piece by piece, as the trainer gives them to strategies."""
+    return infer(model, graph).tensor()
+
+
 def equal_to_one_process(group: Group, share: int = 1) -> list[str]:
     """Train by samples on all ranks and in one process; return where they differ.
 
@@ -211,17 +216,20 @@ def typed_stores(group: Group) -> list[str]:
             {"name": "cached", "capacity": 12, "ranker": "importance", "storage": "float16"},
             {"name": "cached", "capacity": 0.4, "ranker": "frequency", "path": path},
         ):
-            whole = Sampled(graph, **options, store=store)
-            whole.infer = lambda model, held=whole.graph: infer(model, held).tensor()  # type: ignore[misc]
+            whole = Sampled(graph, **options, store=store, infer=outputs)
             reference = trained(whole, model_of(graph, "rgcn", torch.float32))
             strategy = Sampled(local, **options, store=store, group=group)
             found = trained(strategy, model_of(local, "rgcn", torch.float32))
             off = max(far(found[what], value) for what, value in reference.items())
             wrong += [f"typed, {store}: off by {off:.1e}"] if not off <= 2e-5 else []
-            counters = strategy.counters()
+            counters = strategy.batching.counters()
             assert counters is not None
             cached = "cached" in str(store)
-            held = sum(each.capacity for each in strategy._opened.held.values()) if cached else 0  # type: ignore[union-attr]
+            held = (
+                sum(each.capacity for each in strategy.batching.neighbours.source.opened.held.values())
+                if cached
+                else 0
+            )  # type: ignore[union-attr]
             near = group.size == 1 or (counters.hits > 0) == ("mmap" not in str(store))
             wrong += [f"{store}: {counters}, {held}"] if not near or held not in (0, 12) else []
     return wrong
@@ -342,14 +350,13 @@ def stores(group: Group) -> list[str]:
             {**cached, "ranker": "frequency", "storage": "bfloat16"},
             {**cached, "path": path, "ranker": "random"},
         ):
-            whole = Sampled(graph, **options, store=store)
-            whole.infer = lambda model, held=whole.graph: infer(model, held).tensor()  # type: ignore[misc]
+            whole = Sampled(graph, **options, store=store, infer=outputs)
             reference = trained(whole, model_of(graph, "gcn", torch.float32))
             strategy = Sampled(local, **options, store=store, group=group)
             found = trained(strategy, model_of(local, "gcn", torch.float32))
             off = max(far(found[what], value) for what, value in reference.items())
             wrong += [f"{store}: off by {off:.1e}"] if not off <= 2e-5 else []
-            counters = strategy.counters()
+            counters = strategy.batching.counters()
             assert counters is not None
             near = counters.hits > 0
             wrong += [f"{store}: {counters}"] if near != ("mmap" not in str(store)) else []
@@ -375,8 +382,7 @@ def sampler_ranks(group: Group, cases: list[Case]) -> list[str]:
             continue
         team = group.subgroup(range(trainers), purpose="trainers")
         local = local_graph(team, graph, parts, trainers)
-        reference = Sampled(graph, seed=3, **options)
-        reference.infer = lambda model, held=reference.graph: infer(model, held).tensor()  # type: ignore[misc]
+        reference = Sampled(graph, seed=3, infer=outputs, **options)
         expected = trained(reference, model_of(graph, name, torch.float32))
         strategy = Sampled(local, seed=3, group=team, samplers=samplers, **options)
         found = trained(strategy, model_of(local, name, torch.float32))
@@ -402,9 +408,7 @@ def left_early(group: Group, trainers: int) -> list[str]:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         strategy = Sampled(local, seed=3, group=team, samplers=samplers, **options)  # type: ignore[arg-type]
         if cut:
-            strategy.between = lambda clock=strategy.clock: int(clock[2]) == 2  # type: ignore[misc]
-            strategy.epoch(model, optimizer)
-            strategy.between = None
+            strategy.epoch(model, optimizer, lambda clock=strategy.clock: int(clock[2]) == 2)  # type: ignore[misc]
         losses = [strategy.epoch(model, optimizer) for _ in range(2)]
         strategy.close()
         weights.append([torch.tensor(losses), *(value.clone() for value in model.state_dict().values())])
@@ -422,7 +426,7 @@ def own_shuffles(group: Group) -> list[str]:
     wrong = [] if any("number of workers" in str(each.message) for each in told) else ["nothing is told"]
     model = model_of(local, "gcn", torch.float32)
     strategy.epoch(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    loader: Any = strategy.loader
+    loader: Any = strategy.batching.loader
     seen = torch.cat([loader.seeds_of(0, step) for step in range(len(loader))])
     own = local.shard.node_ids[strategy.targets["train"].rows]
     wrong += [] if torch.equal(seen.sort().values, own) else ["not every own seed once"]
@@ -440,8 +444,7 @@ def pauses(group: Group) -> list[str]:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         strategy = Sampled(local, seed=3, group=group, fanout=[3, 2], batch_size=4)
         if cut:
-            strategy.between = lambda clock=strategy.clock: int(clock[2]) == 2  # type: ignore[misc]
-            strategy.epoch(model, optimizer)
+            strategy.epoch(model, optimizer, lambda clock=strategy.clock: int(clock[2]) == 2)  # type: ignore[misc]
             state = strategy.state()
             strategy.close()
             strategy = Sampled(local, seed=3, group=group, fanout=[3, 2], batch_size=4)

@@ -63,7 +63,7 @@ def right_in_the_mean(group: Group) -> list[str]:
         for by_link in (False, True):
             strategy = Halo(local, group=group, exchange={"name": "sampled", "p": 1 / DRAWS})
             if by_link:  # as "auto" would choose
-                strategy.exchange.links = torch.full((group.size, group.size), 1 / DRAWS)
+                strategy.layout.exchange.links = torch.full((group.size, group.size), 1 / DRAWS)
             for name in LAYERS if not by_link else ("sage", "edgeconv", "PyG SAGEConv"):
                 wrong += [f"{name}{' by link' * by_link}: {what}" for what in _tried(strategy, name)]
     finally:
@@ -74,12 +74,12 @@ def right_in_the_mean(group: Group) -> list[str]:
 def _tried(strategy: Halo, name: str) -> list[str]:
     torch.manual_seed(0)
     layer = LAYERS[name]().double()
-    exact = _run(strategy.exact_block(), layer)
+    exact = _run(strategy.layout.exact_block(), layer)
     strategy.end_step()
     total: dict[str, Tensor] = {}
     for number in range(DRAWS):
         sampled._chosen = _one_of(number)
-        for what, value in _run(strategy.training_block(), layer).items():
+        for what, value in _run(strategy.layout.training_block(), layer).items():
             total[what] = total.get(what, 0.0) + value / DRAWS
         strategy.end_step()
     return [what for what, value in exact.items() if far(total[what], value) > 1e-9]
@@ -136,10 +136,10 @@ def memory_for_what_was_drawn(group: Group) -> list[str]:
         layer = layers[name](4, 4, **options)
         for _ in range(2):  # what is kept for all steps is made in the first
             with Made() as made:
-                block: Any = strategy.training_block()
+                block: Any = strategy.layout.training_block()
                 h = torch.rand(block.num_own, 4).requires_grad_()
                 layer(block, h).sum().backward()
-            drawn = int(strategy.exchange.kept.sum())
+            drawn = int(strategy.layout.exchange.kept.sum())
             strategy.end_step()
             strategy.clock[1] += 1
         if made.rows > block.num_own + drawn:

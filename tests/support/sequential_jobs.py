@@ -111,7 +111,7 @@ def operations(group: Group, num_parts: int) -> list[str]:
         parts = parts_of(kind, num_parts)
         parts[:num_parts] = torch.arange(num_parts)
         strategy = Sequential(local_graph(group, graph, parts, num_parts), group=group)
-        wrong += differing(strategy.training_block(), graph, group, kind)
+        wrong += differing(strategy.layout.training_block(), graph, group, kind)
     return wrong
 
 
@@ -192,7 +192,7 @@ def units(group: Group) -> dict[str, float]:
     strategy = Sequential(local, group=group)
     found = {}
     for name, operation in KINDS.items():
-        block: Any = strategy.training_block()
+        block: Any = strategy.layout.training_block()
         h = torch.ones(block.num_dst, 2, 4, requires_grad=True)
         group.ledger.clear()
         operation(block, h).sum().backward()
@@ -228,10 +228,10 @@ def live_rows(group: Group) -> dict[str, tuple[int, int, int]]:
     graph = graph_of("hub")
     parts = parts_of("directed", 3 * group.size)
     strategy = Sequential(local_graph(group, graph, parts, 3 * group.size), group=group)
-    sizes = sorted(one.halo.stop - one.halo.start for one in strategy.block.rounds)
+    sizes = sorted(one.halo.stop - one.halo.start for one in strategy.layout.block.rounds)
     found = {}
     for name, operation in KINDS.items():
-        block: Any = strategy.training_block()
+        block: Any = strategy.layout.training_block()
         h = torch.ones(block.num_dst, 2, 4, requires_grad=True)
         with Watch(sum(sizes[-2:])) as watch:
             operation(block, h).sum().backward()

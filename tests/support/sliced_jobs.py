@@ -85,7 +85,8 @@ def owned_state(group: Group) -> list[str]:
     if first.shape != (8, width) or adams[1].state[first]["exp_avg"].shape != first.shape:
         wrong.append(f"a rank keeps state of {tuple(first.shape)}, expected 8 by {width}")
     states = [
-        strategy.joined_state(adam, optimizer_state(adam)[0]) for (strategy, _), adam in zip(pair, adams)
+        strategy.reducer.joined_state(adam, optimizer_state(adam)[0])
+        for (strategy, _), adam in zip(pair, adams)
     ]
     if states[0].keys() != states[1].keys():
         wrong.append(f"states {sorted(states[0])} and {sorted(states[1])}")
@@ -95,7 +96,7 @@ def owned_state(group: Group) -> list[str]:
             wrong.append(f"after AdamW {name} differs by {distance:.1e}")
     if any(
         not torch.equal(value, optimizer_state(adams[1])[0][name])
-        for name, value in by_columns.own_state(adams[1], states[1]).items()
+        for name, value in by_columns.reducer.own_state(adams[1], states[1]).items()
     ):
         wrong.append("own columns of what was joined are others")
     try:
@@ -140,7 +141,7 @@ def volumes(group: Group, layer: str, products: int) -> list[str]:
     strategy = Sliced(local, seed=3, group=group, fanout=[4, 4], batch_size=6)
     group.ledger.clear()
     strategy.epoch(model, torch.optim.SGD(strategy.parameters(model), lr=0.1))
-    loader = strategy.loader
+    loader = strategy.batching.loader
     group.barrier()
     rows = sum(loader.batch(0, step).blocks[0].num_dst for step in range(len(loader)))
     volumes = group.ledger.snapshot()["volumes"]

@@ -60,7 +60,7 @@ def moved(group: Group, form: str) -> dict[str, int]:
     """Return the words that this rank receives for a weighted aggregate and its gradient, and those due."""
     graph = graph_of("hub")
     strategy = made(group, graph, "hub", form)
-    block = strategy.training_block()
+    block = strategy.layout.training_block()
     h = torch.ones(block.num_dst, WIDTH, requires_grad=True)
     group.ledger.clear()
     block.aggregate(h, weight=block.edge("weight").float()).sum().backward()
@@ -118,7 +118,7 @@ def most_rows(group: Group, form: str) -> tuple[int, int]:
     )
     assert shape[0] * shape[1] == group.size
     for strategy in (made(group, graph, "directed", form), gathered):
-        block = strategy.training_block()
+        block = strategy.layout.training_block()
         h = torch.ones(block.num_dst, WIDTH, requires_grad=True)
         with Largest() as seen:
             block.aggregate(h, "mean").sum().backward()

@@ -46,10 +46,10 @@ def scale_both_ways(group: Group) -> Iterator[str]:
     graph, p = graph_of("directed"), 0.5
     local = local_graph(group, graph, parts_of("directed", group.size), group.size)
     strategy = Halo(local, seed=3, group=group, exchange={"name": "sampled", "p": p})
-    block: Any = strategy.training_block()
+    block: Any = strategy.layout.training_block()
     own, sources = block.dst_ids, block.src_ids
     remote = ~torch.isin(sources, own)
-    kept = ~remote | torch.cat([torch.ones(len(own)).bool(), strategy.exchange.kept])
+    kept = ~remote | torch.cat([torch.ones(len(own)).bool(), strategy.layout.exchange.kept])
     edges = dense_edges(graph, own, sources) * kept
     scale = torch.where(remote, 1.0 / p, 1.0).double()
     generator = torch.Generator().manual_seed(group.rank)
@@ -144,7 +144,7 @@ def whole_degrees(group: Group) -> Iterator[str]:
     graph = graph_of("directed")
     for setting in settings(group, graph):
         strategy = setting.make(group)
-        block = strategy.training_block()
+        block = strategy.layout.training_block()
         ids = block.dst_ids
         mine = far(block.in_degree().double(), graph.in_degree()[ids].double())
         mine += far(block.out_degree("dst").double(), graph.out_degree()[ids].double())
@@ -175,7 +175,7 @@ def gradients_left_alone(group: Group) -> Iterator[str]:
     for setting in settings(group, graph_of("directed")):
         strategy = setting.make(group)
         for _ in range(2):
-            block = strategy.training_block()
+            block = strategy.layout.training_block()
             for reduce in ("sum", "max"):
                 run = partial(block.aggregate, reduce=reduce)
                 yield from (f"{setting}, {reduce}, {told}" for told in _changed(run, len(block.dst_ids)))

@@ -49,7 +49,7 @@ def blocks(group: Group, graph: Graph, kind: str, options: dict[str, Any]) -> It
         parts = parts_of(kind, PARTS)
         whole = ClusterSampler(graph, PARTS, seed=3, parts=parts, enhance=options.get("enhance", 0.0))
         strategy = Clustered(local, seed=3, group=group, **options)
-    part: Any = strategy.make_loader(nn.Identity()).sampler
+    part: Any = strategy.batching.make_loader(nn.Identity()).sampler
     chosen = torch.tensor([0, 3])  # clusters
     yield whole.sample(chosen).blocks[0], part.sample(chosen).blocks[0]
     strategy.close()

@@ -37,6 +37,9 @@ class Graph(NodeData):
     [3.0, 1.0, 2.0]
     """
 
+    owned: None = None
+    """All nodes count here; of what a worker holds some may be replicas."""
+
     def __init__(self, parts: Parts) -> None:
         """Hold parts that fit together; users call `from_edges`, `from_types`, `from_pyg` or `weft.load`."""
         self._parts = parts

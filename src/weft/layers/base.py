@@ -23,7 +23,7 @@ from weft.graph.sparse import Features
 from weft.registry import Registry
 
 if TYPE_CHECKING:
-    from weft.graph.graph import Graph
+    from weft.graph.held import HeldGraph
 
 Blocks = Block | Sequence[Block]
 Reduce = Literal["sum", "mean", "max", "min"]
@@ -51,7 +51,7 @@ class GraphInfo:
     """The node type that has labels."""
 
     @classmethod
-    def of(cls, graph: "Graph") -> Self:
+    def of(cls, graph: "HeldGraph") -> Self:
         """Return what a model must know of this graph."""
         ends = graph.node_offsets
         attr = graph.edge_data.get("attr")

@@ -168,10 +168,10 @@ class Sampler(ABC):
     def __init__(self, graph: Graph, *, seed: int = 0, resample: Resample = "epoch") -> None:
         if resample not in ("epoch", "step"):
             raise InputError(f"resample must be 'epoch' or 'step', got {resample!r}")
-        away = isinstance(graph, Graph) and graph.device.type != "cpu"  # others stand for one, on the CPU
-        if away and self.devices == ("cpu",):
+        device = graph.indptr.device
+        if device.type != "cpu" and self.devices == ("cpu",):
             raise GraphError(
-                f"the graph lies on {graph.device}, but {type(self).__name__} draws on the CPU: "
+                f"the graph lies on {device}, but {type(self).__name__} draws on the CPU: "
                 "graph.to(device='cpu')"
             )
         self.graph = graph

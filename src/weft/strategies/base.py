@@ -1,26 +1,37 @@
-"""What every strategy gives the trainer: an epoch of training and an exact evaluation.
+"""What the trainer asks of a strategy: an epoch of training, an exact evaluation, predictions.
 
-A strategy owns the graph's blocks and the clock (seed, epoch, step) that keys every random draw. The trainer
-knows nothing of how the work is done; the strategy knows nothing of checkpoints or early stopping.
+A strategy is composed. Its *layout* says who holds what of the graph and gives blocks of it, its *batching*
+what one step covers, its *reducer* how gradients of several workers become one; the *task* says what is
+learned. They share a clock (seed, epoch, step) that keys every random draw. The loss is the sum over own
+targets divided by the count of all, and gradients are summed: so a step is that of one process, which is a
+group of one. Every worker enters every collective, also one without a target.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from inspect import signature
-from typing import Any, ClassVar, TypedDict, Unpack, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypedDict
 
 import torch
 from torch import Tensor, nn
 
-from weft.errors import InputError
+from weft.comm.group import Group
+from weft.errors import RecipeError
 from weft.events import Events
-from weft.graph.graph import Graph
+from weft.exchanges.base import check_exchange
+from weft.graph.held import HeldGraph
+from weft.graph.parts.assignment import Assignment
 from weft.registry import Registry
+from weft.strategies.batching import Batching, Everything
+from weft.strategies.call import ModelCall, evaluating
+from weft.strategies.cells import on_grid
+from weft.strategies.layout import Layout
 from weft.strategies.loss_scale import LossScale
-from weft.strategies.step import fill_gradients, take_step
-from weft.tasks.base import Targets, Task
+from weft.strategies.reducer import PlainReducer
+from weft.strategies.shared import CONTROL, EVALUATE, Infer, Shared
+from weft.strategies.step import Between, EpochLoss, take_epoch
+from weft.strategies.tally import Tally
+from weft.tasks.base import Pieces, Targets, Task
 from weft.tasks.choose import usual_task
 
 Scores = dict[str, dict[str, float]]
@@ -43,10 +54,13 @@ class Given(TypedDict, total=False):
     seed: int
     events: Events | None
     autocast: torch.dtype | None
+    group: Group | None
+    device: torch.device | None
+    infer: Infer | None
 
 
 class Strategy:
-    """A way of doing one epoch over a graph."""
+    """A way of training on a graph. A subclass takes options, and composes the parts that they ask for."""
 
     name: ClassVar[str] = ""
     over: ClassVar[tuple[str, ...]] = ("nodes",)
@@ -54,241 +68,316 @@ class Strategy:
     hides_batches: ClassVar[bool] = False
     """Whether a step can leave edges out of its messages."""
     on_workers: ClassVar[bool] = False
-    """Whether several workers can train together; then it is a `Distributed`."""
+    """Whether several workers can train together."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     """Where one process can train."""
     worker_devices: ClassVar[tuple[str, ...]] = ("cpu",)
     """Where several workers can, by exchanges that can too."""
     exchanges: ClassVar[tuple[str, ...]] = ()
     """The exchanges that it allows."""
+    in_batches: ClassVar[bool] = False
+    """Whether a step is on a batch rather than the graph, which then need not lie where the model is."""
     takes_whole: ClassVar[bool] = True
     """Whether one process may hold the graph itself instead of its parts."""
-    workers: int = 1
-    _device: torch.device | None = None
-    between: Callable[[], bool] | None = None
-    """Asked between two steps of an epoch, on every worker, whether to leave it there."""
+    cuts: ClassVar[str] = "nodes"
+    """What a partition assigns to parts: "nodes", "edges", or nodes to the cells of a "grid"."""
+    partitioner: ClassVar[str] = "metis"
+    """What cuts the graph where nothing is said."""
+
+    layout: Layout
+    batching: Batching
+    reducer: PlainReducer
 
     def __init__(
         self,
-        graph: Graph,
+        graph: HeldGraph,
         *,
         task: Task | None = None,
         seed: int = 0,
         events: Events | None = None,
         autocast: torch.dtype | None = None,
+        group: Group | None = None,
+        device: torch.device | None = None,
+        infer: Infer | None = None,
     ) -> None:
-        self.graph = graph
+        """`device` is where the model is, by default where the graph lies."""
+        self.group = Group.alone() if group is None else group
         self.task = usual_task(graph) if task is None else task
-        self.events = events if events is not None else Events()
-        self.autocast = autocast
-        self.clock = torch.tensor([seed, 0, 0], dtype=torch.int64)
-        self.targets: dict[str, Targets] = self.task.targets(graph, lambda value: value)
+        device = graph.indptr.device if device is None else device
+        self.loss_scale = LossScale(device, self.agree) if autocast is torch.float16 else None
+        """What keeps small gradients in float16; None in other precisions."""
+        self.shared = Shared(
+            self.name,
+            self.task,
+            {},
+            self.group,
+            clock=torch.tensor([seed, 0, 0], dtype=torch.int64),
+            device=device,
+            call=ModelCall(self.task, autocast, self.loss_scale),
+            events=Events() if events is None else events,
+            infer=infer,
+        )
+        self.shared.targets = self.task.targets(graph, self.shared.total)
+        self.tally = EpochLoss()
+        self._sent = Traffic()
+
+    def compose(
+        self, layout: Layout, batching: Batching | None = None, reducer: PlainReducer | None = None
+    ) -> None:
+        """Take the parts; by default a step is on everything, and gradients are those of this process."""
+        self.layout = layout
+        self.batching = Everything(self.shared, layout) if batching is None else batching
+        self.reducer = PlainReducer() if reducer is None else reducer
+
+    # What is known before any data is read
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse options that cannot be; here, an exchange that is not allowed."""
+        if options.get("exchange") is None:
+            return
+        name, chosen = check_exchange(options["exchange"])
+        if name not in cls.exchanges:
+            allowed = ", ".join(cls.exchanges)
+            raise RecipeError(f"strategy.exchange: {cls.name!r} does not allow {name!r}; allowed: {allowed}")
+        if "auto" in chosen.values() and "speed" not in signature(cls).parameters:
+            raise RecipeError(
+                f"strategy.exchange: {cls.name!r} knows no 'auto'; give a number, or use 'halo'"
+            )
+
+    @classmethod
+    def check_pairs(cls, options: Mapping[str, Any], hides: bool) -> None:
+        """Refuse options that do not go with pairs.
+
+        `hides`: a step is to leave its own pairs out of its messages.
+        """
 
     @classmethod
     def graph_on_device(cls, options: Mapping[str, Any]) -> bool:
         """Return whether the graph is to lie where the model is; else the strategy brings what is needed."""
-        return True
+        return not cls.in_batches
 
     @classmethod
     def records_alone(cls, options: Mapping[str, Any]) -> str | None:
         """Return the folder of records that all is read from; None where a graph is."""
         return None
 
+    # How a graph is cut for workers
+
+    @classmethod
+    def layouts(cls, workers: int) -> list[dict[str, Any]]:
+        """Return the options of every arrangement of so many workers in which a step is on the graph."""
+        return [] if cls.in_batches else [{}]
+
+    @classmethod
+    def shape(cls, options: Mapping[str, Any], workers: int) -> tuple[int, int] | None:
+        """Return rows and columns of the grid that workers stand on, None without; refuse what is none."""
+        return None
+
+    @classmethod
+    def arrangement(cls, options: Mapping[str, Any], workers: int) -> dict[str, Any]:
+        """Return how so many workers are arranged, what a partition depends on; refuse what cannot be."""
+        return dict(zip(("rows", "columns"), cls.shape(options, workers) or ()))
+
+    @classmethod
+    def num_parts(cls, options: Mapping[str, Any], workers: int) -> int:
+        """Return how many parts the graph is cut into for so many workers."""
+        return options.get("parts") or workers
+
+    @classmethod
+    def partitioning(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the name and the options of the partitioner."""
+        asked = options.get("partitioner", cls.partitioner)
+        return {"name": cls.partitioner} | ({"name": asked} if isinstance(asked, str) else dict(asked))
+
+    @classmethod
+    def arranged(cls, assignment: Assignment, options: Mapping[str, Any], workers: int) -> Assignment:
+        """Return the assignment as the workers hold it: on a grid, a cell each."""
+        shape = cls.shape(options, workers)
+        return assignment if shape is None else on_grid(assignment, shape)
+
+    # What it has
+
+    @property
+    def graph(self) -> HeldGraph:
+        """What this process has of the graph."""
+        return self.layout.graph
+
+    @property
+    def targets(self) -> dict[str, Targets]:
+        """The own targets, by split."""
+        return self.shared.targets
+
     @property
     def scored(self) -> dict[str, Targets]:
         """The targets that an evaluation scores, by split."""
-        return {split: held for split, held in self.targets.items() if held.scored}
+        return self.shared.scored
+
+    @property
+    def clock(self) -> Tensor:
+        """(seed, epoch, step)."""
+        return self.shared.clock
+
+    @property
+    def events(self) -> Events:
+        """Where phases of the work are told."""
+        return self.shared.events
+
+    @events.setter
+    def events(self, events: Events) -> None:
+        self.shared.events = events
 
     @property
     def device(self) -> torch.device:
-        """Where the model is: where the graph lies, unless the strategy keeps that elsewhere."""
-        return self.graph.indptr.device if self._device is None else self._device
+        """Where the model is."""
+        return self.shared.device
 
-    @cached_property
-    def loss_scale(self) -> LossScale | None:
-        """What keeps small gradients in float16; None in other precisions."""
-        return LossScale(self.device, self.agree) if self.autocast is torch.float16 else None
+    @property
+    def workers(self) -> int:
+        """How many train together."""
+        return self.group.size
 
-    @classmethod
-    def check_pairs(cls, options: Mapping[str, Any], hides: bool) -> None:
-        """Refuse options that do not go with pairs, before any data is read.
-
-        `hides`: a step is to leave its own pairs out of its messages.
-        """
+    # Training
 
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model that cannot be trained like this, before the run's folder is made."""
+        self.layout.check_model(model)
+        self.batching.check_model(model)
+        self.reducer.check_model(model)
 
     def parameters(self, model: nn.Module) -> list[nn.Parameter]:
-        """Return what this worker trains, for its optimiser: all that the model does not hold fixed."""
-        return [each for each in model.parameters() if each.requires_grad]
+        """Return what this worker trains, for its optimiser."""
+        return self.reducer.parameters(model)
 
-    def gather_weights(self, model: nn.Module) -> None:
-        """Bring weights that other workers train into the model, before anybody reads it; called by all."""
+    def epoch(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, between: Between | None = None
+    ) -> float:
+        """Train for one epoch, advance the clock, and return the mean loss of the training targets.
 
-    def joined_state(
-        self, optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
-        """Return an optimiser's state, by `parameter.name`, with what other workers keep; called by all."""
-        return dict(state)
-
-    def own_state(self, optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return of what `joined_state` gave what this worker's optimiser keeps."""
-        return dict(state)
-
-    # What a step is made of: `take_step` calls these, in this order
-
-    def begin_epoch(self, model: nn.Module) -> None:
-        """Make ready for the steps of an epoch."""
-
-    def gradients(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any, step: int
-    ) -> tuple[Tensor, int]:
-        """Fill the gradients of a step; return its loss and the number of targets that it is a mean of."""
-        return fill_gradients(self, model, optimizer, batch, step)
-
-    def step_loss(self, model: nn.Module, batch: Any, step: int) -> tuple[Tensor, int]:
-        """Return the own targets' share of the mean loss of all, and how many all are."""
-        raise NotImplementedError
-
-    def backward(self, loss: Tensor) -> None:
-        """Fill the gradients from a loss, those of all workers together."""
-        loss.backward()  # type: ignore[no-untyped-call]
+        Where `between` says so it ends after a step, and the next call goes on there.
+        """
+        take_epoch(self, model, optimizer, between)
+        return self.total(self.tally.sum) / max(self.tally.count, 1)
 
     def end_step(self) -> None:
         """Note that backward is done."""
+        self.layout.end_step()
+        self.batching.end_step()
 
-    def total(self, value: Tensor) -> float:
-        """Return the sum over workers."""
-        return float(value)
+    # Outputs
 
-    # What the trainer calls
-
-    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-        """Train for one epoch, advance the clock, and return the mean loss of the training targets.
-
-        By default an epoch is one step on the whole graph.
-        """
-        self.begin_epoch(model)
-        model.train()
-        loss, _ = take_step(self, model, optimizer, None, 0)
-        self.clock[1] += 1
-        return self.total(loss.detach().double())
-
+    @torch.no_grad()
     def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:
-        """Return the metrics and the loss of each split, computed exactly and without changing any state."""
-        raise NotImplementedError
+        """Return the metrics and the loss of each split over all workers, and change no state."""
+        self.reducer.prepare(model)
+        self.reducer.gather(model)
+        with self.events.phase("evaluate"), evaluating(model):
+            outputs, beside = self.batching.outputs(model)
+            return {
+                split: {**self._score(outputs[split], held.count, metrics), **beside.get(split, {})}
+                for split, held in self.scored.items()
+            }
 
+    @torch.no_grad()
     def predict(self, model: nn.Module) -> Tensor:
         """Return what the model gives for every node of the target type: outputs, or rows of pairs' ends."""
-        raise NotImplementedError
+        self.reducer.prepare(model)
+        self.reducer.gather(model)
+        with evaluating(model):
+            outputs = self.batching.node_outputs(model)
+        return self.layout.gathered(outputs)
+
+    def gather_weights(self, model: nn.Module) -> None:
+        """Bring weights that other workers train into the model, before anybody reads it; called by all."""
+        self.reducer.gather(model)
+
+    # What a checkpoint holds
 
     def seek(self, epoch: int) -> None:
         """Set the clock to the start of an epoch, as after a resume."""
         self.clock[1] = epoch
         self.clock[2] = 0
 
+    state_sums: ClassVar[tuple[str, ...]] = ("loss",)
+    """Names in `state` of what adds up over workers."""
+
     def state(self) -> dict[str, Tensor]:
-        """Return what this worker needs to continue, beyond the clock: nothing where steps stand alone."""
-        return {}
+        """Return what this worker needs to continue beyond the clock; within an epoch, how far it is."""
+        within = {"step": self.clock[2:].clone(), **self.tally.state()} if int(self.clock[2]) else {}
+        return {**within, **self.batching.state(), **self.layout.state()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave, before the first epoch."""
-
-    state_sums: ClassVar[tuple[str, ...]] = ()
-    """Names in `state` of what adds up over workers."""
+        rest = dict(state)
+        if "step" in rest:
+            self.clock[2] = int(rest.pop("step"))
+            self.tally.load_state({name: rest.pop(name) for name in ("loss", "count")})
+        self.batching.load_state({name: held for name, held in rest.items() if self.is_by_node(name)})
+        self.layout.load_state({name: held for name, held in rest.items() if not self.is_by_node(name)})
 
     def is_by_node(self, name: str) -> bool:
         """Return whether a tensor of `state` has a row for each of `state_nodes`."""
-        return False
+        return self.batching.is_by_node(name)
 
     def state_nodes(self) -> Tensor:
         """Return the ids of the nodes that this worker holds."""
-        raise NotImplementedError
+        return self.layout.global_ids(torch.arange(len(self.graph.indptr) - 1))
 
-    def exchange_errors(self) -> dict[int, float]:
-        """Return the measured relative error of each exchanged tensor of the last epoch, where one was."""
-        return {}
+    def close(self) -> None:
+        """Let go of the model, and of what was opened; a strategy that ended can be made anew."""
+        self.reducer.close()
+        self.batching.close()
 
-    def exchange_settings(self) -> dict[str, Any]:
-        """Return what an exchange that chooses for itself chose for the next epoch."""
-        return {}
-
-    def epoch_fields(self) -> dict[str, Any]:
-        """Return what the event of the last epoch tells beyond losses, scores and seconds."""
-        return {}
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return the small JSON value of every worker, in their order."""
-        return [value]
+    # What is told
 
     def traffic(self) -> Traffic:
         """Return what was sent so far, by all workers."""
-        return Traffic()
+        self.take_traffic()
+        sent = self._sent
+        counts = torch.tensor([sent.bytes_sent, sent.messages], dtype=torch.int64)
+        seconds = torch.tensor(sent.exposed_seconds, dtype=torch.float64)
+        total = self.group.all_reduce(counts, label=CONTROL).wait().tolist()
+        exposed = float(self.group.all_reduce(seconds, label=CONTROL).wait())
+        return Traffic(total[0], total[1], exposed)
 
     def take_traffic(self) -> dict[str, Any] | None:
         """Return what this worker sent since the last call, for an event; None where there is nobody else."""
-        return None
+        snapshot = self.group.ledger.snapshot(clear=True)
+        self.add_traffic(snapshot)
+        return snapshot if self.group.size > 1 else None
 
     def add_traffic(self, snapshot: Mapping[str, Any]) -> None:
-        """Count what a traffic event of an earlier session of the run tells; nothing where nobody sends."""
+        """Add what a ledger told, that of an earlier session of the run for instance."""
+        self._sent = Traffic(
+            self._sent.bytes_sent + snapshot["bytes_sent"],
+            self._sent.messages + snapshot["messages"],
+            self._sent.exposed_seconds + snapshot["exposed_seconds"],
+        )
+
+    # What workers tell each other
+
+    def total(self, value: Tensor) -> float:
+        """Return the sum of a number over workers."""
+        return float(self.shared.total(value))
 
     def agree(self, *values: float) -> list[float]:
         """Return the largest of each value over all workers, so that all of them decide alike."""
-        return list(values)
+        held = torch.tensor(values, dtype=torch.float64)
+        agreed: list[float] = self.group.all_reduce(held, "max", label=CONTROL).wait().tolist()
+        return agreed
 
-    def close(self) -> None:
-        """Let go of the model; a strategy that ended can be made anew."""
+    def gather(self, value: Any) -> list[Any]:
+        """Return the small JSON value of every worker, in their order."""
+        return self.group.all_gather_json(value)
 
-    def _outputs(
-        self, model: nn.Module, blocks: Any, x: Any, *, device: str, num_rows: int | None = None
-    ) -> Tensor:
-        """Return what a model gives, in at least 32 bits, or say why the task can do nothing with it.
+    def _score(self, pieces: Pieces, count: int, metrics: Metrics) -> dict[str, float]:
+        counted = Tally(metrics, self.task.loss)
+        for outputs, y in pieces:
+            counted.add(outputs, y)
+        return counted.scores(self._evaluated, self.shared.everyones, count)
 
-        `num_rows` is how many rows it must have; None: whatever it has.
-        """
-        with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
-            outputs: Any = model(called(model, blocks), x)
-        self.task.check_rows(outputs, num_rows)
-        # Losses are summed in at least 32 bits whatever the storage.
-        wide: Tensor = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
-        return wide if self.loss_scale is None else self.loss_scale.up(wide)
+    def _evaluated(self, value: Tensor) -> Tensor:
+        return self.group.all_reduce(value, label=EVALUATE).wait()
 
 
 strategies: Registry[type[Strategy]] = Registry("strategy", "weft.strategies")
-
-
-def takes(kind: type[Strategy], name: str) -> bool:
-    """Return whether a strategy can be given something by name: it says so, or passes it on."""
-    hints = get_type_hints(kind.__init__, include_extras=True)
-    passed = (get_args(hint)[0] for hint in hints.values() if get_origin(hint) is Unpack)
-    return name in hints or any(name in get_type_hints(record) for record in passed)
-
-
-def called(model: nn.Module, blocks: Any) -> Any:
-    """Return what a model is called with beside x: the blocks, or the only one where it takes `block`."""
-    if next(iter(signature(model.forward).parameters), "") != "block":
-        return blocks
-    if len({id(block) for block in blocks}) > 1:
-        raise InputError(
-            f"{type(model).__name__}.forward takes one block, a batch has one a hop: write forward(blocks, "
-            "x) and use blocks[0] in the first layer, blocks[1] in the next"
-        )
-    return blocks[0]
-
-
-def joined(scores: Scores, more: Mapping[str, dict[str, float]]) -> Scores:
-    """Return the scores of each split, and what is told of it beside them."""
-    return {split: {**held, **more.get(split, {})} for split, held in scores.items()}
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Have a model in evaluation mode for a while; then, also after an error, every module is as it was."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

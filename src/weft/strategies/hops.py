@@ -1,14 +1,15 @@
 """How many hops a model takes: what it says, what it does on a trial, or what its layers add up to."""
 
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from weft.errors import InputError
 from weft.graph.message.block import Block
-from weft.strategies.base import evaluating
-from weft.strategies.single import known_hops
+from weft.strategies.call import evaluating, known_hops
 
 _MOST = 32
 """A model that looks at so many blocks takes whatever number it is given."""
@@ -26,6 +27,26 @@ def found_hops(model: nn.Module, x: Any) -> int | None:
     if model not in _tried:
         _tried[model] = _by_trial(model, x) if isinstance(x, Tensor) and len(x) else None
     return known_hops(model) if _tried[model] is None else _tried[model]
+
+
+def checked_hops(model: nn.Module, fanout: int | Sequence[Any] | None, where: str, x: Any = None) -> int:
+    """Return the number of hops; refuse a list of fanouts of another length than the model has hops.
+
+    x are the features, on which a model that does not say is tried.
+    """
+    hops = found_hops(model, x)
+    if hops is None and isinstance(fanout, Sequence):
+        return len(fanout)
+    if hops is None:
+        raise InputError(
+            f"{type(model).__name__} does not tell how many hops it takes: say hops=2 (in a recipe: "
+            f"model.hops = 2), or give {where} as a list, one number a hop"
+        )
+    if isinstance(fanout, Sequence) and len(fanout) != hops:
+        raise InputError(
+            f"{where}: the model takes {hops} hops, {list(fanout)} are {len(fanout)}; give one fanout a hop"
+        )
+    return hops
 
 
 @torch.no_grad()

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from weft.errors import InputError, RecipeError
 from weft.strategies.base import Strategy, strategies
-from weft.strategies.distributed import on_workers
 from weft.train.checkpoint import Checkpoint, Checkpoints, Tensors
 
 _NODES = "@nodes"
@@ -72,9 +71,9 @@ def check_workers(kept: Mapping[str, Any], workers: int, out: str | Path) -> Non
     told = f"--workers {workers}: {out} was trained with {before}"
     options = dict(kept.get("strategy", {}))
     kind = strategies[options.pop("name", "single")]
-    if not on_workers(kind):
+    if not kind.on_workers:
         raise RecipeError(f"{told}, by {kind.name!r}, which is for one process; begin a run by 'halo'")
-    if kind.cuts == "grid" or kind.layout(options, workers) != kind.layout(options, before):
+    if kind.cuts == "grid" or kind.arrangement(options, workers) != kind.arrangement(options, before):
         raise RecipeError(
             f"{told}, by {kind.name!r}, whose parts are made for them; continue it with --workers {before}"
         )

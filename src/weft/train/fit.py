@@ -10,13 +10,13 @@ from torch import nn
 from weft import process
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.graph.graph import Graph
+from weft.graph.held import HeldGraph
 from weft.layers.base import GraphInfo
 from weft.registry import require
 from weft.stores.open import with_file
-from weft.strategies.base import Strategy, strategies, takes
-from weft.strategies.distributed import on_workers
+from weft.strategies.base import Strategy, strategies
 from weft.strategies.local import LocalGraph
-from weft.strategies.records.graph import AnyGraph, RecordGraph
+from weft.strategies.records.graph import RecordGraph
 from weft.tasks.base import Task, put_head
 from weft.train.claim import claimed
 from weft.train.model import adapt, build_model, checked_loops, ready
@@ -42,21 +42,21 @@ def run(resolved: "Resolved", graph: Graph | RecordGraph, place: Place) -> Summa
     check_place(settings, place)
     device = device_for(kind, settings.device)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
-    graph = _ready(task, graph, model, options, strategy.get("store"), dtype)
-    in_parts = not kind.takes_whole or strategy.get("parts") is not None
-    near = kind.graph_on_device(strategy)
-    if near and isinstance(graph, Graph) and not in_parts:
-        check_memory(graph, model, options, device, task)
-        graph = graph.to(device=device)
-    counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
+    held: HeldGraph
+    if isinstance(graph, RecordGraph):
+        held = checked_loops(graph, model, options).to(dtype=dtype)
+    else:
+        read = with_file(adapt(task.prepared(graph), model, options, task), strategy.get("store"), dtype)
+        held = _placed(
+            kind,
+            strategy,
+            read.to(dtype=dtype),
+            device,
+            lambda whole: check_memory(whole, model, options, device, task),
+        )
+    counts = {"num_nodes": held.num_nodes, "num_edges": held.num_edges, "num_classes": held.num_classes}
     recipe = {**recipe, "graph": {**recipe.get("graph", {}), **counts}}
-    given = {"device": device} if takes(kind, "device") else {}
-    made = partial(cast(Any, kind), **strategy, **given)
-    held: AnyGraph = graph
-    if isinstance(graph, Graph) and on_workers(kind) and in_parts:
-        held = whole_in_parts(graph, kind, strategy)
-        if device.type == "cuda" and near:
-            held = LocalGraph(held.shard, facts=held.facts, device=device)
+    made = partial(cast(Any, kind), **strategy, device=device)
     with claimed(place.out):
         folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
         return fit(
@@ -73,18 +73,23 @@ def run(resolved: "Resolved", graph: Graph | RecordGraph, place: Place) -> Summa
         )
 
 
-def _ready(
-    task: Task,
-    graph: Graph | RecordGraph,
-    model: nn.Module | str,
+def _placed(
+    kind: type[Strategy],
     options: Mapping[str, Any],
-    store: Any,
-    dtype: torch.dtype,
-) -> Graph | RecordGraph:
-    """Return the graph, or what stands for it, as the model and the store read it, in a type."""
-    if isinstance(graph, RecordGraph):
-        return checked_loops(graph, model, options).to(dtype=dtype)
-    return with_file(adapt(task.prepared(graph), model, options, task), store, dtype).to(dtype=dtype)
+    graph: Graph,
+    device: torch.device,
+    check: Callable[[Graph], None],
+) -> Graph | LocalGraph:
+    """Return the graph as a strategy takes it, whole or in parts, where it is to lie; `check` what fits."""
+    near = kind.graph_on_device(options)
+    if not kind.on_workers or (kind.takes_whole and options.get("parts") is None):
+        if not near:
+            return graph
+        check(graph)
+        return graph.to(device=device)
+    parts = whole_in_parts(graph, kind, options)
+    on_gpu = near and device.type == "cuda"
+    return LocalGraph(parts.shard, facts=parts.facts, device=device) if on_gpu else parts
 
 
 def device_for(kind: type[Strategy], name: str) -> torch.device:
@@ -100,7 +105,7 @@ def device_for(kind: type[Strategy], name: str) -> torch.device:
 
 
 def fit(
-    graph: AnyGraph,
+    graph: HeldGraph,
     model: nn.Module | str,
     options: Mapping[str, Any],
     *,
@@ -121,7 +126,7 @@ def fit(
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
     if isinstance(model, str):
         model = build_model(graph, model, options, task=task, seed=settings.seed)
-    put_head(task, model, GraphInfo.of(cast(Graph, graph)), seed=settings.seed)
+    put_head(task, model, GraphInfo.of(graph), seed=settings.seed)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(settings.seed)
         trainer = Trainer(

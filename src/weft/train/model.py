@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from inspect import Parameter, signature
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,9 +12,10 @@ from weft.code import is_code, told
 from weft.config import bind, parameters
 from weft.errors import GraphError
 from weft.graph.graph import Graph
+from weft.graph.held import HeldGraph
 from weft.layers.base import GraphInfo, layers, number_draws
 from weft.layers.stack import Stack
-from weft.strategies.records.graph import AnyGraph, RecordGraph
+from weft.strategies.records.graph import RecordGraph
 from weft.tasks.base import Task, put_head
 from weft.tasks.choose import usual_task
 from weft.train.followed import Followed, followed, own_of
@@ -59,7 +60,7 @@ def describe_model(model: nn.Module | str, options: Mapping[str, Any]) -> dict[s
 
 
 def build_model(
-    graph: AnyGraph,
+    graph: HeldGraph,
     name: str,
     options: Mapping[str, Any],
     *,
@@ -72,7 +73,7 @@ def build_model(
     `num_classes` is that of the nodes the model was trained on, where this graph may show others.
     """
     options = check_options(name, options)
-    info = GraphInfo.of(cast(Graph, graph))  # which asks for what both have
+    info = GraphInfo.of(graph)
     info = info if num_classes is None else replace(info, num_classes=num_classes)
     task = usual_task(graph) if task is None else task
     columns = task.columns(info)

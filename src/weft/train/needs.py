@@ -15,10 +15,10 @@ from weft.layers.stack import Stack
 from weft.samplers.neighbor import NeighborSampler
 from weft.sizes import shown
 from weft.stores.cached import free_bytes
+from weft.strategies.call import known_hops
 from weft.strategies.minibatch.fanouts import usual_fanouts
 from weft.strategies.offload.blocks import Message
 from weft.strategies.offload.offload import LayerPlan, Offload, needed_bytes, obstacle_of, size_of
-from weft.strategies.single import known_hops
 from weft.tasks.base import Task
 from weft.train.model import build_model
 

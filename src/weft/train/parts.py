@@ -7,7 +7,7 @@ import gc
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +27,7 @@ from weft.graph.parts.partition import FILE, read_partition, read_shard, write_p
 from weft.graph.parts.shard import Shard, make_shards
 from weft.partitioners import partition
 from weft.partitioners.base import partitioners
-from weft.strategies.base import strategies
-from weft.strategies.distributed import Distributed
+from weft.strategies.base import Strategy, strategies
 from weft.strategies.local import LocalGraph
 from weft.train.checkpoint import Checkpoints
 from weft.train.model import adapt, wants_self_loops
@@ -42,14 +41,14 @@ _LOOPS = "self_loop_at_every_node"
 
 
 def cut(
-    graph: Graph, num_parts: int, kind: type[Distributed], options: Mapping[str, Any], *, workers: int = 1
+    graph: Graph, num_parts: int, kind: type[Strategy], options: Mapping[str, Any], *, workers: int = 1
 ) -> Assignment:
     """Return the parts of a graph as `[strategy]` says: `partitioner` a name or a table."""
     given = check_partitioner(kind, options)
     return kind.arranged(partition(graph, num_parts, **given), options, workers)
 
 
-def check_partitioner(kind: type[Distributed], options: Mapping[str, Any]) -> dict[str, Any]:
+def check_partitioner(kind: type[Strategy], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the name and the options of the partitioner; refuse one whose parts the strategy cannot use."""
     given = kind.partitioning(options)
     name = given["name"]
@@ -65,9 +64,9 @@ def check_partitioner(kind: type[Distributed], options: Mapping[str, Any]) -> di
     return given
 
 
-def whole_in_parts(graph: Graph, kind: type[Distributed], options: Mapping[str, Any]) -> LocalGraph:
+def whole_in_parts(graph: Graph, kind: type[Strategy], options: Mapping[str, Any]) -> LocalGraph:
     """Return all parts of a graph as this one process holds them."""
-    kind.layout(options, 1)
+    kind.arrangement(options, 1)
     shards = make_shards(graph, cut(graph, options.get("parts") or 1, kind, options))
     return LocalGraph(Shard.merge(shards), facts=graph.summary())
 
@@ -78,7 +77,7 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
     The graph is let go again: the process that starts the workers stays small.
     """
     given = resolved.partition
-    kind = cast(type[Distributed], strategies[resolved.strategy])
+    kind = strategies[resolved.strategy]
     num_parts = kind.num_parts(resolved.strategy_options, workers)
     num_parts = num_parts if given is None else read_partition(given).num_parts
     if num_parts < workers:
@@ -89,7 +88,7 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
     if given is not None:
         return given
     folder = out / "partition"
-    layout = kind.layout(resolved.strategy_options, workers)
+    layout = kind.arrangement(resolved.strategy_options, workers)
     check_partitioner(kind, resolved.strategy_options)
     source = _source(resolved, num_parts, {"cuts": kind.cuts, "by": kind.partitioner, **layout})
     made = _made_of(folder)

@@ -18,7 +18,6 @@ from weft.exchanges.base import check_exchange, exchanges
 from weft.graph.graph import Graph
 from weft.meaning import meaning_of
 from weft.strategies.base import Strategy, strategies
-from weft.strategies.distributed import on_workers
 from weft.strategies.records.loader import RecordFiles
 from weft.tasks.base import Task
 from weft.tasks.choose import TaskChoice
@@ -107,9 +106,9 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
         section, default=SEVERAL if several else ALONE, workers=workers
     )
     if folder is not None:
-        cuts = getattr(strategies[strategy], "cuts", "nodes")
+        cuts = strategies[strategy].cuts
         check_partition(folder, data=data, model=name, options=strategy_options, cuts=cuts)
-        if not on_workers(strategies[strategy]):
+        if not strategies[strategy].on_workers:
             raise RecipeError(
                 f"strategy.name: {strategy!r} needs the whole graph, {folder} holds it in parts; use "
                 f"{SEVERAL!r}"
@@ -188,16 +187,16 @@ def resolve_strategy(
     """Return the name and the options, checked, of a strategy."""
     name, options = _split_name(section, default, "strategy")
     kind = strategies[name]
-    given = (*signature(Strategy).parameters, "group", "part_rank", "speed", "device")
+    given = (*signature(Strategy).parameters, "part_rank", "speed")
     several = parameters(strategies[SEVERAL], given=given)
-    for key in options if "name" not in section and not on_workers(kind) else ():
+    for key in options if "name" not in section and not kind.on_workers else ():
         if key in several:
             raise RecipeError(
                 f"strategy.{key}: one process has nothing to set here; add --workers N, or name the "
                 "strategy: strategy.name"
             )
     options = bind(kind, options, "strategy", given=given)
-    if on_workers(kind):
+    if kind.on_workers:
         kind.check(options)
         if workers == 1 and options.get("exchange") is not None:
             _tell_nothing_travels(options["exchange"])

@@ -70,7 +70,7 @@ class Saver:
         """Write a checkpoint, after so many seconds; called on every worker, and the first one writes it."""
         ranks = self._save_rank(progress.epoch)
         tensors, rest = optimizer_state(self.optimizer)
-        tensors = self.strategy.joined_state(self.optimizer, tensors)
+        tensors = self.strategy.reducer.joined_state(self.optimizer, tensors)
         if not self.folder.rank:
             self._save_run(progress, (tensors, rest), ranks, elapsed)
         # Who does not write waits here, patiently, not in the next collective: a slow disk is no lost rank.
@@ -108,7 +108,7 @@ class Saver:
         if saved is None:
             return None
         assign_weights(self.model, saved.tensors["model"], where=f"checkpoint {saved.folder}")
-        held = self.strategy.own_state(self.optimizer, saved.tensors["optimizer"])
+        held = self.strategy.reducer.own_state(self.optimizer, saved.tensors["optimizer"])
         restore_optimizer(self.optimizer, held, saved.state["optimizer"])
         self.schedule.restore(saved.state["schedule"])
         if self.strategy.loss_scale is not None:

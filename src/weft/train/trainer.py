@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from weft import process
 from weft.errors import InputError, RecipeError, TrainingError, WeftError
 from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
 from weft.graph.graph import Graph
+from weft.graph.held import HeldGraph
 from weft.strategies.base import Scores, Strategy
-from weft.strategies.minibatch.steps import Steps
-from weft.strategies.records.graph import AnyGraph
 from weft.tasks.base import Task, head_of
 from weft.tasks.metrics import lower_is_better
 from weft.train.checkpoint import Tensors, assign_weights, save_weights, weights_of
@@ -49,7 +48,7 @@ class Trainer:
 
     def __init__(
         self,
-        graph: AnyGraph,
+        graph: HeldGraph,
         model: nn.Module,
         settings: Settings,
         *,
@@ -69,7 +68,7 @@ class Trainer:
         self.stop = place.stop or (lambda: False)
         self.events = self.traffic = Events()
         autocast = AUTOCAST.get(settings.precision)
-        self.strategy = kind(graph, task=task, seed=settings.seed, autocast=autocast)
+        self.strategy = kind(graph, task=task, seed=settings.seed, autocast=autocast, infer=_outputs)
         task.begin(model)
         self._check_scale()
         if settings.precision == "bfloat16" and self.strategy.device.type == "cpu":
@@ -102,10 +101,6 @@ class Trainer:
         self.history: list[float] = []
         self.stopped = "done"
         self.rhythm = Rhythm()
-        self.strategy.between = self.between_steps
-        if isinstance(self.strategy, Steps) and isinstance(graph, Graph):
-            held = self.strategy.graph  # whose features may lie in a store of the strategy
-            self.strategy.infer = lambda model: infer(model, held).tensor()
         self.timeline = Timeline(settings.epochs)
         self._open(folder, place)
 
@@ -144,7 +139,7 @@ class Trainer:
             if self.exhausted():
                 break
             self.schedule.apply(self.optimizer, epoch)
-            self.loss = self.strategy.epoch(self.model, self.optimizer)
+            self.loss = self.strategy.epoch(self.model, self.optimizer, self.between_steps)
             if self.stopped == "interrupted":  # between two steps of the epoch
                 break
             self.record(epoch + 1)
@@ -191,7 +186,7 @@ class Trainer:
             loss=self.loss,
             **scores,
             **self._drift(),
-            **self.strategy.epoch_fields(),
+            **self.strategy.batching.epoch_fields(),
             lr=rate,
             seconds=seconds,
             memory_bytes=memory_bytes(self._device()),
@@ -207,8 +202,8 @@ class Trainer:
     def _drift(self) -> dict[str, object]:
         """Return what an epoch's event says of an approximate exchange: its errors, and what it chose."""
         told = {
-            "drift": [error for _, error in sorted(self.strategy.exchange_errors().items())],
-            "exchange": self.strategy.exchange_settings(),
+            "drift": [error for _, error in sorted(self.strategy.layout.exchange_errors().items())],
+            "exchange": self.strategy.layout.exchange_settings(),
         }
         return {name: value for name, value in told.items() if value}
 
@@ -271,7 +266,7 @@ class Trainer:
             bytes_sent=traffic.bytes_sent,
             messages=traffic.messages,
             exposed_comm_seconds=traffic.exposed_seconds,
-            batch_wait_share=self.strategy.wait_share if isinstance(self.strategy, Steps) else None,
+            batch_wait_share=self.strategy.batching.wait_share,
             peak_memory_bytes=int(peak),
             strategy=self.strategy.name,
             workers=self.strategy.workers,
@@ -391,6 +386,11 @@ class Trainer:
         saved = self.folder.checkpoints.load() if self.folder else None
         kept = f"; the checkpoint of epoch {saved.epoch} is kept in {saved.folder}" if saved else ""
         raise TrainingError(f"{what}: {remedy}{kept}")
+
+
+def _outputs(model: nn.Module, graph: Graph) -> Tensor:
+    """Return the exact outputs of the target type, piece by piece."""
+    return infer(model, graph).tensor()
 
 
 def _why(workers: int) -> str:

@@ -30,7 +30,7 @@ def by_edges(kind: str) -> ShardBlock:
     graph = graph_of(kind)
     edges = torch.zeros(graph.num_edges, dtype=torch.int32)
     assignment = Assignment(edges, 1, cuts="edges")
-    return VertexCut(LocalGraph(make_shards(graph, assignment)[0])).block
+    return VertexCut(LocalGraph(make_shards(graph, assignment)[0])).layout.block
 
 
 BLOCKS = pytest.mark.parametrize("make", [by_nodes, by_edges])

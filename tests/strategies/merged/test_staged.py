@@ -41,7 +41,7 @@ def test_two_dimensions_need_a_square_number_of_workers() -> None:
     assert Staged.layouts(9) == [{"form": "1d"}, {"form": "2d"}]
     assert Staged.layouts(6) == [{"form": "1d"}]
     with pytest.raises(RecipeError, match=r"strategy\.form: '2d' needs a square number of workers .* are 6"):
-        Staged.layout({"form": "2d"}, 6)
+        Staged.arrangement({"form": "2d"}, 6)
 
 
 def test_a_recipe_trains_in_stages() -> None:

@@ -28,7 +28,7 @@ def test_all_clusters_together_are_the_whole_graph(name: str) -> None:
         whole = halo_jobs.trained(Single(graph, seed=3), halo_jobs.model_of(graph, name, dtype))
         strategy = Clustered(graph, seed=3, clusters=3, together=3)
         sampler = ClusterSampler(graph, 3, parts=torch.arange(graph.num_nodes) % 3)
-        strategy._loader = Loader(sampler, range(3), batch_size=3, threads=0)  # without cutting each
+        strategy.batching._loader = Loader(sampler, range(3), batch_size=3, threads=0)  # without cutting each
         found = halo_jobs.trained(strategy, halo_jobs.model_of(graph, name, dtype))
         bound = 1e-5 if dtype == torch.float32 else 1e-10
         far = {what: halo_jobs.far(found[what], value) for what, value in whole.items()}

@@ -39,12 +39,12 @@ def prepared(name: str, **options: Any) -> tuple[weft.Graph, nn.Module, ControlV
 @pytest.mark.parametrize("name", MODELS)
 def test_exact_histories_give_the_full_forward_whatever_is_drawn(name: str) -> None:
     graph, model, strategy = prepared(name, fanout=1, batch_size=7)
-    strategy.begin_epoch(model)
+    strategy.batching.begin_epoch(model)
     exact = strategy.predict(model)
     for step in range(2):
-        batch = strategy.loader.batch(0, step)
+        batch = strategy.batching.loader.batch(0, step)
         assert batch.num_edges < graph.num_edges
-        outputs = strategy.batch_outputs(model, batch).detach()
+        outputs = strategy.batching.batch_outputs(model, batch).detach()
         assert halo_jobs.far(outputs, exact[batch.seeds]) < 1e-10
 
 
@@ -65,8 +65,8 @@ def test_all_edges_and_one_batch_are_a_step_on_the_whole_graph(
 
 def test_gradients_are_right_in_the_mean_whatever_is_remembered() -> None:
     graph, model, strategy = prepared("gcn", fanout=1, batch_size=1000, layers=2)
-    strategy.begin_epoch(model)
-    for rows in strategy.history.rows.values():
+    strategy.batching.begin_epoch(model)
+    for rows in strategy.batching.history.rows.values():
         rows.copy_(torch.rand(rows.shape, generator=torch.Generator().manual_seed(2)))
     weight = torch.rand(graph.num_nodes, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(3))
 
@@ -75,11 +75,11 @@ def test_gradients_are_right_in_the_mean_whatever_is_remembered() -> None:
         (outputs * weight[nodes]).sum().backward()  # type: ignore[no-untyped-call]
         return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
-    seeds = strategy.loader.seeds
+    seeds = strategy.batching.loader.seeds
     found = []
     for step in range(400):
-        batch = strategy.loader.sampler.sample(seeds, 0, step)
-        found.append(gradients(strategy.batch_outputs(model, batch), batch.seeds))
+        batch = strategy.batching.loader.sampler.sample(seeds, 0, step)
+        found.append(gradients(strategy.batching.batch_outputs(model, batch), batch.seeds))
     exact = gradients(model(graph.block(), graph.x)[seeds], seeds)
     drawn = torch.stack(found)
     error = drawn.std(0) / len(drawn) ** 0.5
@@ -89,14 +89,16 @@ def test_gradients_are_right_in_the_mean_whatever_is_remembered() -> None:
 
 def test_histories_follow_what_is_computed() -> None:
     _, model, strategy = prepared("gcn", fanout=2, batch_size=5)
-    strategy.begin_epoch(model)
-    before = {name: rows.clone() for name, rows in strategy.history.rows.items()}
+    strategy.batching.begin_epoch(model)
+    before = {name: rows.clone() for name, rows in strategy.batching.history.rows.items()}
     strategy.epoch(model, torch.optim.SGD(model.parameters(), lr=0.5))
     assert set(before) == {"1.0", "2.0"}
-    for name, rows in strategy.history.rows.items():
+    for name, rows in strategy.batching.history.rows.items():
         changed = (rows != before[name]).any(1)
         assert changed.any()
-    assert bool((strategy.history.rows["2.0"] == before["2.0"]).all(1).any()), "not every node was computed"
+    assert bool((strategy.batching.history.rows["2.0"] == before["2.0"]).all(1).any()), (
+        "not every node was computed"
+    )
 
 
 def test_a_run_goes_on_within_an_epoch_bit_for_bit(tmp_path: Path) -> None:
@@ -162,10 +164,12 @@ def test_no_dropout_is_remembered_whoever_drops(how: str) -> None:
         torch.manual_seed(0)
         model = Net(how)
         strategy = ControlVariate(graph, prepare=0, fanout=2, batch_size=8, safe=safe)
-        strategy.begin_epoch(model)
-        before = {name: rows.clone() for name, rows in strategy.history.rows.items()}
+        strategy.batching.begin_epoch(model)
+        before = {name: rows.clone() for name, rows in strategy.batching.history.rows.items()}
         strategy.epoch(model, torch.optim.SGD(model.parameters(), lr=0.0))
-        kept[safe] = max(halo_jobs.far(rows, before[name]) for name, rows in strategy.history.rows.items())
+        kept[safe] = max(
+            halo_jobs.far(rows, before[name]) for name, rows in strategy.batching.history.rows.items()
+        )
     assert kept[True] < 1e-5 < 0.1 < kept[False], kept
 
 
@@ -173,11 +177,11 @@ def test_dropout_is_spread_by_the_root_of_the_ratio() -> None:
     graph = weft.datasets.open_dataset(name="community", nodes=60, degree=9, classes=3, features=8, seed=1)
     strategy = ControlVariate(graph, prepare=0, fanout=2, batch_size=12)
     model = weft.nn.Stack(8, 3, layer="sage", hidden=4)
-    strategy.begin_epoch(model)
-    _, block = strategy.blocks_of(model, strategy.loader.batch(0, 0))
+    strategy.batching.begin_epoch(model)
+    _, block = strategy.batching.blocks_of(model, strategy.batching.loader.batch(0, 0))
     draw = torch.Generator().manual_seed(1)
     clean, dropped = torch.randn(2, block.num_held, 4, generator=draw, dtype=DOUBLE)
-    strategy.history.rows.clear()
+    strategy.batching.history.rows.clear()
     block.begin(safe=False)
     sums = block.aggregate(clean, "sum")
     block.begin(safe=True)
@@ -196,14 +200,14 @@ def test_sums_of_inputs_that_are_known_are_not_drawn(name: str) -> None:
     found, read, edges = [], [], []
     for preprocess in (True, False):
         _, model, strategy = prepared(name, fanout=2, batch_size=5, preprocess=preprocess)
-        strategy.begin_epoch(model)
-        for rows in strategy.history.rows.values():
+        strategy.batching.begin_epoch(model)
+        for rows in strategy.batching.history.rows.values():
             rows.mul_(0.5)  # histories that are not right, or nothing could differ
-        batch = strategy.loader.batch(0, 0)
+        batch = strategy.batching.loader.batch(0, 0)
         read.append(batch.x.shape[0])
         edges.append(sum(block.num_edges for block in batch.blocks[1:]))
         assert (batch.blocks[0].num_edges == 0) == preprocess
-        outputs = strategy.batch_outputs(model, batch)
+        outputs = strategy.batching.batch_outputs(model, batch)
         model.zero_grad()
         outputs.square().sum().backward()  # type: ignore[no-untyped-call]
         found.append([outputs, *(parameter.grad for parameter in model.parameters())])
@@ -234,7 +238,7 @@ def test_the_trial_of_a_first_layer_counts_in_nothing() -> None:
     model = weft.nn.Stack(8, 3, layer="sage", hidden=8, norm="batch").eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     drawn = torch.get_rng_state()
-    ControlVariate(graph, prepare=0).make_loader(model)
+    ControlVariate(graph, prepare=0).batching.make_loader(model)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), drawn)
     assert not model.training

@@ -64,7 +64,7 @@ def test_the_targets_of_a_step_and_their_reverses_are_no_messages_of_it(kind: st
     options = {"target": link_jobs.WRITES} if kind.startswith("typed") else {}
     shown, task = link_jobs.links(pair_jobs.pair_graph(kind), **options)
     model = link_jobs.model_for(shown, "rgcn" if options else "sage max", task)
-    loader = Sampled(shown, task=task, fanout=-1, batch_size=9, prepare=0).make_loader(model)
+    loader = Sampled(shown, task=task, fanout=-1, batch_size=9, prepare=0).batching.make_loader(model)
     assert isinstance(loader, EdgeLoader)
     edges = pair_ids(shown.indices.long(), shown.block().edge_dst.long(), 36)
     seen = 0

@@ -1,14 +1,17 @@
 """What of a graph goes to a GPU, by what is free there."""
 
+from typing import Any
+
 import pytest
 import torch
 from halo_jobs import graph_of
+from torch import Tensor, nn
 
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.stores.cached import CachedStore
 from weft.strategies.minibatch import placement
-from weft.strategies.minibatch.placement import with_near_data, with_near_edges
+from weft.strategies.minibatch.placement import Nearby, with_near_data, with_near_edges
 
 HERE = torch.device("cpu")
 
@@ -44,3 +47,32 @@ def test_edges_do_not_take_features_along_that_do_not_fit(monkeypatch: pytest.Mo
     assert with_near_edges(graph, HERE) is None
     free(monkeypatch, 2 * (edges + graph.x.values.nbytes))
     assert with_near_edges(graph, HERE) is not None
+
+
+class Own(nn.Module):
+    """A model of no known layers, which cannot be run chunk by chunk."""
+
+    def forward(self, blocks: Any, x: Tensor) -> Tensor:
+        out: Tensor = blocks[0].aggregate(x, "mean")
+        return out
+
+
+def test_the_graph_of_exact_passes_is_kept_there_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, model, clock = graph_of("directed"), Own(), torch.zeros(3, dtype=torch.int64)
+    moved, move = [], Graph.to
+    nearby = Nearby(graph, HERE)
+
+    def to(self: Graph, **given: Any) -> Graph:
+        moved.append(given)
+        return move(self, **given)
+
+    monkeypatch.setattr(Graph, "to", to)
+    expected = graph.block().aggregate(graph.x, "mean")
+    for room, copies in ((1 << 20, 1), (100, 3)):  # in little memory there is a copy for each pass
+        free(monkeypatch, room)
+        nearby._whole = None
+        moved.clear()
+        for _ in range(3):
+            assert torch.equal(nearby.outputs(model, clock, None), expected)
+        assert len(moved) == copies
+        assert nearby.graph.block().clock is None

@@ -10,6 +10,7 @@ import pytest
 import sampled_jobs
 import torch
 from ranks import run_ranks
+from torch import Tensor, nn
 
 import weft
 from weft.cli.main import main
@@ -224,7 +225,7 @@ def test_a_recipe_has_fanouts_for_each_relation(tmp_path: Path) -> None:
     assert losses["full"] == losses["short"] != losses["other"]
     given: Any = {"writes": [3, 2], "cites": [1, 0], "by": [0, 4]}
     strategy = Sampled(weft.load(tmp_path / "full" / "graph"), fanout=given)
-    sampler: Any = strategy._make_sampler(strategy._fanouts(strategy.fanout, 2))
+    sampler: Any = strategy.batching.neighbours.sampler(strategy.batching.fanout)
     assert sampler.fanout.tolist() == [[3, 1, 0], [2, 0, 4]]
 
 
@@ -402,7 +403,7 @@ def test_a_cache_by_frequency_counts_what_the_model_reads(
 ) -> None:
     store = {"name": "cached", "capacity": 0.2, "ranker": "frequency"}
     strategy = Sampled(graph, batch_size=8, store=store, **options)
-    strategy.begin_epoch(weft.nn.Stack(8, 3, layers=layers))
+    strategy.batching.begin_epoch(weft.nn.Stack(8, 3, layers=layers))
     cache = strategy.graph.x
     assert isinstance(cache, CachedStore)
     drawn = NeighborSampler(graph, fanout, **options.get("sampler", {}))
@@ -415,3 +416,23 @@ def test_a_cache_by_frequency_counts_what_the_model_reads(
 def test_a_cache_that_nobody_reads_is_refused(graph: weft.Graph) -> None:
     with pytest.raises(RecipeError, match=r"strategy\.store: samplers hold the whole graph"):
         weft.train(graph, "sage", strategy={**OPTIONS, "store": "cached", "samplers": 1}, epochs=1)
+
+
+class Failing(nn.Module):
+    """Fails where it is evaluated."""
+
+    hops = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(6, 3))
+
+    def forward(self, blocks: Any, x: Tensor) -> Tensor:
+        raise RuntimeError("out of memory")
+
+
+def test_an_evaluation_that_fails_leaves_no_clock_on_the_graph() -> None:
+    graph = halo_jobs.graph_of("directed")
+    with pytest.raises(RuntimeError, match="out of memory"):
+        Sampled(graph, fanout=-1, prepare=0).evaluate(Failing(), {})
+    assert graph.block().clock is None

@@ -18,7 +18,6 @@ from weft.comm.pending import Pending
 from weft.config import make_recipe
 from weft.errors import GraphError, InputError
 from weft.layers.base import gcn_scales, linear
-from weft.strategies.minibatch.sampled import Sampled
 from weft.strategies.minibatch.sliced import Sliced
 from weft.train.launch import run_recipe
 from weft.train.trainer import Place
@@ -83,11 +82,9 @@ def test_an_epoch_can_be_left_with_products_under_way(graph: weft.Graph) -> None
     local = halo_jobs.local_graph(Group.alone(), graph, torch.zeros(150, dtype=torch.int32), 1)
     model = sliced_jobs.built(local, "sage", {}, torch.float32)
     strategy = Sliced(local, seed=1, fanout=[3, 2], batch_size=16, delay=2)
-    strategy.between = lambda: True
     optimizer = torch.optim.SGD(strategy.parameters(model), lr=0.1)
-    strategy.epoch(model, optimizer)
+    strategy.epoch(model, optimizer, lambda: True)
     assert int(strategy.clock[2]) == 1
-    assert isinstance(strategy, Sampled)
 
 
 def test_products_that_are_begun_early_are_waited_for_in_their_own_step(
@@ -113,7 +110,7 @@ def test_products_that_are_begun_early_are_waited_for_in_their_own_step(
     model = sliced_jobs.built(local, "gcn", {}, torch.float32)
     strategy = Sliced(local, seed=1, fanout=[3, 2], batch_size=16, delay=2)
     strategy.epoch(model, torch.optim.SGD(strategy.parameters(model), lr=0.1))
-    steps = len(strategy.loader)
+    steps = len(strategy.batching.loader)
     ahead = [[f"waited {step}", f"sent {step + 3}"] for step in range(steps - 3)]
     left = [f"waited {step}" for step in range(steps - 3, steps)]
     assert events == ["sent 0", "sent 1", "sent 2", *(event for pair in ahead for event in pair), *left]
@@ -151,8 +148,8 @@ def test_a_step_uses_the_first_weights_of_so_many_steps_before(delay: int) -> No
     optimizer, block = torch.optim.SGD(models[1].parameters(), lr=0.5), graph.block()
     inputs = block.aggregate(graph.x, "sum", **gcn_scales(block, graph.x.dtype))
     weights, losses = [first.lin.weight.detach().clone()], []
-    for step in range(len(strategy.loader)):
-        seeds = strategy.loader.seeds_of(0, step)
+    for step in range(len(strategy.batching.loader)):
+        seeds = strategy.batching.loader.seeds_of(0, step)
         now = inputs @ first.lin.weight.T  # what gradients go to; the numbers are of before
         late = inputs @ weights[max(0, step - delay)].T
         outputs = second(block, (late + now - now.detach() + first.bias).relu())
@@ -163,6 +160,6 @@ def test_a_step_uses_the_first_weights_of_so_many_steps_before(delay: int) -> No
         weights.append(first.lin.weight.detach().clone())
         losses.append(loss.item() * len(seeds))
     assert len(losses) > 4
-    assert float(strategy._loss[0]) == pytest.approx(sum(losses), rel=1e-9)
+    assert float(strategy.tally.sum) == pytest.approx(sum(losses), rel=1e-9)
     for mine, theirs in zip(*(model.parameters() for model in models)):
         assert halo_jobs.far(mine.detach(), theirs.detach()) < 1e-9

@@ -34,7 +34,7 @@ MODELS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 def gradients(strategy: Single, model: torch.nn.Module) -> tuple[Tensor, list[Tensor]]:
-    out = strategy._forward(model)
+    out = strategy.layout.training_rows(model)
     loss = (out.double() * torch.arange(out.shape[1], device=out.device)).square().sum()
     model.zero_grad()
     loss.backward()
@@ -52,7 +52,7 @@ def test_outputs_and_gradients_are_those_of_the_whole_graph(
     memory = 3 * least_memory(graph, cost_of(model, graph))  # type: ignore[arg-type]
     strategy = Single(graph, seed=3, device=DEVICE, activation="offload", memory=memory)
     model.to(DEVICE)
-    offload = strategy.offload
+    offload = strategy.layout.offload
     assert offload is not None
     # far more than so small a graph takes, and the share of a chunk so small: what is held leaves as much
     offload.memory, offload._share = 1 << 30, 0.45 * memory / (1 << 30)
@@ -69,8 +69,8 @@ def test_outputs_and_gradients_are_those_of_the_whole_graph(
 
 def compare(strategy: Single, model: torch.nn.Module, expected: tuple[Tensor, list[Tensor]]) -> None:
     found = gradients(strategy, model)
-    assert strategy.offload is not None
-    assert len(strategy.offload.chunks(model)) > 1  # type: ignore[arg-type]
+    assert strategy.layout.offload is not None
+    assert len(strategy.layout.offload.chunks(model)) > 1  # type: ignore[arg-type]
     assert torch.allclose(found[0], expected[0], rtol=1e-9, atol=1e-9)
     for a, b in zip(found[1], expected[1], strict=True):
         assert torch.allclose(a, b, rtol=1e-8, atol=1e-8)

@@ -127,8 +127,7 @@ def test_an_epoch_that_was_left_goes_on_bit_for_bit(tmp_path: Path, monkeypatch:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     first = RecordTraining(graph, **options)
     losses = [first.epoch(model, optimizer)]
-    first.between = lambda: int(first.clock[2]) == 3
-    first.epoch(model, optimizer)
+    first.epoch(model, optimizer, lambda: int(first.clock[2]) == 3)
     state = first.state()
     second = RecordTraining(graph, **options)
     second.seek(1)

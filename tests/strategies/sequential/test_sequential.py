@@ -73,7 +73,7 @@ def test_the_exact_point_of_a_coded_exchange_is_exact(done: list[dict]) -> None:
 def test_pairs_of_relations_are_made_a_part_at_a_time() -> None:
     graph = sequential_jobs.case_graph("typed")
     local = halo_jobs.local_graph(Group.alone(), graph, halo_jobs.parts_of("typed", 4), 4)
-    block = Sequential(local).training_block()
+    block = Sequential(local).layout.training_block()
     made = []
 
     def transform(pairs: weft.Block, rows: torch.Tensor) -> torch.Tensor:
@@ -90,9 +90,9 @@ def test_an_input_that_does_not_change_is_reduced_once() -> None:
     graph = sequential_jobs.case_graph("directed")
     local = halo_jobs.local_graph(Group.alone(), graph, halo_jobs.parts_of("directed", 3), 3)
     strategy = Sequential(local)
-    first = strategy.training_block().aggregate(local.x, "mean")
-    assert strategy.exact_block().aggregate(local.x, "mean") is first
-    assert strategy.block.prefers_aggregate_first(local.x)
+    first = strategy.layout.training_block().aggregate(local.x, "mean")
+    assert strategy.layout.exact_block().aggregate(local.x, "mean") is first
+    assert strategy.layout.block.prefers_aggregate_first(local.x)
 
 
 def test_mistakes_are_refused_in_words() -> None:
@@ -100,7 +100,7 @@ def test_mistakes_are_refused_in_words() -> None:
         Sequential.check({"exchange": {"name": "sampled", "p": 0.3}})
     graph = sequential_jobs.case_graph("hub")
     local = halo_jobs.local_graph(Group.alone(), graph, halo_jobs.parts_of("hub", 2), 2)
-    block = Sequential(local).training_block()
+    block = Sequential(local).layout.training_block()
     h = torch.ones(block.num_dst, 2)
     with pytest.raises(InputError, match="takes no weight"):
         block.aggregate(h, "max", block.edge("weight"))

@@ -8,8 +8,7 @@ import pytest
 
 from weft.exchanges.base import Exchange, exchanges
 from weft.layers.base import layers
-from weft.strategies.base import strategies
-from weft.strategies.distributed import Distributed
+from weft.strategies.base import Strategy, strategies
 from weft.train.proof import Case, Pair, all_cases, cover, legal_pairs
 from weft.train.proof.cases import MODELS, TYPES
 from weft.train.proof.graphs import GRAPHS
@@ -27,8 +26,9 @@ def test_pairs_come_from_the_registries(monkeypatch: pytest.MonkeyPatch) -> None
     class Never(Exchange):
         exact_at: ClassVar[Any] = None
 
-    class Square(Distributed):
+    class Square(Strategy):
         name = "square"
+        on_workers = True
         exchanges = ("exact", "twice", "never", "not there yet")
 
         def __init__(self, graph: Any, *, side: int = 1, exchange: Any = "exact", **rest: Any) -> None:

@@ -31,8 +31,8 @@ from weft.registry import suggest
 from weft.stores.base import Store
 from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
-from weft.strategies.base import evaluating
-from weft.strategies.minibatch.sampled import checked_hops
+from weft.strategies.call import evaluating
+from weft.strategies.hops import checked_hops
 from weft.tasks.choose import usual_task
 from weft.train.inference.infer import RowPlaces, by_layer, needed_nodes, room_for, some_rows
 from weft.train.inference.predictions import ByNode

@@ -13,15 +13,17 @@ from weft.exchanges.base import check_exchange, exchanges, make_exchange
 from weft.exchanges.drift import Drift, Meter
 from weft.exchanges.exact import Exact
 from weft.graph.message.block import Block
-from weft.strategies.base import strategies
-from weft.strategies.distributed import Distributed, GivenToRanks
+from weft.strategies.base import Given, Strategy, strategies
 from weft.strategies.halo.block import HaloBlock
 from weft.strategies.halo.drawn import DrawnBlock
+from weft.strategies.layout import PartsLayout
 from weft.strategies.local import LocalGraph
+from weft.strategies.reducer import Summed
+from weft.strategies.shared import Shared
 
 
 @strategies.add("halo")
-class Halo(Distributed):
+class Halo(Strategy):
     """Train on the whole graph across workers; halo rows travel as the exchange says.
 
     `partitioner` is a name or a table with its options, `parts` their number (one a worker), `exchange` a
@@ -32,9 +34,12 @@ class Halo(Distributed):
 
     name: ClassVar[str] = "halo"
     over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
+    on_workers: ClassVar[bool] = True
+    takes_whole: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     worker_devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     exchanges: ClassVar[tuple[str, ...]] = ("exact", "sampled", "stale", "skip", "quantised")
+    layout: "HaloParts"
 
     def __init__(
         self,
@@ -47,27 +52,13 @@ class Halo(Distributed):
         exchange: str | Mapping[str, Any] = "exact",
         drift: bool | Annotated[int, Range(least=1)] = False,
         error: Annotated[float, Range(above=0)] | None = None,
-        **given: Unpack[GivenToRanks],
+        **given: Unpack[Given],
     ) -> None:
         super().__init__(graph, **given)
-        shard = graph.shard
-        if shard.cuts != "nodes":
-            raise GraphError("halo needs parts of nodes; this partition cuts edges: use another partitioner")
-        plan = HaloPlan.make(graph.home, self.group, part_rank).to(shard.node_ids.device)
-        self.exchange = make_exchange(exchange, plan, self.group, self.clock)
-        if self.exchange.wants_speed:
-            self.exchange.tune(measure(self.group) if speed is None else speed)
-        if error is not None:
-            self.exchange.budget(error)
-        self._every = int(drift) or int(error is not None)
-        self._meter = Meter(shard, plan, self.group, self.clock) if self._every else None
-        self._error, self._drift = error, Drift([], [])
-        self._exact = Exact(plan, self.group, self.clock)
-        self._exact.kind = "evaluate"
-        self.whole = HaloBlock(shard, self._exact, self.group, clock=self.clock)
-        self._block = self.whole
-        if len(graph.node_types) == 1 and graph.x is not None:
-            self.whole.mark_constant(graph.x)
+        layout = HaloParts(
+            self.shared, graph, part_rank, exchange=exchange, speed=speed, drift=int(drift), error=error
+        )
+        self.compose(layout, reducer=Summed(self.group))
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
@@ -76,10 +67,46 @@ class Halo(Distributed):
         if options.get("error") is not None:
             _check_budget(*check_exchange(options.get("exchange", "exact")))
 
+
+class HaloParts(PartsLayout):
+    """Own rows, and those of others that edges into them read, which an exchange brings."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        graph: LocalGraph,
+        part_rank: Sequence[int] | None = None,
+        *,
+        exchange: str | Mapping[str, Any] = "exact",
+        speed: Tensor | None = None,
+        drift: int = 0,
+        error: float | None = None,
+    ) -> None:
+        super().__init__(shared, graph)
+        shard, group, clock = graph.shard, shared.group, shared.clock
+        if shard.cuts != "nodes":
+            raise GraphError(
+                f"{shared.name} needs parts of nodes; this partition cuts edges: use another partitioner"
+            )
+        plan = HaloPlan.make(graph.home, group, part_rank).to(shard.node_ids.device)
+        self.exchange = make_exchange(exchange, plan, group, clock)
+        if self.exchange.wants_speed:
+            self.exchange.tune(measure(group) if speed is None else speed)
+        if error is not None:
+            self.exchange.budget(error)
+        self._every = drift or int(error is not None)
+        self._meter = Meter(shard, plan, group, clock) if self._every else None
+        self._error, self._drift = error, Drift([], [])
+        self._exact = Exact(plan, group, clock)
+        self._exact.kind = "evaluate"
+        self.whole = HaloBlock(shard, self._exact, group, clock=clock)
+        self._block = self.whole
+        self.mark_constant(self.whole)
+
     def training_block(self) -> Block:
         """Return the block of the step: where rows are sampled, one without those that are not kept."""
         self.exchange.begin_step()
-        due = self._every and int(self.clock[1]) % self._every == 0
+        due = self._every and int(self.shared.clock[1]) % self._every == 0
         self.exchange.meter = self._meter if due else None
         if self.exchange.meter is not None:
             self.exchange.meter.begin()
@@ -90,7 +117,7 @@ class Halo(Distributed):
             self._block = DrawnBlock(self.whole, self.exchange)
         return self._block
 
-    def exact_block(self) -> Block:
+    def exact_block(self) -> HaloBlock:
         """Return the block with every halo row, exchanged exactly."""
         self._exact.begin_step()
         self.whole.forget()

@@ -18,18 +18,20 @@ from weft.errors import RecipeError
 from weft.exchanges.base import check_exchange, exchanges, make_exchange
 from weft.exchanges.exact import Exact
 from weft.graph.message.block import Block
-from weft.strategies.base import strategies
+from weft.strategies.base import Given, Strategy, strategies
 from weft.strategies.cells import check_cell, grid_groups
-from weft.strategies.distributed import Distributed, GivenToRanks
+from weft.strategies.layout import PartsLayout
 from weft.strategies.local import LocalGraph
 from weft.strategies.merged.grid_block import GridBlock
 from weft.strategies.merged.merge import Merge
+from weft.strategies.reducer import Summed
+from weft.strategies.shared import Shared
 
 Count = Annotated[int, Range(least=1)]
 
 
 @strategies.add("grid")
-class Grid(Distributed):
+class Grid(Strategy):
     """Train on the whole graph across workers that stand on a grid of `rows` x `columns` (1.5-D).
 
     One of the two may be left out; without both the grid has one column (1-D). `columns` is the replication c
@@ -38,9 +40,12 @@ class Grid(Distributed):
     """
 
     name: ClassVar[str] = "grid"
+    on_workers: ClassVar[bool] = True
+    takes_whole: ClassVar[bool] = False
     cuts: ClassVar[str] = "grid"
     partitioner: ClassVar[str] = "hash"
     exchanges: ClassVar[tuple[str, ...]] = ("exact", "skip", "quantised")
+    layout: "GridParts"
 
     def __init__(
         self,
@@ -51,25 +56,12 @@ class Grid(Distributed):
         rows: Count | None = None,
         columns: Count | None = None,
         exchange: str | Mapping[str, Any] = "exact",
-        **given: Unpack[GivenToRanks],
+        **given: Unpack[Given],
     ) -> None:
         super().__init__(graph, **given)
-        self.rows, self.columns = self.shape(
-            {"rows": rows, "columns": columns, "exchange": exchange}, self.group.size
-        )
-        shard = graph.shard
-        check_cell(shard, (self.rows, self.columns), self.group.rank)
-        column, row = grid_groups(self.group, (self.rows, self.columns))
-        gather, merged = (HaloPlan.everything(shard.node_ids, held) for held in (column, row))
-        self.exchange = make_exchange(exchange, gather, column, self.clock)
-        self._exact = Exact(gather, column, self.clock)
-        self.exchange.kind, self._exact.kind = "gather", "evaluate"
-        self._merge, self._exact_merge = (self._merging(merged, row, kind) for kind in ("reduce", "evaluate"))
-        self.block = GridBlock(
-            shard, self._exact, merged, self._exact_merge, group=self.group, clock=self.clock
-        )
-        if len(graph.node_types) == 1 and graph.x is not None:
-            self.block.mark_constant(graph.x)
+        shape = self.shape({"rows": rows, "columns": columns, "exchange": exchange}, self.group.size)
+        layout = GridParts(self.shared, graph, shape, exchange=exchange)
+        self.compose(layout, reducer=Summed(self.group))
 
     @classmethod
     def shape(cls, options: Mapping[str, Any], workers: int) -> tuple[int, int]:
@@ -97,6 +89,30 @@ class Grid(Distributed):
         """Return the options of every grid of so many workers, that of one column first."""
         rows = [count for count in range(workers, 0, -1) if workers % count == 0]
         return [{"rows": count, "columns": workers // count} for count in rows]
+
+
+class GridParts(PartsLayout):
+    """A cell of the matrix, and the rows of its column of workers, which are gathered."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        graph: LocalGraph,
+        shape: tuple[int, int],
+        *,
+        exchange: str | Mapping[str, Any],
+    ) -> None:
+        super().__init__(shared, graph)
+        shard, group, clock = graph.shard, shared.group, shared.clock
+        check_cell(shard, shape, group.rank)
+        column, row = grid_groups(group, shape)
+        gather, merged = (HaloPlan.everything(shard.node_ids, held) for held in (column, row))
+        self.exchange = make_exchange(exchange, gather, column, clock)
+        self._exact = Exact(gather, column, clock)
+        self.exchange.kind, self._exact.kind = "gather", "evaluate"
+        self._merge, self._exact_merge = (self._merging(merged, row, kind) for kind in ("reduce", "evaluate"))
+        self.block = GridBlock(shard, self._exact, merged, self._exact_merge, group=group, clock=clock)
+        self.mark_constant(self.block)
 
     def training_block(self) -> Block:
         """Return the block, with the exchange of the step."""
@@ -129,6 +145,6 @@ class Grid(Distributed):
         self.exchange.load_state(state)
 
     def _merging(self, plan: HaloPlan, group: Group, kind: str) -> Merge:
-        spread_rows, collect = (Exact(held, group, self.clock) for held in (plan, plan.reversed()))
+        spread_rows, collect = (Exact(held, group, self.shared.clock) for held in (plan, plan.reversed()))
         spread_rows.kind = collect.kind = kind
         return Merge(plan, spread_rows, collect)

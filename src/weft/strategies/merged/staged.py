@@ -21,17 +21,19 @@ from typing import Annotated, Any, ClassVar, Literal, Unpack
 from weft.config import Range
 from weft.errors import RecipeError
 from weft.graph.message.block import Block
-from weft.strategies.base import strategies
+from weft.strategies.base import Given, Strategy, strategies
 from weft.strategies.cells import check_cell, grid_groups
-from weft.strategies.distributed import Distributed, GivenToRanks
+from weft.strategies.layout import PartsLayout
 from weft.strategies.local import LocalGraph
 from weft.strategies.merged.staged_block import StagedBlock
+from weft.strategies.reducer import Summed
+from weft.strategies.shared import Shared
 
 Form = Literal["1d", "2d"]
 
 
 @strategies.add("staged")
-class Staged(Distributed):
+class Staged(Strategy):
     """Train on the whole graph, other ranks' rows coming and going block by block: the least memory (CAGNET).
 
     `form` 1d: each worker has its rows of the matrix, and rows of features come from one worker after the
@@ -41,9 +43,11 @@ class Staged(Distributed):
     """
 
     name: ClassVar[str] = "staged"
+    on_workers: ClassVar[bool] = True
+    takes_whole: ClassVar[bool] = False
     cuts: ClassVar[str] = "grid"
     partitioner: ClassVar[str] = "hash"
-    exchanges: ClassVar[tuple[str, ...]] = ()
+    layout: "StagedParts"
 
     def __init__(
         self,
@@ -52,15 +56,11 @@ class Staged(Distributed):
         partitioner: str | Mapping[str, Any] = "hash",
         parts: Annotated[int, Range(least=1)] | None = None,
         form: Form = "1d",
-        **given: Unpack[GivenToRanks],
+        **given: Unpack[Given],
     ) -> None:
         super().__init__(graph, **given)
         shape = self.shape({"form": form}, self.group.size)
-        shard = graph.shard
-        check_cell(shard, shape, self.group.rank)
-        self.block = StagedBlock(shard, *grid_groups(self.group, shape), clock=self.clock)
-        if len(graph.node_types) == 1 and graph.x is not None:
-            self.block.mark_constant(graph.x)
+        self.compose(StagedParts(self.shared, graph, shape), reducer=Summed(self.group))
 
     @classmethod
     def shape(cls, options: Mapping[str, Any], workers: int) -> tuple[int, int]:
@@ -80,6 +80,16 @@ class Staged(Distributed):
         """Return both forms, 2-D where the number is a square."""
         square = math.isqrt(workers) ** 2 == workers
         return [{"form": form} for form in ("1d", "2d") if form == "1d" or square]
+
+
+class StagedParts(PartsLayout):
+    """A block of the matrix and its rows; those of others are broadcast, stage by stage."""
+
+    def __init__(self, shared: Shared, graph: LocalGraph, shape: tuple[int, int]) -> None:
+        super().__init__(shared, graph)
+        check_cell(graph.shard, shape, shared.group.rank)
+        self.block = StagedBlock(graph.shard, *grid_groups(shared.group, shape), clock=shared.clock)
+        self.mark_constant(self.block)
 
     def training_block(self) -> Block:
         """Return the block."""

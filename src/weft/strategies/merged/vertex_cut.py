@@ -16,15 +16,17 @@ from weft.errors import GraphError, RecipeError
 from weft.exchanges.base import Options, check_exchange, exchanges, make_exchange
 from weft.exchanges.delayed import Delayed
 from weft.graph.message.block import Block
-from weft.strategies.base import strategies
-from weft.strategies.distributed import Distributed, GivenToRanks
+from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.layout import PartsLayout
 from weft.strategies.local import LocalGraph
 from weft.strategies.merged.delayed_merge import DelayedMerge
 from weft.strategies.merged.vertex_cut_block import LocalBlock, ReplicaMerge, Replicas, VertexCutBlock
+from weft.strategies.reducer import Summed
+from weft.strategies.shared import Shared
 
 
 @strategies.add("vertex_cut")
-class VertexCut(Distributed):
+class VertexCut(Strategy):
     """Train on the whole graph across workers that hold parts of the edges.
 
     `exchange` is exact, {name = "delayed", r = 5} or none. `backward` "local" exchanges no gradients between
@@ -32,9 +34,12 @@ class VertexCut(Distributed):
     """
 
     name: ClassVar[str] = "vertex_cut"
+    on_workers: ClassVar[bool] = True
+    takes_whole: ClassVar[bool] = False
     cuts: ClassVar[str] = "edges"
     partitioner: ClassVar[str] = "libra"
     exchanges: ClassVar[tuple[str, ...]] = ("exact", "delayed", "none")
+    layout: "VertexCutParts"
 
     def __init__(
         self,
@@ -44,21 +49,41 @@ class VertexCut(Distributed):
         parts: Annotated[int, Range(least=1)] | None = None,
         exchange: str | Mapping[str, Any] = "exact",
         backward: Literal["exact", "local"] = "exact",
-        **given: Unpack[GivenToRanks],
+        **given: Unpack[Given],
     ) -> None:
         super().__init__(graph, **given)
-        shard = graph.shard
+        layout = VertexCutParts(self.shared, graph, exchange=exchange, backward=backward)
+        self.compose(layout, reducer=Summed(self.group, graph.owned))
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse an exchange that is not allowed here, and a backward pass that it does not have."""
+        super().check(options)
+        name, _ = check_exchange(options.get("exchange", "exact"))
+        if options.get("backward") == "local" and exchanges[name].parts_alone:
+            raise RecipeError(
+                f"strategy.backward: with the exchange {name!r} gradients are not exchanged anyway; leave it "
+                "out"
+            )
+
+
+class VertexCutParts(PartsLayout):
+    """Edges, and a replica of each node at either end of one; the root among replicas counts."""
+
+    def __init__(
+        self, shared: Shared, graph: LocalGraph, *, exchange: str | Mapping[str, Any], backward: str
+    ) -> None:
+        super().__init__(shared, graph)
+        shard, group, clock = graph.shard, shared.group, shared.clock
         if shard.cuts != "edges":
             raise GraphError("vertex_cut needs parts of edges; this partition is of nodes: use 'libra'")
-        self._replicas = Replicas(shard, self.group)
+        self._replicas = Replicas(shard, group)
         self.merge = self._merging(exchange, ("reduce", "broadcast"), backward)
         self._exact = self._merging("exact", ("evaluate", "evaluate"), backward)
-        self.block = VertexCutBlock(shard, self._exact, group=self.group, clock=self.clock)
+        self.block = VertexCutBlock(shard, self._exact, group=group, clock=clock)
         alone = exchanges[check_exchange(exchange)[0]].parts_alone
-        self._alone = LocalBlock(shard, clock=self.clock) if alone else None
-        for block in (self.block, self._alone):
-            if block is not None and len(graph.node_types) == 1 and graph.x is not None:
-                block.mark_constant(graph.x)
+        self._alone = LocalBlock(shard, clock=clock) if alone else None
+        self.mark_constant(*(block for block in (self.block, self._alone) if block is not None))
 
     def training_block(self) -> Block:
         """Return the block, merging as the exchange says."""
@@ -95,22 +120,11 @@ class VertexCut(Distributed):
 
     def _merging(self, options: Options, kinds: tuple[str, str], backward: str) -> ReplicaMerge:
         replicas = self._replicas
-        collect = make_exchange(options, replicas.plan.reversed(), self.group, self.clock)
+        collect = make_exchange(options, replicas.plan.reversed(), self.shared.group, self.shared.clock)
         late = isinstance(collect, Delayed) and collect.r > 0
         out = replicas.to_each_leaf() if late else replicas.plan
-        spread = make_exchange(options, out, self.group, self.clock)
+        spread = make_exchange(options, out, self.shared.group, self.shared.clock)
         collect.kind, spread.kind = kinds
         if late and isinstance(collect, Delayed) and isinstance(spread, Delayed):
             return DelayedMerge(replicas, spread, collect, backward=backward)
         return ReplicaMerge(replicas, spread, collect, backward=backward)
-
-    @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """Refuse an exchange that is not allowed here, and a backward pass that it does not have."""
-        super().check(options)
-        name, _ = check_exchange(options.get("exchange", "exact"))
-        if options.get("backward") == "local" and exchanges[name].parts_alone:
-            raise RecipeError(
-                f"strategy.backward: with the exchange {name!r} gradients are not exchanged anyway; leave it "
-                "out"
-            )

@@ -1,6 +1,6 @@
 """Steps on subgraphs that the sampler chooses: Cluster-GCN's clusters, GraphSAINT's random ones."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Unpack, cast
 
 import torch
@@ -9,52 +9,31 @@ from torch import Tensor, nn
 from weft.config import Range
 from weft.errors import RecipeError
 from weft.graph.graph import Graph
-from weft.samplers.base import Batch, Sampler
-from weft.samplers.cluster import ClusterSampler, cutting
+from weft.samplers.base import Batch
+from weft.samplers.cluster import cutting
 from weft.samplers.core.subgraph import Subgraph
 from weft.samplers.loader import Loader
-from weft.samplers.saint import SaintSampler
-from weft.samplers.workers.together import TogetherLoader
-from weft.stores.open import check_store, open_store, with_store
-from weft.strategies.base import strategies
+from weft.stores.open import check_store
+from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.call import SameBlock, hops_of
 from weft.strategies.local import LocalGraph
-from weft.strategies.minibatch.batches import Batches, Shared
-from weft.strategies.minibatch.subgraph_parts import ClusterParts, Pieces, SaintParts
-from weft.strategies.single import SameBlock, hops_of
+from weft.strategies.minibatch.loaded import LoadedBatches
+from weft.strategies.minibatch.source import GraphSource, PartSource, source_of
+from weft.strategies.reducer import reducer_of
+from weft.strategies.shared import Shared
 
 CLUSTERS = 50
 
 
-class Subgraphs(Batches):
+class Subgraphs(LoadedBatches):
     """Every layer sees the subgraph of the step; the loss is that of its training nodes.
 
-    On several workers each computes the rows that it owns, so a step is that of one process. `store` is where
-    features are read from in one process, a name or a table with its options.
+    On several workers each computes the rows that it owns, so a step is that of one process.
     """
 
-    def __init__(
-        self,
-        graph: Graph | LocalGraph,
-        *,
-        store: str | Mapping[str, Any] | None = None,
-        prepare: int = 1,
-        **given: Unpack[Shared],
-    ) -> None:
-        if store is not None and isinstance(graph, LocalGraph):
-            raise RecipeError(
-                f"strategy.store: workers of {self.name!r} read their own rows, where these lie; leave it out"
-            )
-        if store is not None and isinstance(graph, Graph):
-            self._opened = open_store(store, graph)
-            graph = with_store(graph, self._opened)
-        super().__init__(graph, **given)
-        self.threads = prepare
-
-    @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """Refuse a store that cannot be, before any data is read."""
-        if options.get("store") is not None:
-            check_store(options["store"])
+    def __init__(self, source: GraphSource | PartSource, *, threads: int) -> None:
+        super().__init__(source.layout.shared, source.layout)
+        self.source, self.threads = source, threads
 
     def runs_together(self, model: nn.Module) -> bool:
         """Return True: rows of the others are read in every layer."""
@@ -64,36 +43,86 @@ class Subgraphs(Batches):
         """Return the one block for every hop."""
         return SameBlock(batch.blocks[0], hops_of(model))
 
-    def step_loss(self, model: nn.Module, batch: Batch, step: int) -> tuple[Tensor, int]:
+    def loss(self, model: nn.Module, batch: Batch, step: int) -> tuple[Tensor, int]:
         """Return the own share of the mean loss of the seeds, or of their weighted sum, and their number."""
-        part = cast(Subgraph, batch)
+        part, task = cast(Subgraph, batch), self.shared.task
         if not part.count:
             return torch.zeros(()), 0
-        outputs, y = self.batch_outputs(model, batch), self.task.values_of_batch(batch)
-        weight = part.weight
-        if weight is None:
-            return self.task.loss.summed(outputs, y) / part.count, part.count
-        losses = self.task.loss.each(outputs, y)
-        return (losses * weight.to(losses.dtype)).sum(), part.count
+        outputs, y = self.batch_outputs(model, batch), task.values_of_batch(batch)
+        if part.weight is None:
+            return task.loss.summed(outputs, y) / part.count, part.count
+        losses = task.loss.each(outputs, y)
+        return (losses * part.weight.to(losses.dtype)).sum(), part.count
 
     def batch_outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the outputs of the own seeds, in at least 32 bits."""
-        return self.task.rows_out(model, self.batch_rows(model, batch)[cast(Subgraph, batch).rows])
+        return self.shared.task.rows_out(model, self.batch_rows(model, batch)[cast(Subgraph, batch).rows])
 
-    def pieces(self, graph: LocalGraph) -> Pieces:
-        """Return what cuts a worker's parts of subgraphs."""
-        assert self._exact is not None, "made with parts of a graph"
-        return Pieces(graph, self._exact.exchange.whole_plan, self.group, self._lane, self.clock)
+    def close(self) -> None:
+        """Close the store that was opened."""
+        self.source.close()
 
-    def _loader_of(self, sampler: Sampler, numbers: int, **options: Any) -> Loader:
-        """Return the loader of so many numbers, each a cluster or a random subgraph."""
-        kind = Loader if isinstance(self.graph, Graph) else TogetherLoader
-        courier = None if self.nearby is None else self.nearby.courier
-        return kind(sampler, torch.arange(numbers), threads=self.threads, courier=courier, **options)
+
+class Clusters(Subgraphs):
+    """`together` of the clusters of a graph a step."""
+
+    def __init__(
+        self,
+        source: GraphSource | PartSource,
+        clusters: int,
+        *,
+        together: int,
+        enhance: float,
+        partitioner: str | Mapping[str, Any],
+        threads: int,
+    ) -> None:
+        super().__init__(source, threads=threads)
+        self.clusters, self.together = clusters, together
+        self.cutting: dict[str, Any] = {"enhance": enhance, "partitioner": partitioner}
+
+    def make_loader(self, model: nn.Module) -> Loader:
+        """Return the loader of clusters; cutting the graph is told as a stage of the run."""
+        sampler = self.source.clusters(self.clusters, seed=int(self.shared.clock[0]), **self.cutting)
+        options = {"batch_size": self.together, "threads": self.threads}
+        return self.source.number_loader(sampler, self.clusters, **options)
+
+
+class RandomSubgraphs(Subgraphs):
+    """A random subgraph a step, `steps` of them an epoch."""
+
+    def __init__(
+        self, source: GraphSource | PartSource, *, steps: int | None, threads: int, **options: Any
+    ) -> None:
+        super().__init__(source, threads=threads)
+        self.steps, self.options = steps, options
+
+    def make_loader(self, model: nn.Module) -> Loader:
+        """Return the loader of subgraphs; the trials are told as a stage of the run."""
+        with self.shared.events.span("trial subgraphs"):
+            sampler = self.source.saint(seed=int(self.shared.clock[0]), **self.options)
+        mean = max(int(sampler.chances.mean_nodes), 1)
+        steps = self.steps or -(-self.layout.graph.num_nodes // mean)
+        options = {"batch_size": 1, "shuffle": False, "threads": self.threads}
+        return self.source.number_loader(sampler, steps, **options)
+
+
+def subgraph_source(
+    shared: Shared,
+    graph: Graph | LocalGraph,
+    store: str | Mapping[str, Any] | None,
+    part_rank: Sequence[int] | None,
+) -> GraphSource | PartSource:
+    """Return where subgraphs come from; `store` is where features are read from in one process."""
+    source = source_of(shared, graph, part_rank=part_rank, store=store)
+    if store is not None and source.in_parts:
+        raise RecipeError(
+            f"strategy.store: workers of {shared.name!r} read their own rows, where these lie; leave it out"
+        )
+    return source
 
 
 @strategies.add("clustered")
-class Clustered(Subgraphs):
+class Clustered(Strategy):
     """Train on `together` of `clusters` clusters a step (Cluster-GCN), each once an epoch.
 
     Edges between the clusters of a step are restored and degrees counted in the batch. `enhance` adds that
@@ -104,27 +133,39 @@ class Clustered(Subgraphs):
     """
 
     name: ClassVar[str] = "clustered"
+    on_workers: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+    batching: Clusters
 
     def __init__(
         self,
         graph: Graph | LocalGraph,
         *,
+        part_rank: Sequence[int] | None = None,
         clusters: Annotated[int, Range(least=1)] | None = None,
         together: Annotated[int, Range(least=1)] | Literal["all"] = 5,
         enhance: Annotated[float, Range(least=0)] = 0.0,
         partitioner: str | Mapping[str, Any] = "metis",
         prepare: Annotated[int, Range(least=0)] = 1,
         store: str | Mapping[str, Any] | None = None,
-        **given: Unpack[Shared],
+        **given: Unpack[Given],
     ) -> None:
-        super().__init__(graph, prepare=prepare, store=store, **given)
-        self.clusters = self._count(graph, clusters)
-        self.together = self.clusters if together == "all" else together
-        if self.together > self.clusters:
-            raise RecipeError(
-                f"strategy.together: {together} of {self.clusters} clusters; use at most {self.clusters}"
-            )
-        self.enhance, self.partitioning_options = enhance, partitioner
+        super().__init__(graph, **given)
+        source = subgraph_source(self.shared, graph, store, part_rank)
+        count = self._count(source, clusters)
+        chosen = count if together == "all" else together
+        if chosen > count:
+            raise RecipeError(f"strategy.together: {together} of {count} clusters; use at most {count}")
+        options: dict[str, Any] = {"enhance": enhance, "partitioner": partitioner, "threads": prepare}
+        batching = Clusters(source, count, together=chosen, **options)
+        self.compose(source.layout, batching, reducer_of(self.group))
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse a store that cannot be, before any data is read."""
+        if options.get("store") is not None:
+            check_store(options["store"])
 
     @classmethod
     def layouts(cls, workers: int) -> list[dict[str, Any]]:
@@ -132,7 +173,7 @@ class Clustered(Subgraphs):
         return [{"together": "all"}]
 
     @classmethod
-    def layout(cls, options: Mapping[str, Any], workers: int) -> dict[str, Any]:
+    def arrangement(cls, options: Mapping[str, Any], workers: int) -> dict[str, Any]:
         """Return that parts are clusters: they are cut in another way than parts of other strategies."""
         return {"clusters": True}
 
@@ -149,22 +190,11 @@ class Clustered(Subgraphs):
         """Return the name and the options of the partitioner."""
         return cutting(options.get("partitioner", cls.partitioner))
 
-    def make_loader(self, model: nn.Module) -> Loader:
-        """Return the loader of clusters; cutting the graph is told as a stage of the run."""
-        options: dict[str, Any] = {"seed": int(self.clock[0]), "enhance": self.enhance}
-        if isinstance(self.graph, LocalGraph):
-            sampler: Sampler = ClusterParts(self.pieces(self.graph), **options)
-        else:
-            with self.events.span("partition", parts=self.clusters):
-                options["partitioner"] = self.partitioning_options
-                sampler = ClusterSampler(self.graph, self.clusters, **options)
-        return self._loader_of(sampler, self.clusters, batch_size=self.together)
-
     @staticmethod
-    def _count(graph: Graph | LocalGraph, asked: int | None) -> int:
-        if isinstance(graph, Graph):
+    def _count(source: GraphSource | PartSource, asked: int | None) -> int:
+        held = source.num_parts
+        if held is None:
             return asked or CLUSTERS
-        held = graph.shard.num_parts
         if asked not in (None, held):
             raise RecipeError(
                 f"strategy.clusters: the graph is in {held} parts, and these are the clusters; leave it out, "
@@ -174,7 +204,7 @@ class Clustered(Subgraphs):
 
 
 @strategies.add("saint")
-class Saint(Subgraphs):
+class Saint(Strategy):
     """Train on random subgraphs (GraphSAINT): by `how` = walk, node or edge, `size` of them drawn a step.
 
     Walks are of `length` steps, by default 2. Sums over neighbours and the loss are divided by the
@@ -184,11 +214,16 @@ class Saint(Subgraphs):
     """
 
     name: ClassVar[str] = "saint"
+    on_workers: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+    batching: RandomSubgraphs
 
     def __init__(
         self,
         graph: Graph | LocalGraph,
         *,
+        part_rank: Sequence[int] | None = None,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
         how: Literal["walk", "node", "edge"] = "walk",
@@ -198,24 +233,20 @@ class Saint(Subgraphs):
         steps: Annotated[int, Range(least=1)] | None = None,
         prepare: Annotated[int, Range(least=0)] = 1,
         store: str | Mapping[str, Any] | None = None,
-        **given: Unpack[Shared],
+        **given: Unpack[Given],
     ) -> None:
-        super().__init__(graph, prepare=prepare, store=store, **given)
+        super().__init__(graph, **given)
         if length is not None and how != "walk":
             raise RecipeError(
                 f"strategy.length: is that of walks, {how}s have none; leave it out, or use how = 'walk'"
             )
-        self.options: dict[str, Any] = {"how": how, "size": size, "length": length, "coverage": coverage}
-        self.steps = steps
+        source = subgraph_source(self.shared, graph, store, part_rank)
+        options: dict[str, Any] = {"how": how, "size": size, "length": length, "coverage": coverage}
+        batching = RandomSubgraphs(source, steps=steps, threads=prepare, **options)
+        self.compose(source.layout, batching, reducer_of(self.group))
 
-    def make_loader(self, model: nn.Module) -> Loader:
-        """Return the loader of subgraphs; the trials are told as a stage of the run."""
-        sampler: SaintSampler | SaintParts
-        options = {"seed": int(self.clock[0]), **self.options}
-        with self.events.span("trial subgraphs"):
-            if isinstance(self.graph, LocalGraph):
-                sampler = SaintParts(self.pieces(self.graph), **options)
-            else:
-                sampler = SaintSampler(self.graph, **options)
-        steps = self.steps or -(-self.graph.num_nodes // max(int(sampler.chances.mean_nodes), 1))
-        return self._loader_of(sampler, steps, batch_size=1, shuffle=False)
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse a store that cannot be, before any data is read."""
+        if options.get("store") is not None:
+            check_store(options["store"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, ClassVar, Literal, Unpack, cast
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -16,31 +16,20 @@ from weft.graph.message.block import Block
 from weft.layers.dropout import Dropout
 from weft.samplers.base import Batch
 from weft.samplers.loader import Loader
-from weft.samplers.neighbor import NeighborSampler
-from weft.samplers.workers.inputs import InputBlock, InputSampler, PartitionedInputs
-from weft.samplers.workers.partitioned import PartitionedBatch, PartitionedSampler
-from weft.strategies.base import evaluating, strategies
-from weft.strategies.hops import found_hops
+from weft.samplers.workers.inputs import InputBlock
+from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.call import evaluating
+from weft.strategies.hops import checked_hops, found_hops
 from weft.strategies.local import LocalGraph
-from weft.strategies.minibatch.batches import Batches, Shared
 from weft.strategies.minibatch.first_layer import norms_kept, sums_of_inputs
-from weft.strategies.minibatch.history_block import (
-    AtOwners,
-    HaloRecorder,
-    Here,
-    History,
-    HistoryBlock,
-    Recorder,
-    Remembered,
-    history_blocks,
-    named,
-    restore,
-)
-from weft.strategies.minibatch.sampled import checked_hops
+from weft.strategies.minibatch.history_block import History, HistoryBlock, history_blocks, named, restore
+from weft.strategies.minibatch.loaded import LoadedBatches
+from weft.strategies.minibatch.source import GraphSource, PartSource, source_of
+from weft.strategies.reducer import reducer_of
 
 
 @strategies.add("control_variate")
-class ControlVariate(Batches):
+class ControlVariate(Strategy):
     """Train on samples of a few neighbours whose inputs correct histories of all others (VR-GCN).
 
     A sum over neighbours is that of their histories, exactly, plus what the `fanout[i]` drawn ones have
@@ -55,12 +44,15 @@ class ControlVariate(Batches):
     """
 
     name: ClassVar[str] = "control_variate"
-    devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    on_workers: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
+    batching: "Histories"
 
     def __init__(
         self,
         graph: Graph | LocalGraph,
         *,
+        part_rank: Sequence[int] | None = None,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
         fanout: int | Sequence[int] = 2,
@@ -68,14 +60,33 @@ class ControlVariate(Batches):
         safe: bool = True,
         preprocess: bool | Literal["auto"] = "auto",
         prepare: Annotated[int, Range(least=0)] = 2,
-        **given: Unpack[Shared],
+        **given: Unpack[Given],
     ) -> None:
         super().__init__(graph, **given)
         if len(graph.edge_types) > 1 or len(graph.node_types) > 1:
             raise GraphError("strategy 'control_variate' is for graphs of one relation; use 'sampled'")
-        self.fanout, self.batch_size, self.safe, self.threads = fanout, batch_size, safe, prepare
-        self.preprocess = preprocess
-        self.history = History(len(graph.indptr) - 1)
+        source = source_of(self.shared, graph, part_rank=part_rank)
+        loading: dict[str, Any] = {"batch_size": batch_size, "threads": prepare}
+        batching = Histories(source, fanout, safe=safe, preprocess=preprocess, loading=loading)
+        self.compose(source.layout, batching, reducer_of(self.group))
+
+
+class Histories(LoadedBatches):
+    """Small neighbourhoods, and what is remembered of all other neighbours."""
+
+    def __init__(
+        self,
+        source: GraphSource | PartSource,
+        fanout: int | Sequence[int],
+        *,
+        safe: bool,
+        preprocess: bool | Literal["auto"],
+        loading: dict[str, Any],
+    ) -> None:
+        super().__init__(source.layout.shared, source.layout)
+        self.source, self.fanout, self.safe, self.preprocess = source, fanout, safe, preprocess
+        self.loading = loading
+        self.history = History(len(source.graph.indptr) - 1)
         self._first: Block | None = None
         self._blocks: list[HistoryBlock] = []
 
@@ -96,32 +107,15 @@ class ControlVariate(Batches):
         Where it sums features as they are, its sums are known instead.
         """
         fanout = self._fanouts(model)
-        options: dict[str, Any] = {"seed": int(self.clock[0]), "resample": "step"}
-        sums = self._sums(model, len(fanout) + 1)
-        if sums is None:
-            fanout = [*fanout, -1]
-        else:
-            options["sums"] = sums
-        if isinstance(self.graph, LocalGraph):
-            parts: Any = PartitionedSampler if sums is None else PartitionedInputs
-            return self._partitioned(parts(self.graph.shard, self._lane, fanout, **options))
-        whole: Any = NeighborSampler if sums is None else InputSampler
-        return Loader(whole(self.graph, fanout, **options), batch_size=self.batch_size, threads=self.threads)
+        options: dict[str, Any] = {"seed": int(self.shared.clock[0]), "resample": "step"}
+        sampler = self.source.inputs(fanout, self._sums(model, len(fanout) + 1), **options)
+        return self.source.seed_loader(sampler, **self.loading)
 
     @torch.no_grad()
     def fill(self, model: nn.Module, hops: int) -> None:
         """Set all histories to what an exact pass without dropout computes."""
-        above: list[Block]
-        if self._exact is None:
-            assert isinstance(self.graph, Graph)
-            first: Block = self.graph.block()
-            above = [Recorder(self.graph, layer, self.history) for layer in range(1, hops)]
-        else:
-            first, exchange, shard = self.exact_block(), self._exact.exchange, self._exact.shard
-            layers = range(1, hops)
-            above = [HaloRecorder(shard, exchange, self.group, layer, self.history) for layer in layers]
         with evaluating(model):
-            model([first, *above], self.graph.x)
+            model(self.source.recorders(hops, self.history), self.source.graph.x)
 
     def runs_together(self, model: nn.Module) -> bool:
         """Return True: all workers ask the owners of nodes for histories together."""
@@ -131,21 +125,21 @@ class ControlVariate(Batches):
         """Return the block of features and those with histories."""
         self._first = batch.blocks[0]
         every = self._first if batch.every is None else batch.every
-        self._blocks = history_blocks(batch.blocks, every, self._remembered(batch))
+        self._blocks = history_blocks(batch.blocks, every, self.source.remembered(self.history, batch))
         for block in self._blocks:
-            block.clock = self.clock
+            block.clock = self.shared.clock
         return [self._first, *self._blocks]
 
     def batch_rows(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the rows of the seeds: from one pass, or from two where dropout is kept apart."""
-        batch.set_clock(self.clock)
+        batch.set_clock(self.shared.clock)
         blocks, device = self.blocks_of(model, batch), batch.nodes.device.type
         self._begin(safe=False)
         if self.safe and _drops(model):
             with _without_dropout(model):
-                self._outputs(model, blocks, batch.x, device=device)
+                self.shared.call(model, blocks, batch.x, device=device)
             self._begin(safe=True)
-        return self._outputs(model, blocks, batch.x, device=device)
+        return self.shared.call(model, blocks, batch.x, device=device)
 
     def end_step(self) -> None:
         """Remember what was computed."""
@@ -154,34 +148,24 @@ class ControlVariate(Batches):
         self._first, self._blocks = None, []
 
     def state(self) -> dict[str, Tensor]:
-        """Return the histories, and how far the epoch is."""
-        return {**super().state(), **named(self.history)}
+        """Return the histories."""
+        return named(self.history)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take them back."""
-        super().load_state(state)
         restore(self.history, state)
 
     def is_by_node(self, name: str) -> bool:
         """Return whether it is a history."""
         return name.startswith("history.")
 
-    def state_nodes(self) -> Tensor:
-        """Return the ids of the nodes whose histories lie here."""
-        held = self.graph
-        return held.shard.node_ids if isinstance(held, LocalGraph) else torch.arange(held.num_nodes)
-
-    def _remembered(self, batch: Batch) -> Remembered:
-        if isinstance(self.graph, Graph):
-            return Here(self.history, batch.nodes)
-        asking, node_ids = cast(PartitionedBatch, batch).asking, self.graph.shard.node_ids
-        return AtOwners(self.history, asking, node_ids, self.group, len(batch.blocks))
-
     def _fanouts(self, model: nn.Module) -> list[int]:
         """Return what is drawn for each layer but the first, the seeds' layer first; refuse others."""
         if isinstance(self.fanout, int):
-            return [self.fanout] * (checked_hops(model, self.fanout, "strategy.fanout", self.graph.x) - 1)
-        given, hops = list(self.fanout), found_hops(model, self.graph.x)
+            return [self.fanout] * (
+                checked_hops(model, self.fanout, "strategy.fanout", self.layout.graph.x) - 1
+            )
+        given, hops = list(self.fanout), found_hops(model, self.layout.graph.x)
         drawn = given[:-1] if hops in (None, len(given)) and given[-1:] == [-1] else given
         if hops is not None and len(drawn) != hops - 1:
             raise InputError(
@@ -194,9 +178,11 @@ class ControlVariate(Batches):
         """Return what the first layer sums of the features, where that is to be known beforehand."""
         if self.preprocess is False:
             return None
-        sums = sums_of_inputs(model, self.exact_block(), self.graph.x, hops)
-        if isinstance(self.graph, Graph):
-            self.graph.block().clock = None  # the block is the graph's, and the graph outlives this run
+        block = self.layout.exact_block()
+        try:
+            sums = sums_of_inputs(model, block, self.layout.graph.x, hops)
+        finally:
+            self.layout.release(block)
         if sums is None and self.preprocess is True:
             raise InputError(
                 "strategy.preprocess: needs a first layer of several that sums or averages dense features as "

@@ -22,9 +22,8 @@ from weft.stores.base import Store
 from weft.stores.cached import CachedStore, free_bytes
 from weft.stores.memory import MemoryStore
 from weft.stores.rankers import out_degree
-from weft.strategies.base import called
+from weft.strategies.call import SameBlock, called, hops_of
 from weft.strategies.offload.offload import Offload, obstacle_of
-from weft.strategies.single import SameBlock, hops_of
 
 Where = Literal["auto", "cpu", "gpu"]
 SHARE = 0.5
@@ -104,19 +103,34 @@ class Nearby:
 
     def outputs(self, model: nn.Module, clock: Tensor, autocast: torch.dtype | None) -> Tensor:
         """Return the exact outputs for every node, in the host's memory."""
+        if obstacle_of(model):
+            return self._at_once(model, clock, autocast)
         if self._exact is None:
             memory = int(MOST * free_bytes(self.device))
             self._exact = Offload(self.graph, self.device, memory=memory, clock=clock, autocast=autocast)
-        if obstacle_of(model):
-            whole = self.graph.to(device=self.device)
-            with torch.autocast("cuda", dtype=autocast, enabled=autocast is not None):
-                blocks = SameBlock(whole.block(clock), hops_of(model))
-                out: Tensor = model(called(model, blocks), whole.x)
-            return out.cpu()
         return self._exact(model)
+
+    def _at_once(self, model: nn.Module, clock: Tensor, autocast: torch.dtype | None) -> Tensor:
+        """Return the outputs of a pass over the graph on the GPU, which no chunks of it can be run for."""
+        whole = self._near_whole()
+        if whole is None or isinstance(whole.x, RowSource):
+            whole = self.graph.to(device=self.device)  # for this pass: batches need the memory
+        block = whole.block(clock)
+        try:
+            with torch.autocast(self.device.type, dtype=autocast, enabled=autocast is not None):
+                out: Tensor = model(called(model, SameBlock(block, hops_of(model))), whole.x)
+        finally:
+            block.clock = None  # the graph outlives this pass
+        return out.cpu()
+
+    def _near_whole(self) -> Graph | None:
+        """Return the graph on the GPU, as batches are drawn from it there; None where it does not fit."""
+        if self._whole is None:
+            self._whole = with_near_edges(self.graph if self.data is None else self.data, self.device)
+        return self._whole
 
     def _obstacle(self, drawn: Sampler) -> str:
         reason = drawn.gpu_obstacle()
-        if not reason and self._whole is None:
-            self._whole = with_near_edges(self.graph if self.data is None else self.data, self.device)
-        return reason or ("" if self._whole is not None else "the graph does not fit into the GPU's memory")
+        return reason or (
+            "" if self._near_whole() is not None else "the graph does not fit into the GPU's memory"
+        )

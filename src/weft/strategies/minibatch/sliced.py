@@ -8,30 +8,35 @@ the last hop.
 """
 
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
 
+from weft.comm.group import Group
 from weft.config import Range
 from weft.errors import GraphError
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.workers.partitioned import PartitionedSampler
 from weft.stores.sliced import SlicedStore
-from weft.strategies.base import Metrics, Scores, evaluating, strategies
+from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.call import evaluating
 from weft.strategies.local import LocalGraph
-from weft.strategies.minibatch.batches import Shared
-from weft.strategies.minibatch.fanouts import Fanouts, Hops
+from weft.strategies.minibatch.fanouts import Fanouts, Hops, by_hop
 from weft.strategies.minibatch.first_layer import EnoughError, LaterBlock
-from weft.strategies.minibatch.sampled import Sampled
+from weft.strategies.minibatch.neighbourhoods import Neighbourhoods
+from weft.strategies.minibatch.neighbours import DrawSettings, PartNeighbours
+from weft.strategies.minibatch.sampled import Sampled, check_sampler
 from weft.strategies.minibatch.sliced_rows import Pushed, SlicedBlock, SlicedRows, push, refuse
 from weft.strategies.minibatch.sliced_weights import OwnedWeights, feature_dim
+from weft.strategies.minibatch.source import PartSource
+from weft.strategies.reducer import PlainReducer, reducer_of
 
 
 @strategies.add("sliced")
-class Sliced(Sampled):
+class Sliced(Strategy):
     """Train on sampled batches with features cut by columns, the first layer model parallel (P3).
 
     Steps are those of 'sampled': `fanout`, `batch_size`, `sampler`, `seeds`, `evaluate` and `prepare` are its
@@ -42,16 +47,16 @@ class Sliced(Sampled):
     """
 
     name: ClassVar[str] = "sliced"
-    over: ClassVar[tuple[str, ...]] = ("nodes",)
-    hides_batches: ClassVar[bool] = False
-    devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    on_workers: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
     takes_whole: ClassVar[bool] = False
-    graph: LocalGraph  # type: ignore[assignment]
+    batching: "Slices"
 
     def __init__(
         self,
         graph: LocalGraph,
         *,
+        part_rank: Sequence[int] | None = None,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
         fanout: Fanouts | None = None,
@@ -61,104 +66,116 @@ class Sliced(Sampled):
         evaluate: Literal["exact"] | Sequence[int] = "exact",
         prepare: Annotated[int, Range(least=0)] = 2,
         delay: Annotated[int, Range(least=0)] = 0,
-        **given: Unpack[Shared],
+        **given: Unpack[Given],
     ) -> None:
-        super().__init__(
-            graph,
-            partitioner=partitioner,
-            parts=parts,
-            fanout=fanout,
-            batch_size=batch_size,
-            sampler=sampler,
-            seeds=seeds,
-            evaluate=evaluate,
-            prepare=prepare,
-            **given,
-        )
+        super().__init__(graph, **given)
         if len(graph.node_types) > 1 or not isinstance(graph.x, Tensor):
             raise GraphError("strategy 'sliced' needs a dense matrix x of one node type; use 'sampled'")
-        self.delay = delay
-        # Products wait for each other between batches that are being prepared: a lane of their own.
-        self._products = self.group.subgroup(self.group.ranks, purpose="slices")
-        self._started: nn.Module | None = None
-        self._weights: tuple[nn.Module, OwnedWeights] | None = None
+        kind, options = check_sampler(sampler)
+        drawing = DrawSettings(kind, {"seed": int(self.clock[0]), **options}, batch_size, prepare)
+        source = PartSource(self.shared, graph, None, part_rank)
+        neighbours = SlicedNeighbours(source, drawing, local=seeds == "local")
+        hops = by_hop(fanout, graph.edge_types, "strategy.fanout")
+        batching = Slices(neighbours, fanout=hops, evaluate=evaluate, delay=delay)
+        self.compose(source.layout, batching, Columns(self.group, batching))
 
-    # Weights of the first layer
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse a sampler or a fanout that cannot be, before any data is read."""
+        Sampled.check(options)
+
+    @classmethod
+    def arrangement(cls, options: Mapping[str, Any], workers: int) -> dict[str, Any]:
+        """Return how workers are arranged; refuse a sampler that cannot draw from parts of a graph."""
+        return Sampled.arrangement(options, workers)
+
+
+class Columns(PlainReducer):
+    """Each worker trains the first layer's weights of its columns; all others are trained together."""
+
+    def __init__(self, group: Group, batching: "Slices") -> None:
+        self.batching = batching
+        self.others = reducer_of(group, lambda model: batching.owned(model).shared(model))
+
+    def prepare(self, model: nn.Module) -> None:
+        """Make the model ready for several workers."""
+        self.others.prepare(model)
+
+    def backward(self, loss: Tensor) -> None:
+        """Sum the gradients of weights that all train."""
+        self.others.backward(loss)
+
+    def close(self) -> None:
+        """Let go of the model."""
+        self.others.close()
+
+    @contextmanager
+    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+        """Refuse an optimiser that trains others than own columns of the first layer's weights."""
+        self.batching.owned(model).check(optimizer)
+        yield
+
+    def weights(self, model: nn.Module) -> AbstractContextManager[Any]:
+        """Have the first layer hold own columns."""
+        return self.batching.owned(model).divided()
 
     def parameters(self, model: nn.Module) -> list[nn.Parameter]:
         """Return what this worker trains: of the first layer's weights those of its columns."""
-        return self._owned(model).parameters(model)
+        return self.batching.owned(model).parameters(model)
 
-    def gather_weights(self, model: nn.Module) -> None:
+    def gather(self, model: nn.Module) -> None:
         """Bring the columns that other workers train into the model."""
-        self._owned(model).gather()
+        self.batching.owned(model).gather()
 
     def joined_state(
         self, optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         """Return the state of an optimiser that has whole weights."""
-        return dict(state) if self._weights is None else self._weights[1].joined_state(optimizer, state)
+        held = self.batching.weights
+        return dict(state) if held is None else held.joined_state(optimizer, state)
 
     def own_state(self, optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the state of own columns."""
-        return dict(state) if self._weights is None else self._weights[1].own_state(optimizer, state)
+        held = self.batching.weights
+        return dict(state) if held is None else held.own_state(optimizer, state)
 
-    def _owned(self, model: nn.Module) -> OwnedWeights:
-        if self._weights is None or self._weights[0] is not model:
-            self._weights = model, OwnedWeights(model, self._factors(model), self.group)
-        return self._weights[1]
 
-    def _factors(self, model: nn.Module) -> dict[nn.Parameter, int]:
-        """Return the parameters that features are multiplied with, found by a batch without any row."""
-        if self._loader is None:
-            self._loader = self.make_loader(model)
-        batch = self._loader.sampler.sample(torch.empty(0, dtype=torch.int64))
-        rows: SlicedRows = batch.x
-        rows.pushed.factors = []
-        self._first_layer(model, batch)
-        if not rows.pushed.factors:
-            refuse("more than one block before a product")
-        known = {id(each): each for each in model.parameters() if each.requires_grad}
-        found = [feature_dim(weight, known) for weight in rows.pushed.factors]
-        return dict(each for each in found if each is not None)
+class Slices(Neighbourhoods):
+    """Neighbourhoods whose first layer all workers compute together, each with its columns of the features.
 
-    def _reduced(self, model: nn.Module) -> list[nn.Parameter]:
-        return self._owned(model).shared(model)
+    With `delay` d the first layer of a batch is begun d steps early.
+    """
 
-    # An epoch
+    def __init__(self, neighbours: "SlicedNeighbours", *, delay: int, **options: Any) -> None:
+        super().__init__(neighbours, **options)
+        self.delay = delay
+        group = self.shared.group
+        # Products wait for each other between batches that are being prepared: a lane of their own.
+        self._products = group.subgroup(group.ranks, purpose="slices")
+        self._started: nn.Module | None = None
+        self._owned: tuple[nn.Module, OwnedWeights] | None = None
 
-    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-        """Take the steps of the epoch, own columns of the first layer's weights among what is trained."""
-        self._owned(model).check(optimizer)
-        return super().epoch(model, optimizer)
+    @property
+    def weights(self) -> OwnedWeights | None:
+        """The first layer's weights of the model that is trained; None before there is one."""
+        return None if self._owned is None else self._owned[1]
 
-    def gradients(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, step: int
-    ) -> tuple[Tensor, int]:
-        """Fill the gradients of a step; those of the first layer's weights for own columns."""
-        with self._owned(model).divided():
-            return super().gradients(model, optimizer, batch, step)
-
-    def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:
-        """Return what 'sampled' does, with the weights of all workers."""
-        self.gather_weights(model)
-        return super().evaluate(model, metrics)
-
-    def predict(self, model: nn.Module) -> Tensor:
-        """Return what 'sampled' does, with the weights of all workers."""
-        self.gather_weights(model)
-        return super().predict(model)
+    def owned(self, model: nn.Module) -> OwnedWeights:
+        """Return the first layer's weights of a model, cut by columns; all workers call it first together."""
+        if self._owned is None or self._owned[0] is not model:
+            self._owned = model, OwnedWeights(model, self._factors(model), self.shared.group)
+        return self._owned[1]
 
     def begin_epoch(self, model: nn.Module) -> None:
-        """Make ready as 'sampled' does, and remember the model for batches that are started early."""
+        """Make the loader, and remember the model for batches that are started early."""
         super().begin_epoch(model)
         self._started = model
 
-    def batches(self) -> Generator[Batch, None, None]:
+    def coming(self) -> Generator[Batch, None, None]:
         """Give the batches of an epoch, each after those up to `delay` steps later were started."""
         ahead: deque[Batch] = deque()
         try:
-            with closing(super().batches()) as coming:
+            with closing(super().coming()) as coming:
                 for batch in coming:
                     batch.x.pushed.group = self._products
                     if self.delay:
@@ -183,21 +200,43 @@ class Sliced(Sampled):
         pushed: Pushed = batch.x.pushed
         pushed.starting = True
         try:
-            with self._owned(self._started).divided():
+            with self.owned(self._started).divided():
                 self._first_layer(self._started, batch)
         finally:
             pushed.starting = False
+
+    def _factors(self, model: nn.Module) -> dict[nn.Parameter, int]:
+        """Return the parameters that features are multiplied with, found by a batch without any row."""
+        super().begin_epoch(model)
+        batch = self.loader.sampler.sample(torch.empty(0, dtype=torch.int64))
+        rows: SlicedRows = batch.x
+        rows.pushed.factors = []
+        self._first_layer(model, batch)
+        if not rows.pushed.factors:
+            refuse("more than one block before a product")
+        known = {id(each): each for each in model.parameters() if each.requires_grad}
+        found = [feature_dim(weight, known) for weight in rows.pushed.factors]
+        return dict(each for each in found if each is not None)
 
     def _first_layer(self, model: nn.Module, batch: Batch) -> None:
         """Run a model up to the end of its first layer."""
         with evaluating(model), suppress(EnoughError):
             model([batch.blocks[0], *[LaterBlock()] * (len(batch.blocks) - 1)], batch.x)  # type: ignore[list-item]
 
-    def _training_sampler(self, fanout: Hops) -> Sampler:
-        shard, x = self.graph.shard, self.graph.x
-        store = SlicedStore.of_rows(x, node_ids=shard.node_ids, num_rows=shard.num_nodes, group=self._lane)
-        options = {"seed": int(self.clock[0]), "kind": self.kind, **self.options}
-        return SlicedSampler(shard, self._lane, fanout, slices=store, **options)
+
+class SlicedNeighbours(PartNeighbours):
+    """Neighbourhoods whose features are cut by columns in training, by rows in an evaluation."""
+
+    def __init__(self, source: PartSource, drawing: DrawSettings, *, local: bool) -> None:
+        given: dict[str, Any] = {"store": None, "replicate": None, "samplers": 0, "closed": False}
+        super().__init__(source, drawing, local=local, **given)
+
+    def training_sampler(self, fanout: Hops) -> Sampler:
+        """Return the sampler of training, with columns of everybody's features."""
+        shard, lane, x = self.source.shard, self.source.lane, self.source.graph.x
+        store = SlicedStore.of_rows(x, node_ids=shard.node_ids, num_rows=shard.num_nodes, group=lane)
+        options = {"kind": self.drawing.kind, **self.drawing.options}
+        return SlicedSampler(shard, lane, fanout, slices=store, **options)
 
 
 class SlicedSampler(PartitionedSampler):

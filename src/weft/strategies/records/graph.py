@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft.errors import GraphError, InputError, RecipeError
-from weft.graph.graph import Graph
 from weft.graph.sparse import Features
 from weft.graph.targets import NodeData
-from weft.strategies.local import LocalGraph
 from weft.strategies.records.loader import RecordFiles
 from weft.strategies.records.merge import Ints, Records, gather
 from weft.tasks.base import SPLITS
@@ -110,10 +108,6 @@ class RecordGraph(NodeData):
         if self.multilabel:
             return torch.from_numpy(values.astype(np.float32).reshape(-1, self.num_classes))
         return torch.from_numpy(values.astype(np.float64 if values.dtype.kind == "f" else np.int64))
-
-
-AnyGraph = Graph | LocalGraph | RecordGraph
-"""What a strategy is made of: the graph, a worker's part of it, or records that stand for it."""
 
 
 def check_whole(files: RecordFiles) -> None:

@@ -6,29 +6,39 @@ read for features that the records only refer to, for degrees, and for the exact
 all of these are trained from and evaluated on without it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Unpack, cast
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from weft.comm.group import Group
 from weft.config import Range
 from weft.errors import GraphError, InputError, RecipeError
 from weft.format import read_directory
 from weft.graph.graph import Graph
+from weft.graph.held import HeldGraph
 from weft.samplers.loader import Loader
-from weft.strategies.base import evaluating, strategies
-from weft.strategies.distributed import GivenToRanks
-from weft.strategies.hops import found_hops
+from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.batching import Beside
+from weft.strategies.hops import checked_hops, found_hops
+from weft.strategies.layout import Layout
 from weft.strategies.local import LocalGraph
-from weft.strategies.minibatch.fanouts import Hops
-from weft.strategies.minibatch.sampled import Sampled
-from weft.strategies.records.graph import AnyGraph, RecordGraph, check_whole
+from weft.strategies.minibatch.fanouts import check_fanouts
+from weft.strategies.minibatch.loaded import LoadedBatches
+from weft.strategies.minibatch.neighbourhoods import Neighbourhoods
+from weft.strategies.minibatch.neighbours import DrawSettings, GraphNeighbours, PartNeighbours
+from weft.strategies.minibatch.pairs import refuse_nodes_alone
+from weft.strategies.minibatch.source import source_of
+from weft.strategies.records.graph import RecordGraph, check_whole
 from weft.strategies.records.loader import RecordFiles, RecordLoader
 from weft.strategies.records.pairs import PairLoader, check_pairs_of
 from weft.strategies.records.server import Servers
+from weft.strategies.reducer import PlainReducer, Summed, reducer_of
+from weft.strategies.shared import Shared
 from weft.tasks.base import Pieces
 from weft.tasks.nodes import NodeTargets
 from weft.tasks.pairs import PairTask
@@ -38,7 +48,7 @@ MEET = 50
 
 
 @strategies.add("records")
-class RecordTraining(Sampled):
+class RecordTraining(Strategy):
     """Train on records of `weft flatten`; `records` is their folder.
 
     `batch_size` counts the records of all workers together; each reads its own share of the files, with
@@ -58,12 +68,13 @@ class RecordTraining(Sampled):
 
     name: ClassVar[str] = "records"
     over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
-    hides_batches: ClassVar[bool] = False
-    devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    on_workers: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
+    batching: "RecordBatches"
 
     def __init__(
         self,
-        graph: AnyGraph,
+        graph: Graph | LocalGraph | RecordGraph,
         *,
         part_rank: Sequence[int] | None = None,
         partitioner: str | Mapping[str, Any] = "metis",
@@ -74,34 +85,30 @@ class RecordTraining(Sampled):
         evaluate: Literal["exact", "records"] | Sequence[int] = "exact",
         prepare: Annotated[int, Range(least=0)] = 2,
         staleness: Annotated[int, Range(least=0)] | None = None,
-        **given: Unpack[GivenToRanks],
+        **given: Unpack[Given],
     ) -> None:
-        self.files = RecordFiles.open(records)
-        self.staleness = staleness
-        self._servers: Servers | None = None
-        group = given.get("group")
-        if staleness is not None and (group is None or group.size == 1):
+        files, group = RecordFiles.open(records), given.get("group") or Group.alone()
+        if staleness is not None and group.size == 1:
             raise RecipeError(
                 "strategy.staleness: one process has nobody to be ahead of; leave it out, or add --workers N"
             )
         if evaluate == "records" and not isinstance(graph, RecordGraph):
-            place = {} if group is None else {"rank": group.rank, "workers": group.size}
-            graph = RecordGraph(self.files, **place, dtype=_dtype(graph))
-        super().__init__(
-            cast(Graph, graph), part_rank=part_rank, partitioner=partitioner, parts=parts,
-            fanout=self.files.fanout, batch_size=batch_size, evaluate=cast(Any, evaluate), prepare=prepare,
-            **given,
-        )  # fmt: skip
-        self.buffer = buffer
-        self._evaluators: dict[str, RecordLoader] = {}
+            graph = RecordGraph(files, rank=group.rank, workers=group.size, dtype=_dtype(graph))
+        super().__init__(graph, **given)
+        drawing = DrawSettings("neighbor", {"seed": int(self.clock[0])}, batch_size, prepare)
+        train = self.targets["train"].count
         if isinstance(graph, RecordGraph):
-            self.source: Graph | RecordGraph = graph
-            self._check_labels()
+            _check_labels(files, train)
+            batching = RecordBatches(RecordRows(self.shared, graph), files, graph, drawing, buffer=buffer)
         else:
-            self.source = graph if isinstance(graph, Graph) else self._mapped(graph)
-            check_pairs_of(self.files, self.task)
+            source = graph if isinstance(graph, Graph) else _mapped(files, graph)
+            check_pairs_of(files, self.task)
             pairs = self.task.pairs.get("train")
-            self.files.check(self.source, self.targets["train"].count if pairs is None else len(pairs))
+            files.check(source, train if pairs is None else len(pairs))
+            drawn = _neighbourhoods(self.shared, graph, files, drawing, evaluate, part_rank)
+            batching = RecordBatches(drawn.layout, files, source, drawing, buffer=buffer, evaluated=drawn)
+        reducer = reducer_of(self.group) if staleness is None else Served(self.group, staleness)
+        self.compose(batching.layout, batching, reducer)
 
     @classmethod
     def records_alone(cls, options: Mapping[str, Any]) -> str | None:
@@ -123,120 +130,183 @@ class RecordTraining(Sampled):
                     raise RecipeError(
                         f"strategy.{name}: with evaluate = 'records' no graph is read, or cut; leave it out"
                     )
-        super().check(options)
+        check_fanouts(options.get("evaluate"), "strategy.evaluate")
+
+    @classmethod
+    def check_pairs(cls, options: Mapping[str, Any], hides: bool) -> None:
+        """Refuse what is for records of nodes alone."""
+        refuse_nodes_alone(options)
+
+
+class RecordBatches(LoadedBatches):
+    """Records that a worker reads from files, and puts what they share in one place.
+
+    `evaluated` gives the outputs that are scored; None: the records of other splits are what is scored.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        files: RecordFiles,
+        source: Graph | RecordGraph,
+        drawing: DrawSettings,
+        *,
+        buffer: int,
+        evaluated: Neighbourhoods | None = None,
+    ) -> None:
+        super().__init__(layout.shared, layout)
+        self.files, self.source, self.drawing = files, source, drawing
+        self.buffer, self.evaluated = buffer, evaluated
+        self._evaluators: dict[str, RecordLoader] = {}
 
     def check_model(self, model: nn.Module) -> None:
-        """Refuse a model of other hops than the records have, and what servers cannot do."""
-        hops, held = found_hops(model, self.graph.x), len(self.files.fanout)
+        """Refuse a model of other hops than the records have."""
+        hops, held = found_hops(model, self.layout.graph.x), len(self.files.fanout)
         if hops not in (None, held):
             raise RecipeError(
                 f"{self.files.folder} holds records of {held} hops, the model takes {hops}: set "
                 f"model.layers, or flatten again with --hops {hops}"
             )
-        if self.staleness is not None and any(isinstance(module, _BatchNorm) for module in model.modules()):
-            raise RecipeError(
-                "strategy.staleness: batch norm is over all workers at once; use norm = 'layer'"
-            )
 
-    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-        """Take the steps that are left of the epoch and return the mean loss of its seeds."""
-        if self.staleness is None:
-            return super().epoch(model, optimizer)
-        asked = self.between
-        try:
-            with Servers(model, optimizer, self.group, self.staleness) as servers:
-                self._servers, self.between = servers, lambda: self._pause(servers, asked)
-                return super().epoch(model, optimizer)
-        finally:
-            self._servers, self.between = None, asked
+    def make_loader(self, model: nn.Module) -> Loader:
+        """Return the loader of the own training records."""
+        checked_hops(model, self.files.fanout, "strategy.fanout", self.layout.graph.x)
+        return self._loader_of("train")
 
-    def backward(self, loss: Tensor) -> None:
-        """Sum the gradients over workers, or push them to the servers and pull weights."""
-        if self._servers is None:
-            super().backward(loss)
-            return
-        if loss.requires_grad:
-            loss.backward()  # type: ignore[no-untyped-call]
-        self._servers.step()
-
-    def split_outputs(self, model: nn.Module) -> dict[str, Pieces]:
-        """Return the outputs of the own rows of each split: over the graph, or of the records."""
-        if not isinstance(self.source, RecordGraph):
-            return super().split_outputs(model)
-        first = self.source.first
-        return {
-            split: [(self._record_outputs(model, split)[held.rows - first[split]], held.y)]
-            for split, held in self.scored.items()
+    def outputs(self, model: nn.Module) -> tuple[dict[str, Pieces], Beside]:
+        """Return the outputs of the own targets of each split: over the graph, or of the records."""
+        if self.evaluated is not None:
+            return self.evaluated.outputs(model)
+        outputs: dict[str, Pieces] = {
+            split: [(self._record_outputs(model, split, held.rows), held.y)]
+            for split, held in self.shared.scored.items()
             if isinstance(held, NodeTargets)
         }
+        return outputs, {}
 
-    def predict(self, model: nn.Module) -> Tensor:
-        """Return the exact outputs for every node of the target type, on every worker."""
-        if isinstance(self.source, RecordGraph):
+    def node_outputs(self, model: nn.Module) -> Tensor:
+        """Return the outputs of all own nodes, where there is a graph."""
+        if self.evaluated is None:
             raise InputError("outputs of all nodes are computed on the graph: weft infer RUN --graph GRAPH")
-        return super().predict(model)
+        return self.evaluated.node_outputs(model)
 
-    def _record_outputs(self, model: nn.Module, split: str) -> Tensor:
-        """Return the outputs of the own records of a split, in their order."""
+    def _record_outputs(self, model: nn.Module, split: str, rows: Tensor) -> Tensor:
+        """Return the outputs of own records of a split, whose rows are among those of all splits."""
         if split not in self._evaluators:
             self._evaluators[split] = self._loader_of(split, shuffle=False)
         loader = self._evaluators[split]
         loader.seek(0)  # what was read before is still there
-        with evaluating(model):
-            outputs = [self.batch_outputs(model, batch) for batch in loader if batch.seeds.numel()]
+        outputs = [self.batch_outputs(model, batch) for batch in loader if batch.seeds.numel()]
         dtype = next((value.dtype for value in model.parameters()), torch.float32)
-        return torch.cat(outputs) if outputs else torch.zeros(0, self.task.width, dtype=dtype)
-
-    def _check_labels(self) -> None:
-        """Refuse training records without a label; of the others those with one are evaluated on."""
-        without = self.files.splits["train"] - self.targets["train"].count
-        if without:
-            raise InputError(
-                f"{self.files.folder}: {without:,} training records have no label; take these nodes out of "
-                "train_mask and flatten again"
-            )
-
-    def _pause(self, servers: Servers, asked: Callable[[], bool] | None) -> bool:
-        """Ask now and then whether to leave the epoch: to ask, all workers have to meet."""
-        if asked is None or int(self.clock[2]) % MEET:
-            return False
-        servers.settle()
-        return asked()
-
-    def _make_loader(self, fanout: Hops) -> Loader:
-        return self._loader_of("train")
+        held = torch.cat(outputs) if outputs else torch.zeros(0, self.shared.task.width, dtype=dtype)
+        assert isinstance(self.source, RecordGraph), "records stand for the graph"
+        return held[rows - self.source.first[split]]
 
     def _loader_of(self, split: str, *, shuffle: bool = True) -> RecordLoader:
-        made = partial(PairLoader, self.task) if isinstance(self.task, PairTask) else RecordLoader
+        task = self.shared.task
+        made = partial(PairLoader, task) if isinstance(task, PairTask) else RecordLoader
         return made(
             self.files,
             self.source,
             split=split,
             shuffle=shuffle,
-            seed=int(self.clock[0]),
-            batch_size=self.batch_size,
+            seed=int(self.shared.clock[0]),
             buffer=self.buffer,
-            threads=self.threads,
-            rank=self.group.rank,
-            workers=self.group.size,
+            rank=self.shared.group.rank,
+            workers=self.shared.group.size,
+            **self.drawing.loading,
         )
 
-    def _mapped(self, local: LocalGraph) -> Graph:
-        """Return the graph that the records are of: workers map it, and read the rows that they need."""
-        path = self.files.graph_path
-        if not path.is_dir():
-            raise GraphError(
-                f"{self.files.folder}: the graph of the records ({path}) is not there; flatten again"
-            )
-        _, meta = read_directory(path, verify=False)
-        if meta["num_edges"] != local.num_edges:
-            raise GraphError(
-                f"{self.files.folder}: records of a graph of {meta['num_edges']:,} edges, trained on is one "
-                f"of {local.num_edges:,}: other directions or self loops were added; flatten that graph"
-            )
-        return Graph.load(path, verify=False).to(dtype=_dtype(local))
+
+class RecordRows(Layout):
+    """Records that stand for a graph: there are targets, and no rows of other nodes."""
+
+    def __init__(self, shared: Shared, graph: RecordGraph) -> None:
+        super().__init__(shared)
+        self.graph = graph
 
 
-def _dtype(graph: Graph | LocalGraph) -> torch.dtype:
+class Served(Summed):
+    """Gradients are pushed to parameter servers, which are the workers, and weights pulled from them."""
+
+    def __init__(self, group: Group, staleness: int) -> None:
+        super().__init__(group)
+        self.staleness = staleness
+        self._servers: Servers | None = None
+
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse what servers cannot do."""
+        if any(isinstance(module, _BatchNorm) for module in model.modules()):
+            raise RecipeError(
+                "strategy.staleness: batch norm is over all workers at once; use norm = 'layer'"
+            )
+
+    @contextmanager
+    def epoch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+        """Have servers for the steps of an epoch."""
+        try:
+            with Servers(model, optimizer, self.group, self.staleness) as self._servers:
+                yield
+        finally:
+            self._servers = None
+
+    def backward(self, loss: Tensor) -> None:
+        """Push the gradients to the servers and pull weights."""
+        assert self._servers is not None, "steps are in an epoch"
+        PlainReducer.backward(self, loss)
+        self._servers.step()
+
+    def meets(self, step: int) -> bool:
+        """Return now and then True, when all workers have come together."""
+        if step % MEET or self._servers is None:
+            return False
+        self._servers.settle()
+        return True
+
+
+def _neighbourhoods(
+    shared: Shared,
+    graph: Graph | LocalGraph,
+    files: RecordFiles,
+    drawing: DrawSettings,
+    evaluate: Any,
+    part_rank: Sequence[int] | None,
+) -> Neighbourhoods:
+    """Return what an evaluation over the graph is made of: all edges, or samples of them."""
+    source = source_of(shared, graph, part_rank=part_rank)
+    neighbours: GraphNeighbours | PartNeighbours
+    if source.in_parts:
+        given: dict[str, Any] = {"store": None, "replicate": None, "samplers": 0}
+        neighbours = PartNeighbours(source, drawing, closed=False, local=False, **given)
+    else:
+        neighbours = GraphNeighbours(source, drawing, "cpu")
+    return Neighbourhoods(neighbours, fanout=files.fanout, evaluate=evaluate)
+
+
+def _check_labels(files: RecordFiles, count: int) -> None:
+    """Refuse training records without a label; of the others those with one are evaluated on."""
+    without = files.splits["train"] - count
+    if without:
+        raise InputError(
+            f"{files.folder}: {without:,} training records have no label; take these nodes out of "
+            "train_mask and flatten again"
+        )
+
+
+def _mapped(files: RecordFiles, local: LocalGraph) -> Graph:
+    """Return the graph that the records are of: workers map it, and read the rows that they need."""
+    path = files.graph_path
+    if not path.is_dir():
+        raise GraphError(f"{files.folder}: the graph of the records ({path}) is not there; flatten again")
+    _, meta = read_directory(path, verify=False)
+    if meta["num_edges"] != local.num_edges:
+        raise GraphError(
+            f"{files.folder}: records of a graph of {meta['num_edges']:,} edges, trained on is one of "
+            f"{local.num_edges:,}: other directions or self loops were added; flatten that graph"
+        )
+    return Graph.load(path, verify=False).to(dtype=_dtype(local))
+
+
+def _dtype(graph: HeldGraph) -> torch.dtype:
     held = (data["x"].dtype for data in graph.node_data.values() if "x" in data)
     return next(held, torch.get_default_dtype())

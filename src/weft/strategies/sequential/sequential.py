@@ -14,15 +14,17 @@ from weft.errors import GraphError
 from weft.exchanges.base import make_exchange
 from weft.exchanges.exact import Exact
 from weft.graph.message.block import Block
-from weft.strategies.base import strategies
-from weft.strategies.distributed import Distributed, GivenToRanks
+from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.layout import PartsLayout
 from weft.strategies.local import LocalGraph
+from weft.strategies.reducer import Summed
 from weft.strategies.sequential.block import SequentialBlock
 from weft.strategies.sequential.parts import TRAINING, make_rounds
+from weft.strategies.shared import Shared
 
 
 @strategies.add("sequential")
-class Sequential(Distributed):
+class Sequential(Strategy):
     """Train on the whole graph, the rows of other parts fetched and let go one part after the other.
 
     `partitioner` is a name or a table with its options, `parts` their number (one a worker), `exchange` a
@@ -31,8 +33,11 @@ class Sequential(Distributed):
 
     name: ClassVar[str] = "sequential"
     over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
+    on_workers: ClassVar[bool] = True
+    takes_whole: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     exchanges: ClassVar[tuple[str, ...]] = ("exact", "quantised")
+    layout: "SequentialParts"
 
     def __init__(
         self,
@@ -42,22 +47,37 @@ class Sequential(Distributed):
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
         exchange: str | Mapping[str, Any] = "exact",
-        **given: Unpack[GivenToRanks],
+        **given: Unpack[Given],
     ) -> None:
         super().__init__(graph, **given)
-        shard = graph.shard
-        if shard.cuts != "nodes":
+        layout = SequentialParts(self.shared, graph, part_rank, exchange=exchange)
+        self.compose(layout, reducer=Summed(self.group))
+
+
+class SequentialParts(PartsLayout):
+    """Own rows, and those of other parts for as long as their edges are worked on."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        graph: LocalGraph,
+        part_rank: Sequence[int] | None,
+        *,
+        exchange: str | Mapping[str, Any],
+    ) -> None:
+        super().__init__(shared, graph)
+        group, clock = shared.group, shared.clock
+        if graph.shard.cuts != "nodes":
             raise GraphError("sequential needs parts of nodes; this partition cuts otherwise: make another")
-        plan = HaloPlan.make(graph.home, self.group, part_rank)
-        rounds = make_rounds(graph.home, plan, self.group, self.clock, exchange=exchange, part_rank=part_rank)
+        plan = HaloPlan.make(graph.home, group, part_rank)
+        rounds = make_rounds(graph.home, plan, group, clock, exchange=exchange, part_rank=part_rank)
         # What asks for all source rows at once is given them by these two.
-        self._whole = make_exchange(exchange, plan, self.group, self.clock)
-        self._exact = Exact(plan, self.group, self.clock)
+        self._whole = make_exchange(exchange, plan, group, clock)
+        self._exact = Exact(plan, group, clock)
         self._exact.kind = "evaluate"
         self.exchanges_used = [self._whole, *(one.exchange for one in rounds)]
-        self.block = SequentialBlock(shard, self._exact, self.group, rounds, clock=self.clock)
-        if len(graph.node_types) == 1 and graph.x is not None:
-            self.block.mark_constant(graph.x)
+        self.block = SequentialBlock(graph.shard, self._exact, group, rounds, clock=clock)
+        self.mark_constant(self.block)
 
     def training_block(self) -> Block:
         """Return the block of the step."""

@@ -30,8 +30,8 @@ from weft.stores.base import Store
 from weft.stores.cached import free_bytes
 from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
-from weft.strategies.base import evaluating
-from weft.strategies.minibatch.sampled import checked_hops
+from weft.strategies.call import evaluating
+from weft.strategies.hops import checked_hops
 from weft.train.inference.predictions import Predictions
 from weft.train.inference.runs import Draw, Runner, SampledOutputs, from_samples, placed
 from weft.train.inference.stages import Chain, Stage, chain_of

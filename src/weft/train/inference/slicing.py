@@ -23,7 +23,7 @@ from weft.interop.pyg.layer import PyG
 from weft.layers.base import Layer, Linear, dense
 from weft.layers.dropout import Dropout
 from weft.layers.encoder import Encoder
-from weft.strategies.base import evaluating
+from weft.strategies.call import evaluating
 
 BY_ROW = (
     *(nn.Linear, Linear, nn.Identity, nn.LayerNorm, nn.BatchNorm1d, nn.Dropout),

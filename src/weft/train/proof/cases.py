@@ -10,8 +10,7 @@ import torch
 
 from weft.errors import RecipeError
 from weft.exchanges.base import exchanges
-from weft.strategies.base import strategies
-from weft.strategies.distributed import Distributed, on_workers
+from weft.strategies.base import Strategy, strategies
 from weft.train.proof.graphs import GRAPHS
 from weft.train.proof.tasks import USUAL, taken_by
 
@@ -104,7 +103,7 @@ def legal_pairs(workers: int, *, names: Sequence[str] | None = None) -> list[Pai
     pairs = []
     for name in strategies.names() if names is None else names:
         kind = strategies[name]
-        if not on_workers(kind):
+        if not kind.on_workers:
             continue
         for layout in kind.layouts(workers):
             options = [{**layout, **exchange} for exchange in _exact_points(kind)]
@@ -143,7 +142,7 @@ def _meets(case: Case) -> set[tuple[Any, Any]]:
     return set(combinations([*choices.items(), ("task", case.task)], 2))
 
 
-def _exact_points(kind: type[Distributed]) -> Iterator[dict[str, Any]]:
+def _exact_points(kind: type[Strategy]) -> Iterator[dict[str, Any]]:
     """Give the option `exchange` of each exchange that a strategy allows, at each of its exact points."""
     if "exchange" not in signature(kind).parameters:
         yield {}
@@ -158,10 +157,10 @@ def _exact_points(kind: type[Distributed]) -> Iterator[dict[str, Any]]:
             yield {"exchange": {"name": name, **point}}
 
 
-def _legal(kind: type[Distributed], options: Mapping[str, Any], workers: int) -> bool:
+def _legal(kind: type[Strategy], options: Mapping[str, Any], workers: int) -> bool:
     try:
         kind.check(options)
-        kind.layout(options, workers)
+        kind.arrangement(options, workers)
     except RecipeError:
         return False
     return True

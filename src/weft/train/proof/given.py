@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -17,7 +17,6 @@ from weft.errors import RecipeError
 from weft.events import dumps
 from weft.graph.graph import Graph
 from weft.strategies.base import strategies
-from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.single import Single
 from weft.tasks.base import Task
@@ -120,8 +119,8 @@ class GivenRecipe:
 
     def _parts(self, pair: Pair, workers: int) -> Path:
         """Return the folder of a partition; pairs that need the same one share it."""
-        kind = cast(type[Distributed], strategies[pair.strategy])
-        layout = {"cuts": kind.cuts, "by": kind.partitioner, **kind.layout(pair.options, workers)}
+        kind = strategies[pair.strategy]
+        layout = {"cuts": kind.cuts, "by": kind.partitioner, **kind.arrangement(pair.options, workers)}
         key = sha256(dumps(layout).encode()).hexdigest()[:12]
         return self.folder / f"{workers}-{key}"
 

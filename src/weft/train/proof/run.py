@@ -15,7 +15,6 @@ from weft.graph.graph import Graph
 from weft.graph.parts.assignment import Assignment
 from weft.graph.parts.shard import Shard, make_shards
 from weft.strategies.base import Strategy, strategies
-from weft.strategies.distributed import Distributed
 from weft.strategies.local import LocalGraph
 from weft.strategies.single import Single
 from weft.tasks.base import Task
@@ -181,7 +180,7 @@ def _reference(model: str, graph: str, dtype: str, task: str) -> Observed:
 
 def _held(group: Group, case: Case, graph: Graph) -> LocalGraph:
     """Return what a rank holds of a graph, cut as the strategy needs it."""
-    kind = cast(type[Distributed], strategies[case.pair.strategy])
+    kind = strategies[case.pair.strategy]
     parts = num_parts(case.graph, group.size)
     if kind.cuts == "edges":
         cut = Assignment(edge_parts(case.graph, graph, parts), parts, cuts="edges")

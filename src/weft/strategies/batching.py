@@ -1,0 +1,121 @@
+"""What one step of training covers: everything, or a batch that a loader prepared (`minibatch/loaded.py`)."""
+
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch import Tensor, nn
+
+from weft.stores.base import Counters
+from weft.strategies.layout import Layout
+from weft.strategies.shared import Shared
+from weft.tasks.base import Pieces
+
+Beside = Mapping[str, dict[str, float]]
+"""What a task tells of a split beside its scores."""
+
+
+class Batching:
+    """The steps of an epoch, the loss of each, and the outputs that are scored. One a strategy."""
+
+    def __init__(self, shared: Shared, layout: Layout) -> None:
+        self.shared, self.layout = shared, layout
+
+    # The steps of an epoch
+
+    def __len__(self) -> int:
+        """Return the number of steps of an epoch; after `begin_epoch`."""
+        raise NotImplementedError
+
+    def batches(self, epoch: int, first: int) -> Generator[Any, None, None]:
+        """Give what each step of an epoch covers, from a step on."""
+        raise NotImplementedError
+
+    def loss(self, model: nn.Module, batch: Any, step: int) -> tuple[Tensor, int]:
+        """Return the own targets' share of the mean loss of all, and how many all are."""
+        raise NotImplementedError
+
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse a model that cannot be trained like this, before the run's folder is made."""
+
+    def begin_epoch(self, model: nn.Module) -> None:
+        """Make ready for the steps of an epoch."""
+
+    def replayed(self, model: nn.Module, batch: Any) -> tuple[Tensor, int] | None:
+        """Fill the gradients by what was captured of such a step; None: `loss` and backward do."""
+        return None
+
+    def stepping(self) -> AbstractContextManager[Any]:
+        """Return what forward and backward of a step are in."""
+        return nullcontext()
+
+    def end_step(self) -> None:
+        """Note that backward is done."""
+
+    def settle(self) -> None:
+        """Wait for what was begun, where an epoch is left between two steps."""
+
+    # Outputs, computed exactly unless a batching says otherwise
+
+    def outputs(self, model: nn.Module) -> tuple[dict[str, Pieces], Beside]:
+        """Return the outputs of the own targets of each split, and what is told beside their scores.
+
+        The model is in evaluation mode; called by all workers.
+        """
+        h, rows_of = self.layout.exact_rows(model), self.layout.rows_of
+        beside = self.shared.task.scores_of_rows(model, h, self.shared.total)
+        return {split: held.pieces(model, h, rows_of) for split, held in self.shared.scored.items()}, beside
+
+    def node_outputs(self, model: nn.Module) -> Tensor:
+        """Return the outputs of the own nodes of the target type; the model is in evaluation mode."""
+        h = self.layout.exact_rows(model)[self.layout.graph.target_rows]
+        return self.shared.task.rows_out(model, h)
+
+    # What is told, and kept
+
+    def epoch_fields(self) -> dict[str, Any]:
+        """Return what the event of the last epoch tells of its batches."""
+        return {}
+
+    @property
+    def wait_share(self) -> float | None:
+        """The share of the epochs' time in which training waited for batches; None where there are none."""
+        return None
+
+    def counters(self) -> Counters | None:
+        """Return what was read from the store of the features; None where they are no store's."""
+        return None
+
+    def is_by_node(self, name: str) -> bool:
+        """Return whether a tensor of `state` has a row for each own node; those are all there are."""
+        return False
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what this worker needs to continue beyond clock and loss."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+
+    def close(self) -> None:
+        """Let go of what was opened."""
+
+
+class Everything(Batching):
+    """One step an epoch, on all that the layout holds."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def batches(self, epoch: int, first: int) -> Generator[None, None, None]:
+        """Give the only step."""
+        yield None
+
+    def loss(self, model: nn.Module, batch: Any, step: int) -> tuple[Tensor, int]:
+        """Return the own share of the mean loss of all training targets."""
+        shared, targets = self.shared, self.shared.targets["train"]
+        h = self.layout.training_rows(model)
+        outputs = targets.outputs(model, h, self.layout.rows_of, int(shared.clock[1]))
+        loss = shared.task.loss.summed(outputs, targets.y) / targets.count
+        self.layout.end_forward()
+        return loss, targets.count

@@ -1,0 +1,140 @@
+"""Who holds what of a graph, and the blocks by which a model reads it."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor, nn
+
+from weft.comm.rows import GatheredRows
+from weft.graph.held import HeldGraph
+from weft.graph.message.block import Block
+from weft.strategies.call import SameBlock, hops_of
+from weft.strategies.local import LocalGraph
+from weft.strategies.minibatch.placement import Nearby
+from weft.strategies.shared import Shared
+
+
+class Layout:
+    """What a strategy asks of the graph it holds. A subclass gives the blocks, and rows of other workers."""
+
+    graph: HeldGraph
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+
+    @property
+    def nearby(self) -> Nearby | None:
+        """The graph as a GPU reads batches of it; None where the model and the batches lie with the graph."""
+        return None
+
+    # A step on the graph
+
+    def training_block(self) -> Block:
+        """Return the block of this step; called once a step, on every worker."""
+        raise NotImplementedError
+
+    def exact_block(self) -> Block:
+        """Return the block of an exact forward pass, which leaves no trace."""
+        raise NotImplementedError
+
+    def release(self, block: Block) -> None:
+        """Note that a pass with a block is over: who made the block may outlive this run."""
+
+    def training_rows(self, model: nn.Module) -> Tensor:
+        """Return the model's rows of all own nodes, in a step of training."""
+        return self._run(model, self.training_block())
+
+    def exact_rows(self, model: nn.Module) -> Tensor:
+        """Return the model's rows of all own nodes, exactly."""
+        return self._run(model, self.exact_block())
+
+    def end_forward(self) -> None:
+        """Note that the forward pass is done: what only it needed may go before gradients take memory."""
+
+    def end_step(self) -> None:
+        """Note that backward is done."""
+
+    # Rows by id
+
+    def global_ids(self, rows: Tensor) -> Tensor:
+        """Return the ids of own rows in the whole graph."""
+        raise NotImplementedError
+
+    def rows_of(self, h: Tensor, ids: Tensor) -> Tensor:
+        """Return the rows of any nodes by global id, from all workers' own rows; called by all of them."""
+        raise NotImplementedError
+
+    def gathered(self, rows: Tensor) -> Tensor:
+        """Return the rows of every node of the target type, from all workers' own ones; called by all."""
+        raise NotImplementedError
+
+    # What is told, and kept
+
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse a model that cannot be trained like this."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what this worker needs to continue."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+
+    def exchange_errors(self) -> dict[int, float]:
+        """Return the measured relative error of each exchanged tensor of the last epoch, where one was."""
+        return {}
+
+    def exchange_settings(self) -> dict[str, Any]:
+        """Return what an exchange that chooses for itself chose for the next epoch."""
+        return {}
+
+    def _run(self, model: nn.Module, block: Block) -> Tensor:
+        blocks, device = SameBlock(block, hops_of(model)), self.graph.indptr.device.type
+        try:
+            return self.shared.call(model, blocks, self.graph.x, device=device, num_rows=block.num_dst)
+        finally:
+            self.release(block)
+
+
+class PartsLayout(Layout):
+    """A worker's parts of a graph that a group of workers, perhaps of one, holds together."""
+
+    graph: LocalGraph
+
+    def __init__(self, shared: Shared, graph: LocalGraph) -> None:
+        super().__init__(shared)
+        self.graph = graph
+
+    def mark_constant(self, *blocks: Any) -> None:
+        """Have blocks bring the features once: they are the same in every step."""
+        if len(self.graph.node_types) == 1 and self.graph.x is not None:
+            for block in blocks:
+                block.mark_constant(self.graph.x)
+
+    def global_ids(self, rows: Tensor) -> Tensor:
+        """Return the ids of own rows in the whole graph."""
+        return self.graph.shard.node_ids[rows]
+
+    def rows_of(self, h: Tensor, ids: Tensor) -> Tensor:
+        """Return the rows of any nodes, which their owners send."""
+        owned = self.graph.owned
+        return self._holders(h if owned is None else h[owned], ids)
+
+    def gathered(self, rows: Tensor) -> Tensor:
+        """Return the rows of every node of the target type, on every worker."""
+        graph = self.graph
+        place = graph.node_types.index(graph.target_type)
+        first, last = graph.node_offsets[place : place + 2]
+        ids = graph.shard.node_ids[graph.target_rows] - first
+        if graph.owned is not None:
+            own = graph.owned[graph.target_rows]
+            ids, rows = ids[own], rows[own]
+        found = rows.new_empty(last - first, rows.shape[1])
+        found[self.shared.everyones(ids)] = self.shared.everyones(rows)
+        return found
+
+    @cached_property
+    def _holders(self) -> GatheredRows:
+        ids, owned = self.graph.shard.node_ids, self.graph.owned
+        return GatheredRows(self.shared.group, ids if owned is None else ids[owned])

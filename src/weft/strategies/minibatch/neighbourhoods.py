@@ -1,0 +1,155 @@
+"""Steps on sampled neighbourhoods of training nodes, or of the ends of training pairs."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from weft.graph.sparse import SparseFeatures
+from weft.kernels import gpu
+from weft.samplers.base import Batch, Sampler
+from weft.samplers.loader import Loader
+from weft.stores.base import Counters
+from weft.strategies.batching import Beside
+from weft.strategies.hops import checked_hops
+from weft.strategies.minibatch.fanouts import Hops, usual_fanouts
+from weft.strategies.minibatch.loaded import LoadedBatches
+from weft.strategies.minibatch.neighbours import GraphNeighbours, PartNeighbours
+from weft.strategies.minibatch.replay import Replay
+from weft.strategies.shared import CONTROL
+from weft.tasks.base import Pieces
+from weft.tasks.nodes import NodeTargets
+
+
+class Neighbourhoods(LoadedBatches):
+    """Batches that `neighbours` draw, `fanout` edges a row in each hop.
+
+    `evaluate` is exact, or a fanout for each hop. With `temporal` a seed sees no edge later than itself.
+    """
+
+    def __init__(
+        self,
+        neighbours: GraphNeighbours | PartNeighbours,
+        *,
+        fanout: int | Sequence[Any] | None,
+        evaluate: Literal["exact"] | Sequence[int] = "exact",
+        temporal: bool = False,
+    ) -> None:
+        layout = neighbours.source.layout
+        super().__init__(layout.shared, layout)
+        self.neighbours, self.drawing = neighbours, neighbours.drawing
+        self.fanout, self.evaluation, self.temporal = fanout, evaluate, temporal
+        self._evaluator: Sampler | None = None
+        self._replay: Replay | None = None
+
+    # The steps of an epoch
+
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse a model of another number of hops than there are fanouts."""
+        checked_hops(model, self.fanout, "strategy.fanout", self.layout.graph.x)
+        if self.evaluation != "exact":
+            checked_hops(model, self.evaluation, "strategy.evaluate", self.layout.graph.x)
+
+    def make_loader(self, model: nn.Module) -> Loader:
+        """Return what prepares the batches; there must be a fanout for each hop of the model."""
+        task = self.shared.task
+        hops = checked_hops(model, self.fanout, "strategy.fanout", self.layout.graph.x)
+        fanout = fanouts_of(self.fanout, hops)
+        loader = self.load(fanout)
+        plain = loader.sampler.plain and not isinstance(loader.sampler.graph.x, SparseFeatures)
+        plain = (
+            plain and task.over == "nodes" and not task.loss.own
+        )  # a function of the user's may do anything
+        if self.layout.nearby is not None and plain and Replay.suits(model, fanout):
+            self._replay = Replay(self._mean_loss, fanout)
+            loader.convert = self._replay.fetch
+        return loader
+
+    def load(self, fanout: Hops) -> Loader:
+        """Return the loader of the task's targets: pairs, or nodes."""
+        sampler, nearby = self.neighbours.training_sampler(fanout), self.layout.nearby
+        courier = None if nearby is None else nearby.courier
+        loader = self.shared.task.make_loader(sampler, courier=courier, **self.drawing.loading)
+        return self.neighbours.loader(sampler, fanout) if loader is None else loader
+
+    def replayed(self, model: nn.Module, batch: Batch) -> tuple[Tensor, int] | None:
+        """Fill the gradients on a GPU by what was captured of a step of this size."""
+        if self._replay is None or not self._replay.able or not batch.seeds.numel():
+            return None
+        with self.shared.events.phase("forward"):
+            loss = self._replay(model, batch, self.shared.clock)
+        return None if loss is None else (loss, batch.seeds.numel())
+
+    def stepping(self) -> AbstractContextManager[Any]:
+        """Keep threads that draw on a GPU from capturing meanwhile."""
+        return nullcontext() if self.layout.nearby is None else gpu.uncaptured()
+
+    def counters(self) -> Counters | None:
+        """Return what was read from the store of the features; None where they are no store's."""
+        opened = self.neighbours.source.opened
+        return super().counters() if opened is None else opened.counters
+
+    def close(self) -> None:
+        """Let the samplers go, the store, and the memory of what was captured."""
+        self._replay = None
+        if self._loader is not None:
+            self._loader.convert = None
+        self.neighbours.close()
+
+    # Outputs
+
+    def outputs(self, model: nn.Module) -> tuple[dict[str, Pieces], Beside]:
+        """Return the outputs of the own targets of each split: exact, or from samples."""
+        if self.evaluation == "exact" and not self.temporal:
+            return super().outputs(model)
+        outputs: dict[str, Pieces] = {
+            split: [(self._sampled_outputs(model, held.rows), held.y)]
+            for split, held in self.shared.scored.items()
+            if isinstance(held, NodeTargets)
+        }
+        return outputs, {}
+
+    def node_outputs(self, model: nn.Module) -> Tensor:
+        """Return the outputs of all own nodes, where edges have times from those that each may see."""
+        if not self.temporal:
+            return super().node_outputs(model)
+        rows = self.layout.graph.target_rows
+        return self._sampled_outputs(model, torch.arange(rows.stop - rows.start))
+
+    def _mean_loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        task, outputs = self.shared.task, self.batch_outputs(model, batch)
+        return task.loss.summed(outputs, task.values_of_batch(batch)) / batch.seeds.numel()
+
+    def _sampled_outputs(self, model: nn.Module, rows: Tensor) -> Tensor:
+        """Return the outputs of own rows of the target type, from samples of their own fanouts."""
+        graph, nearby = self.layout.graph, self.layout.nearby
+        fanout = -1 if self.evaluation == "exact" else self.evaluation
+        hops = checked_hops(model, fanout, "strategy.evaluate", graph.x)
+        if self._evaluator is None:
+            self._evaluator = self.neighbours.sampler(fanouts_of(fanout, hops))
+        sampler = self._evaluator
+        ids = self.layout.global_ids(rows + int(graph.target_rows.start))
+        chunks = list(torch.split(ids, self.drawing.batch_size))
+        chunks += [ids[:0]] * (self._most(len(chunks)) - len(chunks))
+        batches = (
+            sampler.sample(chunk, int(self.shared.clock[1]), step) for step, chunk in enumerate(chunks)
+        )
+        if nearby is not None:
+            batches = (nearby.brought(batch) for batch in batches)
+        outputs = [self.batch_outputs(model, batch).cpu() for batch in batches if batch.seeds.numel()]
+        double = any(parameter.dtype == torch.float64 for parameter in model.parameters())
+        wide = torch.float64 if double else torch.float32
+        return torch.cat(outputs) if outputs else torch.zeros(0, self.shared.task.width, dtype=wide)
+
+    def _most(self, count: int) -> int:
+        """Return the largest of a number over workers, who draw together."""
+        return int(self.shared.group.all_reduce(torch.tensor(count), "max", label=CONTROL).wait())
+
+
+def fanouts_of(fanout: Any, hops: int) -> Hops:
+    """Return the edges drawn a row in each of so many hops: as given, alike in all, or the usual."""
+    if fanout is None:
+        return usual_fanouts(hops)
+    return [fanout] * hops if isinstance(fanout, int) else list(fanout)
