@@ -31,6 +31,11 @@ def test_the_new_folder_replaces_the_old_and_leaves_nothing_beside_it(tmp_path: 
     assert os.listdir(tmp_path) == ["g"]
 
 
+def test_a_folder_comes_to_a_free_place(tmp_path: Path) -> None:
+    move_into_place(folder(tmp_path / f".g.x{PARTIAL}", "new"), tmp_path / "g")
+    assert os.listdir(tmp_path) == ["g"]
+
+
 def test_the_old_folder_stays_where_the_new_one_cannot_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,6 +60,11 @@ def test_what_a_killed_writer_left_goes_and_that_of_one_at_work_stays(tmp_path: 
     dead = folder(tmp_path / f".g.{host}-{gone()}{PARTIAL}", "left")
     tidy_after_killed_writers(tmp_path / "g")
     assert (mine.exists(), far.exists(), dead.exists()) == (True, True, False)
+    assert not (tmp_path / "g").exists(), "what was half written is not put in place"
+    folder(tmp_path / "g", "new")
+    old = folder(tmp_path / f".g.{host}-{gone()}.old{PARTIAL}", "old")
+    tidy_after_killed_writers(tmp_path / "g")
+    assert (old.exists(), (tmp_path / "g" / "word").read_text()) == (False, "new")
 
 
 def test_an_overwrite_that_was_cut_between_its_renames_is_taken_back(tmp_path: Path) -> None:

@@ -37,13 +37,8 @@ def test_what_a_fix_takes_care_of_is_a_note() -> None:
 
 def test_the_first_error_is_raised_and_other_kinds_are_counted_once() -> None:
     problems = Problems()
-    for kind, file in (
-        ("null-id", "n"),
-        ("null-id", "n"),
-        ("not-finite", "n"),
-        ("null-id", "m"),
-        ("null-id", "m"),
-    ):
+    kinds = [("null-id", "n"), ("not-finite", "n"), ("null-id", "n"), ("null-id", "m"), ("null-id", "m")]
+    for kind, file in kinds:
         problems.add("error", kind, "nodes", "wrong", file=file)
     with pytest.raises(InputError, match=r"^n: wrong; 2 more, see them all with: weft validate$"):
         problems.check()
