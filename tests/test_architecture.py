@@ -86,6 +86,18 @@ def test_imports_go_one_way(path: Path) -> None:
         assert LEVEL_OF[target] <= LEVEL_OF[part], f"{path} imports weft.{target}, which stands above {part}"
 
 
+def mirrored(path: Path) -> Path:
+    """Return where the tests of a module are: weft/graph/ends.py has tests/graph/test_ends.py."""
+    inside = path.relative_to(SOURCE)
+    return Path(__file__).parent / inside.parent / f"test_{inside.stem.strip('_')}.py"
+
+
+def test_four_of_five_modules_have_tests_at_the_mirrored_path() -> None:
+    modules = [path for path in FILES if path.name != "__init__.py"]
+    without = [str(path.relative_to(SOURCE)) for path in modules if not mirrored(path).is_file()]
+    assert len(without) <= 0.2 * len(modules), f"{len(without)} of {len(modules)} have none: {without}"
+
+
 def test_contributors_are_told_the_same_direction() -> None:
     page = (Path(__file__).resolve().parents[1] / "CONTRIBUTING.md").read_text()
     (line,) = [line for line in page.splitlines() if line.startswith("errors ") and "←" in line]
