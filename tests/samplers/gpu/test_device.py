@@ -144,7 +144,7 @@ def test_what_another_thread_took_is_made_anew(monkeypatch: pytest.MonkeyPatch) 
         def sample(self, *given: Any) -> str:
             return "drawn"
 
-    monkeypatch.setattr("weft.kernels.triton.sample.Recording", Recorded)
+    monkeypatch.setattr("weft.kernels.triton.sample.CapturedDraws", Recorded)
     recordings = Emptied()
     assert device._replayed(request, kind, recordings) == "drawn"
     assert len(recordings) == 1
