@@ -193,6 +193,17 @@ def test_a_class_has_a_name_of_its_own() -> None:
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
 
 
+def test_a_file_name_says_what_is_in_the_file() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        if path.parent.name != "triton":  # whose files are named for the kernels that they are
+            homes.setdefault(path.name, []).append(str(path.relative_to(SOURCE)))
+    # The block of a room, and the plain definition that fast code is held to.
+    usual = {"__init__.py", "base.py", "block.py", "reference.py"}
+    shared = {name: paths for name, paths in homes.items() if len(paths) > 2 and name not in usual}
+    assert shared == {}
+
+
 def test_public_names_change_only_on_purpose() -> None:
     assert weft.__all__ == sorted(weft.__all__)
     assert set(weft.__all__) == {

@@ -21,7 +21,7 @@ from weft.train.proof import legal_pairs
 from weft.train.proof.graphs import GRAPHS, make_graph, node_parts
 
 TESTS = Path(__file__).parent
-PROOF = "train/proof/test_run.py::test_every_legal_pair_takes_the_steps_of_one_process"
+PROOF = "train/proof/test_prove.py::test_every_legal_pair_takes_the_steps_of_one_process"
 HERE = "test_traps.py::"
 TRAPS: dict[str, list[str]] = {
     "1 a local mean of the loss, summed over ranks, depends on the partition": [PROOF],

@@ -34,7 +34,7 @@ def graphs() -> Iterator[tuple[str, weft.Graph]]:
 
 def rows() -> Iterator[str]:
     """Give a row for each graph and fanout."""
-    from weft.pipeline.flatten.run import flatten
+    from weft.pipeline.flatten.flattening import flatten
 
     yield (
         "| graph | fanout | targets | nodes a record | edges a record | targets/s | times each node is "

@@ -15,8 +15,8 @@ from benchmarks.measure import Study, agree
 from weft import kernels
 from weft.graph import Graph
 from weft.layers.stack import Stack
-from weft.pipeline.flatten.run import flatten
-from weft.pipeline.infer.run import Setting, infer_model, model_scoring
+from weft.pipeline.flatten.flattening import flatten
+from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
 from weft.strategies.records.loader import RecordFiles, RecordLoader
 from weft.train.model import adapt
 

@@ -12,7 +12,7 @@ from benchmarks.graphs import communities, tiny
 from benchmarks.measure import Study
 from weft.format import checked_bytes
 from weft.layers.stack import Stack
-from weft.pipeline.flatten.run import flatten
+from weft.pipeline.flatten.flattening import flatten
 from weft.strategies.records.loader import RecordFiles
 from weft.strategies.records.records import RecordTraining
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from weft.train.inference.infer import infer
     from weft.train.inference.links import partners, score_pairs
     from weft.train.launch import train
-    from weft.train.summary import Summary
+    from weft.train.saved.summary import Summary
 
     __version__: str
 
@@ -53,7 +53,7 @@ _HOME = {
     "InputError": "weft.errors",
     "Recipe": "weft.config",
     "SparseFeatures": "weft.graph.sparse",
-    "Summary": "weft.train.summary",
+    "Summary": "weft.train.saved.summary",
     "WeftError": "weft.errors",
     "WeftWarning": "weft.errors",
     "accelerate": "weft.interop.pyg.accelerate",

@@ -8,7 +8,7 @@ import pytest
 from flatten_graphs import plain_graph
 
 from weft.cli.main import main
-from weft.pipeline.records import read_manifest, read_records
+from weft.pipeline.record_hops import read_manifest, read_records
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

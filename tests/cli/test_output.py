@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from weft.cli.output import Lines, ProgressBar, describe_epoch, format_seconds, show_summary, summary_rows
-from weft.train.summary import Summary
+from weft.train.saved.summary import Summary
 
 START = {
     "event": "start",

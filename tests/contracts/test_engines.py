@@ -15,8 +15,8 @@ from weft.errors import InputError, RecipeError
 from weft.graph import Graph
 from weft.pipeline.engines.base import Engine, engines, open_engine
 from weft.pipeline.engines.duckdb import DuckDB
-from weft.pipeline.infer.run import Setting, infer_run
-from weft.pipeline.ingest.run import _open_engine
+from weft.pipeline.infer.inference import Setting, infer_run
+from weft.pipeline.ingest.ingestion import _open_engine
 
 MARKS = {"spark": GROUP}
 NAMES = [pytest.param(name, marks=MARKS.get(name, ())) for name in engines.names()]

@@ -9,8 +9,8 @@ import torch
 from weft.graph import Graph
 from weft.graph.parts.shard import Shard, make_shards
 from weft.partitioners import Assignment, Partitioner, partitioners
+from weft.partitioners.guarded import fill_empty, verify
 from weft.partitioners.quality import measure
-from weft.partitioners.run import fill_empty, verify
 
 # Those that read a file have their own tests.
 NAMES = [

@@ -16,7 +16,8 @@ from weft.strategies.halo.halo import Halo
 from weft.strategies.reducer import PlainReducer
 from weft.strategies.single import Single
 from weft.strategies.whole import Whole
-from weft.train import fit, resolve, worker
+from weft.train import fit, resolve
+from weft.train.workers import worker
 
 LINKS = {"name": "link_prediction"}
 

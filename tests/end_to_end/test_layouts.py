@@ -13,7 +13,7 @@ from weft.cli.main import main
 from weft.config import Recipe
 from weft.errors import RecipeError
 from weft.events import read_events
-from weft.train.worker import prepare
+from weft.train.workers.worker import prepare
 
 SMALL = {"name": "community", "nodes": 60, "classes": 3}
 RECIPE = ["data.name=community", "data.nodes=300", "data.classes=4", "model.hidden=8"]

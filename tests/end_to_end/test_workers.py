@@ -20,7 +20,7 @@ from weft.graph.parts.partition import write_partition
 from weft.partitioners import partition
 from weft.pipeline.infer.model import open_run
 from weft.train.inference.infer import infer
-from weft.train.run import read_run
+from weft.train.saved.run_folder import read_run
 
 EPOCHS = 30
 RECIPE = ["data.name=community", "data.nodes=300", "data.classes=4", "model.hidden=8"]

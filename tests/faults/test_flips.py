@@ -10,8 +10,8 @@ from records_jobs import plain_graph
 import weft
 from weft.cli.main import main
 from weft.errors import FormatError, InputError
-from weft.pipeline.flatten.run import flatten
-from weft.pipeline.records import read_records
+from weft.pipeline.flatten.flattening import flatten
+from weft.pipeline.record_hops import read_records
 from weft.strategies.records.loader import RecordFiles
 
 TRAIN = ["train", "--set", "train.epochs=2", "--set", "model.hidden=4"]

@@ -180,7 +180,7 @@ KILL_WHILE_SAVING = """
 import os, random, signal, sys, time
 from pathlib import Path
 import torch
-from weft.train.checkpoint import Checkpoints
+from weft.train.saved.checkpoint import Checkpoints
 
 torch.set_num_threads(1)
 checkpoints, moments = Checkpoints(Path(sys.argv[1])), random.Random(1)

@@ -15,8 +15,8 @@ from spark import GROUP, skip_without_spark
 from spark_cluster import Cluster, cluster, command, descendants, kill_group, wait_for
 
 import weft
-from weft.pipeline.flatten.run import flatten
-from weft.pipeline.records import read_records
+from weft.pipeline.flatten.flattening import flatten
+from weft.pipeline.record_hops import read_records
 
 pytestmark = [pytest.mark.slow, GROUP, pytest.mark.timeout(900)]
 OPTIONS = ["--fanout", "8,6", "--targets", "labelled", "--weight", "weight", "--hub", "300"]

@@ -11,7 +11,7 @@ import pytest
 
 import weft
 from weft.cli.main import main
-from weft.train.checkpoint import Checkpoints
+from weft.train.saved.checkpoint import Checkpoints
 
 RUN = ["train", "--set", "data.name=community", "--set", "data.nodes=200", "--set", "train.epochs=30"]
 Mount = Callable[[str], Path]

@@ -9,7 +9,7 @@ import torch
 from weft.errors import FormatError, GraphError
 from weft.graph import Graph
 from weft.graph.known import Known
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 
 
 def make_graph() -> Graph:

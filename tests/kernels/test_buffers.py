@@ -9,7 +9,7 @@ import torch
 
 from weft.kernels import native
 from weft.kernels.buffers import REUSED_BYTES, reused
-from weft.train.usage import memory_bytes
+from weft.train.saved.usage import memory_bytes
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="needs the native core, whose memory it is")
 

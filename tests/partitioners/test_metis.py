@@ -11,9 +11,9 @@ from weft.datasets import open_dataset
 from weft.errors import WeftWarning
 from weft.graph import Graph
 from weft.partitioners.constraints import constraints
+from weft.partitioners.guarded import partition
 from weft.partitioners.metis import MetisPartitioner
 from weft.partitioners.quality import count_cut, count_halo, measure
-from weft.partitioners.run import partition
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 

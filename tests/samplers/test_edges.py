@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from weft.comm import Group
 from weft.errors import GraphError, InputError
 from weft.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.graph.parts.shard import make_shards
 from weft.layers.base import layers
 from weft.layers.stack import Stack

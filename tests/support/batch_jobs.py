@@ -16,7 +16,7 @@ from weft.strategies.minibatch.clustered import Clustered, Saint
 from weft.strategies.minibatch.control_variate import ControlVariate
 from weft.train.model import adapt
 from weft.train.trainer import Place
-from weft.train.worker import run_worker
+from weft.train.workers.worker import run_worker
 
 PARTS = 6
 # Layers that normalise by degrees, attend, take the largest, look at whole batches or at relations.

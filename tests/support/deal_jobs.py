@@ -7,7 +7,7 @@ from weft.comm.group import Group
 from weft.config import make_recipe
 from weft.errors import InputError
 from weft.train.trainer import Place
-from weft.train.worker import run_worker
+from weft.train.workers.worker import run_worker
 
 
 def trained(group: Group, sections: dict[str, Any], out: str) -> str:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from weft.graph import Graph, SparseFeatures
 from weft.layers.base import GraphInfo
 from weft.layers.stack import Stack
+from weft.pipeline.infer import graph_tables as infer_tables
 from weft.pipeline.infer import rounds as infer_rounds
-from weft.pipeline.infer import tables as infer_tables
-from weft.pipeline.infer.run import Setting, infer_model, model_scoring
+from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
 from weft.train.model import adapt
 
 MADE = torch.Generator().manual_seed(0)

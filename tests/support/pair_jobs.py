@@ -12,7 +12,7 @@ from weft.comm.group import Group
 from weft.errors import GraphError, InputError
 from weft.graph.ends import mirrored
 from weft.graph.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.samplers import EdgeBatch, EdgeLoader, NegativeSampler, NeighborSampler
 from weft.samplers.base import Batch
 from weft.samplers.core.hidden import HiddenPairs

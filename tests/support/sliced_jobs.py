@@ -11,10 +11,10 @@ from weft.config import make_recipe
 from weft.errors import InputError
 from weft.strategies.minibatch.sampled import Sampled
 from weft.strategies.minibatch.sliced import Sliced
-from weft.train.checkpoint import optimizer_state
 from weft.train.model import adapt, build_model, ready
+from weft.train.saved.checkpoint import optimizer_state
 from weft.train.trainer import Place
-from weft.train.worker import run_worker
+from weft.train.workers.worker import run_worker
 
 # Layer and its options, graph, options of the strategy. Few seeds a batch: with four ranks some have none.
 CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [

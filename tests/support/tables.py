@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
+from weft.pipeline.ingest.ingestion import ingest
 from weft.pipeline.ingest.problems import Problems, parse_fixes
-from weft.pipeline.ingest.run import ingest
 from weft.pipeline.schema import Schema, add_files, parse_schema
 from weft.pipeline.validate import validate
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from weft.errors import GraphError, InputError
 from weft.graph import Graph
 from weft.graph.known import Known
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.tasks.negatives import Drawn, Negatives, Nodes
 
 

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft.errors import GraphError, InputError
 from weft.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.stores import MemoryStore
 from weft.tasks.partners import (
     Partners,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from weft.errors import DataNote, GraphError, InputError
 from weft.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.tasks.split import split_pairs
 
 Link = tuple[int, int]

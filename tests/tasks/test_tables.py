@@ -11,7 +11,7 @@ import torch
 
 from weft.errors import FormatError, GraphError
 from weft.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.stores import MemoryStore
 from weft.tasks.partners import chunk_sizes, partner_chunks, top_partners
 from weft.tasks.tables import write_pairs, write_partners

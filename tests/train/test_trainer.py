@@ -15,9 +15,9 @@ import weft
 from weft.config import make_recipe
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.report.read import read_run
-from weft.train.checkpoint import Checkpoints
 from weft.train.launch import run_recipe, train
 from weft.train.resolve import check_precision, resolve
+from weft.train.saved.checkpoint import Checkpoints
 from weft.train.settings import Settings
 from weft.train.trainer import Place
 

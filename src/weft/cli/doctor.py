@@ -94,7 +94,7 @@ def _java() -> dict[str, str]:
 
 
 def _versions() -> dict[str, str]:
-    from weft.train.run import versions
+    from weft.train.saved.run_folder import versions
 
     return versions()
 

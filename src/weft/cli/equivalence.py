@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, recipe: str | None) -> int:
     """Prove it for every number of workers, show a table, and return 0 only if every pair holds."""
     from weft.comm import Group, run_workers
-    from weft.train.proof.run import Outcome
+    from weft.train.proof.proving import Outcome
 
     counts = workers_of(options.parts or "1,2,4")
     outcomes: list[Outcome] = []
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace, recipe: str | None) -> int:
 def run_rank(options: argparse.Namespace, recipe: str | None) -> int:
     """Prove it as one rank of several; rank 0 leaves the outcomes of all."""
     from weft.comm import Group
-    from weft.train.proof.run import plain
+    from weft.train.proof.proving import plain
 
     folder = Path(options.results)
     given = given_of(options, recipe, folder)

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Flatten and say what came of it."""
     fanout = parse_fanout(options.fanout, options.hops)
-    from weft.pipeline.flatten.run import LIMIT, flatten
+    from weft.pipeline.flatten.flattening import LIMIT, flatten
 
     result = flatten(
         options.graph,

@@ -29,7 +29,7 @@ from weft.cli.engine import parse_fanout, parse_settings
 from weft.pipeline.engines.base import engines
 
 if TYPE_CHECKING:
-    from weft.pipeline.infer.run import Told
+    from weft.pipeline.infer.inference import Told
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Infer and say what came of it."""
-    from weft.pipeline.infer.run import Links, Setting, infer_run
+    from weft.pipeline.infer.inference import Links, Setting, infer_run
 
     setting = Setting(
         options.engine,

@@ -48,8 +48,8 @@ FIX_HELP = "drop-dangling, drop-duplicates, drop-null-ids, drop-duplicate-edges,
 
 def run(options: argparse.Namespace) -> int:
     """Read the tables and write the folder."""
+    from weft.pipeline.ingest.ingestion import ingest
     from weft.pipeline.ingest.problems import Problem, parse_fixes
-    from weft.pipeline.ingest.run import ingest
 
     schema = read_tables(options)
     fixes = parse_fixes(options.fix)

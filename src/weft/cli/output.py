@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from weft.events import Event, Sink
-from weft.train.summary import Summary
+from weft.train.saved.summary import Summary
 
 # A log of a long run stays readable: about this many lines, whatever the number of epochs.
 LINES = 50

@@ -47,8 +47,8 @@ def run(options: argparse.Namespace) -> int:
     from weft.datasets import open_dataset
     from weft.graph.parts.partition import write_partition
     from weft.partitioners import partition
-    from weft.report.partition import render_partition
-    from weft.train.parts import facts_files
+    from weft.report.partition_page import render_partition
+    from weft.train.workers.held_parts import facts_files
 
     graph = open_dataset(options.graph, **data)
     if options.parts > graph.num_nodes:
@@ -90,7 +90,7 @@ def _conclude(assignment: "Assignment", title: str, out: Path, seconds: float, *
     from rich.table import Table
 
     from weft.events import dumps
-    from weft.report.partition import quality_rows
+    from weft.report.partition_page import quality_rows
 
     assert assignment.quality is not None
     table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)

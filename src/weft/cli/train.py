@@ -29,7 +29,7 @@ from weft.config import Recipe, make_recipe, read_recipe
 from weft.errors import InputError, WeftError
 
 if TYPE_CHECKING:
-    from weft.train.summary import Summary
+    from weft.train.saved.summary import Summary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,8 +99,8 @@ def resolve(options: argparse.Namespace) -> Recipe:
 
 def _continued(options: argparse.Namespace) -> Recipe:
     """Return the recipe of the run in --out, or the one that was given again, on the parts it has."""
-    from weft.train.deal import with_parts_of
-    from weft.train.run import read_run
+    from weft.train.saved.run_folder import read_run
+    from weft.train.workers.deal import with_parts_of
 
     kept = read_run(options.out)["recipe"]
     if options.recipe:

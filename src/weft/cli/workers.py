@@ -14,7 +14,7 @@ from weft.errors import InputError, RecipeError, WeftError
 
 if TYPE_CHECKING:
     from weft.comm import Group
-    from weft.train.summary import Summary
+    from weft.train.saved.summary import Summary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,12 +39,12 @@ def count_workers(options: argparse.Namespace) -> int:
             raise RecipeError(f"--{shown} {value}: expected a whole number of at least {least}")
     if not options.resume or not (Path(options.out) / "run.json").exists():
         return options.workers or 1
-    from weft.train.run import read_run
+    from weft.train.saved.run_folder import read_run
 
     kept = read_run(options.out)["recipe"]
     before = int(kept.get("graph", {}).get("workers", 1))
     if options.workers not in (None, before):
-        from weft.train.deal import check_workers
+        from weft.train.workers.deal import check_workers
 
         check_workers(kept, options.workers, options.out)
     return options.workers or before
@@ -52,9 +52,9 @@ def count_workers(options: argparse.Namespace) -> int:
 
 def start_workers(options: argparse.Namespace, recipe: Recipe, out: Path, workers: int) -> int:
     """Cut the graph once, then run this command as so many workers and return how they ended."""
-    from weft.train.claim import claimed
-    from weft.train.run import check_folder
-    from weft.train.worker import prepare
+    from weft.train.saved.claim import claimed
+    from weft.train.saved.run_folder import check_folder
+    from weft.train.workers.worker import prepare
 
     with claimed(out):
         check_folder(out, resume=options.resume)
@@ -64,7 +64,7 @@ def start_workers(options: argparse.Namespace, recipe: Recipe, out: Path, worker
 
 def _run_workers(options: argparse.Namespace, out: Path, workers: int) -> int:
     from weft.comm import run_workers
-    from weft.train.run import command_line
+    from weft.train.saved.run_folder import command_line
 
     command = [sys.executable, "-m", "weft", "train", *([options.recipe] if options.recipe else [])]
     command += [f"--set={setting}" for setting in options.settings] + [f"--out={out}"]
@@ -82,7 +82,7 @@ def _conclude(out: Path, code: int) -> None:
     """Leave word in the folder of a run that its workers could not end themselves, and draw its report."""
     from weft.comm.failure import INTERRUPTED
     from weft.report import write_report
-    from weft.train.run import end_run, holds_run
+    from weft.train.saved.run_folder import end_run, holds_run
 
     if holds_run(out):
         with suppress(OSError, WeftError):  # the disk may be what ended the run
@@ -98,10 +98,10 @@ def restarted() -> bool:
 def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | None":
     """Train as one rank of several, which weft itself or torchrun started; rank 0 is given the summary."""
     from weft.comm import Group
-    from weft.train.claim import claimed
-    from weft.train.deal import check_workers
-    from weft.train.run import check_folder, read_run
-    from weft.train.worker import device_of, prepare
+    from weft.train.saved.claim import claimed
+    from weft.train.saved.run_folder import check_folder, read_run
+    from weft.train.workers.deal import check_workers
+    from weft.train.workers.worker import device_of, prepare
 
     if not options.out:
         raise InputError("under torchrun pass --out DIR, the folder of the run that all ranks share")
@@ -130,7 +130,7 @@ def _train(options: argparse.Namespace, recipe: Recipe, out: Path, group: "Group
     from weft.cli.output import watching
     from weft.comm.signals import stop_requests
     from weft.train.trainer import Place
-    from weft.train.worker import run_worker
+    from weft.train.workers.worker import run_worker
 
     # Ctrl-C reaches every process; the launcher takes it and asks its workers by SIGTERM.
     signals = (signal.SIGTERM,) if launched() else (signal.SIGINT, signal.SIGTERM)

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from weft.datasets import datasets, formats
-from weft.datasets.files import Array, mask_of, naming, read_npz
+from weft.datasets.foreign_files import Array, mask_of, naming, read_npz
 from weft.datasets.typed_arrays import graph_of_arrays, names_types
 from weft.errors import DataNote, FormatError
 from weft.graph.graph import Graph

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.datasets import datasets, formats
-from weft.datasets.files import (
+from weft.datasets.foreign_files import (
     Array,
     expect_rows,
     mask_of,

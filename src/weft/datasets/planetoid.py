@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.datasets import datasets, formats
-from weft.datasets.files import Array, expect_rows, naming
+from weft.datasets.foreign_files import Array, expect_rows, naming
 from weft.datasets.npz import sparse_features
 from weft.datasets.opcodes import CsrArrays, read_opcodes
 from weft.errors import FormatError

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.datasets import datasets, formats
-from weft.datasets.files import Array, expect_rows, mask_of, naming, read_json, read_npy, read_npz
+from weft.datasets.foreign_files import Array, expect_rows, mask_of, naming, read_json, read_npy, read_npz
 from weft.errors import FormatError
 from weft.graph.graph import Graph
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.datasets.files import Array
+from weft.datasets.foreign_files import Array
 from weft.errors import FormatError
 from weft.graph.graph import Graph
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import GraphError
-from weft.graph import validate
+from weft.graph import checks as validate
 from weft.graph.ids import NodeIds
 from weft.graph.sparse import Features
 from weft.graph.topology import Topology

@@ -15,11 +15,11 @@ from torch import Tensor
 from weft import format
 from weft.errors import FormatError, GraphError
 from weft.graph.build import Parts
+from weft.graph.checks import is_csr, within
 from weft.graph.ids import from_parquet, to_parquet
 from weft.graph.source import RowSource
 from weft.graph.sparse import Features, SparseFeatures
 from weft.graph.topology import Csr, Topology
-from weft.graph.validate import is_csr, within
 
 _KIND = "graph"
 

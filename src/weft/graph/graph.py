@@ -16,7 +16,8 @@ from torch import Tensor
 
 from weft import kernels
 from weft.errors import GraphError
-from weft.graph import build, files, pyg, transforms, validate
+from weft.graph import build, files, pyg, transforms
+from weft.graph import checks as validate
 from weft.graph.build import EdgeType, Parts
 from weft.graph.ids import NodeIds
 from weft.graph.message.block import Block

@@ -14,7 +14,7 @@ from torch import Tensor
 from weft.errors import FormatError, GraphError
 from weft.graph.ends import edge_ends, mirrored
 from weft.graph.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 
 Ints = NDArray[np.int64]
 Side = Literal["dst", "src"]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from weft.errors import GraphError
 from weft.graph import build
+from weft.graph.checks import SPLITS
 from weft.graph.sparse import Features, SparseFeatures
-from weft.graph.validate import SPLITS
 from weft.registry import require
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from weft import kernels
 from weft.graph.message.block import Block
 from weft.graph.message.scores import Additive
 from weft.graph.sparse import Features
-from weft.layers.attention import AttentionLayer
+from weft.layers.attention_layer import AttentionLayer
 from weft.layers.base import Linear, edge_attr, glorot_, layers, linear
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from weft.graph.message.block import Block
 from weft.graph.message.scores import GATv2Score as GATv2Score
 from weft.graph.sparse import Features
-from weft.layers.attention import AttentionLayer
+from weft.layers.attention_layer import AttentionLayer
 from weft.layers.base import Linear, edge_attr, glorot_, layers
 
 

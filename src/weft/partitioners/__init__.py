@@ -7,6 +7,6 @@ weft.graph.parts.partition.write_partition("parts", graph, assignment)    # a fo
 
 from weft.graph.parts.assignment import Assignment, Quality
 from weft.partitioners.base import Partitioner, partitioners
-from weft.partitioners.run import partition
+from weft.partitioners.guarded import partition
 
 __all__ = ["Assignment", "Partitioner", "Quality", "partition", "partitioners"]

@@ -18,7 +18,7 @@ from weft.report.markup import Section
 from weft.report.read import Run
 from weft.report.sections.batches import batches
 from weft.report.sections.cost import memory, timing
-from weft.report.sections.graph import graph
+from weft.report.sections.graph_facts import graph
 from weft.report.sections.headline import headline, title
 from weft.report.sections.learning import classes, learning
 from weft.report.sections.setup import again, environment, recipe, remarks

@@ -12,7 +12,7 @@ from weft.samplers.cluster import ClusterSampler
 from weft.samplers.edges import EdgeBatch, EdgeLoader, split_edges
 from weft.samplers.labor import LaborSampler
 from weft.samplers.links.batch import LinkBatch
-from weft.samplers.links.loader import LinkNeighborLoader
+from weft.samplers.links.link_loader import LinkNeighborLoader
 from weft.samplers.loader import Loader
 from weft.samplers.negative import NegativeSampler
 from weft.samplers.neighbor import NeighborSampler

@@ -15,7 +15,7 @@ from weft.errors import GraphError, InputError
 from weft.graph.ends import drawn_order, edge_ends, first_of_each, mirrored, only, pair_ids
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.samplers.base import Batch
 from weft.samplers.core.ends import EndRows
 from weft.samplers.core.hidden import HiddenPairs

@@ -15,7 +15,7 @@ from weft.errors import GraphError, InputError
 from weft.graph.degrees import edge_destinations
 from weft.graph.graph import Graph
 from weft.graph.known import Known
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.samplers.pool import Bools, Ints, Pool
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from weft.errors import InputError, RecipeError
 from weft.graph.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.layers.base import GraphInfo
 from weft.registry import Registry
 from weft.samplers.loader import Loader

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from weft.errors import RecipeError
 from weft.graph.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.layers.base import GraphInfo
 from weft.samplers.edges import EdgeBatch
 from weft.tasks.base import Rows, Targets

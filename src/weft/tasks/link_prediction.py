@@ -12,7 +12,7 @@ from weft.config import Range, bind
 from weft.errors import FormatError, RecipeError
 from weft.graph.graph import Graph
 from weft.graph.known import Known
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.layers.base import GraphInfo
 from weft.samplers.edges import Draws, EdgeBatch
 from weft.tasks.base import EVALUATION, Held, Pieces, Rows, Targets, Total, tasks

@@ -17,7 +17,7 @@ from weft.errors import GraphError, InputError
 from weft.graph.ends import edge_ends
 from weft.graph.graph import Graph
 from weft.graph.known import Known
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.samplers.pool import Bools, Ints, Pool
 from weft.tasks.split import target_relations
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from weft.config import Range, bind
 from weft.errors import FormatError, GraphError, RecipeError
 from weft.graph.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.layers.base import GraphInfo
 from weft.samplers.edges import Draws, EdgeLoader
 from weft.samplers.loader import Loader

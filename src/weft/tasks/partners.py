@@ -15,7 +15,7 @@ from torch import Tensor
 from weft.errors import GraphError, InputError
 from weft.graph.ends import pair_ids
 from weft.graph.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.graph.source import RowSource
 from weft.samplers.core.reference import ranges
 from weft.sizes import parse_bytes, shown

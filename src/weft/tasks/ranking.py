@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.tasks.metrics import Counted, Metric, area
 
 LEFT_OUT = float("-inf")

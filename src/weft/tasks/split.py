@@ -16,7 +16,7 @@ from weft.errors import DataNote, GraphError, InputError
 from weft.graph.build import EdgeType
 from weft.graph.ends import drawn_order, edge_ends, first_of_each, mirrored, only, pair_ids
 from weft.graph.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 
 SPLITS = ("train", "val", "test")
 SPLIT = "split"  # edge data: 0 train, 1 val, 2 test, -1 none

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from weft.format import new_file
 from weft.graph.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.registry import require
 from weft.tasks.partners import Partners
 

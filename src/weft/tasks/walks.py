@@ -5,7 +5,7 @@ import torch
 
 from weft.draw import Stream, fold, uniform
 from weft.graph.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.samplers.core.topology import InEdges
 
 

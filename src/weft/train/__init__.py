@@ -14,10 +14,10 @@ from typing import Any
 
 import weft
 from weft.tasks.metrics import METRICS
-from weft.train.checkpoint import load_weights, save_weights
 from weft.train.launch import train
+from weft.train.saved.checkpoint import load_weights, save_weights
+from weft.train.saved.summary import Summary
 from weft.train.settings import Settings
-from weft.train.summary import Summary
 
 __all__ = ["METRICS", "Settings", "Summary", "load_weights", "save_weights", "train"]
 

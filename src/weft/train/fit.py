@@ -18,15 +18,15 @@ from weft.strategies.base import Strategy, strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.records.graph import RecordGraph
 from weft.tasks.base import Task, put_head
-from weft.train.claim import claimed
 from weft.train.model import adapt, build_model, checked_loops, ready
 from weft.train.needs import check_memory, out_of_memory
-from weft.train.own import Own
-from weft.train.parts import whole_in_parts
-from weft.train.run import RunFolder
+from weft.train.saved.claim import claimed
+from weft.train.saved.run_folder import RunFolder
+from weft.train.saved.summary import Summary
 from weft.train.settings import Settings, choose_device
-from weft.train.summary import Summary
 from weft.train.trainer import Place, Trainer
+from weft.train.user.functions import Own
+from weft.train.workers.held_parts import whole_in_parts
 
 if TYPE_CHECKING:
     from weft.train.resolve import Resolved

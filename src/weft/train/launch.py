@@ -19,21 +19,21 @@ from weft.tasks.choose import TaskChoice
 from weft.tasks.loss import LossFunction
 from weft.tasks.metrics import Metric
 from weft.train.check import check_arguments, check_keywords
-from weft.train.deal import check_workers, with_parts_of
 from weft.train.fit import check_place, run
-from weft.train.followed import followed, own_of
 from weft.train.model import check_options, option_names
 from weft.train.optim import OptimizerName, ScheduleName
-from weft.train.own import Own
-from weft.train.own_model import say_hops
-from weft.train.parts import holds_parts
 from weft.train.resolve import Resolved, check_precision, check_targets, resolve, resolve_strategy
-from weft.train.run import check_folder, read_run
+from weft.train.saved.run_folder import check_folder, read_run
+from weft.train.saved.summary import Summary
 from weft.train.settings import BestBy, Precision, Settings
-from weft.train.summary import Summary
-from weft.train.team import team_size, train_together
 from weft.train.trainer import Place
-from weft.train.worker import train_parts
+from weft.train.user.followed import followed, own_of
+from weft.train.user.functions import Own
+from weft.train.user.own_model import say_hops
+from weft.train.workers.deal import check_workers, with_parts_of
+from weft.train.workers.held_parts import holds_parts
+from weft.train.workers.team import team_size, train_together
+from weft.train.workers.worker import train_parts
 
 
 def train(

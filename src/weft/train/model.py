@@ -18,9 +18,9 @@ from weft.layers.stack import Stack
 from weft.strategies.records.graph import RecordGraph
 from weft.tasks.base import Task, put_head
 from weft.tasks.choose import usual_task
-from weft.train.followed import Followed, followed, own_of
-from weft.train.own_model import build_own, check_own, load_class
-from weft.train.portable import known_arguments
+from weft.train.user.followed import Followed, followed, own_of
+from weft.train.user.own_model import build_own, check_own, load_class
+from weft.train.user.portable import known_arguments
 
 # What the graph decides, or `name` does, and no option may set.
 _GIVEN = ("in_features", "out_features", "info", "layer", "options")

@@ -19,16 +19,16 @@ from weft.graph.held import HeldGraph
 from weft.strategies.base import Scores, Strategy
 from weft.tasks.base import Task, head_of
 from weft.tasks.metrics import lower_is_better
-from weft.train.checkpoint import Tensors, assign_weights, save_weights, weights_of
 from weft.train.inference.infer import infer
 from weft.train.optim import Best, Schedule, make_optimizer
-from weft.train.own import Own
-from weft.train.run import RunFolder
-from weft.train.saving import Progress, Rhythm, Saver, not_finite
+from weft.train.saved.checkpoint import Tensors, assign_weights, save_weights, weights_of
+from weft.train.saved.run_folder import RunFolder
+from weft.train.saved.saving import Progress, Rhythm, Saver, not_finite
+from weft.train.saved.summary import Summary
+from weft.train.saved.timeline import Timeline
+from weft.train.saved.usage import memory_bytes, peak_memory_bytes
 from weft.train.settings import AUTOCAST, FREE_ON_RESUME, Settings, check_validation, choose_metric
-from weft.train.summary import Summary
-from weft.train.timeline import Timeline
-from weft.train.usage import memory_bytes, peak_memory_bytes
+from weft.train.user.functions import Own
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from flatten_graphs import typed_graph
 
-from weft.pipeline.flatten.run import flatten
-from weft.pipeline.records import read_manifest, read_records
+from weft.pipeline.flatten.flattening import flatten
+from weft.pipeline.record_hops import read_manifest, read_records
 
 
 def test_features_by_value_are_typed_and_sparse(tmp_path: Path) -> None:

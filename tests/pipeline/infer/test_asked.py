@@ -19,7 +19,7 @@ from infer_cases import (
 from weft.errors import InputError
 from weft.graph import Graph
 from weft.pipeline.infer.asked import asked_nodes
-from weft.pipeline.infer.run import Setting, infer_model, model_scoring
+from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
 
 
 @pytest.mark.usefixtures("small")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from weft.errors import InputError
 from weft.layers.base import Layer
 from weft.pipeline.infer import rounds as infer_rounds
-from weft.pipeline.infer.run import Setting, infer_model, model_scoring
+from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
 from weft.train.inference import stages
 
 

@@ -20,9 +20,9 @@ from infer_cases import (
 from weft.errors import InputError
 from weft.graph import Graph
 from weft.pipeline.engines.base import Engine, open_engine
+from weft.pipeline.infer import inference as infer
 from weft.pipeline.infer import rounds as infer_rounds
-from weft.pipeline.infer import run as infer
-from weft.pipeline.infer.run import Setting, infer_model, model_scoring
+from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
 
 
 @pytest.mark.usefixtures("small")

@@ -16,7 +16,7 @@ from infer_cases import (
 )
 
 from weft.graph import Graph
-from weft.pipeline.infer.run import Setting, infer_model, model_scoring
+from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
 
 
 def test_embeddings_are_what_the_last_layer_reads(tmp_path: Path) -> None:

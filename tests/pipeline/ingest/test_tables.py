@@ -18,7 +18,7 @@ from tables import (
 
 import weft
 from weft.errors import InputError
-from weft.pipeline.ingest.run import ingest
+from weft.pipeline.ingest.ingestion import ingest
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])

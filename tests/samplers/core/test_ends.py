@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from weft.errors import InputError
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.samplers.core.ends import EndRows
 
 PAIRS = Pairs(torch.tensor([7, 2]), torch.tensor([2, 9]), time=torch.tensor([50, 10]))

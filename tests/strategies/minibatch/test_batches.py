@@ -12,7 +12,7 @@ from weft.config import make_recipe
 from weft.errors import RecipeError
 from weft.train.launch import run_recipe
 from weft.train.trainer import Place
-from weft.train.worker import prepare
+from weft.train.workers.worker import prepare
 
 
 @pytest.mark.parametrize(

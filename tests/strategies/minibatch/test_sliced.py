@@ -21,7 +21,7 @@ from weft.layers.base import gcn_scales, linear
 from weft.strategies.minibatch.sliced import Sliced
 from weft.train.launch import run_recipe
 from weft.train.trainer import Place
-from weft.train.worker import prepare
+from weft.train.workers.worker import prepare
 
 OPTIONS: dict[str, Any] = {"name": "sliced", "fanout": [3, 2], "batch_size": 16, "partitioner": "range"}
 

@@ -13,7 +13,7 @@ import weft
 from weft.cli.main import main
 from weft.events import read_events
 from weft.layers.stack import Stack
-from weft.pipeline.flatten.run import flatten
+from weft.pipeline.flatten.flattening import flatten
 from weft.strategies.records.graph import RecordGraph
 from weft.strategies.records.loader import RecordFiles, RecordLoader
 from weft.strategies.records.records import RecordTraining

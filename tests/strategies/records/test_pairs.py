@@ -16,7 +16,7 @@ import weft
 from weft.cli.main import main
 from weft.comm.group import Group
 from weft.errors import RecipeError
-from weft.pipeline.flatten.run import flatten
+from weft.pipeline.flatten.flattening import flatten
 from weft.strategies.minibatch.sampled import Sampled
 from weft.strategies.records.records import RecordTraining
 from weft.tasks.base import Task

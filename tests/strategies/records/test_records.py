@@ -15,8 +15,8 @@ from weft.cli.main import main
 from weft.errors import InputError
 from weft.layers.base import GraphInfo
 from weft.layers.stack import Stack
-from weft.pipeline.flatten import run as module
-from weft.pipeline.flatten.run import flatten
+from weft.pipeline.flatten import flattening as module
+from weft.pipeline.flatten.flattening import flatten
 from weft.samplers import Loader, NeighborSampler
 from weft.strategies.minibatch.sampled import Sampled
 from weft.strategies.records.loader import RecordFiles, RecordLoader

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import weft
 from weft.errors import InputError
-from weft.pipeline.infer.run import Setting, infer_model, model_scoring
+from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
 from weft.train.model import adapt
 
 

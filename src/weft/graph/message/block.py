@@ -15,7 +15,7 @@ from torch import Tensor
 
 from weft import kernels
 from weft.errors import GraphError
-from weft.graph.edges import BlockEdges, DegreeSource, OwnDegrees, Rows
+from weft.graph.block_edges import BlockEdges, DegreeSource, OwnDegrees, Rows
 from weft.graph.message.propagate import propagate
 from weft.graph.message.reduction import Aggregation, Message, Propagation
 from weft.graph.message.scores import Additive, DotScore, GATv2Score, Score, parts_of

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import InputError
-from weft.graph.edges import OwnDegrees
+from weft.graph.block_edges import OwnDegrees
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block
 from weft.graph.message.reduction import times_rows

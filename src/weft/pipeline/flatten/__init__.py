@@ -1,5 +1,5 @@
 """A graph folder in, a record a target out: its neighbourhood, drawn by joins."""
 
-from weft.pipeline.flatten.run import flatten
+from weft.pipeline.flatten.flattening import flatten
 
 __all__ = ["flatten"]

@@ -1,5 +1,5 @@
 """Predictions by the tables of an engine: for graphs that no process can hold."""
 
-from weft.pipeline.infer.run import Links, Setting, infer_model, infer_run, model_scoring
+from weft.pipeline.infer.inference import Links, Setting, infer_model, infer_run, model_scoring
 
 __all__ = ["Links", "Setting", "infer_model", "infer_run", "model_scoring"]

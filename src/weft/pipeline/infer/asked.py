@@ -14,7 +14,7 @@ from weft.errors import FormatError, GraphError
 from weft.format import as_path
 from weft.graph.graph import Graph
 from weft.graph.ids import NodeIds
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.pipeline.infer.write import of_words
 from weft.registry import require
 from weft.train.inference.links import choose_relation

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.graph.source import RowSource
 from weft.pipeline.infer.asked import asked_nodes, asked_pairs
 from weft.pipeline.infer.model import Scoring

@@ -23,9 +23,9 @@ from weft.stores.open import with_file
 from weft.strategies.base import strategies
 from weft.tasks.base import Task
 from weft.tasks.choose import AUTO, TaskChoice
-from weft.train.checkpoint import checksum_of, load_weights
 from weft.train.model import adapt, build_model, check_options
-from weft.train.run import read_run
+from weft.train.saved.checkpoint import checksum_of, load_weights
+from weft.train.saved.run_folder import read_run
 
 WEIGHTS = "model.safetensors"
 # What is done to a graph when it is opened that concerns training alone.

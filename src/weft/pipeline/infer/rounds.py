@@ -21,9 +21,9 @@ from torch import Tensor
 from weft.graph.graph import Graph
 from weft.pipeline.engines.base import Engine
 from weft.pipeline.engines.base import name as quoted
+from weft.pipeline.infer.graph_tables import edge_batches, kind_of, node_batches, stream
 from weft.pipeline.infer.hubs import HubDegrees, merge_shards, run_shard
 from weft.pipeline.infer.piece import finish_rows, matrix, run_slice
-from weft.pipeline.infer.tables import edge_batches, kind_of, node_batches, stream
 from weft.pipeline.infer.write import Scored
 from weft.train.inference.infer import needed_nodes, pieces
 from weft.train.inference.stages import Chain

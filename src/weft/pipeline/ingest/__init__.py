@@ -1,5 +1,5 @@
 """Tables in, a graph folder out: reading, checking and encoding them."""
 
-from weft.pipeline.ingest.run import ingest
+from weft.pipeline.ingest.ingestion import ingest
 
 __all__ = ["ingest"]

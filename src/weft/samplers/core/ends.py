@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 
 
 class EndRows(NamedTuple):

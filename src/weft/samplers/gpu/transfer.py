@@ -16,7 +16,7 @@ from torch import Tensor
 from weft.errors import InputError
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block, DegreeSource
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.graph.remembered import Memory
 from weft.graph.sparse import SparseFeatures
 from weft.kernels import gpu

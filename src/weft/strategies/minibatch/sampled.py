@@ -26,7 +26,7 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.fanouts import Fanouts, by_hop, check_fanouts
 from weft.strategies.minibatch.neighbourhoods import Neighbourhoods
 from weft.strategies.minibatch.neighbours import DrawSettings, GraphNeighbours, PartNeighbours
-from weft.strategies.minibatch.pairs import refuse_nodes_alone, refuse_typed_store
+from weft.strategies.minibatch.pair_limits import refuse_nodes_alone, refuse_typed_store
 from weft.strategies.minibatch.placement import Where
 from weft.strategies.minibatch.sampler_ranks import check_samplers
 from weft.strategies.minibatch.source import source_of

@@ -31,7 +31,7 @@ from weft.strategies.minibatch.fanouts import check_fanouts
 from weft.strategies.minibatch.loaded import LoadedBatches
 from weft.strategies.minibatch.neighbourhoods import Neighbourhoods
 from weft.strategies.minibatch.neighbours import DrawSettings, GraphNeighbours, PartNeighbours
-from weft.strategies.minibatch.pairs import refuse_nodes_alone
+from weft.strategies.minibatch.pair_limits import refuse_nodes_alone
 from weft.strategies.minibatch.source import source_of
 from weft.strategies.records.graph import RecordGraph, check_whole
 from weft.strategies.records.loader import RecordFiles, RecordLoader

@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from weft.errors import InputError
 from weft.graph.ends import edge_ends, only
 from weft.graph.graph import Graph
-from weft.graph.pairs import Pairs
+from weft.graph.node_pairs import Pairs
 from weft.graph.source import RowSource
 from weft.samplers.base import as_seeds
 from weft.tasks.base import head_of, of_nodes
 from weft.tasks.partners import Partners, edge_keys, joined, pair_chunks, partner_chunks
 from weft.tasks.scorers import Scorer
 from weft.tasks.tables import relation_names
-from weft.train.followed import own_of
 from weft.train.inference.infer import infer
 from weft.train.inference.predictions import ByNode
+from weft.train.user.followed import own_of
 
 ROOM = "256MiB"
 """What scores may take at a time where nothing is said."""

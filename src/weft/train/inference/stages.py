@@ -19,8 +19,8 @@ from weft.layers.dropout import Dropout
 from weft.layers.encoder import Encoder
 from weft.layers.stack import Stack
 from weft.tasks.base import finished, head_of, of_nodes
-from weft.train.followed import own_of
 from weft.train.inference.slicing import BY_ROW, SlicedModel, trace
+from weft.train.user.followed import own_of
 
 
 @dataclass(frozen=True)

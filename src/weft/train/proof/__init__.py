@@ -7,6 +7,6 @@ a new strategy or exchange is proved once it is there, on the targets that it ta
 """
 
 from weft.train.proof.cases import Case, Pair, all_cases, cover, legal_pairs
-from weft.train.proof.run import Outcome, prove
+from weft.train.proof.proving import Outcome, prove
 
 __all__ = ["Case", "Outcome", "Pair", "all_cases", "cover", "legal_pairs", "prove"]

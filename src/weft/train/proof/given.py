@@ -21,9 +21,8 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.single import Single
 from weft.tasks.base import Task
 from weft.train.model import adapt, build_model, ready
-from weft.train.parts import prepare_parts, read_parts
 from weft.train.proof.cases import TYPES, Pair, legal_pairs
-from weft.train.proof.run import (
+from weft.train.proof.proving import (
     RATE,
     Observed,
     Outcome,
@@ -33,6 +32,7 @@ from weft.train.proof.run import (
     worst_of_ranks,
 )
 from weft.train.resolve import Resolved, resolve
+from weft.train.workers.held_parts import prepare_parts, read_parts
 
 _STEP = "outputs of step "
 

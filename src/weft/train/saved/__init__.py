@@ -1,0 +1,1 @@
+"""The folder of a run: its owner, its checkpoints, and what it came to."""

@@ -1,0 +1,97 @@
+"""Going on with another number of workers: what each of them kept is dealt out anew, by what it belongs to.
+
+Weights, optimiser and clock are the run's. Of what a strategy keeps beside them (`Strategy.state`) a tensor
+with a row a node goes where the node's part goes, sums add up, and a number that is the same on all stays.
+All else belongs to the halo or to the links of the workers that there were, and is refused by name.
+"""
+
+from collections.abc import Mapping, Sequence
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.errors import InputError, RecipeError
+from weft.strategies.base import Strategy, strategies
+from weft.train.saved.checkpoint import Checkpoint, Checkpoints, Tensors
+
+_NODES = "@nodes"
+
+
+def packed(strategy: Strategy) -> Tensors:
+    """Return what one worker keeps, with the nodes that rows of it belong to."""
+    state = strategy.state()
+    by_node = any(strategy.is_by_node(name) for name in state)
+    return {**state, _NODES: strategy.state_nodes()} if by_node else state
+
+
+def unpacked(checkpoints: Checkpoints, saved: Checkpoint, strategy: Strategy, rank: int) -> Tensors:
+    """Return what the strategy of one worker continues with, whoever kept it; nothing where nothing was."""
+    count = checkpoints.count_ranks(saved)
+    if not count:
+        return {}
+    if count == strategy.workers:
+        own = checkpoints.load_rank(saved, rank)
+        return {name: value for name, value in own.items() if name != _NODES}
+    files = [checkpoints.load_rank(saved, each) for each in range(count)]
+    # sorted: a file gives them in no order, and workers should name the same one
+    names = sorted(name for name in files[0] if name != _NODES)
+    for name in names:
+        if not (strategy.is_by_node(name) or name in strategy.state_sums or _alike(files, name)):
+            raise InputError(
+                f"{saved.folder}: {name!r} is of the halo or the links of each of {count} workers, which "
+                f"{strategy.workers} do not have; continue with --workers {count}, or start anew with "
+                "another --out"
+            )
+    return {name: _dealt(files, name, strategy, rank) for name in names}
+
+
+def _alike(files: Sequence[Tensors], name: str) -> bool:
+    first = files[0][name]
+    return first.numel() == 1 and all(name in held and torch.equal(held[name], first) for held in files)
+
+
+def _dealt(files: Sequence[Tensors], name: str, strategy: Strategy, rank: int) -> Tensor:
+    held = [file[name] for file in files]
+    if strategy.is_by_node(name):
+        ids, place = torch.sort(torch.cat([file[_NODES] for file in files]))
+        return torch.cat(held)[place[torch.searchsorted(ids, strategy.state_nodes())]]
+    if name in strategy.state_sums:
+        return torch.stack(held).sum(0) if rank == 0 else torch.zeros_like(held[0])
+    return held[0]
+
+
+def check_workers(kept: Mapping[str, Any], workers: int, out: str | Path) -> None:
+    """Refuse a number of workers that the run of a kept recipe cannot go on with."""
+    before = int(kept.get("graph", {}).get("workers", 1))
+    if workers == before:
+        return
+    told = f"--workers {workers}: {out} was trained with {before}"
+    options = dict(kept.get("strategy", {}))
+    kind = strategies[options.pop("name", "single")]
+    if not kind.on_workers:
+        raise RecipeError(f"{told}, by {kind.name!r}, which is for one process; begin a run by 'halo'")
+    if kind.cuts == "grid" or kind.arrangement(options, workers) != kind.arrangement(options, before):
+        raise RecipeError(
+            f"{told}, by {kind.name!r}, whose parts are made for them; continue it with --workers {before}"
+        )
+    parts = kept["graph"].get("parts") or options.get("parts")
+    if parts is not None and parts < workers:
+        raise RecipeError(
+            f"{told}, on {parts} parts of the graph, and one worker holds a part; continue it with at most "
+            f"{parts}, and begin a run that may grow with --parts M"
+        )
+
+
+def with_parts_of(strategy: Mapping[str, Any], kept: Mapping[str, Any], out: str | Path) -> dict[str, Any]:
+    """Return the strategy of a run that is continued with the parts it has, on however many workers."""
+    parts, name = kept.get("graph", {}).get("parts"), kept.get("strategy", {}).get("name", "single")
+    asked = strategy.get("parts")
+    if parts is None:
+        return dict(strategy)
+    if asked not in (None, parts):
+        raise RecipeError(f"--parts {asked}: {out} has {parts} parts, and keeps them; leave it out")
+    own = {"parts": parts} if "parts" in signature(strategies[name]).parameters else {}
+    return {"name": name, **strategy, **own}
