@@ -22,7 +22,7 @@ TESTS = Path(__file__).parents[1]
 BATCHES = "strategies/minibatch"
 CUT = f"{BATCHES}/test_sampled.py::test_parts_in_one_process_take_the_same_steps"
 NEAR = f"{BATCHES}/test_sampled.py::test_neighbourhoods_that_all_hold_are_asked_of_nobody_and_change_nothing"
-LOADER = "samplers/test_loader.py::test_threads_stay_only_so_far_ahead"
+LOADER = "samplers/test_pool.py::test_threads_stay_only_so_far_ahead"
 
 # What each strategy runs with, and for each option another value, or the test that shows what it does.
 BASE: dict[str, dict[str, Any]] = {

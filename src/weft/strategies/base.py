@@ -103,7 +103,8 @@ class Strategy:
         """`device` is where the model is, by default where the graph lies."""
         self.group = Group.alone() if group is None else group
         self.task = usual_task(graph) if task is None else task
-        device = graph.indptr.device if device is None else device
+        held = graph.indptr.device  # which has the number of a GPU too
+        device = held if device is None or device.type == held.type else device
         self.loss_scale = LossScale(device, self.agree) if autocast is torch.float16 else None
         """What keeps small gradients in float16; None in other precisions."""
         self.shared = Shared(
