@@ -135,6 +135,7 @@ def test_what_can_run_on_a_gpu_is_marked_so() -> None:
 ASKED = re.compile(r"\b(name|task|strategy|exchange|sampler|store|partitioner|layer|model|engine|ranker)\b")
 # Where a name stands for itself, and no class could be asked.
 MAY_COMPARE = {
+    "compiler/lower.py": "'sum' is an operator of torch there",
     "report/read.py": "a run is read by the names in its files, without the code that wrote it",
     "train/optim.py": "'cosine' is a schedule there",
     "train/needs.py": "a table of what each strategy would take, by its name",

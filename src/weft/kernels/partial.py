@@ -34,7 +34,7 @@ def attention_part(
     """Return the attention over these edges, [num_dst, H, D], and the logarithm of its mass, [num_dst, H].
 
     `kind` and the arguments are those of the operator in `weft.kernels.attention`. Gradients pass through
-    both results; a row without edges has a mass of 0, minus infinity as a logarithm.
+    both results; a row without edges has a mass of 0, minus infinity as a logarithm, which is in float64.
     """
     dtype = value.dtype
     for tensor in (src, dst, a, edge):
@@ -66,7 +66,7 @@ class _LogMass(torch.autograd.Function):
         indptr, indices, src, dst, a, edge, slope, pointers, top, total = inputs
         ctx.plain = kind, slope
         ctx.save_for_backward(indptr, indices, src, dst, a, edge, *pointers, top, total)
-        return torch.add(top, total.log())
+        return torch.add(top.double(), total.double().log())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -94,7 +94,7 @@ class _LogMass(torch.autograd.Function):
             *held,
             top,
             total,
-            -gradients[0],
+            -gradients[0].to(top.dtype),
             src.new_zeros(*top.shape, 1),
             wanted,
         )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import weft
 from weft.graph import Block, Graph
 from weft.graph.message import compiled as module
-from weft.graph.message.partial import propagate_part
+from weft.graph.message.propagate import contribute
 from weft.graph.message.reduction import Propagation
 
 NODES = 12
@@ -133,7 +133,7 @@ def test_parts_keep_what_stands_beside_them(reduce: str) -> None:
     found = []
     for on in (False, True):
         before = weft.compile_messages(on)
-        found.append(propagate_part(block, Propagation(message, [h], [h], [], reduce)))
+        found.append(contribute(block, Propagation(message, [h], [h], [], reduce)))
         weft.compile_messages(before)
     for ours, plain in zip(*found, strict=True):
         assert (ours is None) == (plain is None)
@@ -145,7 +145,7 @@ def test_a_weighed_message_is_compiled(ways: list[str]) -> None:
     block = graph().block()
     h = torch.randn(NODES, 4, dtype=torch.float64)
     how = Propagation(lambda u, v: torch.tanh(u - v), [h], [h]).weighed(torch.arange(90.0))
-    out, _ = propagate_part(block, how)
+    out, _ = contribute(block, how)
     src, dst = block.edge_index()
     made = torch.tanh(h[src] - h[dst]) * torch.arange(90.0).double().unsqueeze(1)
     torch.testing.assert_close(out, torch.zeros_like(h).index_add(0, dst, made))

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from weft.errors import GraphError
-from weft.graph import Graph
+from weft.graph import Block, Graph
 from weft.graph.message import propagate as module
+from weft.graph.message.propagate import contribute
+from weft.graph.message.reduction import Propagation
 
 REDUCTIONS = ["sum", "mean", "max", "min", "softmax"]
 
@@ -218,7 +220,7 @@ def test_a_masked_score_gives_its_edge_no_weight(chunk_elements: int) -> None:
 
 def test_wrong_rows_and_unknown_reductions_are_refused() -> None:
     block = hub_graph().block()
-    with pytest.raises(GraphError, match="sum, mean, max, min or softmax, got 'median'"):
+    with pytest.raises(GraphError, match="max, mean, min, softmax, sum; got 'median'"):
         block.propagate(lambda u: u, src=[torch.ones(20, 1)], reduce="median")
     with pytest.raises(GraphError, match=r"dst tensors need 20 rows, got 19; pass block.dst\(h\)"):
         block.propagate(lambda v: v, dst=[torch.ones(19, 1)])
@@ -270,3 +272,76 @@ def test_a_row_whose_scores_are_all_masked_gives_zero_and_no_gradient(chunk_elem
     assert x.grad is not None
     assert score.grad.tolist() == [0, 0, 0]
     assert x.grad.tolist() == [[0, 0], [0, 0], [1, 1]]
+
+
+ENDS = torch.tensor([[0, 1, 2, 3, 3, 3, 4, 1, 0], [0, 0, 0, 0, 2, 2, 2, 3, 3]])
+ROWS = 5
+
+
+def block_of(chosen: Tensor) -> Block:
+    """Return the edges that a mask keeps; row 1 and row 4 have none."""
+    src, dst = ENDS[:, chosen]
+    counts = torch.bincount(dst, minlength=ROWS)
+    return Block(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), src.int(), num_src=ROWS)
+
+
+def tied(reduce: str, u: Tensor, v: Tensor, weight: Tensor) -> Any:
+    """Return a message with ties (3 → 2 twice), or a score and a value."""
+    made = (u @ weight) * v
+    return (made[:, :2], made.reshape(-1, 2, 2)) if reduce == "softmax" else made
+
+
+def merged(reduce: str, parts: list[tuple[Tensor, Tensor | None]]) -> Tensor:
+    """Return the whole from its parts by the definition."""
+    values = torch.stack([value for value, _ in parts])
+    if reduce == "sum":
+        return values.sum(0)
+    beside = torch.stack([each for _, each in parts if each is not None])
+    if reduce == "softmax":
+        share = torch.softmax(beside.where(beside > -torch.inf, -1e9), 0)
+        return (values * share[..., None]).sum(0)
+    lowest = -torch.inf if reduce == "max" else torch.inf
+    masked = values.where(beside > 0, lowest)
+    top = masked.amax(0) if reduce == "max" else masked.amin(0)
+    attaining = beside * (masked == top)
+    share = attaining / attaining.sum(0).clamp(min=1)
+    return (values * share).sum(0)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "max", "min", "softmax"])
+@pytest.mark.parametrize("chunk", [4, 1 << 22])
+def test_what_parts_of_the_edges_contribute_merges_into_the_whole(
+    reduce: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = torch.Generator().manual_seed(3)
+    shapes = ((ROWS, 3), (ROWS, 4), (3, 4))
+    leaves = [torch.randn(s, dtype=torch.float64, generator=draw).requires_grad_() for s in shapes]
+    h, own, weight = leaves
+
+    def run(u: Tensor, v: Tensor, w: Tensor) -> Any:
+        return tied(reduce, u, v, w)
+
+    every = torch.ones(ENDS.shape[1]).bool()
+    reference = block_of(every).propagate(run, src=[h], dst=[own], reduce=reduce, params=[weight])
+    towards = torch.randn(reference.shape, dtype=torch.float64, generator=draw)
+    expected = torch.autograd.grad(reference, leaves, towards)
+
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", chunk)
+    parts = []
+    for turn in range(3):
+        part = block_of(torch.arange(ENDS.shape[1]) % 3 == turn)
+        parts.append(contribute(part, Propagation(run, [h], [own], [], reduce, [weight])))
+    found = merged(reduce, parts)
+    assert torch.allclose(found, reference, atol=1e-12)
+    for made, wanted in zip(torch.autograd.grad(found, leaves, towards), expected):
+        assert torch.allclose(made, wanted, atol=1e-12)
+
+
+def test_no_edges_contribute_nothing() -> None:
+    none = block_of(torch.zeros(ENDS.shape[1]).bool())
+    h = torch.ones(ROWS, 2)
+    value, count = contribute(none, Propagation(lambda u: u, [h], reduce="max"))
+    assert (tuple(value.shape), count is not None and int(count.sum())) == ((ROWS, 2), 0)
+    value, mass = contribute(none, Propagation(lambda u: (u[:, 0], u), [h], reduce="softmax"))
+    assert mass is not None
+    assert bool((mass == -torch.inf).all())

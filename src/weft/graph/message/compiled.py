@@ -1,6 +1,6 @@
 """`propagate` by the compiler: on nodes what depends on one end alone, on edges a program or fewer operators.
 
-A message that is not compiled, and a graph too small for it to pay, run as they are (`propagate`, `partial`).
+A message that is not compiled, and a graph too small for it to pay, run as they are (`propagate`).
 """
 
 from collections.abc import Callable, Sequence
@@ -25,6 +25,9 @@ Plain = Callable[["Block", Propagation], Reduced]
 LEAST_NUMBERS = 1 << 15
 """Numbers that messages read, edges × width, below which plain torch is as fast."""
 
+_REDUCTIONS = ("sum", "max", "min", "softmax")
+"""Those that programs have."""
+
 _switch = {"on": True}
 
 
@@ -42,7 +45,7 @@ def propagate_compiled(
 
     `plain` reduces what has no program.
     """
-    if not _switch["on"] or not _pays(block, how):
+    if not _switch["on"] or how.kernel_reduce not in _REDUCTIONS or not _pays(block, how):
         return None
     found = compiled_of(how)
     if isinstance(found, str):

@@ -2,11 +2,10 @@
 
 Where the edges are few the messages are made at once and autograd does the rest. Where they are many, they
 are made a chunk of edges at a time, in row order, and made again in backward: nothing of the size of edges ×
-width is kept. A chunk ends where a row ends, unless a row alone is longer; then the row is cut and its parts
-merge in order.
+width is kept. A chunk ends where a row ends, unless a row alone is longer; then the row is cut and its pieces
+are merged in order, as `weft.graph.reductions` says.
 """
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,10 +16,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from weft import kernels
-from weft.errors import GraphError
 from weft.graph.message.compiled import propagate_compiled
-from weft.graph.message.reducers import REDUCERS, Chunk, Reducer, add_rows, reduce_at_once
 from weft.graph.message.reduction import Message, Propagation, times_rows
+from weft.graph.message.replay import ForwardState, captured
+from weft.graph.reductions import ByRow, Contribution, Running, reduction
+from weft.graph.reductions.rows import add_repeated
 from weft.kernels.registration import accumulator
 
 if TYPE_CHECKING:
@@ -32,21 +32,32 @@ CHUNK_ELEMENTS = 1 << 22
 
 
 def propagate(block: "Block", how: Propagation) -> Tensor:
-    """Return the reduced messages, [num_dst, ...]; `how.src` has a row a source of the block."""
-    if torch.compiler.is_compiling():
-        out = reduce_at_once(block, all_messages(block, how), how.kernel_reduce)
-    else:
-        out, _ = propagate_compiled(block, how, _as_it_is) or _as_it_is(block, how)
+    """Return the reduced messages, [num_dst, ...]; `how.src` has one row per source of the block."""
+    out, _ = contribute(block, how, beside=False)
     return times_rows(out, block.mean_scale(out.dtype)) if how.reduce == "mean" else out
 
 
-def _as_it_is(block: "Block", how: Propagation) -> tuple[Tensor, Tensor | None]:
-    """Return the reduced messages of the function as it was given, at once or chunk by chunk."""
+def contribute(block: "Block", how: Propagation, *, beside: bool = True) -> Contribution:
+    """Return what the block's edges contribute to each row, [num_dst, ...]; a mean is still a sum.
+
+    Without `beside` the compiler may leave out what merging takes.
+    """
+    if torch.compiler.is_compiling():
+        return _as_it_is(block, how)
+    return Contribution(*(propagate_compiled(block, how, _as_it_is, beside=beside) or _as_it_is(block, how)))
+
+
+def _as_it_is(block: "Block", how: Propagation) -> Contribution:
+    """Return the contributions of the message as it was given, at once or chunk by chunk."""
     plan = ChunkPlan.of(block, how)
-    if not plan.at_once:
-        return in_chunks(plan, how)
-    check_message(plan, how)
-    return reduce_at_once(block, all_messages(block, how), plan.reduce), None
+    if not torch.compiler.is_compiling():
+        if not plan.at_once:
+            return in_chunks(plan, how)
+        check_message(plan, how)
+    made, kind = all_messages(block, how), reduction(plan.reduce)
+    by_row = block.cached("edges by row", lambda: ByRow.in_order(block.indptr, block.edge_dst))
+    value, beside = kind.reduced(by_row, kind.contributions(made))
+    return Contribution(_like(kind.result(made), value), beside)
 
 
 def all_messages(block: "Block", how: Propagation) -> Any:
@@ -57,6 +68,31 @@ def all_messages(block: "Block", how: Propagation) -> Any:
     return how.message(*sources, *targets, *how.edge, *how.params)
 
 
+def _like(result: Tensor, rows: Tensor) -> Tensor:
+    """Return rows in the type of the messages that they were reduced from, and in the shape of one."""
+    return rows.reshape(rows.shape[0], *result.shape[1:]).to(result.dtype)
+
+
+@dataclass(frozen=True)
+class EdgeRange:
+    """A range of edges and the rows they go to."""
+
+    edges: slice
+    rows: slice  # destination rows, the first and the last maybe in part
+    src: Tensor  # [edges] source row of each edge, int64
+    dst: Tensor  # [edges] destination row of each edge
+    by_row: ByRow  # the edges by the rows of the range
+
+    @classmethod
+    def of(cls, block: "Block", start: int, stop: int) -> "EdgeRange":
+        """Return the edges start … stop − 1."""
+        dst = block.edge_dst[start:stop]
+        rows = slice(int(dst[0]), int(dst[-1]) + 1) if stop > start else slice(0, 0)
+        indptr = (block.indptr[rows.start : rows.stop + 1] - start).clamp(0, stop - start)
+        by_row = ByRow.in_order(indptr, dst - rows.start)
+        return cls(slice(start, stop), rows, block.indices[start:stop].long(), dst, by_row)
+
+
 @dataclass(frozen=True)
 class ChunkPlan:
     """What to compute, and where the chunks are cut."""
@@ -64,30 +100,29 @@ class ChunkPlan:
     block: "Block"
     message: Message
     reduce: str
-    counts: tuple[
-        int, int, int, int
-    ]  # how many of the tensors are src, dst, edge and params; captured ones follow
+    counts: tuple[int, int, int, int]
+    """How many of the tensors are src, dst, edge and params; captured ones follow."""
     chunk_edges: int
 
     @staticmethod
     def of(block: "Block", how: Propagation) -> "ChunkPlan":
         """Return the plan of what a block is asked."""
         width = max(1, sum(t[:1].numel() if len(t) else 0 for t in how.per_edge))
-        return ChunkPlan(block, how.message, how.kernel_reduce, how.counts, max(1, CHUNK_ELEMENTS // width))
+        return ChunkPlan(block, how.message, how.reduce, how.counts, max(1, CHUNK_ELEMENTS // width))
 
     @property
     def at_once(self) -> bool:
         """Whether all edges are one chunk."""
         return self.block.num_edges <= self.chunk_edges
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Give the chunks in the order of the edges."""
+    def chunks(self) -> Iterator[EdgeRange]:
+        """Give the chunks in the order of the edges; of no edges an empty one, which tells the shapes."""
         size = self.chunk_edges
         bounds = self.block.cached(("chunks", size), lambda: _bounds(self.block.indptr, size))
-        for start, stop in pairwise(bounds):
-            yield Chunk.of(self.block, start, stop)
+        for start, stop in pairwise(bounds) if self.block.num_edges else [(0, 0)]:
+            yield EdgeRange.of(self.block, start, stop)
 
-    def inputs(self, chunk: Chunk, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def inputs(self, chunk: EdgeRange, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the rows of the src, dst and edge tensors that belong to the edges of a chunk."""
         kinds: tuple[Any, ...] = (chunk.src, chunk.dst, chunk.edges)
         places = zip(kinds, self.counts)
@@ -96,7 +131,7 @@ class ChunkPlan:
         ]
 
     def params(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the tensors the message is given whole."""
+        """Return the tensors that the message gets whole."""
         first = sum(self.counts[:3])
         return tensors[first : first + self.counts[3]]
 
@@ -117,152 +152,126 @@ def check_message(plan: ChunkPlan, how: Propagation) -> None:
         _captured(plan, (*how.per_edge, *how.params))
 
 
-def in_chunks(plan: ChunkPlan, how: Propagation) -> tuple[Tensor, Tensor | None]:
-    """Return the reduced messages, made chunk by chunk, and what merging them with others takes."""
+def _captured(plan: ChunkPlan, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return what `captured` finds on the first two edges."""
+    if not torch.is_grad_enabled():
+        return []
+    probe = EdgeRange.of(plan.block, 0, min(2, plan.block.num_edges))
+    return captured(plan.message, plan.inputs(probe, tensors), plan.params(tensors))
+
+
+def in_chunks(plan: ChunkPlan, how: Propagation) -> Contribution:
+    """Return what `contribute` does, of messages made chunk by chunk."""
     tensors = (*how.per_edge, *how.params)
-    made: tuple[Tensor, Tensor | None] = _InChunks.apply(  # type: ignore[no-untyped-call]
-        plan, *tensors, *(() if how.complete else _captured(plan, tensors))
-    )
-    return made
+    others = () if how.complete else _captured(plan, tensors)
+    return Contribution(*_InChunks.apply(plan, *tensors, *others))  # type: ignore[no-untyped-call]
+
+
+class ChunkedMessages:
+    """Messages reduced chunk by chunk, of one plan after the other, and made again for their gradients."""
+
+    def __init__(self, reduce: str, num_rows: int) -> None:
+        self.kind = reduction(reduce)
+        self.running = Running(self.kind, num_rows)
+        self._result: Tensor | None = None  # of no edge: the shape and type of a message
+
+    def add(self, plan: ChunkPlan, tensors: Sequence[Tensor]) -> None:
+        """Make the messages of a plan and merge them into what there is."""
+        for chunk in plan.chunks():
+            made = plan.message(*plan.inputs(chunk, tensors), *plan.params(tensors))
+            result = self.kind.result(made)
+            self._result = result.new_empty(0, *result.shape[1:])
+            self.running.add(self.kind.reduced(chunk.by_row, self.kind.contributions(made)), chunk.rows)
+
+    def result(self) -> Contribution:
+        """Return what all edges contribute."""
+        assert self._result is not None, "a plan has a chunk, if only an empty one"
+        value, beside = self.running.whole
+        return Contribution(_like(self._result, value), beside)
+
+    def add_gradients(
+        self,
+        plan: ChunkPlan,
+        tensors: Sequence[Tensor],
+        needs: Sequence[bool],
+        grad: Contribution,
+        grads: Sequence[Tensor | None],
+    ) -> None:
+        """Make the messages of a plan again and add the gradients of all tensors to `grads`."""
+        wanted = [place for place, need in enumerate(needs) if need]
+        for chunk in plan.chunks():
+            with torch.enable_grad():
+                rows = [
+                    t.detach().requires_grad_(need) for t, need in zip(plan.inputs(chunk, tensors), needs)
+                ]
+                made = self.kind.contributions(plan.message(*rows, *plan.params(tensors)))
+            live = [
+                (out, g.to(out.dtype))
+                for out, g in zip(made, self._of_messages(chunk, made, grad))
+                if out is not None and g is not None and out.requires_grad
+            ]
+            if not live or not wanted:
+                continue
+            leaves = [*rows, *tensors[len(rows) :]]
+            outputs, towards = zip(*live)
+            found = torch.autograd.grad(outputs, [leaves[i] for i in wanted], towards, allow_unused=True)
+            for place, part in zip(wanted, found):
+                total = grads[place]
+                if part is not None and total is not None:
+                    _add_gradient(plan, chunk, place, total, part)
+
+    @torch.no_grad()
+    def _of_messages(self, chunk: EdgeRange, made: Contribution, grad: Contribution) -> Contribution:
+        """Return the gradients of a chunk's messages."""
+        above = grad.at(chunk.rows)
+        towards = above.value.reshape(len(above.value), *made.value.shape[1:])
+        whole = self.running.at(chunk.rows)
+        return self.kind.gradients(whole, made, chunk.by_row.rows, Contribution(towards, above.beside))
+
+
+def _add_gradient(plan: ChunkPlan, chunk: EdgeRange, place: int, total: Tensor, part: Tensor) -> None:
+    """Add the gradient of the rows that a chunk read of a tensor to that of the tensor."""
+    num_src, num_dst, num_edge, _ = plan.counts
+    if place < num_src:
+        add_repeated(total, chunk.src, part)
+    elif place < num_src + num_dst:
+        total[chunk.rows] += reduction("sum").reduced(chunk.by_row, Contribution(part)).value
+    elif place < num_src + num_dst + num_edge:
+        total[chunk.edges] = part
+    else:
+        total += part
 
 
 class _InChunks(torch.autograd.Function):
     """Messages made and reduced chunk by chunk, and made again in backward for their gradients."""
 
     @staticmethod
-    def forward(ctx: Any, plan: ChunkPlan, *tensors: Tensor) -> tuple[Tensor, Tensor | None]:
+    def forward(ctx: Any, plan: ChunkPlan, *tensors: Tensor) -> Contribution:
         ctx.plan, ctx.replay = plan, ForwardState(tensors)
         ctx.set_materialize_grads(False)
-        reducer = REDUCERS[plan.reduce]()
-        for chunk in plan.chunks():
-            made = plan.message(*plan.inputs(chunk, tensors), *plan.params(tensors))
-            reducer.add(chunk, made, plan.block.num_dst)
-        out, beside = reducer.result(), reducer.beside()
+        ctx.messages = ChunkedMessages(plan.reduce, plan.block.num_dst)
+        ctx.messages.add(plan, tensors)
+        out, beside = ctx.messages.result()
         if beside is not None and not beside.is_floating_point():
             ctx.mark_non_differentiable(beside)
-        ctx.save_for_backward(*tensors, *reducer.state())
-        ctx.num_tensors, ctx.reducer, ctx.like = len(tensors), type(reducer), (out.shape, out.dtype)
-        return out, beside
+        ctx.save_for_backward(*tensors, *ctx.messages.running.let_go())
+        ctx.num_tensors, ctx.like = len(tensors), (out.shape, out.dtype)
+        return Contribution(out, beside)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor | None, beside: Tensor | None) -> tuple[Tensor | None, ...]:
-        plan, saved = ctx.plan, ctx.saved_tensors
-        tensors, reducer = saved[: ctx.num_tensors], ctx.reducer.restored(saved[ctx.num_tensors :])
+        plan, saved, messages = ctx.plan, ctx.saved_tensors, ctx.messages
+        tensors, needs = saved[: ctx.num_tensors], ctx.needs_input_grad[1:]
+        messages.running.take_back(saved[ctx.num_tensors :])
         if grad is None:
             grad = torch.zeros(ctx.like[0], dtype=ctx.like[1], device=plan.block.device)
-        needs = ctx.needs_input_grad[1:]
         # Thousands of chunks may add to a row: what is stored in 16 bits is summed in 32.
         grads = [
             torch.zeros_like(t, dtype=accumulator(t.dtype)) if need else None
             for t, need in zip(tensors, needs)
         ]
         with ctx.replay():
-            for chunk in plan.chunks():
-                add_chunk_gradients(plan, chunk, tensors, needs, reducer, (grad, beside), grads)
+            messages.add_gradients(plan, tensors, needs, Contribution(grad, beside), grads)
+        messages.running.let_go()
         return None, *(None if g is None else g.to(t.dtype) for g, t in zip(grads, tensors))
-
-
-def add_chunk_gradients(
-    plan: ChunkPlan,
-    chunk: Chunk,
-    tensors: Sequence[Tensor],
-    needs: Sequence[bool],
-    reducer: Reducer,
-    given: tuple[Tensor, Tensor | None],
-    grads: Sequence[Tensor | None],
-) -> None:
-    """Make the messages of a chunk again and add the gradients of all tensors.
-
-    `given` are the gradients of the result and of what stands beside it.
-    """
-    num_src, num_dst, num_edge, _ = plan.counts
-    with torch.enable_grad():
-        rows = [t.detach().requires_grad_(need) for t, need in zip(plan.inputs(chunk, tensors), needs)]
-        made = plan.message(*rows, *plan.params(tensors))
-    outputs = list(made) if plan.reduce == "softmax" else [made]
-    with torch.no_grad():
-        wanted_grads = reducer.gradients(chunk, made, *given)
-    live = [(out, g) for out, g in zip(outputs, wanted_grads) if out.requires_grad]
-    leaves = [*rows, *tensors[len(rows) :]]
-    wanted = [place for place, need in enumerate(needs) if need]
-    if not live or not wanted:
-        return
-    found = torch.autograd.grad(
-        [out for out, _ in live], [leaves[place] for place in wanted], [g for _, g in live], allow_unused=True
-    )
-    for place, part in zip(wanted, found):
-        total = grads[place]
-        if part is None or total is None:
-            continue
-        if place < num_src:
-            add_rows(total, chunk.src, part)
-        elif place < num_src + num_dst:
-            total[chunk.rows] += chunk.sum(part)
-        elif place < num_src + num_dst + num_edge:
-            total[chunk.edges] = part
-        else:
-            total += part
-
-
-class ForwardState:
-    """The random state and the autocast setting of forward, so that backward makes the very same messages."""
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.kind = tensors[0].device.type if tensors else "cpu"
-        self.devices = sorted({t.device.index or 0 for t in tensors if t.device.type == "cuda"})
-        self.cpu_state = torch.get_rng_state()
-        self.cuda_states = [torch.cuda.get_rng_state(device) for device in self.devices]
-        self.autocast = torch.is_autocast_enabled(self.kind), torch.get_autocast_dtype(self.kind)
-
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        enabled, dtype = self.autocast
-        with torch.random.fork_rng(self.devices), torch.autocast(self.kind, dtype=dtype, enabled=enabled):
-            torch.set_rng_state(self.cpu_state)
-            for device, state in zip(self.devices, self.cuda_states):
-                torch.cuda.set_rng_state(state, device)
-            yield
-
-
-def _captured(plan: ChunkPlan, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return what `captured` finds on the first two edges."""
-    if not torch.is_grad_enabled():
-        return []
-    probe = Chunk.of(plan.block, 0, min(2, plan.block.num_edges))
-    return captured(plan.message, plan.inputs(probe, tensors), plan.params(tensors))
-
-
-def captured(message: Message, rows: Sequence[Tensor], params: Sequence[Tensor]) -> list[Tensor]:
-    """Return the parameters that the message uses without being given them, such as those of a module.
-
-    Made again in backward, the messages would lose their gradients in silence; as inputs of the function they
-    get them. What is found is found by running the message on some rows and walking back from its result.
-    """
-    with ForwardState([*rows, *params])(), torch.enable_grad():
-        start = torch.zeros(1, requires_grad=True).clone().grad_fn._sequence_nr()  # type: ignore[union-attr]
-        made = message(*(t.detach() for t in rows), *params)
-    outputs = made if isinstance(made, (tuple, list)) else [made]
-    given = {t.grad_fn for t in params if t.grad_fn is not None}
-    leaves = _leaves([out.grad_fn for out in outputs if out.grad_fn is not None], given, start)
-    return [leaf for leaf in leaves if not any(leaf is param for param in params)]
-
-
-def _leaves(roots: list[Any], given: set[Any], start: int) -> list[Tensor]:
-    found: list[Tensor] = []
-    seen, stack = set(given), list(roots)
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            found.append(node.variable)
-        elif node._sequence_nr() < start:
-            raise GraphError(
-                "propagate: the message uses a tensor with a gradient that it was not given;"
-                " pass it in src, dst, edge or params"
-            )
-        else:
-            stack += [function for function, _ in node.next_functions]
-    return found

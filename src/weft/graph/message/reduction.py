@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import GraphError, InputError
+from weft.graph.reductions import reduction
 
 Message = Callable[..., Any]
 
@@ -72,13 +73,12 @@ class Propagation:
     """Whether the message is known to use no other tensor than these."""
 
     def __post_init__(self) -> None:
-        if self.reduce not in ("sum", "mean", "max", "min", "softmax"):
-            raise GraphError(f"reduce must be sum, mean, max, min or softmax, got {self.reduce!r}")
+        reduction(self.reduce)  # which refuses one that there is not
 
     @property
     def adds(self) -> bool:
         """Whether messages are added up."""
-        return self.reduce in ("sum", "mean")
+        return reduction(self.reduce).adds
 
     def weighed(self, stands_for: Tensor) -> "Propagation":
         """Return the same with each message times how many edges its edge stands for, [E]."""
@@ -102,11 +102,11 @@ class Propagation:
 
     @property
     def per_edge(self) -> tuple[Tensor, ...]:
-        """The tensors of which a message gets a row an edge, in the order of its arguments."""
+        """The tensors of which a message gets one row per edge, in the order of its arguments."""
         return (*self.src, *self.dst, *self.edge)
 
     def check_rows(self, *, num_dst: int, num_edges: int) -> None:
-        """Refuse tensors that do not have a row a destination or an edge."""
+        """Refuse tensors that do not have one row per destination or per edge."""
         for kind, tensors, rows in (("dst", self.dst, num_dst), ("edge", self.edge, num_edges)):
             for tensor in tensors:
                 if tensor.shape[0] != rows:

@@ -19,6 +19,7 @@ from weft.errors import GraphError
 from weft.graph.message.block import Block, Rows
 from weft.graph.message.reduction import Aggregation, Propagation
 from weft.graph.message.scores import Score
+from weft.graph.reductions import ByRow, Contribution, RowReduction
 from weft.graph.relations import RelationBlock
 from weft.graph.sparse import Features
 from weft.pipeline.infer.piece import Kind, PieceBlock, edge_rows, matrix, read_piece
@@ -45,51 +46,35 @@ class Written(Merge):
         """Return the rows: a shard has one, the hub's."""
         return own
 
-    def sum(self, part: Tensor) -> Tensor:
-        """Take down a sum."""
-        return self._answer(part)
+    def __call__(self, kind: RowReduction, part: Contribution) -> Tensor:
+        """Take down a contribution; return what is known of the whole, nothing.
 
-    def extreme(self, value: Tensor, count: Tensor, *, largest: bool) -> Tensor:
-        """Take down extremes, and how many edges attain them."""
-        return self._answer(value, count)
-
-    def softmax(self, out: Tensor, mass: Tensor) -> Tensor:
-        """Take down a weighted mean, and its mass."""
-        return self._answer(out, mass)
-
-    def _answer(self, *results: Tensor) -> Tensor:
-        """Return what is known of the merged result, nothing: so a reduction that reads it is found out."""
-        self.results += [result.double().reshape(-1) for result in results]
-        return torch.full_like(results[0], self.unknown)
+        So a reduction that reads the result of another is found out.
+        """
+        self.results += [each.double().reshape(-1) for each in part if each is not None]
+        return torch.full_like(part.value, self.unknown)
 
 
 class Recalled(Written):
-    """Answers each reduction with the merged results of all shards, `made` [shards, numbers]."""
+    """Answers each reduction with what all shards contribute, `made` [shards, numbers]."""
 
     def __init__(self, made: Tensor) -> None:
         super().__init__()
         self.made, self.place = made, 0
 
-    def sum(self, part: Tensor) -> Tensor:
-        """Return the sum of all shards."""
-        return self._of_shards(part).sum(0).to(part.dtype)
-
-    def extreme(self, value: Tensor, count: Tensor, *, largest: bool) -> Tensor:
-        """Return the largest or smallest value of the shards that have any."""
-        values, some = self._of_shards(value), self._of_shards(count) > 0
-        held = values.where(some, -torch.inf if largest else torch.inf)
-        top = held.amax(0) if largest else held.amin(0)
-        return top.where(some.any(0), 0.0).to(value.dtype)
-
-    def softmax(self, out: Tensor, mass: Tensor) -> Tensor:
-        """Return the mean of the shards weighted by their masses."""
-        values, masses = self._of_shards(out), self._of_shards(mass)
-        share = masses.softmax(0).nan_to_num(0.0)  # no shard has an edge of the relation
-        return (values * share[..., None]).sum(0).to(out.dtype)
+    def __call__(self, kind: RowReduction, part: Contribution) -> Tensor:
+        """Return the contributions of the shards reduced, in their order."""
+        value = self._of_shards(part.value)
+        beside = None if part.beside is None else self._of_shards(part.beside).to(part.beside.dtype)
+        rows = torch.arange(len(part.value)).repeat(len(self.made))
+        by_row = ByRow.of(rows, len(part.value))
+        return kind.reduced(by_row, Contribution(value, beside)).value.to(part.value.dtype)
 
     def _of_shards(self, like: Tensor) -> Tensor:
+        """Return the next numbers of all shards: rows like these of one shard after the other."""
         start, self.place = self.place, self.place + like.numel()
-        return self.made[:, start : self.place].reshape(len(self.made), *like.shape)
+        held = self.made[:, start : self.place]
+        return held.reshape(len(held) * len(like), *like.shape[1:])
 
 
 class HubBlock(PieceBlock):

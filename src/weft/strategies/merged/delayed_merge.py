@@ -10,7 +10,7 @@ from torch import Tensor
 
 from weft.comm.plan import HaloPlan
 from weft.exchanges.delayed import Delayed
-from weft.strategies.merged.merge import Fold, Reduce, Results
+from weft.graph.reductions import ByRow, Contribution, RowReduction
 from weft.strategies.merged.vertex_cut_block import ReplicaMerge, Replicas
 
 
@@ -25,24 +25,24 @@ class DelayedMerge(ReplicaMerge):
         super().__init__(replicas, spread, collect, backward=backward)
         leaves = len(replicas.leaves)
         self._picked, self._without = _leave_one_out(replicas.plan)
-        self._both = Fold(torch.arange(leaves).repeat(2), leaves)
+        self._both = ByRow.of(torch.arange(leaves).repeat(2), leaves)
         shared = replicas.shared_leaf_ids(spread.group)
         spread.relay("features", collect, shared)
         collect.relay("gradients", spread, shared)
 
-    def _at_replicas(self, reduce: Reduce, results: Results) -> Tensor:
-        given = [self._collected(result) for result in results]
-        roots, _ = reduce(self.fold, given)
-        _, others = reduce(self._without, [each[self._picked] for each in given])
-        told = [self.spread.gather(each) for each in others]
-        leaves, _ = reduce(
-            self._both, [torch.cat([own[self._others], old]) for own, old in zip(results, told)]
-        )
-        return torch.cat([roots, leaves]).index_select(0, self.replicas.places)
+    def _at_replicas(self, kind: RowReduction, part: Contribution) -> Tensor:
+        here = part.packed()
+        collected = [self._collected(each) for each in here]
+        roots = kind.reduced(self.by_row, part.unpacked(collected))
+        others = kind.reduced(self._without, part.unpacked([each[self._picked] for each in collected]))
+        old = [self.spread.gather(each) for each in others.packed()]
+        both = [torch.cat([own[self._others], late]) for own, late in zip(here, old)]
+        leaves = kind.reduced(self._both, part.unpacked(both))
+        return torch.cat([roots.value, leaves.value]).index_select(0, self.replicas.places)
 
 
-def _leave_one_out(plan: HaloPlan) -> tuple[Tensor, Fold]:
-    """Return, for each leaf that roots here answer, the contributions of all others, and their fold.
+def _leave_one_out(plan: HaloPlan) -> tuple[Tensor, ByRow]:
+    """Return, for each leaf that roots here answer, the contributions of all others, and their rows.
 
     Contributions are counted as `Merge` does: those of roots, then those of leaves in the order of arrival.
     """
@@ -55,4 +55,4 @@ def _leave_one_out(plan: HaloPlan) -> tuple[Tensor, Fold]:
     place = torch.arange(len(leaf)) - torch.repeat_interleave(wide.cumsum(0) - wide, wide)
     picked = order[first[plan.send_rows][leaf] + place]
     other = picked != leaf + plan.num_rows
-    return picked[other], Fold(leaf[other], len(plan.send_rows))
+    return picked[other], ByRow.of(leaf[other], len(plan.send_rows))

@@ -4,7 +4,6 @@ What is reduced here is a plain block, `part`, over rows of several owners; laye
 Each operation is three steps: bring the rows, run the kernel on the part, merge.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -16,10 +15,12 @@ from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.errors import GraphError
 from weft.graph.message.block import Block
-from weft.graph.message.partial import propagate_part
+from weft.graph.message.propagate import contribute
 from weft.graph.message.reduction import Aggregation, Propagation, times_rows
 from weft.graph.message.scores import DotScore, Score, parts_of
 from weft.graph.parts.shard import Shard
+from weft.graph.reductions import Contribution, reduction
+from weft.graph.reductions.rows import as_matrix
 from weft.graph.relations import RelationBlock
 from weft.graph.sparse import Features, SparseFeatures, product
 from weft.kernels.partial import attention_part
@@ -163,12 +164,12 @@ def aggregate_part(part: Block, merge: Merge, rows: Tensor, how: Aggregation) ->
     edges = part if how.relation is None else Block.relation(part, how.relation)
     if how.adds:
         total = Block._reduce(edges, rows, "sum", part._chosen_weight(how), how.src_scale, None)
-        return times_rows(merge.sum(cast(Tensor, total)), how.dst_scale)
+        return times_rows(merge(reduction("sum"), Contribution(cast(Tensor, total))), how.dst_scale)
     how.check_plain()
-    flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+    flat = as_matrix(rows)
     at = edges.indptr, edges.indices
-    value, count = kernels.extreme(*at, flat, how.reduce, transposed=edges._transposed_for(flat))
-    merged = merge.extreme(value, count, largest=how.reduce == "max")
+    found = kernels.extreme(*at, flat, how.reduce, transposed=edges._transposed_for(flat))
+    merged = merge(reduction(how.reduce), Contribution(*found))
     return merged.reshape(len(merged), *rows.shape[1:])
 
 
@@ -204,18 +205,12 @@ def attend_part(part: Block, merge: Merge, score: Score, value: Tensor, dropout:
         layer=layer,
         transposed=part._transposed_for(source, value, dst, score.edge),
     )
-    return merge.softmax(out, mass)
+    return merge(reduction("softmax"), Contribution(out, mass))
 
 
 def reduce_messages(part: Block, merge: Merge, how: Propagation, whole: Block) -> Tensor:
     """Return the merged messages for the rows of `whole`; `how.src` are source rows of the part."""
-    kind = how.kernel_reduce
-    out, beside = propagate_part(part, replace(how, dst=[merge.expand(t) for t in how.dst]))
-    if beside is None:
-        out = merge.sum(out)
-        return times_rows(out, whole.mean_scale(out.dtype)) if how.reduce == "mean" else out
-    if kind != "softmax":
-        return merge.extreme(out, beside, largest=kind == "max")
-    heads = beside.shape[1]
-    merged = merge.softmax(out.reshape(len(out), heads, math.prod(out.shape[1:]) // heads), beside)
-    return merged.reshape(len(merged), *out.shape[1:])
+    kind = reduction(how.reduce)
+    part_of_rows = contribute(part, replace(how, dst=[merge.expand(t) for t in how.dst]))
+    out = merge(kind, part_of_rows)
+    return times_rows(out, whole.mean_scale(out.dtype)) if how.reduce == "mean" else out

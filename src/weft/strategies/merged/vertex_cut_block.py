@@ -17,9 +17,10 @@ from weft.exchanges.base import Exchange
 from weft.exchanges.features import fetch_halo
 from weft.graph.message.block import Block, Rows
 from weft.graph.parts.shard import Shard
+from weft.graph.reductions import Contribution, RowReduction
 from weft.graph.sparse import SparseFeatures
 from weft.strategies.halo.shard_block import OneRelation, ShardBlock
-from weft.strategies.merged.merge import Merge, Reduce, Results
+from weft.strategies.merged.merge import Merge
 from weft.strategies.merged.merging_block import MergingBlock
 
 
@@ -73,16 +74,16 @@ class ReplicaMerge(Merge):
         """Return the rows: the caller has all of them."""
         return own
 
-    def _merged(self, reduce: Reduce, results: Results) -> Tensor:
+    def _merged(self, kind: RowReduction, part: Contribution) -> Tensor:
         if not self.local:
-            return self._at_replicas(reduce, results)
+            return self._at_replicas(kind, part)
         with torch.no_grad():
-            merged = self._at_replicas(reduce, [result.detach() for result in results])
-        passed: Tensor = _Local.apply(results[0][..., : merged.shape[-1]], merged)  # type: ignore[no-untyped-call]
+            merged = self._at_replicas(kind, part)
+        passed: Tensor = _Local.apply(part.value, merged)  # type: ignore[no-untyped-call]
         return passed
 
-    def _at_replicas(self, reduce: Reduce, results: Results) -> Tensor:
-        own = super()._merged(reduce, results)
+    def _at_replicas(self, kind: RowReduction, part: Contribution) -> Tensor:
+        own = super()._merged(kind, part)
         return torch.cat([own, self.spread.gather(own)]).index_select(0, self.replicas.places)
 
     def _finished_sparse(self, own: SparseFeatures) -> SparseFeatures:

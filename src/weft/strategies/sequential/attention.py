@@ -1,35 +1,26 @@
-"""Attention over rows that come part by part: a running softmax, and its gradients from what is known of all.
+"""Attention over rows that come part by part, and its gradients from what is known of all.
 
-Of each destination and head the maximum, the sum of exponentials and the result are kept, nothing of an edge.
+Of each destination and head the result and the mass of its softmax are kept, nothing of an edge.
 """
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from weft.errors import InputError
 from weft.graph.message.block import Block
+from weft.graph.reductions import Contribution, Running, reduction
 from weft.kernels.attention import attention_backward_op, attention_op
 from weft.kernels.registration import eager
 from weft.strategies.sequential.parts import Part
-from weft.strategies.sequential.run import Extra, Rows, Totals
+from weft.strategies.sequential.run import Ending, Extra, Rows, Totals
 
 
-class AttentionInParts:
-    """Attention by the running maximum m, sum s and value o of each row and head.
+class AttentionInParts(Ending):
+    """Attention, its parts merged by the masses of their softmaxes.
 
     The rows are (source side of the score, value). Beside them it takes the destination side, `a` of GATv2
-    or None, and the edge term or None. A part changes (m, s, o) to
-
-        m' = max(m, mₚ)
-        s' = s·exp(m − m') + sₚ·exp(mₚ − m')
-        o' = o·exp(m − m') + oₚ·sₚ·exp(mₚ − m')
-
-    and the result is o / s.
+    or None, and the edge term or None.
     """
-
-    needs_rows = True
 
     def __init__(
         self,
@@ -37,7 +28,6 @@ class AttentionInParts:
         kind: int,
         slope: float,
         *,
-        alone: bool,
         dropout: float = 0.0,
         edge_ids: Tensor | None = None,
         clock: Tensor | None = None,
@@ -45,46 +35,20 @@ class AttentionInParts:
     ) -> None:
         if not 0.0 <= dropout <= 1.0:
             raise InputError(f"dropout must be in 0 … 1, got {dropout}")
-        self.num_dst, self.kind, self.slope = num_dst, kind, float(slope)
+        super().__init__(Running(reduction("softmax"), num_dst))
+        self.kind, self.slope = kind, float(slope)
         self.dropout, self.edge_ids, self.layer = float(dropout), edge_ids, layer
         self.clock = None if clock is None else clock.clone()  # it moves before backward may be over
-        self.alone = alone  # one part is all there is
-        self.top: Tensor | None = None
-        self.mass: Tensor | None = None
-        self.total: Tensor | None = None
 
     def add(self, part: Part, edges: Block, rows: Rows, extra: Extra) -> None:
-        out, top, mass = eager(attention_op, *self._arguments(part, edges, rows, extra))
-        top = torch.where(mass == 0, -torch.inf, top)
-        if self.top is None or self.mass is None or self.total is None:
-            shape = (self.num_dst, *top.shape[1:])
-            self.top, self.mass = top.new_full(shape, -torch.inf), top.new_zeros(shape)
-            self.total = top.new_zeros(self.num_dst, *out.shape[1:])
-        old = part.of_rows(self.top)
-        new = torch.maximum(old, top)
-        reached = torch.where(new == -torch.inf, 0.0, new)  # −inf − −inf would be NaN
-        kept, share = torch.exp(old - reached), torch.exp(top - reached) * mass
-        rest = part.of_rows(self.mass) * kept
-        both = part.of_rows(self.total) * kept[..., None] + out.to(top.dtype) * share[..., None]
-        chosen = slice(None) if part.rows is None else part.rows
-        self.top[chosen], self.mass[chosen], self.total[chosen] = new, rest + share, both
+        """Take the attention over the edges of a part."""
+        out, top, total = eager(attention_op, *self._arguments(part, edges, rows, extra))
         self.dtype = out.dtype
+        self.running.add(Contribution(out, top.double() + total.double().log()), part.places)
 
     def result(self) -> Tensor:
-        assert self.top is not None
-        assert self.mass is not None
-        assert self.total is not None
-        self.top = torch.where(self.top == -torch.inf, 0.0, self.top)
-        self.total /= torch.where(self.mass == 0, 1.0, self.mass)[..., None]
-        return self.total.to(self.dtype, copy=True)  # the caller may change it, backward needs it as it is
-
-    def state(self) -> list[Tensor]:
-        held = [each for each in (self.top, self.mass, self.total) if each is not None]
-        self.top = self.mass = self.total = None
-        return held
-
-    def restore(self, state: Sequence[Tensor]) -> None:
-        self.top, self.mass, self.total = state
+        """Return the reduced rows: a copy, as the caller may change it and backward needs it as it is."""
+        return self.running.whole.value.to(self.dtype, copy=True)
 
     def gradients(
         self, part: Part, edges: Block, rows: Rows, extra: Extra, grad: Tensor, totals: Totals
@@ -103,18 +67,20 @@ class AttentionInParts:
     def _found(
         self, part: Part, edges: Block, rows: Rows, extra: Extra, grad: Tensor, wanted: list[bool]
     ) -> list[Tensor]:
-        """Return the gradients of (src, dst, a, value, edge) from the maximum and sum over all parts.
+        """Return the gradients of (src, dst, a, value, edge) from the mean and mass over all parts.
 
         The gradient of a score is product − alpha · D with D = grad · out over all edges of the row, which
-        those of one part do not tell.
+        those of one part do not tell. Those that are not wanted are empty.
         """
-        assert self.top is not None
-        assert self.mass is not None
-        assert self.total is not None
-        grad = part.of_rows(grad).to(self.top.dtype)
-        top, mass = part.of_rows(self.top), part.of_rows(self.mass)
-        dot = None if self.alone else (grad * part.of_rows(self.total)).sum(-1)
-        return _back(self._arguments(part, edges, rows, extra), edges, top, mass, dot, grad, wanted)
+        value, mass = self.running.whole.at(part.places)
+        assert mass is not None
+        grad = part.of_rows(grad).to(value.dtype).contiguous()
+        mass = mass.where(mass > -torch.inf, 0.0)
+        top = mass.to(value.dtype)
+        rest = torch.exp(mass - top).to(value.dtype)  # what rounding the logarithm leaves
+        given = self._arguments(part, edges, rows, extra)
+        arguments = (*given[:-3], *edges.transposed, top, rest, (grad * value).sum(-1), grad, wanted)
+        return list(eager(attention_backward_op, *arguments))
 
     def _arguments(self, part: Part, edges: Block, rows: Rows, extra: Extra) -> list[object]:
         """Return the operator's arguments, in one type; the transposed edges come last and are left out."""
@@ -129,17 +95,3 @@ class AttentionInParts:
         if self.dropout > 0.0:
             draws = (self.dropout, part.of_edges(self.edge_ids), self.clock, self.layer)
         return [self.kind, edges.indptr, edges.indices, *same, self.slope, *draws, None, None, None]
-
-
-def _back(
-    given: list[object],
-    edges: Block,
-    top: Tensor,
-    mass: Tensor,
-    dot: Tensor | None,
-    grad: Tensor,
-    wanted: list[bool],
-) -> list[Tensor]:
-    """Return the gradients of (src, dst, a, value, edge); those that are not wanted are empty."""
-    arguments = (*given[:-3], *edges.transposed, top, mass, dot, grad.contiguous(), wanted)
-    return list(eager(attention_backward_op, *arguments))

@@ -15,8 +15,9 @@ from weft.comm.group import Group
 from weft.errors import GraphError, InputError
 from weft.exchanges.base import Exchange
 from weft.graph.message.block import PairTransform
-from weft.graph.message.propagate import CHUNK_ELEMENTS, captured
+from weft.graph.message.propagate import CHUNK_ELEMENTS
 from weft.graph.message.reduction import Aggregation, Propagation, times_rows
+from weft.graph.message.replay import captured
 from weft.graph.message.scores import Score, parts_of
 from weft.graph.parts.shard import Shard
 from weft.graph.sparse import Features
@@ -59,7 +60,7 @@ class SequentialBlock(HaloBlock):
             return super().attend(score, value, dropout, layer=layer)
         _check_attention(kind, source, dst, value)
         parts = self._parts(None, own_parts=False)
-        ending = self._attention(kind, slope, parts, dropout, layer)
+        ending = self._attention(kind, slope, dropout, layer)
         return self._run(parts, ending, [source, value], extra=[dst, a, score.edge])
 
     def aggregate_pairs(
@@ -94,7 +95,7 @@ class SequentialBlock(HaloBlock):
                 transform, src, params, query=query, scale=scale, dropout=dropout, layer=layer
             )
         parts = self._parts(None, own_parts=True)
-        ending = self._attention(DOT, scale, parts, dropout, layer)
+        ending = self._attention(DOT, scale, dropout, layer)
         extra = [query, None, None]
         return self._run(parts, ending, src, params=params, extra=extra, transform=transform)
 
@@ -120,7 +121,7 @@ class SequentialBlock(HaloBlock):
         found = captured(how.message, probe, how.params) if torch.is_grad_enabled() else []
         width = max(1, sum(t.shape[1:].numel() for t in how.per_edge))
         chunk = max(1, CHUNK_ELEMENTS // width)
-        ending = Messages(self.num_dst, how.message, how.kernel_reduce, how.counts, chunk)
+        ending = Messages(self.num_dst, how.message, how.reduce, how.counts, chunk)
         parts = self._parts(None, own_parts=True)
         out = self._run(parts, ending, how.src, extra=[*how.dst, *how.edge, *how.params, *found])
         return times_rows(out, self.mean_scale(out.dtype)) if how.reduce == "mean" else out
@@ -140,14 +141,11 @@ class SequentialBlock(HaloBlock):
         out = self._run(parts, ending, [flat], extra=[how.weight], kind=kind)
         return out if flat is h else out.reshape(self.num_dst, *h.shape[1:])
 
-    def _attention(
-        self, kind: int, slope: float, parts: EdgeParts, dropout: float, layer: int
-    ) -> AttentionInParts:
+    def _attention(self, kind: int, slope: float, dropout: float, layer: int) -> AttentionInParts:
         return AttentionInParts(
             self.num_dst,
             kind,
             slope,
-            alone=len(parts.own) + len(parts.remote) == 1,
             dropout=dropout,
             edge_ids=self.edge_ids if dropout > 0 else None,
             clock=self.draw_clock() if dropout > 0 else None,

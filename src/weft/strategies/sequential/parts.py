@@ -18,6 +18,7 @@ from weft.comm.plan import HaloPlan, spread
 from weft.exchanges.base import Arrival, Exchange, Options, make_exchange
 from weft.graph.message.block import Block
 from weft.graph.parts.shard import Shard
+from weft.graph.reductions.rows import add_at
 
 TRAINING = "halo"
 """What the ledger calls rows that the exchange brings; all other kinds of traffic are exact."""
@@ -95,6 +96,11 @@ class Part:
     round: Round | None = None
     """How the columns are fetched; None: they are own rows."""
 
+    @property
+    def places(self) -> slice | Tensor:
+        """Where the rows stand among all destinations."""
+        return slice(None) if self.rows is None else self.rows
+
     def of_rows(self, values: Tensor) -> Tensor:
         """Return the destinations' values at the rows of the part."""
         return values if self.rows is None else values[self.rows]
@@ -113,11 +119,11 @@ class Part:
 
     def add_rows(self, total: Tensor, values: Tensor) -> None:
         """Add values of the part's rows to those of all destinations."""
-        _add(total, self.rows, values)
+        add_at(total, self.places, values)
 
     def add_columns(self, total: Tensor, values: Tensor) -> None:
         """Add values of the part's columns, which are own rows, to those of all own rows."""
-        _add(total, None if isinstance(self.columns, slice) else self.columns, values)
+        add_at(total, slice(None) if isinstance(self.columns, slice) else self.columns, values)
 
     def set_edges(self, total: Tensor, values: Tensor) -> None:
         """Write the values of the part's edges among those of all edges."""
@@ -135,13 +141,6 @@ class Part:
             return Block(counts.cumsum(0), block.indices, num_src=block.num_src)
 
         return block.cached(("over", num_rows), make)
-
-
-def _add(total: Tensor, places: Tensor | None, values: Tensor) -> None:
-    if places is None:
-        total += values
-    else:
-        total.index_add_(0, places, values)
 
 
 @dataclass(frozen=True, eq=False)

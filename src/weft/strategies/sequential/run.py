@@ -5,9 +5,10 @@ does without the rows where it can: then the gradients of one part return to the
 next are computed. Where it needs them it fetches them again and makes again what forward made.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,31 +16,34 @@ from torch.autograd.function import once_differentiable
 
 from weft.exchanges.base import Arrival
 from weft.graph.message.block import Block, PairTransform
-from weft.graph.message.propagate import ForwardState
+from weft.graph.message.replay import ForwardState
+from weft.graph.reductions import Running
 from weft.strategies.sequential.parts import EdgeParts, Part
 
 Rows = list[Tensor]
 Extra = Sequence[Tensor | None]
 
 
-class Ending(Protocol):
+class Ending(ABC):
     """What becomes of the rows of all parts: a sum, a largest value, attention, messages."""
 
-    needs_rows: bool
+    needs_rows: bool = True
     """Whether backward looks at the rows."""
+    dtype: torch.dtype
+    """That of the result."""
 
+    def __init__(self, running: Running) -> None:
+        self.running = running  # what the parts so far were reduced to
+
+    @abstractmethod
     def add(self, part: Part, edges: Block, rows: Rows, extra: Extra) -> None:
         """Take the rows of a part; `edges` are its edges, between its destinations and these rows."""
 
     def result(self) -> Tensor:
         """Return the reduced rows."""
+        return self.running.whole.value.to(self.dtype)
 
-    def state(self) -> list[Tensor]:
-        """Return what `gradients` needs of the reduction, and let it go."""
-
-    def restore(self, state: Sequence[Tensor]) -> None:
-        """Take back what `state` gave."""
-
+    @abstractmethod
     def gradients(
         self, part: Part, edges: Block, rows: Rows, extra: Extra, grad: Tensor, totals: "Totals"
     ) -> list[Tensor]:
@@ -141,7 +145,7 @@ class _InParts(torch.autograd.Function):
         out = call.ending.result()
         ctx.shapes = [(t.shape, t.dtype, t.device) for t in src]
         kept = tensors if call.needs_rows else (*[None] * call.num_src, *tensors[call.num_src :])
-        ctx.save_for_backward(*kept, *call.ending.state())
+        ctx.save_for_backward(*kept, *call.ending.running.let_go())
         return out
 
     @staticmethod
@@ -149,7 +153,7 @@ class _InParts(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         call, count, needs = ctx.call, len(ctx.needs_input_grad) - 1, ctx.needs_input_grad[1:]
         tensors = ctx.saved_tensors[:count]
-        call.ending.restore(ctx.saved_tensors[count:])
+        call.ending.running.take_back(ctx.saved_tensors[count:])
         src, params, extra = call.split(tensors)
         wanted, of_params, of_extra = call.split(needs)
         homeward = _Homeward(call, wanted, ctx.shapes)
@@ -161,7 +165,7 @@ class _InParts(torch.autograd.Function):
         elif any(wanted):
             for part in (*call.parts.remote[:1], *call.parts.own, *call.parts.remote[1:]):
                 homeward.give(part, work.gradients(part, []))
-        call.ending.state()  # which lets go of it
+        call.ending.running.let_go()
         return None, *homeward.arrived(), *totals[0].of, *totals[1].of
 
 

@@ -1,0 +1,66 @@
+"""Messages that are made again in backward: with the same draws, and with gradients of all that they use."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.errors import GraphError
+from weft.graph.message.reduction import Message
+
+
+class ForwardState:
+    """The random state and the autocast setting of forward, so that backward makes the very same messages."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.kind = tensors[0].device.type if tensors else "cpu"
+        self.devices = sorted({t.device.index or 0 for t in tensors if t.device.type == "cuda"})
+        self.cpu_state = torch.get_rng_state()
+        self.cuda_states = [torch.cuda.get_rng_state(device) for device in self.devices]
+        self.autocast = torch.is_autocast_enabled(self.kind), torch.get_autocast_dtype(self.kind)
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        enabled, dtype = self.autocast
+        with torch.random.fork_rng(self.devices), torch.autocast(self.kind, dtype=dtype, enabled=enabled):
+            torch.set_rng_state(self.cpu_state)
+            for device, state in zip(self.devices, self.cuda_states):
+                torch.cuda.set_rng_state(state, device)
+            yield
+
+
+def captured(message: Message, rows: Sequence[Tensor], params: Sequence[Tensor]) -> list[Tensor]:
+    """Return the parameters that the message uses without being given them, such as those of a module.
+
+    Made again in backward, the messages would lose their gradients in silence; as inputs of the function they
+    get them. What is found is found by running the message on some rows and walking back from its result.
+    """
+    with ForwardState([*rows, *params])(), torch.enable_grad():
+        start = torch.zeros(1, requires_grad=True).clone().grad_fn._sequence_nr()  # type: ignore[union-attr]
+        made = message(*(t.detach() for t in rows), *params)
+    outputs = made if isinstance(made, (tuple, list)) else [made]
+    given = {t.grad_fn for t in params if t.grad_fn is not None}
+    leaves = _leaves([out.grad_fn for out in outputs if out.grad_fn is not None], given, start)
+    return [leaf for leaf in leaves if not any(leaf is param for param in params)]
+
+
+def _leaves(roots: list[Any], given: set[Any], start: int) -> list[Tensor]:
+    found: list[Tensor] = []
+    seen, stack = set(given), list(roots)
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        elif node._sequence_nr() < start:
+            raise GraphError(
+                "propagate: the message uses a tensor with a gradient that it was not given;"
+                " pass it in src, dst, edge or params"
+            )
+        else:
+            stack += [function for function, _ in node.next_functions]
+    return found
