@@ -124,16 +124,17 @@ def test_sets_of_edges_that_know_the_dot_of_their_rows_add_up_to_the_whole(kind:
 def test_backward_counts_in_64_bits_where_the_gradient_is_large(
     heads: int, wide: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from weft.kernels.triton import attention, attention_backward
+    from weft.kernels.triton import attention_tiles, attention_to_sources
 
-    kernel, seen = attention_backward._source_kernel, []
+    kernel, seen = attention_to_sources._source_kernel, []
 
     class Noted:
         def __getitem__(self, grid: Any) -> Any:
             return lambda *given, **sizes: (seen.append(sizes["WIDE"]), kernel[grid](*given, **sizes))
 
-    monkeypatch.setattr(attention, "NARROW", 9 * 5 * 3)  # of the gradient: values and sources have fewer
-    monkeypatch.setattr(attention_backward, "_source_kernel", Noted())
+    # Elements of the gradient: values and sources have fewer.
+    monkeypatch.setattr(attention_tiles, "NARROW", 9 * 5 * 3)
+    monkeypatch.setattr(attention_to_sources, "_source_kernel", Noted())
     indptr, indices = csr(2, 9, 24)
     inputs = [values(2, heads), values(9, heads), values(2, heads, 5)]
     compare(lambda s, d, v: kernels.attention(indptr, indices, s, d, v), inputs)

@@ -30,6 +30,7 @@ def _dropout_kernel(
     BM: tl.constexpr,
     BF: tl.constexpr,
 ):
+    """Drop or scale x [num_rows, F] into out, by draws of (ids, column), or of (ids, lanes) of whole rows."""
     row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     f = tl.program_id(1) * BF + tl.arange(0, BF)
     live = row < num_rows

@@ -58,6 +58,13 @@ def _extreme_kernel(
     BE: tl.constexpr,
     BF: tl.constexpr,
 ):
+    """Take the largest value, of sign · x, over the edges of a row, and count the edges that attain it.
+
+    tensor      shape               holds
+    x           [num_src, F]        read through indices
+    value       [num_dst, F]        out; count [num_dst, F] int32
+    part_value  [segments, F]       out, of hubs: those of each segment; part_count [segments, F]
+    """
     row, start, length, degree, segment = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     f = tl.program_id(1) * BF + tl.arange(0, BF)
     inside = f < F
@@ -99,6 +106,10 @@ def _merge_kernel(
     BS: tl.constexpr,
     BF: tl.constexpr,
 ):
+    """Merge the segments of a hub, part_value and part_count [segments, F], into its row of value and count.
+
+    The segments of hub i are firsts[i] … firsts[i + 1], its row is hubs[i].
+    """
     hub = tl.program_id(0)
     f = tl.program_id(1) * BF + tl.arange(0, BF)
     inside = f < F
@@ -205,6 +216,15 @@ def _backward_kernel(
     BE: tl.constexpr,
     BF: tl.constexpr,
 ):
+    """Sum over the outgoing edges of a source the shares of the rows whose extreme it attains.
+
+    tensor      shape               holds
+    indptr, indices                 the transposed CSR
+    x           [num_src, F]        the source's own row
+    value       [num_dst, F]        read through indices, as are count and grad
+    out         [num_src, F]        out
+    partial     [segments, F]       out, of hubs: float32 sums of each segment
+    """
     row, start, length, degree, segment = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     f = tl.program_id(1) * BF + tl.arange(0, BF)
     inside = f < F

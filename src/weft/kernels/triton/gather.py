@@ -58,6 +58,7 @@ def gather_backward(grad: Tensor, rows: Tensor, num_rows: int) -> Tensor:
 def _gather_near_kernel(
     near, far, place, rows, out, count, F: tl.constexpr, BM: tl.constexpr, BF: tl.constexpr
 ):
+    """Copy rows [count] of far [n, F] to out [count, F], from near [m, F] where place [n] names one there."""
     at = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     f = tl.program_id(1) * BF + tl.arange(0, BF)
     live = at < count

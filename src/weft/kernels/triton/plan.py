@@ -173,6 +173,10 @@ def _merge_kernel(
     BS: tl.constexpr,
     BF: tl.constexpr,
 ):
+    """Sum the segments of a hub, partial [segments, F], into its row of out, or into row i where COMPACT.
+
+    The segments of hub i are firsts[i] … firsts[i + 1], its row is rows[i]; scale is [num_dst].
+    """
     hub = tl.program_id(0)
     f = tl.program_id(1) * BF + tl.arange(0, BF)
     begin = tl.load(firsts + hub)

@@ -37,6 +37,14 @@ def _dot_kernel(
     BH: tl.constexpr,
     BD: tl.constexpr,
 ):
+    """Give each edge the dot products of the rows at its two ends.
+
+    tensor      shape               holds
+    edges       [E]                 where PERMUTED: the place of each edge in `out`
+    a, b        [*, H, D]           rows of sources, read through indices, and of destinations
+    src_scale   [num_src]           float32; dst_scale [num_dst]
+    out         [E, H]              out: float32
+    """
     row, start, count, _, _ = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     h = tl.program_id(1) * BH + tl.arange(0, BH)
     d = tl.arange(0, BD)
@@ -135,6 +143,7 @@ def _sddmm_kernel(
     BE: tl.constexpr,
     BF: tl.constexpr,
 ):
+    """Give each edge a[u] op b[v]: a [num_src, F], b [num_dst, F], out [E, F] in the order of the edges."""
     row, start, count, _, _ = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     f = tl.program_id(1) * BF + tl.arange(0, BF)
     offsets = tl.arange(0, BE)

@@ -45,6 +45,10 @@ def _matmul_kernel(
     BK: tl.constexpr,
     BN: tl.constexpr,
 ):
+    """Multiply a block of rows of one segment: x [rows, K] by weights [segments, K, N] into out [rows, N].
+
+    Block i has rows from starts[i] on, of segment segments[i], which ends at bounds[segments[i] + 1].
+    """
     tile = tl.program_id(0)
     segment = tl.load(segments + tile)
     start = tl.load(starts + tile)
@@ -80,6 +84,7 @@ def _outer_kernel(
     BK: tl.constexpr,
     BN: tl.constexpr,
 ):
+    """Sum xᵀ grad over the rows of a segment, bounds[i] … bounds[i + 1]: out [segments, K, N]."""
     segment = tl.program_id(0).to(tl.int64)
     start = tl.load(bounds + segment)
     count = (tl.load(bounds + segment + 1) - start).to(tl.int32)

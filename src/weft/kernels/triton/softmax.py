@@ -41,6 +41,10 @@ def _stats_kernel(
     BE: tl.constexpr,
     BH: tl.constexpr,
 ):
+    """Take the maximum and the sum of exponentials over the edges of a row.
+
+    scores [E, H] in, top and total [num_dst, H] out; of hubs part_top and part_total [segments, H].
+    """
     row, start, count, degree, segment = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     h = tl.program_id(1) * BH + tl.arange(0, BH)
     inside = h < H
@@ -76,6 +80,10 @@ def _merge_kernel(
     BS: tl.constexpr,
     BH: tl.constexpr,
 ):
+    """Merge the segments of a hub, part_top and part_total [segments, H], into its row of top and total.
+
+    The segments of hub i are firsts[i] … firsts[i + 1], its row is hubs[i].
+    """
     hub = tl.program_id(0)
     h = tl.program_id(1) * BH + tl.arange(0, BH)
     begin = tl.load(firsts + hub)
@@ -113,6 +121,7 @@ def _write_kernel(
     BE: tl.constexpr,
     BH: tl.constexpr,
 ):
+    """Write out [E, H] = exp(scores − top) / total, with top and total [num_dst, H] of the edge's row."""
     row, start, count, _, _ = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     h = tl.program_id(1) * BH + tl.arange(0, BH)
     offsets = tl.arange(0, BE)
@@ -171,6 +180,7 @@ def _dots_kernel(
     BE: tl.constexpr,
     BH: tl.constexpr,
 ):
+    """Sum out · grad, both [E, H], over a row's edges: total [num_dst, H], of hubs partial [segments, H]."""
     row, start, count, degree, segment = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     h = tl.program_id(1) * BH + tl.arange(0, BH)
     inside = h < H
@@ -206,6 +216,7 @@ def _scores_kernel(
     BE: tl.constexpr,
     BH: tl.constexpr,
 ):
+    """Write result [E, H] = out · (grad − total), with total [num_dst, H] of the edge's row."""
     row, start, count, _, _ = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     h = tl.program_id(1) * BH + tl.arange(0, BH)
     offsets = tl.arange(0, BE)

@@ -58,6 +58,16 @@ def _spmm_kernel(
     BF: tl.constexpr,
     STAGES: tl.constexpr,
 ):
+    """Sum the rows of x that the edges of a row, or of a segment of a hub, point at.
+
+    tensor      shape               holds
+    edges       [E]                 where PERMUTED: the place of each edge's weight
+    x           [num_src, F]        read through indices, heads side by side: F = HEADS · D
+    weight      [E, HEADS]          float32
+    src_scale   [num_src]           float32; dst_scale [num_dst]
+    out         [num_dst, F]        out: rows that are no hubs
+    partial     [segments, F]       out: float32 sums of each segment
+    """
     row, start, count, degree, segment = item_of(indptr, rows, starts, num_segments, SEGMENT, HUBS)
     f = tl.program_id(1) * BF + tl.arange(0, BF)
     inside = f < F
