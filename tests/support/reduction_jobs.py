@@ -12,7 +12,7 @@ from weft import kernels
 from weft.comm.group import Group
 from weft.graph import Graph
 from weft.graph.reductions import ByRow, Contribution, RowReduction, reductions
-from weft.graph.reductions.rows import as_matrix
+from weft.graph.reductions.row_sums import as_matrix
 from weft.strategies.merged.grid import Grid
 from weft.strategies.merged.vertex_cut import VertexCut
 from weft.strategies.sequential.sequential import Sequential

@@ -20,7 +20,7 @@ from weft.graph.message.compiled import propagate_compiled
 from weft.graph.message.reduction import Message, Propagation, times_rows
 from weft.graph.message.replay import ForwardState, captured
 from weft.graph.reductions import ByRow, Contribution, Running, reduction
-from weft.graph.reductions.rows import add_repeated
+from weft.graph.reductions.row_sums import add_repeated
 from weft.kernels.registration import accumulator
 
 if TYPE_CHECKING:

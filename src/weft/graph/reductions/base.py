@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import GraphError
-from weft.graph.reductions.rows import as_matrix
+from weft.graph.reductions.row_sums import as_matrix
 from weft.kernels.csr import Transposed
 from weft.kernels.registration import accumulator, index_dtype
 from weft.registry import Registry

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from weft import kernels
 from weft.graph.reductions.base import ByRow, Contribution, RowReduction, reductions
-from weft.graph.reductions.rows import add_at, as_matrix
+from weft.graph.reductions.row_sums import add_at, as_matrix
 from weft.kernels.registration import accumulator
 
 

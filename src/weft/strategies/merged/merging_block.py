@@ -20,7 +20,7 @@ from weft.graph.message.reduction import Aggregation, Propagation, times_rows
 from weft.graph.message.scores import DotScore, Score, parts_of
 from weft.graph.parts.shard import Shard
 from weft.graph.reductions import Contribution, reduction
-from weft.graph.reductions.rows import as_matrix
+from weft.graph.reductions.row_sums import as_matrix
 from weft.graph.relations import RelationBlock
 from weft.graph.sparse import Features, SparseFeatures, product
 from weft.kernels.partial import attention_part

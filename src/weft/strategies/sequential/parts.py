@@ -18,7 +18,7 @@ from weft.comm.plan import HaloPlan, spread
 from weft.exchanges.base import Arrival, Exchange, Options, make_exchange
 from weft.graph.message.block import Block
 from weft.graph.parts.shard import Shard
-from weft.graph.reductions.rows import add_at
+from weft.graph.reductions.row_sums import add_at
 
 TRAINING = "halo"
 """What the ledger calls rows that the exchange brings; all other kinds of traffic are exact."""
