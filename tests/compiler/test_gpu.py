@@ -257,6 +257,12 @@ def test_what_does_not_fit_names_its_obstacle() -> None:
     assert "int64" in obstacle(gated(), torch.int64)
     assert "300 × 8" in obstacle(edge_convolution("max", 8, 300))
     made = Builder()
+    value = made.load("other", (1, 128))
+    weights = [made.load("weight", (128, 128)) for _ in range(8)]
+    for each in weights:
+        value = made.dot(value, each)
+    assert "fast memory" in obstacle(made.program([Result("sum", (value,))]))
+    made = Builder()
     wide = made.sum_width(made.load("other", (HEADS, 700)))
     assert "belong together" in obstacle(made.program([Result("sum", (wide,))]))
 
@@ -278,10 +284,25 @@ def test_a_text_is_one_module() -> None:
 
 def test_products_are_as_precise_as_torch_was_told() -> None:
     matmul = torch.backends.cuda.matmul
-    assert gpu.precision() == "tf32x3"
+    single, double = (
+        KernelForm(edge_convolution("max", 8, 8), (each,) * 4) for each in (torch.float32, torch.float64)
+    )
+    assert (gpu.precision(single), gpu.precision(double)) == ("tf32x3", "ieee")
     before = matmul.fp32_precision
     matmul.fp32_precision = "tf32"
     try:
-        assert gpu.precision() == "tf32"
+        assert (gpu.precision(single), gpu.precision(double)) == ("tf32", "ieee")
     finally:
         matmul.fp32_precision = before
+
+
+def test_all_passes_of_a_program_multiply_alike() -> None:
+    for width in (64, 65):
+        program = edge_convolution("max", width, 8)
+        passes = gradients(program, [True] * 4)
+        forms = [
+            KernelForm(each, (torch.float32,) * len(each.loads))
+            for each in (program, passes.of_rows, passes.of_others)
+            if each is not None
+        ]
+        assert {gpu.precision(each) for each in forms} == {"tf32x3" if width == 64 else "ieee"}

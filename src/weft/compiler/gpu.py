@@ -23,6 +23,8 @@ NARROW = 1 << 31
 """Elements of a tensor whose places fit into 32 bits."""
 SORTED = 1 << 18
 """Rows from which on it pays to put those of one length together."""
+HALVED = 64
+"""Rows and columns of a weight that is multiplied in halves."""
 WARPS = 32
 """Warps for each multiprocessor, where a program works on many groups of rows."""
 
@@ -31,7 +33,13 @@ def obstacle(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> str:
     """Return why a program does not run on the GPU; nothing where it does."""
     if not gpu.available():
         return gpu.describe()
-    return _form(program, tuple(each.dtype for each in tensors)).obstacle
+    form = _form(program, tuple(each.dtype for each in tensors))
+    if form.obstacle or not form.products:
+        return form.obstacle
+    tile = tile_for(form, edges)
+    needed = form.fast_bytes(tile.edges * tile.rows, halves=2 if precision(form) == "tf32x3" else 1)
+    there = _fast_memory(edges.other.device)
+    return f"{needed} bytes of fast memory, {there} are there" if needed > there else ""
 
 
 def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -69,7 +77,7 @@ def tile_for(form: KernelForm, edges: Edges) -> EdgeTile:
 
     One warp reads rows side by side, 16 bytes a thread, and few edges of each at a time: more of them in
     flight gain nothing once there are several tensors (H200, 1 M rows, 20 M edges). A matrix product takes 16
-    edges, and four warps share the columns of the weight, which they hold in registers.
+    edges, and its warps share the columns of the weight.
     """
     degree = edges.num_edges // max(edges.num_rows, 1)
     at_once = 1 if degree < 2 else 2 if degree < 4 else 4
@@ -79,7 +87,7 @@ def tile_for(form: KernelForm, edges: Edges) -> EdgeTile:
         heads = max(form.heads(heads) for heads, _ in form.shapes)
         at_once = max(min(at_once, 32 // heads), 1)
         widest = max(form.width(width) for _, width in form.shapes)
-        warps = 4 if widest <= 64 else 8
+        warps = 8 if widest > 64 else 4 if form.several else 2
         return EdgeTile(at_once, max(16 // (at_once * heads), 1), warps, warps_in_all // warps)
     lanes = 16 // max(each.itemsize for each in form.dtypes)
     warps = min(max(form.values // (32 * lanes), 1), 4)
@@ -91,9 +99,26 @@ def _multiprocessors(tensor: Tensor) -> int:
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1
 
 
-def precision() -> str:
-    """Return how matrix units multiply float32: as torch was told, by default as precisely as float32."""
-    return "tf32" if gpu.allows_tf32() else "tf32x3"
+@lru_cache
+def _fast_memory(device: torch.device) -> int:
+    """Return how many bytes of fast memory a program may take."""
+    if device.type != "cuda":
+        return 227 << 10
+    driver = import_module("triton").runtime.driver.active
+    return int(driver.utils.get_device_properties(device.index or 0)["max_shared_mem"])
+
+
+def precision(form: KernelForm) -> str:
+    """Return how products are made: as precisely as float64 or float32, or as torch was told.
+
+    Matrix units make float32 of three products of fewer bits, where weights are small enough to lie beside
+    their rest. Every pass that makes a value again answers alike: it has the same weights.
+    """
+    if form.double:
+        return "ieee"
+    if gpu.allows_tf32():
+        return "tf32"
+    return "tf32x3" if form.largest <= HALVED else "ieee"
 
 
 def _run(
@@ -128,7 +153,7 @@ def _run(
             HUBS=plan.num_hubs > 0,
             WIDE=largest >= NARROW,
             SEGMENT=plan.segment,
-            PRECISION="ieee" if form.double else precision(),
+            PRECISION=precision(form),
             EDGES=tile.edges,
             ROWS=tile.rows,
             num_warps=tile.warps,

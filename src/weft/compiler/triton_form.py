@@ -55,11 +55,34 @@ class KernelForm:
     def products(self) -> bool:
         """Whether there is a matrix product."""
         shapes = self.program.shapes
-        dots = (step.args[1] for step in self.program.steps if step.op in ("dot", "dot_t"))
         weights = (result.args for result in self.program.results if result.kind == "weight")
-        return any(min(shapes[each]) > 1 for each in dots) or any(
-            min(shapes[a][1], shapes[b][1]) > 1 for a, b in weights
-        )
+        outer = any(min(shapes[a][1], shapes[b][1]) > 1 for a, b in weights)
+        return outer or bool(self.matrices)
+
+    @cached_property
+    def matrices(self) -> set[tuple[int, str]]:
+        """The weights that products take, each by which axis."""
+        shapes, steps = self.program.shapes, self.program.steps
+        dots = (step for step in steps if step.op in ("dot", "dot_t"))
+        return {(step.args[1], step.op) for step in dots if min(shapes[step.args[1]]) > 1}
+
+    @cached_property
+    def largest(self) -> int:
+        """The longest axis of a weight that products take."""
+        return max((max(self.program.shapes[each]) for each, _ in self.matrices), default=1)
+
+    @cached_property
+    def several(self) -> bool:
+        """Whether there is more than one matrix product."""
+        return len(self.matrices) + sum(each.kind == "weight" for each in self.program.results) > 1
+
+    def fast_bytes(self, edges: int, *, halves: int) -> int:
+        """Return about how much fast memory a program takes: weights, tiles on their way, and operands."""
+        weights = (self.program.shapes[each] for each, _ in self.matrices)
+        held = sum(self.width(rows) * self.width(columns) for rows, columns in weights)
+        coming = sum(load.source in ("other", "edge") for load in self.program.loads)
+        size = 8 if self.double else 4
+        return size * (held * halves + edges * self.values * (2 * coming + 4))
 
     @cached_property
     def exact(self) -> bool:
@@ -164,8 +187,7 @@ class KernelForm:
             return "values without columns"
         if self.values > WIDEST:
             return f"{self.values} values an edge that belong together"
-        shapes = self.program.shapes
-        matrices = [shapes[step.args[1]] for step in self.program.steps if step.op in ("dot", "dot_t")]
+        matrices = [self.program.shapes[each] for each, _ in self.matrices]
         matrices += [self.shape_of(each) for each in self.program.results if each.kind == "weight"]
         large = [shape for shape in matrices if max(shape) > LARGEST]
         return f"a weight of {large[0][0]} × {large[0][1]}" if large else ""
