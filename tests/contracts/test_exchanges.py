@@ -22,10 +22,17 @@ def test_every_exchange_of_the_halo_is_in_the_cases_below() -> None:
         Halo.check({"exchange": case})
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_the_promises_are_kept_on_any_number_of_ranks(size: int) -> None:
-    found = [exchange_jobs.promises(Group.alone())] if size == 1 else run_ranks(size, exchange_jobs.promises)
-    for wrong in found:
+def test_the_promises_are_kept_in_one_process() -> None:
+    assert exchange_jobs.promises(Group.alone()) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "whole"),
+    [(2, False), (4, False), *(pytest.param(size, True, marks=pytest.mark.slow) for size in (2, 4))],
+    ids=["2", "4", "2-whole", "4-whole"],
+)
+def test_the_promises_are_kept_on_any_number_of_ranks(size: int, whole: bool) -> None:
+    for wrong in run_ranks(size, exchange_jobs.promises, whole):
         assert wrong == []
 
 
