@@ -26,7 +26,7 @@ run: .venv/.stamp  ## train on the built-in graph with two workers, show what th
 	@$(BIN)/weft train recipes/default.toml --workers 2 --out runs/default-$$(date +%Y%m%d-%H%M%S)
 
 test: check  ## the checks and the tests (under 15 minutes on two cores)
-	@$(TEST) -m "not slow"
+	@$(TEST) -m "not slow" --ignore tests/test_architecture.py  # which the checks ran
 
 test-all: check  ## everything, the slow tests included
 	@$(TEST)

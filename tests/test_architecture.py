@@ -5,6 +5,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,11 @@ LEVELS = [
 LEVEL_OF = {name: number for number, names in enumerate(LEVELS) for name in names}
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def part_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
@@ -81,7 +87,7 @@ def test_imports_go_one_way(path: Path) -> None:
     part = part_of(path)
     if part == "__init__":
         return  # the front knows everything, and loads it on first use
-    for target in {*imported_parts(ast.parse(path.read_text()))} - {"__init__"}:
+    for target in {*imported_parts(tree_of(path))} - {"__init__"}:
         assert target in LEVEL_OF, f"{path}: weft.{target} has no level here"
         assert LEVEL_OF[target] <= LEVEL_OF[part], f"{path} imports weft.{target}, which stands above {part}"
 
@@ -108,7 +114,7 @@ def test_contributors_are_told_the_same_direction() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_nothing_dangerous_is_written(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
