@@ -329,20 +329,21 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> dict[str, Any]:
     return manifest
 
 
-def _read_array(folder: Path, name: str, entry: Mapping[str, Any], verify: bool) -> NDArray[Any]:
-    path = _check_file(folder, name, entry, verify)
+def npy_layout(path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return the shape of a .npy file, whether it is in column order, its type, and where values begin."""
+    headers = np.lib.format
     try:
         with open(path, "rb") as file:
-            version = np.lib.format.read_magic(file)
-            read = (
-                np.lib.format.read_array_header_1_0
-                if version == (1, 0)
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, fortran, dtype = read(file)
-            offset = file.tell()
+            first = headers.read_magic(file) == (1, 0)
+            read = headers.read_array_header_1_0 if first else headers.read_array_header_2_0
+            return (*read(file), file.tell())
     except (ValueError, EOFError) as error:
         raise FormatError(f"{path}: not a plain .npy array ({_reason(error)})") from error
+
+
+def _read_array(folder: Path, name: str, entry: Mapping[str, Any], verify: bool) -> NDArray[Any]:
+    path = _check_file(folder, name, entry, verify)
+    shape, fortran, dtype, offset = npy_layout(path)
     if dtype.hasobject:
         raise FormatError(f"{path}: holds Python objects, which weft never reads")
     if list(shape) != entry["shape"] or np.lib.format.dtype_to_descr(dtype) != entry["dtype"]:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft.comm.collectives import all_gather_rows, all_reduce_sum, reduce_scatter_rows
+    from weft.comm.collectives import all_reduce_sum
     from weft.comm.failure import guarded, is_worker
     from weft.comm.group import Group
     from weft.comm.launch import run_workers
@@ -23,11 +23,9 @@ _HOME = {
     "Label": "weft.comm.ledger",
     "Ledger": "weft.comm.ledger",
     "Pending": "weft.comm.pending",
-    "all_gather_rows": "weft.comm.collectives",
     "all_reduce_sum": "weft.comm.collectives",
     "guarded": "weft.comm.failure",
     "is_worker": "weft.comm.failure",
-    "reduce_scatter_rows": "weft.comm.collectives",
     "run_workers": "weft.comm.launch",
 }
 __all__ = [
@@ -37,11 +35,9 @@ __all__ = [
     "Label",
     "Ledger",
     "Pending",
-    "all_gather_rows",
     "all_reduce_sum",
     "guarded",
     "is_worker",
-    "reduce_scatter_rows",
     "run_workers",
 ]
 

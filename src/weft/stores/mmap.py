@@ -23,7 +23,7 @@ from torch import Tensor
 
 from weft import kernels
 from weft.errors import FormatError, InputError
-from weft.format import MANIFEST, as_path, atomic_write, read_directory
+from weft.format import MANIFEST, as_path, atomic_write, npy_layout, read_directory
 from weft.kernels import native
 from weft.kernels.buffers import reused
 from weft.stores.base import FeatureRows, Store, stores
@@ -231,18 +231,7 @@ def _mapped_folder(folder: Path, note: dict[str, Any], writable: bool) -> tuple[
 
 
 def _mapped_npy(path: Path, writable: bool) -> Tensor:
-    try:
-        with open(path, "rb") as file:
-            version = np.lib.format.read_magic(file)
-            header = (
-                np.lib.format.read_array_header_1_0
-                if version == (1, 0)
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, fortran, dtype = header(file)
-            offset = file.tell()
-    except (ValueError, EOFError) as error:
-        raise FormatError(f"{path}: not a plain .npy array ({' '.join(str(error).split())})") from None
+    shape, fortran, dtype, offset = npy_layout(path)
     kinds = {"<f8": torch.float64, "<f4": torch.float32, "<f2": torch.float16}
     if dtype.str not in kinds or fortran or not shape:
         order = ", in column order" if fortran else ""
