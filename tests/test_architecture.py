@@ -211,6 +211,16 @@ def test_a_file_name_says_what_is_in_the_file() -> None:
     assert shared == {}
 
 
+def test_pages_for_engineers_name_files_that_are_there() -> None:
+    root = Path(__file__).resolve().parents[1]
+    wrong = []
+    for page in ("README.md", "CONTRIBUTING.md", "docs/architecture.md"):
+        for path in re.findall(r"`((?:[\w.]+/)+\w+\.(?:py|md|toml|cpp|h))`", (root / page).read_text()):
+            if "NAME" not in path and not any((place / path).exists() for place in (root, SOURCE)):
+                wrong.append(f"{page}: {path}")
+    assert wrong == []
+
+
 def test_public_names_change_only_on_purpose() -> None:
     assert weft.__all__ == sorted(weft.__all__)
     assert set(weft.__all__) == {
