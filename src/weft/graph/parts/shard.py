@@ -5,7 +5,7 @@ destination in canonical order, the degrees of its rows in the whole graph, and 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -213,12 +213,9 @@ def _merge(shards: list[Shard]) -> Shard:
     edge_type = None
     if first.edge_type is not None:
         edge_type = torch.cat([s.edge_type for s in shards if s.edge_type is not None])[by_edge]
-    return Shard(
+    return replace(
+        first,
         part=tuple(sorted(part for shard in shards for part in shard.parts)),
-        num_parts=first.num_parts,
-        num_nodes=first.num_nodes,
-        num_edges=first.num_edges,
-        cuts=first.cuts,
         node_ids=node_ids,
         node_part=node_part,
         halo_ids=halo_ids,
@@ -230,13 +227,6 @@ def _merge(shards: list[Shard]) -> Shard:
         edge_data={name: torch.cat([s.edge_data[name] for s in shards])[by_edge] for name in first.edge_data},
         degrees=degrees.rows(rows),
         node_data=_merge_data(shards),
-        node_types=first.node_types,
-        node_offsets=first.node_offsets,
-        edge_types=first.edge_types,
-        edge_columns=first.edge_columns,
-        target_type=first.target_type,
-        num_classes=first.num_classes,
-        multilabel=first.multilabel,
     )
 
 

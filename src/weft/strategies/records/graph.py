@@ -15,8 +15,8 @@ from torch import Tensor
 from weft.errors import GraphError, InputError, RecipeError
 from weft.graph.sparse import Features
 from weft.graph.targets import NodeData
+from weft.strategies.records.batch_blocks import Ints, Records, gather
 from weft.strategies.records.loader import RecordFiles
-from weft.strategies.records.merge import Ints, Records, gather
 from weft.tasks.base import SPLITS
 
 Parts = Sequence[tuple[Records, Ints]]

@@ -25,7 +25,7 @@ from weft.graph.graph import Graph
 from weft.registry import require
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.loader import Loader
-from weft.strategies.records.merge import EDGES, Records, Values, batch_of
+from weft.strategies.records.batch_blocks import EDGES, Records, Values, batch_of
 
 if TYPE_CHECKING:
     from weft.strategies.records.graph import RecordGraph

@@ -9,8 +9,8 @@ from typing import Any
 from weft.errors import RecipeError
 from weft.samplers.core.ends import EndRows
 from weft.samplers.edges import EdgeBatch
+from weft.strategies.records.batch_blocks import batch_of
 from weft.strategies.records.loader import RecordFiles, RecordLoader
-from weft.strategies.records.merge import batch_of
 from weft.tasks.base import Task
 from weft.tasks.pairs import PairTask, ends_mark
 

@@ -33,11 +33,7 @@ def gat(
     return_attention_weights: Any = None,
 ) -> Tensor:
     """GATConv."""
-    if return_attention_weights:
-        raise NotCovered("attention weights are asked for")
-    src, dst = _ends(x, size)
-    num_src, num_dst = src.shape[0], dst.shape[0]
-    edges, attr = _edges(conv, edge_index, edge_attr, num_src, num_dst)
+    src, dst, edges, attr = _opened(conv, x, edge_index, edge_attr, return_attention_weights, size)
     value, score_src, score_dst = _gat_scores(conv, src, dst)
     edge = None
     if attr is not None and conv.lin_edge is not None:
@@ -64,10 +60,7 @@ def gatv2(
     return_attention_weights: Any = None,
 ) -> Tensor:
     """GATv2Conv."""
-    if return_attention_weights:
-        raise NotCovered("attention weights are asked for")
-    src, dst = _ends(x)
-    edges, attr = _edges(conv, edge_index, edge_attr, src.shape[0], dst.shape[0])
+    src, dst, edges, attr = _opened(conv, x, edge_index, edge_attr, return_attention_weights)
     shape = (-1, conv.heads, conv.out_channels)
     left = linear(conv.lin_l, src).view(shape)
     right = left if conv.share_weights and dst is src else linear(conv.lin_r, dst).view(shape)
@@ -149,6 +142,21 @@ def _ends(x: Tensor | Pair, size: Any = None) -> tuple[Tensor, Tensor]:
     if size is not None and tuple(size) != (src.shape[0], dst.shape[0]):
         raise NotCovered(f"size {tuple(size)} is not that of x")
     return src, dst
+
+
+def _opened(
+    conv: Any,
+    x: Tensor | Pair,
+    edge_index: Tensor,
+    edge_attr: Tensor | None,
+    return_attention_weights: Any,
+    size: Any = None,
+) -> tuple[Tensor, Tensor, Adjacency, Tensor | None]:
+    """Return source rows, destination rows, edges and their features, or refuse what is not covered."""
+    if return_attention_weights:
+        raise NotCovered("attention weights are asked for")
+    src, dst = _ends(x, size)
+    return src, dst, *_edges(conv, edge_index, edge_attr, src.shape[0], dst.shape[0])
 
 
 def _edges(
