@@ -15,7 +15,7 @@ from weft.graph.transforms import kept
 
 
 def pair_ids(src: Tensor, dst: Tensor, num_nodes: int, *, undirected: bool = True) -> Tensor:
-    """Return a number a pair, [n] int64; with `undirected` both directions have the same."""
+    """Return one number per pair, [n] int64; with `undirected` both directions have the same."""
     if undirected:
         src, dst = torch.minimum(src, dst), torch.maximum(src, dst)
     return src * num_nodes + dst

@@ -36,7 +36,7 @@ def test_src_and_dst_of_a_whole_graph_are_its_rows() -> None:
     h = torch.ones(3, 2)
     assert block.src(h) is h
     assert block.dst(h) is h
-    with pytest.raises(GraphError, match="expected 3 rows, one a source of the block; got 2"):
+    with pytest.raises(GraphError, match="expected 3 rows, one per source of the block; got 2"):
         block.aggregate(torch.ones(2, 2))
 
 

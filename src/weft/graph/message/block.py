@@ -90,7 +90,9 @@ class Block(BlockEdges):
     def src(self, h: Features) -> Features:
         """Return the rows that messages are read from, [num_src, ...]."""
         if h.shape[0] != self.num_src:
-            raise GraphError(f"expected {self.num_src:,} rows, one a source of the block; got {h.shape[0]:,}")
+            raise GraphError(
+                f"expected {self.num_src:,} rows, one per source of the block; got {h.shape[0]:,}"
+            )
         return h
 
     @overload
@@ -181,8 +183,8 @@ class Block(BlockEdges):
     ) -> Tensor:
         """Return the reduced messages of any function of an edge, [num_dst, ...].
 
-        `message(*src, *dst, *edge, *params)` is given a row an edge of each tensor and returns a row an edge;
-        for "softmax" it returns (score, value). `src` are rows the caller holds, `dst` has a row a
+        `message(*src, *dst, *edge, *params)` gets one row per edge of each tensor and returns one per edge;
+        for "softmax" it returns (score, value). `src` are rows the caller holds, `dst` has one row per
         destination, `edge` is in block order. Where the edges are many it is compiled (`weft.compiler`), or
         runs part by part and again in backward, so nothing of the size of edges × width is kept; tensors
         that need a gradient must be among the arguments, or parameters.
@@ -206,7 +208,7 @@ class Block(BlockEdges):
     ) -> Tensor:
         """Return the sum over incoming edges of a row for each (relation, source) pair, [num_dst, ...].
 
-        `transform(pairs, *rows, *params)` makes the rows, one a pair of `pairs`, a `by_relation()` block;
+        `transform(pairs, *rows, *params)` makes the rows, one per pair of `pairs`, a `by_relation()` block;
         `rows` are what messages are read from, for each tensor of `src`, rows the caller holds. It may run
         part by part, and again in backward; tensors that need a gradient must be among the arguments.
         """
@@ -227,8 +229,8 @@ class Block(BlockEdges):
     ) -> Tensor:
         """Return dot-product attention over (relation, source) pairs, [num_dst, H, D].
 
-        `transform` makes (key, value), a row a pair each, as in `aggregate_pairs`; `query` has a row a
-        destination.
+        `transform` makes (key, value), one row per pair each, as in `aggregate_pairs`; `query` has one row
+        per destination.
         """
         pairs = self.by_relation()
         key, value = transform(pairs, *(self.src(t) for t in src), *params)

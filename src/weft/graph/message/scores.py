@@ -1,7 +1,7 @@
-"""Attention scores: what `Block.attend` takes the softmax of, one small record a form.
+"""Attention scores: what `Block.attend` takes the softmax of, one small record per form.
 
-`src`, `key` and the values are rows the caller holds (as `h` is); `dst` and `query` have a row a destination;
-`edge` is in block order. H is the number of heads, D the width of one.
+`src`, `key` and the values are rows the caller holds (as `h` is); `dst` and `query` have one row per
+destination; `edge` is in block order. H is the number of heads, D the width of one.
 """
 
 from dataclasses import dataclass
