@@ -17,7 +17,7 @@ WIDTH = 128
 WIDTHS = (100, 256, 256, 47)
 
 
-def _near(ours: Tensor, theirs: Tensor, tolerance: float = 1e-4) -> None:
+def assert_near(ours: Tensor, theirs: Tensor, tolerance: float = 1e-4) -> None:
     error = ((ours.float() - theirs.float()).norm() / theirs.float().norm()).item()
     if not error <= tolerance:
         raise AssertionError(f"results differ by {error:.2e}")
@@ -45,7 +45,7 @@ def _spmm_cells(block: Block, dtype: torch.dtype) -> str:
     if dtype == torch.float32:
         ones, shape = torch.ones(block.num_edges, device="cuda"), (block.num_dst, block.num_src)
         matrix = torch.sparse_csr_tensor(block.indptr, block.indices.long(), ones, shape)
-        _near(kernels.spmm(*graph, x), matrix @ x)
+        assert_near(kernels.spmm(*graph, x), matrix @ x)
         csr = measure(lambda: matrix @ x)
         plain = measure(lambda: reference.spmm(*graph, None, x, None, None, None, False), repeat=3)
         rivals = f"{cell(csr)} | {cell(plain)}"
@@ -80,7 +80,7 @@ def _layer_cells(kind: str, block: Block) -> str:
     if rival is not None:
         results = [y.clone() for y in rival_step()]
         for a, b in zip(step(), results, strict=True):
-            _near(a, b, 1e-3)
+            assert_near(a, b, 1e-3)
     moved = 2 * _row_bytes(block, WIDTH, 4)  # one pass each way
     return f"{cell(found)} | {cell(low)} | {cell(rival)} | {limit(moved, found)}"
 

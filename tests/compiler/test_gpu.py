@@ -17,13 +17,17 @@ from kernel_checks import DEVICE, assert_near
 from tests.support.programs import HEADS, WIDTH, edges_of, random_program, tensors_of, transposed
 from torch import Tensor
 
+from weft import kernels
 from weft.compiler import gpu, reference, triton_form
+from weft.compiler import run as backends
 from weft.compiler.generated import module_of
 from weft.compiler.gradient import gradients
 from weft.compiler.program import Builder, Edges, Program, Result
 from weft.compiler.run import extra_tensors, run
 from weft.compiler.triton_form import KernelForm
 from weft.compiler.triton_source import source
+from weft.graph.message import compiled
+from weft.graph.message.block import Block
 from weft.kernels.gpu import INTERPRETED
 
 pytestmark = pytest.mark.gpu
@@ -273,6 +277,35 @@ def test_programs_on_a_gpu_run_as_kernels(monkeypatch: pytest.MonkeyPatch) -> No
     tensors = [each.to(DEVICE) for each in tensors_of(program, edges, 3)]
     monkeypatch.setattr(reference, "run", None)
     assert run(program, edges, tensors)[0].is_cuda
+
+
+@on_triton
+@pytest.mark.parametrize("reduce", ["sum", "max", "softmax"])
+def test_a_message_that_a_user_wrote_runs_as_kernels(reduce: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backends._BACKENDS, DEVICE, "weft.compiler.gpu")
+    monkeypatch.setattr(compiled, "LEAST_NUMBERS", 1)
+    edges = on_device(edges_of(3))
+    back = on_device(transposed(edges_of(3)))
+    held = kernels.Transposed(back.indptr, back.other, back.numbers)
+    block = Block(edges.indptr, edges.other, num_src=edges.num_other, transposed=lambda: held)
+    draw = torch.Generator().manual_seed(3)
+    shapes = ((edges.num_other, 5), (edges.num_rows, 5), (6, 5))
+    leaves = [torch.randn(shape, generator=draw).to(DEVICE).requires_grad_() for shape in shapes]
+
+    def message(u: Tensor, v: Tensor, weight: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        made = torch.nn.functional.linear((u + v).relu(), weight).sigmoid()
+        return (made.cos().sum(-1), made) if reduce == "softmax" else made
+
+    def step() -> list[Tensor]:
+        out = block.propagate(message, leaves[:1], leaves[1:2], [], reduce, leaves[2:])
+        return [out, *torch.autograd.grad(out, leaves, torch.ones_like(out))]
+
+    before = compiled.compile_messages(on=False)
+    expected = step()
+    compiled.compile_messages(on=before)
+    monkeypatch.setattr(reference, "run", None)
+    for have, want in zip(step(), expected, strict=True):
+        torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-5)
 
 
 def test_a_text_is_one_module() -> None:
