@@ -41,6 +41,7 @@ CASES: list[Case] = [
         {"name": "unsupervised", "walks": 2, "length": 3},
         {"fanout": [3, 2], "batch_size": 40},
     ),
+    ("timed", "gin", {"negatives": {"name": "uniform", "count": 2}}, {"fanout": [3, 2], "temporal": True}),
     ("rated", "gcn", {"name": "edge_classification"}, {"fanout": [3, 2], "batch_size": 32}),
     ("rated", "gcn", {"name": "edge_regression", "label": "rating"}, {"fanout": -1, "batch_size": 50}),
 ]
@@ -75,7 +76,7 @@ def learned(strategy: Strategy, model: nn.Module, epochs: int = 2) -> dict[str, 
 def equal_to_one_process(group: Group, few: bool = False) -> list[str]:
     """Train on pairs on all ranks and in one process; return where they differ."""
     wrong = []
-    for kind, name, task_options, options in CASES[:2] + CASES[4:6] + CASES[8:9] if few else CASES:
+    for kind, name, task_options, options in CASES[:2] + CASES[4:6] + CASES[8:10] if few else CASES:
         given: dict[str, Any] = {"batch_size": 8, "seed": 3, **options}
         whole = (rated() if kind == "rated" else pair_graph(kind)).to(dtype=torch.float64)
         shown, task = links(whole, **task_options)

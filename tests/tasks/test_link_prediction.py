@@ -280,3 +280,32 @@ def test_the_share_of_disjoint_targets_and_the_seed_of_a_split_are_those_asked_f
     assert len(many["train"]) == pytest.approx(0.6 * len(all_pairs["train"]), abs=2)
     assert few["test"] == many["test"] == all_pairs["test"], "what is tested does not depend on it"
     assert pairs_of(split={"seed": 1})["test"] != all_pairs["test"]
+
+
+def test_negatives_can_be_nodes_that_were_there_also_on_workers(tmp_path: Path) -> None:
+    graph = open_dataset(**COMMUNITY)
+    came = torch.arange(120)
+    timed = weft.Graph.from_types(
+        {"node": {"x": graph.x, "time": came}},
+        {
+            ("node", "to", "node"): {
+                "edge_index": graph.edge_index,
+                "time": came[graph.edge_index].max(0).values,
+            }
+        },
+    )
+    options = links(negatives={"name": "uniform", "count": 4, "temporal": True})
+    made, read = (TaskChoice.of(options).make(timed) for _ in range(2))
+    for task in (made, read):
+        assert isinstance(task, LinkPrediction)
+        task.hides(batches=True)
+    shown = made.prepared(timed)
+    for name, held in made.files().items():
+        (tmp_path / name).write_bytes(held)
+    read.read(tmp_path)
+    for task in (made, read):
+        task.targets(shown, lambda value: value)
+        pairs = task.pairs["train"]
+        drawn = task.draw(pairs, 0)
+        assert bool((came[drawn.nodes] <= pairs.time[:, None])[~drawn.masked].all())
+        assert bool((came[drawn.nodes] > 60).any())

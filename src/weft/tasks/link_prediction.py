@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import torch
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from weft.config import Range, bind
@@ -18,7 +19,7 @@ from weft.samplers.edges import Draws, EdgeBatch
 from weft.tasks.base import EVALUATION, Held, Pieces, Rows, Targets, Total, tasks
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
-from weft.tasks.negatives import Drawn, End, Negatives, Nodes, ends_of
+from weft.tasks.negatives import Drawn, End, Negatives, Nodes, ends_of, node_times
 from weft.tasks.pair_loss import PAIR_LOSSES, pair_loss
 from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
 from weft.tasks.ranking import LEFT_OUT, RANKING, num_negatives
@@ -26,6 +27,8 @@ from weft.tasks.scorers import Scorer, check_scorer, make_scorer
 
 KNOWN = {"all": "known.npy", "train": "known_train.npy"}
 """Files of links that there are: of all splits, and of those that training may know of."""
+TIMES = "node_times.safetensors"
+"""When each node came, where negatives go by it."""
 USUAL = {"name": "uniform", "count": 1}
 MOST = 1 << 26
 """Scores that every worker may hold at the end of a run, for metrics that need all of them."""
@@ -78,6 +81,7 @@ class LinkPrediction(PairTask):
         if self.negatives.name == "all":
             raise RecipeError("task.negatives: 'all' is for task.evaluate; use 'joint' with a count")
         self.known: dict[str, Known] = {}
+        self.node_time: Tensor | None = None
 
     def learn(self, graph: Graph, shown: Graph) -> None:
         """Note the links there are, where negatives must be none of them."""
@@ -87,10 +91,13 @@ class LinkPrediction(PairTask):
             "train": [self._pairs[s] for s in self._pairs if s == "train"],
         }
         self.known = {name: Known.of(shown, *pairs[name]) for name in self._excluded}
+        self.node_time = node_times(graph) if self._temporal else None
 
     def files(self) -> dict[str, bytes]:
         """Return the pairs, and the known links where negatives must be none of them."""
-        return {**super().files(), **{KNOWN[name]: known.to_bytes() for name, known in self.known.items()}}
+        times = {} if self.node_time is None else {TIMES: save({"time": self.node_time})}
+        known = {KNOWN[name]: known.to_bytes() for name, known in self.known.items()}
+        return {**super().files(), **times, **known}
 
     def read(self, folder: Path) -> None:
         """Take the pairs and the known links that lie beside the parts."""
@@ -99,6 +106,8 @@ class LinkPrediction(PairTask):
             if not (folder / KNOWN[name]).is_file():
                 raise FormatError(f"{folder} holds no known links; let `weft train --workers` cut the graph")
             self.known[name] = Known.map(folder / KNOWN[name])
+        if self._temporal and (folder / TIMES).is_file():
+            self.node_time = load_file(folder / TIMES)["time"]
 
     def targets(self, held: Held, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split, and settle what negatives are drawn from."""
@@ -157,7 +166,23 @@ class LinkPrediction(PairTask):
 
     def of_batch(self, model: nn.Module, h: Tensor, batch: EdgeBatch) -> Tensor:
         """Return [n, 1 + k] for each side of the batch's own pairs."""
-        how, drawn = self.negatives, _drawn(batch)
+        return self._of_batch(model, h, batch, self.negatives)
+
+    def evaluation_negatives(self) -> Draws:
+        """Return what draws the negatives of an evaluation, the same in each."""
+        return lambda pairs, epoch, step, *, batch: self.draw(pairs, EVALUATION, batch=batch)
+
+    def evaluated_batch(self, model: nn.Module, h: Tensor, batch: EdgeBatch) -> tuple[Tensor, Tensor]:
+        """Return [n, 1 + k] for each side of pairs that are evaluated."""
+        outputs = self._of_batch(model, h, batch, self.evaluated)
+        return outputs, torch.zeros(len(outputs), device=outputs.device)
+
+    def evaluated_nothing(self, split: str) -> tuple[Tensor, Tensor]:
+        """Return what `evaluated_batch` gives of no pair."""
+        return torch.zeros(0, 1 + (self.evaluated.count or 1)), torch.zeros(0)
+
+    def _of_batch(self, model: nn.Module, h: Tensor, batch: EdgeBatch, how: Negatives) -> Tensor:
+        drawn = _drawn(batch)
         return self.scores(model, h, batch.src, batch.dst, drawn, batch.negative, batch.pairs, how)
 
     def values_of_batch(self, batch: EdgeBatch) -> Tensor:
@@ -221,6 +246,11 @@ class LinkPrediction(PairTask):
         return torch.cat(held)
 
     @property
+    def _temporal(self) -> bool:
+        """Whether some negatives must have been there at their pair's time."""
+        return self.negatives.temporal or self.evaluated.temporal
+
+    @property
     def _excluded(self) -> list[str]:
         """Which known links negatives must be none of."""
         return [name for name, how in (("all", self.evaluated), ("train", self.negatives)) if how.exclude]
@@ -232,7 +262,8 @@ class LinkPrediction(PairTask):
         kinds = whole.edge_types
         if train.relation is not None:
             kinds = [kinds[number] for number in torch.unique(train.relation).tolist()]
-        return Nodes.between(held, kinds, ends_of(train.src, train.dst, held.node_offsets[-1]))
+        degrees = ends_of(train.src, train.dst, held.node_offsets[-1])
+        return Nodes.between(held, kinds, degrees, time=self.node_time)
 
 
 class LinkTargets(Targets):

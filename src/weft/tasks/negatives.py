@@ -76,7 +76,7 @@ class Nodes:
             src, dst = pairs.src, pairs.dst
         else:
             src, dst = src[chosen[relation]], dst[chosen[relation]]
-        return cls.between(graph, kinds, ends_of(src, dst, graph.num_nodes), time=_node_times(graph))
+        return cls.between(graph, kinds, ends_of(src, dst, graph.num_nodes), time=node_times(graph))
 
     @classmethod
     def between(
@@ -306,7 +306,7 @@ def ends_of(src: Tensor, dst: Tensor, num_nodes: int) -> dict[End, Tensor]:
     }
 
 
-def _node_times(graph: Graph) -> Tensor | None:
+def node_times(graph: Graph) -> Tensor | None:
     """Return when each node came, [N]; the earliest there can be for types that do not tell."""
     given = {kind: data.get("time") for kind, data in graph.node_data.items()}
     held = {kind: value for kind, value in given.items() if isinstance(value, Tensor)}

@@ -152,6 +152,26 @@ class PairTask(Task):
         """Return what draws the negatives of a step; None: there are none."""
         return None
 
+    # An evaluation on batches: where each pair sees a graph of its own, that until its time
+
+    def evaluation_loader(self, sampler: Any, split: str, **options: Any) -> Loader:
+        """Return batches of the pairs of a split, in order, to be evaluated on; nothing is hidden there."""
+        negatives, pairs = self.evaluation_negatives(), self.pairs[split]
+        return EdgeLoader(sampler, negatives, pairs, hide=False, shuffle=False, **options)
+
+    def evaluation_negatives(self) -> Draws | None:
+        """Return what draws the negatives of an evaluation; None: there are none."""
+        return None
+
+    def evaluated_batch(self, model: nn.Module, h: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return the outputs of a batch of `evaluation_loader`, and what they are compared with."""
+        return self.of_batch(model, h, batch), self.values_of_batch(batch)
+
+    def evaluated_nothing(self, split: str) -> tuple[Tensor, Tensor]:
+        """Return what `evaluated_batch` gives of no pair."""
+        y = self.pairs[split].y
+        return torch.zeros(0, self.width), torch.zeros(0) if y is None else y[:0]
+
     def fixed_ends(self) -> Tensor:
         """Return the ends of each training pair and its negatives of epoch 0, [n, 2 + k], for records."""
         pairs, draws = self._pairs["train"], self.step_negatives()

@@ -12,7 +12,7 @@ from ranks import run_ranks
 
 import weft
 from weft.comm.group import Group
-from weft.errors import RecipeError
+from weft.errors import GraphError, RecipeError
 from weft.graph.ends import pair_ids
 from weft.samplers.edges import EdgeLoader
 from weft.strategies.minibatch.sampled import Sampled
@@ -103,6 +103,58 @@ def test_features_in_a_store_give_the_same_run(graph: weft.Graph) -> None:
         assert stored[split] == pytest.approx(scores, rel=1e-4), split
 
 
+def timed(source: int, *, temporal: bool = True) -> tuple[Sampled, torch.nn.Module]:
+    """Return a strategy on forty nodes; the last edge, in canonical order and in time, is from `source`."""
+    made = torch.Generator().manual_seed(2)
+    ends = torch.unique(torch.randint(39, (2, 200), generator=made), dim=1)
+    ends = ends[:, ends[0] != ends[1]]
+    edges = torch.cat([ends, torch.tensor([[source, 39], [39, 3]])], 1)
+    time = torch.cat([torch.randint(100, (ends.shape[1],), generator=made), torch.tensor([500, 50])])
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(1))
+    graph = weft.Graph.from_edges(edges, num_nodes=40, x=x, edge_time=time)
+    drawn = {"name": "uniform", "count": 5}  # of all nodes: which links are known would tell of later ones
+    split = {"val": 0.2, "test": 0.1, "seed": 1}
+    shown, task = link_jobs.links(graph, hide="none", split=split, evaluate=drawn)
+    model = link_jobs.model_for(shown, "sage max", task)
+    options: dict[str, Any] = {"fanout": -1, "batch_size": 1, "prepare": 0, "temporal": temporal}
+    return Sampled(shown.to(dtype=torch.float64), task=task, **options), model
+
+
+def said(strategy: Sampled, model: torch.nn.Module, split: str) -> dict[tuple[int, ...], torch.Tensor]:
+    """Return what is said of each pair, by its ends and time, in a step or in an evaluation."""
+    task: Any = strategy.task
+    with torch.no_grad():
+        if split == "train":
+            loader = strategy.batching.make_loader(model)
+            batches = [loader.batch(0, step) for step in range(len(loader))]
+            rows = [
+                task.of_batch(model, strategy.batching.batch_rows(model, batch), batch) for batch in batches
+            ]
+            pairs = task.pairs["train"].take(torch.cat([batch.pairs.keys for batch in batches]))
+        else:
+            rows, pairs = (
+                [outputs for outputs, _ in strategy.batching.outputs(model)[0][split]],
+                task.pairs[split],
+            )
+    keys = zip(pairs.src.tolist(), pairs.dst.tolist(), pairs.time.tolist())
+    return dict(zip(keys, torch.cat(rows), strict=True))
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_nothing_of_a_later_edge_flows_back_to_a_pair(split: str) -> None:
+    one, other = (said(*timed(source), split) for source in (7, 8))
+    same = {*one} & {*other}
+    assert len(same) >= len(one) - 1 > 20
+    assert all(torch.equal(one[key], other[key]) for key in same), "the last edge is later than they are"
+    one, other = (said(*timed(source, temporal=False), split) for source in (7, 8))
+    assert any(not torch.equal(one[key], other[key]) for key in same), "without times it does"
+
+
+def test_pairs_without_times_are_refused_where_neighbours_go_by_time(graph: weft.Graph) -> None:
+    with pytest.raises(GraphError, match=r"strategy\.temporal: the graph has no edge data 'time'"):
+        weft.train(graph, "sage", strategy={**OPTIONS, "temporal": True}, task=LINKS, epochs=1)
+
+
 @pytest.mark.slow
 def test_a_typed_graph_is_trained_on_by_workers_as_by_one_process() -> None:
     graph = pair_jobs.pair_graph("typed both ways")
@@ -117,7 +169,6 @@ def test_a_typed_graph_is_trained_on_by_workers_as_by_one_process() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"temporal": True}, r"strategy\.temporal: pairs are evaluated over all edges"),
         ({"samplers": 1}, r"strategy\.samplers: ranks that only sample have no pairs"),
         ({"closed": True}, r"strategy\.closed: negatives may be any nodes"),
         ({"seeds": "local"}, r"strategy\.seeds: a step hides the pairs of all workers"),

@@ -21,6 +21,7 @@ from weft.strategies.minibatch.replay import Replay
 from weft.strategies.shared import CONTROL
 from weft.tasks.base import Pieces
 from weft.tasks.nodes import NodeTargets
+from weft.tasks.pairs import PairTask
 
 
 class Neighbourhoods(LoadedBatches):
@@ -42,6 +43,7 @@ class Neighbourhoods(LoadedBatches):
         self.neighbours, self.drawing = neighbours, neighbours.drawing
         self.fanout, self.evaluation, self.temporal = fanout, evaluate, temporal
         self._evaluator: Sampler | None = None
+        self._pair_loaders: dict[str, Loader] = {}
         self._replay: Replay | None = None
 
     # The steps of an epoch
@@ -104,6 +106,9 @@ class Neighbourhoods(LoadedBatches):
         """Return the outputs of the own targets of each split: exact, or from samples."""
         if self.evaluation == "exact" and not self.temporal:
             return super().outputs(model)
+        task = self.shared.task
+        if isinstance(task, PairTask):
+            return {split: self._timed_pairs(model, task, split) for split in self.shared.scored}, {}
         outputs: dict[str, Pieces] = {
             split: [(self._sampled_outputs(model, held.rows), held.y)]
             for split, held in self.shared.scored.items()
@@ -113,10 +118,24 @@ class Neighbourhoods(LoadedBatches):
 
     def node_outputs(self, model: nn.Module) -> Tensor:
         """Return the outputs of all own nodes, where edges have times from those that each may see."""
-        if not self.temporal:
+        if not self.temporal or self.shared.task.over == "pairs":
             return super().node_outputs(model)
         rows = self.layout.graph.target_rows
         return self._sampled_outputs(model, torch.arange(rows.stop - rows.start))
+
+    def _timed_pairs(self, model: nn.Module, task: PairTask, split: str) -> Pieces:
+        """Give what is evaluated of the own pairs of a split, each over all edges until its time."""
+        if split not in self._pair_loaders:
+            hops = checked_hops(model, -1, "strategy.evaluate", self.layout.graph.x)
+            loading: dict[str, Any] = {"batch_size": self.drawing.batch_size, "threads": 0}
+            sampler = self.neighbours.sampler(fanouts_of(-1, hops))
+            self._pair_loaders[split] = task.evaluation_loader(sampler, split, **loading)
+        loader = self._pair_loaders[split]
+        loader.seek(0)
+        yield task.evaluated_nothing(split)  # of a worker that has no pair there must be sums, too
+        for batch in loader:
+            if batch.num_targets:
+                yield task.evaluated_batch(model, self.batch_rows(model, batch), batch)
 
     def _mean_loss(self, model: nn.Module, batch: Batch) -> Tensor:
         task, outputs = self.shared.task, self.batch_outputs(model, batch)

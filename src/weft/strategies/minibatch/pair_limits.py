@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.errors import RecipeError
+import torch
+
+from weft.errors import GraphError, RecipeError
 from weft.stores.base import stores
 from weft.stores.open import check_store
+from weft.tasks.base import Task
 
 _NODES_ALONE = {
-    "temporal": "pairs are evaluated over all edges of the message graph, whatever their time; leave it out",
     "samplers": "ranks that only sample have no pairs; leave it out",
     "closed": "negatives may be any nodes, so that parts would hold the whole graph; leave it out",
 }
@@ -32,6 +34,18 @@ def refuse_nodes_alone(options: Mapping[str, Any]) -> None:
             "strategy.store: a cache counts how often batches of nodes read a row; for pairs use 'memory' "
             "or 'mmap'"
         )
+
+
+def check_timed_pairs(task: Task, timed: bool, device: torch.device) -> None:
+    """Refuse neighbours by time where edges or pairs have none, or a batch does not stay on the CPU."""
+    late = [split for split, held in task.pairs.items() if held.time is None]
+    if not timed or late:
+        what = f"the pairs of {late[0]!r} have no time" if timed else "the graph has no edge data 'time'"
+        raise GraphError(f"strategy.temporal: {what}: when an edge, and a pair, came")
+    if getattr(task, "split", {}).get("key") not in (None, "time"):
+        raise RecipeError("task.split.key: neighbours go by the edge data 'time', so must the split")
+    if device.type != "cpu":
+        raise RecipeError("strategy.temporal: batches by time stay on the CPU; set train.device = 'cpu'")
 
 
 def refuse_typed_store(store: Any, node_types: Sequence[str]) -> None:

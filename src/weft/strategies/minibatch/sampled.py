@@ -26,7 +26,7 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.fanouts import Fanouts, by_hop, check_fanouts
 from weft.strategies.minibatch.neighbourhoods import Neighbourhoods
 from weft.strategies.minibatch.neighbours import DrawSettings, GraphNeighbours, PartNeighbours
-from weft.strategies.minibatch.pair_limits import refuse_nodes_alone, refuse_typed_store
+from weft.strategies.minibatch.pair_limits import check_timed_pairs, refuse_nodes_alone, refuse_typed_store
 from weft.strategies.minibatch.placement import Where
 from weft.strategies.minibatch.sampler_ranks import check_samplers
 from weft.strategies.minibatch.source import source_of
@@ -181,7 +181,10 @@ class Sampled(Strategy):
             )
 
     def _check_times(self) -> None:
-        """Refuse a graph without times, of edges and of all nodes that are trained on or predicted."""
+        """Refuse a graph without times, of edges and of all targets that are trained on or predicted."""
+        if self.task.over == "pairs":
+            check_timed_pairs(self.task, "time" in self.graph.edge_data, self.device)
+            return
         graph, kind = self.graph, self.graph.target_type
         time = graph.node_data[kind].get("time")
         if "time" not in graph.edge_data or time is None:
