@@ -21,14 +21,14 @@ from weft.train.proof import legal_pairs
 from weft.train.proof.graphs import GRAPHS, make_graph, node_parts
 
 TESTS = Path(__file__).parent
-PROOF = "train/proof/test_prove.py::test_every_legal_pair_takes_the_steps_of_one_process"
+PROOF = "train/proof/test_proving.py::test_every_legal_pair_takes_the_steps_of_one_process"
 HERE = "test_traps.py::"
 TRAPS: dict[str, list[str]] = {
     "1 a local mean of the loss, summed over ranks, depends on the partition": [PROOF],
     "2 1/p belongs into both directions, and never into attention": [
         "strategies/halo/test_halo.py::test_a_sampled_epoch_drops_edges_and_scales_sums_and_means_alone",
         "strategies/halo/test_halo.py::test_a_sampled_halo_is_right_in_the_mean_for_every_layer_that_adds_up",
-        "interop/pyg/test_layer.py::test_edges_that_stand_for_others_count_as_often_in_sums_and_means",
+        "interop/pyg/test_weighing.py::test_edges_that_stand_for_others_count_as_often_in_sums_and_means",
         HERE + "test_2_a_sampled_row_is_weighed_in_both_directions_and_not_in_attention",
     ],
     "3 degrees are those of the whole graph": [

@@ -95,11 +95,11 @@ class PartNeighbours:
         source: PartSource,
         drawing: DrawSettings,
         *,
-        store: Spec | None,
-        replicate: Replicate | None,
-        samplers: int,
-        closed: bool,
-        local: bool,
+        store: Spec | None = None,
+        replicate: Replicate | None = None,
+        samplers: int = 0,
+        closed: bool = False,
+        local: bool = False,
     ) -> None:
         self.source, self.drawing, self.store = source, drawing, store
         self.replicate, self.samplers, self.closed, self.local = replicate, samplers, closed, local

@@ -227,10 +227,6 @@ class Slices(Neighbourhoods):
 class SlicedNeighbours(PartNeighbours):
     """Neighbourhoods whose features are cut by columns in training, by rows in an evaluation."""
 
-    def __init__(self, source: PartSource, drawing: DrawSettings, *, local: bool) -> None:
-        given: dict[str, Any] = {"store": None, "replicate": None, "samplers": 0, "closed": False}
-        super().__init__(source, drawing, local=local, **given)
-
     def training_sampler(self, fanout: Hops) -> Sampler:
         """Return the sampler of training, with columns of everybody's features."""
         shard, lane, x = self.source.shard, self.source.lane, self.source.graph.x

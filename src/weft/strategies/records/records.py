@@ -276,8 +276,7 @@ def _neighbourhoods(
     source = source_of(shared, graph, part_rank=part_rank)
     neighbours: GraphNeighbours | PartNeighbours
     if source.in_parts:
-        given: dict[str, Any] = {"store": None, "replicate": None, "samplers": 0}
-        neighbours = PartNeighbours(source, drawing, closed=False, local=False, **given)
+        neighbours = PartNeighbours(source, drawing)
     else:
         neighbours = GraphNeighbours(source, drawing, "cpu")
     return Neighbourhoods(neighbours, fanout=files.fanout, evaluate=evaluate)
