@@ -51,7 +51,7 @@ def parse_settings(given: list[str]) -> dict[str, str]:
 
 
 def parse_fanout(text: str, hops: int | None = None) -> list[int]:
-    """Return a fanout a hop; one fanout counts for all hops."""
+    """Return one fanout per hop; one fanout counts for all hops."""
     try:
         fanout = [int(part) for part in text.split(",")]
     except ValueError:

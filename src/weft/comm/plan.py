@@ -26,7 +26,7 @@ class HaloPlan:
     num_rows: int
     """Rows this member owns."""
     send_rows: Tensor
-    """[s] int64 own rows, one block a member in member order, each by ascending id."""
+    """[s] int64 own rows, one block per member in member order, each by ascending id."""
     send_ids: Tensor
     """[s] int64 their global ids."""
     send_counts: list[int]
@@ -218,7 +218,7 @@ def _by_block(block: Tensor, ids: Tensor) -> Tensor:
 
 
 def _swap(counts: Tensor, group: Group, label: Label) -> Tensor:
-    """Return how many rows each member wants of this one: one number a pair, so the splits are known."""
+    """Return how many rows each member wants of this one: one number per pair, so the splits are known."""
     ones = [1] * group.size
     return group.all_to_all(counts, ones, ones, label=label).wait()
 

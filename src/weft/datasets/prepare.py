@@ -37,7 +37,7 @@ def prepare(
     `symmetrise="auto"` adds the other direction of every edge where a file states each pair once: one kind of
     edge, and no edge whose reverse is there too. `inverse_relations="auto"` adds the inverse of every
     relation where some type of node would otherwise receive no messages. `identity_features` gives every node
-    a column of its own, for graphs without features: the first layer then learns a row a node. A split is
+    a column of its own, for graphs without features: the first layer then learns one row per node. A split is
     drawn where the data has labels and none, or when a fraction or a seed is given: 60 % train, 20 %
     validation and the rest test unless said otherwise. A note (`weft.DataNote`) tells of what was decided
     here.

@@ -105,7 +105,7 @@ def _add_edge_data(arrays: Mapping[str, Array], edges: Ends, path: Path) -> None
 
 
 def _add_node_data(arrays: Mapping[str, Array], nodes: dict[str, dict[str, Any]]) -> None:
-    """Give `TYPE_NAME`, a value a node, to the nodes of the type."""
+    """Give `TYPE_NAME`, one value per node, to the nodes of the type."""
     for name, values in arrays.items():
         kind, _, what = name.partition("_")
         held = nodes.get(kind)

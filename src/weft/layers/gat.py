@@ -41,7 +41,7 @@ class GAT(AttentionLayer):
 
     @property
     def edge_width(self) -> int:
-        """Values that are made of the features of an edge: a score a head."""
+        """Values that are made of the features of an edge: one score per head."""
         return 0 if self.lin_edge is None else self.heads
 
     def forward(self, block: Block, h: Features) -> Tensor:

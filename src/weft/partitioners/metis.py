@@ -65,7 +65,7 @@ class MetisPartitioner(Partitioner):
             yield libmetis.divide(metis, near, limits, volume=volume, recursive=recursive, seed=seed)
 
     def _by_one(self, near: Undirected, weight: NDArray[np.int64] | None, limits: Constraints) -> Parts:
-        """Return parts by pymetis's own call, which takes one weight a node."""
+        """Return parts by pymetis's own call, which takes one weight per node."""
         metis = import_module("pymetis")
         options = metis.Options(seed=self.seed + 1, ufactor=max(1, round(1000 * self.imbalance)))
         if self.objective == "volume":

@@ -9,7 +9,7 @@ With M halo rows in all parts and W columns in all layers:
     exact          2 · M · 4 W
     sampled 0.1    0.1 of it, on average: the same rows are drawn at both ends, no ids travel
     stale          as exact, sent while the parts compute
-    quantised 8    a byte a value, a scale and an offset a row: 2 · M · (W + 8 a layer)
+    quantised 8    one byte per value, a scale and an offset a row: 2 · M · (W + 8 a layer)
 
 Where edges are assigned, M are the replicas that are not roots: partial sums go to the root and totals
 return, forward and backward alike: exact 4 · M · 4 W, delayed 5 a fifth of it, none 0.

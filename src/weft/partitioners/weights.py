@@ -1,4 +1,4 @@
-"""The best of a few partitions, and one weight a node for libraries that balance no more than one.
+"""The best of a few partitions, and one weight per node for libraries that balance no more than one.
 
 KaMinPar, as it is packaged, balances a single weight. Here it is a combination of all that is to be balanced,
 

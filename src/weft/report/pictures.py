@@ -65,7 +65,7 @@ def heat_map(
 def timeline(
     bars: Sequence[Bar], *, names: Sequence[str], ends: Sequence[float], title: str, text: str
 ) -> str:
-    """Return a line a row with its bars in order, later ones on top; `ends` are drawn across all rows."""
+    """Return one line per row with its bars in order, later ones on top; `ends` are drawn across all rows."""
     length = max(ends)
     unit, unit_name = time_unit(length)
     ticks = [(value * unit, label) for value, label in linear_axis(0.0, length / unit, unit_name).ticks]

@@ -2,7 +2,7 @@
 
 sampler = weft.samplers.NeighborSampler(graph, fanout=[15, 10, 5], seed=0)
 batch = sampler.sample(seeds, epoch=0)
-model(batch.blocks, batch.x)              # a row a seed
+model(batch.blocks, batch.x)              # one row per seed
 batch.to_pyg()                            # the same for an unmodified PyG model
 for batch in weft.samplers.Loader(sampler, batch_size=1024): ...           # prepared by threads, in order
 """

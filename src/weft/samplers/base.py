@@ -21,7 +21,7 @@ Resample = Literal["epoch", "step"]
 
 
 class Batch:
-    """Blocks for one step of training: `model(batch.blocks, batch.x)` gives a row a seed.
+    """Blocks for one step of training: `model(batch.blocks, batch.x)` gives one row per seed.
 
     `blocks[0]` is what the first layer is given, `blocks[-1]` ends in the seeds. `nodes` [n] are the rows of
     `x`, seeds first.

@@ -96,7 +96,7 @@ class NegativeSampler:
         return given
 
     def _groups(self, condition: Any) -> Ints:
-        """Return a number a node: of its type and, where given, its condition."""
+        """Return one number per node: of its type and, where given, its condition."""
         kinds = np.repeat(np.arange(len(self.graph.node_types)), np.diff(self.graph.node_offsets))
         if condition is None:
             return kinds

@@ -35,7 +35,7 @@ class NeighborSampler(Sampler):
 
     Where node types are named, a fanout counts for each relation by itself, as in PyG, and may be given for
     each: `fanout=[{("author", "writes", "paper"): 10, …}, …]`. Draws are uniform without replacement, with
-    it (`replace`), or by edge weight (`weight` names edge data, or is a value an edge in canonical order;
+    it (`replace`), or by edge weight (`weight` names edge data, or is one value per edge in canonical order;
     "in_degree" is that of an edge's source), where an edge is drawn the sooner the heavier it is and then
     counts by its chance. `pick="top"` takes the heaviest instead, the same in each epoch, and its mean is
     theirs. Edges of weight 0 are not taken. (Weights, in-degrees and the heaviest are AliGraph's samplers of
@@ -273,7 +273,7 @@ def fanouts_of(graph: Graph, fanout: Any, by_relation: bool) -> NDArray[np.int64
 
 
 def weights_of(graph: Graph, weight: str | Tensor) -> Tensor:
-    """Return a weight an edge, [E] float64 in canonical order, none negative."""
+    """Return one weight per edge, [E] float64 in canonical order, none negative."""
     if isinstance(weight, str):
         if weight == IN_DEGREE and weight not in graph.edge_data:
             return graph.in_degree().cpu()[graph.indices.cpu().long()].double()

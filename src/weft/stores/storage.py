@@ -1,4 +1,4 @@
-"""Features in fewer bits than they are used in: float16, bfloat16, or int8 with a scale a row."""
+"""Features in fewer bits than they are used in: float16, bfloat16, or int8 with one scale per row."""
 
 from typing import Literal, NamedTuple, get_args
 

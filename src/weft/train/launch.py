@@ -78,7 +78,7 @@ def train(
     `options` for its constructor, or the name of a layer ("gcn", "sage", "gat" …) with those of its stack
     (layers, hidden, dropout, heads …). Options may also stand as further keywords; `hops` says how many
     blocks a model of your own takes, where a strategy cannot find out. `loss` is a name, or a function
-    (outputs, y) that gives one value a row or their mean; `metrics` are functions (outputs, y) to a number,
+    (outputs, y) that gives one value per row or their mean; `metrics` are functions (outputs, y) to a number,
     by name. `out` is the folder of the run; `resume` continues the run in it bit for bit. `progress` is
     called with every event, `stop` is asked after every epoch whether to stop there. The other keywords are
     those of `weft.train.Settings`.

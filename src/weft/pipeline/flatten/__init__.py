@@ -1,4 +1,4 @@
-"""A graph folder in, a record a target out: its neighbourhood, drawn by joins."""
+"""A graph folder in, one record per target out: its neighbourhood, drawn by joins."""
 
 from weft.pipeline.flatten.flattening import flatten
 

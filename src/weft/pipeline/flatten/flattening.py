@@ -1,7 +1,7 @@
 """GraphFlat: the sampled k-hop neighbourhood of every target as one record, by joins, on any engine.
 
 Records are what `weft.samplers.NeighborSampler` draws in epoch 0 (`hops`), so a step that runs again gives
-the same rows. Targets are done in parts, a file a part. Files lie in a folder beside `out` until all are
+the same rows. Targets are done in parts, one file per part. Files lie in a folder beside `out` until all are
 there: an interrupted run continues from them, on whichever engine, and `out` appears whole or not at all.
 """
 

@@ -35,7 +35,7 @@ class Kind:
     node_offsets: tuple[int, ...]
     num_relations: int
     edge_data: tuple[tuple[str, int | None], ...]
-    """Names and widths of edge data; None: one value an edge."""
+    """Names and widths of edge data; None: one value per edge."""
     features: tuple[tuple[str, int, bool], ...]
     """Node types with features, their columns, and whether they are sparse."""
     dtype: torch.dtype = torch.float32

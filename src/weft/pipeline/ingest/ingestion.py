@@ -309,7 +309,7 @@ class _Joined:
 
     @property
     def widths(self) -> list[int | None]:
-        """Columns of each relation: 0 for one value an edge, None where there is nothing."""
+        """Columns of each relation: 0 for one value per edge, None where there is nothing."""
         return [
             None if part is None else (part.shape[1] if part.ndim == 2 else 0)
             for part in (self.parts.get(place) for place in range(len(self.sizes)))

@@ -51,7 +51,7 @@ class Scaled(Block):
         """Return the reduced messages; sums and means estimate the whole graph's."""
         if not how.adds:
             self.need_sums(f"the {how.reduce} of messages")
-        elif self.edge_scale is None:  # a number a row, and none an edge: the results are weighed
+        elif self.edge_scale is None:  # one number per row, none per edge: the results are weighed
             return times_rows(self._reduce_messages(how), self.row_scale)
         return super()._propagate(how)
 

@@ -1,4 +1,4 @@
-"""What inference gives: a row a node, found by the user's own ids."""
+"""What inference gives: one row per node, found by the user's own ids."""
 
 import os
 from collections.abc import Iterator
