@@ -26,6 +26,7 @@ def test_numbers_are_named_for_what_was_assigned() -> None:
 def test_the_page_tells_who_takes_from_whom_and_loads_nothing() -> None:
     page = render_partition("a <b>", quality())
     assert "part 0 takes 5 halo rows from part 1" in page
+    assert "3.00 KiB" in page, "bytes are shown as such"
     assert "a &lt;b&gt;" in page
     assert "default-src 'none'" in page
     assert "Train nodes: largest" not in page, "nothing is drawn of no nodes"

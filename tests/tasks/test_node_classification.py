@@ -31,6 +31,8 @@ def test_outputs_need_a_column_for_each_class_unless_the_loss_is_ones_own() -> N
     task = NodeClassification()
     task.targets(graph([0, 2, 1]), lambda sizes: sizes)
     task.check_rows(torch.zeros(3, 4), 3)
+    with pytest.raises(InputError):
+        task.check_rows(torch.zeros(2, 4), 3)
     with pytest.raises(InputError, match="gives 2 outputs a node, the graph has 3 classes"):
         task.check_rows(torch.zeros(3, 2), 3)
     own = NodeClassification(loss=own_loss("mine", lambda outputs, y: outputs.sum()))
