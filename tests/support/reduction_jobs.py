@@ -70,13 +70,13 @@ def run(block: Any, reduce: str, leaves: list[Tensor], towards: Tensor) -> list[
 def layouts(group: Group, graph: Graph, kind: str) -> Iterator[tuple[str, Any, Tensor]]:
     """Give the blocks of ranks, and which of their rows count: of replicas the root."""
     parts = parts_of(kind, group.size)
-    whole = Sequential(local_graph(group, graph, parts, group.size), group=group)
-    yield "sequential", whole.exact_block(), torch.ones(len(whole.exact_block().dst_ids)).bool()
+    whole = Sequential(local_graph(group, graph, parts, group.size), group=group).layout.exact_block()
+    yield "sequential", whole, torch.ones(len(whole.dst_ids)).bool()
     for shape in ((group.size, 1), (1, group.size)):
-        grid = Grid(cell(group, graph, parts, shape), group=group, rows=shape[0], columns=shape[1])
-        yield f"grid {shape}", grid.exact_block(), torch.ones(len(grid.block.dst_ids)).bool()
-    local = replicas(group, graph, kind, group.size)
-    cut = VertexCut(local, group=group)
+        held = cell(group, graph, parts, shape)
+        grid = Grid(held, group=group, rows=shape[0], columns=shape[1]).layout.exact_block()
+        yield f"grid {shape}", grid, torch.ones(len(grid.dst_ids)).bool()
+    cut = VertexCut(replicas(group, graph, kind, group.size), group=group).layout
     yield "vertex cut", cut.exact_block(), cut._replicas.is_root
 
 
