@@ -120,7 +120,7 @@ def assert_as_reference(
 
 @on_triton
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", [1, 10, 23, 36, 41])
+@pytest.mark.parametrize("seed", [10, 23, 36])
 def test_random_programs_and_their_gradients_equal_the_reference(seed: int, kind: str) -> None:
     assert_as_reference(random_program(seed, kind), seed)
 
