@@ -104,6 +104,11 @@ def test_four_of_five_modules_have_tests_at_the_mirrored_path() -> None:
     assert len(without) <= 0.2 * len(modules), f"{len(without)} of {len(modules)} have none: {without}"
 
 
+def test_no_module_is_longer_than_450_lines() -> None:
+    counts = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in FILES}
+    assert {name: lines for name, lines in counts.items() if lines > 450} == {}
+
+
 def test_contributors_are_told_the_same_direction() -> None:
     page = (Path(__file__).resolve().parents[1] / "CONTRIBUTING.md").read_text()
     (line,) = [line for line in page.splitlines() if line.startswith("errors ") and "←" in line]
