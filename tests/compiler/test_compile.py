@@ -192,8 +192,26 @@ def test_parts_without_gradients_are_not_compiled() -> None:
             top = u.exp()
         return u * top
 
-    with pytest.raises(NotCompiled, match="set_grad_enabled"):
+    with pytest.raises(NotCompiled, match="backward of its own, or none"):
         compile_message(message, forms_of(src=[U]), "sum")
+
+
+def test_a_message_that_changes_its_object_is_not_compiled_and_leaves_it_as_it_was() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls, self.seen = 0, [1]
+
+        def message(self, u: Tensor) -> Tensor:
+            self.seen.append(u)  # type: ignore[arg-type]
+            self._last = u
+            return u * 2
+
+    counting = Counting()
+    with pytest.raises(NotCompiled, match="changes what it captures"):
+        compile_message(counting.message, forms_of(src=[U]), "sum")
+    assert counting.seen == [1]
+    assert not hasattr(counting, "_last")
 
 
 def test_a_detached_value_keeps_no_gradient() -> None:

@@ -39,7 +39,7 @@ def compiled_result(
     """Return the reduced messages by the compiler's stages and programs alone."""
     made = compile_message(message, forms_of(**given), reduce, without=without)
     tensors = [t for name in ("src", "dst", "edge", "params") for t in given.get(name, ())]
-    return run_compiled(made, made.inputs(tensors, captures(message)), edges)
+    return run_compiled(made, made.inputs(tensors, captures(message, made.executed)), edges)
 
 
 def run_compiled(made: Compiled, inputs: Sequence[Tensor], edges: Edges) -> Tensor:

@@ -9,7 +9,9 @@ they are inputs of the trace, in the order found, so that a call always sees the
 import dis
 import functools
 import types
-from collections.abc import Callable, Hashable
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Container, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +20,7 @@ from torch import Tensor, nn
 
 _MOST = 4000
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, type(Ellipsis), range)
-_LIBRARY = ("torch", "builtins", "math", "operator", "functools", "typing", "collections")
+_LIBRARY = ("torch", "torch_geometric", "builtins", "math", "operator", "functools", "typing", "collections")
 _TORCH_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType)
 _FORBIDDEN = frozenset(
     (
@@ -28,6 +30,8 @@ _FORBIDDEN = frozenset(
     )
 )
 """Names that stand for what a trace would not repeat."""
+_FIXED = ("torch_geometric.inspector",)
+"""Modules whose objects are made once and never change."""
 _FICKLE = ("random", "time", "datetime", "os", "sys", "numpy", "secrets")
 """Modules whose functions may give another answer at every call."""
 _IMPLIED = frozenset(["forward", "__call__"])
@@ -45,18 +49,47 @@ class Captures:
     """Equal for two functions that do the same to the same inputs."""
     tensors: list[Tensor]
     """All tensors within reach, in an order that the key fixes."""
+    objects: list[Any]
+    """Everything within reach that is not a plain value."""
+
+    def state(self) -> "HeldState":
+        """Return what all objects hold now."""
+        held = [vars(each) if _has_state(each) else each for each in self.objects]
+        return HeldState(
+            [(each, each.copy()) for each in held if type(each) in (dict, OrderedDict, list, set)]
+        )
 
 
-def captures(function: Callable[..., Any]) -> Captures:
-    """Return what a function can reach, or raise `NotCompiled` where that cannot be told."""
-    walk = _Walk()
+@dataclass(frozen=True)
+class HeldState:
+    """What dictionaries, lists and sets held."""
+
+    held: list[tuple[Any, Any]]
+
+    def restored(self) -> bool:
+        """Put everything back as it was; return whether anything had changed."""
+        changed = [(each, before) for each, before in self.held if not _same_items(each, before)]
+        for each, before in changed:
+            each.clear()
+            (each.extend if isinstance(each, list) else each.update)(before)
+        return bool(changed)
+
+
+def captures(function: Callable[..., Any], executed: Container[types.CodeType] | None = None) -> Captures:
+    """Return what a function can reach, or raise `NotCompiled` where that cannot be told.
+
+    Of functions whose code is not in `executed`, what they read is left out: given the same values of all
+    else, the function takes the same way and does not come to them. None: everything is visited.
+    """
+    walk = _Walk(executed)
     walk.visit(function)
     walk.finish()
-    return Captures(tuple(walk.key), walk.tensors)
+    return Captures(tuple(walk.key), walk.tensors, walk.kept)
 
 
 class _Walk:
-    def __init__(self) -> None:
+    def __init__(self, executed: Container[types.CodeType] | None) -> None:
+        self.executed = executed
         self.key: list[Hashable] = []
         self.tensors: list[Tensor] = []
         self.seen: dict[int, int] = {}
@@ -102,9 +135,12 @@ class _Walk:
             self.key.append("partial")
             for each in (value.func, value.args, value.keywords):
                 self.visit(each)
+        elif kind is weakref.ref:
+            self.key.append("reference")
+            self.visit(value())
         elif isinstance(value, type):
             self._class(value)
-        elif isinstance(value, types.ModuleType) or _of_library(value):
+        elif isinstance(value, types.ModuleType) or _of_library(value) or _is_fixed(kind):
             self._fixed(value)
         else:
             self._instance(kind, value)
@@ -153,10 +189,6 @@ class _Walk:
             return
         code = value.__code__
         self.key.append(code)
-        read, names = _names(code)
-        if forbidden := sorted(names & _FORBIDDEN):
-            raise NotCompiled(f"its code names {forbidden[0]!r}, which a trace would not repeat")
-        self.names |= names
         for cell in value.__closure__ or ():
             try:
                 self.visit(cell.cell_contents)
@@ -164,6 +196,15 @@ class _Walk:
                 self.key.append("empty")
         self.visit(value.__defaults__)
         self.visit(value.__kwdefaults__)
+        if self.executed is None or code in self.executed:
+            self._read(value)
+
+    def _read(self, value: types.FunctionType) -> None:
+        """Take what the code of a function names."""
+        read, names = _names(value.__code__)
+        if forbidden := sorted(names & _FORBIDDEN):
+            raise NotCompiled(f"its code names {forbidden[0]!r}, which a trace would not repeat")
+        self.names |= names
         self._globals(value.__globals__, read, names)
 
     def _globals(self, known: dict[str, Any], read: frozenset[str], names: frozenset[str]) -> None:
@@ -204,7 +245,13 @@ class _Walk:
 @functools.cache
 def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
     """Return the globals that code reads, and all names in it; with those of functions inside it."""
-    read = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    read = set()
+    for each in dis.get_instructions(code):
+        outer = each.opname == "STORE_DEREF" and each.argval in code.co_freevars
+        if outer or each.opname in ("STORE_ATTR", "STORE_GLOBAL"):
+            raise NotCompiled(f"it sets {each.argval!r}, which outlives the call")
+        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            read.add(each.argval)
     found = set(code.co_names)
     for each in code.co_consts:
         if isinstance(each, types.CodeType):
@@ -221,6 +268,24 @@ def _of_library(value: Any) -> bool:
     if isinstance(value, _TORCH_FUNCTIONS) or type(value).__name__ in ("OpOverloadPacket", "OpOverload"):
         return True
     return isinstance(value, types.FunctionType) and (value.__module__ or "").split(".")[0] in _LIBRARY
+
+
+def _has_state(value: Any) -> bool:
+    return isinstance(getattr(value, "__dict__", None), dict) and not isinstance(
+        value, (types.FunctionType, Tensor)
+    )
+
+
+def _same_items(one: Any, two: Any) -> bool:
+    if len(one) != len(two):
+        return False
+    if isinstance(one, dict):
+        return all(name in two and two[name] is each for name, each in one.items())
+    return one == two if isinstance(one, set) else all(a is b for a, b in zip(one, two))
+
+
+def _is_fixed(kind: type) -> bool:
+    return kind.__module__ in _FIXED or bool(vars(kind).get("read_by_no_message"))
 
 
 def _unwrapped(method: Any) -> Any:

@@ -3,6 +3,7 @@
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from weft.compiler.lower import Loaded, lower
 from weft.compiler.passes import rewrite
 from weft.compiler.program import Program
 from weft.compiler.stages import Stage, stage
-from weft.compiler.trace import EDGES, Form, Role, trace
+from weft.compiler.trace import EDGES, Form, Role, Traced, trace
 
 _MOST = 512
 _MOST_OF_CODE = 32
@@ -47,6 +48,8 @@ class Compiled:
 
     graph: fx.Graph
     captured: tuple[int, ...]
+    executed: frozenset[CodeType]
+    """The code whose captures the places of `captured` are among."""
     before: Stage
     reductions: tuple[Reduction, ...]
     after: Stage | None
@@ -62,26 +65,45 @@ class Compiled:
 
 _known: OrderedDict[Hashable, Compiled | str] = OrderedDict()
 _ways: defaultdict[Hashable, int] = defaultdict(int)
+_executed: defaultdict[Hashable, frozenset[CodeType]] = defaultdict(frozenset)
 
 
 def compiled(
     message: Callable[..., Any], roles: Sequence[Role], given: Sequence[Tensor], reduce: str
 ) -> tuple[Compiled, Captures] | str:
     """Return a message compiled for tensors of these forms and what it captures now, or why it is not."""
+    code = _code(message)
     try:
-        found = captures(message)
+        found = captures(message, _executed[code])
         forms = [(role, t.shape[role != "shared" :], t.dtype, t.device) for role, t in zip(roles, given)]
-        key = (found.key, *forms, reduce, _autocast(given))
-        made = _known.get(key)
+        rest = (*forms, reduce, _autocast(given))
+        made = _known.get((found.key, rest))
+        if made is None:
+            made = _made(message, code, [Form(*form) for form in forms], reduce)
+            found = captures(message, _executed[code])
+            _known[found.key, rest] = made
+            while len(_known) > _MOST:
+                _known.popitem(last=False)
     except NotCompiled as reason:
         return str(reason)
     except TypeError:
         return "it reaches something that has no hash"
-    if made is None:
-        made = _known[key] = _made(message, [Form(*form) for form in forms], reduce)
-        while len(_known) > _MOST:
-            _known.popitem(last=False)
     return made if isinstance(made, str) else (made, found)
+
+
+def _code(message: Any) -> Hashable:
+    """Return what tells messages apart by how they are written: their code and that of what they hold."""
+    function = getattr(message, "__func__", message)
+    held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_set(cell)]
+    codes = (getattr(getattr(each, "__func__", each), "__code__", None) for each in (function, *held))
+    return tuple(code for code in codes if code is not None)
+
+
+def _is_set(cell: Any) -> bool:
+    try:
+        return callable(cell.cell_contents)
+    except ValueError:
+        return False
 
 
 def _autocast(given: Sequence[Tensor]) -> Hashable:
@@ -89,32 +111,38 @@ def _autocast(given: Sequence[Tensor]) -> Hashable:
     return torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
 
 
-def _made(message: Callable[..., Any], forms: Sequence[Form], reduce: str) -> Compiled | str:
-    code = getattr(message, "__code__", None)
+def _made(message: Callable[..., Any], code: Hashable, forms: Sequence[Form], reduce: str) -> Compiled | str:
     _ways[code, reduce] += 1
-    if code is not None and _ways[code, reduce] > _MOST_OF_CODE:
+    if code and _ways[code, reduce] > _MOST_OF_CODE:
         return "what it captures changes at every call"
     try:
-        return compile_message(message, forms, reduce)
+        made = compile_message(message, forms, reduce, known=_executed[code])
+        _executed[code] = made.executed
+        return made
     except NotCompiled as reason:
         return str(reason)
 
 
 def compile_message(
-    message: Callable[..., Any], forms: Sequence[Form], reduce: str, *, without: Collection[str] = ()
+    message: Callable[..., Any],
+    forms: Sequence[Form],
+    reduce: str,
+    *,
+    without: Collection[str] = (),
+    known: frozenset[CodeType] = frozenset(),
 ) -> Compiled:
     """Return a message compiled, or raise `NotCompiled` with the reason; `without` leaves passes out."""
-    traced = trace(message, forms)
+    traced = trace(message, forms, known)
     graph = traced.graph
     close(graph, reduce)
     if not reductions(graph):
         raise NotCompiled("a softmax message returns (score, value), any other one tensor")
     check(graph)
     rewrite(graph, without=without)
-    return _staged(graph, traced.captured)
+    return _staged(graph, traced)
 
 
-def _staged(graph: fx.Graph, captured: tuple[int, ...]) -> Compiled:
+def _staged(graph: fx.Graph, traced: Traced) -> Compiled:
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     counts = any(node.name == "count" for node in inputs)
     inputs.sort(key=lambda node: node.name == "count")
@@ -125,7 +153,8 @@ def _staged(graph: fx.Graph, captured: tuple[int, ...]) -> Compiled:
     needed = [] if output is nodes[0] else _frontier(output, nodes)
     after = None if output is nodes[0] else stage([*nodes, *needed], [output])
     places = tuple(made.place(node) for node in needed)
-    return Compiled(graph, captured, stage(inputs, made.values), parts, after, places, counts)
+    before = stage(inputs, made.values)
+    return Compiled(graph, traced.captured, traced.executed, before, parts, after, places, counts)
 
 
 class _Before:

@@ -4,7 +4,10 @@ The message is run once on a number of edges that occurs as no other size: a pri
 graph that is a multiple of it counts edges. Tensors that it captures become inputs.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from weft.compiler.captures import NotCompiled, captures
+from weft.compiler.captures import Captures, NotCompiled, captures
 
 Role = Literal["source", "destination", "edge", "shared"]
 
@@ -52,36 +55,60 @@ class Traced:
     graph: fx.Graph
     """Every node has the shape of its value in `meta["val"]` and every input its role in `meta["role"]`."""
     captured: tuple[int, ...]
-    """Which of `Captures.tensors` the message uses."""
+    """Which of `Captures.tensors` the message uses, where captures are those of `executed`."""
+    executed: frozenset[types.CodeType]
+    """The code that ran."""
 
 
-def trace(message: Callable[..., Any], forms: Sequence[Form]) -> Traced:
-    """Return the graph of a message, or raise `NotCompiled` with the reason why there is none."""
-    before = captures(message)
-    for shape in (*(form.shape for form in forms), *(t.shape for t in before.tensors)):
-        if any(size and size % EDGES == 0 for size in shape):
-            raise NotCompiled("a tensor has the size that stands for the number of edges")
-    recorder = _Recorder(before.tensors)
+def trace(
+    message: Callable[..., Any], forms: Sequence[Form], known: frozenset[types.CodeType] = frozenset()
+) -> Traced:
+    """Return the graph of a message, or raise `NotCompiled` with the reason why there is none.
+
+    `known` is code that was executed before, when the captures were others.
+    """
+    before = captures(message, known).state()
+    recorder, executed = _Recorder(), set(known)
+    for form in forms:
+        recorder.check(form.shape)
     try:
         with MODE, torch.enable_grad():
             examples = [recorder.input(form) for form in forms]
-            with recorder:
+            with _noted(executed), recorder:
                 made = message(*examples)
             recorder.output(made)
     except NotCompiled:
         raise
     except Exception as error:
         raise NotCompiled(f"tracing failed: {_first_line(error)}") from error
-    if captures(message).key != before.key:
+    finally:
+        changed = before.restored()
+    if changed:
         raise NotCompiled("it changes what it captures")
     recorder.graph.eliminate_dead_code()
-    return recorder.traced()
+    return recorder.traced(captures(message, executed), frozenset(executed))
+
+
+@contextlib.contextmanager
+def _noted(executed: set[types.CodeType]) -> Iterator[None]:
+    """Note the code of every Python function that is called."""
+
+    def note(frame: types.FrameType, event: str, value: Any) -> None:
+        if event == "call":
+            executed.add(frame.f_code)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes every operator that runs under it into a graph."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = fx.Graph()
         self.nodes: dict[int, fx.Node] = {}
@@ -89,8 +116,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fixed: set[int] = (
             set()
         )  # tensors that nothing may be written to: inputs, views and what they show
-        self.places = {id(tensor): place for place, tensor in enumerate(tensors)}
-        self.captured: dict[int, fx.Node] = {}
+        self.captured: list[tuple[Tensor, fx.Node]] = []
 
     def input(self, form: Form) -> Tensor:
         example = form.example()
@@ -109,12 +135,21 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 raise NotCompiled("it does not return a row per edge")
         self.graph.output(tree_map(self._node, made))
 
-    def traced(self) -> Traced:
-        used = {place: node for place, node in self.captured.items() if node.users}
-        for place, node in self.captured.items():
-            if place not in used:
+    def check(self, shape: torch.Size) -> None:
+        if any(size and size % EDGES == 0 for size in shape):
+            raise NotCompiled("a tensor has the size that stands for the number of edges")
+
+    def traced(self, found: Captures, executed: frozenset[types.CodeType]) -> Traced:
+        places = {id(tensor): place for place, tensor in enumerate(found.tensors)}
+        used = []
+        for tensor, node in self.captured:
+            if not node.users:
                 self.graph.erase_node(node)
-        return Traced(self.graph, tuple(used))
+            elif id(tensor) in places:
+                used.append(places[id(tensor)])
+            else:
+                raise NotCompiled("it uses a tensor that its arguments, closure and modules do not lead to")
+        return Traced(self.graph, tuple(used), executed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -179,18 +214,17 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.nodes[id(value)].meta["val"]
 
     def _capture(self, tensor: Tensor) -> fx.Node:
-        place = self.places.get(id(tensor))
-        if place is None:
-            raise NotCompiled("it uses a tensor that its arguments, closure and modules do not lead to")
+        self.check(tensor.shape)
         if tensor.requires_grad and not tensor.is_leaf:
             raise NotCompiled("it uses a computed tensor with a gradient that it was not given")
         last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
         with self.graph.inserting_after(last):
-            node = self.graph.placeholder(f"captured_{place}")
+            node = self.graph.placeholder(f"captured_{len(self.captured)}")
         node.meta["role"] = "shared"
         with MODE:
             node.meta["val"] = Form.of("shared", tensor).example()
-        self.nodes[id(tensor)] = self.captured[place] = node
+        self.nodes[id(tensor)] = node
+        self.captured.append((tensor, node))
         self.kept.append(tensor)
         return node
 

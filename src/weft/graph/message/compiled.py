@@ -45,7 +45,7 @@ def propagate_compiled(
 
     `plain` reduces what has no program.
     """
-    if not _switch["on"] or how.kernel_reduce not in _REDUCTIONS or not _pays(block, how):
+    if not _switch["on"] or how.kernel_reduce not in _REDUCTIONS or not pays(block, how):
         return None
     found = compiled_of(how)
     if isinstance(found, str):
@@ -69,7 +69,7 @@ def compiled_of(how: Propagation) -> tuple[Compiled, Any] | str:
     return compiled(how.message, roles, [*how.per_edge, *how.params], how.kernel_reduce)
 
 
-def _pays(block: "Block", how: Propagation) -> bool:
+def pays(block: "Block", how: Propagation) -> bool:
     """Return whether there are more edges than nodes to compute on, and enough of them."""
     if block.num_edges < max(block.num_src, block.num_dst) or not how.per_edge:
         return False
@@ -126,4 +126,4 @@ def _smaller(reduction: Reduction, values: Sequence[Tensor]) -> Propagation:
     )
 
 
-__all__ = ["compile_messages", "compiled_of", "propagate_compiled"]
+__all__ = ["compile_messages", "compiled_of", "pays", "propagate_compiled"]

@@ -1,7 +1,8 @@
 """`weft.accelerate(model)`: an existing PyG model keeps its code and parameters and gets our kernels.
 
-Each convolution that is covered changes its class to a subclass with another `forward`; nothing else about
-the model changes. A call that is not covered (hooks, explanations, returned attention weights, another device
+Each convolution that is covered changes its class to a subclass with another `forward`; any other
+`MessagePassing`, a user's own too, to one whose `propagate` compiles its message. Nothing else about the
+model changes. A call that is not covered (hooks, explanations, returned attention weights, another device
 …) runs PyG's own forward and says so once. The first call of each kind is compared with PyG's own result on
 the same input.
 """
@@ -13,6 +14,7 @@ from torch import nn
 
 from weft.errors import InputError, WeftWarning
 from weft.interop.pyg.accelerate.inputs import watch_inputs
+from weft.interop.pyg.accelerate.messages import compile_messages_of, is_message_passing, obstacle
 from weft.interop.pyg.accelerate.swap import convert, covered, is_swapped, refusal, swappable
 from weft.registry import require
 
@@ -33,14 +35,16 @@ def accelerate(model: Model, *, check: bool = True) -> Model:
     require("torch_geometric", "pyg")
     _check_model(model)
     for module in list(model.modules()):
-        if swappable(module) and (reason := refusal(module)) is None:
+        reason = refusal(module) if swappable(module) else ""
+        if swappable(module) and reason is None:
             convert(module, check=check)
-        elif swappable(module):
-            told = f"{type(module).__name__} runs PyG's own forward: {reason}"
+            watch_inputs(model)
+        elif is_message_passing(module) and not (why := obstacle(module)):
+            compile_messages_of(module, check=check)
+        elif swappable(module) or is_message_passing(module):
+            told = f"{type(module).__name__} runs PyG's own forward: {reason or why}"
             warnings.warn(told, WeftWarning, stacklevel=2)
-    if accelerated(model):
-        watch_inputs(model)
-    else:
+    if not accelerated(model):
         told = f"nothing in {type(model).__name__} could be accelerated; covered are {', '.join(covered())}"
         warnings.warn(told, WeftWarning, stacklevel=2)
     return model

@@ -72,6 +72,7 @@ class Adjacency:
         self._ends: tuple[Tensor, Tensor] | None = None
         self._derived = Kept(4)
         self._typed: dict[int, Block] = {}
+        self._block: Block | None = None
 
     @property
     def transposed(self) -> "kernels.Transposed":
@@ -116,6 +117,15 @@ class Adjacency:
             every = torch.arange(len(self.indices), dtype=kind)
             self._ends = every, rows.repeat_interleave(self.indptr.diff())
         return self._ends
+
+    @property
+    def block(self) -> Block:
+        """The kept block of the edges."""
+        if self._block is None:
+            self._block = Block(
+                self.indptr, self.indices, num_src=self.num_src, transposed=lambda: self.transposed
+            )
+        return self._block
 
     def typed_block(self, num_relations: int) -> Block:
         """Return the kept block of typed edges: it holds the pairs and the degrees of each relation."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,9 @@ class NotCovered(Exception):
 @dataclass
 class State:
     """What a swapped convolution remembers."""
+
+    read_by_no_message: ClassVar[bool] = True
+    """So that the compiler of messages does not take it for something that they depend on."""
 
     check: bool = True
     refused: str = ""
@@ -82,11 +85,16 @@ def _run(conv: nn.Module, original: Forward, fast: Forward, args: Any, kwargs: A
             state.checked.add(_kind(conv, call))
         return fast(conv, **call)
     except NotCovered as reason:
-        if str(reason) not in state.told:
-            state.told.add(str(reason))
-            name = type(conv).__base__.__name__  # type: ignore[union-attr]
-            warnings.warn(f"{name} runs PyG's own forward: {reason}", WeftWarning, stacklevel=4)
+        name = type(conv).__base__.__name__  # type: ignore[union-attr]
+        tell(state, f"{name} runs PyG's own forward: {reason}")
         return original(conv, *args, **kwargs)
+
+
+def tell(state: State, told: str) -> None:
+    """Warn of what is not covered, once a convolution."""
+    if told not in state.told:
+        state.told.add(told)
+        warnings.warn(told, WeftWarning, stacklevel=5)
 
 
 def _bound(original: Forward, conv: nn.Module, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -116,11 +124,11 @@ def _require_covered(conv: nn.Module, call: dict[str, Any]) -> None:
         raise NotCovered(f"x has {x.dim()} dimensions")
     if torch.is_autocast_enabled("cpu"):
         raise NotCovered("autocast is on")
-    if conv.explain or any(getattr(conv, name) for name in _HOOKS):
+    if conv.explain or any(getattr(conv, name) for name in HOOKS):
         raise NotCovered("it is being explained or has message-passing hooks")
 
 
-_HOOKS = tuple(
+HOOKS = tuple(
     f"_{what}_forward{when}_hooks"
     for what in ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
     for when in ("_pre", "")
@@ -141,11 +149,11 @@ def _form(value: Any) -> Any:
 def _compare(conv: nn.Module, original: Forward, fast: Forward, call: dict[str, Any]) -> None:
     """Run both forwards without dropout on (a part of) the call; refuse the convolution if they disagree."""
     call = _fewer_edges(call)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), _quiet(conv):
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), quiet(conv):
         expected, got = original(conv, **call), fast(conv, **call)
     tolerance = {torch.float64: 1e-8, torch.float32: 1e-4}.get(expected.dtype, 3e-2)
     same_shape = expected.shape == got.shape
-    error = _difference(got, expected) if same_shape else float("inf")
+    error = difference(got, expected) if same_shape else float("inf")
     if error <= tolerance:
         return
     state: State = conv._weft  # type: ignore[assignment]
@@ -153,7 +161,8 @@ def _compare(conv: nn.Module, original: Forward, fast: Forward, call: dict[str, 
     raise NotCovered(state.refused)
 
 
-def _difference(got: Tensor, expected: Tensor) -> float:
+def difference(got: Tensor, expected: Tensor) -> float:
+    """Return the largest difference, relative to the largest value where that is above 1."""
     if expected.numel() == 0:
         return 0.0
     same = (got == expected) | (got.isnan() & expected.isnan())
@@ -176,7 +185,7 @@ def _fewer_edges(call: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _quiet(conv: nn.Module) -> Iterator[None]:
+def quiet(conv: nn.Module) -> Iterator[None]:
     """Switch dropout and running statistics off, and put back whatever the convolution caches."""
     modes = [(module, module.training) for module in conv.modules()]
     cached = {

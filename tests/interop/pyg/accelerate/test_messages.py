@@ -1,0 +1,119 @@
+"""`weft.accelerate` compiles the messages of PyG's convolutions and of a user's own: PyG's numbers."""
+
+import copy
+import importlib.util
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import weft
+from weft.errors import WeftWarning
+from weft.graph.message import compiled
+
+pyg = pytest.importorskip("torch_geometric.nn")
+_spec = importlib.util.spec_from_file_location(
+    "convolutions_page", Path(__file__).parents[4] / "docs" / "convolutions_page.py"
+)
+assert _spec is not None
+assert _spec.loader is not None
+page = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(page)
+
+
+@pytest.fixture(autouse=True)
+def on_small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "LEAST_NUMBERS", 0)
+
+
+class Own(pyg.MessagePassing):  # type: ignore[misc,name-defined]
+    """A user's convolution: a gate of both ends and the edge, a setting, an update."""
+
+    def __init__(self, aggr: str = "add") -> None:
+        super().__init__(aggr=aggr)
+        self.both, self.edge = nn.Linear(12, 4), nn.Linear(3, 4)
+        self.slope = 0.2
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Any:
+        return self.propagate(edge_index, x=x, edge_attr=edge_attr, scale=2.0)
+
+    def message(self, x_i: Tensor, x_j: Tensor, edge_attr: Tensor, scale: float) -> Tensor:
+        gate = torch.sigmoid(self.both(torch.cat([x_i, x_j], -1)))
+        return gate * nn.functional.leaky_relu(self.edge(edge_attr), self.slope) * scale
+
+    def update(self, inputs: Tensor, x: Tensor) -> Tensor:
+        return torch.cat([inputs, x], -1)
+
+
+def results(conv: nn.Module, args: list[Tensor]) -> list[Tensor]:
+    """Return the output and the gradients of all inputs and parameters."""
+    leaves = [t for t in (*args, *conv.parameters()) if t.requires_grad]
+    out = conv(*args)
+    grad = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+    grads = torch.autograd.grad(out, leaves, grad, allow_unused=True)
+    return [out, *(torch.zeros_like(t) if g is None else g for t, g in zip(leaves, grads))]
+
+
+@pytest.mark.parametrize("name", sorted(page.cases()))
+def test_a_convolution_gives_pygs_outputs_and_gradients(name: str) -> None:
+    make, names = page.cases()[name]
+    torch.manual_seed(0)
+    conv = make().double().eval()
+    fast, args = copy.deepcopy(conv), page.arguments(names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeftWarning)
+        weft.accelerate(fast)
+        found = results(fast, args)
+    for ours, theirs in zip(found, results(conv, args), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("aggr", ["add", "mean", "max", "min"])
+def test_a_users_own_is_compiled(aggr: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    conv = Own(aggr).double()
+    fast, args = weft.accelerate(copy.deepcopy(conv)), page.arguments(("edge_attr",))
+    assert weft.accelerated(fast) == ["model: Own"]
+    first = results(fast, args)
+    monkeypatch.setattr(pyg.MessagePassing, "aggregate", None)  # PyG's own way is not taken
+    for again in (first, results(fast, args)):
+        monkeypatch.undo()
+        for ours, theirs in zip(again, results(conv, args), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
+
+
+def test_a_changed_setting_is_seen() -> None:
+    fast, args = weft.accelerate(Own().double()), page.arguments(("edge_attr",))
+    before = fast(*args)
+    fast.slope = 0.9
+    assert not torch.allclose(fast(*args), before)
+
+
+def test_copies_and_pickles_stay_accelerated() -> None:
+    fast, args = weft.accelerate(Own().double()), page.arguments(("edge_attr",))
+    expected = fast(*args)
+    for made in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+        assert weft.accelerated(made) == ["model: Own"]
+        torch.testing.assert_close(made(*args), expected)
+        assert isinstance(made, Own)
+
+
+def test_what_is_not_compiled_says_why_once_and_runs() -> None:
+    class Drawing(Own):
+        def message(self, x_i: Tensor, x_j: Tensor, edge_attr: Tensor, scale: float) -> Tensor:
+            return nn.functional.dropout(super().message(x_i, x_j, edge_attr, scale), 0.5)
+
+    fast, args = weft.accelerate(Drawing().double()), page.arguments(("edge_attr",))
+    with pytest.warns(WeftWarning, match="Drawing runs PyG's own propagate: its message is not compiled"):
+        fast(*args)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fast(*args)
+
+
+def test_the_page_of_convolutions_is_up_to_date() -> None:
+    assert page.PAGE.read_text() == "\n".join(page.lines()) + "\n", "run python docs/convolutions_page.py"
