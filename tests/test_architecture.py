@@ -232,7 +232,7 @@ def test_public_names_change_only_on_purpose() -> None:
         *("Block", "Graph", "SparseFeatures", "Summary", "Recipe"),
         *("DataNote", "InputError", "WeftError", "WeftWarning"),
         *("accelerate", "accelerated", "infer", "load", "partners", "read_events", "read_recipe"),
-        *("compile_messages", "score_pairs", "train"),
+        *("compile_messages", "explain", "score_pairs", "train"),
         *("algorithms", "datasets", "draw", "errors", "kernels", "layers", "nn", "partitioners", "report"),
         *("samplers", "stores", "strategies"),
         "__version__",
@@ -266,6 +266,7 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             ),
             *("--save-schema", "--schema", "-h", "tables"),
         ],
+        "explain": ["--help", "--set", "-h", "recipe"],
         "validate": ["--fix", "--help", "--json", "--memory", "--save-schema", "--schema", "-h", "tables"],
         "flatten": [
             *("--conf", "--engine", "--fanout", "--features", "--help", "--hops", "--hub", "--json"),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from weft.graph.message.compiled import compile_messages
     from weft.graph.sparse import SparseFeatures
     from weft.interop.pyg.accelerate import accelerate, accelerated
+    from weft.train.explain import explain
     from weft.train.inference.infer import infer
     from weft.train.inference.links import partners, score_pairs
     from weft.train.launch import train
@@ -63,6 +64,7 @@ _HOME = {
     "datasets": "",
     "draw": "",
     "errors": "",
+    "explain": "weft.train.explain",
     "infer": "weft.train.inference.infer",
     "kernels": "",
     "layers": "",
@@ -97,6 +99,7 @@ __all__ = [
     "datasets",
     "draw",
     "errors",
+    "explain",
     "infer",
     "kernels",
     "layers",

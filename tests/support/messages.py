@@ -46,12 +46,25 @@ def run_compiled(made: Compiled, inputs: Sequence[Tensor], edges: Edges) -> Tens
     """Return what a compiled message gives."""
 
     def one(reduction: Any, values: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
-        assert reduction.program is not None, reduction.reason
+        if reduction.program is None:
+            return _smaller_result(reduction, values, edges), None
         loads = [values[place] for place in reduction.loads]
         out, beside = reduce_edges(reduction.program, edges, lambda: transposed(edges), loads)
         return shaped(reduction, out, edges.num_rows), beside
 
     return execute(made, inputs, edges, one)[0]
+
+
+def _smaller_result(reduction: Any, values: Sequence[Tensor], edges: Edges) -> Tensor:
+    """Return what is left of a message on edges, reduced in plain torch."""
+    taken = {role: [values[place] for place in places] for role, places in reduction.inputs.items()}
+
+    def message(*rows: Tensor) -> Any:
+        made = reduction.message(0, 0, edges.num_edges, *rows)
+        return tuple(made) if reduction.kind == "softmax" else made[0]
+
+    named = {"src": "source", "dst": "destination", "edge": "edge", "params": "shared"}
+    return plain_result(message, edges, reduction.kind, **{name: taken[role] for name, role in named.items()})
 
 
 def plain_result(

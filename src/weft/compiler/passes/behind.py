@@ -48,7 +48,7 @@ def _pays(node: Any) -> bool:
         first, second = node.args[:2]
         if name == "mul" and _of_row(first):
             first, second = second, first
-        return isinstance(first, fx.Node) and (_of_row(second) or (_scalar(second) and _pays(first)))
+        return isinstance(first, fx.Node) and (_of_row(second) or (_scalar(second) and _absorbs(first)))
     return name in ("reshape", "neg") and _pays(node.args[0])
 
 
@@ -58,6 +58,16 @@ def _map_pays(node: Any) -> bool:
         return True
     # A map of sources may as well run on nodes before: where it widens, it is better behind.
     return bool(value(matrix).shape[0] < value(matrix).shape[1])
+
+
+def _absorbs(node: Any) -> bool:
+    """Return whether a number an edge can be taken inside, to a linear map that then leaves the edges."""
+    name = name_of(node) if isinstance(node, fx.Node) else ""
+    if name == "mm":
+        return _map_pays(node)
+    if name in ("add", "sub"):
+        return all(isinstance(each, fx.Node) for each in node.args) and any(map(_absorbs, node.args))
+    return name == "mul" and _of_row(node.args[1]) and _absorbs(node.args[0])
 
 
 def _of_row(node: Any) -> bool:
@@ -108,12 +118,13 @@ class _Mover:
 
     def scaled(self, node: Any, factor: Any, target: Any) -> fx.Node:
         """Return a value times a number an edge, the number taken inside linear maps and sums."""
-        name = name_of(node)
-        if name == "mm":
+        if not _absorbs(node):
+            return self.emit(target, node, factor)
+        if name_of(node) == "mm":
             return self.emit(aten.mm.default, self.emit(target, node.args[0], factor), node.args[1])
-        if name in ("add", "sub"):
-            return self.emit(node.target, *(self.scaled(each, factor, target) for each in node.args))
-        return self.emit(target, node, factor)
+        if name_of(node) == "mul":
+            return self.emit(node.target, self.scaled(node.args[0], factor, target), node.args[1])
+        return self.emit(node.target, *(self.scaled(each, factor, target) for each in node.args))
 
     def count(self, node: fx.Node) -> fx.Node:
         """Return how many edges each row has, as wide as it takes to multiply with a value."""

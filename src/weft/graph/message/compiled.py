@@ -3,7 +3,9 @@
 A message that is not compiled, and a graph too small for it to pay, run as they are (`propagate`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -31,6 +33,30 @@ _REDUCTIONS = ("sum", "max", "min", "softmax")
 _switch = {"on": True}
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A call of `propagate`, and what the compiler made of it."""
+
+    block: "Block"
+    how: Propagation
+    found: tuple[Compiled, Any] | str
+
+
+_watching: list[Asked] | None = None
+
+
+@contextmanager
+def watched() -> Iterator[list[Asked]]:
+    """Note every call of `propagate` in this process while it lasts."""
+    global _watching
+    asked: list[Asked] = []
+    _watching = asked
+    try:
+        yield asked
+    finally:
+        _watching = None
+
+
 def compile_messages(on: bool) -> bool:
     """Switch the compiler of messages on or off for this process; return what it was."""
     before = _switch["on"]
@@ -45,6 +71,8 @@ def propagate_compiled(
 
     `plain` reduces what has no program.
     """
+    if _watching is not None:
+        _watching.append(Asked(block, how, compiled_of(how)))
     if not _switch["on"] or how.kernel_reduce not in _REDUCTIONS or not pays(block, how):
         return None
     found = compiled_of(how)

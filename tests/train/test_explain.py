@@ -1,0 +1,54 @@
+"""`weft.explain`: where operators of a message run, and why a message is not compiled."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import weft
+from weft.train.model import build_model
+
+
+class Gated(nn.Module):
+    def __init__(self, width: int, *, drop: float = 0.0) -> None:
+        super().__init__()
+        self.gate, self.drop = nn.Linear(2 * width, 3), drop
+
+    def forward(self, blocks: Any, x: Tensor) -> Tensor:
+        def message(there: Tensor, here: Tensor) -> Tensor:
+            both = nn.functional.dropout(torch.cat([there, here], 1), self.drop, training=self.drop > 0)
+            return self.gate(both).sigmoid()  # type: ignore[no-any-return]
+
+        return blocks[0].propagate(message, src=(x,), dst=(x,))  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def graph() -> weft.Graph:
+    return weft.datasets.open_dataset(name="community", nodes=300)
+
+
+def test_a_map_of_both_ends_runs_on_nodes(graph: weft.Graph) -> None:
+    text = weft.explain(Gated(graph.x.shape[1]), graph)
+    maps = [line.split() for line in text.splitlines() if line.strip().startswith("mm ")]
+    assert [line[2] for line in maps] == ["sources", "destinations"]
+    assert "a program of 2 steps" in text
+    assert f"{graph.num_edges:,} edges" in text
+
+
+def test_what_is_not_compiled_is_said_with_the_reason(graph: weft.Graph) -> None:
+    assert "not compiled: it draws random numbers" in weft.explain(Gated(graph.x.shape[1], drop=0.5), graph)
+
+
+def test_a_layer_of_weft_is_explained_and_one_without_messages_too(graph: weft.Graph) -> None:
+    assert "reads other 1x8, row 1x8, weight" in weft.explain(
+        build_model(graph, "edgeconv", {"hidden": 8}), graph
+    )
+    assert "no layer of this model" in weft.explain(build_model(graph, "gcn", {"hidden": 8}), graph)
+
+
+def test_what_is_no_model_or_graph_is_refused(graph: weft.Graph) -> None:
+    with pytest.raises(weft.InputError, match=r"expected a model"):
+        weft.explain("gcn", graph)  # type: ignore[arg-type]
+    with pytest.raises(weft.InputError, match=r"expected a weft.Graph"):
+        weft.explain(Gated(3), "cora.npz")  # type: ignore[arg-type]
