@@ -62,6 +62,33 @@ WEFT_INLINE void sums(const Vec<T, W>* v, T* to) {
     __builtin_memcpy(to, &one, N * sizeof(T));
 }
 
+// exp(r) - 1 for |r| <= ln 2 / 2.
+template <class V>
+WEFT_INLINE V reduced_float(const V& r) {
+    V p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    return p * r * r + r;
+}
+template <class V>
+WEFT_INLINE V reduced_double(const V& r) {
+    // Taylor: r^14 / 14! is below 5e-18.
+    V p = r * (1.0 / 6227020800.0) + 1.0 / 479001600.0;
+    p = p * r + 1.0 / 39916800.0;
+    p = p * r + 1.0 / 3628800.0;
+    p = p * r + 1.0 / 362880.0;
+    p = p * r + 1.0 / 40320.0;
+    p = p * r + 1.0 / 5040.0;
+    p = p * r + 1.0 / 720.0;
+    p = p * r + 1.0 / 120.0;
+    p = p * r + 1.0 / 24.0;
+    p = p * r + 1.0 / 6.0;
+    p = p * r + 0.5;
+    return p * r * r + r;
+}
+
 // exp(x) for x <= 0, about 1 ulp; 0 where the result would be subnormal, NaN for NaN. V is float or a vector
 // of it, I the integer (vector) of the same size. Branch-free: loops over the scalar form vectorise too,
 // which they do not over std::exp.
@@ -73,12 +100,7 @@ WEFT_INLINE V exponential_float(const V& x) {
     const V shifted = safe * 1.44269504088896341f + round;
     const V n = shifted - round;
     const V r = safe - n * 0.693359375f + n * 2.12194440e-4f;
-    V p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
+    const V p = reduced_float(r) + 1.0f;
     // The low bits of `shifted` are n; moved to the exponent they multiply by 2^n.
     const I scaled = __builtin_bit_cast(I, p) + (__builtin_bit_cast(I, shifted) << 23);
     const V result = x < least ? zero : __builtin_bit_cast(V, scaled);
@@ -93,19 +115,7 @@ WEFT_INLINE V exponential_double(const V& x) {
     const V shifted = safe * 1.44269504088896340736 + round;
     const V n = shifted - round;
     const V r = safe - n * 6.93145751953125e-1 - n * 1.42860682030941723212e-6;
-    // Taylor: |r| <= ln 2 / 2, so r^14 / 14! is below 5e-18.
-    V p = r * (1.0 / 6227020800.0) + 1.0 / 479001600.0;
-    p = p * r + 1.0 / 39916800.0;
-    p = p * r + 1.0 / 3628800.0;
-    p = p * r + 1.0 / 362880.0;
-    p = p * r + 1.0 / 40320.0;
-    p = p * r + 1.0 / 5040.0;
-    p = p * r + 1.0 / 720.0;
-    p = p * r + 1.0 / 120.0;
-    p = p * r + 1.0 / 24.0;
-    p = p * r + 1.0 / 6.0;
-    p = p * r + 0.5;
-    p = p * r * r + r + 1.0;
+    const V p = reduced_double(r) + 1.0;
     const I scaled = __builtin_bit_cast(I, p) + (__builtin_bit_cast(I, shifted) << 52);
     const V result = x < least ? zero : __builtin_bit_cast(V, scaled);
     return x == x ? result : x;

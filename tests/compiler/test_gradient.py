@@ -20,7 +20,7 @@ def test_gradient_programs_equal_autograd(seed: int, kind: str) -> None:
     out, *beside = reference.run(program, edges, tensors)
     grad = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(seed))
     expected = torch.autograd.grad(out, tensors, grad, allow_unused=True)
-    passes = gradients(program, [True] * len(tensors))
+    passes = gradients(program, (True,) * len(tensors))
     given_tensors = [t.detach() for t in tensors]
     extra = extra_tensors(kind, out.detach(), [b.detach() for b in beside], grad, None)
     found: dict[int, torch.Tensor] = {}
@@ -39,7 +39,7 @@ def test_gradient_programs_equal_autograd(seed: int, kind: str) -> None:
 
 def test_a_program_without_wanted_gradients_has_no_pass() -> None:
     program = random_program(3, "sum")
-    passes = gradients(program, [False] * len(program.loads))
+    passes = gradients(program, (False,) * len(program.loads))
     assert passes.of_rows is None
     assert passes.of_others is None
 

@@ -99,4 +99,4 @@ def _softmax(score: Tensor, value: Tensor, rows: Tensor, num_rows: int) -> list[
 def _same(a: Tensor, b: Tensor) -> Tensor:
     """Return where two values are one: torch rounds a function by where it lies in a tensor, so almost."""
     near = (a - b).abs() <= _ULPS * torch.finfo(a.dtype).eps * b.abs()
-    return near | (a == b) | (a.isnan() & b.isnan())
+    return (near & b.isfinite()) | (a == b) | (a.isnan() & b.isnan())

@@ -13,7 +13,7 @@ from weft.compiler import reference
 from weft.compiler.gradient import Gradients, gradients
 from weft.compiler.program import Edges, Program
 
-_BACKENDS = {"cuda": "weft.compiler.gpu"}
+_BACKENDS = {"cpu": "weft.compiler.cpu", "cuda": "weft.compiler.gpu"}
 """By type of device, the module that runs programs there: `run` as here, and `obstacle`."""
 
 
