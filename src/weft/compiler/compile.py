@@ -11,7 +11,7 @@ from torch import Tensor, fx
 
 from weft.compiler.annotate import check, residency
 from weft.compiler.captures import Captures, NotCompiled, captures
-from weft.compiler.graphs import close, reductions
+from weft.compiler.graphs import close, reductions, value
 from weft.compiler.lower import Loaded, lower
 from weft.compiler.passes import rewrite
 from weft.compiler.program import Program
@@ -55,8 +55,10 @@ class Compiled:
     after: Stage | None
     """Of the reductions' results, then of some of what was made before; None: the only result."""
     after_inputs: tuple[int, ...]
-    counts: bool
-    """Whether `before` takes the number of edges of each row, after all else."""
+    counts: torch.dtype | None
+    """The type in which `before` takes the number of edges of each row, after all else; None: it does not."""
+    dtype: torch.dtype
+    """That of the messages."""
 
     def inputs(self, given: Sequence[Tensor], found: Captures) -> list[Tensor]:
         """Return what `before` takes, from the tensors of a call and what its message captures."""
@@ -144,7 +146,7 @@ def compile_message(
 
 def _staged(graph: fx.Graph, traced: Traced) -> Compiled:
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    counts = any(node.name == "count" for node in inputs)
+    counts = next((value(node).dtype for node in inputs if node.name == "count"), None)
     inputs.sort(key=lambda node: node.name == "count")
     output = next(node for node in graph.nodes if node.op == "output").args[0]
     nodes = reductions(graph)
@@ -154,7 +156,8 @@ def _staged(graph: fx.Graph, traced: Traced) -> Compiled:
     after = None if output is nodes[0] else stage([*nodes, *needed], [output])
     places = tuple(made.place(node) for node in needed)
     before = stage(inputs, made.values)
-    return Compiled(graph, traced.captured, traced.executed, before, parts, after, places, counts)
+    dtype = traced.dtype
+    return Compiled(graph, traced.captured, traced.executed, before, parts, after, places, counts, dtype)
 
 
 class _Before:

@@ -15,14 +15,14 @@ Reduce = Callable[[Reduction, Sequence[Tensor]], Reduced]
 def execute(made: Compiled, inputs: Sequence[Tensor], edges: Edges, reduce: Reduce) -> Reduced:
     """Return the reduced messages and what stands beside them, where there is one reduction."""
     sizes = edges.num_other, edges.num_rows, edges.num_edges
-    counts = [edges.indptr.diff().to(inputs[0].dtype)] if made.counts else []
+    counts = [] if made.counts is None else [edges.indptr.diff().to(made.counts)]
     values = made.before(*sizes, *inputs, *counts)
     results = [reduce(each, values) for each in made.reductions]
     if made.after is None:
         return results[0]
     rows = [out for out, _ in results]
     (out,) = made.after(*sizes, *rows, *(values[place] for place in made.after_inputs))
-    return out, None
+    return out.to(made.dtype), None  # where types meet, as under autocast, that of the messages
 
 
 def shaped(reduction: Reduction, out: Tensor, num_rows: int) -> Tensor:

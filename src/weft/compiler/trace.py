@@ -58,6 +58,8 @@ class Traced:
     """Which of `Captures.tensors` the message uses, where captures are those of `executed`."""
     executed: frozenset[types.CodeType]
     """The code that ran."""
+    dtype: torch.dtype
+    """That of what the message returns, of the last of two."""
 
 
 def trace(
@@ -134,6 +136,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not isinstance(each, Tensor) or each.dim() == 0 or each.shape[0] != EDGES:
                 raise NotCompiled("it does not return a row per edge")
         self.graph.output(tree_map(self._node, made))
+        self.dtype = _tensors(made)[-1].dtype
 
     def check(self, shape: torch.Size) -> None:
         if any(size and size % EDGES == 0 for size in shape):
@@ -149,7 +152,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 used.append(places[id(tensor)])
             else:
                 raise NotCompiled("it uses a tensor that its arguments, closure and modules do not lead to")
-        return Traced(self.graph, tuple(used), executed)
+        return Traced(self.graph, tuple(used), executed, self.dtype)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

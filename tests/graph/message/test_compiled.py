@@ -106,6 +106,22 @@ def test_compiled_equals_the_message_as_it_is(name: str, ways: list[str]) -> Non
         torch.testing.assert_close(ours, plain)
 
 
+@pytest.mark.parametrize("name", ASKED)
+def test_results_keep_their_type_under_autocast(name: str) -> None:
+    torch.manual_seed(0)
+    block, messages = graph().block(), Messages()
+    h, e = torch.randn(NODES, 4, requires_grad=True), torch.randn(90)
+    found = []
+    for on in (False, True):
+        before = weft.compile_messages(on)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found.append(run(block, messages, name, h, e))
+        weft.compile_messages(before)
+    plain, ours = found
+    assert ours.dtype == plain.dtype
+    torch.testing.assert_close(ours, plain, rtol=0.05, atol=0.05)
+
+
 def test_a_step_of_training_is_seen_by_the_next_call() -> None:
     block, messages = graph().block(), Messages()
     h, e = torch.randn(NODES, 4), torch.randn(90)
