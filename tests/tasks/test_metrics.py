@@ -54,6 +54,12 @@ def test_one_label_a_node(num_classes: int, seed: int) -> None:
     assert macro_f1(logits, y) == pytest.approx(sklearn.f1_score(y, predicted, average="macro"))
 
 
+def test_a_class_that_is_predicted_and_never_there_counts_and_one_that_is_neither_does_not() -> None:
+    y, predicted = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 2, 1, 1])
+    logits = torch.nn.functional.one_hot(predicted, 4).float()
+    assert macro_f1(logits, y) == pytest.approx(sklearn.f1_score(y, predicted, average="macro"))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_several_labels_a_node(seed: int) -> None:
     logits, y = multi_label(seed)

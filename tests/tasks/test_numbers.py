@@ -8,7 +8,9 @@ import weft
 from weft.strategies.single import Single
 from weft.tasks.base import head_of
 from weft.tasks.choose import TaskChoice
-from weft.tasks.numbers import Units
+from weft.tasks.loss import REGRESSION_LOSSES, own_loss
+from weft.tasks.nodes import NodeTargets
+from weft.tasks.numbers import Numbers, Units, moments
 
 
 def test_the_units_are_those_of_training_nodes_alone() -> None:
@@ -37,3 +39,33 @@ def test_the_loss_of_standardised_numbers_is_that_of_their_deviations() -> None:
     targets = Single(task.prepared(graph), task=task).targets["train"]
     guess = torch.full((len(targets), 1), float(targets.y.mean()), dtype=torch.float64)
     assert float(task.loss.summed(guess, targets.y)) / len(targets) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["mse", "mae", "huber"])
+def test_what_each_number_loses_adds_up_to_the_loss(name: str) -> None:
+    graph = ring()
+    task = TaskChoice.of({"name": "node_regression", "loss": name}).make(graph)
+    targets = Single(task.prepared(graph), task=task).targets["train"]
+    guess = targets.y[:, None] + torch.linspace(-90.0, 90.0, len(targets), dtype=torch.float64)[:, None]
+    each = task.loss.each(guess, targets.y)
+    assert float(each.sum()) == pytest.approx(float(task.loss.summed(guess, targets.y)))
+    spread = float(targets.y.std(unbiased=False))
+    assert float(each[-1]) == pytest.approx(
+        float(REGRESSION_LOSSES[name].each(guess / spread, targets.y / spread)[-1])
+    )
+
+
+def test_the_units_are_those_of_all_workers() -> None:
+    y = ring().y.double()
+    mine, others = NodeTargets(torch.arange(20), y, 0), y[20:]
+    mine.count = len(y)
+    mean = float(y.mean())
+    sums = [others.sum(), ((others - mean) ** 2).sum()]  # what the others add, one call after the other
+    assert moments(mine, lambda own: own + sums.pop(0)) == pytest.approx((mean, float(y.std(unbiased=False))))
+
+
+def test_a_loss_of_ones_own_is_given_the_units_of_the_data() -> None:
+    own = own_loss("squared", lambda outputs, y: (outputs[:, 0] - y) ** 2)
+    numbers = Numbers(standardise=True)
+    targets = Single(ring()).targets["train"]
+    assert numbers.loss(own, targets, lambda value: value) is own

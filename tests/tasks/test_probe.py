@@ -72,3 +72,27 @@ def test_several_labels_are_judged_by_f1_and_numbers_by_nothing() -> None:
 def test_rows_that_are_all_alike_have_a_probe_too() -> None:
     y = torch.arange(100) % 2
     assert 0 <= scores(labelled(y), torch.zeros(100, 3))["test"] <= 1
+
+
+def test_a_score_is_that_of_the_targets_of_all_workers() -> None:
+    y = torch.arange(400) % 4
+    h = rows_of(y)
+    probe = Probe.of(labelled(y), lambda value: value)
+    assert probe is not None
+    rows = {split: len(held) for split, held in probe.targets.items()}
+
+    def total(value: Tensor) -> Tensor:  # another worker has as many targets, of which none is right
+        return value + torch.tensor([0, int(value[1])]) if value.dim() == 1 else value
+
+    shared = probe.scores(lambda held: h[held.places], total)
+    assert {*shared} == {*rows}
+    for split, score in scores(labelled(y), h).items():
+        assert shared[split] == pytest.approx(score / 2)
+
+
+def test_the_scale_of_rows_does_not_matter() -> None:
+    y = (torch.arange(400) % 10 > 6).long()  # the constant beside the rows has much to tell
+    graph, h = labelled(y), rows_of(y)
+    found = scores(graph, h)
+    assert scores(graph, 1e3 * h) == pytest.approx(found)
+    assert scores(graph, 1e-3 * h) == pytest.approx(found)

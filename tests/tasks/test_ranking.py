@@ -84,6 +84,7 @@ def test_ogbs_hits_go_by_the_kth_best_of_one_set_and_ties_are_no_hits() -> None:
     # The negatives are 4, 3, 2, 1 for every pair.
     assert [ogb_hits(k)(outputs, outputs) for k in (1, 2, 3, 4)] == pytest.approx([1 / 3, 1 / 3, 1, 1])
     assert ogb_hits(5)(outputs, outputs) == 1.0  # fewer than 5 negatives
+    assert share_above(torch.tensor([5.0, 0.5]), torch.tensor([4.0, 1.0]), 2) == 0.5  # no fewer than 2
     assert share_above(outputs[:, 0], torch.tensor([4.0, 3.0, 2.0, 1.0]), 2) == pytest.approx(1 / 3)
     # hits(k) has each pair among its own: the third stands alone, the second ties with its best.
     assert hits(1)(outputs) == pytest.approx(2 / 3)

@@ -55,3 +55,15 @@ def test_walks_are_a_function_of_the_seed_and_not_of_the_order_of_edges() -> Non
     assert ends(graph, length=3, walks=2) == ends(turned, length=3, walks=2)
     assert ends(graph, length=3, walks=2) != ends(graph, length=3, walks=2, seed=1)
     assert {*ends(graph, length=3, walks=1)} < {*ends(graph, length=3, walks=2)}, "walks are drawn one by one"
+
+
+def test_no_step_of_a_walk_is_drawn_as_a_step_of_another() -> None:
+    nodes = torch.arange(400)
+    ways = weft.Graph.from_edges(torch.stack([nodes.repeat(2), torch.cat([nodes + 1, nodes + 2]) % 400]))
+    pairs = walk_pairs(ways, length=2, walks=2)
+    met = pairs.dst.reshape(2, 400, 2)  # by step, start and walk
+    taken = torch.stack([met[0] - nodes[:, None], met[1] - met[0]]) % 400  # 1 or 2 further
+    draws = taken.permute(0, 2, 1).reshape(4, 400)
+    for one in range(4):
+        for other in range(one):
+            assert 0.35 < float((draws[one] == draws[other]).double().mean()) < 0.65
