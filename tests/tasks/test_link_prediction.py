@@ -10,7 +10,7 @@ from safetensors import safe_open
 import weft
 from weft.config import make_recipe
 from weft.datasets import open_dataset
-from weft.errors import RecipeError
+from weft.errors import GraphError, RecipeError
 from weft.graph.ends import edge_ends
 from weft.layers.base import GraphInfo
 from weft.tasks import link_prediction
@@ -309,3 +309,19 @@ def test_negatives_can_be_nodes_that_were_there_also_on_workers(tmp_path: Path) 
         drawn = task.draw(pairs, 0)
         assert bool((came[drawn.nodes] <= pairs.time[:, None])[~drawn.masked].all())
         assert bool((came[drawn.nodes] > 60).any())
+
+
+@pytest.mark.parametrize(
+    ("split", "options", "told"),
+    [
+        ([1, 1, 1, 1], {"hide": "none"}, "no pair is left to train on; give another task.split$"),
+        ([0, 0, 0, 1], {"hide": "disjoint", "share": 0.01}, "task.split, or more than task.share = 0.01$"),
+    ],
+)
+def test_a_split_that_leaves_nothing_to_train_on_is_refused(
+    split: list[int], options: dict[str, object], told: str
+) -> None:
+    edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    given = weft.Graph.from_edges(edges, x=torch.eye(4), edge_data={"split": torch.tensor(split)})
+    with pytest.raises(GraphError, match=told):
+        weft.train(given, "gcn", epochs=1, task=links(**options))

@@ -258,7 +258,7 @@ class LinkPrediction(PairTask):
     def _nodes(self, held: Held) -> Nodes:
         """Return what negatives are drawn from: known to every worker by all training pairs alone."""
         whole: Any = held
-        train = self._pairs["train"]
+        train = self.training_pairs()
         kinds = whole.edge_types
         if train.relation is not None:
             kinds = [kinds[number] for number in torch.unique(train.relation).tolist()]

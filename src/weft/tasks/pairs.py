@@ -123,14 +123,20 @@ class PairTask(Task):
         held = load_file(path)
         self._pairs = {split: _columns(held, split) for split in SPLITS if f"{split}.src" in held}
 
-    def targets(self, held: Held, total: Total) -> dict[str, Targets]:
-        """Return the own pairs of every split."""
+    def training_pairs(self) -> Pairs:
+        """Return the pairs to train on, of which there must be some."""
         if not self._pairs:
             raise GraphError(f"the task {self.name!r} has no pairs yet: prepare the graph for it first")
         if "train" not in self._pairs:
-            raise GraphError("no pair is left to train on; give another task.split")
+            more = f", or more than task.share = {self.share}" if self.hide == "disjoint" else ""
+            raise GraphError(f"no pair is left to train on; give another task.split{more}")
+        return self._pairs["train"]
+
+    def targets(self, held: Held, total: Total) -> dict[str, Targets]:
+        """Return the own pairs of every split."""
         own: Tensor | None = getattr(held, "own_ids", None)
         found: dict[str, Targets] = {}
+        self.training_pairs()  # refuses a split that leaves none
         for split, pairs in self._pairs.items():
             mine = pairs if own is None else pairs.take(torch.isin(pairs.dst, own))
             found[split] = self.make_targets(mine, split)
@@ -174,7 +180,7 @@ class PairTask(Task):
 
     def fixed_ends(self) -> Tensor:
         """Return the ends of each training pair and its negatives of epoch 0, [n, 2 + k], for records."""
-        pairs, draws = self._pairs["train"], self.step_negatives()
+        pairs, draws = self.training_pairs(), self.step_negatives()
         ends = torch.stack([pairs.src, pairs.dst], 1)
         if draws is None:
             return ends
