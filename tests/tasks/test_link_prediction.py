@@ -81,6 +81,40 @@ def test_pairs_of_validation_and_test_and_targets_are_no_messages() -> None:
         assert not targets & messages, f"{split} pairs, or their reverses, are messages"
 
 
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        {"name": "uniform", "count": 3},
+        {"name": "joint", "count": 30},
+        {"name": "hard", "pool": 30, "count": 4},
+        {"name": "inbatch"},
+    ],
+    ids=lambda drawn: str(drawn["name"]),
+)
+def test_scores_of_both_sides_are_those_of_a_loop(drawn: dict[str, Any]) -> None:
+    graph = cliques(3, 5)
+    wanted = {**drawn, "side": "both", "exclude": "known"}
+    task: Any = TaskChoice.of(links(negatives=wanted, score="bilinear")).make(graph)
+    task.hides(batches=False)
+    train = task.targets(task.prepared(graph), lambda value: value)["train"]
+    model = put_head(task, torch.nn.Linear(1, 1), GraphInfo.of(graph), seed=0)
+    h = torch.randn(graph.num_nodes, 8, generator=torch.Generator().manual_seed(0))
+    found = train.outputs(model, h, lambda rows, ids: rows[ids], 0)
+    pairs, held = task.pairs["train"], task.draw(task.pairs["train"], 0)
+    scores = h @ head_of(model).weight[0] @ h.t()
+    assert bool(held.masked.any()) is (drawn["name"] != "uniform"), "own negatives are drawn until they are"
+    assert train.count == len(found) == 2 * len(pairs)
+    for row in range(2 * len(pairs)):
+        src, dst = int(pairs.src[row % len(pairs)]), int(pairs.dst[row % len(pairs)])
+        nodes = held.nodes if held.shared else held.nodes[row]
+        negative = scores[src, nodes] if row < len(pairs) else scores[nodes, dst]
+        negative = negative.masked_fill(held.masked[row], -torch.inf)
+        if drawn["name"] == "hard":
+            negative = negative.sort(descending=True).values[:4]
+        expected = torch.cat([scores[src, dst][None], negative])
+        torch.testing.assert_close(found[row], expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("side", ["dst", "both"])
 def test_an_evaluation_holds_the_rows_of_a_piece_of_its_negatives(
     side: str, monkeypatch: pytest.MonkeyPatch
@@ -192,6 +226,19 @@ def test_a_batch_s_ends_are_corrected_for_how_often_they_come_also_the_true_one(
         columns = slice(1 + place * len(often), 1 + (place + 1) * len(often))
         assert torch.allclose(rows[:, 0], often.log())
         assert torch.allclose(rows[:, columns], often.log().expand(len(often), -1))
+
+
+def test_the_ends_of_all_pairs_are_in_the_batch_whoever_holds_them() -> None:
+    graph = cliques(3, 5)
+    task: Any = TaskChoice.of(links(negatives="inbatch")).make(graph)
+    task.hides(batches=False)
+    whole = task.targets(task.prepared(graph), lambda value: value)["train"]
+    some = torch.arange(0, len(whole), 3)
+    part = task.make_targets(task.pairs["train"].take(some), "train")
+    model = put_head(task, torch.nn.Linear(1, 1), GraphInfo.of(graph), seed=0)
+    h = torch.randn(graph.num_nodes, 8)
+    all_rows, own = (each.outputs(model, h, lambda rows, ids: rows[ids], 0) for each in (whole, part))
+    torch.testing.assert_close(own, all_rows[some])
 
 
 @pytest.mark.parametrize("name", ["saint", "sliced"])

@@ -252,6 +252,20 @@ def test_in_batch_hits_are_masked_and_corrected_by_how_often_they_come() -> None
     assert both.masked[5:, :5].all()
 
 
+def test_a_correction_is_of_the_nodes_of_the_same_type() -> None:
+    among = Nodes.of(typed_graph(), ["author writes paper", "paper cites paper"])
+    # Targets are papers 0, 1, 2, 5, 4, 5; sources authors 0, 1, 2, 0 and papers 3, 4.
+    assert among.log_q(torch.tensor([10, 5]), "dst").exp().tolist() == pytest.approx([2 / 6, 1 / 6])
+    assert among.log_q(torch.tensor([0, 8]), "src").exp().tolist() == pytest.approx([2 / 4, 1 / 2])
+
+
+def test_the_two_sides_of_a_pair_are_drawn_apart() -> None:
+    graph = random_graph()
+    drawn = Negatives("uniform", 4, "both").draw(pairs_of(graph), 0, among=Nodes.of(graph))
+    targets, sources = drawn.nodes.chunk(2)
+    assert float((targets == sources).double().mean()) < 0.1, "by chance one in 40"
+
+
 def test_the_chance_of_a_node_does_not_depend_on_who_holds_the_pair() -> None:
     """Drawn from a worker's own nodes, half of them would never be seen by a pair."""
     graph = random_graph()

@@ -183,6 +183,18 @@ def test_by_time_relations_without_times_stay_and_later_ones_do_not() -> None:
     assert "test" not in pairs
 
 
+def test_relations_without_times_stay_also_where_times_are_below_zero() -> None:
+    graph = Graph.from_types(
+        {"author": {"num_nodes": 3}},
+        {
+            ("author", "asks", "author"): {"edge_index": [[0, 1], [1, 2]], "time": [-9, -3]},
+            ("author", "knows", "author"): [[2], [0]],
+        },
+    )
+    messages, _ = split_pairs(graph, target="author asks author", by="time", val=-5, test=-1)
+    assert messages.edge_index.T.tolist() == [[0, 1], [2, 0]]
+
+
 def test_a_label_leaves_the_edges_and_keeps_their_direction() -> None:
     edges = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 3, 4, 5]])
     data = {"sign": torch.tensor([0, 1, 2, -1, 1, 0]), "attr": torch.arange(6.0)[:, None]}

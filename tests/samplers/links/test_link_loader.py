@@ -66,6 +66,38 @@ def test_random_links_have_random_sources_and_targets_by_weight() -> None:
     assert len(torch.unique(free.src[240:])) > 35
 
 
+def test_each_of_the_random_links_beside_a_link_is_drawn_by_itself() -> None:
+    one = {"mode": "binary", "amount": 4, "src_weight": torch.eye(40)[0]}  # all leave node 0
+    batch = next(iter(LinkNeighborLoader(plain(), [2], neg_sampling=one, batch_size=240, exclude=False)))
+    targets = batch.dst[240:].reshape(4, 240)
+    for other in range(1, 4):
+        assert float((targets[0] == targets[other]).double().mean()) < 0.15, "by chance one in 40"
+
+
+def test_negatives_of_triplets_go_by_weight_and_change_with_the_epoch() -> None:
+    weight = torch.zeros(40)
+    weight[5:9] = 1
+    chosen = {"mode": "triplet", "amount": 2, "dst_weight": weight}
+    loader = LinkNeighborLoader(plain(), [2], neg_sampling=chosen, batch_size=240, exclude=False)
+    epochs = [batch.nodes.seeds[batch.negative] for batch in (loader.batch(0, 0), loader.batch(1, 0))]
+    assert set(epochs[0].flatten().tolist()) == {5, 6, 7, 8}
+    assert not torch.equal(*epochs)
+
+
+def test_neighbours_are_drawn_by_weight_and_with_replacement_where_that_is_asked_for() -> None:
+    # Three edges into node 0; of those that weigh anything there is one.
+    graph = Graph.from_edges([[1, 2, 3], [0, 0, 0]], edge_weight=[0.0, 1.0, 0.0])
+
+    def drawn(**options: Any) -> Tensor:
+        block = LinkNeighborLoader(graph, [3], [[0], [0]], hide=False, **options).batch(0, 0).blocks[0]
+        return block.src_ids[block.indices.long()]
+
+    assert sorted(drawn().tolist()) == [1, 2, 3]
+    assert set(drawn(weight_attr="edge_weight").tolist()) == {2}
+    again = {tuple(sorted(drawn(replace=True, seed=seed).tolist())) for seed in range(20)}
+    assert any(len(set(sources)) < 3 == len(sources) for sources in again)
+
+
 def test_links_see_nothing_later_than_themselves() -> None:
     graph = Graph.from_pyg(plain())
     times = graph.given_edge_data()["time"]
