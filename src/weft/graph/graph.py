@@ -39,6 +39,7 @@ class Graph(NodeData):
     """
 
     owned: None = None
+    own_ids: None = None
     """All nodes count here; of what a worker holds some may be replicas."""
 
     def __init__(self, parts: Parts) -> None:

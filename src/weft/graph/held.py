@@ -56,5 +56,15 @@ class HeldGraph(Protocol):
     def owned(self) -> Tensor | None:
         """Which rows count here, [n] bool; None: all of them."""
 
+    @property
+    def own_ids(self) -> Tensor | None:
+        """The global ids of the nodes that count here, [n]; None: all of the graph."""
+
+    def of_target(self, name: str) -> Tensor | None:
+        """Return what own rows of the target type have under a name; None where they have nothing."""
+
+    def labelled(self, rows: Tensor) -> Tensor:
+        """Return those of some own rows of the target type whose y is known."""
+
     def summary(self) -> dict[str, Any]:
         """Return counts of the whole graph as plain numbers."""

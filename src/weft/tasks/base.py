@@ -8,13 +8,14 @@ labels, and no task of how a graph is distributed.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from weft.errors import InputError, RecipeError
 from weft.graph.graph import Graph
+from weft.graph.held import HeldGraph
 from weft.graph.node_pairs import Pairs
 from weft.layers.base import GraphInfo
 from weft.registry import Registry
@@ -35,25 +36,6 @@ Rows = Callable[[Tensor, Tensor], Tensor]
 
 Pieces = Iterable[tuple[Tensor, Tensor]]
 """Outputs [n, columns] of some targets after the other, and what they are compared with [n, ...]."""
-
-
-class Held(Protocol):
-    """What a worker holds of a graph, under the names of a whole one."""
-
-    node_types: list[str]
-    node_offsets: list[int]
-
-    @property
-    def y(self) -> Tensor | None:
-        """What is known of the nodes of the target type."""
-
-    @property
-    def target_type(self) -> str:
-        """The node type that has labels."""
-
-    @property
-    def target_rows(self) -> slice:
-        """Its rows among the own."""
 
 
 class Targets(ABC):
@@ -138,7 +120,7 @@ class Task(ABC):
         """Give the model's head what the data told, the units of its numbers say; after `targets`."""
 
     @abstractmethod
-    def targets(self, held: Held, total: Total) -> dict[str, Targets]:
+    def targets(self, held: HeldGraph, total: Total) -> dict[str, Targets]:
         """Return the own targets of every split that some worker has; called by all workers."""
 
     given_loss: str | Loss = "auto"

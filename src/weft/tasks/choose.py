@@ -6,8 +6,9 @@ from typing import Any
 
 from weft.config import bind
 from weft.errors import RecipeError
+from weft.graph.held import HeldGraph
 from weft.registry import suggest
-from weft.tasks.base import Held, Task, shown, tasks
+from weft.tasks.base import Task, shown, tasks
 from weft.tasks.loss import Loss
 
 AUTO = "auto"
@@ -68,7 +69,7 @@ class TaskChoice:
                 f"train.metric: {suggest(metric, known)}expected one of {shown(known)}, got {metric!r}"
             )
 
-    def make(self, held: Held, *, loss: str | Loss = "auto") -> Task:
+    def make(self, held: HeldGraph, *, loss: str | Loss = "auto") -> Task:
         """Return the task, or the one that suits the labels."""
         made: Any = tasks[_suggested(held) if self.name == AUTO else self.name]
         task: Task = made(**self.options, loss=self.loss if loss == AUTO else loss)
@@ -79,7 +80,7 @@ class TaskChoice:
         return {"name": self.name, **self.options, **({} if self.loss == AUTO else {"loss": self.loss})}
 
 
-def usual_task(held: Held) -> Task:
+def usual_task(held: HeldGraph) -> Task:
     """Return the task that suits the labels of a graph."""
     return TaskChoice().make(held)
 
@@ -91,7 +92,7 @@ def known_metrics() -> list[str]:
     return list(dict.fromkeys(told))
 
 
-def _suggested(held: Held) -> str:
+def _suggested(held: HeldGraph) -> str:
     if held.y is None:
         return _BY_LABELS[0]
     if held.y.dim() == 2:

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from weft.config import Range, bind
 from weft.errors import FormatError, RecipeError
 from weft.graph.graph import Graph
+from weft.graph.held import HeldGraph
 from weft.graph.known import Known
 from weft.graph.node_pairs import Pairs
 from weft.layers.base import GraphInfo
 from weft.samplers.edges import Draws, EdgeBatch
-from weft.tasks.base import EVALUATION, Held, Pieces, Rows, Targets, Total, tasks
+from weft.tasks.base import EVALUATION, Pieces, Rows, Targets, Total, tasks
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
 from weft.tasks.negatives import Drawn, End, Negatives, Nodes, ends_of, node_times
@@ -109,7 +110,7 @@ class LinkPrediction(PairTask):
         if self._temporal and (folder / TIMES).is_file():
             self.node_time = load_file(folder / TIMES)["time"]
 
-    def targets(self, held: Held, total: Total) -> dict[str, Targets]:
+    def targets(self, held: HeldGraph, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split, and settle what negatives are drawn from."""
         self.among = self._nodes(held)
         self.rows_per_pair = len(self.evaluated.sides)
@@ -255,11 +256,10 @@ class LinkPrediction(PairTask):
         """Which known links negatives must be none of."""
         return [name for name, how in (("all", self.evaluated), ("train", self.negatives)) if how.exclude]
 
-    def _nodes(self, held: Held) -> Nodes:
+    def _nodes(self, held: HeldGraph) -> Nodes:
         """Return what negatives are drawn from: known to every worker by all training pairs alone."""
-        whole: Any = held
         train = self.training_pairs()
-        kinds = whole.edge_types
+        kinds = held.edge_types
         if train.relation is not None:
             kinds = [kinds[number] for number in torch.unique(train.relation).tolist()]
         degrees = ends_of(train.src, train.dst, held.node_offsets[-1])

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from weft.config import Range
 from weft.errors import GraphError
+from weft.graph.held import HeldGraph
 from weft.layers.base import GraphInfo
-from weft.tasks.base import Held, Targets, Total, tasks
+from weft.tasks.base import Targets, Total, tasks
 from weft.tasks.classes import Classes, Weights
 from weft.tasks.loss import CROSS_ENTROPY, Loss
 from weft.tasks.metrics import METRICS, Metric
@@ -45,7 +46,7 @@ class NodeClassification(NodeTask):
         """Return the number of classes."""
         return info.num_classes
 
-    def check_labels(self, held: Held) -> Tensor:
+    def check_labels(self, held: HeldGraph) -> Tensor:
         """Return the classes; refuse several per node, and values."""
         y, told = super().check_labels(held), held.target_type
         if y.dim() == 2:
@@ -55,7 +56,7 @@ class NodeClassification(NodeTask):
                 f"y of {told!r} holds numbers, not classes (0, 1, …, and -1 for no label); use task.name = "
                 "'node_regression', or number the classes"
             )
-        self.width = int(getattr(held, "num_classes", 0))
+        self.width = held.num_classes
         return y
 
     def make_loss(self, train: Targets, total: Total) -> Loss:

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from weft.errors import GraphError
+from weft.graph.held import HeldGraph
 from weft.layers.base import GraphInfo
-from weft.tasks.base import Held, tasks
+from weft.tasks.base import tasks
 from weft.tasks.loss import BCE, Loss
 from weft.tasks.metrics import METRICS, Metric
 from weft.tasks.nodes import NodeTask, check_columns
@@ -31,7 +32,7 @@ class NodeMultilabel(NodeTask):
         """Return the number of labels."""
         return info.num_classes
 
-    def check_labels(self, held: Held) -> Tensor:
+    def check_labels(self, held: HeldGraph) -> Tensor:
         """Return the columns; refuse one label per node."""
         y = super().check_labels(held)
         if y.dim() != 2:

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from weft.errors import GraphError
 from weft.graph.graph import Graph
+from weft.graph.held import HeldGraph
 from weft.layers.base import GraphInfo
-from weft.tasks.base import Held, Targets, Total, tasks
+from weft.tasks.base import Targets, Total, tasks
 from weft.tasks.loss import REGRESSION_LOSSES, Loss
 from weft.tasks.metrics import REGRESSION, Metric
 from weft.tasks.nodes import NodeTask, check_columns
@@ -63,7 +64,7 @@ class NodeRegression(NodeTask):
         """Return 1."""
         return 1
 
-    def check_labels(self, held: Held) -> Tensor:
+    def check_labels(self, held: HeldGraph) -> Tensor:
         """Return the numbers."""
         y = super().check_labels(held)
         if y.dim() != 1 or not y.is_floating_point():

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
-from weft.tasks.base import SPLITS, Held, Rows, Targets, Task, Total, finished
+from weft.graph.held import HeldGraph
+from weft.tasks.base import SPLITS, Rows, Targets, Task, Total, finished
 from weft.tasks.loss import Loss
 
 
@@ -39,7 +40,7 @@ class NodeTask(Task):
         self.check_labels(graph)
         return graph
 
-    def check_labels(self, held: Held) -> Tensor:
+    def check_labels(self, held: HeldGraph) -> Tensor:
         """Return y where it is what this task predicts; refuse another."""
         if held.y is None:
             raise GraphError(
@@ -47,7 +48,7 @@ class NodeTask(Task):
             )
         return held.y
 
-    def targets(self, held: Held, total: Total) -> dict[str, Targets]:
+    def targets(self, held: HeldGraph, total: Total) -> dict[str, Targets]:
         """Return the own nodes of every split that some worker has, and settle what the loss is."""
         y = self.check_labels(held)
         own: dict[str, Targets] = dict(node_targets(held, y))
@@ -66,19 +67,18 @@ class NodeTask(Task):
         return finished(model, h[: batch.seeds.numel()])
 
 
-def node_targets(held: Held, y: Tensor) -> dict[str, NodeTargets]:
+def node_targets(held: HeldGraph, y: Tensor) -> dict[str, NodeTargets]:
     """Return the own nodes of each split, those without a known y left out."""
-    target: Any = held
-    owned = getattr(held, "owned", None)  # replicas count where their root is
+    owned = held.owned  # replicas count where their root is
     own = None if owned is None else owned[held.target_rows]
     found = {}
     for name in SPLITS:
-        mask = getattr(target, f"{name}_mask")
+        mask = held.of_target(f"{name}_mask")
         mask = mask if mask is None or own is None else mask & own
         rows = (
             torch.zeros(0, dtype=torch.int64, device=y.device) if mask is None else mask.nonzero().flatten()
         )
-        found[name] = NodeTargets(target.labelled(rows), y, int(held.target_rows.start or 0))
+        found[name] = NodeTargets(held.labelled(rows), y, int(held.target_rows.start or 0))
     return found
 
 

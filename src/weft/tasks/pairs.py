@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from weft.config import Range, bind
 from weft.errors import FormatError, GraphError, RecipeError
 from weft.graph.graph import Graph
+from weft.graph.held import HeldGraph
 from weft.graph.node_pairs import Pairs
 from weft.layers.base import GraphInfo
 from weft.samplers.edges import Draws, EdgeLoader
 from weft.samplers.loader import Loader
-from weft.tasks.base import SPLITS, Held, Targets, Task, Total, head_of
+from weft.tasks.base import SPLITS, Targets, Task, Total, head_of
 from weft.tasks.loss import Loss
 from weft.tasks.split import By, forgetting, split_pairs
 
@@ -132,9 +133,9 @@ class PairTask(Task):
             raise GraphError(f"no pair is left to train on; give another task.split{more}")
         return self._pairs["train"]
 
-    def targets(self, held: Held, total: Total) -> dict[str, Targets]:
+    def targets(self, held: HeldGraph, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split."""
-        own: Tensor | None = getattr(held, "own_ids", None)
+        own = held.own_ids
         found: dict[str, Targets] = {}
         self.training_pairs()  # refuses a split that leaves none
         for split, pairs in self._pairs.items():

@@ -6,13 +6,13 @@ over workers: each worker needs its own rows alone.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from weft.tasks.base import Held, Total
+from weft.graph.held import HeldGraph
+from weft.tasks.base import Total
 from weft.tasks.metrics import METRICS, Counted
 from weft.tasks.nodes import NodeTargets, node_targets
 
@@ -29,9 +29,8 @@ class Probe:
     multilabel: bool
 
     @classmethod
-    def of(cls, held: Held, total: Total) -> "Probe | None":
+    def of(cls, held: HeldGraph, total: Total) -> "Probe | None":
         """Return the probe of the labels there are, None without classes to train on; all workers call it."""
-        whole: Any = held
         y = held.y
         if y is None or (y.is_floating_point() and y.dim() == 1):
             return None
@@ -40,7 +39,7 @@ class Probe:
         if not sizes[0]:
             return None
         kept = {split: some for (split, some), size in zip(found.items(), sizes) if size}
-        return cls(kept, int(whole.num_classes), y.dim() == 2)
+        return cls(kept, held.num_classes, y.dim() == 2)
 
     def scores(self, rows: Callable[[NodeTargets], Tensor], total: Total) -> dict[str, float]:
         """Return the accuracy of each split, of several labels the micro F1; called by all workers.

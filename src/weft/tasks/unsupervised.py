@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from weft.config import Range
 from weft.graph.ends import edge_ends, only
 from weft.graph.graph import Graph
-from weft.tasks.base import Held, Targets, Total, tasks
+from weft.graph.held import HeldGraph
+from weft.tasks.base import Targets, Total, tasks
 from weft.tasks.link_prediction import LinkPrediction
 from weft.tasks.loss import Loss
 from weft.tasks.negatives import ALPHA, End, Nodes, ends_of
@@ -93,7 +94,7 @@ class Unsupervised(LinkPrediction):
         held = load_file(folder / DEGREES)
         self.degrees = {"dst": held["dst"], "src": held["src"]}
 
-    def targets(self, held: Held, total: Total) -> dict[str, Targets]:
+    def targets(self, held: HeldGraph, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split, and find out whether there are labels to probe for."""
         self.probe = Probe.of(held, total)
         return super().targets(held, total)
@@ -106,9 +107,8 @@ class Unsupervised(LinkPrediction):
         found = self.probe.scores(lambda held: scorer.key(h[held.places]), total)
         return {split: {"probe": score} for split, score in found.items()}
 
-    def _nodes(self, held: Held) -> Nodes:
+    def _nodes(self, held: HeldGraph) -> Nodes:
         """Return what negatives are drawn from: any node that an edge is walked along to, by its degree."""
-        whole: Any = held
-        walked = target_relations(whole, self.target).tolist()
-        kinds = [kind for kind, yes in zip(whole.edge_types, walked) if yes]
+        walked = target_relations(held, self.target).tolist()
+        kinds = [kind for kind, yes in zip(held.edge_types, walked) if yes]
         return Nodes.between(held, kinds, self.degrees)

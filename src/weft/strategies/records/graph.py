@@ -30,6 +30,7 @@ class RecordGraph(NodeData):
 
     owned = None
     """All rows count here."""
+    own_ids = None
 
     def __init__(
         self, files: RecordFiles, *, rank: int = 0, workers: int = 1, dtype: torch.dtype | None = None
