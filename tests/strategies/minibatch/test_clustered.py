@@ -6,6 +6,7 @@ from typing import Any
 import halo_jobs
 import pytest
 import torch
+from torch import Tensor, nn
 from torch_geometric.nn import SAGEConv
 
 import weft
@@ -13,6 +14,7 @@ from weft.errors import InputError, RecipeError
 from weft.samplers import ClusterSampler, Loader
 from weft.strategies.minibatch.clustered import Clustered
 from weft.strategies.single import Single
+from weft.tasks.node_classification import NodeClassification
 from weft.train.model import adapt
 
 
@@ -74,3 +76,17 @@ def test_a_diagonal_that_a_model_passes_over_is_refused(graph: weft.Graph) -> No
     block = ClusterSampler(graph.add_self_loops(), 4, enhance=0.5, partitioner="range").sample([0]).blocks[0]
     with pytest.raises(InputError, match="the model needs SAGEConv of PyG"):
         weft.nn.PyG(SAGEConv(8, 3))(block, torch.rand(block.num_src, 8))
+
+
+def test_outputs_of_a_batch_are_those_that_the_task_makes(graph: weft.Graph) -> None:
+    class Halved(NodeClassification):
+        def of_batch(self, model: nn.Module, h: Tensor, batch: Any) -> Tensor:
+            return super().of_batch(model, h, batch) / 2
+
+    batching = Clustered(graph, task=Halved(), clusters=2, together=1, partitioner="range").batching
+    model = weft.nn.Stack(8, 3, layer="gcn", layers=2, hidden=4).eval()
+    batching.begin_epoch(model)
+    batch = batching.loader.batch(0, 0)
+    rows = batching.batch_rows(model, batch)[batch.rows]
+    assert len(rows) > 0
+    assert torch.equal(batching.batch_outputs(model, batch), rows / 2)

@@ -56,7 +56,8 @@ class Subgraphs(LoadedBatches):
 
     def batch_outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the outputs of the own seeds, in at least 32 bits."""
-        return self.shared.task.rows_out(model, self.batch_rows(model, batch)[cast(Subgraph, batch).rows])
+        h = self.batch_rows(model, batch)[cast(Subgraph, batch).rows]
+        return self.shared.task.of_batch(model, h, batch)
 
     def close(self) -> None:
         """Close the store that was opened."""
