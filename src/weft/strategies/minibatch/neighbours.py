@@ -63,8 +63,8 @@ class GraphNeighbours:
         """Return the sampler of training; a cache then holds the rows that its batches read most often."""
         cache = self.source.opened
         if isinstance(cache, CachedStore | TypedStores) and not cache.ranked:
-            drawn = self._drawing(self.source.graph, fanout)
-            cache.hold(frequency(drawn, batch_size=self.drawing.batch_size))
+            drawn, seeds = self._drawing(self.source.graph, fanout), train_ids(self.source.layout)
+            cache.hold(frequency(drawn, seeds, batch_size=self.drawing.batch_size))
             self.source.layout.forget_nearby()  # what a GPU has of the store is of before
         return self.sampler(fanout)
 

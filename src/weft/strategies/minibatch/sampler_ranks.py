@@ -26,6 +26,7 @@ from weft.stores.base import Store
 from weft.stores.open import as_read, open_store
 from weft.stores.typed import TypedStores
 from weft.strategies.local import LocalGraph
+from weft.tasks.nodes import node_targets
 
 _BATCH = Label("batch")
 _ORDERS = "batches"
@@ -185,6 +186,5 @@ class SamplerRank:
 def _training_seeds(shard: Shard) -> Tensor:
     """Return the global ids of the nodes to train on, as the trainers count them."""
     graph = LocalGraph(shard)
-    assert graph.train_mask is not None
-    rows = graph.labelled(graph.train_mask.nonzero().flatten())
-    return shard.node_ids[rows + int(graph.target_rows.start)]
+    assert graph.y is not None, "samplers serve tasks of nodes"
+    return shard.node_ids[node_targets(graph, graph.y)["train"].places]

@@ -58,7 +58,8 @@ class GraphSource:
 
     def seed_loader(self, sampler: Any, *, batch_size: int, threads: int) -> Loader:
         """Return the loader of the neighbourhoods of training nodes, each worker's its own."""
-        return Loader(sampler, batch_size=batch_size, threads=threads, courier=self.courier)
+        options: dict[str, Any] = {"batch_size": batch_size, "threads": threads, "courier": self.courier}
+        return Loader(sampler, train_ids(self.layout), **options)
 
     def number_loader(self, sampler: Sampler, numbers: int, **options: Any) -> Loader:
         """Return the loader of so many numbers, each a cluster or a random subgraph, on all workers."""
@@ -152,7 +153,7 @@ class PartSource:
 
     def _pieces(self) -> Pieces:
         shared, plan = self.shared, self.layout.whole.exchange.whole_plan
-        return Pieces(self.graph, plan, shared.group, self.lane, shared.clock)
+        return Pieces(self.graph, plan, shared.group, self.lane, shared.clock, train_places(self.layout))
 
 
 def source_of(
@@ -171,6 +172,11 @@ def source_of(
 
 def train_ids(layout: Layout) -> Tensor:
     """Return the global ids of the own training nodes."""
+    return layout.global_ids(train_places(layout))
+
+
+def train_places(layout: Layout) -> Tensor:
+    """Return the rows of the own training nodes among all own rows."""
     train = layout.shared.targets["train"]
     assert isinstance(train, NodeTargets), "batches of nodes are of a task of nodes"
-    return layout.global_ids(train.rows + int(layout.graph.target_rows.start))
+    return train.places

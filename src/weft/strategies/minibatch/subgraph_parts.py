@@ -89,15 +89,18 @@ class SubgraphPart(Subgraph):
 
 
 class Pieces:
-    """Cuts subgraphs out of a worker's shard. All workers call `cut` together, in a lane of their own."""
+    """Cuts subgraphs out of a worker's shard. All workers call `cut` together, in a lane of their own.
 
-    def __init__(self, graph: LocalGraph, plan: HaloPlan, group: Group, lane: Group, clock: Tensor) -> None:
+    `seeds` are the own rows that are trained on.
+    """
+
+    def __init__(
+        self, graph: LocalGraph, plan: HaloPlan, group: Group, lane: Group, clock: Tensor, seeds: Tensor
+    ) -> None:
         self.graph, self.plan, self.group, self.lane, self.clock = graph, plan, group, lane, clock
         self.shard, self.back = graph.shard, plan.reversed()
         self.is_seed = torch.zeros(len(self.shard.node_ids), dtype=torch.bool)
-        if graph.train_mask is not None:
-            seeds = graph.labelled(graph.train_mask.nonzero().flatten())
-            self.is_seed[seeds + int(graph.target_rows.start or 0)] = True
+        self.is_seed[seeds] = True
 
     def edges_among(self, own: Tensor, halo: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the own rows that are chosen, pointers, and the edges into them from chosen rows."""
