@@ -31,6 +31,14 @@ def test_sampled_training_takes_what_its_batches_do(graph: weft.Graph) -> None:
     assert sampled_bytes(graph, wide, [9, 9], 16) > many  # type: ignore[arg-type]
 
 
+def test_seeds_are_nodes_where_a_later_type_has_labels_and_no_mask() -> None:
+    graph = weft.Graph.from_types(
+        {"a": {"x": torch.rand(5, 3)}, "b": {"x": torch.rand(6, 3), "y": torch.arange(6) % 2}},
+        {("a", "to", "b"): torch.tensor([[0, 1], [3, 4]]), ("b", "of", "a"): torch.tensor([[0, 1], [3, 4]])},
+    )
+    assert sampled_bytes(graph, build_model(graph, "rgcn", {"hidden": 4}), [2, 2], 16) > 0  # type: ignore[arg-type]
+
+
 def test_the_least_memory_of_offload_is_enough_and_hardly_more() -> None:
     num_nodes, hub = 400, 3000
     src = torch.randint(num_nodes, (hub + 500,), generator=torch.Generator().manual_seed(0))

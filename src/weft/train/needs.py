@@ -12,6 +12,7 @@ from weft.graph.message.block import Block
 from weft.graph.sparse import SparseFeatures
 from weft.layers.base import Layer
 from weft.layers.stack import Stack
+from weft.samplers.loader import train_seeds
 from weft.samplers.neighbor import NeighborSampler
 from weft.sizes import shown
 from weft.stores.cached import free_bytes
@@ -50,10 +51,9 @@ def sampled_bytes(
     A batch is drawn to see how many rows and edges one has.
     """
     fanouts = usual_fanouts(known_hops(model) or 1) if fanout is None else fanout
-    mask = graph.train_mask
-    seeds = torch.arange(graph.num_nodes) if mask is None else mask.nonzero().flatten().cpu()
+    seeds = torch.arange(graph.num_nodes) if graph.train_mask is None else train_seeds(graph)
     places = torch.linspace(0, len(seeds) - 1, min(batch_size, len(seeds))).long()
-    batch = NeighborSampler(graph, fanouts).sample(seeds[places] + int(graph.target_rows.start))
+    batch = NeighborSampler(graph, fanouts).sample(seeds[places])
     held = graph.indptr.nbytes + graph.num_edges * (graph.indices.element_size() + 4) + 4 * graph.num_nodes
     weights = 4 * sum(each.nbytes for each in model.parameters())  # gradients, two moments
     return held + feature_bytes(graph) + weights + step_bytes(graph, model, batch.blocks)
