@@ -36,6 +36,13 @@ class Parts:
     edge_data_is_canonical: bool = False
 
 
+def without_names(node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> bool:
+    """Return whether there is one node type and relations have no names: what PyG holds in a `Data`."""
+    named = [kind[1] for kind in edge_types]
+    numbers = [str(relation) for relation in range(len(named))]
+    return list(node_types) == ["node"] and (named == ["edge"] or (len(named) > 1 and named == numbers))
+
+
 def from_edges(
     edge_index: Any,
     nodes: Mapping[str, Any],

@@ -18,7 +18,7 @@ from weft import kernels
 from weft.errors import GraphError
 from weft.graph import build, files, pyg, transforms
 from weft.graph import checks as validate
-from weft.graph.build import EdgeType, Parts
+from weft.graph.build import EdgeType, Parts, without_names
 from weft.graph.ids import NodeIds
 from weft.graph.message.block import Block
 from weft.graph.source import RowSource
@@ -212,9 +212,7 @@ class Graph(NodeData):
     @property
     def is_plain(self) -> bool:
         """Whether there is one node type and relations have no names: what PyG holds in a `Data`."""
-        named = [kind[1] for kind in self.edge_types]
-        numbers = [str(relation) for relation in range(len(named))]
-        return self.node_types == ["node"] and (named == ["edge"] or (len(named) > 1 and named == numbers))
+        return without_names(self.node_types, self.edge_types)
 
     @property
     def device(self) -> torch.device:

@@ -18,6 +18,7 @@ from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.comm.rows import owners
 from weft.errors import GraphError, InputError
+from weft.graph.build import without_names
 from weft.graph.degrees import Degrees, RowDegrees, edge_destinations, entries_of_rows
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block
@@ -363,8 +364,7 @@ class HeldEdges:
     @property
     def is_plain(self) -> bool:
         """What a whole graph says of its types."""
-        told: bool = cast(Any, Graph.is_plain).fget(self)
-        return told
+        return without_names(self.node_types, self.edge_types)
 
 
 def _with_ids(draws: OwnerDrawing, shard: Shard) -> Slots:
