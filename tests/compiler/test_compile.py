@@ -32,6 +32,7 @@ NORM = nn.LayerNorm(8).to(WIDE)
 TABLE = nn.Embedding(4, 8).to(WIDE)
 HEADS = torch.randn(2, 4, dtype=WIDE, requires_grad=True)
 KINDS = torch.randint(0, 4, (EDGES.num_edges,))
+SLOPE = torch.full((1,), 0.3, dtype=WIDE, requires_grad=True)
 MEANS = torch.randn(3, 1, dtype=WIDE, requires_grad=True)
 
 
@@ -96,6 +97,10 @@ def moved(u: Tensor, v: Tensor, e: Tensor) -> Tensor:
     return NARROW((u * v).relu() * e) * v[:, :1] + v[:, :3]
 
 
+def learned_slope(u: Tensor, v: Tensor) -> Tensor:
+    return F.prelu(u - v, SLOPE)  # an operator that torch does not tag as elementwise
+
+
 MESSAGES: dict[str, tuple[Callable[..., Any], str, dict[str, Any], int]] = {
     "gated": (gated, "sum", {"src": [U], "dst": [V]}, 0),
     "halves": (halves, "sum", {"src": [U], "dst": [V]}, 0),
@@ -111,10 +116,11 @@ MESSAGES: dict[str, tuple[Callable[..., Any], str, dict[str, Any], int]] = {
     "joined": (joined, "max", {"src": [U], "dst": [V]}, 0),
     "per_head": (per_head, "max", {"src": [U], "dst": [V]}, 1),
     "typed": (typed, "sum", {"src": [U], "edge": [E, KINDS]}, 0),
+    "learned_slope": (learned_slope, "sum", {"src": [U], "dst": [V]}, 0),
     "moved": (moved, "sum", {"src": [U], "dst": [V], "edge": [E]}, 0),
 }
 CAPTURED = [p for module in (GATE, VALUE, BOTH, MLP, NARROW, NORM, TABLE) for p in module.parameters()]
-CAPTURED += [HEADS, MEANS]
+CAPTURED += [HEADS, MEANS, SLOPE]
 
 
 @pytest.mark.parametrize("name", MESSAGES)

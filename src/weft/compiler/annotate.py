@@ -13,6 +13,7 @@ from torch import fx
 
 from weft.compiler.captures import NotCompiled
 from weft.compiler.graphs import aten, has_rows, item_shape, name_of, reduced, value
+from weft.compiler.operators import RULES
 from weft.compiler.trace import EDGES
 
 Residency = Literal["shared", "source", "destination", "edge", "pair", "reduced"]
@@ -124,7 +125,8 @@ def _problem(node: fx.Node, name: str) -> str:
         return _lookup_problem(node, name)
     if name in _FACTORIES:
         return "" if name in ("zeros", "ones", "full") else "it numbers the edges"
-    if torch.Tag.pointwise in getattr(node.target, "tags", ()) or name == "where":
+    # Releases of torch differ in which operators they tag: leaky_relu of 2.11 is not.
+    if name in RULES or torch.Tag.pointwise in getattr(node.target, "tags", ()):
         return _pointwise_problem(node)
     return "this operator is not known"
 
