@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import weft
 from weft.errors import InputError
 from weft.tasks.partners import top_partners
 from weft.tasks.scorers import EdgeHead, Scorer, check_scorer, make_scorer, scorers
@@ -204,3 +205,18 @@ def test_partners_are_found_by_any_scorer(name: str) -> None:
     best = top_partners(ALL, [4, 0], scorer, 2, relation=torch.tensor([1, 2]), itself=True)
     scores = scorer.against(ALL[[4, 0]], ALL, torch.tensor([1, 2]))
     assert torch.equal(best.ids, scores.topk(2).indices)
+
+
+@pytest.mark.parametrize("task", ["link_prediction", "edge_regression"])
+def test_the_same_run_of_pairs_has_the_same_bits_again(task: str) -> None:
+    graph = weft.datasets.open_dataset(name="community", nodes=400, seed=1)
+    rated = weft.Graph.from_edges(
+        graph.edge_index, x=graph.x, edge_data={"label": torch.arange(graph.num_edges) % 7 / 7}
+    )
+    runs = [
+        weft.train(rated, "gcn", epochs=2, hidden=64, task={"name": task}, strategy={"name": "sampled"})
+        for _ in range(4)
+    ]
+    first, *others = [[*run.model.parameters()] for run in runs]
+    for again in others:
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))

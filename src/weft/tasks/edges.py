@@ -18,7 +18,7 @@ from weft.samplers.edges import EdgeBatch
 from weft.tasks.base import Rows, Targets
 from weft.tasks.loss import Loss
 from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
-from weft.tasks.scorers import EdgeHead
+from weft.tasks.scorers import EdgeHead, rows_at
 from weft.tasks.split import split_pairs
 
 
@@ -98,7 +98,7 @@ class EdgeTask(PairTask):
 
     def of_batch(self, model: nn.Module, h: Tensor, batch: EdgeBatch) -> Tensor:
         """Return the outputs of a batch's own edges."""
-        return self.of_pairs(model, h[batch.src], h[batch.dst], batch.pairs)
+        return self.of_pairs(model, rows_at(h, batch.src), rows_at(h, batch.dst), batch.pairs)
 
     def values_of_batch(self, batch: EdgeBatch) -> Tensor:
         """Return the labels of a batch's own edges."""
@@ -125,7 +125,7 @@ class EdgeTargets(Targets):
         if self.y.device != found.device:
             self.y = self.y.to(found.device)
             self._src, self._dst = self._src.to(found.device), self._dst.to(found.device)
-        return _said(model, found[self._src], found[self._dst], self._relation, self._known)
+        return _said(model, rows_at(found, self._src), rows_at(found, self._dst), self._relation, self._known)
 
 
 def _said(

@@ -24,7 +24,7 @@ from weft.tasks.negatives import Drawn, End, Negatives, Nodes, ends_of, node_tim
 from weft.tasks.pair_loss import PAIR_LOSSES, pair_loss
 from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
 from weft.tasks.ranking import LEFT_OUT, RANKING, num_negatives
-from weft.tasks.scorers import Scorer, check_scorer, make_scorer
+from weft.tasks.scorers import Scorer, check_scorer, make_scorer, rows_at
 
 KNOWN = {"all": "known.npy", "train": "known_train.npy"}
 """Files of links that there are: of all splits, and of those that training may know of."""
@@ -207,13 +207,13 @@ class LinkPrediction(PairTask):
         if drawn.shared and not torch.is_grad_enabled():
             # A product of matrices and a sum a pair round differently: ends that are alike tie once rounded.
             scorer, rows = deepcopy(scorer).double(), rows.double()
-        heads, tails = rows[src], rows[dst]
+        heads, tails = rows_at(rows, src), rows_at(rows, dst)
         relation = None if pairs.relation is None else pairs.relation.to(rows.device)
         sides = []
         for place, side in enumerate(how.sides):
             one, other = (heads, dst) if side == "dst" else (tails, src)
             if drawn.shared:
-                found = scorer.against(one, rows[negative], relation, side=side)
+                found = scorer.against(one, rows_at(rows, negative), relation, side=side)
                 true = scorer(heads, tails, relation)[:, None]
             else:
                 own = negative[place * len(pairs) : (place + 1) * len(pairs)]
@@ -335,7 +335,7 @@ def _own_scores(
     found = []
     for first in range(0, max(1, len(one)), size):
         part = slice(first, first + size)
-        ends, many = one[part], rows[others[part]]
+        ends, many = one[part], rows_at(rows, others[part])
         kind = None if relation is None else relation[part]
         found.append(scorer(ends, many, kind) if side == "dst" else scorer(many, ends, kind))
     return torch.cat(found)

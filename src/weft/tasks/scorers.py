@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from weft.config import Range, bind
 from weft.errors import InputError, RecipeError
-from weft.kernels import segment_matmul
+from weft.kernels import gather, segment_matmul
 from weft.layers.base import Linear, glorot_, require_positive, unit_rows
 from weft.registry import Registry
 
@@ -22,6 +22,14 @@ End = Literal["src", "dst"]
 _GIVEN = ("width", "num_relations", "edge_width")
 _AT_ONCE = 1 << 22
 """Numbers that an MLP holds of pairs of rows and candidates at a time."""
+
+
+def rows_at(rows: Tensor, places: Tensor) -> Tensor:
+    """Return rows[places], for places of any shape; the gradients of a row always add up in the same order.
+
+    Those of torch's own indexing do not on several threads, and a run would have other bits each time.
+    """
+    return gather(rows, places.flatten().to(rows.device)).reshape(*places.shape, *rows.shape[1:])
 
 
 class Scorer(nn.Module):
@@ -139,7 +147,9 @@ class DistMult(Scorer):
     def query(self, rows: Tensor, relation: Tensor | None, end: End) -> Tensor:
         """Return rows times their relation's."""
         return rows * (
-            self.weight if self.num_relations == 1 else self.weight[_told(relation, self.num_relations)]
+            self.weight
+            if self.num_relations == 1
+            else rows_at(self.weight, _told(relation, self.num_relations))
         )
 
 
@@ -172,7 +182,7 @@ class Ends(nn.Module):
         """Return what does not come from the ends, and refuse what is missing or has no place here."""
         parts = []
         if self.relation is not None:
-            parts.append(self.relation[_told(relation, len(self.relation))])
+            parts.append(rows_at(self.relation, _told(relation, len(self.relation))))
         if (0 if data is None else data.shape[-1]) != self.edge_width:
             got = "none" if data is None else str(data.shape[-1])
             raise InputError(f"expected {self.edge_width} numbers that are known of a pair, got {got}")
