@@ -1,11 +1,14 @@
 """Loader: every seed once an epoch, the same batches for any number of threads, nothing left behind."""
 
+import time
+
 import pytest
 import torch
 from loaders import loaded_graph, loader, running
 
 from weft.errors import GraphError, InputError
 from weft.samplers import Batch, Loader, NeighborSampler
+from weft.samplers.loader import PreparingPool
 from weft.samplers.workers.together import TogetherLoader
 
 
@@ -106,3 +109,14 @@ def test_a_loop_that_runs_goes_on_with_its_epoch_after_a_seek(kind: type[Loader]
 def test_a_seed_that_is_there_twice_is_refused_whatever_the_shuffle_does() -> None:
     with pytest.raises(GraphError, match="seed 2 is there twice: an epoch has each seed once"):
         Loader(NeighborSampler(loaded_graph(), [1]), [0, 2, 1, 2], batch_size=1)
+
+
+def test_threads_prepare_so_many_steps_before_they_are_asked_for_and_no_more() -> None:
+    made: list[int] = []
+    with PreparingPool(made.append, range(10), 1, ahead=3) as pool:
+        pool.get(0)
+        until = time.monotonic() + 20
+        while len(made) < 3 and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(0.1)  # for one too many
+        assert made == [0, 1, 2]

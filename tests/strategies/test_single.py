@@ -48,6 +48,18 @@ def test_loss_is_the_mean_over_training_nodes_and_only_they_get_gradients() -> N
     assert not torch.equal(model.outputs[:2], before[:2])
 
 
+def test_every_step_goes_by_its_own_gradient() -> None:
+    graph, model, plain = ring(), Constant(4, 3), Constant(4, 3)
+    strategy, optimizer = Single(graph), torch.optim.SGD(model.parameters(), lr=1.0)
+    for _ in range(3):
+        found = strategy.epoch(model, optimizer)
+        expected = F.cross_entropy(plain.outputs[:2], graph.y[:2])
+        assert found == pytest.approx(expected.item())
+        (gradient,) = torch.autograd.grad(expected, [plain.outputs])
+        plain.outputs.data -= gradient
+    torch.testing.assert_close(model.outputs, plain.outputs)
+
+
 def test_several_labels_are_trained_with_binary_cross_entropy() -> None:
     y = torch.tensor([[1, 0, 1], [0, 1, 0], [1, 1, 1], [0, 0, 0]])
     graph, model = ring(y=y), Constant(4, 3)

@@ -13,6 +13,7 @@ from weft.datasets import open_dataset
 from weft.errors import GraphError, RecipeError
 from weft.graph.ends import edge_ends
 from weft.layers.base import GraphInfo
+from weft.strategies.single import Single
 from weft.tasks import link_prediction
 from weft.tasks.base import EVALUATION, head_of, put_head
 from weft.tasks.choose import TaskChoice
@@ -48,6 +49,18 @@ def cliques(count: int = 10, size: int = 8) -> weft.Graph:
     ring = torch.arange(0, nodes, size)
     pairs = torch.cat([torch.stack([first, second])[:, within], torch.stack([ring, ring.roll(-1)])], 1)
     return weft.Graph.from_edges(torch.cat([pairs, pairs.flip(0)], 1), num_nodes=nodes, x=torch.eye(nodes))
+
+
+class Fixed(torch.nn.Module):
+    """A model whose rows are a parameter."""
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__()
+        rows = torch.randn(nodes, 8, generator=torch.Generator().manual_seed(0))
+        self.rows = torch.nn.Parameter(rows)
+
+    def forward(self, blocks: object, x: object) -> torch.Tensor:
+        return self.rows
 
 
 def test_true_pairs_come_to_stand_above_chance() -> None:
@@ -226,6 +239,20 @@ def test_a_batch_s_ends_are_corrected_for_how_often_they_come_also_the_true_one(
         columns = slice(1 + place * len(often), 1 + (place + 1) * len(often))
         assert torch.allclose(rows[:, 0], often.log())
         assert torch.allclose(rows[:, columns], often.log().expand(len(often), -1))
+
+
+def test_every_epoch_on_a_whole_graph_has_negatives_of_its_own() -> None:
+    graph = cliques(3, 5)
+    task = TaskChoice.of(links(hide="none")).make(graph)
+    strategy = Single(task.prepared(graph), task=task)
+    model = put_head(task, Fixed(graph.num_nodes), GraphInfo.of(graph), seed=0)
+    still = torch.optim.SGD(model.parameters(), lr=0.0)
+    losses = [strategy.epoch(model, still) for _ in range(3)]
+    held, h = strategy.targets["train"], model.rows.detach()
+    for epoch, loss in enumerate(losses):
+        outputs = held.outputs(model, h, lambda rows, ids: rows[ids], epoch)
+        assert loss == pytest.approx(float(task.loss.summed(outputs, held.y)) / held.count)
+    assert len({*losses}) == 3
 
 
 def test_the_ends_of_all_pairs_are_in_the_batch_whoever_holds_them() -> None:

@@ -15,6 +15,14 @@ def test_a_weighed_message_counts_for_all_edges_that_its_edge_stands_for() -> No
     assert made.flatten().tolist() == [6, 15]
 
 
+def test_a_weighed_row_keeps_its_own_weight_beside() -> None:
+    stands_for = torch.tensor([2.0, 5.0])
+    for weight, expected in ((None, [2, 5]), (torch.tensor([3.0, 0.5]), [6, 2.5])):
+        weighed = Aggregation(weight=weight).weighed(stands_for, torch.float32).weight
+        assert weighed is not None
+        assert weighed.tolist() == expected
+
+
 def test_only_sums_and_means_add_up() -> None:
     names = ("sum", "mean", "max", "min", "softmax")
     assert [name for name in names if Propagation(lambda u: u, reduce=name).adds] == ["sum", "mean"]

@@ -34,3 +34,26 @@ def test_ten_thousand_merges_round_no_more_than_one() -> None:
     assert running.whole.beside is not None
     assert abs(float(running.whole.beside) - large - math.log(count)) < 1e-6
     assert abs(float(running.whole.value) - 0.5) < 1e-4
+
+
+def test_gradients_are_those_of_the_mean_and_of_the_mass() -> None:
+    made = torch.Generator().manual_seed(0)
+    rows = torch.tensor([0, 1, 0, 1, 1])
+    value, mass, to_mean, to_mass = (
+        torch.randn(*shape, generator=made, dtype=torch.float64)
+        for shape in ((5, 2, 3), (5, 2), (2, 2, 3), (2, 2))
+    )
+    value.requires_grad_()
+    mass.requires_grad_()
+    total = torch.stack([mass[rows == row].logsumexp(0) for row in range(2)])
+    share = torch.exp(mass - total[rows])[..., None]
+    mean = torch.stack([(share * value)[rows == row].sum(0) for row in range(2)])
+    for towards in (to_mass, None):  # whether somebody looked at the mass
+        grads = [to_mean, torch.zeros_like(to_mass) if towards is None else towards]
+        expected = torch.autograd.grad([mean, total], [value, mass], grads, retain_graph=True)
+        whole, given = (
+            Contribution(mean.detach(), total.detach()),
+            Contribution(value.detach(), mass.detach()),
+        )
+        found = reduction("softmax").gradients(whole, given, rows, Contribution(to_mean, towards))
+        torch.testing.assert_close(tuple(found), expected)

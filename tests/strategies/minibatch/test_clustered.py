@@ -15,7 +15,7 @@ from weft.samplers import ClusterSampler, Loader
 from weft.strategies.minibatch.clustered import Clustered
 from weft.strategies.single import Single
 from weft.tasks.node_classification import NodeClassification
-from weft.train.model import adapt
+from weft.train.model import adapt, build_model
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,22 @@ def test_all_clusters_together_are_the_whole_graph(name: str) -> None:
         bound = 1e-5 if dtype == torch.float32 else 1e-10
         far = {what: halo_jobs.far(found[what], value) for what, value in whole.items()}
         assert max(far.values()) <= bound, (kind, dtype, far)
+
+
+def test_a_step_without_a_target_leaves_the_weights_as_they_are(graph: weft.Graph) -> None:
+    parts = torch.arange(graph.num_nodes) * 2 // graph.num_nodes
+    data = {"y": graph.y, "x": graph.x, "train_mask": parts == 0}
+    half = weft.Graph.from_edges(graph.edge_index, num_nodes=graph.num_nodes, **data)
+    strategy = Clustered(half, clusters=2, together=1)
+    strategy.batching._loader = Loader(
+        ClusterSampler(half, 2, parts=parts), range(2), batch_size=1, threads=0
+    )
+    model = build_model(half, "sage", {"hidden": 4, "layers": 2}, seed=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(2):
+        strategy.epoch(model, optimizer)
+    assert len(strategy.batching) == 2
+    assert {int(held["step"]) for held in optimizer.state.values()} == {2}, "one an epoch has targets"
 
 
 @pytest.mark.parametrize(
