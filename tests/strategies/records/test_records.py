@@ -215,3 +215,21 @@ def test_accuracy_is_that_of_training_in_memory(tmp_path: Path) -> None:
     assert found[1] is not None
     assert found[0] >= found[1] - 0.05
     assert np.isfinite(found).all()
+
+
+def test_windows_are_shuffled_anew_in_every_epoch_on_every_worker(tmp_path: Path) -> None:
+    graph = plain_graph()
+    files = RecordFiles.open(stored(graph, tmp_path))
+    assert len(files.sizes) == 1
+
+    def order(epoch: int, **options: Any) -> list[int]:
+        return RecordLoader(files, graph, batch_size=25, **options).seeds_of(epoch, 0).tolist()
+
+    assert sorted(order(0)) == sorted(order(1)) == list(range(25))
+    assert order(0) != order(1)
+    drawn = [np.argsort(order(0, buffer=6)[start : start + 6]).tolist() for start in (0, 6, 12)]
+    drawn += [np.argsort(order(0, buffer=6, rank=rank, workers=2)[:6]).tolist() for rank in (0, 1)]
+    assert len({tuple(places) for places in drawn[:3]}) == 3, "windows of an epoch"
+    assert drawn[3] != drawn[4], "first windows of two workers"
+    shares = [order(0, rank=rank, workers=2) for rank in (0, 1)]
+    assert sorted(shares[0] + shares[1]) == list(range(25)), "also where workers have shares of 12 and 13"
