@@ -399,3 +399,25 @@ def test_a_split_that_leaves_nothing_to_train_on_is_refused(
     given = weft.Graph.from_edges(edges, x=torch.eye(4), edge_data={"split": torch.tensor(split)})
     with pytest.raises(GraphError, match=told):
         weft.train(given, "gcn", epochs=1, task=links(**options))
+
+
+@pytest.mark.parametrize(
+    ("split", "named"),
+    [
+        ({"by": "time"}, "task.split.val: by = 'time' needs val and test"),
+        ({"by": "time", "val": 3}, "task.split.test: by = 'time' needs"),
+        ({"by": "random", "key": "year"}, "task.split.key: by = 'random' does not read it"),
+        ({"by": "given", "val": 0.4}, "task.split.val: by = 'given' does not read it"),
+    ],
+    ids=str,
+)
+def test_an_option_that_the_split_does_not_read_is_refused(split: dict[str, Any], named: str) -> None:
+    with pytest.raises(RecipeError, match=named):
+        LinkPrediction(split=split)
+
+
+def test_a_share_that_nothing_hides_by_is_refused() -> None:
+    LinkPrediction(share=0.5).hides(False)
+    for batches, hide in ((True, "auto"), (False, "none")):
+        with pytest.raises(RecipeError, match=r"task\.share: is that of hide = 'disjoint'"):
+            LinkPrediction(share=0.5, hide=hide).hides(batches)

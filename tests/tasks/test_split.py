@@ -302,7 +302,12 @@ def test_splits_and_masks_that_cannot_be_are_refused() -> None:
             {"val_mask": torch.tensor([True, False]), "test_mask": torch.tensor([True, True])},
             "1 edges are in two",
         ),
-        ({"split": torch.tensor([-1, -1])}, "no edge of 'node edge node' is a target"),
+        ({"split": torch.tensor([-1, -1])}, "no edge of 'node edge node' is a target: none is in a split"),
     ):
         with pytest.raises(GraphError, match=message):
             split_pairs(with_edge_data(graph, **data))
+    rated = with_edge_data(graph, rating=torch.full((2,), torch.nan))
+    with pytest.raises(GraphError, match="none with a known 'rating' is in a split"):
+        split_pairs(rated, label="rating")
+    with pytest.raises(GraphError, match="is a target: the graph has none"):
+        split_pairs(Graph.from_edges(torch.empty(2, 0, dtype=torch.int64), num_nodes=3))

@@ -44,6 +44,23 @@ def split_options(
     return {"by": by, "key": key, "val": val, "test": test, "seed": seed}
 
 
+def _checked_split(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options of a split, or refuse those that its way of splitting would not read."""
+    by = options.get("by", "auto")
+    missing = [name for name in ("val", "test") if name not in options]
+    if by == "time" and missing:
+        raise RecipeError(
+            f"task.split.{missing[0]}: by = 'time' needs val and test, the first times of validation and test"
+        )
+    unread = {"time": (), "given": ("key", "val", "test")}.get(by, ("key",))
+    for name in unread:
+        if name in options:
+            raise RecipeError(
+                f"task.split.{name}: by = {by!r} does not read it; leave it out, or set task.split.by"
+            )
+    return split_options(**options)
+
+
 class PairTask(Task):
     """A task whose targets are pairs of nodes. A subclass scores them, and names losses and metrics."""
 
@@ -62,7 +79,7 @@ class PairTask(Task):
         loss: str | Loss = "auto",
     ) -> None:
         self.target, self.node_width, self.given_loss = target, width, loss
-        self.split = split_options(**bind(split_options, split or {}, "task.split"))
+        self.split = _checked_split(bind(split_options, split or {}, "task.split"))
         self.hide, self.share = hide, share
         self._pairs: dict[str, Pairs] = {}
 
@@ -79,6 +96,10 @@ class PairTask(Task):
             raise RecipeError(
                 "task.hide: this strategy has one graph for all steps and cannot hide a batch's pairs; use "
                 "'disjoint' or 'none', or strategy.name = 'sampled'"
+            )
+        if self.share != SHARE and self.hide != "disjoint":
+            raise RecipeError(
+                f"task.share: is that of hide = 'disjoint', not of {self.hide!r}; leave it out, or set that"
             )
 
     usual_hide: ClassVar[Hide] = "disjoint"

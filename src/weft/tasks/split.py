@@ -85,7 +85,9 @@ def split_pairs(
     edges, shown = _disjoint(edges, shown, disjoint, seed)
     pairs = {name: edges.pairs(part, key) for part, name in enumerate(SPLITS)}
     if not any(map(len, pairs.values())):
-        raise GraphError(f"no edge of {_listed(graph, edges.targets)} is a target: none is in a split")
+        named = "" if label is None else f" with a known {label!r}"
+        why = f"none{named} is in a split" if bool(edges.targets[edges.kind].any()) else "the graph has none"
+        raise GraphError(f"no edge of {_listed(graph, edges.targets)} is a target: {why}")
     return forgetting(only(graph, shown), edges.label), {
         name: some for name, some in pairs.items() if len(some)
     }
