@@ -150,7 +150,7 @@ def test_an_ingest_that_was_killed_continues(tmp_path: Path) -> None:
     edges = edge_file(tmp_path, 5, 6)
     code = f"""
 import os, sys
-from weft.pipeline.ingest import run as module
+from weft.pipeline.ingest import ingestion as module
 from weft.pipeline.schema import Schema, add_files
 module._Writer.write = lambda self: os._exit(9)
 module.ingest(add_files(Schema(), ["nodes={nodes}", "edges={edges}"]), {str(tmp_path / "g")!r})
