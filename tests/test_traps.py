@@ -53,7 +53,6 @@ TRAPS: dict[str, list[str]] = {
         HERE + "test_9_parameters_stay_leaves_however_a_model_is_made_ready"
     ],
     "10 ids are integers on the wire": [
-        "comm/test_collectives.py::test_integers_stay_integers",
         HERE + "test_10_ids_beyond_the_reach_of_floats_arrive",
     ],
     "11 empty sets, few edges, ranks without nodes": [

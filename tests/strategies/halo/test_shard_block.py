@@ -56,7 +56,7 @@ def test_rows_by_type_are_those_that_a_caller_holds(make: Callable[[str], ShardB
 @BLOCKS
 def test_messages_of_the_wrong_shape_are_refused_in_the_same_words(make: Callable[[str], ShardBlock]) -> None:
     block, few = make("directed"), torch.ones(2, 1)
-    with pytest.raises(GraphError, match="reduce must be sum, mean, max, min or softmax, got 'median'"):
+    with pytest.raises(GraphError, match="reduce must be one of max, mean, min, softmax, sum; got 'median'"):
         block.propagate(lambda v: v, dst=[torch.ones(block.num_dst, 1)], reduce="median")
     with pytest.raises(GraphError, match=r"propagate: dst tensors need \d+ rows, got 2; pass block.dst"):
         block.propagate(lambda v: v, dst=[few])
