@@ -137,31 +137,43 @@ def _pyg(data: dict[str, Any], prepare: Callable[[Any], Any] = lambda conv: conv
     return _step(data, lambda x: conv(x, data["edge_index"], data["attr"]), conv)
 
 
-def _case(name: str, make: Callable[[], Own], device: str, goal: float) -> Case:
+def _accelerated(data: dict[str, Any]) -> Step:
+    return _pyg(data, weft.accelerate)
+
+
+def _case(name: str, make: Callable[[], Own], device: str, ours: str) -> Case:
     contenders: dict[str, Callable[[Any], Step]] = {
-        "weft": _ours,
+        ours: _ours if ours == "weft" else _accelerated,
         "PyG": _pyg,
         "PyG, torch.compile": lambda data: _pyg(data, torch.compile),
     }
-    if device == "cpu" and name != "attention":  # whose message takes the softmax itself
-        contenders["PyG, weft.accelerate"] = lambda data: _pyg(data, weft.accelerate)
+    words = [
+        "messages",
+        name,
+        *(["accelerated"] if ours != "weft" else []),
+        *(["gpu"] if device == "cuda" else []),
+    ]
     return Case(
-        name=f"messages_{name}" + ("_gpu" if device == "cuda" else ""),
-        title=f"{name}, {WIDTH} columns, forward + backward, {device}",
+        name="_".join(words),
+        title=f"{name} by {ours}, {WIDTH} columns, forward + backward, {device}",
         setup=lambda: _data(make, device),
         contenders=contenders,
-        goal=goal,
         memory=device == "cpu",
         repeat=5,
     )
 
 
-_MAKE: dict[str, tuple[Callable[[], Own], float]] = {
-    "edgeconv_max": (lambda: EdgeConv("max"), 5.0),
-    "edgeconv_mean": (lambda: EdgeConv("mean"), 5.0),
-    "gated": (Gated, 5.0),
-    "attention": (Attention, 10.0),
-    "monet": (MoNet, 8.0),
+_MAKE: dict[str, Callable[[], Own]] = {
+    "edgeconv_max": lambda: EdgeConv("max"),
+    "edgeconv_mean": lambda: EdgeConv("mean"),
+    "gated": Gated,
+    "attention": Attention,
+    "monet": MoNet,
 }
 _DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-CASES = [_case(name, make, device, goal) for device in _DEVICES for name, (make, goal) in _MAKE.items()]
+CASES = [_case(name, make, device, "weft") for device in _DEVICES for name, make in _MAKE.items()]
+CASES += [
+    _case(name, make, "cpu", "weft.accelerate")
+    for name, make in _MAKE.items()
+    if name != "attention"  # whose message takes the softmax itself
+]
