@@ -7,15 +7,11 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.graph.node_pairs import Pairs
 from weft.tasks.metrics import Counted, lower_is_better
 from weft.tasks.ranking import (
     RANKING,
-    among_all,
     average_precision,
-    filtered,
     hits,
-    known_answers,
     mrr,
     num_negatives,
     ogb_hits,
@@ -134,32 +130,3 @@ def test_what_cannot_be_ranked_is_refused_in_one_line(name: str) -> None:
         with pytest.raises(InputError, match=message) as caught:
             RANKING[name](outputs, outputs)
         assert "\n" not in str(caught.value)
-
-
-def test_filtered_places_leave_out_other_true_answers_of_the_same_relation() -> None:
-    # (src, relation, dst); node 3 answers (0, 1) only in another split, (0, 0) has 2 as well.
-    train = Pairs(torch.tensor([0, 0, 1]), torch.tensor([1, 2, 2]), relation=torch.tensor([0, 0, 1]))
-    test = Pairs(torch.tensor([0, 0]), torch.tensor([3, 3]), relation=torch.tensor([0, 1]))
-    known = known_answers(test, [train, test])
-    assert sorted(map(tuple, known.t().tolist())) == [(0, 1), (0, 2), (0, 3), (1, 3)]
-    scores = torch.tensor([[0.0, 9.0, 8.0, 5.0], [0.0, 9.0, 8.0, 5.0]])
-    assert places(among_all(scores, test.dst)).tolist() == [3.0, 3.0]
-    assert places(among_all(scores, test.dst, known)).tolist() == [1.0, 3.0]
-    assert num_negatives(among_all(scores, test.dst, known)) == (1 + 3) / 2
-    assert scores[0, 1] == 9.0  # what was given stays as it is
-
-
-def test_answers_on_the_other_side_and_without_relations() -> None:
-    train = Pairs(torch.tensor([4, 5, 6]), torch.tensor([7, 7, 8]))
-    asked = Pairs(torch.tensor([9, 9, 9]), torch.tensor([8, 7, 3]))
-    found = known_answers(asked, [train], side="src")
-    assert sorted(map(tuple, found.t().tolist())) == [(0, 6), (1, 4), (1, 5)]
-    assert known_answers(asked, [train]).shape == (2, 0)
-    rows = filtered(torch.zeros(3, 10), found)
-    assert (rows == NONE).nonzero().tolist() == [[0, 6], [1, 4], [1, 5]]
-
-
-def test_a_relation_that_no_fact_has_finds_none() -> None:
-    train = Pairs(torch.tensor([1]), torch.tensor([7]), relation=torch.tensor([0]))
-    asked = Pairs(torch.tensor([0]), torch.tensor([7]), relation=torch.tensor([1]))
-    assert known_answers(asked, [train]).shape == (2, 0)

@@ -10,14 +10,12 @@ which is the mean of OGB's optimistic and pessimistic rank, so a model that scor
 chance gives. Every score depends on how many negatives there are: `num_negatives` tells.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.graph.node_pairs import Pairs
 from weft.tasks.metrics import Counted, Metric, area
 
 LEFT_OUT = float("-inf")
@@ -112,51 +110,6 @@ RANKING: dict[str, Metric] = {
     **{f"ogb_hits@{k}": ogb_hits(k) for k in (20, 50, 100)},
 }
 """Metrics of links by their names in a recipe. Those that are `Counted` add up over workers."""
-
-
-def filtered(scores: Tensor, known: Tensor) -> Tensor:
-    """Return scores [n, N] with -inf at `known` [2, m], rows and columns: true answers not asked for.
-
-    >>> filtered(torch.zeros(2, 3), torch.tensor([[0, 1], [2, 0]])).tolist()
-    [[0.0, 0.0, -inf], [-inf, 0.0, 0.0]]
-    """
-    return scores.index_put((known[0], known[1]), scores.new_tensor(LEFT_OUT))
-
-
-def among_all(scores: Tensor, answer: Tensor, known: Tensor | None = None) -> Tensor:
-    """Return outputs [n, 1 + N] from scores [n, N] of all candidates; `answer` [n] is the true one's column.
-
-    With `known` [2, m], rows and columns of other true answers, places are the filtered ones; without, raw.
-    """
-    rows = torch.arange(len(scores), device=scores.device)
-    itself = torch.stack([rows, answer])
-    left_out = itself if known is None else torch.cat([itself, known], dim=1)
-    return torch.cat([scores[rows, answer][:, None], filtered(scores, left_out)], dim=1)
-
-
-def known_answers(asked: Pairs, facts: Sequence[Pairs], side: Literal["src", "dst"] = "dst") -> Tensor:
-    """Return what `filtered` leaves out, [2, m]: each pair asked, and the ids at `side` that facts give it.
-
-    Facts are those of training, validation and test together. A fact belongs to a pair of the same relation
-    and the same other end. Columns are global ids, so take off the first where candidates are one node type.
-    """
-    relations = 1 + max(
-        (int(p.relation.max()) for p in (asked, *facts) if p.relation is not None and len(p)), default=0
-    )
-
-    def keys_of(pairs: Pairs) -> Tensor:
-        other = pairs.src if side == "dst" else pairs.dst
-        return other if pairs.relation is None else other * relations + pairs.relation
-
-    ends = torch.cat([getattr(pairs, side) for pairs in facts])
-    keys = torch.cat([keys_of(pairs) for pairs in facts])
-    order = keys.argsort(stable=True)
-    keys, wanted = keys[order], keys_of(asked)
-    first, last = torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
-    count = last - first
-    rows = torch.arange(len(asked), device=count.device).repeat_interleave(count)
-    within = torch.arange(len(rows), device=count.device) - (count.cumsum(0) - count)[rows]
-    return torch.stack([rows, ends[order[first[rows] + within]]])
 
 
 def _columns(outputs: Tensor) -> tuple[Tensor, Tensor]:
