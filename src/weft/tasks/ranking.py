@@ -96,10 +96,9 @@ def average_precision(outputs: Tensor, y: Tensor | None = None) -> float:
     scores, true = _pooled(outputs)
     if not bool(true.any()):
         return float("nan")
-    _, place, sizes = torch.unique(scores, return_inverse=True, return_counts=True)
-    found = torch.bincount(place, true.double(), minlength=len(sizes)).flip(0)
-    precision = found.cumsum(0) / sizes.flip(0).cumsum(0)
-    return float((precision * found).sum() / found.sum())
+    found, others = scores[true].sort().values, scores[~true].sort().values
+    right, wrong = (len(held) - torch.searchsorted(held, found).double() for held in (found, others))
+    return float((right / (right + wrong)).mean())
 
 
 RANKING: dict[str, Metric] = {
