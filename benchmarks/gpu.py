@@ -1,6 +1,7 @@
 """What the cases on a GPU share: generated graphs of three known sizes, event timing, memory above inputs."""
 
 import functools
+import signal
 import statistics
 from collections.abc import Callable
 from contextlib import suppress
@@ -54,11 +55,15 @@ class Measured:
 
 
 def measure(step: Callable[[], Any], repeat: int = 7) -> Measured | None:
-    """Return time and memory of a step, or None where it does not fit into the GPU's memory."""
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
+    """Return time and memory of a step, or None where it does not fit into the GPU's memory.
+
+    What the first step leaves behind, such as the plan of a graph, counts as an input.
+    """
     with suppress(torch.OutOfMemoryError):
+        step()
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
         step()
         memory = (torch.cuda.max_memory_allocated() - before) / 2**30
         times = []
@@ -84,7 +89,53 @@ def bandwidth() -> float:
     return 2 * source.nbytes / found.time * 1e3
 
 
-def cell(found: Measured | None) -> str:
+@functools.cache
+def rate(precision: str) -> float:
+    """Return the operations a second of a large matrix product on this GPU."""
+    one, two = torch.randn(2, 8192, 8192, device="cuda")
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = precision
+    found = measure(lambda: one @ two, repeat=3)
+    torch.backends.cuda.matmul.fp32_precision = before
+    assert found is not None
+    return 2 * 8192**3 / found.time * 1e3
+
+
+def arithmetic(products: float, steps: float) -> float:
+    """Return the seconds of operations of products, as precise as float32 by three of tf32, and of others.
+
+    A product counts an addition and a multiplication as two, which are one where they are fused.
+    """
+    return 3 * products / rate("tf32") + 2 * steps / rate("ieee")
+
+
+def within(seconds: float, call: Callable[[], Any]) -> Any:
+    """Return what a call gives, or in words that it took longer than it may."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return call()
+    except TimeoutError as error:
+        return str(error)
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def assert_near(ours: Tensor, theirs: Tensor, tolerance: float = 1e-4) -> None:
+    """Refuse results that differ by more, as a part of their norm."""
+    error = ((ours.float() - theirs.float()).norm() / theirs.float().norm()).item()
+    if not error <= tolerance:
+        raise AssertionError(f"results differ by {error:.2e}")
+
+
+def cell(found: Any) -> str:
     """Return what a table says of a measurement."""
     return "out of memory" if found is None else str(found)
 

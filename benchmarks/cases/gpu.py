@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import weft
-from benchmarks.gpu import bandwidth, cell, limit, measure, skewed
+from benchmarks.gpu import assert_near, bandwidth, cell, limit, measure, skewed
 from benchmarks.measure import Step, Study, with_gradients
 from weft import kernels
 from weft.graph.message.block import Block
@@ -15,12 +15,6 @@ from weft.kernels import reference
 
 WIDTH = 128
 WIDTHS = (100, 256, 256, 47)
-
-
-def assert_near(ours: Tensor, theirs: Tensor, tolerance: float = 1e-4) -> None:
-    error = ((ours.float() - theirs.float()).norm() / theirs.float().norm()).item()
-    if not error <= tolerance:
-        raise AssertionError(f"results differ by {error:.2e}")
 
 
 def _row_bytes(block: Block, width: int, size: int) -> float:

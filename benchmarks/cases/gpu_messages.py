@@ -1,116 +1,157 @@
-"""Functions of an edge that a user wrote, on a GPU: compiled, and as plain torch on all edges at once."""
+"""Functions of an edge on a GPU: compiled by weft, against the same in PyG as it is and under torch.compile.
 
+Forward and backward with all gradients of one layer on a random graph. Each contender has its own time limit.
+"""
+
+import copy
+import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional
+from torch import Tensor, nn
+from torch_geometric.nn import TransformerConv
 
-from benchmarks.cases.gpu import assert_near
-from benchmarks.gpu import bandwidth, cell, limit, measure
+import weft
+from benchmarks.cases.messages import HEADS, WIDTH, Attention, EdgeConv, Gated, MoNet
+from benchmarks.counting import Needed, of_messages
+from benchmarks.gpu import Measured, arithmetic, assert_near, bandwidth, cell, measure, within
+from benchmarks.graphs import tiny
 from benchmarks.measure import Study, with_gradients
 from weft import kernels
 from weft.graph.message.block import Block
-from weft.kernels import reference
+from weft.layers import layers
 
-NUM_NODES, DEGREE, WIDTH, HEADS = 1_000_000, 20, 64, 4
-
-
-@dataclass(frozen=True)
-class Written:
-    """A message, how it is reduced, its parameters, and what must be read for an edge, both ways."""
-
-    message: Callable[..., Tensor | tuple[Tensor, Tensor]]
-    reduce: str
-    params: tuple[tuple[int, ...], ...]
-    rows: int
-    """rows of `WIDTH` values that are gathered for an edge in forward and backward together"""
+LIMIT = 60.0
+"""Seconds that a contender may take, compilation included."""
 
 
-def _gated(u: Tensor, v: Tensor, one: Tensor, two: Tensor) -> Tensor:
-    both = torch.cat([u, v], -1)
-    return torch.sigmoid(functional.linear(both, one)) * functional.linear(both, two).relu()
+class Inputs:
+    """A graph and what layers are given on it; both CSR directions are inputs."""
+
+    def __init__(self) -> None:
+        self.nodes, self.edges = (300, 4_000) if tiny() else (1_000_000, 20_000_000)
+        draw = torch.Generator("cuda").manual_seed(0)
+        src, dst = torch.randint(self.nodes, (2, self.edges), generator=draw, device="cuda")
+        indptr, indices, order = kernels.build_csr(src, dst, self.nodes)
+        held = kernels.transpose_csr(indptr, indices, self.nodes)
+        self.block = Block(indptr, indices, num_src=self.nodes, transposed=lambda: held)
+        self.edge_index = torch.stack([src, dst])[:, order]
+        self.x = torch.randn(self.nodes, WIDTH, generator=draw, device="cuda").requires_grad_()
+        self.attr = torch.rand(self.edges, 2, generator=draw, device="cuda")
 
 
-def _edge_convolution(u: Tensor, v: Tensor, one: Tensor, two: Tensor) -> Tensor:
-    return functional.linear(functional.linear(torch.cat([v, u - v], -1), one).relu(), two)
+@functools.cache
+def inputs() -> Inputs:
+    """Return what all cases share."""
+    return Inputs()
 
 
-def _attention(u: Tensor, v: Tensor, near: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
-    u, v = u.unflatten(-1, (HEADS, -1)), v.unflatten(-1, (HEADS, -1))
-    return functional.leaky_relu((u * far).sum(-1) + (v * near).sum(-1), 0.2), u
+Call = Callable[[Tensor], Tensor]
 
 
-_PER_HEAD = (HEADS, WIDTH // HEADS)
-WRITTEN = {
-    "gated sum": Written(_gated, "sum", ((WIDTH, 2 * WIDTH),) * 2, 7),
-    "edge convolution, max": Written(_edge_convolution, "max", ((WIDTH, 2 * WIDTH), (WIDTH, WIDTH)), 5),
-    "edge convolution, mean": Written(_edge_convolution, "mean", ((WIDTH, 2 * WIDTH), (WIDTH, WIDTH)), 5),
-    "attention": Written(_attention, "softmax", (_PER_HEAD, _PER_HEAD), 3),
-}
+def propagated(conv: Any) -> Call:
+    """Return a convolution's message by `Block.propagate`."""
+    given = inputs()
+    reduce = "softmax" if conv.attends else {"add": "sum"}.get(conv.aggr, conv.aggr)
+
+    def call(x: Tensor) -> Tensor:
+        ends: dict[str, Any] = {"edge": (given.attr,)} if conv.takes_edges else {"dst": (x,)}
+        out: Tensor = given.block.propagate(conv.of_edge, src=(x,), reduce=reduce, **ends)
+        return out
+
+    return call
 
 
-def graph(num_nodes: int, degree: int, device: str) -> Block:
-    """Return a random graph."""
-    draw = torch.Generator(device).manual_seed(0)
-    ends = torch.randint(num_nodes, (2, num_nodes * degree), generator=draw, device=device)
-    indptr, indices, _ = kernels.build_csr(ends[0], ends[1], num_nodes)
-    held = kernels.transpose_csr(indptr, indices, num_nodes)
-    return Block(indptr, indices, num_src=num_nodes, transposed=lambda: held)
+def by_pyg(conv: Any) -> Call:
+    """Return a convolution's own forward."""
+    given = inputs()
+    rest = (given.attr,) if hasattr(conv, "takes_edges") else ()
+    return lambda x: conv(x, given.edge_index, *rest)
 
 
-def plainly(block: Block, written: Written, x: Tensor, params: list[Tensor]) -> Tensor:
-    """Return what the message gives in plain torch: a row an edge of everything."""
-    rows = reference.edge_rows(block.indptr, block.num_edges)
-    made = written.message(x[block.indices.long()], x[rows], *params)
-    if isinstance(made, Tensor):
-        return _reduced(made, rows, block.num_dst, written.reduce)
-    score, value = made
-    top = _reduced(score.detach(), rows, block.num_dst, "max")
-    mass = (score - top[rows]).exp()
-    weight = mass / _reduced(mass, rows, block.num_dst, "sum")[rows]
-    return _reduced(weight[..., None] * value, rows, block.num_dst, "sum")
-
-
-def _reduced(made: Tensor, rows: Tensor, num_rows: int, reduce: str) -> Tensor:
-    index = rows.view(-1, *[1] * (made.dim() - 1)).expand_as(made)
-    kind = {"max": "amax"}.get(reduce, reduce)
-    return made.new_zeros(num_rows, *made.shape[1:]).scatter_reduce(0, index, made, kind, include_self=False)
-
-
-def inputs(written: Written, num_nodes: int, device: str) -> tuple[Tensor, list[Tensor]]:
-    """Return features and parameters."""
-    torch.manual_seed(0)
-    x = torch.randn(num_nodes, WIDTH, device=device).requires_grad_()
-    return x, [(torch.randn(shape, device=device) / 8).requires_grad_() for shape in written.params]
-
-
-def messages() -> Iterator[str]:
-    """Yield a row a message, forward and backward with all gradients."""
-    yield "| message | weft | plain torch | must move | at copy speed | ratio to it |"
+def rows(contenders: dict[str, tuple[nn.Module, Call]], needed: Needed | None) -> Iterator[str]:
+    """Yield a table of contenders, the first one being weft; `needed` is of the first."""
+    yield "| | time, memory | times weft's | must move, at copy speed | operations, at their rate | over it |"
     yield "|---|---|---|---|---|---|"
-    block = graph(NUM_NODES, DEGREE, "cuda")
-    for name, written in WRITTEN.items():
-        x, params = inputs(written, NUM_NODES, "cuda")
-        ours = lambda w=written, x=x, p=params: block.propagate(w.message, [x], [x], [], w.reduce, p)  # noqa: E731
-        rival = lambda w=written, x=x, p=params: plainly(block, w, x, p)  # noqa: E731
-        grad = torch.randn_like(ours())
-        step, other = (with_gradients(each, [x, *params], grad) for each in (ours, rival))
-        found, plain = measure(step), measure(other, repeat=3)
-        if plain is not None:
-            assert_near(ours(), rival())
-        moved = block.num_edges * (written.rows * WIDTH * 4 + 12)
-        yield f"| {name} | {cell(found)} | {cell(plain)} | {limit(moved, found)} |"
+    x, first, expected = inputs().x, None, None
+    for name, (module, call) in contenders.items():
+        leaves = [x, *(each for each in module.parameters() if each.requires_grad)]
+        made: list[Tensor] = []
+
+        def timed(call: Call = call, leaves: list[Tensor] = leaves, made: list[Tensor] = made) -> Any:
+            made.append(call(x).detach())
+            return measure(with_gradients(lambda: call(x), leaves, torch.ones_like(made[0])), repeat=5)
+
+        found = within(LIMIT, timed)
+        if isinstance(found, Measured) and not name.startswith("layer"):  # which has its own parameters
+            expected = made[0] if expected is None else expected
+            assert_near(made[0].flatten(1), expected.flatten(1), 1e-3)
+        yield f"| {name} | {cell(found)} | {_ratio(found, first)} | {_limit(needed, found)} |"
+        first, needed = first if first is not None else found, None
+        made.clear()
 
 
-def _cases() -> list[Study]:
-    size = f"{NUM_NODES:,} nodes, {NUM_NODES * DEGREE:,} edges, width {WIDTH}, {torch.cuda.get_device_name()}"
+def _ratio(found: Any, first: Any) -> str:
+    known = isinstance(found, Measured) and isinstance(first, Measured)
+    return f"{found.time / first.time:.1f}" if known else "–"
+
+
+def _limit(needed: Needed | None, found: Any) -> str:
+    if needed is None:
+        return "– | – | –"
+    moving, counting = needed.bytes / bandwidth() * 1e3, arithmetic(needed.products, needed.steps) * 1e3
+    over = f"{found.time / max(moving, counting):.2f}" if isinstance(found, Measured) else "–"
+    operations = (needed.products + needed.steps) / 1e9
+    return f"{needed.bytes / 1e9:.1f} GB, {moving:.1f} ms | {operations:,.0f} G, {counting:.1f} ms | {over}"
+
+
+def message(make: Callable[[], Any], *, layer: str = "") -> Iterator[str]:
+    """Yield the rows of a message that a user wrote."""
+    torch.manual_seed(0)
+    conv = make().to("cuda")
+    contenders = {"weft": (conv, propagated(conv))}
+    if layer:
+        own = layers[layer](WIDTH, WIDTH // HEADS, heads=HEADS).to("cuda")
+        contenders[f"layer {layer}"] = (own, lambda x: own(inputs().block, x))
+    needed = of_messages(lambda: propagated(conv)(inputs().x), inputs().block)
+    yield from rows(contenders | rivals(conv), needed)
+
+
+def rivals(conv: Any) -> dict[str, tuple[nn.Module, Call]]:
+    """Return PyG's forward of a convolution accelerated, as it is and compiled."""
+    ways: dict[str, Callable[[Any], Any]] = {
+        "weft.accelerate": weft.accelerate,
+        "PyG": lambda each: each,
+        "PyG, torch.compile": torch.compile,
+    }
+    taken = {name: copy.deepcopy(conv) for name in ways}
+    return {name: (each, by_pyg(ways[name](each))) for name, each in taken.items()}
+
+
+def transformer() -> Iterator[str]:
+    """Yield the rows of PyG's TransformerConv."""
+    torch.manual_seed(0)
+    conv = TransformerConv(WIDTH, WIDTH // HEADS, heads=HEADS).to("cuda")
+    yield from rows(rivals(conv), None)
+
+
+def _studies() -> list[Study]:
+    size = f"{WIDTH} columns, forward + backward, {torch.cuda.get_device_name()}"
     note = (
-        "A random graph; memory is what is allocated above the inputs. 'Must move' counts the rows gathered "
-        f"an edge by forward and both gradient passes. A copy moves {bandwidth() / 1e12:.2f} TB/s here."
+        "1,000,000 nodes, 20,000,000 edges at random; memory is what is allocated above the inputs, both CSR "
+        "directions among them. What must move is a row an edge for every tensor that a pass over the edges "
+        f"gathers, and the rows it reads and writes; a copy moves {bandwidth() / 1e12:.2f} TB/s here."
     )
-    return [Study("gpu_messages", f"Messages a user wrote, forward + backward, {size}", messages, note)]
+    made: dict[str, Callable[[], Iterator[str]]] = {
+        "edgeconv_max": lambda: message(lambda: EdgeConv("max")),
+        "edgeconv_mean": lambda: message(lambda: EdgeConv("mean")),
+        "gated": lambda: message(Gated),
+        "attention": lambda: message(Attention, layer="gat"),
+        "monet": lambda: message(MoNet),
+        "transformer": transformer,
+    }
+    return [Study(f"messages_{name}_gpu", f"{name}, {size}", each, note) for name, each in made.items()]
 
 
-CASES = _cases() if torch.cuda.is_available() else []
+CASES = _studies() if torch.cuda.is_available() else []

@@ -1,6 +1,6 @@
 """Messages as users write them, compiled by weft, against the same in PyG as it is and under torch.compile.
 
-Forward and backward of one layer on a random graph; on a machine with a GPU there too, on a larger one.
+Forward and backward of one layer on a random graph; `gpu_messages` has the same on a larger one on a GPU.
 """
 
 import copy
@@ -89,36 +89,26 @@ class MoNet(Own):
         return self.of_edge(x_j, edge_attr)
 
 
-def _data(make: Callable[[], Own], device: str) -> dict[str, Any]:
-    nodes, edges = (1_000_000, 20_000_000) if device == "cuda" else (100_000, 1_000_000)
-    nodes, edges = (300, 4_000) if tiny() else (nodes, edges)
+def _data(make: Callable[[], Own]) -> dict[str, Any]:
+    nodes, edges = (300, 4_000) if tiny() else (100_000, 1_000_000)
     draw = torch.Generator().manual_seed(0)
     src, dst = torch.randint(0, nodes, (2, edges), generator=draw)
     indptr, indices, order = kernels.build_csr(src, dst, nodes)
     torch.manual_seed(0)
-    conv = make().to(device)
+    conv = make()
     attr = torch.rand(edges, 2, generator=draw)
     return {
         "conv": conv,
-        "block": Block(indptr.to(device), indices.to(device), num_src=nodes),
-        "edge_index": torch.stack([src, dst])[:, order].to(device),
-        "x": torch.randn(nodes, WIDTH, generator=draw).to(device),
-        "attr": attr[order].to(device),
+        "block": Block(indptr, indices, num_src=nodes),
+        "edge_index": torch.stack([src, dst])[:, order],
+        "x": torch.randn(nodes, WIDTH, generator=draw),
+        "attr": attr[order],
     }
 
 
 def _step(data: dict[str, Any], call: Callable[[Tensor], Tensor], conv: nn.Module) -> Step:
     x = data["x"].clone().requires_grad_()
-    grad = torch.ones_like(call(x))
-    step = with_gradients(lambda: call(x), [x, *conv.parameters()], grad)
-
-    def finished() -> Any:
-        made = step()
-        if x.is_cuda:
-            torch.cuda.synchronize()
-        return made
-
-    return finished
+    return with_gradients(lambda: call(x), [x, *conv.parameters()], torch.ones_like(call(x)))
 
 
 def _ours(data: dict[str, Any]) -> Step:
@@ -141,24 +131,19 @@ def _accelerated(data: dict[str, Any]) -> Step:
     return _pyg(data, weft.accelerate)
 
 
-def _case(name: str, make: Callable[[], Own], device: str, ours: str) -> Case:
+def _case(name: str, make: Callable[[], Own], ours: str) -> Case:
     contenders: dict[str, Callable[[Any], Step]] = {
         ours: _ours if ours == "weft" else _accelerated,
         "PyG": _pyg,
         "PyG, torch.compile": lambda data: _pyg(data, torch.compile),
     }
-    words = [
-        "messages",
-        name,
-        *(["accelerated"] if ours != "weft" else []),
-        *(["gpu"] if device == "cuda" else []),
-    ]
+    words = ["messages", name, *(["accelerated"] if ours != "weft" else [])]
     return Case(
         name="_".join(words),
-        title=f"{name} by {ours}, {WIDTH} columns, forward + backward, {device}",
-        setup=lambda: _data(make, device),
+        title=f"{name} by {ours}, {WIDTH} columns, forward + backward, cpu",
+        setup=lambda: _data(make),
         contenders=contenders,
-        memory=device == "cpu",
+        memory=True,
         repeat=5,
     )
 
@@ -170,10 +155,9 @@ _MAKE: dict[str, Callable[[], Own]] = {
     "attention": Attention,
     "monet": MoNet,
 }
-_DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-CASES = [_case(name, make, device, "weft") for device in _DEVICES for name, make in _MAKE.items()]
+CASES = [_case(name, make, "weft") for name, make in _MAKE.items()]
 CASES += [
-    _case(name, make, "cpu", "weft.accelerate")
+    _case(name, make, "weft.accelerate")
     for name, make in _MAKE.items()
     if name != "attention"  # whose message takes the softmax itself
 ]

@@ -228,11 +228,12 @@ class BlockEdges:
     def _own_degree(self, direction: str, relation: int | None, weighted: bool) -> Tensor:
         """Count the block's own edges: right for a block that was made by hand and is the whole graph."""
         ends = self.edge_dst if direction == "in" else self.indices.long()
-        counted = self.edge("weight").double() if weighted else torch.ones(len(ends), dtype=torch.float64)
+        one = torch.ones(1, dtype=torch.float64, device=ends.device).expand(len(ends))
+        counted = self.edge("weight").double().to(ends.device) if weighted else one
         if relation is not None and self.edge_type is not None:
             counted = counted * (self.edge_type == relation)
         num_nodes = max(self.num_src, self.num_dst)
-        degree = torch.bincount(ends, counted.to(ends.device), minlength=num_nodes)
+        degree = torch.bincount(ends, counted, minlength=num_nodes)
         return degree if weighted else degree.float()
 
     def _relation_edges(self, relation: int) -> Tensor | slice:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from kernel_checks import DEVICE
 from torch import Tensor, nn
 
 import weft
@@ -53,17 +54,19 @@ def results(conv: nn.Module, args: list[Tensor]) -> list[Tensor]:
     """Return the output and the gradients of all inputs and parameters."""
     leaves = [t for t in (*args, *conv.parameters()) if t.requires_grad]
     out = conv(*args)
-    grad = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+    grad = torch.linspace(-1, 1, out.numel(), dtype=out.dtype, device=out.device).reshape(out.shape)
     grads = torch.autograd.grad(out, leaves, grad, allow_unused=True)
     return [out, *(torch.zeros_like(t) if g is None else g for t, g in zip(leaves, grads))]
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", sorted(page.cases()))
 def test_a_convolution_gives_pygs_outputs_and_gradients(name: str) -> None:
     make, names = page.cases()[name]
     torch.manual_seed(0)
-    conv = make().double().eval()
-    fast, args = copy.deepcopy(conv), page.arguments(names)
+    conv = make().double().eval().to(DEVICE)
+    args = [each.detach().to(DEVICE).requires_grad_(each.requires_grad) for each in page.arguments(names)]
+    fast = copy.deepcopy(conv)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeftWarning)
         weft.accelerate(fast)
@@ -84,6 +87,17 @@ def test_a_users_own_is_compiled(aggr: str, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.undo()
         for ours, theirs in zip(again, results(conv, args), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(DEVICE != "cuda", reason="needs a GPU")
+@pytest.mark.parametrize("name", ["GATConv", "GCNConv", "GINConv", "RGCNConv", "SAGEConv", "TransformerConv"])
+def test_hand_made_forwards_run_on_a_gpu(name: str) -> None:
+    make, names = page.cases()[name]
+    fast = weft.accelerate(make().to(DEVICE))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WeftWarning)
+        assert fast(*(each.to(DEVICE) for each in page.arguments(names, torch.float32))).is_cuda
 
 
 def test_a_changed_setting_is_seen() -> None:

@@ -113,8 +113,8 @@ class Adjacency:
     def _own_ends(self) -> tuple[Tensor, Tensor]:
         if self._ends is None:
             kind = torch.int32 if max(len(self.indices), self.num_dst) < 2**31 else torch.int64
-            rows = torch.arange(self.num_dst, dtype=kind)
-            every = torch.arange(len(self.indices), dtype=kind)
+            rows = torch.arange(self.num_dst, dtype=kind, device=self.indices.device)
+            every = torch.arange(len(self.indices), dtype=kind, device=self.indices.device)
             self._ends = every, rows.repeat_interleave(self.indptr.diff())
         return self._ends
 

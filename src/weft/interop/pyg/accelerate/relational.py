@@ -25,7 +25,7 @@ def rgcn(conv: Any, x: Any, edge_index: Tensor, edge_type: Tensor | None = None)
     if edge_type is None:
         raise NotCovered("there is no edge_type")
     src = x[0] if isinstance(x, tuple | list) else x
-    src = torch.arange(conv.in_channels_l) if src is None else src
+    src = torch.arange(conv.in_channels_l, device=edge_index.device) if src is None else src
     dst = x[1] if isinstance(x, tuple | list) else src
     out = _neighbours(conv, src, dst.shape[0], edge_index, edge_type)
     if conv.root is not None:
@@ -50,7 +50,6 @@ def _neighbours(conv: Any, src: Tensor, num_dst: int, edge_index: Tensor, edge_t
 
 
 def _one_hot(numbers: Tensor, width: int, dtype: torch.dtype) -> SparseFeatures:
-    indptr = torch.arange(numbers.numel() + 1)
-    return SparseFeatures(
-        indptr, numbers.int(), torch.ones(numbers.numel(), dtype=dtype), (numbers.numel(), width)
-    )
+    count, device = numbers.numel(), numbers.device
+    indptr, ones = torch.arange(count + 1, device=device), torch.ones(count, dtype=dtype, device=device)
+    return SparseFeatures(indptr, numbers.int(), ones, (count, width))

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from weft.errors import WeftWarning
 from weft.interop.pyg.accelerate.adjacency import plain
+from weft.kernels import gpu
 
 Forward = Callable[..., Tensor]
 _CHECKED_EDGES = 1 << 18  # PyG's own forward on all edges of a large graph may not fit in memory
@@ -118,11 +119,13 @@ def _require_covered(conv: nn.Module, call: dict[str, Any]) -> None:
         raise NotCovered(f"edge_index is a {type(edge_index).__name__}")
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
         raise NotCovered(f"edge_index has shape {tuple(edge_index.shape)}")
-    if edge_index.device.type != "cpu":
-        raise NotCovered(f"the kernels run on the CPU, the graph is on {edge_index.device.type}")
+    if not edge_index.is_cpu and not (edge_index.is_cuda and gpu.available()):
+        raise NotCovered(f"the graph is on {edge_index.device.type}, where there are no kernels")
+    if isinstance(x, Tensor) and x.device != edge_index.device:
+        raise NotCovered(f"x is on {x.device}, the graph on {edge_index.device}")
     if isinstance(x, Tensor) and x.dim() != 2 and x.is_floating_point():
         raise NotCovered(f"x has {x.dim()} dimensions")
-    if torch.is_autocast_enabled("cpu"):
+    if torch.is_autocast_enabled(edge_index.device.type):
         raise NotCovered("autocast is on")
     if conv.explain or any(getattr(conv, name) for name in HOOKS):
         raise NotCovered("it is being explained or has message-passing hooks")
@@ -176,7 +179,7 @@ def _fewer_edges(call: dict[str, Any]) -> dict[str, Any]:
     edges = call["edge_index"].shape[1]
     if edges <= _CHECKED_EDGES:
         return call
-    keep = torch.arange(0, edges, -(-edges // _CHECKED_EDGES))
+    keep = torch.arange(0, edges, -(-edges // _CHECKED_EDGES), device=call["edge_index"].device)
     part = {"edge_index": plain(call["edge_index"])[:, keep]}
     for name in ("edge_weight", "edge_attr", "edge_type"):
         if isinstance(call.get(name), Tensor):
