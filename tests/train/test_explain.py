@@ -1,5 +1,6 @@
 """`weft.explain`: where operators of a message run, and why a message is not compiled."""
 
+import json
 from typing import Any
 
 import pytest
@@ -29,22 +30,43 @@ def graph() -> weft.Graph:
 
 
 def test_a_map_of_both_ends_runs_on_nodes(graph: weft.Graph) -> None:
-    text = weft.explain(Gated(graph.x.shape[1]), graph)
-    maps = [line.split() for line in text.splitlines() if line.strip().startswith("mm ")]
-    assert [line[2] for line in maps] == ["sources", "destinations"]
+    text = str(weft.explain(Gated(graph.x.shape[1]), graph))
+    written, compiled = text.split("compiled: ")
+    assert [line.split()[2] for line in written.splitlines() if " addmm " in line] == ["edges"]
+    assert [line.split()[2] for line in compiled.splitlines() if " mm " in line] == [
+        "sources",
+        "destinations",
+    ]
     assert "a program of 2 steps" in text
+    assert "stay for it" in text, "what is kept for backward"
     assert f"{graph.num_edges:,} edges" in text
 
 
 def test_what_is_not_compiled_is_said_with_the_reason(graph: weft.Graph) -> None:
-    assert "not compiled: it draws random numbers" in weft.explain(Gated(graph.x.shape[1], drop=0.5), graph)
+    assert "not compiled: it draws random numbers" in str(
+        weft.explain(Gated(graph.x.shape[1], drop=0.5), graph)
+    )
 
 
 def test_a_layer_of_weft_is_explained_and_one_without_messages_too(graph: weft.Graph) -> None:
-    assert "reads other 1x8, row 1x8, weight" in weft.explain(
-        build_model(graph, "edgeconv", {"hidden": 8}), graph
-    )
-    assert "no layer of this model" in weft.explain(build_model(graph, "gcn", {"hidden": 8}), graph)
+    known = weft.explain(build_model(graph, "edgeconv", {"hidden": 8}), graph)
+    assert "reads other 1x8, row 1x8, weight" in str(known)
+    assert "no layer of this model" in str(weft.explain(build_model(graph, "gcn", {"hidden": 8}), graph))
+
+
+def test_it_is_data_too(graph: weft.Graph) -> None:
+    found = json.loads(json.dumps(weft.explain(Gated(graph.x.shape[1]), graph).to_dict()))
+    (message,) = found["messages"]
+    assert message["edges"] == graph.num_edges
+    kernel = message["compiled"]["kernels"][0]
+    assert kernel["forward"]["read"] > graph.num_edges * 3 * 4
+    assert [each["rows"] for each in message["compiled"]["operators"] if each["name"] == "mm"] == [300, 300]
+
+
+def test_parameters_stay_as_they_were(graph: weft.Graph) -> None:
+    model = Gated(graph.x.shape[1])
+    weft.explain(model, graph)
+    assert all(each.grad is None for each in model.parameters())
 
 
 def test_what_is_no_model_or_graph_is_refused(graph: weft.Graph) -> None:

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
+from weft.cli.settings import add_settings
 from weft.comm.failure import guarded, is_worker, launched
 from weft.errors import RecipeError
 
@@ -31,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="pagerank, label_propagation, or module:name of your own")
     parser.add_argument("parts", metavar="PARTS", help="folder, as weft partition wrote it")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="number of processes (1)")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="set one option"
-    )
+    add_settings(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace what such a command wrote")
 

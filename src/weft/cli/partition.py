@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft.cli.settings import add_settings
 from weft.errors import GraphError, RecipeError
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help="file or folder that holds the graph")
     parser.add_argument("--parts", type=int, required=True, metavar="N", help="number of parts")
     parser.add_argument("--name", default="metis", help="partitioner (metis)")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="set one option"
-    )
+    add_settings(parser)
     parser.add_argument("--out", metavar="DIR", help="folder to write (default: partitions/GRAPH-NAME-N)")
     parser.add_argument("--overwrite", action="store_true", help="replace a partition that is there")
     parser.add_argument("--hidden", type=int, default=128, help="width that bytes are predicted for (128)")

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli import workers
+from weft.cli.settings import add_settings
 from weft.comm.failure import INTERRUPTED, guarded, is_worker
 from weft.config import Recipe, make_recipe, read_recipe
 from weft.errors import InputError, WeftError
@@ -37,14 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe", nargs="?", metavar="RECIPE.toml", help="the recipe; see recipes/ for examples"
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="settings",
-        help="override one setting",
-    )
+    add_settings(parser, "override one setting")
     parser.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME-TIME)")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out, bit for bit")
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")

@@ -59,6 +59,8 @@ class Compiled:
     """The type in which `before` takes the number of edges of each row, after all else; None: it does not."""
     dtype: torch.dtype
     """That of the messages."""
+    made: tuple[fx.Node, ...]
+    """What `before` gives, as nodes of the graph."""
 
     def inputs(self, given: Sequence[Tensor], found: Captures) -> list[Tensor]:
         """Return what `before` takes, from the tensors of a call and what its message captures."""
@@ -156,8 +158,9 @@ def _staged(graph: fx.Graph, traced: Traced) -> Compiled:
     after = None if output is nodes[0] else stage([*nodes, *needed], [output])
     places = tuple(made.place(node) for node in needed)
     before = stage(inputs, made.values)
-    dtype = traced.dtype
-    return Compiled(graph, traced.captured, traced.executed, before, parts, after, places, counts, dtype)
+    values = tuple(each.node if isinstance(each, Loaded) else each for each in made.values)
+    known = graph, traced.captured, traced.executed
+    return Compiled(*known, before, parts, after, places, counts, traced.dtype, values)
 
 
 class _Before:

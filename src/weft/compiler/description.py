@@ -1,55 +1,232 @@
-"""A compiled message in words: where each operator runs, what it costs, and what the edges are left with."""
+"""A message as it was written and as it was compiled, in plain numbers: what `weft explain` shows.
 
-from collections.abc import Iterator, Mapping
+Every operator says where its rows live, how many there are and how wide, and what it costs; those that are
+fused say into which kernel.
+"""
 
-from torch import fx
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor, fx
 
 from weft.compiler.annotate import movement, residency
+from weft.compiler.captures import NotCompiled
 from weft.compiler.compile import Compiled, Reduction
-from weft.compiler.graphs import item_shape, name_of, reduced, value, width
+from weft.compiler.cost import (
+    EdgeCounts,
+    Work,
+    operations_again,
+    operator_cost,
+    program_cost,
+    total,
+    values_of,
+)
+from weft.compiler.gradient import gradients
+from weft.compiler.graphs import close, has_rows, item_shape, name_of, reduced, reductions, value, width
 from weft.compiler.match import match
-from weft.sizes import shown
-
-_RUNS = {
-    "shared": "once",
-    "source": "on sources",
-    "destination": "on destinations",
-    "edge": "on edges",
-    "pair": "on edges",
-    "reduced": "after, on destinations",
-}
+from weft.compiler.program import Program
+from weft.compiler.trace import Form, trace
 
 
-def described(made: Compiled, rows: Mapping[str, int]) -> Iterator[str]:
-    """Give lines on a message; `rows` is the number of sources, destinations and edges of a block."""
-    counts = {**rows, "pair": rows["edge"], "reduced": rows["destination"], "shared": 1}
-    for node in made.graph.nodes:
-        if node.op == "call_function":
-            yield "  " + _operator(node, counts)
-    for number, reduction in enumerate(made.reductions):
-        yield f"  reduction {number + 1}: {_reduction(reduction)}"
+@dataclass(frozen=True)
+class Operator:
+    """One operator, or an input of a message."""
+
+    name: str
+    where: str
+    """What its value is a function of; see `annotate`."""
+    movement: str
+    rows: int
+    shape: tuple[int, ...]
+    """Of one row."""
+    cost: Work
+    """None at all where it is part of a kernel."""
+    inputs: tuple[int, ...]
+    """The operators whose values it takes, by place."""
+    kernels: tuple[int, ...] = ()
+    """The kernels that it is fused into, by place."""
 
 
-def _operator(node: fx.Node, counts: Mapping[str, int]) -> str:
-    where = residency(node)
+@dataclass(frozen=True)
+class Kernel:
+    """One reduction over the edges of each row, with all that is fused into it."""
+
+    name: str
+    """Of a kernel of the layers; `program`; or `torch`, where a smaller message runs as it is."""
+    reduce: str
+    reason: str
+    """Why it is not a program."""
+    reads: tuple[tuple[str, tuple[int, int]], ...]
+    """What is loaded: of which rows, how many heads and how wide."""
+    steps: tuple[str, ...]
+    forward: Work
+    backward: Work | None
+    """Of all passes; None where a kernel has its own, torch does it or nothing has a gradient."""
+    kept: int
+    """Bytes that stay for backward: rows that were read and the result."""
+    again: int
+    """Operations of backward that make values of edges again."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """A message as it was compiled."""
+
+    operators: tuple[Operator, ...]
+    kernels: tuple[Kernel, ...]
+    cost: Work
+    """That of a forward pass."""
+
+
+Obstacle = Callable[[Program], str]
+"""Why no backend runs a program; "" where one does."""
+
+
+def written(
+    message: Callable[..., object], forms: Sequence[Form], reduce: str, sizes: EdgeCounts
+) -> tuple[Operator, ...]:
+    """Return a message as it was written, on all edges at once; nothing where it cannot be recorded."""
+    try:
+        graph = trace(message, forms).graph
+    except NotCompiled:
+        return ()
+    close(graph, reduce)
+    found = _operators(graph, sizes, partial(_rows_as_written, sizes), {})
+    return tuple(_gathered(each, node) for each, node in zip(found, graph.nodes))
+
+
+def _gathered(operator: Operator, node: fx.Node) -> Operator:
+    """Return an input of one end as what makes a row an edge of it."""
+    if operator.movement != "input" or operator.where not in ("source", "destination"):
+        return operator
+    moved = operator.rows * width(node) * value(node).element_size()
+    return replace(operator, name=f"gather {operator.where}", movement="gather", cost=Work(moved, moved))
+
+
+def described(made: Compiled, inputs: Sequence[Tensor], sizes: EdgeCounts, obstacle: Obstacle) -> Description:
+    """Return a compiled message on a block of some size; `inputs` are what it takes in such a call."""
+    fused: dict[fx.Node, tuple[int, ...]] = {}
+    kernels, trained = [], _trained(made, inputs)
+    for place, reduction in enumerate(made.reductions):
+        loads = [made.made[each] for each in reduction.loads]
+        reason = reduction.reason if reduction.program is None else obstacle(reduction.program)
+        kernels.append(_kernel(reduction, reason, [trained[each] for each in loads], sizes, made.dtype))
+        if not reason:
+            _fuse(reductions(made.graph)[place], set(loads), place, fused)
+    operators = _operators(made.graph, sizes, partial(_rows_compiled, sizes), fused)
+    cost = total([*(each.cost for each in operators), *(each.forward for each in kernels)])
+    return Description(operators, tuple(kernels), cost)
+
+
+def _operators(
+    graph: fx.Graph,
+    sizes: EdgeCounts,
+    rows: Callable[[fx.Node], int],
+    fused: Mapping[fx.Node, tuple[int, ...]],
+) -> tuple[Operator, ...]:
+    places: dict[fx.Node, int] = {}
+    found: list[Operator] = []
+    for node in graph.nodes:
+        if node.op == "output":
+            continue
+        places[node] = len(found)
+        inside = fused.get(node, ())
+        cost = Work() if inside or node.op == "placeholder" else _cost(node, rows, sizes)
+        taken = tuple(places[each] for each in node.all_input_nodes)
+        shape = item_shape(node) if len(values_of(node)) == 1 else ()
+        found.append(
+            Operator(_name(node), residency(node), _movement(node), rows(node), shape, cost, taken, inside)
+        )
+    return tuple(found)
+
+
+def _cost(node: fx.Node, rows: Callable[[fx.Node], int], sizes: EdgeCounts) -> Work:
+    if node.target is not reduced:
+        return operator_cost(node, rows)
+    numbers = sizes.edges * sum(width(each) for each in node.all_input_nodes)
+    size = value(node).element_size()
+    return Work(numbers * size, sizes.rows * width(node) * size, numbers)
+
+
+def _name(node: fx.Node) -> str:
     if node.target is reduced:
-        size = f"{counts['destination']:,} x {width(node)}"
-        return f"{'reduce by ' + str(node.args[0]):24} {'over edges':24} {size}"
-    numbers = counts[where] * width(node)
-    shape = "x".join(map(str, item_shape(node))) or "1"
-    size = f"{counts[where]:,} x {shape}, {shown(numbers * value(node).element_size())}"
-    return f"{name_of(node):24} {_RUNS[where]:24} {movement(node):12} {size}"
+        return f"reduce by {node.args[0]}"
+    return node.name if node.op == "placeholder" else name_of(node).lstrip("_")
 
 
-def _reduction(reduction: Reduction) -> str:
-    if reduction.program is None:
-        return f"a smaller message, in plain torch: {reduction.reason}"
-    kernel = match(reduction.program)
-    loads = [f"{load.source} {load.shape[0]}x{load.shape[1]}" for load in reduction.program.loads]
-    steps = [step.op for step in reduction.program.steps if step.op != "constant"]
-    how = (
-        f"kernel {kernel.name}"
-        if kernel is not None
-        else f"a program of {len(steps)} steps, made again in backward"
-    )
-    return f"{how}; reads {', '.join(loads)}; {' '.join(steps) or 'no step'}"
+def _movement(node: fx.Node) -> str:
+    return "input" if node.op == "placeholder" else movement(node)
+
+
+def _rows_as_written(sizes: EdgeCounts, node: fx.Node) -> int:
+    if residency(node) == "reduced":
+        return sizes.rows
+    whole = isinstance(node.meta["val"], Tensor)  # and not the parts of a split
+    return sizes.edges if (has_rows(node) if whole else residency(node) != "shared") else 1
+
+
+def _rows_compiled(sizes: EdgeCounts, node: fx.Node) -> int:
+    rows = {"source": sizes.others, "destination": sizes.rows, "reduced": sizes.rows, "shared": 1}
+    return rows.get(residency(node), sizes.edges)
+
+
+def _fuse(node: fx.Node, loads: set[fx.Node], place: int, fused: dict[fx.Node, tuple[int, ...]]) -> None:
+    """Note a node and what it is made of up to the loads of its kernel."""
+    if place in fused.get(node, ()) or node in loads or node.op == "placeholder":
+        return
+    if residency(node) not in ("edge", "pair") and node.target is not reduced:
+        return
+    fused[node] = (*fused.get(node, ()), place)
+    for each in node.all_input_nodes:
+        _fuse(each, loads, place, fused)
+
+
+def _trained(made: Compiled, inputs: Sequence[Tensor]) -> dict[fx.Node, bool]:
+    """Return which values have a gradient."""
+    given = iter([each.requires_grad for each in inputs])
+    found: dict[fx.Node, bool] = {}
+    for node in made.graph.nodes:
+        if node.op == "placeholder":
+            found[node] = node.name != "count" and next(given)
+        else:
+            found[node] = name_of(node) != "detach" and any(found[each] for each in node.all_input_nodes)
+    return found
+
+
+def _kernel(
+    reduction: Reduction, reason: str, wanted: Sequence[bool], sizes: EdgeCounts, dtype: torch.dtype
+) -> Kernel:
+    program = reduction.program
+    if program is None or reason:
+        return Kernel("torch", reduction.kind, reason, (), (), Work(), None, 0, 0)
+    known = match(program)
+    reads = tuple((load.source, load.shape) for load in program.loads)
+    steps = tuple(step.op for step in program.steps if step.op not in ("constant", "expand"))
+    forward = program_cost(program, sizes, dtype)
+    name, backward, again = "program" if known is None else known.name, None, 0
+    if known is None and any(wanted):
+        backward, again = _backward(program, wanted, sizes, dtype)
+    kept = _kept(program, sizes, dtype) if any(wanted) else 0
+    return Kernel(name, reduction.kind, "", reads, steps, forward, backward, kept, again)
+
+
+def _backward(
+    program: Program, wanted: Sequence[bool], sizes: EdgeCounts, dtype: torch.dtype
+) -> tuple[Work, int]:
+    """Return the cost of all passes, and the operations that make again what forward made."""
+    passes = gradients(program, wanted)
+    found, again = Work(), 0
+    for each, over in ((passes.of_rows, sizes), (passes.of_others, sizes.swapped)):
+        if each is not None:
+            found += program_cost(each, over, dtype)
+            again += operations_again(each, program, over)
+    return found, again
+
+
+def _kept(program: Program, sizes: EdgeCounts, dtype: torch.dtype) -> int:
+    rows = {"row": sizes.rows, "other": sizes.others, "edge": sizes.edges}
+    loads = sum(rows.get(load.source, 1) * load.shape[0] * load.shape[1] for load in program.loads)
+    heads, wide = program.shapes[program.results[0].args[-1]]
+    return (loads + sizes.rows * heads * wide) * dtype.itemsize

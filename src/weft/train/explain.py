@@ -5,12 +5,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from weft.compiler.description import described
+from weft.compiler.cost import EdgeCounts
+from weft.compiler.description import Description, described, written
+from weft.compiler.program import Edges, Program
+from weft.compiler.run import obstacle
+from weft.compiler.trace import Form
 from weft.config import Recipe
 from weft.errors import InputError
 from weft.graph.graph import Graph
-from weft.graph.message.compiled import Asked, pays, watched
+from weft.graph.message.compiled import Asked, pays, roles_of, watched
 from weft.strategies.call import SameBlock, called
+from weft.train.explanation import ExplainedMessage, Explanation
 from weft.train.model import adapt, build_model
 from weft.train.resolve import resolve
 
@@ -18,36 +23,55 @@ _MOST_HOPS = 64
 """For a model that does not say how many blocks it reads."""
 
 
-def explain(model: nn.Module, graph: Graph) -> str:
-    """Return, for each `propagate` of a forward pass, where its operators run and what is left on edges.
+def explain(model: nn.Module, graph: Graph) -> Explanation:
+    """Return, for each `propagate` of a forward pass, what was written, what runs instead, and why.
 
-    The model runs once on the whole graph, as in training, without gradients.
+    The model runs once on the whole graph, as in training. `print` the answer, or give it to
+    `weft.report.write_explanation` for a picture.
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"expected a model, a torch.nn.Module, got {model!r}")
     if not isinstance(graph, Graph):
         raise InputError(f"expected a weft.Graph, got {type(graph).__name__}")
     x: Any = graph.x
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), watched() as asked:
+    with torch.random.fork_rng(devices=[]), watched() as asked:
         model(called(model, SameBlock(graph.block(), int(getattr(model, "hops", _MOST_HOPS)))), x)
-    if not asked:
-        return "no layer of this model calls block.propagate: aggregate and attend have kernels of their own"
-    return "\n".join(line for number, each in enumerate(asked) for line in _message(number, each))
+    return Explanation(tuple(_message(each) for each in asked))
 
 
-def _message(number: int, asked: Asked) -> list[str]:
+def _message(asked: Asked) -> ExplainedMessage:
     block, how, found = asked.block, asked.how, asked.found
-    name = getattr(how.message, "__qualname__", type(how.message).__name__)
-    lines = [f"message {number + 1}: {name}, reduced by {how.reduce}, {block.num_edges:,} edges"]
-    if isinstance(found, str):
-        return [*lines, f"  not compiled: {found}"]
-    if not pays(block, how):
-        lines.append("  runs as it is: so few edges do not pay; with more it would run so:")
-    rows = {"source": block.num_src, "destination": block.num_dst, "edge": block.num_edges}
-    return [*lines, *described(found[0], rows)]
+    sizes = EdgeCounts(block.num_dst, block.num_src, block.num_edges)
+    given = [*how.per_edge, *how.params]
+    forms = [Form.of(role, tensor) for role, tensor in zip(roles_of(how), given)]
+    return ExplainedMessage(
+        name=getattr(how.message, "__qualname__", type(how.message).__name__),
+        reduce=how.reduce,
+        sources=block.num_src,
+        destinations=block.num_dst,
+        edges=block.num_edges,
+        pays=pays(block, how),
+        reason=found if isinstance(found, str) else "",
+        written=written(how.message, forms, how.kernel_reduce, sizes),
+        compiled=None if isinstance(found, str) else _compiled(asked, sizes),
+    )
 
 
-def explain_recipe(recipe: Recipe) -> str:
+def _compiled(asked: Asked, sizes: EdgeCounts) -> Description:
+    assert not isinstance(asked.found, str)
+    made, captured = asked.found
+    block = asked.block
+    edges = Edges(block.indptr, block.indices, block.num_src)
+
+    def why(program: Program) -> str:
+        like = torch.empty(0, dtype=made.dtype, device=block.device, requires_grad=True)
+        return obstacle(program, edges, [like] * len(program.loads))
+
+    inputs = made.inputs([*asked.how.per_edge, *asked.how.params], captured)
+    return described(made, inputs, sizes, why)
+
+
+def explain_recipe(recipe: Recipe) -> Explanation:
     """Return the same of the model and the graph that a recipe names."""
     resolved = resolve(recipe)
     graph = resolved.open()

@@ -92,9 +92,13 @@ def propagate_compiled(
 
 def compiled_of(how: Propagation) -> tuple[Compiled, Any] | str:
     """Return a message compiled with what it captures, or why it is not."""
+    return compiled(how.message, roles_of(how), [*how.per_edge, *how.params], how.kernel_reduce)
+
+
+def roles_of(how: Propagation) -> list[Role]:
+    """Return what each argument of a message is a row of."""
     kinds: tuple[Role, ...] = ("source", "destination", "edge", "shared")
-    roles = [role for role, count in zip(kinds, how.counts) for _ in range(count)]
-    return compiled(how.message, roles, [*how.per_edge, *how.params], how.kernel_reduce)
+    return [role for role, count in zip(kinds, how.counts) for _ in range(count)]
 
 
 def pays(block: "Block", how: Propagation) -> bool:
@@ -154,4 +158,4 @@ def _smaller(reduction: Reduction, values: Sequence[Tensor]) -> Propagation:
     )
 
 
-__all__ = ["compile_messages", "compiled_of", "pays", "propagate_compiled"]
+__all__ = ["compile_messages", "compiled_of", "pays", "propagate_compiled", "roles_of"]

@@ -1,0 +1,73 @@
+"""Descriptions: the numbers of operators and kernels on a block of known sizes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tests.support.messages import forms_of
+from torch import Tensor, nn
+
+from weft.compiler.captures import captures
+from weft.compiler.compile import compile_message
+from weft.compiler.cost import EdgeCounts, Work
+from weft.compiler.description import Description, described, written
+
+SIZES = EdgeCounts(rows=10, others=20, edges=100)
+RUNS: Callable[[Any], str] = lambda program: ""  # noqa: E731
+
+
+def rows(wide: int = 4) -> dict[str, list[Tensor]]:
+    return {"src": [torch.randn(20, wide, requires_grad=True)], "dst": [torch.randn(10, wide)]}
+
+
+def description(message: Any, reduce: str = "sum", obstacle: Any = RUNS) -> Description:
+    given = rows()
+    made = compile_message(message, forms_of(**given), reduce)
+    inputs = made.inputs([*given["src"], *given["dst"]], captures(message, made.executed))
+    return described(made, inputs, SIZES, obstacle)
+
+
+def test_a_map_of_both_ends_moves_from_edges_to_nodes() -> None:
+    both = nn.Linear(8, 3, bias=False)
+
+    def message(there: Tensor, here: Tensor) -> Tensor:
+        return both(torch.cat([there, here], 1)).sigmoid()  # type: ignore[no-any-return]
+
+    before = written(message, forms_of(**rows()), "sum", SIZES)
+    (product,) = [each for each in before if each.movement == "dense"]
+    assert (product.rows, product.shape) == (100, (3,))
+    assert product.cost == Work(4 * (100 * 8 + 8 * 3), 4 * 100 * 3, 2 * 100 * 8 * 3)
+    gathers = [each.cost for each in before if each.movement == "gather"]
+    assert gathers == [Work(4 * 100 * 4, 4 * 100 * 4)] * 2
+
+    after = description(message)
+    assert [(each.where, each.rows) for each in after.operators if each.name == "mm"] == [
+        ("source", 20),
+        ("destination", 10),
+    ]
+    fused = {each.name for each in after.operators if each.kernels}
+    assert fused == {"add", "sigmoid", "reduce by sum"}
+    assert all(each.cost == Work() for each in after.operators if each.kernels)
+    (kernel,) = after.kernels
+    assert (kernel.name, kernel.steps) == ("program", ("add", "sigmoid"))
+    assert after.cost.operations == kernel.forward.operations + 2 * 4 * 3 * (20 + 10)
+    assert kernel.backward is not None
+    assert 0 < kernel.again < kernel.backward.operations
+
+
+def test_a_kernel_of_the_layers_is_named_and_has_its_own_backward() -> None:
+    (kernel,) = description(lambda there, here: there).kernels
+    assert kernel.name == "spmm"
+    assert kernel.backward is None
+    assert kernel.kept > 0
+
+
+def test_what_no_backend_runs_says_why_and_costs_as_operators_do() -> None:
+    found = description(lambda there, here: there * here, obstacle=lambda program: "not here")
+    assert found.kernels[0].reason == "not here"
+    assert not any(each.kernels for each in found.operators)
+    assert found.cost == sum((each.cost for each in found.operators), Work())
+
+
+def test_a_message_that_cannot_be_recorded_has_no_picture() -> None:
+    assert written(lambda there, here: there * torch.rand(()), forms_of(**rows()), "sum", SIZES) == ()
