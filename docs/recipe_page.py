@@ -27,7 +27,7 @@ from weft.strategies.base import Strategy, strategies
 from weft.tasks.base import tasks
 from weft.tasks.negatives import Negatives
 from weft.tasks.pairs import split_options
-from weft.tasks.scorers import scorers
+from weft.tasks.scores import scorers
 from weft.train.resolve import ALONE, SEVERAL
 from weft.train.settings import Settings
 

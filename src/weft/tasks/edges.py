@@ -16,9 +16,10 @@ from weft.graph.node_pairs import Pairs
 from weft.layers.base import GraphInfo
 from weft.samplers.edges import EdgeBatch
 from weft.tasks.base import Rows, Targets
+from weft.tasks.edge_head import EdgeHead
 from weft.tasks.loss import Loss
 from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
-from weft.tasks.scorers import EdgeHead, rows_at
+from weft.tasks.scores import rows_at
 from weft.tasks.split import split_pairs
 
 

@@ -24,7 +24,7 @@ from weft.tasks.negatives import Drawn, End, Negatives, Nodes, ends_of, node_tim
 from weft.tasks.pair_loss import PAIR_LOSSES, pair_loss
 from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
 from weft.tasks.ranking import LEFT_OUT, RANKING, num_negatives
-from weft.tasks.scorers import Scorer, check_scorer, make_scorer, rows_at
+from weft.tasks.scores import Scorer, check_scorer, make_scorer, rows_at
 
 KNOWN = {"all": "known.npy", "train": "known_train.npy"}
 """Files of links that there are: of all splits, and of those that training may know of."""
@@ -48,7 +48,8 @@ class LinkPrediction(PairTask):
     that scores them: `hide` is "batch" where batches can (`sampled`), else "disjoint": a `share` of them are
     targets and no messages. "none" lets a model look the answer up.
 
-    `width` is how wide a node's row is; `score` a name or a table: dot, cosine, bilinear, distmult, mlp.
+    `width` is how wide a node's row is; `score` a name or a table: dot, cosine, bilinear, distmult, complex,
+    rotate, transe, affine, mlp.
     `negatives` is a name or a table: uniform, degree, joint, inbatch or hard, with `count`, `side` and
     `exclude = "known"`. `evaluate` has the same words, or name = "all"; its negatives are the same at every
     evaluation. The loss is cross_entropy, bpr, margin or infonce.
@@ -214,7 +215,7 @@ class LinkPrediction(PairTask):
             one, other = (heads, dst) if side == "dst" else (tails, src)
             if drawn.shared:
                 found = scorer.against(one, rows_at(rows, negative), relation, side=side)
-                true = scorer(heads, tails, relation)[:, None]
+                true = scorer(heads, tails, relation, side=side)[:, None]
             else:
                 own = negative[place * len(pairs) : (place + 1) * len(pairs)]
                 # In one call, whose sums are made alike: else ends that are alike would not tie, and a model

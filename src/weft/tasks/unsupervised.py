@@ -18,7 +18,7 @@ from weft.tasks.negatives import ALPHA, End, Nodes, ends_of
 from weft.tasks.pair_loss import pair_loss
 from weft.tasks.pairs import Hide, head_for
 from weft.tasks.probe import Probe
-from weft.tasks.scorers import Scorer
+from weft.tasks.scores import Scorer
 from weft.tasks.split import target_relations
 from weft.tasks.walks import walk_pairs
 

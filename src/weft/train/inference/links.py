@@ -19,7 +19,7 @@ from weft.graph.source import RowSource
 from weft.samplers.base import as_seeds
 from weft.tasks.base import head_of, of_nodes
 from weft.tasks.partners import Partners, edge_keys, joined, pair_chunks, partner_chunks
-from weft.tasks.scorers import Scorer
+from weft.tasks.scores import Scorer
 from weft.tasks.tables import relation_names
 from weft.train.inference.infer import infer
 from weft.train.inference.predictions import ByNode

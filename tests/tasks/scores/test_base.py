@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 import weft
 from weft.errors import InputError
 from weft.tasks.partners import top_partners
-from weft.tasks.scorers import EdgeHead, Scorer, check_scorer, make_scorer, scorers
+from weft.tasks.scores import Scorer, check_scorer, make_scorer, scorers
 
 WIDTH, RELATIONS = 6, 3
 GENERATOR = torch.Generator().manual_seed(0)
@@ -22,7 +21,7 @@ RELATION = torch.tensor([2, 0, 2, 1, 0])
 NAMES = scorers.names()
 
 
-def made(name: str, relations: int = RELATIONS, **options: Any) -> Scorer:
+def made(name: str, *, relations: int = RELATIONS, **options: Any) -> Scorer:
     torch.manual_seed(1)
     scorer = make_scorer({"name": name, **options}, WIDTH, num_relations=relations).double()
     for value in scorer.parameters():  # rows that begin as zeros, too
@@ -54,17 +53,67 @@ def plain_mlp(scorer: Any, src: Tensor, dst: Tensor, relation: int) -> Tensor:
     return (last.weight @ units + last.bias)[0]
 
 
-PLAIN: dict[str, Callable[[Any, Tensor, Tensor, int], Tensor]] = {
-    "dot": plain_dot,
-    "cosine": plain_cosine,
-    "bilinear": plain_bilinear,
-    "distmult": plain_distmult,
-    "mlp": plain_mlp,
+def complex_numbers(row: Tensor) -> list[Tensor]:
+    half = len(row) // 2
+    return [torch.complex(row[i], row[half + i]) for i in range(half)]
+
+
+def plain_complex(scorer: Any, src: Tensor, dst: Tensor, relation: int) -> Tensor:
+    rows = map(complex_numbers, (src, scorer.weight[relation], dst))
+    return torch.stack([(a * r * b.conj()).real for a, r, b in zip(*rows)]).sum()
+
+
+def plain_rotate(scorer: Any, src: Tensor, dst: Tensor, relation: int) -> Tensor:
+    turns = [torch.complex(angle.cos(), angle.sin()) for angle in scorer.angle[relation]]
+    apart = [(a * r - b).abs() for a, r, b in zip(complex_numbers(src), turns, complex_numbers(dst))]
+    return 2.5 - torch.stack(apart).sum()
+
+
+def plain_rotate_l2(scorer: Any, src: Tensor, dst: Tensor, relation: int) -> Tensor:
+    turns = [torch.complex(angle.cos(), angle.sin()) for angle in scorer.angle[relation]]
+    apart = [(a * r - b).abs() for a, r, b in zip(complex_numbers(src), turns, complex_numbers(dst))]
+    return -torch.stack(apart).square().sum().sqrt()
+
+
+def plain_transe(scorer: Any, src: Tensor, dst: Tensor, relation: int) -> Tensor:
+    return -torch.stack([(a + r - b) ** 2 for a, r, b in zip(src, scorer.weight[relation], dst)]).sum().sqrt()
+
+
+def plain_transe_l1(scorer: Any, src: Tensor, dst: Tensor, relation: int) -> Tensor:
+    return 4.0 - torch.stack([(a + r - b).abs() for a, r, b in zip(src, scorer.weight[relation], dst)]).sum()
+
+
+def plain_affine(scorer: Any, src: Tensor, dst: Tensor, relation: int) -> Tensor:
+    weight, bias = scorer.weight[relation], scorer.bias[relation]
+    turned = [sum(src[i] * weight[i, j] for i in range(WIDTH)) + bias[j] for j in range(WIDTH)]
+    return torch.stack([a * b for a, b in zip(turned, dst)]).sum()
+
+
+Plain = Callable[[Any, Tensor, Tensor, int], Tensor]
+CASES: dict[str, tuple[dict[str, Any], Plain]] = {
+    "dot": ({"name": "dot"}, plain_dot),
+    "cosine": ({"name": "cosine"}, plain_cosine),
+    "bilinear": ({"name": "bilinear"}, plain_bilinear),
+    "rescal": ({"name": "rescal"}, plain_bilinear),
+    "distmult": ({"name": "distmult"}, plain_distmult),
+    "complex": ({"name": "complex"}, plain_complex),
+    "rotate": ({"name": "rotate", "offset": 2.5}, plain_rotate),
+    "rotate l2": ({"name": "rotate", "norm": "l2"}, plain_rotate_l2),
+    "transe": ({"name": "transe"}, plain_transe),
+    "transe l1": ({"name": "transe", "norm": "l1", "offset": 4.0}, plain_transe_l1),
+    "affine": ({"name": "affine"}, plain_affine),
+    "mlp": ({"name": "mlp"}, plain_mlp),
 }
+TURNED = [case for case, (options, _) in CASES.items() if options["name"] not in ("dot", "cosine", "mlp")]
 
 
 def test_every_scorer_is_held_to_a_loop() -> None:
-    assert sorted(PLAIN) == NAMES
+    assert sorted({options["name"] for options, _ in CASES.values()}) == NAMES
+
+
+def grid(score: Any, first: Tensor, second: Tensor, kinds: list[int]) -> Tensor:
+    rows = [[score(a, b, kind) for b in second] for a, kind in zip(first, kinds)]
+    return torch.stack([torch.stack(row) for row in rows])
 
 
 def gradients(scorer: Scorer, scores: Tensor, *rows: Tensor) -> list[Tensor]:
@@ -73,22 +122,21 @@ def gradients(scorer: Scorer, scores: Tensor, *rows: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("relations", [1, RELATIONS])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("case", CASES)
 def test_scores_and_gradients_are_those_of_a_loop_whichever_way_they_are_asked(
-    name: str, relations: int
+    case: str, relations: int
 ) -> None:
-    scorer = made(name, relations)
+    options, plain = CASES[case]
+    scorer = made(relations=relations, **options)
     relation = RELATION if relations > 1 else None
     src, all = SRC.clone().requires_grad_(), ALL.clone().requires_grad_()
     kinds = [0] * 5 if relation is None else relation.tolist()
 
     def asked(first: Tensor, second: Tensor) -> Tensor:
-        rows = [[PLAIN[name](scorer, a, b, kind) for b in second] for a, kind in zip(first, kinds)]
-        return torch.stack([torch.stack(row) for row in rows])
+        return grid(lambda a, b, kind: plain(scorer, a, b, kind), first, second, kinds)
 
     def turned(first: Tensor, second: Tensor) -> Tensor:
-        rows = [[PLAIN[name](scorer, b, a, kind) for b in second] for a, kind in zip(first, kinds)]
-        return torch.stack([torch.stack(row) for row in rows])
+        return grid(lambda a, b, kind: plain(scorer, b, a, kind), first, second, kinds)
 
     many = all.expand(5, 7, WIDTH)
     for scores, expected in (
@@ -97,9 +145,40 @@ def test_scores_and_gradients_are_those_of_a_loop_whichever_way_they_are_asked(
         (scorer.against(src, all, relation, side="src"), turned(src, all)),
         (scorer(many, src, relation), turned(src, all)),
         (scorer(src, all[:5], relation), asked(src, all[:5]).diagonal()),
+        (scorer(src, all[:5], relation, side="src"), asked(src, all[:5]).diagonal()),
     ):
         torch.testing.assert_close(scores, expected)
         found, wanted = gradients(scorer, scores, src, all), gradients(scorer, expected, src, all)
+        for one, other in zip(found, wanted):
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("relations", [1, RELATIONS])
+@pytest.mark.parametrize("case", TURNED)
+def test_a_reciprocal_relation_answers_what_its_sources_are(case: str, relations: int) -> None:
+    options, plain = CASES[case]
+    scorer = made(relations=relations, reciprocal=True, **options)
+    assert all(len(weight) == 2 * relations for weight in scorer.parameters())
+    relation = RELATION if relations > 1 else None
+    kinds = [0] * 5 if relation is None else relation.tolist()
+    back = [kind + relations for kind in kinds]
+    src, all_ = SRC.clone().requires_grad_(), ALL.clone().requires_grad_()
+    many = all_.expand(5, 7, WIDTH)
+
+    def asked(second: Tensor, kinds: list[int]) -> Tensor:
+        return grid(lambda a, b, kind: plain(scorer, a, b, kind), src, second, kinds)
+
+    for scores, expected in (
+        (scorer.against(src, all_, relation), asked(all_, kinds)),
+        (scorer(src, many, relation), asked(all_, kinds)),
+        # What is asked for is a source: the given target is the first of its reciprocal relation.
+        (scorer.against(src, all_, relation, side="src"), asked(all_, back)),
+        (scorer(many, src, relation), asked(all_, back)),
+        (scorer(src, all_[:5], relation), asked(all_[:5], kinds).diagonal()),
+        (scorer(all_[:5], src, relation, side="src"), asked(all_[:5], back).diagonal()),
+    ):
+        torch.testing.assert_close(scores, expected)
+        found, wanted = gradients(scorer, scores, src, all_), gradients(scorer, expected, src, all_)
         for one, other in zip(found, wanted):
             torch.testing.assert_close(one, other)
 
@@ -126,58 +205,6 @@ def test_first_weights_come_from_torchs_generator(name: str) -> None:
         assert bool(value.isfinite().all())
 
 
-def test_a_row_of_zeros_has_no_direction_and_a_gradient_of_the_size_of_others() -> None:
-    src = torch.zeros(1, WIDTH, dtype=torch.float64, requires_grad=True)
-    score = made("cosine")(src, ALL[:1])
-    assert score.tolist() == [0.0]
-    (gradient,) = torch.autograd.grad(score.sum(), src)
-    torch.testing.assert_close(gradient, F.normalize(ALL[:1], dim=-1))
-
-
-def test_an_mlp_of_many_candidates_holds_a_few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = made("mlp")
-    expected = scorer.against(SRC, ALL, RELATION)
-    monkeypatch.setattr("weft.tasks.scorers._AT_ONCE", 2 * ALL.numel())
-    torch.testing.assert_close(scorer.against(SRC, ALL, RELATION), expected)
-
-
-def test_an_mlp_reads_what_is_known_of_pairs() -> None:
-    torch.manual_seed(0)
-    scorer: Any = make_scorer({"name": "mlp", "hidden": 9}, WIDTH, edge_width=2).double()
-    assert scorer.ends.linear.weight.shape == (9, 2 * WIDTH + 2)
-    rows = torch.cat([SRC, ALL[:5], DATA], dim=1)
-    expected = scorer.last(torch.relu(scorer.ends.linear(rows))).flatten()
-    torch.testing.assert_close(scorer(SRC, ALL[:5], data=DATA), expected)
-    beside = scorer(SRC, ALL[:5][:, None], data=DATA[:, None])
-    torch.testing.assert_close(beside.flatten(), expected)
-    with pytest.raises(InputError, match="expected 2 numbers that are known of a pair, got none"):
-        scorer.against(SRC, ALL)
-
-
-@pytest.mark.parametrize("relations", [1, RELATIONS])
-@pytest.mark.parametrize("edge_width", [0, 2])
-def test_a_head_of_edges_is_an_mlp_of_both_ends_and_what_is_known(edge_width: int, relations: int) -> None:
-    torch.manual_seed(0)
-    head = EdgeHead(WIDTH, 4, edge_width, num_relations=relations).double()
-    for value in head.parameters():
-        torch.nn.init.normal_(value)
-    data = DATA if edge_width else None
-    rows = torch.cat([SRC, ALL[:5], *([DATA] if edge_width else [])], dim=1)
-    bias = head.ends.relation[RELATION] if head.ends.relation is not None else 0.0
-    expected = head.last(torch.relu(head.ends.linear(rows) + bias))
-    out = head(SRC, ALL[:5], RELATION if relations > 1 else None, data)
-    assert out.shape == (5, 4)
-    torch.testing.assert_close(out, expected)
-    out.sum().backward()
-    assert all(value.grad is not None for value in head.parameters())
-
-
-def test_whole_numbers_known_of_edges_are_read_as_numbers() -> None:
-    head = EdgeHead(WIDTH, 1, 1).double()
-    count = torch.arange(5)[:, None]
-    torch.testing.assert_close(head(SRC, ALL[:5], data=count), head(SRC, ALL[:5], data=count.double()))
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -188,9 +215,11 @@ def test_whole_numbers_known_of_edges_are_read_as_numbers() -> None:
         (lambda: check_scorer({"name": "mlp", "width": 3}), "task.score.*width"),
         (lambda: made("distmult")(SRC, ALL[:5]), "expected the relation of each pair, one of 3; got none"),
         (lambda: made("bilinear")(SRC, ALL[:5]), "expected the relation of each pair, one of 3; got none"),
+        (lambda: check_scorer({"name": "cosine", "reciprocal": True}), "reciprocal.*no options here"),
+        (lambda: check_scorer({"name": "transe", "norm": "l3"}), "task.score.norm.*'l1', 'l2'"),
+        (lambda: make_scorer("complex", 5), "complex numbers, so task.width must be even, got 5"),
+        (lambda: make_scorer("rotate", 5), "complex numbers, so task.width must be even, got 5"),
         (lambda: made("mlp").against(SRC, ALL), "expected the relation of each pair, one of 3; got none"),
-        (lambda: EdgeHead(WIDTH, 2)(SRC.float(), SRC.float(), data=DATA), "expected 0 numbers .* got 2"),
-        (lambda: EdgeHead(WIDTH, 0), "columns must be a positive integer"),
     ],
 )
 def test_what_cannot_be_is_one_line(make: Callable[[], object], message: str) -> None:

@@ -1,0 +1,118 @@
+"""How a query and a key become a score: their product, or how near they are.
+
+`paired` compares [..., d] with [..., d], one score a row; `crossed` each of [..., n, d] with each of [..., m,
+d], [..., n, m], by one product of matrices where there is one. A key equal to its query has no gradient.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_AT_ONCE = 1 << 22
+"""Numbers that are held of queries by keys at a time, where no product of matrices gives their score."""
+
+
+class Comparison(Protocol):
+    """How a query and a key become a score."""
+
+    def paired(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return one score per row; both are broadcast."""
+
+    def crossed(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return the score of each query with each key."""
+
+
+class Product:
+    """Σ query * key."""
+
+    def paired(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return one score per row."""
+        # No product of matrices: it sums rows at the end of a tile in another order, and breaks ties.
+        return (query * key).sum(-1)
+
+    def crossed(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return one product of matrices."""
+        return query @ key.transpose(-1, -2)
+
+
+class Nearness:
+    """`offset` - |query - key|, of the norm 1 or 2."""
+
+    def __init__(self, norm: int, offset: float = 0.0) -> None:
+        self.norm, self.offset = norm, offset
+
+    def paired(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return one score per row."""
+        apart: Tensor = torch.linalg.vector_norm(query - key, ord=self.norm, dim=-1)
+        return self.offset - apart
+
+    def crossed(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return all scores: of the norm 2 by lengths and one product of matrices."""
+        apart: Tensor = torch.cdist(query, key, p=self.norm, compute_mode="use_mm_for_euclid_dist")
+        return self.offset - apart
+
+
+class ComplexNearness:
+    """`offset` - Σ |query - key| over complex numbers, the real parts of a row before the imaginary ones."""
+
+    def __init__(self, offset: float = 0.0) -> None:
+        self.offset = offset
+
+    def paired(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return one score per row."""
+        return self.offset - moduli(query - key).sum(-1)
+
+    def crossed(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return all scores, made from a few queries at a time, in backward too."""
+        batches = prod(query.shape[:-2])
+        flat = (rows.reshape(batches, *rows.shape[-2:]) for rows in (query, key))
+        apart: Tensor = _Moduli.apply(*flat)  # type: ignore[no-untyped-call]
+        return self.offset - apart.reshape(*query.shape[:-1], key.shape[-2])
+
+
+class _Moduli(torch.autograd.Function):
+    """The sums of moduli of differences, [b, n, m]; the moduli themselves would be k numbers a score."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor) -> Tensor:
+        ctx.save_for_backward(query, key)
+        found = query.new_empty(*query.shape[:2], key.shape[1])
+        for batch, some in _pieces(query, key):
+            found[batch, some] = moduli(query[batch, some, None] - key[batch]).sum(-1)
+        return found
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        query, key = ctx.saved_tensors
+        of_query, of_key = torch.zeros_like(query), torch.zeros_like(key)
+        for batch, some in _pieces(query, key):
+            apart = query[batch, some, None] - key[batch]
+            sizes = moduli(apart)
+            share = (gradient[batch, some].unsqueeze(-1) / sizes).masked_fill_(sizes == 0, 0.0)
+            slopes = (_parts(apart) * share.unsqueeze(-2)).flatten(-2)
+            of_query[batch, some] = slopes.sum(1)
+            of_key[batch] -= slopes.sum(0)
+        return of_query, of_key
+
+
+def moduli(rows: Tensor) -> Tensor:
+    """Return the modulus of each complex number, [..., k] of [..., 2 k]; one that is 0 has no gradient."""
+    found: Tensor = torch.linalg.vector_norm(_parts(rows), dim=-2)
+    return found
+
+
+def _parts(rows: Tensor) -> Tensor:
+    return rows.reshape(*rows.shape[:-1], 2, rows.shape[-1] // 2)
+
+
+def _pieces(query: Tensor, key: Tensor) -> Iterator[tuple[int, slice]]:
+    """Give which batch and which of its queries are compared at a time."""
+    count = max(1, _AT_ONCE // max(1, key.shape[1] * key.shape[2]))
+    for batch, first in product(range(len(query)), range(0, query.shape[1], count)):
+        yield batch, slice(first, first + count)

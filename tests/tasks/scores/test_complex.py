@@ -1,0 +1,32 @@
+"""Products of complex numbers whose real parts come first."""
+
+import torch
+
+from weft.tasks.scores import make_scorer
+from weft.tasks.scores.complex import complex_product
+
+ONE, TURN = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])  # 1 + 2i and 3 - i
+
+
+def test_a_product_is_that_of_complex_numbers() -> None:
+    assert complex_product(ONE, TURN, conjugate=False).tolist() == [5.0, 5.0]
+    assert complex_product(ONE, TURN, conjugate=True).tolist() == [1.0, 7.0]
+
+
+def test_a_relation_may_hold_one_way_alone() -> None:
+    scorer = make_scorer("complex", 2)
+    with torch.no_grad():
+        scorer.get_parameter("weight").copy_(torch.tensor([[0.0, 1.0]]))  # i
+    src, dst = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    assert scorer(src, dst).tolist() == [1.0]
+    assert scorer(dst, src).tolist() == [-1.0]
+
+
+def test_rows_and_weights_are_as_large_as_their_moduli() -> None:
+    scorer = make_scorer("complex", 2, num_relations=2)
+    with torch.no_grad():
+        scorer.get_parameter("weight").copy_(torch.tensor([[0.0, 1.0], [3.0, 4.0]]))
+    assert scorer.magnitudes(torch.tensor([[6.0, 8.0]])).tolist() == [[10.0]]
+    found = scorer.relation_magnitudes(torch.tensor([1, 0, 1]), "src")
+    assert found is not None
+    assert found.tolist() == [[5.0], [1.0], [5.0]]
