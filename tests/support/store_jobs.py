@@ -7,10 +7,20 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.graph import Graph
-from weft.stores import CachedStore, MemoryStore, SharedStore, SlicedStore, SparseAdagrad, SparseAdam
+from weft.stores import (
+    CachedStore,
+    MemoryStore,
+    RowwiseAdagrad,
+    SharedStore,
+    SlicedStore,
+    SparseAdagrad,
+    SparseAdam,
+    SparseSGD,
+)
 from weft.stores.sliced import slice_bounds
 
 ROWS, WIDTH = 23, 5
+LEARNERS = (SparseAdam, SparseAdagrad, RowwiseAdagrad, SparseSGD)
 
 
 def whole() -> Tensor:
@@ -45,7 +55,7 @@ def all_stores(group: Group, name: str) -> dict[str, Any]:
         assert torch.equal(sliced.own(ids), x[ids][:, sliced.columns])
     assert sliced.counters.bytes > 0
     found["written"] = _written(store, group)
-    found["learned"] = {kind.__name__: _learned(kind, group) for kind in (SparseAdam, SparseAdagrad)}
+    found["learned"] = {kind.__name__: _learned(kind, group) for kind in LEARNERS}
     _aggregated(group, name)
     return found
 
@@ -70,10 +80,36 @@ def _learned(kind: Any, group: Group) -> list[list[float]]:
         everything = step_ids(step)
         ids = everything.tensor_split(group.size)[group.rank]
         rows = store.gather(ids).requires_grad_()
-        (rows**3).sum().backward()  # type: ignore[no-untyped-call]
+        rows.cos().sum().backward()  # type: ignore[no-untyped-call]
         assert rows.grad is not None
         optimizer.step(ids, rows.grad)
     return store.gather(torch.arange(ROWS)).tolist()  # type: ignore[no-any-return]
+
+
+def learned_in_torch(kind: Any) -> Tensor:
+    """Return the rows that one process learns in torch: by its own optimizer, or a formula."""
+    rivals = {
+        SparseAdam: torch.optim.SparseAdam,
+        SparseAdagrad: torch.optim.Adagrad,
+        SparseSGD: torch.optim.SGD,
+    }
+    table = torch.nn.Embedding(ROWS, WIDTH, sparse=kind in rivals, _weight=whole())
+    optimizer = rivals[kind](table.parameters(), lr=0.1) if kind in rivals else None
+    totals = torch.zeros(ROWS)
+    for step in range(4):
+        table.zero_grad()
+        table(step_ids(step)).cos().sum().backward()
+        if optimizer is not None:
+            optimizer.step()
+            continue
+        assert kind is RowwiseAdagrad
+        assert table.weight.grad is not None
+        with torch.no_grad():
+            for row in step_ids(step).unique().tolist():  # Lerer et al., 2019: one sum a row
+                gradient = table.weight.grad[row]
+                totals[row] += (gradient * gradient).sum() / WIDTH
+                table.weight[row] -= 0.1 / (totals[row].sqrt() + 1e-10) * gradient
+    return table.weight.detach()
 
 
 def step_ids(step: int) -> Tensor:

@@ -11,7 +11,7 @@ from weft.stores.cached import CachedStore
 from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
 from weft.stores.open import open_store
-from weft.stores.optim import SparseAdagrad, SparseAdam
+from weft.stores.optim import RowwiseAdagrad, SparseAdagrad, SparseAdam, SparseSGD
 from weft.stores.rankers import frequency, importance, out_degree
 from weft.stores.shared import SharedStore
 from weft.stores.sliced import SlicedStore
@@ -22,10 +22,12 @@ __all__ = [
     "FeatureRows",
     "MemoryStore",
     "MmapStore",
+    "RowwiseAdagrad",
     "SharedStore",
     "SlicedStore",
     "SparseAdagrad",
     "SparseAdam",
+    "SparseSGD",
     "Store",
     "frequency",
     "importance",

@@ -174,6 +174,6 @@ def put_rows(into: Tensor, ids: Tensor, rows: Tensor) -> None:
 
 def _sum_rows(rows: Tensor, places: Tensor, count: int) -> Tensor:
     """Return the sums of rows with the same place, added in order, [count, ...]."""
-    flat = rows.reshape(len(rows), -1)
+    flat = rows.reshape(len(rows), rows.shape[1:].numel())  # no -1: there may be no rows
     summed: Tensor = gather_backward_op(flat.contiguous(), places, count)
     return summed.reshape(count, *rows.shape[1:])

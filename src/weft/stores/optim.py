@@ -5,7 +5,8 @@ loss(rows).backward()
 optimizer.step(ids, rows.grad)            # all ranks call
 
 Gradients of one id are added in a fixed order, so runs repeat bit for bit. State lies beside the rows, on
-their owner. The steps are those of torch's SparseAdam and Adagrad on sparse gradients.
+their owner. The steps are those of torch's SparseAdam, Adagrad and SGD on sparse gradients; row-wise Adagrad
+is PyTorch-BigGraph's. Each formula stands alone (`adam_rows` …), for whoever keeps rows and state otherwise.
 """
 
 from abc import ABC, abstractmethod
@@ -77,12 +78,8 @@ class SparseAdam(SparseOptimizer):
         self.square = torch.zeros_like(store.values)
 
     def _update(self, rows: Tensor, grad: Tensor) -> None:
-        first, second = self.betas
-        mean = self.mean[rows].mul_(first).add_(grad, alpha=1 - first)
-        square = self.square[rows].mul_(second).addcmul_(grad, grad, value=1 - second)
-        self.mean[rows], self.square[rows] = mean, square
-        rate = self.lr * (1 - second**self.steps) ** 0.5 / (1 - first**self.steps)
-        self.store.values[rows] -= rate * mean / square.sqrt().add_(self.eps)
+        moments, values = (self.mean, self.square), self.store.values
+        adam_rows(values, *moments, rows, grad, lr=self.lr, betas=self.betas, eps=self.eps, step=self.steps)
 
     def _moments(self) -> dict[str, Tensor]:
         return {"mean": self.mean, "square": self.square}
@@ -96,9 +93,74 @@ class SparseAdagrad(SparseOptimizer):
         self.total = torch.zeros_like(store.values)
 
     def _update(self, rows: Tensor, grad: Tensor) -> None:
-        total = self.total[rows].addcmul_(grad, grad)
-        self.total[rows] = total
-        self.store.values[rows] -= self.lr * grad / total.sqrt().add_(self.eps)
+        adagrad_rows(self.store.values, self.total, rows, grad, lr=self.lr, eps=self.eps)
 
     def _moments(self) -> dict[str, Tensor]:
         return {"total": self.total}
+
+
+class RowwiseAdagrad(SparseOptimizer):
+    """Adagrad with one sum a row, of the mean squares of its gradients: a number of state for each row."""
+
+    def __init__(self, store: MemoryStore, *, lr: float = 1e-2, eps: float = 1e-10) -> None:
+        super().__init__(store, lr=lr, eps=eps)
+        self.total = store.values.new_zeros(len(store.values))
+
+    def _update(self, rows: Tensor, grad: Tensor) -> None:
+        rowwise_adagrad_rows(self.store.values, self.total, rows, grad, lr=self.lr, eps=self.eps)
+
+    def _moments(self) -> dict[str, Tensor]:
+        return {"total": self.total}
+
+
+class SparseSGD(SparseOptimizer):
+    """Plain descent on the rows that were read; there is no state."""
+
+    def __init__(self, store: MemoryStore, *, lr: float = 1e-2) -> None:
+        super().__init__(store, lr=lr, eps=0.0)
+
+    def _update(self, rows: Tensor, grad: Tensor) -> None:
+        self.store.values.index_add_(0, rows.to(self.store.device), grad, alpha=-self.lr)
+
+    def _moments(self) -> dict[str, Tensor]:
+        return {}
+
+
+def adam_rows(
+    values: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    rows: Tensor,
+    grad: Tensor,
+    *,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    step: int,
+) -> None:
+    """Take Adam's step number `step`, from 1, on rows [m] of values [n, ...], each given once, in place."""
+    first, second = betas
+    new_mean = mean[rows].mul_(first).add_(grad, alpha=1 - first)
+    new_square = square[rows].mul_(second).addcmul_(grad, grad, value=1 - second)
+    mean[rows], square[rows] = new_mean, new_square
+    rate = lr * (1 - second**step) ** 0.5 / (1 - first**step)
+    values[rows] -= rate * new_mean / new_square.sqrt().add_(eps)
+
+
+def adagrad_rows(
+    values: Tensor, total: Tensor, rows: Tensor, grad: Tensor, *, lr: float, eps: float = 1e-10
+) -> None:
+    """Take Adagrad's step on rows [m] of values [n, ...], each given once, in place; total is [n, ...]."""
+    new_total = total[rows].addcmul_(grad, grad)
+    total[rows] = new_total
+    values[rows] -= lr * grad / new_total.sqrt().add_(eps)
+
+
+def rowwise_adagrad_rows(
+    values: Tensor, total: Tensor, rows: Tensor, grad: Tensor, *, lr: float, eps: float = 1e-10
+) -> None:
+    """Take the step of Adagrad with one sum a row, total [n], on rows [m], each given once, in place."""
+    flat = grad.reshape(len(grad), grad.shape[1:].numel())
+    new_total = total[rows] + flat.square().mean(1)
+    total[rows] = new_total
+    values[rows] -= lr * grad / new_total.sqrt().add_(eps).view(-1, *[1] * (grad.dim() - 1))
