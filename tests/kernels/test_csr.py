@@ -110,6 +110,22 @@ def test_lengths_that_differ_are_refused() -> None:
         kernels.build_csr(torch.tensor([0, 1]), torch.tensor([0, 1]), 2, edge_type=torch.tensor([0]))
 
 
+@pytest.mark.parametrize("relation", [-1, 2**31, 2**40])
+def test_edge_types_that_cannot_be_sorted_are_refused(form: str, relation: int) -> None:
+    with pytest.raises(GraphError, match=r"edge types in 0 … 2\^31 - 1"):
+        kernels.build_csr(
+            torch.tensor([0, 1]), torch.tensor([0, 1]), 2, edge_type=torch.tensor([0, relation])
+        )
+
+
+def test_numbers_of_rows_below_zero_are_refused(form: str) -> None:
+    none = torch.zeros(0, dtype=torch.int64)
+    with pytest.raises(GraphError, match="0 destinations, got -1"):
+        kernels.build_csr(none, none, -1)
+    with pytest.raises(GraphError, match="0 sources, got -1"):
+        kernels.transpose_csr(torch.tensor([0]), none, -1)
+
+
 @pytest.mark.skipif(not native.available(), reason="needs the native core")
 def test_the_core_refuses_to_transpose_indices_outside_the_sources() -> None:
     with pytest.raises(GraphError, match="points outside"):

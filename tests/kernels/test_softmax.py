@@ -5,6 +5,7 @@ import torch
 from kernel_checks import FLOATS, compare, csr, hub_csr, same_bits, values
 
 from weft import kernels
+from weft.errors import InputError
 from weft.kernels.softmax import edge_softmax_backward_op, edge_softmax_op
 
 pytestmark = pytest.mark.gpu
@@ -16,6 +17,12 @@ def test_a_row_is_torchs_softmax_of_its_edges(form: str) -> None:
     out = kernels.edge_softmax(indptr, scores)
     torch.testing.assert_close(out[:2], scores[:2].softmax(0))
     torch.testing.assert_close(out[2:], scores[2:].softmax(0))
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 2), ()])
+def test_pointers_that_are_none_of_any_rows_are_refused(form: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"indptr has one entry more than rows"):
+        kernels.edge_softmax(torch.zeros(shape, dtype=torch.int64), torch.zeros(0))
 
 
 @pytest.mark.parametrize("heads", [None, 1, 2, 3, 8, 16, 70])

@@ -36,6 +36,7 @@ def build_csr(
         )
     if edge_type is not None and edge_type.shape != src.shape:
         raise GraphError(f"expected {src.shape[0]} edge types, got shape {list(edge_type.shape)}")
+    _check_types(edge_type)
     most = _checked(src, dst, num_dst)
     core = native.library()
     if core is None or src.device.type != "cpu" or most >= 1 << 32:
@@ -63,6 +64,8 @@ def build_csr(
 
 def _checked(src: Tensor, dst: Tensor, num_dst: int) -> int:
     """Return the largest source, or -1; raise for an edge that cannot be."""
+    if num_dst < 0:
+        raise GraphError(f"expected no fewer than 0 destinations, got {num_dst}")
     if not src.numel():
         return -1
     (low, most), (dst_low, dst_most) = (map(int, value.aminmax()) for value in (src, dst))
@@ -74,8 +77,18 @@ def _checked(src: Tensor, dst: Tensor, num_dst: int) -> int:
     return most
 
 
+def _check_types(edge_type: Tensor | None) -> None:
+    if edge_type is None or not edge_type.numel():
+        return
+    low, most = map(int, edge_type.aminmax())
+    if low < 0 or most >= 1 << 31:  # the core sorts by relation and source in one number of 64 bits
+        raise GraphError(f"expected edge types in 0 … 2^31 - 1, got {low} to {most}; number the relations")
+
+
 def transpose_csr(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
     """Return the transposed CSR: for each source row its edges, in forward order."""
+    if num_src < 0:
+        raise GraphError(f"expected no fewer than 0 sources, got {num_src}")
     return Transposed(*eager(transpose_op, as_indptr(indptr), indices, num_src))
 
 

@@ -120,6 +120,8 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 def as_indptr(indptr: Tensor) -> Tensor:
     """Return row pointers as int64, which is what every operator takes."""
+    if indptr.dim() != 1 or not len(indptr):
+        raise InputError(f"indptr has one entry more than rows, [rows + 1], got shape {list(indptr.shape)}")
     return indptr if indptr.dtype == torch.int64 else indptr.to(torch.int64)
 
 
