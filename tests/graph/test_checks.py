@@ -90,7 +90,6 @@ BAD: list[tuple[str, Any, dict[str, Any], str]] = [
     ("short labels", EDGES, {"num_nodes": 3, "y": [0, 1]}, "y has 2 rows, but there are 3 nodes"),
     ("label below -1", EDGES, {"y": [0, -2, 1]}, "label -2 at node 1; labels are 0 … 65,535, or -1"),
     ("infinite value", EDGES, {"y": [0.5, float("inf"), 1.0]}, "y holds inf at node 1: expected numbers"),
-    ("NaN label", EDGES, {"y": [0.0, NAN, 1.0]}, "y holds nan at node 1"),
     ("infinite label", EDGES, {"y": [0.0, float("inf"), 1.0]}, "y holds inf at node 1"),
     ("columns of labels", EDGES, {"y": [[0, 1], [2, 0], [0, 0]]}, "must be 0 or 1; it holds 2"),
     ("labels in a cube", EDGES, {"y": np.zeros((3, 2, 2))}, r"got \(3, 2, 2\)"),
@@ -120,7 +119,7 @@ BAD: list[tuple[str, Any, dict[str, Any], str]] = [
         "training without labels",
         EDGES,
         {"train_mask": mask(0, 2), "y": [1, 0, -1]},
-        "train_mask holds nodes without a label: 1, the first is node 2",
+        "train_mask holds nodes without a label: 1, the first is node 2; take them out of it",
     ),
     ("short weights", EDGES, {"edge_weight": [1.0]}, "edge_weight has 1 row, but there are 3 edges"),
     (
@@ -169,6 +168,12 @@ def test_finite_values_whose_sum_overflows_are_fine() -> None:
 def test_unlabelled_nodes_may_be_in_the_test_split() -> None:
     graph = Graph.from_edges(EDGES, y=[0, 1, -1], train_mask=mask(0), test_mask=mask(2))
     assert graph.num_classes == 2
+
+
+def test_numbers_below_zero_are_targets_and_nan_among_whole_numbers_is_unknown() -> None:
+    numbers = Graph.from_edges(EDGES, y=[-1.5, 0.5, -2.0], train_mask=mask(0, 2))
+    assert numbers.y.tolist() == [-1.5, 0.5, -2.0]
+    assert Graph.from_edges(EDGES, y=[2.0, NAN, 1.0], train_mask=mask(0, 2)).has_values
 
 
 def test_check_can_be_switched_off() -> None:

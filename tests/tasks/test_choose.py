@@ -18,6 +18,7 @@ def labelled(y: object) -> weft.Graph:
         ([0, 1, 1], "node_classification"),
         (torch.eye(3), "node_multilabel"),
         (None, "node_classification"),
+        ([0.5, -2.5, float("nan")], "node_regression"),
     ],
 )
 def test_labels_suggest_a_task(y: object, name: str) -> None:

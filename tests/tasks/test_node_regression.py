@@ -24,6 +24,23 @@ def test_unknown_numbers_are_no_targets() -> None:
     assert Single(ring(y=y)).targets["train"].count == Single(graph).targets["train"].count - 1
 
 
+def test_without_any_known_number_the_first_node_is_named() -> None:
+    y = torch.full((60,), float("nan"), dtype=torch.float64)
+    with pytest.raises(GraphError, match=r"no node of train_mask has a target: y is nan .* first is node 0"):
+        weft.train(ring(y=y), "sage", epochs=1, task="node_regression")
+
+
+def test_numbers_below_zero_and_whole_ones_with_gaps_are_learned() -> None:
+    y = torch.arange(60).double() - 30
+    y[0] = float("nan")
+    summary = weft.train(ring(y=y), "sage", hidden=4, epochs=2, task="node_regression")
+    assert set(summary.metrics["train"]) == {"rmse", "mae", "r2", "loss"}
+    with pytest.raises(
+        GraphError, match=r"y holds nan at node 0 and whole numbers elsewhere: name task\.name"
+    ):
+        weft.train(ring(y=y + 30), "sage", epochs=1)
+
+
 def test_classes_may_be_predicted_as_numbers_and_not_the_other_way_round() -> None:
     whole = torch.arange(60) % 5
     summary = weft.train(ring(y=whole), "sage", hidden=4, epochs=2, task="node_regression", loss="huber")

@@ -171,8 +171,8 @@ def as_features(value: Any, num_nodes: int, name: str = "x", *, check: bool = Tr
 def as_labels(value: Any, num_nodes: int, name: str = "y", *, check: bool = True) -> Tensor:
     """Return labels: [N] int64 with -1 for "no label", or [N, C] float32 of 0 and 1 for several a node.
 
-    Numbers that cannot be classes, with a fraction or too large, are to be predicted: [N] float64, nan where
-    unknown.
+    Numbers that cannot be classes, with a fraction, too large or nan, are to be predicted: [N] float64, nan
+    where unknown.
     """
     _refuse_text(value, name)
     labels = as_tensor(value, name)
@@ -313,14 +313,21 @@ def _refuse_text(value: Any, name: str) -> None:
 
 
 def _are_values(y: Tensor, num_nodes: int) -> bool:
-    """Return whether numbers, one per node, are no classes: some have a fraction, or are too large."""
+    """Return whether numbers, one per node, are no classes: some have a fraction, are too large or nan."""
     if y.numel() == 0 or y.is_complex() or y.dtype == torch.bool:
         return False
+    if y.is_floating_point() and bool(y.isnan().any()):
+        return True  # a class that is not known is -1
+    return not may_be_classes(y, num_nodes)
+
+
+def may_be_classes(y: Tensor, num_nodes: int) -> bool:
+    """Return whether the known of numbers, one per node, are whole and no larger than classes are."""
     known = y[y.isfinite()] if y.is_floating_point() else y
     if not known.numel():
-        return False
+        return True
     fraction = known.is_floating_point() and bool((known != known.round()).any())
-    return fraction or (int(known.min()) >= -1 and int(known.max()) >= _most_classes(num_nodes))
+    return not fraction and not (int(known.min()) >= -1 and int(known.max()) >= _most_classes(num_nodes))
 
 
 def _check_values(values: Tensor, name: str) -> None:
@@ -374,13 +381,19 @@ def _check_splits(data: Mapping[str, Features], where: str) -> None:
                     f"{first} and {second}{where} overlap: {count:,} in both, the first is node {node:,}"
                 )
     labels = data.get("y")
-    if isinstance(labels, Tensor) and labels.dim() == 1 and "train_mask" in masks:
+    if isinstance(labels, Tensor) and _are_classes(labels) and "train_mask" in masks:
         missing = masks["train_mask"] & (labels < 0)  # type: ignore[operator]
         if bool(missing.any()):
             node, count = int(missing.nonzero()[0]), int(missing.sum())
             raise GraphError(
-                f"train_mask{where} holds nodes without a label: {count:,}, the first is node {node:,}"
+                f"train_mask{where} holds nodes without a label: {count:,}, the first is node {node:,}; take "
+                "them out of it"
             )
+
+
+def _are_classes(y: Tensor) -> bool:
+    """Return whether y is one class per node; numbers below 0 are numbers like others."""
+    return y.dim() == 1 and not y.is_floating_point()
 
 
 def _signed(array: "np.ndarray[Any, Any]", name: str) -> "np.ndarray[Any, Any]":

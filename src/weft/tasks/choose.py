@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from weft.config import bind
-from weft.errors import RecipeError
+from weft.errors import GraphError, RecipeError
+from weft.graph.checks import may_be_classes
 from weft.graph.held import HeldGraph
 from weft.registry import suggest
 from weft.tasks.base import Task, shown, tasks
@@ -97,4 +100,18 @@ def _suggested(held: HeldGraph) -> str:
         return _BY_LABELS[0]
     if held.y.dim() == 2:
         return "node_multilabel"
-    return "node_regression" if held.y.is_floating_point() else "node_classification"
+    if not held.y.is_floating_point():
+        return "node_classification"
+    _check_numbers(held.y)
+    return "node_regression"
+
+
+def _check_numbers(y: Tensor) -> None:
+    """Refuse to guess what whole numbers are that would be classes, were some of them not nan."""
+    unknown = y.isnan()
+    if bool(unknown.any()) and may_be_classes(y, len(y)):
+        node = int(unknown.nonzero()[0])
+        raise GraphError(
+            f"y holds nan at node {node:,} and whole numbers elsewhere: name task.name = 'node_regression' "
+            "to predict numbers, or write -1 where a class is not known"
+        )

@@ -54,9 +54,7 @@ class NodeTask(Task):
         own: dict[str, Targets] = dict(node_targets(held, y))
         sizes = total(torch.tensor([len(held) for held in own.values()])).tolist()
         if not sizes[0]:
-            raise GraphError(
-                "the graph has no train_mask; pass train_mask= (and val_mask=, test_mask=), a boolean a node"
-            )
+            raise GraphError(_nothing_known(held, y))
         for targets, size in zip(own.values(), sizes):
             targets.count = size
         self.loss = self.make_loss(own["train"], total)
@@ -80,6 +78,16 @@ def node_targets(held: HeldGraph, y: Tensor) -> dict[str, NodeTargets]:
         )
         found[name] = NodeTargets(held.labelled(rows), y, int(held.target_rows.start or 0))
     return found
+
+
+def _nothing_known(held: HeldGraph, y: Tensor) -> str:
+    """Return why there is no node to train on."""
+    mask = held.of_target("train_mask")
+    if mask is None or not bool(mask.any()):
+        return "the graph has no train_mask; pass train_mask= (and val_mask=, test_mask=), a boolean a node"
+    node = int(mask.nonzero()[0])
+    what, none = ("target", "nan") if y.is_floating_point() else ("label", "-1")
+    return f"no node of train_mask has a {what}: y is {none} at all of them, the first is node {node:,}"
 
 
 def check_columns(given: int, wanted: int, what: str, *, exact: bool) -> None:
