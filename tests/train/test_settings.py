@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import weft
 from weft.errors import RecipeError
 from weft.train.settings import Settings, check_validation, choose_device
 
@@ -36,7 +37,7 @@ def test_what_goes_by_validation_needs_it(settings: dict[str, object], key: str)
     asked = Settings(**settings)  # type: ignore[arg-type]
     check_validation(asked, ["train", "val"])
     check_validation(Settings(), ["train"])
-    with pytest.raises(RecipeError, match=rf"train\.{key}: goes by validation nodes"):
+    with pytest.raises(RecipeError, match=rf"train\.{key}: goes by validation targets"):
         check_validation(asked, ["train", "test"])
 
 
@@ -51,3 +52,27 @@ def test_a_device_that_is_not_there_is_refused() -> None:
     ):
         with pytest.raises(RecipeError, match=rf"train\.device: .*{said}"):
             choose_device(name)
+
+
+@pytest.mark.parametrize("asked", [{"metric": "macro_f1"}, {"best_by": "loss"}])
+def test_the_best_epoch_by_a_name_needs_validation_targets(asked: dict[str, str]) -> None:
+    with pytest.raises(RecipeError, match=rf"train\.{next(iter(asked))}: goes by validation targets"):
+        check_validation(Settings(**asked), ["train", "test"])  # type: ignore[arg-type]
+    check_validation(Settings(**asked, restore_best=False), ["train"])  # type: ignore[arg-type]
+
+
+def test_a_run_without_validation_or_test_targets_says_so_once() -> None:
+    edges = [[0, 1, 2, 3], [1, 2, 3, 0]]
+    train = torch.tensor([True, True, False, False])
+    graph = weft.Graph.from_edges(edges, x=torch.eye(4), y=[0, 1, 0, 1], train_mask=train)
+    with pytest.warns(weft.DataNote) as told:
+        weft.train(graph, "gcn", hidden=2, epochs=1)
+    assert [str(note.message) for note in told] == [
+        "no validation targets: the weights of the last epoch are kept; no test targets: the end of the run "
+        "is not tested"
+    ]
+    links = {"name": "link_prediction", "split": {"val": 0.0, "test": 0.4}}
+    with pytest.warns(
+        weft.DataNote, match=r"^no validation targets: the weights of the last epoch are kept$"
+    ):
+        weft.train(graph, "gcn", hidden=2, epochs=1, task=links)

@@ -1,5 +1,6 @@
 """The settings of a training run: the keys of `[train]` in a recipe, and keywords of `weft.train`."""
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -8,7 +9,7 @@ import torch
 
 from weft.code import is_code
 from weft.config import Range
-from weft.errors import RecipeError
+from weft.errors import DataNote, RecipeError
 from weft.tasks.base import Task
 from weft.tasks.choose import known_metrics
 from weft.train.optim import OptimizerName, ScheduleName
@@ -80,14 +81,29 @@ FREE_ON_RESUME = ("epochs", "checkpoint_every", "tensorboard", "trace")
 
 def check_validation(settings: Settings, splits: Iterable[str]) -> None:
     """Refuse settings that go by validation targets where there are none."""
+    if "val" in [*splits]:
+        return
     for asked, name in (
         (settings.patience is not None, "patience"),
         (settings.schedule == "plateau", "schedule"),
+        (settings.restore_best and settings.metric != "auto", "metric"),
+        (settings.restore_best and settings.best_by == "loss", "best_by"),
     ):
-        if asked and "val" not in [*splits]:
+        if asked:
             raise RecipeError(
-                f"train.{name}: goes by validation nodes, and the graph has no val_mask; leave it out"
+                f"train.{name}: goes by validation targets, and there are none (a val_mask, task.split.val); "
+                "leave it out, or give some"
             )
+
+
+def note_empty(splits: Iterable[str]) -> None:
+    """Tell what a run does without validation or test targets."""
+    done = {"val": "the weights of the last epoch are kept", "test": "the end of the run is not tested"}
+    words = {"val": "validation", "test": "test"}
+    empty = [name for name in done if name not in [*splits]]
+    if empty:
+        told = "; ".join(f"no {words[name]} targets: {done[name]}" for name in empty)
+        warnings.warn(told, DataNote, stacklevel=3)
 
 
 def _check_names(settings: Settings) -> None:

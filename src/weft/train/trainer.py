@@ -27,7 +27,14 @@ from weft.train.saved.saving import Progress, Rhythm, Saver, not_finite
 from weft.train.saved.summary import Summary
 from weft.train.saved.timeline import Timeline
 from weft.train.saved.usage import memory_bytes, peak_memory_bytes
-from weft.train.settings import AUTOCAST, FREE_ON_RESUME, Settings, check_validation, choose_metric
+from weft.train.settings import (
+    AUTOCAST,
+    FREE_ON_RESUME,
+    Settings,
+    check_validation,
+    choose_metric,
+    note_empty,
+)
 from weft.train.user.functions import Own
 
 
@@ -74,6 +81,8 @@ class Trainer:
         if settings.precision == "bfloat16" and self.strategy.device.type == "cpu":
             process.check_bfloat16("train.precision")
         check_validation(settings, self.strategy.targets)
+        if not self.strategy.group.rank:
+            note_empty(self.strategy.targets)
         self.strategy.check_model(model)
         self.optimizer = make_optimizer(
             settings.optimizer,
