@@ -1,6 +1,8 @@
 """The train command: what it leaves behind when a run ends before its time, and what it will not continue."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,3 +113,11 @@ def test_what_auto_came_to_is_told_and_validation_stands_in_for_a_test_that_is_n
     assert told["task"] == "node_classification"
     assert told["macro_f1"] == summary.metrics["val"]["macro_f1"] == summary.scores["macro_f1"]
     assert told["loss"] == summary.loss, "that of training, as ever"
+
+
+def test_runs_that_begin_within_one_second_have_folders_of_their_own() -> None:
+    asked = "import time; time.strftime = lambda _: 'NOW'; from weft.cli.train import default_out; "
+    asked += "from weft.config import make_recipe; print(default_out(make_recipe({}), 'cora.toml'))"
+    told = [subprocess.check_output([sys.executable, "-c", asked], text=True) for _ in range(2)]
+    assert all(each.startswith("runs/cora-NOW-") for each in told)
+    assert told[0] != told[1]

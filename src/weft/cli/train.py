@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "recipe", nargs="?", metavar="RECIPE.toml", help="the recipe; see recipes/ for examples"
     )
     add_settings(parser, "override one setting")
-    parser.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME-TIME)")
+    parser.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME-TIME-PROCESS)")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out, bit for bit")
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     workers.add_arguments(parser)
@@ -62,7 +62,9 @@ def _run_worker(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     if options.out == "":
-        raise InputError("--out: expected a folder, got an empty name; leave it out for runs/NAME-TIME")
+        raise InputError(
+            "--out: expected a folder, got an empty name; leave it out for runs/NAME-TIME-PROCESS"
+        )
     recipe, count = resolve(options), workers.count_workers(options)
     out = Path(options.out) if options.out else default_out(recipe, options.recipe)
     if count > 1:
@@ -117,11 +119,14 @@ def _with_parts(recipe: Recipe, parts: int | None) -> Recipe:
 
 
 def default_out(recipe: Recipe, path: str | None) -> Path:
-    """Return runs/NAME-TIME, named for the recipe, or for the data and the model."""
+    """Return runs/NAME-TIME-PROCESS, named for the recipe, or for the data and the model.
+
+    The number of the process tells runs apart that begin within one second.
+    """
     data = Path(str(recipe.data.get("path", recipe.data.get("name", "community")))).stem
     own = str(recipe.model.get("class", "")).rpartition(":")[2]
     name = Path(path).stem if path else f"{data}-{own or recipe.model.get('name', 'sage')}"
-    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def conclude(summary: "Summary", *, json: bool) -> int:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
+import torch
 from infer_cases import (
     X,
     forward,
@@ -18,7 +19,7 @@ from infer_cases import (
 
 from weft.errors import InputError
 from weft.graph import Graph
-from weft.pipeline.infer.asked import asked_nodes
+from weft.pipeline.infer.asked import asked_nodes, asked_pairs
 from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
 
 
@@ -72,3 +73,15 @@ def test_ids_of_files_are_found_as_they_are_written(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=message):
             asked_nodes(graph, tmp_path / name)
+
+
+def test_a_file_without_any_row_is_refused(tmp_path: Path) -> None:
+    graph = Graph.from_edges([[0, 1], [1, 2]])
+    (tmp_path / "pairs.csv").write_text("source,target\n")
+    pq.write_table(pa.table({"id": pa.array([], pa.int64())}), tmp_path / "ids.parquet")
+    with pytest.raises(
+        InputError, match=r"pairs\.csv: has no row under its header .source, target.; add pairs"
+    ):
+        asked_pairs(graph, tmp_path / "pairs.csv", torch.ones(1, dtype=torch.bool))
+    with pytest.raises(InputError, match=r"ids\.parquet: has no row under its header"):
+        asked_nodes(graph, tmp_path / "ids.parquet")

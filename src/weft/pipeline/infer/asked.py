@@ -159,4 +159,8 @@ def _read_table(path: Path, what: str) -> "pa.Table":
     except (arrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
         raise FormatError(f"{path}: not a Parquet or CSV file of {what} ({reason})") from None
+    if not len(table):
+        raise FormatError(
+            f"{path}: has no row under its header ({', '.join(table.column_names)}); add {what}"
+        )
     return table
