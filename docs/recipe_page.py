@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from weft.config import Range, _parameters, describe
+from weft.config import Range, _parameters, default_of, describe
 from weft.datasets import datasets, formats
 from weft.datasets.prepare import prepare
 from weft.exchanges.base import exchanges
@@ -184,11 +184,8 @@ def _accepts(annotation: Any) -> str:
 
 
 def _default(targets: list[Any], key: str) -> Any:
-    for target in targets:
-        found = inspect.signature(target).parameters.get(key)
-        if found is not None:
-            return found.default
-    return None
+    told = (default_of(target, key) for target in targets)
+    return next((value for value in told if value is not None), None)
 
 
 def _value(value: Any) -> str:

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.config import EVERY_DATA, Range, bind, differences, make_recipe, read_recipe, recipe_hash, to_toml
+from weft.config import (
+    EVERY_DATA,
+    Range,
+    bind,
+    default_of,
+    differences,
+    make_recipe,
+    read_recipe,
+    recipe_hash,
+    to_toml,
+)
 from weft.datasets.prepare import prepare
 from weft.errors import RecipeError, WeftWarning
 
@@ -107,6 +117,26 @@ def test_a_constructor_is_checked_like_a_dataclass_and_known_names_have_ranges()
     assert "expected a number >= 1, got 0" in refusal(Layer, {"heads": 0})
     assert "expected a number >= 0 and < 1, got 1.0" in refusal(Layer, {"dropout": 1})
     assert "unknown key train.in_features" in refusal(Layer, {"in_features": 4}, given=("in_features",))
+
+
+def test_a_constructor_that_passes_options_on_has_those_of_the_next() -> None:
+    class Above:
+        def __init__(self, *, low: Annotated[int, Range(least=1)] = 3) -> None: ...
+
+    class Below(Above):
+        def __init__(self, *, high: float = 1.0, **options: Any) -> None:
+            super().__init__(**options)
+
+    class Closed(Above):
+        def __init__(self, *, high: float = 1.0) -> None:
+            super().__init__()
+
+    assert bind(Below, {"low": 2, "high": 1}, "x") == {"low": 2, "high": 1.0}
+    assert (default_of(Below, "low"), default_of(Below, "high"), default_of(Below, "other")) == (3, 1.0, None)
+    with pytest.raises(RecipeError, match=r"x\.low: expected a number >= 1"):
+        bind(Below, {"low": 0}, "x")
+    with pytest.raises(RecipeError, match=r"unknown key x\.low"):
+        bind(Closed, {"low": 2}, "x")
 
 
 def test_several_targets_share_one_section() -> None:

@@ -23,7 +23,7 @@ import re
 import tomllib
 import types
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -119,7 +119,8 @@ def make_recipe(sections: Mapping[str, Any], *, overrides: Sequence[str] = ()) -
 def bind(target: Any, options: Mapping[str, Any], where: str, *, given: Iterable[str] = ()) -> dict[str, Any]:
     """Return the options, converted, as keyword arguments for a dataclass, a class or a function.
 
-    `target` may be a list of them, whose options are taken together. `where` is the section that messages
+    `target` may be a list of them, whose options are taken together; a constructor that takes `**options` has
+    those of the next one, which it passes them on to. `where` is the section that messages
     name, and `given` are the arguments that the caller passes itself, so that no option may.
     """
     known = _parameters(target if isinstance(target, list) else [target])
@@ -268,18 +269,39 @@ def _annotations(target: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(target):
         hints = get_type_hints(target, include_extras=True)
         return {item.name: hints[item.name] for item in dataclasses.fields(target) if item.init}
-    function: Callable[..., Any] = target.__init__ if inspect.isclass(target) else target
-    try:
-        hints = get_type_hints(function, include_extras=True)
-    except NameError:  # a name that only type checkers import: the callable checks that argument itself
-        hints = {}
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = inspect.signature(function).parameters.values()
-    return {
-        item.name: hints.get(item.name, Any)
-        for item in parameters
-        if item.kind in named and item.name != "self"
-    }
+    found: dict[str, Any] = {}
+    for function in _constructors(target) if inspect.isclass(target) else [target]:
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except NameError:  # a name that only type checkers import: the callable checks that argument itself
+            hints = {}
+        for item in inspect.signature(function).parameters.values():
+            if item.kind in _NAMED and item.name != "self":
+                found.setdefault(item.name, hints.get(item.name, Any))
+    return found
+
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def default_of(target: Any, name: str) -> Any:
+    """Return the default of an option that `bind` accepts; None where it has none."""
+    for function in _constructors(target) if inspect.isclass(target) else [target]:
+        item = inspect.signature(function).parameters.get(name)
+        if item is not None:
+            return None if item.default is inspect.Parameter.empty else item.default
+    return None
+
+
+def _constructors(kind: type) -> Iterator[Callable[..., Any]]:
+    """Give the constructor of a class, and those that it passes `**options` on to."""
+    for base in kind.__mro__:
+        function = vars(base).get("__init__")
+        if function is not None and base is not object:
+            yield function
+            given = inspect.signature(function).parameters.values()
+            if not any(item.kind is inspect.Parameter.VAR_KEYWORD for item in given):
+                return
 
 
 def _with_range(name: str, annotation: Any) -> Any:

@@ -1,15 +1,18 @@
-"""What tasks of classes share: what each class weighs in the loss, and how sure a target is."""
+"""What tasks of classes share: what each class weighs in the loss, how sure a target is, what is said."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from weft.config import Range
 from weft.errors import RecipeError
-from weft.tasks.base import Targets, Total
-from weft.tasks.loss import Loss, cross_entropy
+from weft.tasks.base import Targets, Task, Total
+from weft.tasks.loss import CROSS_ENTROPY, Loss, cross_entropy
+from weft.tasks.metrics import METRICS, Metric
+from weft.tasks.predicted import class_columns
 
 Weights = Sequence[float] | Literal["balanced"] | None
 
@@ -50,3 +53,30 @@ class Classes:
                 "task.weights: expected numbers of at least 0, some class of the training targets above it"
             )
         return given / mean  # so that the training targets weigh 1 in the mean
+
+
+class ClassTask(Task):
+    """A task of classes, of whatever has them: stands before the base that says what a target is."""
+
+    metrics: Mapping[str, Metric] = METRICS
+    metric: ClassVar[str] = "accuracy"
+    watched: ClassVar[tuple[str, ...]] = ("accuracy",)
+    losses: ClassVar[Mapping[str, Loss]] = {"cross_entropy": CROSS_ENTROPY}
+
+    def __init__(
+        self,
+        *,
+        weights: Weights = None,
+        smoothing: Annotated[float, Range(least=0, below=1)] = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.classes = Classes(weights, smoothing)
+
+    def make_loss(self, train: Targets, total: Total) -> Loss:
+        """Return cross-entropy, or a loss of the user's own."""
+        return self.classes.loss(super().make_loss(train, total), train, total, self.width)
+
+    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return the `prediction`, its `probability`, and `output`, a number per class."""
+        return class_columns(outputs, classes)

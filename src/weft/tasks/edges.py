@@ -4,7 +4,7 @@ That the edge is there is no secret; its label is, and leaves the data of all ed
 are no messages.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -17,8 +17,7 @@ from weft.layers.base import GraphInfo
 from weft.samplers.edges import EdgeBatch
 from weft.tasks.base import Rows, Targets
 from weft.tasks.edge_head import EdgeHead
-from weft.tasks.loss import Loss
-from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
+from weft.tasks.pairs import Hide, PairTask, head_for, naming_options
 from weft.tasks.scores import rows_at
 from weft.tasks.split import split_pairs
 
@@ -29,18 +28,9 @@ class EdgeTask(PairTask):
     usual_hide: ClassVar[Hide] = "none"
 
     def __init__(
-        self,
-        *,
-        label: str,
-        edge_data: Sequence[str] | None,
-        target: Any = None,
-        split: Mapping[str, Any] | None = None,
-        hide: Hide = "auto",
-        share: float = SHARE,
-        width: int = 64,
-        loss: str | Loss = "auto",
+        self, *, label: str = "label", edge_data: Sequence[str] | None = None, **options: Any
     ) -> None:
-        super().__init__(target=target, split=split, hide=hide, share=share, width=width, loss=loss)
+        super().__init__(**options)
         self.label = label
         self.edge_data = None if edge_data is None else list(edge_data)
 
@@ -56,9 +46,10 @@ class EdgeTask(PairTask):
         """Return the message graph of training, or all edges; labels tell what the head is made of."""
         if all_edges:
             whole = self.labelled(graph)
-            _, self._pairs = split_pairs(
-                whole, target=self.target, label=self.label, by="random", val=0.0, test=0.0
-            )
+            with naming_options():
+                _, self._pairs = split_pairs(
+                    whole, target=self.target, label=self.label, by="random", val=0.0, test=0.0
+                )
         return super().shown(graph, all_edges=all_edges)
 
     def make_targets(self, pairs: Pairs, split: str) -> Targets:

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from weft.config import Range, bind
-from weft.errors import FormatError, RecipeError
+from weft.errors import FormatError, InputError, RecipeError
 from weft.graph.graph import Graph
 from weft.graph.held import HeldGraph
 from weft.graph.known import Known
@@ -349,5 +349,8 @@ def _drawn(batch: EdgeBatch) -> Drawn:
 
 def _negatives(given: str | Mapping[str, Any], where: str) -> Negatives:
     options = {"name": given} if isinstance(given, str) else dict(given)
-    made: Negatives = Negatives(**bind(Negatives, options, where))
-    return made
+    bound = bind(Negatives, options, where)
+    try:
+        return Negatives(**bound)
+    except InputError as error:
+        raise RecipeError(f"{where}{str(error).removeprefix('negatives')}") from None

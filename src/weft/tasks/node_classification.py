@@ -1,24 +1,19 @@
 """One class per node."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from weft.config import Range
 from weft.errors import GraphError
 from weft.graph.held import HeldGraph
 from weft.layers.base import GraphInfo
-from weft.tasks.base import Targets, Total, tasks
-from weft.tasks.classes import Classes, Weights
-from weft.tasks.loss import CROSS_ENTROPY, Loss
-from weft.tasks.metrics import METRICS, Metric
+from weft.tasks.base import tasks
+from weft.tasks.classes import ClassTask
 from weft.tasks.nodes import NodeTask, check_columns
-from weft.tasks.predicted import class_columns
 
 
 @tasks.add("node_classification")
-class NodeClassification(NodeTask):
+class NodeClassification(ClassTask, NodeTask):
     """Predict the class of each node; y holds whole numbers, -1 where none is known.
 
     `weights` has a number for each class, its share in the loss, or is "balanced": each class then weighs as
@@ -27,20 +22,6 @@ class NodeClassification(NodeTask):
     """
 
     name: ClassVar[str] = "node_classification"
-    metrics: Mapping[str, Metric] = METRICS
-    metric: ClassVar[str] = "accuracy"
-    watched: ClassVar[tuple[str, ...]] = ("accuracy",)
-    losses: ClassVar[dict[str, Loss]] = {"cross_entropy": CROSS_ENTROPY}
-
-    def __init__(
-        self,
-        *,
-        weights: Weights = None,
-        smoothing: Annotated[float, Range(least=0, below=1)] = 0.0,
-        loss: str | Loss = "auto",
-    ) -> None:
-        super().__init__(loss=loss)
-        self.classes = Classes(weights, smoothing)
 
     def columns(self, info: GraphInfo) -> int:
         """Return the number of classes."""
@@ -58,14 +39,6 @@ class NodeClassification(NodeTask):
             )
         self.width = held.num_classes
         return y
-
-    def make_loss(self, train: Targets, total: Total) -> Loss:
-        """Return cross-entropy, or a loss of the user's own."""
-        return self.classes.loss(super().make_loss(train, total), train, total, self.width)
-
-    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return the `prediction`, its `probability`, and `output`, a number per class."""
-        return class_columns(outputs, classes)
 
     def check_rows(self, h: Any, num_rows: int | None) -> None:
         """Refuse fewer columns than classes; a loss of one's own knows what they are."""

@@ -25,9 +25,6 @@ class NodeMultilabel(NodeTask):
     watched: ClassVar[tuple[str, ...]] = ("accuracy",)
     losses: ClassVar[dict[str, Loss]] = {"bce": BCE}
 
-    def __init__(self, *, loss: str | Loss = "auto") -> None:
-        super().__init__(loss=loss)
-
     def columns(self, info: GraphInfo) -> int:
         """Return the number of labels."""
         return info.num_classes

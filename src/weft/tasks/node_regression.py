@@ -1,6 +1,5 @@
 """One number per node."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -11,16 +10,13 @@ from weft.errors import GraphError
 from weft.graph.graph import Graph
 from weft.graph.held import HeldGraph
 from weft.layers.base import GraphInfo
-from weft.tasks.base import Targets, Total, tasks
-from weft.tasks.loss import REGRESSION_LOSSES, Loss
-from weft.tasks.metrics import REGRESSION, Metric
+from weft.tasks.base import tasks
 from weft.tasks.nodes import NodeTask, check_columns
-from weft.tasks.numbers import Numbers
-from weft.tasks.predicted import value_columns
+from weft.tasks.numbers import NumberTask
 
 
 @tasks.add("node_regression")
-class NodeRegression(NodeTask):
+class NodeRegression(NumberTask, NodeTask):
     """Predict a number for each node: y, or the node data named by `label`; nan where none is known.
 
     With `standardise` the model learns numbers with mean 0 and variance 1 over the training nodes; outputs,
@@ -29,15 +25,10 @@ class NodeRegression(NodeTask):
     """
 
     name: ClassVar[str] = "node_regression"
-    metrics: Mapping[str, Metric] = REGRESSION
-    metric: ClassVar[str] = "rmse"
-    watched: ClassVar[tuple[str, ...]] = ("mae", "r2")
-    losses: ClassVar[Mapping[str, Loss]] = REGRESSION_LOSSES
 
-    def __init__(self, *, label: str = "y", standardise: bool = True, loss: str | Loss = "auto") -> None:
-        super().__init__(loss=loss)
+    def __init__(self, *, label: str = "y", **options: Any) -> None:
+        super().__init__(**options)
         self.label = label
-        self.numbers = Numbers(standardise)
 
     def prepared(self, graph: Graph) -> Graph:
         """Return the graph with the numbers as y."""
@@ -76,20 +67,6 @@ class NodeRegression(NodeTask):
     def make_head(self, columns: int, info: GraphInfo) -> nn.Module | None:
         """Return what gives outputs back in the units of the data; `begin` tells it which."""
         return self.numbers.make_head()
-
-    def begin(self, model: nn.Module) -> None:
-        """Tell the head the units."""
-        self.numbers.begin(model)
-
-    def make_loss(self, train: Targets, total: Total) -> Loss:
-        """Return the loss, of standardised numbers where that is asked for."""
-        loss = self.numbers.loss(super().make_loss(train, total), train, total)
-        self.metrics = self.numbers.metrics
-        return loss
-
-    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return `value`, in the units of the data."""
-        return value_columns(outputs)
 
     def check_rows(self, h: Any, num_rows: int | None) -> None:
         """Refuse more than one column."""

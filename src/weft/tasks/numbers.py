@@ -1,15 +1,16 @@
 """What tasks of numbers share: they are learned standardised, and given back in the units of the data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from weft.tasks.base import Targets, Total, head_of
-from weft.tasks.loss import Loss
+from weft.tasks.base import Targets, Task, Total, head_of
+from weft.tasks.loss import REGRESSION_LOSSES, Loss
 from weft.tasks.metrics import REGRESSION, Metric, regression
+from weft.tasks.predicted import value_columns
 
 
 class Numbers:
@@ -41,6 +42,33 @@ class Numbers:
     def metrics(self) -> Mapping[str, Metric]:
         """The metrics of numbers that lie about the mean of training."""
         return regression(self.moments[0]) if self.standardise else REGRESSION
+
+
+class NumberTask(Task):
+    """A task of numbers, of whatever has them: stands before the base that says what a target is."""
+
+    metrics: Mapping[str, Metric] = REGRESSION
+    metric: ClassVar[str] = "rmse"
+    watched: ClassVar[tuple[str, ...]] = ("mae", "r2")
+    losses: ClassVar[Mapping[str, Loss]] = REGRESSION_LOSSES
+
+    def __init__(self, *, standardise: bool = True, **options: Any) -> None:
+        super().__init__(**options)
+        self.numbers = Numbers(standardise)
+
+    def begin(self, model: nn.Module) -> None:
+        """Tell the head the units."""
+        self.numbers.begin(model)
+
+    def make_loss(self, train: Targets, total: Total) -> Loss:
+        """Return the loss, of standardised numbers where that is asked for."""
+        loss = self.numbers.loss(super().make_loss(train, total), train, total)
+        self.metrics = self.numbers.metrics
+        return loss
+
+    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return `value`, in the units of the data."""
+        return value_columns(outputs)
 
 
 class Units(nn.Module):

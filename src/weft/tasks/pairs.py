@@ -5,7 +5,9 @@ the parts; draws are keyed by a pair's number, so that whoever holds it draws th
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -14,7 +16,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from weft.config import Range, bind
-from weft.errors import FormatError, GraphError, RecipeError
+from weft.errors import FormatError, GraphError, InputError, RecipeError
 from weft.graph.graph import Graph
 from weft.graph.held import HeldGraph
 from weft.graph.node_pairs import Pairs
@@ -74,8 +76,8 @@ class PairTask(Task):
         target: Any = None,
         split: Mapping[str, Any] | None = None,
         hide: Hide = "auto",
-        share: float = SHARE,
-        width: int = 64,
+        share: Annotated[float, Range(above=0, below=1)] = SHARE,
+        width: Count = 64,
         loss: str | Loss = "auto",
     ) -> None:
         self.target, self.node_width, self.given_loss = target, width, loss
@@ -108,9 +110,10 @@ class PairTask(Task):
     def prepared(self, graph: Graph) -> Graph:
         """Return the graph without validation and test pairs, and without those that are targets alone."""
         disjoint = self.share if self.hide == "disjoint" else 0.0
-        shown, self._pairs = split_pairs(
-            graph, target=self.target, disjoint=disjoint, label=self.label, **self.split
-        )
+        with naming_options():
+            shown, self._pairs = split_pairs(
+                graph, target=self.target, disjoint=disjoint, label=self.label, **self.split
+            )
         self.learn(graph, shown)
         return shown
 
@@ -232,6 +235,17 @@ class PairTask(Task):
     def columns(self, info: GraphInfo) -> int:
         """Return the width of nodes' rows."""
         return self.node_width
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Name the option of a recipe where what `split_pairs` refuses begins with an argument."""
+    try:
+        yield
+    except InputError as error:
+        words = re.split(r"\W", str(error), maxsplit=1)
+        where = {"target": "task.", "label": "task.", "by": "task.split: ", "val": "task.split: "}
+        raise type(error)(f"{where.get(words[0], '')}{error}") from None
 
 
 def ends_mark(ends: Tensor) -> str:
