@@ -39,7 +39,13 @@ def test_options_are_checked_before_any_data_and_kept_as_they_were_given() -> No
     [
         ({"name": 3}, r"task\.name: expected a string, got 3"),
         ({"smoothing": 0.1}, r"task\.smoothing: name the task that it is an option of: task\.name"),
-        ({"name": "node_classification", "loss": 1}, r"task\.loss: expected a name, got 1"),
+        ({"name": "node_classification", "loss": 1}, r"task\.loss: expected a name, .* got 1"),
+        (
+            {"name": "node_classification", "loss": {"name": "cross_entropy", "k": 1}},
+            "'cross_entropy' has no",
+        ),
+        ({"name": "link_prediction", "loss": {"name": "margin", "k": 1}}, r"task\.loss.*k"),
+        ({"name": "link_prediction", "loss": {"margin": 1.0}}, r"task\.loss: expected a name, or a table"),
         ({"name": "node_classification", "loss": "bcee"}, r"task\.loss: .*expected one of .*cross_entropy"),
         ({"name": "node_classification", "smooth": 0.1}, r"task\.smooth"),
     ],

@@ -13,6 +13,7 @@ from weft.datasets import open_dataset
 from weft.errors import GraphError, RecipeError
 from weft.graph.ends import edge_ends
 from weft.layers.base import GraphInfo
+from weft.samplers.neighbor import NeighborSampler
 from weft.strategies.single import Single
 from weft.tasks import link_prediction
 from weft.tasks.base import EVALUATION, head_of, put_head
@@ -75,6 +76,38 @@ def test_a_scorer_with_weights_is_trained_and_kept(tmp_path: Path, score: str) -
     trained(tmp_path / "run", score=score, loss="bpr")
     names = _weights(tmp_path / "run")
     assert any(name.startswith("task_head.") for name in names) is (score != "dot")
+
+
+@pytest.mark.parametrize("batches", [False, True], ids=["the graph", "a batch"])
+def test_rows_of_a_step_are_penalised_and_those_of_an_evaluation_are_not(batches: bool) -> None:
+    graph = cliques(3, 5)
+    options = links(
+        negatives={"count": 2, "side": "both"}, score="distmult", loss={"name": "margin", "margin": 9.0}
+    )
+    plain: Any = TaskChoice.of(options).make(graph)
+    kept: Any = TaskChoice.of({**options, "regularise": {"name": "l2", "weight": 0.5}}).make(graph)
+    losses = []
+    for task in (plain, kept):
+        task.hides(batches)
+        shown = task.prepared(graph)
+        model = put_head(task, Fixed(graph.num_nodes), GraphInfo.of(shown), seed=0)
+        held = task.targets(shown, lambda value: value)
+        if batches:
+            loader = task.make_loader(NeighborSampler(shown, [2]), batch_size=7, threads=0)
+            batch = next(iter(loader))
+            rows = model.rows[batch.nodes.seeds]
+            losses.append(task.loss.each(task.of_batch(model, rows, batch), task.values_of_batch(batch)))
+            pairs, ends = batch.pairs, model.rows
+        else:
+            outputs = held["train"].outputs(model, model.rows, lambda h, ids: h[ids], 0)
+            losses.append(task.loss.each(outputs, held["train"].y))
+            pairs, ends = task.pairs["train"], model.rows
+            told = held["val"].outputs(model, model.rows, lambda h, ids: h[ids], EVALUATION)
+            assert not held["val"].y.any(), "what is told of an evaluation is the loss of pairs alone"
+            assert len(told) == 2 * len(task.pairs["val"]) or len(told) == len(task.pairs["val"])
+    weight = head_of(model).weight
+    size = ends[pairs.src].square().sum(1) + ends[pairs.dst].square().sum(1) + weight.square().sum()
+    torch.testing.assert_close(losses[1] - losses[0], torch.cat([0.5 * size, 0.5 * size]))
 
 
 def _weights(run: Path) -> list[str]:

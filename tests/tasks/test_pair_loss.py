@@ -47,12 +47,21 @@ def plain_negative_sampling(true: Tensor, negatives: Sequence[Tensor]) -> Tensor
     return -torch.log(sigmoid(true)) + len(negatives) * mean([-torch.log(1 - sigmoid(n)) for n in negatives])
 
 
+def plain_self_adversarial(true: Tensor, negatives: Sequence[Tensor]) -> Tensor:
+    weights = [math.exp(0.5 * float(n.detach())) for n in negatives]
+    hard = [w / sum(weights) * -torch.log(1 - sigmoid(n)) for w, n in zip(weights, negatives)]
+    return (-torch.log(sigmoid(true)) + len(hard) * mean(hard)) / 2
+
+
 Plain = Callable[[Tensor, Sequence[Tensor]], Tensor]
 CASES: dict[str, tuple[dict[str, float], Plain]] = {
     "cross_entropy": ({}, plain_cross_entropy),
     "bpr": ({}, plain_bpr),
     "margin": ({"margin": 2.0}, plain_margin),
     "infonce": ({"temperature": 0.5}, plain_infonce),
+    "softmax": ({"temperature": 0.5}, plain_infonce),
+    "logistic": ({}, plain_cross_entropy),
+    "self_adversarial": ({"temperature": 0.5}, plain_self_adversarial),
     "negative_sampling": ({}, plain_negative_sampling),
 }
 
@@ -102,6 +111,7 @@ def test_large_scores_stay_finite(name: str) -> None:
     (gradient,) = torch.autograd.grad(each.sum(), outputs)
     assert bool(each.isfinite().all())
     assert bool(gradient.isfinite().all())
+    # Where the chance of a true pair and of its negatives weigh the same, each is 500 and their mean too.
     assert each[0].item() >= 500.0
     assert each[1].item() == pytest.approx(0.0)
 
@@ -138,6 +148,19 @@ def test_sums_of_parts_over_all_pairs_are_the_mean_of_all(name: str) -> None:
     parts = [slice(0, 0), slice(0, 4), slice(4, 9)]
     summed = torch.stack([loss.summed(outputs[rows], y[rows]) for rows in parts]).sum()
     torch.testing.assert_close(summed / len(y), loss.each(outputs, y).mean())
+
+
+def test_what_is_added_to_the_loss_of_a_pair_has_its_gradient() -> None:
+    penalty = torch.arange(9.0, dtype=torch.float64, requires_grad=True)
+    loss = pair_loss("self_adversarial")
+    torch.testing.assert_close(loss.each(OUTPUTS, penalty), loss.each(OUTPUTS, torch.zeros(9)) + penalty)
+    (gradient,) = torch.autograd.grad(loss.summed(OUTPUTS, penalty), penalty)
+    assert gradient.tolist() == [1.0] * 9
+
+
+def test_without_a_temperature_all_negatives_weigh_the_same() -> None:
+    alike = pair_loss("self_adversarial", temperature=0.0).each(OUTPUTS, torch.zeros(9))
+    torch.testing.assert_close(alike, pair_loss("cross_entropy").each(OUTPUTS, torch.zeros(9)))
 
 
 def test_a_loss_by_name_takes_log_q_for_its_y() -> None:

@@ -74,6 +74,8 @@ class EdgeBatch:
     """[m] corrections of shared negatives, where whoever draws them tells."""
     total: int = 0
     """The pairs of the step on all workers."""
+    penalty: Tensor | None = None
+    """[rows] what is added to the loss of each row of outputs, once its rows are known."""
 
     @property
     def edges(self) -> Tensor:

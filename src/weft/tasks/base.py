@@ -123,7 +123,15 @@ class Task(ABC):
     def targets(self, held: HeldGraph, total: Total) -> dict[str, Targets]:
         """Return the own targets of every split that some worker has; called by all workers."""
 
-    given_loss: str | Loss = "auto"
+    given_loss: str | Mapping[str, Any] | Loss = "auto"
+
+    @classmethod
+    def loss_of(cls, name: str, options: Mapping[str, Any]) -> Loss:
+        """Return one of the losses by its name, with its options if it has any."""
+        if options:
+            raise RecipeError(f"task.loss: {name!r} has no options in {cls.name!r}, got {shown([*options])}")
+        loss: Loss = cls.losses[name]
+        return loss
 
     def make_loss(self, train: Targets, total: Total) -> Loss:
         """Return the loss that was asked for; class weights, say, are those of all training targets."""
@@ -225,18 +233,19 @@ def put_head(task: Task, model: nn.Module, info: GraphInfo, *, seed: int) -> nn.
     return model
 
 
-def chosen_loss(task: Task, given: str | Loss) -> Loss:
+def chosen_loss(task: Task, given: str | Mapping[str, Any] | Loss) -> Loss:
     """Return a task's loss of a name, its first for "auto", or one of the user's own."""
     if isinstance(given, Loss):
         return given
-    name = next(iter(task.losses)) if given == "auto" else given
+    options = {"name": given} if isinstance(given, str) else dict(given)
+    name = options.pop("name", "auto")
+    name = next(iter(task.losses)) if name == "auto" else name
     if name not in task.losses:
         fitting = shown([*task.losses])
         raise RecipeError(
             f"train.loss: {name!r} does not fit the task {task.name!r}; use 'auto' or {fitting}"
         )
-    loss: Loss = task.losses[name]
-    return loss
+    return task.loss_of(name, options)
 
 
 def shown(names: Sequence[str]) -> str:

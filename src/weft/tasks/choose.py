@@ -25,7 +25,8 @@ class TaskChoice:
 
     name: str = AUTO
     options: dict[str, Any] = field(default_factory=dict)
-    loss: str = "auto"
+    loss: str | dict[str, Any] = "auto"
+    """A name, or a table with a name and the options of the loss."""
 
     @classmethod
     def of(cls, section: Mapping[str, Any]) -> "TaskChoice":
@@ -37,10 +38,14 @@ class TaskChoice:
         if name == AUTO and options:
             raise RecipeError(f"task.{next(iter(options))}: name the task that it is an option of: task.name")
         loss = options.pop("loss", AUTO)
-        if not isinstance(loss, str):
-            raise RecipeError(f"task.loss: expected a name, got {loss!r}")
-        chosen = cls(name, {} if name == AUTO else bind(tasks[name], options, "task", given=("loss",)), loss)
-        chosen.check_names(loss, AUTO, {}, where="task")
+        called = loss.get("name") if isinstance(loss, Mapping) else loss
+        if not isinstance(called, str):
+            raise RecipeError(f"task.loss: expected a name, or a table with one, got {loss!r}")
+        bound = {} if name == AUTO else bind(tasks[name], options, "task", given=("loss",))
+        chosen = cls(name, bound, dict(loss) if isinstance(loss, Mapping) else loss)
+        chosen.check_names(called, AUTO, {}, where="task")
+        if isinstance(loss, Mapping) and name != AUTO:
+            tasks[name].loss_of(called, {key: value for key, value in loss.items() if key != "name"})
         return chosen
 
     @property

@@ -21,8 +21,9 @@ from weft.tasks.base import EVALUATION, Pieces, Rows, Targets, Total, tasks
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
 from weft.tasks.negatives import Drawn, End, Negatives, Nodes, ends_of, node_times
-from weft.tasks.pair_loss import PAIR_LOSSES, pair_loss
+from weft.tasks.pair_loss import CORRECTED, PAIR_LOSSES, pair_loss
 from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
+from weft.tasks.penalty import check_penalty
 from weft.tasks.ranking import LEFT_OUT, RANKING, num_negatives
 from weft.tasks.scores import Scorer, check_scorer, make_scorer, rows_at
 
@@ -52,7 +53,9 @@ class LinkPrediction(PairTask):
     rotate, transe, affine, mlp.
     `negatives` is a name or a table: uniform, degree, joint, inbatch or hard, with `count`, `side` and
     `exclude = "known"`. `evaluate` has the same words, or name = "all"; its negatives are the same at every
-    evaluation. The loss is cross_entropy, bpr, margin or infonce.
+    evaluation. The loss is a name, or a table with its options: cross_entropy, bpr, margin, infonce
+    (softmax) or self_adversarial, say `{name = "self_adversarial", temperature = 1.0}`. `regularise` keeps
+    the rows of training pairs and relations small: `{name = "n3", weight = 0.01}`, or "l2".
     """
 
     name: ClassVar[str] = "link_prediction"
@@ -73,17 +76,29 @@ class LinkPrediction(PairTask):
         score: str | Mapping[str, Any] = "dot",
         negatives: str | Mapping[str, Any] | None = None,
         evaluate: str | Mapping[str, Any] | None = None,
-        loss: str | Loss = "auto",
+        regularise: str | Mapping[str, Any] | None = None,
+        loss: str | Mapping[str, Any] | Loss = "auto",
     ) -> None:
         super().__init__(target=target, split=split, hide=hide, share=share, width=width, loss=loss)
+        self.penalty = check_penalty(regularise)
         check_scorer(score)
         self.score = score
         self.negatives = _negatives(USUAL if negatives is None else negatives, "task.negatives")
         self.evaluated = _negatives(EVALUATED if evaluate is None else evaluate, "task.evaluate")
         if self.negatives.name == "all":
             raise RecipeError("task.negatives: 'all' is for task.evaluate; use 'joint' with a count")
+        named = loss.get("name") if isinstance(loss, Mapping) else loss
+        if self.penalty and self.negatives.name == "inbatch" and named in CORRECTED:
+            raise RecipeError(
+                f"task.regularise: not beside the correction of 'inbatch' negatives in {named!r}; use 'joint'"
+            )
         self.known: dict[str, Known] = {}
         self.node_time: Tensor | None = None
+
+    @classmethod
+    def loss_of(cls, name: str, options: Mapping[str, Any]) -> Loss:
+        """Return a loss of links with its options."""
+        return pair_loss(name, **options) if options else super().loss_of(name, options)
 
     def learn(self, graph: Graph, shown: Graph) -> None:
         """Note the links there are, where negatives must be none of them."""
@@ -122,6 +137,13 @@ class LinkPrediction(PairTask):
     def make_targets(self, pairs: Pairs, split: str) -> Targets:
         """Return own pairs as targets."""
         return LinkTargets(self, pairs, split)
+
+    def make_loss(self, train: Targets, total: Total) -> Loss:
+        """Return the loss, to which penalties are added."""
+        loss = super().make_loss(train, total)
+        if loss.own and self.penalty:
+            raise RecipeError("task.regularise: train.loss is a function of your own; leave it out")
+        return loss
 
     def make_head(self, columns: int, info: GraphInfo) -> nn.Module | None:
         """Return the scorer."""
@@ -167,7 +189,8 @@ class LinkPrediction(PairTask):
         return len(self.negatives.sides)
 
     def of_batch(self, model: nn.Module, h: Tensor, batch: EdgeBatch) -> Tensor:
-        """Return [n, 1 + k] for each side of the batch's own pairs."""
+        """Return [n, 1 + k] for each side of the batch's own pairs, and note what is added to their loss."""
+        batch.penalty = self.penalties(model, h, batch.src, batch.dst, batch.pairs)
         return self._of_batch(model, h, batch, self.negatives)
 
     def evaluation_negatives(self) -> Draws:
@@ -188,9 +211,10 @@ class LinkPrediction(PairTask):
         return self.scores(model, h, batch.src, batch.dst, drawn, batch.negative, batch.pairs, how)
 
     def values_of_batch(self, batch: EdgeBatch) -> Tensor:
-        """Return the corrections of in-batch negatives, or nothing."""
+        """Return the corrections of in-batch negatives, or what is added to losses."""
         rows = batch.nodes.num_targets
-        return self.corrections(_drawn(batch), batch.src, batch.dst, batch.negative, self.negatives, rows)
+        found = self.corrections(_drawn(batch), batch.src, batch.dst, batch.negative, self.negatives, rows)
+        return found if batch.penalty is None else batch.penalty
 
     def scores(
         self,
@@ -229,6 +253,18 @@ class LinkPrediction(PairTask):
             sides.append(torch.cat([true, found], 1))
         return torch.cat(sides).to(dtype)
 
+    def penalties(
+        self, model: nn.Module, rows: Tensor, src: Tensor, dst: Tensor, pairs: Pairs
+    ) -> Tensor | None:
+        """Return what is added to the loss of each pair for its size, each side; None where nothing is."""
+        if self.penalty is None:
+            return None
+        scorer, relation = head_for(model, rows), pairs.relation
+        relation = None if relation is None else relation.to(rows.device)
+        heads, tails = rows_at(rows, src), rows_at(rows, dst)
+        sides = (self.penalty.each(scorer, heads, tails, relation, side=end) for end in self.negatives.sides)
+        return torch.cat([*sides])
+
     def corrections(
         self, drawn: Drawn, src: Tensor, dst: Tensor, negative: Tensor, how: Negatives, num_rows: int
     ) -> Tensor:
@@ -236,7 +272,7 @@ class LinkPrediction(PairTask):
 
         A true pair's end is among the ends of the batch. All are places of `num_rows` rows.
         """
-        if drawn.log_q is None or self.loss.name != "infonce":
+        if drawn.log_q is None or self.loss.name not in CORRECTED:
             return torch.zeros(len(how.sides) * len(src), device=src.device)
         log_q = drawn.log_q.float().to(src.device)
         held, size = [], len(log_q) // len(how.sides)  # columns of each side
@@ -290,6 +326,9 @@ class LinkTargets(Targets):
         negative, how = places[2 * count :].reshape(drawn.nodes.shape), self.task.how(epoch)
         outputs = self.task.scores(model, found, src, dst, drawn, negative, pairs, how)
         self.y = self.task.corrections(drawn, src, dst, negative, how, len(found)).to(outputs.device)
+        if epoch != EVALUATION:
+            penalty = self.task.penalties(model, found, src, dst, pairs)
+            self.y = self.y if penalty is None else penalty
         return outputs
 
     def pieces(self, model: nn.Module, h: Tensor, rows: Rows) -> Pieces:

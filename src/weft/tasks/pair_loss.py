@@ -87,20 +87,40 @@ def negative_sampling() -> PairLoss:
     return _Compared("negative_sampling", each)
 
 
+def self_adversarial(temperature: Annotated[float, Range(least=0)] = 1.0) -> PairLoss:
+    """Return -(log σ(true) + Σ p log σ(-negative)) / 2, p the softmax of `temperature` · negatives.
+
+    Hard negatives weigh more; no gradient goes through p (Sun et al., 2019). At 0 all weigh the same, which
+    is `cross_entropy`. The paper's margin γ is the `offset` of the score.
+    """
+
+    def each(true: Tensor, negative: Tensor, held: Tensor) -> Tensor:
+        logits = (temperature * negative.detach()).where(held, LEFT_OUT)
+        share = torch.softmax(logits, dim=1).where(held, 0.0)  # of no negative at all, NaN
+        return ((share * -F.logsigmoid(-negative)).where(held, 0.0).sum(1) - F.logsigmoid(true)) / 2
+
+    return _Compared("self_adversarial", each)
+
+
 PAIR_LOSSES: dict[str, Callable[..., PairLoss]] = {
     "cross_entropy": cross_entropy,
+    "logistic": cross_entropy,
     "bpr": bpr,
     "margin": margin,
     "infonce": infonce,
+    "softmax": infonce,
+    "self_adversarial": self_adversarial,
     "negative_sampling": negative_sampling,
 }
 """What makes a loss of links, by its name in a recipe; keywords are its options."""
+CORRECTED = ("infonce", "softmax")
+"""Those that have a use for `log_q`."""
 
 
 def pair_loss(name: str, **options: Any) -> Loss:
     """Return a loss of links by name, as strategies take it: a mean over pairs.
 
-    Its `y` is [n] and not read, or [n, 1 + k], which is `log_q` for infonce.
+    Its `y` is [n], a penalty that is added to the loss of each pair, or [n, 1 + k], `log_q` for infonce.
 
     >>> float(pair_loss("margin", margin=0.5).summed(torch.tensor([[1.0, 0.75, 0.0]]), torch.zeros(1)))
     0.125
@@ -112,7 +132,7 @@ def pair_loss(name: str, **options: Any) -> Loss:
     loss = maker(**bind(maker, options, "task.loss"))
 
     def each(outputs: Tensor, y: Tensor) -> Tensor:
-        return loss(outputs, y if y.dim() == 2 else None)
+        return loss(outputs, y) if y.dim() == 2 else loss(outputs) + y
 
     return Loss(name, each, lambda outputs, y: each(outputs, y).sum())
 

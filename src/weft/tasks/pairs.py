@@ -78,7 +78,7 @@ class PairTask(Task):
         hide: Hide = "auto",
         share: Annotated[float, Range(above=0, below=1)] = SHARE,
         width: Count = 64,
-        loss: str | Loss = "auto",
+        loss: str | Mapping[str, Any] | Loss = "auto",
     ) -> None:
         self.target, self.node_width, self.given_loss = target, width, loss
         self.split = _checked_split(bind(split_options, split or {}, "task.split"))
