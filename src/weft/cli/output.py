@@ -43,6 +43,8 @@ class Lines:
             _say(describe_start(self.graph, event))
         elif kind == "resume":
             _say(f"continuing after epoch {event['epoch']}")
+        elif kind == "compiled":
+            _say(describe_compiled(event))
         elif kind == "epoch" and self._due(event["epoch"]):
             _say(f"epoch {event['epoch']:>5}  {describe_epoch(event)}")
 
@@ -84,6 +86,8 @@ class ProgressBar:
         elif kind == "resume":
             self.console.print(f"continuing after epoch {event['epoch']}", highlight=False)
             self.progress.update(self.task, total=event["epochs"], completed=event["epoch"], visible=True)
+        elif kind == "compiled":
+            self.console.print(describe_compiled(event), highlight=False)
         elif kind == "epoch":
             self.progress.update(self.task, completed=event["epoch"], told=describe_epoch(event))
 
@@ -94,6 +98,17 @@ def describe_start(graph: Event, start: Event) -> str:
     counts = f"{graph.get('num_nodes', 0):,} nodes, {graph.get('num_edges', 0):,} edges"
     how = f"{start['strategy']}, {start['device']}: {start['why']}"
     return f"{task}{counts}; {start['parameters']:,} parameters; {how}"
+
+
+def describe_compiled(event: Event) -> str:
+    """Return a line on what compiling the model's messages cost, which later epochs do not pay.
+
+    >>> describe_compiled({"messages": 2, "kernels": 0, "seconds": 0.0312})
+    'compiled 2 messages in 31.2 ms'
+    """
+    counts = [(event["messages"], "message"), (event["kernels"], "kernel")]
+    told = " and ".join(f"{count} {noun}{'s' * (count > 1)}" for count, noun in counts if count)
+    return f"compiled {told} in {format_seconds(event['seconds'])}"
 
 
 def describe_epoch(event: Event) -> str:

@@ -51,6 +51,8 @@ class Captures:
     """All tensors within reach, in an order that the key fixes."""
     objects: list[Any]
     """Everything within reach that is not a plain value."""
+    codes: frozenset[types.CodeType] = frozenset()
+    """The code of all functions within reach."""
 
     def state(self) -> "HeldState":
         """Return what all objects hold now."""
@@ -84,7 +86,8 @@ def captures(function: Callable[..., Any], executed: Container[types.CodeType] |
     walk = _Walk(executed)
     walk.visit(function)
     walk.finish()
-    return Captures(tuple(walk.key), walk.tensors, walk.kept)
+    codes = frozenset(each.__code__ for each in walk.kept if isinstance(each, types.FunctionType))
+    return Captures(tuple(walk.key), walk.tensors, walk.kept, codes)
 
 
 class _Walk:

@@ -15,7 +15,8 @@ from weft.compiler.graphs import close, reductions, value
 from weft.compiler.lower import Loaded, lower
 from weft.compiler.passes import rewrite
 from weft.compiler.program import Program
-from weft.compiler.stages import Stage, stage
+from weft.compiler.spent import SPENT
+from weft.compiler.stages import Stage, stage, stage_when_called
 from weft.compiler.trace import EDGES, Form, Role, Traced, trace
 
 _MOST = 512
@@ -120,7 +121,8 @@ def _made(message: Callable[..., Any], code: Hashable, forms: Sequence[Form], re
     if code and _ways[code, reduce] > _MOST_OF_CODE:
         return "what it captures changes at every call"
     try:
-        made = compile_message(message, forms, reduce, known=_executed[code])
+        with SPENT.on(messages=1):
+            made = compile_message(message, forms, reduce, known=_executed[code])
         _executed[code] = made.executed
         return made
     except NotCompiled as reason:
@@ -186,7 +188,7 @@ def _reduction(node: fx.Node, made: _Before) -> Reduction:
         reason = str(error)
     frontier = list(dict.fromkeys(each for value in values for each in _inputs_of(value)))  # type: ignore[arg-type]
     ordered = {role: [each for each in frontier if residency(each) == role] for role in _ROLES}
-    message = stage([each for role in _ROLES for each in ordered[role]], values)  # type: ignore[arg-type]
+    message = stage_when_called([each for role in _ROLES for each in ordered[role]], values)  # type: ignore[arg-type]
     places = {role: tuple(made.place(each) for each in ordered[role]) for role in _ROLES}
     rows, *shape = node.meta["val"].shape
     return Reduction(str(kind), program, reason, loads, message, places, tuple(shape), rows // EDGES)

@@ -4,6 +4,7 @@ The first and the last are modules of torch's own operators, so autograd takes t
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -33,6 +34,16 @@ def stage(inputs: Sequence[fx.Node], outputs: Iterable[fx.Node | Loaded]) -> Sta
     made = [copy.loaded(each) if isinstance(each, Loaded) else copy.node(each) for each in outputs]
     copy.graph.output(made)
     return fx.GraphModule(torch.nn.Module(), copy.graph).forward
+
+
+def stage_when_called(inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> Stage:
+    """Return the same, made at its first call: few need what stands in for a program."""
+
+    @cache
+    def made() -> Stage:
+        return stage(inputs, outputs)
+
+    return lambda *given: made()(*given)
 
 
 class _Copy:

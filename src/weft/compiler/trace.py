@@ -5,6 +5,7 @@ graph that is a multiple of it counts edges. Tensors that it captures become inp
 """
 
 import contextlib
+import cProfile
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -76,7 +77,7 @@ def trace(
     try:
         with MODE, torch.enable_grad():
             examples = [recorder.input(form) for form in forms]
-            with _noted(executed), recorder:
+            with _noted(executed, message), recorder:
                 made = message(*examples)
             recorder.output(made)
     except NotCompiled:
@@ -92,19 +93,26 @@ def trace(
 
 
 @contextlib.contextmanager
-def _noted(executed: set[types.CodeType]) -> Iterator[None]:
+def _noted(executed: set[types.CodeType], message: Callable[..., Any]) -> Iterator[None]:
     """Note the code of every Python function that is called."""
+    before = sys.getprofile()
+    counting = isinstance(before, cProfile.Profile)  # `getprofile` gives it, `setprofile` does not take it
+    if not counting and not callable(before) and before is not None:
+        executed |= captures(message).codes  # a profiler that could not be put back: all code may be called
+        yield
+        return
 
     def note(frame: types.FrameType, event: str, value: Any) -> None:
         if event == "call":
             executed.add(frame.f_code)
 
-    before = sys.getprofile()
     sys.setprofile(note)
     try:
         yield
     finally:
-        sys.setprofile(before)
+        sys.setprofile(None if counting else before)
+        if counting:
+            before.enable()  # type: ignore[union-attr]
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -154,8 +162,17 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 raise NotCompiled("it uses a tensor that its arguments, closure and modules do not lead to")
         return Traced(self.graph, tuple(used), executed, self.dtype)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        noting = sys.getprofile()
+        if not isinstance(noting, types.FunctionType):  # it is not the one of `_noted`
+            return self._recorded(func, args, kwargs or {})
+        sys.setprofile(None)  # what torch calls to have a shape is not the message's, and there is much of it
+        try:
+            return self._recorded(func, args, kwargs or {})
+        finally:
+            sys.setprofile(noting)
+
+    def _recorded(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func.namespace == "prim":  # asks for a device or a layout
             return func(*args, **kwargs)
         if not torch.is_grad_enabled():

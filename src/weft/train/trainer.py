@@ -5,13 +5,14 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from weft import process
+from weft.compiler.spent import SPENT
 from weft.errors import InputError, RecipeError, TrainingError, WeftError
 from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
 from weft.graph.graph import Graph
@@ -110,6 +111,7 @@ class Trainer:
         self.history: list[float] = []
         self.stopped = "done"
         self.rhythm = Rhythm()
+        self.compiled = SPENT.copy()
         self.timeline = Timeline(settings.epochs)
         self._open(folder, place)
 
@@ -188,6 +190,7 @@ class Trainer:
         self.history.append(sum(value for name, value in seconds.items() if name != "evaluate"))
         if scores:
             self._compare(epoch, scores)
+        self._tell_compiled()
         rate = self.optimizer.param_groups[0]["lr"]
         self.events.write(
             "epoch",
@@ -207,6 +210,12 @@ class Trainer:
             traffic |= self.timeline.take(epoch, traffic.pop("waits", ()))
             own = {"seconds_of_phases": seconds, "peak_memory_bytes": peak}
             self.traffic.write("traffic", epoch=epoch, rank=rank, **own, **traffic)
+
+    def _tell_compiled(self) -> None:
+        """Write what compiling messages cost since the last time, where it did: in the first epoch."""
+        cost, self.compiled = SPENT.since(self.compiled), SPENT.copy()
+        if cost.messages or cost.kernels:
+            self.events.write("compiled", **asdict(cost))
 
     def _drift(self) -> dict[str, object]:
         """Return what an epoch's event says of an approximate exchange: its errors, and what it chose."""

@@ -1,0 +1,96 @@
+"""Traces: what ran is known, whoever else watches, and what torch does for itself is not."""
+
+import cProfile
+import pstats
+import sys
+from types import CodeType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from weft.compiler.captures import NotCompiled
+from weft.compiler.trace import EDGES, Form, trace
+
+ROWS = Form("source", torch.Size([4]), torch.float32, torch.device("cpu"))
+MAP = nn.Linear(4, 3)
+
+
+def inner(rows: Tensor) -> Tensor:
+    return MAP(rows).tanh()  # type: ignore[no-any-return]
+
+
+def message(rows: Tensor) -> Tensor:
+    return inner(rows) if rows.shape[1] == 4 else elsewhere(rows)
+
+
+def elsewhere(rows: Tensor) -> Tensor:
+    return rows
+
+
+def marked() -> None:
+    """Be found by a profiler."""
+
+
+def names(codes: frozenset[CodeType]) -> set[str]:
+    return {code.co_name for code in codes}
+
+
+def test_code_that_ran_is_noted_and_that_of_torchs_shapes_is_not() -> None:
+    found = trace(message, [ROWS])
+    assert {"message", "inner"} <= names(found.executed)
+    assert "elsewhere" not in names(found.executed)
+    assert not any("fake_tensor" in code.co_filename for code in found.executed)
+    assert next(iter(found.graph.nodes)).meta["val"].shape == (EDGES, 4)
+
+
+def test_a_python_profiler_goes_on() -> None:
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        found = trace(message, [ROWS])
+        marked()
+    finally:
+        profiler.disable()
+    seen = {name for _, _, name in pstats.Stats(profiler).stats}  # type: ignore[attr-defined]
+    assert "marked" in seen
+    assert "inner" in names(found.executed)
+
+
+def test_a_function_that_profiles_goes_on() -> None:
+    seen: list[str] = []
+
+    def note(frame: Any, event: str, value: Any) -> None:
+        seen.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        trace(message, [ROWS])
+        marked()
+    finally:
+        sys.setprofile(None)
+    assert "marked" in seen
+
+
+def test_a_profiler_that_cannot_be_put_back_is_left_in_place() -> None:
+    with profile(activities=[ProfilerActivity.CPU], with_stack=True):
+        watching = sys.getprofile()
+        found = trace(message, [ROWS])
+        assert sys.getprofile() is watching
+    assert {"message", "inner", "elsewhere"} <= names(found.executed), "all that may have run"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (lambda rows: rows.sum(), "does not return a row per edge"),
+        (lambda rows: rows.add_(1), "in-place"),
+        (lambda rows: rows + torch.rand(()), "random"),
+        (lambda rows: rows if rows.sum() > 0 else -rows, "tracing failed"),
+    ],
+)
+def test_what_has_no_trace_says_why(given: Any, reason: str) -> None:
+    with pytest.raises(NotCompiled, match=reason):
+        trace(given, [ROWS])
