@@ -14,3 +14,12 @@ def test_one_process() -> None:
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks(size: int) -> None:
     assert run_ranks(size, message_jobs.equal_one_process) == [[]] * size
+
+
+def test_own_attention_sends_no_more_than_the_layer() -> None:
+    ranks = run_ranks(4, message_jobs.bytes_of_attention)
+    for layout in ("halo", "vertex cut"):
+        own, layer = (sum(rank[layout][way] for rank in ranks) for way in ("own", "layer"))
+        assert layer > 0
+        assert own <= layer, layout
+        assert [rank[layout]["wrong"] for rank in ranks] == [[]] * 4, layout

@@ -1,10 +1,10 @@
-"""Messages of a user, compiled, under every layout: the numbers of one process without the compiler."""
+"""Messages of a user, compiled, under every layout: the numbers of one process, the bytes of a layer."""
 
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from halo_jobs import graph_of, local_graph, parts_of, trained
+from halo_jobs import NODES, graph_of, local_graph, parts_of, trained
 from layout_jobs import GRIDS, cell, differences, replicas
 from torch import Tensor, nn
 
@@ -22,7 +22,7 @@ KINDS = ("hub", "isolated")
 
 
 class Messages(nn.Module):
-    """Five messages, each reduced in its own way, and a linear map of all."""
+    """Messages of every kind, each reduced in its own way, and a linear map of all."""
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
@@ -30,7 +30,9 @@ class Messages(nn.Module):
         self.network = nn.Sequential(nn.Linear(2 * width, 5), nn.ReLU(), nn.Linear(5, 4))
         self.heads = nn.Linear(width, 4, bias=False)
         self.attention = nn.Parameter(torch.randn(2, 2))
-        self.last = nn.Linear(4 * 4 + width, classes)
+        self.centres = nn.Parameter(torch.randn(2, 3))
+        self.kernels = nn.Linear(width, 2 * 3, bias=False)
+        self.last = nn.Linear(5 * 4 + width + 3, classes)
 
     def forward(self, blocks: Any, x: Tensor) -> Tensor:
         block = blocks[0]
@@ -41,6 +43,8 @@ class Messages(nn.Module):
             block.propagate(self.edge_conv, reduce="mean", **ends),
             block.propagate(self.edge_conv, reduce="max", **ends),
             block.propagate(self.distance, **ends),
+            block.propagate(self.mixture, src=(x,), edge=(block.edge("attr"),)),
+            block.propagate(self.shared_out, reduce="mean", **ends),
         ]
         return self.last(torch.cat(made, 1))  # type: ignore[no-any-return]
 
@@ -58,11 +62,38 @@ class Messages(nn.Module):
     def distance(self, u: Tensor, v: Tensor) -> Tensor:
         return torch.exp(-(u - v).norm(dim=1, keepdim=True)) * u
 
+    def mixture(self, u: Tensor, e: Tensor) -> Tensor:
+        near = torch.exp(-0.5 * (e[:, None] - self.centres).square().sum(-1))
+        return (near[:, :, None] * self.kernels(u).view(-1, 2, 3)).sum(1)
+
+    def shared_out(self, u: Tensor, v: Tensor) -> Tensor:
+        return self.heads(u) * (1 + v.square().sum(1, keepdim=True)).reciprocal()  # type: ignore[no-any-return]
+
+
+class TwoLayers(nn.Module):
+    """The messages of rows that the graph does not hold: they are made anew in every step."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(width, width), Messages(width, classes)
+
+    def forward(self, blocks: Any, x: Tensor) -> Tensor:
+        return self.second(blocks, self.first(x).tanh())  # type: ignore[no-any-return]
+
+
+def message_graph(kind: str) -> Graph:
+    """Return a graph of `halo_jobs` whose edges have attributes, in double precision."""
+    graph = graph_of(kind)
+    edges, draw = graph.edge_index, torch.Generator().manual_seed(7)
+    attr = torch.randn(edges.shape[1], 3, generator=draw)
+    held = {name: getattr(graph, name) for name in ("x", "y", "train_mask", "val_mask", "test_mask")}
+    return Graph.from_edges(edges, num_nodes=NODES, edge_attr=attr, **held).to(dtype=torch.float64)
+
 
 def model_of(graph: Any) -> nn.Module:
     """Return the model, with the same first weights everywhere."""
     torch.manual_seed(1)
-    return Messages(6, 3).double()
+    return TwoLayers(6, 3).double()
 
 
 def equal_one_process(group: Group) -> list[str]:
@@ -70,7 +101,7 @@ def equal_one_process(group: Group) -> list[str]:
     compiled.LEAST_NUMBERS = 0
     wrong: list[str] = []
     for kind in KINDS:
-        graph = graph_of(kind).to(dtype=torch.float64)
+        graph = message_graph(kind)
         weft.compile_messages(False)
         reference = trained(Single(graph, seed=3), model_of(graph))
         weft.compile_messages(True)
@@ -95,3 +126,45 @@ def layouts(group: Group, graph: Graph, kind: str) -> dict[str, Any]:
         "grid": Grid(cell(group, graph, parts, shape), seed=3, group=group, rows=shape[0], columns=shape[1]),
         "vertex cut": VertexCut(replicas(group, graph, kind, group.size), seed=3, group=group),
     }
+
+
+class OwnGAT(nn.Module):
+    """Graph attention as a user would write it, with the parameters of a layer."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, block: Any, h: Tensor) -> Tensor:
+        return block.propagate(self.message, src=(h,), dst=(h,), reduce="softmax").flatten(1)  # type: ignore[no-any-return]
+
+    def message(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        layer = self.layer
+        u, v = (layer.lin(end).view(-1, layer.heads, layer.out_features) for end in (u, v))
+        score = (u * layer.att_src).sum(-1) + (v * layer.att_dst).sum(-1)
+        return F.leaky_relu(score, layer.negative_slope), u
+
+
+def bytes_of_attention(group: Group) -> dict[str, dict[str, Any]]:
+    """Return, by layout, the bytes that a rank sends for `gat` and for a user's own, and what differs."""
+    graph = message_graph("hub")
+    torch.manual_seed(1)
+    layer: Any = weft.nn.GAT(16, 4, heads=3, bias=False).double()
+    found = {}
+    for name, strategy in layouts(group, graph, "hub").items():
+        sent, results = {}, []
+        for way, run in (("layer", layer), ("own", OwnGAT(layer))):
+            block = strategy.layout.training_block()
+            torch.manual_seed(2)
+            h = torch.randn(NODES, 16).double()[block.dst_ids].requires_grad_()
+            group.ledger.clear()
+            layer.zero_grad()
+            out = run(block, h)
+            out.square().sum().backward()
+            strategy.end_step()
+            sent[way] = group.ledger.bytes_sent
+            of_weights = [group.all_reduce(p.grad).wait() for p in layer.parameters()]
+            results.append([out.detach(), h.grad, *of_weights])
+        wrong = [place for place, (a, b) in enumerate(zip(*results)) if not torch.allclose(a, b)]
+        found[name] = {**sent, "wrong": wrong}
+    return found

@@ -41,6 +41,13 @@ class NotCompiled(Exception):
     """A message cannot be compiled; says why, in words that follow "not compiled: "."""
 
 
+class Made:
+    """A function that the compiler made: it reads its arguments alone, and no other has its number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 @dataclass(frozen=True)
 class Captures:
     """What a function reads beside its arguments."""
@@ -143,6 +150,8 @@ class _Walk:
             self.visit(value())
         elif isinstance(value, type):
             self._class(value)
+        elif isinstance(value, Made):
+            self.key.append((Made, value.number))
         elif isinstance(value, types.ModuleType) or _of_library(value) or _is_fixed(kind):
             self._fixed(value)
         else:

@@ -4,13 +4,13 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, fx
 
 from weft.compiler.annotate import check, residency
-from weft.compiler.captures import Captures, NotCompiled, captures
+from weft.compiler.captures import Captures, Made, NotCompiled, captures
 from weft.compiler.graphs import close, reductions, value
 from weft.compiler.lower import Loaded, lower
 from weft.compiler.passes import rewrite
@@ -68,7 +68,17 @@ class Compiled:
         return [*given, *(found.tensors[place] for place in self.captured)]
 
 
-_known: OrderedDict[Hashable, Compiled | str] = OrderedDict()
+class _Traced(Protocol):
+    """What is made of a trace."""
+
+    @property
+    def executed(self) -> frozenset[CodeType]:
+        """The code that ran."""
+
+
+Found = TypeVar("Found", bound=_Traced)
+
+_known: OrderedDict[Hashable, Any] = OrderedDict()
 _ways: defaultdict[Hashable, int] = defaultdict(int)
 _executed: defaultdict[Hashable, frozenset[CodeType]] = defaultdict(frozenset)
 
@@ -77,14 +87,33 @@ def compiled(
     message: Callable[..., Any], roles: Sequence[Role], given: Sequence[Tensor], reduce: str
 ) -> tuple[Compiled, Captures] | str:
     """Return a message compiled for tensors of these forms and what it captures now, or why it is not."""
+
+    def make(forms: Sequence[Form], known: frozenset[CodeType]) -> Compiled:
+        with SPENT.on(messages=1):
+            return compile_message(message, forms, reduce, known=known)
+
+    return remembered(message, roles, given, reduce, make)
+
+
+def remembered(
+    message: Callable[..., Any],
+    roles: Sequence[Role],
+    given: Sequence[Tensor],
+    what: Hashable,
+    make: Callable[[Sequence[Form], frozenset[CodeType]], Found],
+) -> tuple[Found, Captures] | str:
+    """Return `what` is made of a message for tensors of these forms and what it captures now, or why nothing.
+
+    `make` takes the forms and code that was executed before; it is called where nothing is known yet.
+    """
     code = _code(message)
     try:
         found = captures(message, _executed[code])
         forms = [(role, t.shape[role != "shared" :], t.dtype, t.device) for role, t in zip(roles, given)]
-        rest = (*forms, reduce, _autocast(given))
+        rest = (*forms, what, _autocast(given))
         made = _known.get((found.key, rest))
         if made is None:
-            made = _made(message, code, [Form(*form) for form in forms], reduce)
+            made = _made(code, [Form(*form) for form in forms], what, make)
             found = captures(message, _executed[code])
             _known[found.key, rest] = made
             while len(_known) > _MOST:
@@ -100,8 +129,12 @@ def _code(message: Any) -> Hashable:
     """Return what tells messages apart by how they are written: their code and that of what they hold."""
     function = getattr(message, "__func__", message)
     held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_set(cell)]
-    codes = (getattr(getattr(each, "__func__", each), "__code__", None) for each in (function, *held))
+    codes = (_code_of(getattr(each, "__func__", each)) for each in (function, *held))
     return tuple(code for code in codes if code is not None)
+
+
+def _code_of(function: Any) -> Hashable:
+    return function.number if isinstance(function, Made) else getattr(function, "__code__", None)
 
 
 def _is_set(cell: Any) -> bool:
@@ -116,13 +149,12 @@ def _autocast(given: Sequence[Tensor]) -> Hashable:
     return torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
 
 
-def _made(message: Callable[..., Any], code: Hashable, forms: Sequence[Form], reduce: str) -> Compiled | str:
-    _ways[code, reduce] += 1
-    if code and _ways[code, reduce] > _MOST_OF_CODE:
+def _made(code: Hashable, forms: Sequence[Form], what: Hashable, make: Any) -> Any:
+    _ways[code, what] += 1
+    if code and _ways[code, what] > _MOST_OF_CODE:
         return "what it captures changes at every call"
     try:
-        with SPENT.on(messages=1):
-            made = compile_message(message, forms, reduce, known=_executed[code])
+        made = make(forms, _executed[code])
         _executed[code] = made.executed
         return made
     except NotCompiled as reason:

@@ -240,7 +240,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
         with self.graph.inserting_after(last):
             node = self.graph.placeholder(f"captured_{len(self.captured)}")
-        node.meta["role"] = "shared"
+        node.meta["role"], node.meta["needs_grad"] = "shared", tensor.requires_grad
         with MODE:
             node.meta["val"] = Form.of("shared", tensor).example()
         self.nodes[id(tensor)] = node

@@ -64,6 +64,11 @@ def compile_messages(on: bool) -> bool:
     return before
 
 
+def compiles() -> bool:
+    """Return whether the compiler is on."""
+    return _switch["on"]
+
+
 def propagate_compiled(
     block: "Block", how: Propagation, plain: Plain, *, beside: bool = False
 ) -> Reduced | None:
@@ -73,7 +78,7 @@ def propagate_compiled(
     """
     if _watching is not None:
         _watching.append(Asked(block, how, compiled_of(how)))
-    if not _switch["on"] or how.kernel_reduce not in _REDUCTIONS or not pays(block, how):
+    if not compiles() or how.kernel_reduce not in _REDUCTIONS or not pays(block, how):
         return None
     found = compiled_of(how)
     if isinstance(found, str):
@@ -158,4 +163,4 @@ def _smaller(reduction: Reduction, values: Sequence[Tensor]) -> Propagation:
     )
 
 
-__all__ = ["compile_messages", "compiled_of", "pays", "propagate_compiled", "roles_of"]
+__all__ = ["compile_messages", "compiled_of", "compiles", "pays", "propagate_compiled", "roles_of"]

@@ -15,7 +15,8 @@ from weft.comm.group import Group
 from weft.errors import GraphError
 from weft.exchanges.base import Exchange
 from weft.graph.message.block import Block, Rows
-from weft.graph.message.reduction import Aggregation
+from weft.graph.message.crossing import crossed
+from weft.graph.message.reduction import Aggregation, Propagation
 from weft.graph.parts.shard import Shard
 from weft.graph.relations import RelationBlock
 from weft.graph.sparse import Features, SparseFeatures
@@ -100,6 +101,12 @@ class HaloBlock(ShardBlock):
             return self._aggregate_constant(h, how)
         h = h if isinstance(h, Tensor) else h.to_dense()
         return self._sum(h, how) if how.adds else super()._aggregate(h, how)
+
+    def _crossed(self, how: Propagation) -> Propagation:
+        """Return the same messages of what should travel for them; what is here already is not sent again."""
+        if any(t.shape[0] != self.num_own for t in how.src):
+            return how
+        return crossed(how, lambda h: self.constant(h) or self._brought.find(h) is not None)
 
     def multiplicity(self) -> Tensor | None:
         """Return how many edges each edge stands for, [E]: those of halo rows for those of rows left out."""

@@ -9,7 +9,7 @@ from weft.errors import GraphError
 from weft.exchanges.base import Exchange
 from weft.exchanges.features import fetch_halo
 from weft.graph.message.block import Block, Rows
-from weft.graph.message.reduction import Aggregation
+from weft.graph.message.reduction import Aggregation, Propagation
 from weft.graph.parts.shard import Shard
 from weft.graph.sparse import Features
 
@@ -35,6 +35,13 @@ class ShardBlock(Block):
     def type_ranges(self, rows: Rows = "src") -> dict[str, slice]:
         """Return the rows of each node type among those that a caller holds, whichever end is meant."""
         return self.shard.type_ranges()
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        return super()._propagate(self._crossed(how))
+
+    def _crossed(self, how: Propagation) -> Propagation:
+        """Return the same messages of what should travel for them."""
+        return how
 
     def _join_constant(self, h: Any) -> Any:
         """Return an input with the rows of others below it: fetched once, exactly."""
@@ -78,6 +85,9 @@ class OneRelation(Block):
         """Return how many edges of the whole graph each edge stands for, [E]; None: itself alone."""
         whole = self._whole.multiplicity()
         return None if whole is None else whole[self._edges]
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        return super()._propagate(self._whole._crossed(how))
 
     def _aggregate(self, h: Features, how: Aggregation) -> Features:
         stands_for = self.multiplicity() if how.adds else None
