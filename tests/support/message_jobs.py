@@ -118,7 +118,7 @@ def equal_one_process(group: Group) -> list[str]:
 def layouts(group: Group, graph: Graph, kind: str) -> dict[str, Any]:
     """Return every layout of a graph's nodes and edges on this rank."""
     parts = parts_of(kind, group.size)
-    shape = GRIDS[group.size][0]
+    shape = GRIDS[group.size][-1]
     local = local_graph(group, graph, parts, group.size)
     return {
         "halo": Halo(local, seed=3, group=group),

@@ -11,7 +11,7 @@ from weft.graph.message.compiled import compiles, roles_of
 from weft.graph.message.reduction import Propagation
 
 Free = Callable[[Tensor], bool]
-"""Whether the rows of a tensor are on all ranks that read them, or will be for every later step."""
+"""Whether the rows of sources are on all ranks that read them, or will be for every later step."""
 
 
 def crossed(how: Propagation, free: Free, *, travels: tuple[Role, ...] = ("source",)) -> Propagation:
@@ -46,7 +46,7 @@ def crossing_of(
     roles = roles_of(how)
     ends = Travellers(
         travels,
-        tuple(role in travels and free(t) for role, t in zip(roles, given)),
+        tuple(role == "source" and free(t) for role, t in zip(roles, given)),
         tuple(learns and t.requires_grad for t in given),
         learns,
     )

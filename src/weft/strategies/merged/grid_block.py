@@ -16,6 +16,8 @@ from weft.errors import GraphError
 from weft.exchanges.base import Exchange
 from weft.graph.degrees import edge_destinations
 from weft.graph.message.block import Rows
+from weft.graph.message.crossing import crossed
+from weft.graph.message.reduction import Propagation
 from weft.graph.parts.shard import Shard
 from weft.graph.sparse import Features
 from weft.graph.topology import index_dtype
@@ -74,6 +76,16 @@ class GridBlock(MergingBlock):
             return self._join_constant(h)
         h = h if isinstance(h, Tensor) else h.to_dense()
         return torch.cat([h, self._recall(h, self.exchange.gather)])
+
+    def _crossed(self, how: Propagation) -> Propagation:
+        """Return the same messages of what should travel for them: in the column, and in the row."""
+        if any(t.shape[0] != self.num_own for t in how.src):
+            return how
+
+        def free(h: Tensor) -> bool:
+            return self.constant(h) or self._recall.find(h) is not None
+
+        return crossed(how, free, travels=("source", "destination"))
 
     def edge_in_degree(self, end: Rows = "dst", relation: int | None = None) -> Tensor:
         """Return the in-degree, in the whole graph, of one end of each edge (of a relation, in it), [E]."""

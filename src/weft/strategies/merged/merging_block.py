@@ -106,6 +106,7 @@ class MergingBlock(ShardBlock):
         return self._memory.recall(how.question, (h, *how.tensors), lambda: compute(self.exact))
 
     def _propagate(self, how: Propagation) -> Tensor:
+        how = self._crossed(how)
         brought = replace(how, src=[self.src(t) for t in how.src])
         return reduce_messages(self.part, self.merge, brought, self)
 
