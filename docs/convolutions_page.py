@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import weft
+from weft.compiler.match import match
 from weft.graph.message import compiled
 
 PAGE = Path(__file__).with_name("convolutions.md")
@@ -100,29 +101,42 @@ def arguments(names: tuple[str, ...], dtype: torch.dtype = torch.float64) -> lis
     return [*first, edge_index, *(made[name] for name in names if name.startswith("edge"))]
 
 
-def tried(name: str) -> tuple[nn.Module, list[str]]:
-    """Return an accelerated convolution and why it, or a call of it, runs PyG's own code."""
+def tried(name: str) -> tuple[nn.Module, list[str], list[str]]:
+    """Return an accelerated convolution, why it, or a call of it, runs PyG's own code, and what runs on edges."""
     make, names = cases()[name]
     torch.manual_seed(0)
     conv = make().double()
     conv.eval()
     before, compiled.LEAST_NUMBERS = compiled.LEAST_NUMBERS, 0
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as told, compiled.watched() as asked:
             warnings.simplefilter("always")
             weft.accelerate(conv)
             conv(*arguments(names))
     finally:
         compiled.LEAST_NUMBERS = before
     reasons = [str(each.message) for each in told if issubclass(each.category, weft.WeftWarning)]
-    return conv, reasons
+    return conv, reasons, sorted({on_edges(each.found) for each in asked})
+
+
+def on_edges(found: Any) -> str:
+    """Return what runs on the edges of a compiled message."""
+    if isinstance(found, str):
+        return "PyG's own"
+    kinds = set()
+    for reduction in (one for each in (*found[0].inner, found[0]) for one in each.reductions):
+        kernel = None if reduction.program is None else match(reduction.program)
+        kinds.add(
+            "plain torch" if reduction.program is None else "program" if kernel is None else kernel.name
+        )
+    return ", ".join(sorted(kinds))
 
 
 def lines() -> Iterator[str]:
     """Give the page."""
     yield from _HEAD
     for name in sorted(cases(), key=str.lower):
-        conv, reasons = tried(name)
+        conv, reasons, edges = tried(name)
         own = [each.split(": ", 1)[1] for each in reasons if " runs PyG's own " in each]
         covered = sorted(weft.accelerated(conv))
         how = (
@@ -130,7 +144,8 @@ def lines() -> Iterator[str]:
             if any("Accelerated" in type(each).__name__ for each in conv.modules())
             else "compiled"
         )
-        yield f"| `{name}` | {how if covered and not own else '-'} | {'; '.join(own)} |"
+        shown = "; ".join(edges) if how == "compiled" and not own else ""
+        yield f"| `{name}` | {how if covered and not own else '-'} | {shown} | {'; '.join(own)} |"
 
 
 _HEAD = [
@@ -138,10 +153,12 @@ _HEAD = [
     "",
     "Written by `python docs/convolutions_page.py`, which runs each of them on a small graph and compares outputs and",
     "gradients with PyG's own. *hand-made*: a forward of weft's on its kernels. *compiled*: PyG's own forward, whose",
-    "messages weft compiles ([Messages](messages.md)). Where nothing stands, PyG's own code runs, for the reason given.",
+    "messages and aggregation weft compiles ([Messages](messages.md)); what is then left on edges is a kernel of weft's,",
+    "a program of the compiler's, or plain torch, which has an operator that programs do not. Where nothing stands,",
+    "PyG's own code runs, for the reason given.",
     "",
-    "| convolution | runs | PyG's own code, because |",
-    "|---|---|---|",
+    "| convolution | runs | on edges | PyG's own code, because |",
+    "|---|---|---|---|",
 ]
 
 

@@ -12,12 +12,12 @@ import torch
 from torch import fx
 
 from weft.compiler.captures import NotCompiled
-from weft.compiler.graphs import aten, has_rows, item_shape, name_of, reduced, value
+from weft.compiler.graphs import aten, has_rows, item_shape, name_of, reduced, spread, value
 from weft.compiler.operators import RULES
 from weft.compiler.trace import EDGES
 
 Residency = Literal["shared", "source", "destination", "edge", "pair", "reduced"]
-Movement = Literal["elementwise", "dense", "features", "shape", "reduction"]
+Movement = Literal["elementwise", "dense", "features", "shape", "reduction", "spread"]
 
 _SHAPE = frozenset(
     (
@@ -32,7 +32,7 @@ _FEATURES = frozenset(
     (
         *("sum", "mean", "amax", "amin", "linalg_vector_norm", "var", "var_mean"),
         *("_softmax", "_log_softmax", "cumsum", "native_layer_norm"),
-        *("logsumexp", "argmax", "argmin", "prod", "any", "all"),
+        *("logsumexp", "argmax", "argmin", "prod", "any", "all", "linalg_cross"),
     )
 )
 _DENSE = frozenset(["mm", "addmm", "bmm"])
@@ -52,6 +52,8 @@ def _residency(node: fx.Node) -> Residency:
         return node.meta["role"]  # type: ignore[no-any-return]
     if node.target is reduced:
         return "reduced"
+    if node.target is spread:
+        return "destination"
     found: set[Residency] = {residency(each) for each in node.all_input_nodes} - {"shared"}
     if "reduced" in found:
         return "reduced"
@@ -70,6 +72,8 @@ def movement(node: fx.Node) -> Movement:
     name = name_of(node)
     if node.target is reduced:
         return "reduction"
+    if node.target is spread:
+        return "spread"
     if name in _DENSE:
         return "dense"
     if name in _FEATURES:
@@ -80,7 +84,7 @@ def movement(node: fx.Node) -> Movement:
 def check(graph: fx.Graph) -> None:
     """Raise `NotCompiled` unless every operator makes the row of an edge of the rows of that edge alone."""
     for node in graph.nodes:
-        if node.op != "call_function" or node.target is reduced:
+        if node.op != "call_function" or node.target in (reduced, spread):
             continue
         name = name_of(node)
         if (
@@ -134,7 +138,7 @@ def _problem(node: fx.Node, name: str) -> str:
 def _pointwise_problem(node: fx.Node) -> str:
     made = value(node)
     if _counts_edges(node.args) or _counts_edges(node.kwargs):
-        return "the number of edges is used as a value"
+        return "the number of edges or rows is used as a value"
     for each in node.all_input_nodes:
         if has_rows(each) and (value(each).dim() != made.dim() or value(each).shape[0] != made.shape[0]):
             return "rows of edges do not lie side by side"
@@ -162,7 +166,7 @@ def _shape_problem(node: fx.Node, name: str) -> str:
         axis = _dim_of(node, name)
         return "" if axis != 0 else "edges are picked or joined"
     if name in ("new_full", "full_like"):
-        return "the number of edges is used as a value" if _counts_edges(node.args[-1]) else ""
+        return "the number of edges or rows is used as a value" if _counts_edges(node.args[-1]) else ""
     return ""
 
 
@@ -181,6 +185,8 @@ def _axes_problem(node: fx.Node, name: str) -> str:
     first = value(node.all_input_nodes[0])
     if name == "native_layer_norm":
         return "" if len(node.args[1]) < first.dim() else "it is taken over edges"  # type: ignore[arg-type]
+    if name == "linalg_cross":
+        return "" if _axis(node.kwargs.get("dim", -1), first) != 0 else "it is taken over edges"
     place = 2 if name == "linalg_vector_norm" else 1
     dims = node.args[place] if len(node.args) > place else None
     if dims is None or dims == []:

@@ -75,13 +75,14 @@ class HeldState:
 
     held: list[tuple[Any, Any]]
 
-    def restored(self) -> bool:
-        """Put everything back as it was; return whether anything had changed."""
+    def restored(self) -> set[str]:
+        """Put everything back as it was; return the names of what had changed, "" for items of lists."""
         changed = [(each, before) for each, before in self.held if not _same_items(each, before)]
+        names = {name for each, before in changed for name in _changed_names(each, before)}
         for each, before in changed:
             each.clear()
             (each.extend if isinstance(each, list) else each.update)(before)
-        return bool(changed)
+        return names
 
 
 def captures(function: Callable[..., Any], executed: Container[types.CodeType] | None = None) -> Captures:
@@ -294,6 +295,12 @@ def _same_items(one: Any, two: Any) -> bool:
     if isinstance(one, dict):
         return all(name in two and two[name] is each for name, each in one.items())
     return one == two if isinstance(one, set) else all(a is b for a, b in zip(one, two))
+
+
+def _changed_names(one: Any, two: Any) -> set[str]:
+    if not isinstance(one, dict):
+        return {""}
+    return {str(name) for name in one.keys() | two.keys() if one.get(name, one) is not two.get(name, two)}
 
 
 def _is_fixed(kind: type) -> bool:

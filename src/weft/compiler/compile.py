@@ -2,7 +2,7 @@
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any, Protocol, TypeVar
 
@@ -10,11 +10,14 @@ import torch
 from torch import Tensor, fx
 
 from weft.compiler.annotate import check, residency
+from weft.compiler.axes import rows_first
 from weft.compiler.captures import Captures, Made, NotCompiled, captures
 from weft.compiler.graphs import close, reductions, value
+from weft.compiler.levels import inner_graphs
 from weft.compiler.lower import Loaded, lower
 from weft.compiler.passes import rewrite
 from weft.compiler.program import Program
+from weft.compiler.scatters import take_rows
 from weft.compiler.spent import SPENT
 from weft.compiler.stages import Stage, stage, stage_when_called
 from weft.compiler.trace import EDGES, Form, Role, Traced, trace
@@ -54,7 +57,7 @@ class Compiled:
     before: Stage
     reductions: tuple[Reduction, ...]
     after: Stage | None
-    """Of the reductions' results, then of some of what was made before; None: the only result."""
+    """Of the reductions' results, then of some of what was made before; None: the results themselves."""
     after_inputs: tuple[int, ...]
     counts: torch.dtype | None
     """The type in which `before` takes the number of edges of each row, after all else; None: it does not."""
@@ -62,6 +65,8 @@ class Compiled:
     """That of the messages."""
     made: tuple[fx.Node, ...]
     """What `before` gives, as nodes of the graph."""
+    inner: tuple["Compiled", ...] = ()
+    """What is reduced first, in this order; `before` takes the rows of all of it after its other inputs."""
 
     def inputs(self, given: Sequence[Tensor], found: Captures) -> list[Tensor]:
         """Return what `before` takes, from the tensors of a call and what its message captures."""
@@ -84,15 +89,22 @@ _executed: defaultdict[Hashable, frozenset[CodeType]] = defaultdict(frozenset)
 
 
 def compiled(
-    message: Callable[..., Any], roles: Sequence[Role], given: Sequence[Tensor], reduce: str
+    message: Callable[..., Any],
+    roles: Sequence[Role],
+    given: Sequence[Tensor],
+    reduce: str,
+    scratch: frozenset[str] = frozenset(),
 ) -> tuple[Compiled, Captures] | str:
-    """Return a message compiled for tensors of these forms and what it captures now, or why it is not."""
+    """Return a message compiled for tensors of these forms and what it captures now, or why it is not.
+
+    `scratch` names attributes that the message may set.
+    """
 
     def make(forms: Sequence[Form], known: frozenset[CodeType]) -> Compiled:
         with SPENT.on(messages=1):
-            return compile_message(message, forms, reduce, known=known)
+            return compile_message(message, forms, reduce, known=known, scratch=scratch)
 
-    return remembered(message, roles, given, reduce, make)
+    return remembered(message, roles, given, (reduce, scratch), make)
 
 
 def remembered(
@@ -168,28 +180,36 @@ def compile_message(
     *,
     without: Collection[str] = (),
     known: frozenset[CodeType] = frozenset(),
+    scratch: frozenset[str] = frozenset(),
 ) -> Compiled:
-    """Return a message compiled, or raise `NotCompiled` with the reason; `without` leaves passes out."""
-    traced = trace(message, forms, known)
+    """Return a message compiled, or raise `NotCompiled` with the reason; `without` leaves passes out.
+
+    A message that reduces its edges itself (`reduce` is "own") takes the number of each edge's row.
+    """
+    traced = trace(message, forms, known, scratch)
     graph = traced.graph
+    rows_first(graph)
+    take_rows(graph)
     close(graph, reduce)
     if not reductions(graph):
         raise NotCompiled("a softmax message returns (score, value), any other one tensor")
     check(graph)
     rewrite(graph, without=without)
-    return _staged(graph, traced)
+    inner = tuple(_staged(each, traced) for each in inner_graphs(graph))
+    return replace(_staged(graph, traced), inner=inner)
 
 
 def _staged(graph: fx.Graph, traced: Traced) -> Compiled:
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     counts = next((value(node).dtype for node in inputs if node.name == "count"), None)
     inputs.sort(key=lambda node: node.name == "count")
-    output = next(node for node in graph.nodes if node.op == "output").args[0]
+    made_last = next(node for node in graph.nodes if node.op == "output").args[0]
+    outputs: list[Any] = [made_last] if isinstance(made_last, fx.Node) else list(made_last)
     nodes = reductions(graph)
     made = _Before()
     parts = tuple(_reduction(node, made) for node in nodes)
-    needed = [] if output is nodes[0] else _frontier(output, nodes)
-    after = None if output is nodes[0] else stage([*nodes, *needed], [output])
+    needed = [] if outputs == nodes else _frontier(outputs, nodes)
+    after = None if outputs == nodes else stage([*nodes, *needed], outputs)
     places = tuple(made.place(node) for node in needed)
     before = stage(inputs, made.values)
     values = tuple(each.node if isinstance(each, Loaded) else each for each in made.values)
@@ -236,10 +256,10 @@ def _inputs_of(node: fx.Node) -> list[fx.Node]:
     return [found for each in node.all_input_nodes for found in _inputs_of(each)]
 
 
-def _frontier(node: fx.Node, ends: Sequence[fx.Node]) -> list[fx.Node]:
+def _frontier(outputs: Sequence[fx.Node], ends: Sequence[fx.Node]) -> list[fx.Node]:
     """Return what the operators behind the reductions read beside them."""
     found: dict[fx.Node, None] = {}
-    stack, seen = [node], set()
+    stack, seen = [*outputs], set()
     while stack:
         each = stack.pop()
         if each in seen or each in ends:

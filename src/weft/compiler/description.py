@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from weft.compiler.annotate import movement, residency
+from weft.compiler.axes import rows_first
 from weft.compiler.captures import NotCompiled
 from weft.compiler.compile import Compiled, Reduction
 from weft.compiler.cost import (
@@ -27,6 +28,7 @@ from weft.compiler.gradient import gradients
 from weft.compiler.graphs import close, has_rows, item_shape, name_of, reduced, reductions, value, width
 from weft.compiler.match import match
 from weft.compiler.program import Program
+from weft.compiler.scatters import take_rows
 from weft.compiler.trace import Form, trace
 
 
@@ -85,11 +87,17 @@ Obstacle = Callable[[Program], str]
 
 
 def written(
-    message: Callable[..., object], forms: Sequence[Form], reduce: str, sizes: EdgeCounts
+    message: Callable[..., object],
+    forms: Sequence[Form],
+    reduce: str,
+    sizes: EdgeCounts,
+    scratch: frozenset[str] = frozenset(),
 ) -> tuple[Operator, ...]:
     """Return a message as it was written, on all edges at once; nothing where it cannot be recorded."""
     try:
-        graph = trace(message, forms).graph
+        graph = trace(message, forms, scratch=scratch).graph
+        rows_first(graph)
+        take_rows(graph)
     except NotCompiled:
         return ()
     close(graph, reduce)
@@ -107,6 +115,25 @@ def _gathered(operator: Operator, node: fx.Node) -> Operator:
 
 def described(made: Compiled, inputs: Sequence[Tensor], sizes: EdgeCounts, obstacle: Obstacle) -> Description:
     """Return a compiled message on a block of some size; `inputs` are what it takes in such a call."""
+    operators: list[Operator] = []
+    kernels: list[Kernel] = []
+    for part in (*made.inner, made):
+        more, own = _described(part, inputs, sizes, obstacle)
+        operators += [_after(each, len(operators), len(kernels)) for each in more]
+        kernels += own
+    cost = total([*(each.cost for each in operators), *(each.forward for each in kernels)])
+    return Description(tuple(operators), tuple(kernels), cost)
+
+
+def _after(operator: Operator, operators: int, kernels: int) -> Operator:
+    """Return an operator of a part that comes after some operators and kernels of others."""
+    inputs = tuple(each + operators for each in operator.inputs)
+    return replace(operator, inputs=inputs, kernels=tuple(each + kernels for each in operator.kernels))
+
+
+def _described(
+    made: Compiled, inputs: Sequence[Tensor], sizes: EdgeCounts, obstacle: Obstacle
+) -> tuple[tuple[Operator, ...], list[Kernel]]:
     fused: dict[fx.Node, tuple[int, ...]] = {}
     kernels, trained = [], _trained(made, inputs)
     for place, reduction in enumerate(made.reductions):
@@ -115,9 +142,7 @@ def described(made: Compiled, inputs: Sequence[Tensor], sizes: EdgeCounts, obsta
         kernels.append(_kernel(reduction, reason, [trained[each] for each in loads], sizes, made.dtype))
         if not reason:
             _fuse(reductions(made.graph)[place], set(loads), place, fused)
-    operators = _operators(made.graph, sizes, partial(_rows_compiled, sizes), fused)
-    cost = total([*(each.cost for each in operators), *(each.forward for each in kernels)])
-    return Description(operators, tuple(kernels), cost)
+    return _operators(made.graph, sizes, partial(_rows_compiled, sizes), fused), kernels
 
 
 def _operators(
@@ -189,7 +214,7 @@ def _trained(made: Compiled, inputs: Sequence[Tensor]) -> dict[fx.Node, bool]:
     found: dict[fx.Node, bool] = {}
     for node in made.graph.nodes:
         if node.op == "placeholder":
-            found[node] = node.name != "count" and next(given)
+            found[node] = node.name != "count" and next(given, True)  # after them, rows that were reduced
         else:
             found[node] = name_of(node) != "detach" and any(found[each] for each in node.all_input_nodes)
     return found

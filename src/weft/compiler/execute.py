@@ -14,15 +14,33 @@ Reduce = Callable[[Reduction, Sequence[Tensor]], Reduced]
 
 def execute(made: Compiled, inputs: Sequence[Tensor], edges: Edges, reduce: Reduce) -> Reduced:
     """Return the reduced messages and what stands beside them, where there is one reduction."""
+    given = [*inputs]
+    for each in made.inner:
+        given += _rows(each, given, edges, reduce)
+    if made.after is None:
+        return _reductions(made, given, edges, reduce)[0][0]
+    (out,) = _rows(made, given, edges, reduce)
+    return out.to(made.dtype), None  # where types meet, as under autocast, that of the messages
+
+
+def _rows(made: Compiled, inputs: Sequence[Tensor], edges: Edges, reduce: Reduce) -> list[Tensor]:
+    """Return all that a graph returns, a row per destination."""
+    results, values = _reductions(made, inputs, edges, reduce)
+    rows = [out for out, _ in results]
+    if made.after is None:
+        return rows
+    sizes = edges.num_other, edges.num_rows, edges.num_edges
+    return made.after(*sizes, *rows, *(values[place] for place in made.after_inputs))  # type: ignore[no-any-return]
+
+
+def _reductions(
+    made: Compiled, inputs: Sequence[Tensor], edges: Edges, reduce: Reduce
+) -> tuple[list[Reduced], Sequence[Tensor]]:
+    """Return the results of all reductions, and what was made before them."""
     sizes = edges.num_other, edges.num_rows, edges.num_edges
     counts = [] if made.counts is None else [edges.indptr.diff().to(made.counts)]
     values = made.before(*sizes, *inputs, *counts)
-    results = [reduce(each, values) for each in made.reductions]
-    if made.after is None:
-        return results[0]
-    rows = [out for out, _ in results]
-    (out,) = made.after(*sizes, *rows, *(values[place] for place in made.after_inputs))
-    return out.to(made.dtype), None  # where types meet, as under autocast, that of the messages
+    return [reduce(each, values) for each in made.reductions], values
 
 
 def shaped(reduction: Reduction, out: Tensor, num_rows: int) -> Tensor:

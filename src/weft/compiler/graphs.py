@@ -16,11 +16,19 @@ from torch.utils._pytree import tree_map
 from weft.compiler.trace import EDGES, MODE
 
 aten = torch.ops.aten
+_SAME_NUMBERS = frozenset(
+    ["view", "expand", "reshape", "unsqueeze", "alias", "clone", "contiguous", "detach"]
+)
 
 
 def reduced(kind: str, *values: Tensor) -> Tensor:
     """Stand for the reduction over the edges of each row; a graph with it is taken apart, never run."""
     return values[-1]
+
+
+def spread(rows: Tensor) -> Tensor:
+    """Stand for rows of reduced values, read again by the edges that go to each."""
+    return rows
 
 
 def value(node: fx.Node) -> Tensor:
@@ -57,13 +65,13 @@ def name_of(node: fx.Node) -> str:
     return cast(Callable[..., Any], node.target).__name__
 
 
-def emit(at: fx.Node, target: Callable[..., Any], *args: Any) -> fx.Node:
+def emit(at: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
     """Return a new node before another, with the shape of its value."""
     with at.graph.inserting_before(at):
-        node = at.graph.call_function(target, args)
+        node = at.graph.call_function(target, args, kwargs)
+    given = tree_map(lambda each: value(each) if isinstance(each, fx.Node) else each, (args, kwargs))
     with MODE, torch.no_grad():
-        made = target(*tree_map(lambda each: value(each) if isinstance(each, fx.Node) else each, args))
-    node.meta["val"] = made
+        node.meta["val"] = target(*given[0], **given[1])
     return node
 
 
@@ -78,8 +86,31 @@ def reductions(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in graph.nodes if node.target is reduced]
 
 
+def are_numbers(node: Any) -> bool:
+    """Return whether a node is the number of each edge's row, repeated for each feature."""
+    while isinstance(node, fx.Node) and name_of(node) in _SAME_NUMBERS:
+        node = node.args[0]
+    return isinstance(node, fx.Node) and node.meta.get("role") == "index"
+
+
+def row_counts(at: fx.Node, dtype: torch.dtype) -> fx.Node:
+    """Return the input that has the number of edges of each row, in this type."""
+    graph = at.graph
+    inputs = [each for each in graph.nodes if each.op == "placeholder"]
+    found = next((each for each in inputs if each.name == "count"), None)
+    if found is None:
+        with graph.inserting_after(inputs[-1]):
+            found = graph.placeholder("count")
+        found.meta["role"] = "destination"
+        with MODE:
+            found.meta["val"] = value(inputs[0]).new_empty(EDGES, dtype=dtype)
+    return found if value(found).dtype == dtype else emit(at, aten._to_copy.default, found, dtype=dtype)
+
+
 def close(graph: fx.Graph, kind: str) -> None:
-    """End a traced graph with the reduction of what it returns."""
+    """End a traced graph with the reduction of what it returns; `own`: it has reduced it itself."""
+    if kind == "own":
+        return
     output = next(node for node in graph.nodes if node.op == "output")
     made = output.args[0]
     values = made if isinstance(made, tuple) else (made,)

@@ -124,7 +124,8 @@ class _Lowering:
     def load(self, node: fx.Node, item: tuple[int, ...], shape: Shape) -> int:
         """Return the load of a node's value, repeated to `item`."""
         given = value(node).dtype
-        if given not in (self.dtype, torch.bool):
+        wider = given.is_floating_point and torch.promote_types(given, self.dtype) == self.dtype
+        if given != torch.bool and not wider:
             raise NotCompiled(f"{given} and {self.dtype} meet on edges")
         return self._loaded(node, _SOURCES[residency(node)], item, shape)
 
@@ -143,6 +144,8 @@ class _Lowering:
         return self._known[key]
 
     def _operator(self, node: fx.Node, shape: Shape) -> int:
+        if value(node).dtype not in (self.dtype, torch.bool):
+            raise NotCompiled(f"{value(node).dtype} and {self.dtype} meet on edges")
         name, given = name_of(node), node.args[0] if node.args else None
         if name == "reshape":
             return self.value(given, shape)  # type: ignore[arg-type]

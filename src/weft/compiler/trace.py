@@ -8,7 +8,7 @@ import contextlib
 import cProfile
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,12 +20,34 @@ from torch.utils._pytree import tree_map
 
 from weft.compiler.captures import Captures, NotCompiled, captures
 
-Role = Literal["source", "destination", "edge", "shared"]
+Role = Literal["source", "destination", "edge", "shared", "index"]
+"""`index` is the number of the row that an edge goes to, for messages that reduce their edges themselves."""
 
 EDGES = 1_000_003
 """The number of edges in a trace. Inputs with a size that is a multiple of it are not traced."""
+ROWS = 1_000_033
+"""The number of destinations in a trace."""
 MODE = FakeTensorMode(allow_non_fake_inputs=True)
 """Where shapes of all values of graphs are computed."""
+
+
+def _no_number(self: int, *others: Any) -> Any:
+    raise NotCompiled("it computes with the number of destinations")
+
+
+class RowCount(int):
+    """The number of destinations as a message is given it: a size of tensors, and nothing to compute with."""
+
+    def __new__(cls) -> "RowCount":
+        """Return the one that there is."""
+        return int.__new__(cls, ROWS)
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    for _each in (f"__{_name}__", f"__r{_name}__"):
+        setattr(RowCount, _each, _no_number)
+for _each in ("__float__", "__neg__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__"):
+    setattr(RowCount, _each, _no_number)
 
 
 @dataclass(frozen=True)
@@ -64,11 +86,15 @@ class Traced:
 
 
 def trace(
-    message: Callable[..., Any], forms: Sequence[Form], known: frozenset[types.CodeType] = frozenset()
+    message: Callable[..., Any],
+    forms: Sequence[Form],
+    known: frozenset[types.CodeType] = frozenset(),
+    scratch: Collection[str] = (),
 ) -> Traced:
     """Return the graph of a message, or raise `NotCompiled` with the reason why there is none.
 
-    `known` is code that was executed before, when the captures were others.
+    `known` is code that was executed before, when the captures were others; `scratch` names attributes that
+    a message may set, since nobody reads them after it.
     """
     before = captures(message, known).state()
     recorder, executed = _Recorder(), set(known)
@@ -79,14 +105,14 @@ def trace(
             examples = [recorder.input(form) for form in forms]
             with _noted(executed, message), recorder:
                 made = message(*examples)
-            recorder.output(made)
+            recorder.output(made, ROWS if any(form.role == "index" for form in forms) else EDGES)
     except NotCompiled:
         raise
     except Exception as error:
         raise NotCompiled(f"tracing failed: {_first_line(error)}") from error
     finally:
         changed = before.restored()
-    if changed:
+    if changed - set(scratch):
         raise NotCompiled("it changes what it captures")
     recorder.graph.eliminate_dead_code()
     return recorder.traced(captures(message, executed), frozenset(executed))
@@ -138,17 +164,18 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fixed.add(id(example))
         return example
 
-    def output(self, made: Any) -> None:
+    def output(self, made: Any, rows: int) -> None:
         made = tuple(made) if isinstance(made, (tuple, list)) else made
         for each in made if isinstance(made, tuple) else (made,):
-            if not isinstance(each, Tensor) or each.dim() == 0 or each.shape[0] != EDGES:
-                raise NotCompiled("it does not return a row per edge")
+            if not isinstance(each, Tensor) or each.dim() == 0 or each.shape[0] != rows:
+                kind = "edge" if rows == EDGES else "destination"
+                raise NotCompiled(f"it does not return a row per {kind}")
         self.graph.output(tree_map(self._node, made))
         self.dtype = _tensors(made)[-1].dtype
 
     def check(self, shape: torch.Size) -> None:
-        if any(size and size % EDGES == 0 for size in shape):
-            raise NotCompiled("a tensor has the size that stands for the number of edges")
+        if any(size and (size % EDGES == 0 or size % ROWS == 0) for size in shape):
+            raise NotCompiled("a tensor has a size that stands for the number of edges or rows")
 
     def traced(self, found: Captures, executed: frozenset[types.CodeType]) -> Traced:
         places = {id(tensor): place for place, tensor in enumerate(found.tensors)}
@@ -186,6 +213,10 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._written(func, args, nodes, made)
             return args[0]
         if not _tensors(made):
+            return made
+        if func is torch.ops.aten.detach.default and _is_new(nodes[0][0]):
+            # Factories give their result through a detach, behind which nobody has it.
+            self._bind(made, nodes[0][0])
             return made
         node = self.graph.call_function(func, *nodes)
         node.meta["val"] = made
@@ -247,6 +278,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.captured.append((tensor, node))
         self.kept.append(tensor)
         return node
+
+
+def _is_new(node: Any) -> bool:
+    """Return whether a node makes a tensor of no other."""
+    return isinstance(node, fx.Node) and node.op == "call_function" and not node.all_input_nodes
 
 
 def _item(values: Any, place: int) -> Any:

@@ -13,7 +13,7 @@ from weft.compiler.trace import Form
 from weft.config import Recipe
 from weft.errors import InputError
 from weft.graph.graph import Graph
-from weft.graph.message.compiled import Asked, pays, roles_of, watched
+from weft.graph.message.compiled import Asked, given_to, pays, roles_of, watched
 from weft.strategies.call import SameBlock, called
 from weft.train.explanation import ExplainedMessage, Explanation
 from weft.train.model import adapt, build_model
@@ -42,8 +42,7 @@ def explain(model: nn.Module, graph: Graph) -> Explanation:
 def _message(asked: Asked) -> ExplainedMessage:
     block, how, found = asked.block, asked.how, asked.found
     sizes = EdgeCounts(block.num_dst, block.num_src, block.num_edges)
-    given = [*how.per_edge, *how.params]
-    forms = [Form.of(role, tensor) for role, tensor in zip(roles_of(how), given)]
+    forms = [Form.of(role, tensor) for role, tensor in zip(roles_of(how), given_to(how))]
     return ExplainedMessage(
         name=getattr(how.message, "__qualname__", type(how.message).__name__),
         reduce=how.reduce,
@@ -52,7 +51,7 @@ def _message(asked: Asked) -> ExplainedMessage:
         edges=block.num_edges,
         pays=pays(block, how),
         reason=found if isinstance(found, str) else "",
-        written=written(how.message, forms, how.kernel_reduce, sizes),
+        written=written(how.message, forms, how.kernel_reduce, sizes, how.scratch),
         compiled=None if isinstance(found, str) else _compiled(asked, sizes),
     )
 
@@ -67,7 +66,7 @@ def _compiled(asked: Asked, sizes: EdgeCounts) -> Description:
         like = torch.empty(0, dtype=made.dtype, device=block.device, requires_grad=True)
         return obstacle(program, edges, [like] * len(program.loads))
 
-    inputs = made.inputs([*asked.how.per_edge, *asked.how.params], captured)
+    inputs = made.inputs(given_to(asked.how), captured)
     return described(made, inputs, sizes, why)
 
 

@@ -15,6 +15,7 @@ from torch_geometric.nn import (
     GATConv,
     GATv2Conv,
     GCNConv,
+    GENConv,
     GINConv,
     GINEConv,
     GraphConv,
@@ -290,7 +291,7 @@ def test_what_is_no_model_is_refused(given: Any, message: str):
             lambda: SAGEConv(6, 4, aggr="lstm"),
             "SAGEConv runs PyG's own forward: aggregation is LSTMAggregation",
         ),
-        (lambda: TransformerConv(6, 4, edge_dim=3), "it reads features of edges"),
+        (lambda: GENConv(6, 4, aggr="median"), "GENConv runs PyG's own forward: its aggregation is Median"),
         (lambda: SAGEConv(6, 4, flow="target_to_source"), "flow is 'target_to_source'"),
     ],
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 
 from torch import fx
 
+from weft.compiler.passes.attend import attend
 from weft.compiler.passes.behind import behind
 from weft.compiler.passes.normal import normal
 from weft.compiler.passes.parts import parts
@@ -12,6 +13,7 @@ from weft.compiler.passes.terms import terms
 
 PASSES: dict[str, Callable[[fx.Graph], None]] = {
     "normal": normal,
+    "attend": attend,
     "parts": parts,
     "split": split,
     "behind": behind,

@@ -17,12 +17,13 @@ from weft.compiler.graphs import (
     reduced,
     reductions,
     replace,
+    row_counts,
     tidy,
     value,
     width,
 )
 from weft.compiler.passes.split import is_number
-from weft.compiler.trace import EDGES, MODE
+from weft.compiler.trace import EDGES
 
 _ROW = ("destination", "shared")
 
@@ -128,16 +129,6 @@ class _Mover:
 
     def count(self, node: fx.Node) -> fx.Node:
         """Return how many edges each row has, as wide as it takes to multiply with a value."""
-        graph = self.at.graph
-        found = next(
-            (each for each in graph.nodes if each.op == "placeholder" and each.name == "count"), None
-        )
-        if found is None:
-            last = [each for each in graph.nodes if each.op == "placeholder"][-1]
-            with graph.inserting_after(last):
-                found = graph.placeholder("count")
-            found.meta["role"] = "destination"
-            with MODE:
-                found.meta["val"] = value(node).new_empty(EDGES)
+        found = row_counts(self.at, value(node).dtype)
         rank = value(node).dim() if has_rows(node) else value(node).dim() + 1
         return self.emit(aten.reshape.default, found, [EDGES, *[1] * (max(rank, 2) - 1)])

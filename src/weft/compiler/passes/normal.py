@@ -157,6 +157,34 @@ def _scaled(target: Callable[..., Any]) -> Callable[[fx.Node], fx.Node | None]:
     return rule
 
 
+def _stack(node: fx.Node) -> fx.Node | None:
+    """A join along a new axis, as one along an axis of size 1."""
+    shape = list(value(node).shape)
+    dim = int(_filled(node, (None, 0))[1]) % len(shape)  # type: ignore[arg-type]
+    given: Any = node.args[0]
+    shape[dim] = 1
+    return _cat_of(node, [reshaped(node, each, shape) for each in given], dim)
+
+
+def _cat(node: fx.Node) -> fx.Node | None:
+    given: Any = node.args[0]
+    return given[0] if len(given) == 1 else None
+
+
+def _cat_of(at: fx.Node, given: list[fx.Node], dim: int) -> fx.Node:
+    return given[0] if len(given) == 1 else emit(at, aten.cat.default, given, dim)
+
+
+def _bmm(node: fx.Node) -> fx.Node | None:
+    """A row times a matrix for each edge, as products that are added up."""
+    rows, matrices = node.args
+    edges, count, size = value(rows).shape  # type: ignore[arg-type]
+    if count != 1 or not has_rows(node):
+        return None
+    column = reshaped(node, rows, [edges, size, 1])
+    return emit(node, aten.sum.dim_IntList, emit(node, aten.mul.Tensor, column, matrices), [1], True)
+
+
 def _rsub(node: fx.Node) -> fx.Node | None:
     if node.kwargs or not isinstance(node.args[0], fx.Node):
         return None
@@ -181,5 +209,8 @@ _RULES: dict[str, Callable[[fx.Node], fx.Node | None]] = {
     "add": _scaled(aten.add.Tensor),
     "sub": _scaled(aten.sub.Tensor),
     "rsub": _rsub,
+    "bmm": _bmm,
+    "cat": _cat,
+    "stack": _stack,
     "expand": _expand,
 }

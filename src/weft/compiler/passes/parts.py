@@ -4,7 +4,8 @@ slice(f(a, b)) = f(slice a, slice b), slice(x W) = x (slice W), f(cat(a, b)) = c
 reduction of joined parts is that of each part, joined.
 """
 
-from typing import Any
+import math
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -42,8 +43,13 @@ def _cut(node: fx.Node) -> fx.Node | None:
     if name == "mm":
         rows, matrix = given.args
         return emit(node, aten.mm.default, rows, columns(node, matrix, 1, start, stop))
-    if name == "cat" and dim == given.args[1] % value(given).dim():  # type: ignore[operator]
-        return _part_of(node, given.args[0], dim, start, stop)
+    if name == "cat":
+        joined: Any = given.args
+        along = int(joined[1]) % value(given).dim()
+        if dim == along:
+            return _part_of(node, joined[0], dim, start, stop)
+        each = [sliced(node, part, dim, start, stop) for part in joined[0]]  # type: ignore[arg-type]
+        return emit(node, aten.cat.default, each, along)
     return elementwise_part(node, given, dim, start, stop) if is_elementwise(given) else None  # type: ignore[arg-type]
 
 
@@ -91,6 +97,8 @@ def _joined(node: fx.Node, name: str) -> fx.Node | None:
     """What an operator gives for joined features, as a join of what it gives for each part."""
     if name == "reduced":
         return _reduced_parts(node)
+    if name == "reshape":
+        return _reshaped_parts(node)
     if not is_elementwise(node) or node.kwargs:
         return None
     rank = value(node).dim()
@@ -107,6 +115,27 @@ def _joined(node: fx.Node, name: str) -> fx.Node | None:
         made.append(elementwise_part(node, node, dim, first, stop))
         first = stop
     return emit(node, aten.cat.default, made, dim)
+
+
+def _reshaped_parts(node: fx.Node) -> fx.Node | None:
+    """A reshape of joined features that keeps the axis they are joined along, as a join of reshaped ones."""
+    join, shape = cast(Any, node.args)
+    if name_of(join) != "cat" or residency(join) not in ("pair", "edge"):
+        return None
+    before, given = value(join).shape, join.args
+    dim = int(given[1]) % len(before)
+    ahead = math.prod(before[:dim])
+    place = next(
+        (i for i in range(len(shape)) if math.prod(shape[:i]) == ahead and shape[i] == before[dim]), None
+    )
+    if place is None:
+        return None
+    sizes = [value(each).shape[dim] for each in given[0]]
+    made = [
+        emit(node, aten.reshape.default, each, [*shape[:place], size, *shape[place + 1 :]])
+        for each, size in zip(given[0], sizes)
+    ]
+    return emit(node, aten.cat.default, made, place)
 
 
 def _reduced_parts(node: fx.Node) -> fx.Node | None:

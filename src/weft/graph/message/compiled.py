@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from weft.compiler.compile import Compiled, Reduction, compiled
@@ -16,7 +17,7 @@ from weft.compiler.match import match
 from weft.compiler.program import Edges
 from weft.compiler.run import obstacle, reduce_edges
 from weft.compiler.trace import Role
-from weft.graph.message.reduction import Propagation
+from weft.graph.message.reduction import OWN, Propagation
 
 if TYPE_CHECKING:
     from weft.graph.message.block import Block
@@ -27,8 +28,8 @@ Plain = Callable[["Block", Propagation], Reduced]
 LEAST_NUMBERS = 1 << 15
 """Numbers that messages read, edges × width, below which plain torch is as fast."""
 
-_REDUCTIONS = ("sum", "max", "min", "softmax")
-"""Those that programs have."""
+_REDUCTIONS = ("sum", "max", "min", "softmax", OWN)
+"""Those that programs have, and messages that are made of these."""
 
 _switch = {"on": True}
 
@@ -86,7 +87,7 @@ def propagate_compiled(
     made, captured = found
     if beside and how.kernel_reduce != "sum" and made.after is not None:
         return None  # the parts of a joined message are reduced apart: nothing stands beside them all
-    inputs = made.inputs([*how.per_edge, *how.params], captured)
+    inputs = made.inputs(given_to(how), captured)
     edges = block.cached("program edges", lambda: Edges(block.indptr, block.indices, block.num_src))
 
     def one(reduction: Reduction, values: Sequence[Tensor]) -> Reduced:
@@ -97,13 +98,20 @@ def propagate_compiled(
 
 def compiled_of(how: Propagation) -> tuple[Compiled, Any] | str:
     """Return a message compiled with what it captures, or why it is not."""
-    return compiled(how.message, roles_of(how), [*how.per_edge, *how.params], how.kernel_reduce)
+    return compiled(how.message, roles_of(how), given_to(how), how.kernel_reduce, how.scratch)
 
 
 def roles_of(how: Propagation) -> list[Role]:
     """Return what each argument of a message is a row of."""
-    kinds: tuple[Role, ...] = ("source", "destination", "edge", "shared")
-    return [role for role, count in zip(kinds, how.counts) for _ in range(count)]
+    kinds: tuple[Role, ...] = ("source", "destination", "edge", "shared", "index")
+    counts = (*how.counts, int(how.reduce == OWN))
+    return [role for role, count in zip(kinds, counts) for _ in range(count)]
+
+
+def given_to(how: Propagation) -> list[Tensor]:
+    """Return the tensors of a message; in the place of rows' numbers, which are not read, one without any."""
+    numbers = [torch.empty(0, dtype=torch.int64, device=how.per_edge[0].device)] if how.reduce == OWN else []
+    return [*how.per_edge, *how.params, *numbers]
 
 
 def pays(block: "Block", how: Propagation) -> bool:
@@ -163,4 +171,12 @@ def _smaller(reduction: Reduction, values: Sequence[Tensor]) -> Propagation:
     )
 
 
-__all__ = ["compile_messages", "compiled_of", "compiles", "pays", "propagate_compiled", "roles_of"]
+__all__ = [
+    "compile_messages",
+    "compiled_of",
+    "compiles",
+    "given_to",
+    "pays",
+    "propagate_compiled",
+    "roles_of",
+]

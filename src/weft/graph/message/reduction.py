@@ -16,6 +16,9 @@ from weft.graph.reductions import reduction
 
 Message = Callable[..., Any]
 
+OWN = "own"
+"""Of a message that reduces its edges itself, by the number of each edge's row, which it is given last."""
+
 
 @dataclass(frozen=True)
 class Aggregation:
@@ -71,9 +74,12 @@ class Propagation:
     params: Sequence[Tensor] = ()
     complete: bool = False
     """Whether the message is known to use no other tensor than these."""
+    scratch: frozenset[str] = frozenset()
+    """Attributes that the message may set, since nobody reads them after it."""
 
     def __post_init__(self) -> None:
-        reduction(self.reduce)  # which refuses one that there is not
+        if self.reduce != OWN:
+            reduction(self.reduce)  # which refuses one that there is not
 
     @property
     def adds(self) -> bool:

@@ -17,6 +17,7 @@ from weft.errors import WeftWarning
 from weft.graph.message import compiled
 
 pyg = pytest.importorskip("torch_geometric.nn")
+utils = pytest.importorskip("torch_geometric.utils")
 _spec = importlib.util.spec_from_file_location(
     "convolutions_page", Path(__file__).parents[4] / "docs" / "convolutions_page.py"
 )
@@ -82,7 +83,7 @@ def test_a_users_own_is_compiled(aggr: str, monkeypatch: pytest.MonkeyPatch) -> 
     fast, args = weft.accelerate(copy.deepcopy(conv)), page.arguments(("edge_attr",))
     assert weft.accelerated(fast) == ["model: Own"]
     first = results(fast, args)
-    monkeypatch.setattr(pyg.MessagePassing, "aggregate", None)  # PyG's own way is not taken
+    monkeypatch.setattr(pyg.aggr.Aggregation, "__call__", None)  # PyG's own way is not taken
     for again in (first, results(fast, args)):
         monkeypatch.undo()
         for ours, theirs in zip(again, results(conv, args), strict=True):
@@ -98,6 +99,72 @@ def test_hand_made_forwards_run_on_a_gpu(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", WeftWarning)
         assert fast(*(each.to(DEVICE) for each in page.arguments(names, torch.float32))).is_cuda
+
+
+class Attending(pyg.MessagePassing):  # type: ignore[misc,name-defined]
+    """A user's convolution that takes the softmax of its rows."""
+
+    def __init__(self, aggr: Any = "add") -> None:
+        super().__init__(aggr=aggr)
+        self.both = nn.Linear(12, 4)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, ptr: Any, size_i: Any) -> Tensor:
+        score = self.both(torch.cat([x_i, x_j], -1))
+        return utils.softmax(score.tanh(), index, ptr, size_i) * x_j[:, :4]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("aggr", ["add", "max", ["mean", "std", "max"], "softmax", "powermean"])
+def test_a_softmax_of_rows_and_any_aggregation_are_compiled(aggr: Any) -> None:
+    torch.manual_seed(0)
+    conv = Attending(aggr).double()
+    fast, args = weft.accelerate(copy.deepcopy(conv)), page.arguments(())
+    with warnings.catch_warnings(), compiled.watched() as asked:
+        warnings.simplefilter("error", WeftWarning)
+        found = results(fast, args)
+    assert page.on_edges(asked[0].found) == "program"
+    for ours, theirs in zip(found, results(conv, args), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
+
+
+def test_attention_weights_are_pygs_own() -> None:
+    torch.manual_seed(0)
+    conv = pyg.TransformerConv(6, 4, edge_dim=3).double()
+    fast, args = weft.accelerate(copy.deepcopy(conv)), page.arguments(("edge_attr",))
+    for keyword in (True, False):
+        asked = {"return_attention_weights": True}
+        ours, theirs = (
+            each(*args, **asked) if keyword else each(*args, *asked.values()) for each in (fast, conv)
+        )
+        torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(fast(*args), conv(*args))
+    assert weft.accelerated(fast) == ["model: TransformerConv"]
+
+
+def test_switched_off_pygs_own_runs() -> None:
+    fast, args = weft.accelerate(Attending().double()), page.arguments(())
+    on = fast(*args)
+    before = weft.compile_messages(False)
+    try:
+        with compiled.watched() as asked:
+            torch.testing.assert_close(fast(*args), on)
+    finally:
+        weft.compile_messages(before)
+    assert not asked
+
+
+def test_rows_of_static_graphs_are_along_the_second_axis() -> None:
+    torch.manual_seed(0)
+    conv = pyg.SimpleConv("max").double()
+    fast, (_, edge_index) = weft.accelerate(copy.deepcopy(conv)), page.arguments(())
+    x = torch.randn(3, page.NODES, 6, dtype=torch.float64, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WeftWarning)
+        found = results(fast, [x, edge_index])
+    for ours, theirs in zip(found, results(conv, [x, edge_index]), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
 
 
 def test_a_changed_setting_is_seen() -> None:

@@ -1,33 +1,52 @@
-"""Any `MessagePassing` of PyG, a user's own too: its `propagate` runs the message compiled.
+"""Any `MessagePassing` of PyG, a user's own too: its `propagate` runs message and aggregation compiled.
 
-The class keeps its forward, message and update; where a call is not covered (an aggregation of several,
-hooks, a message that reads `index` …) PyG's own `propagate` runs, and the reason is told once. The first
-call of each kind is compared with PyG's own.
+The class keeps its forward, message, aggregate and update; where a call is not covered (hooks, a draw of
+random numbers, an aggregation that sorts …) PyG's own `propagate` runs, and the reason is told once. The
+first call of each kind is compared with PyG's own.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from weft.graph.message.block import Block
-from weft.graph.message.compiled import compiled_of, pays
-from weft.graph.message.reduction import Propagation
+from weft.compiler.trace import RowCount
+from weft.graph.message.compiled import compiled_of, compiles, pays
+from weft.graph.message.propagate import contribute
+from weft.graph.message.reduction import OWN, Propagation
 from weft.interop.pyg.accelerate.adjacency import adjacency, plain
 from weft.interop.pyg.accelerate.swap import HOOKS, NotCovered, State, difference, quiet, tell
 
-_REDUCE = {
-    "SumAggregation": "sum",
-    "MeanAggregation": "mean",
-    "MaxAggregation": "max",
-    "MinAggregation": "min",
-}
-_SPECIAL = frozenset(
-    ["index", "ptr", "size", "size_i", "size_j", "dim_size", "edge_index", "edge_index_i", "edge_index_j"]
+_NUMBERS = frozenset(["index", "edge_index_i"])
+"""The names under which a message is given the number of each edge's row."""
+_SIZES = frozenset(["size_i", "dim_size"])
+"""The names under which it is given the number of rows."""
+_WHOLE = frozenset(["size", "size_j", "edge_index", "edge_index_j"])
+"""What a message that is compiled does not get."""
+_SCRATCH = frozenset(["_alpha"])
+"""What PyG's own messages keep for their forward, which reads it where attention weights are asked for."""
+_MADE_OF_SUMS = frozenset(
+    f"{name}Aggregation"
+    for name in (
+        "Sum",
+        "Mean",
+        "Max",
+        "Min",
+        "Var",
+        "Std",
+        "Softmax",
+        "PowerMean",
+        "DegreeScaler",
+        "Multi",
+        "Fused",
+    )
 )
+"""PyG's aggregations that sums and extremes of rows make; the others sort edges, or take them in turn."""
+_WEIGHTS = "return_attention_weights"
 _CHECKED_EDGES = 1 << 18
 
 
@@ -44,16 +63,23 @@ def obstacle(conv: Any) -> str:
 
     if conv.flow != "source_to_target":
         return f"flow is {conv.flow!r}"
-    if type(conv.aggr_module).__name__ not in _REDUCE:
-        return f"its aggregation is {type(conv.aggr_module).__name__}"
-    if type(conv).aggregate is not MessagePassing.aggregate:
-        return "it has an own aggregate()"
     if type(conv).propagate is not MessagePassing.propagate and not _templated(type(conv)):
         return "it has an own propagate()"
     if conv.decomposed_layers > 1:
         return "it is decomposed"
-    special = sorted(_SPECIAL & set(_parameters(type(conv).message)))
-    return f"its message reads {special[0]!r}, which edges share" if special else ""
+    if type(conv).aggregate is MessagePassing.aggregate and (name := _other_aggregation(conv)):
+        return f"its aggregation is {name}"
+    special = sorted(_WHOLE & {*_parameters(type(conv).message), *_parameters(type(conv).aggregate)})
+    return f"its message reads {special[0]!r}" if special else ""
+
+
+def _other_aggregation(conv: Any) -> str:
+    """Return the name of an aggregation of PyG's that is not made of sums and extremes, "" for none."""
+    from torch_geometric.nn.aggr import Aggregation
+
+    found = (type(each) for each in conv.aggr_module.modules() if isinstance(each, Aggregation))
+    pygs = (each.__name__ for each in found if each.__module__.startswith("torch_geometric."))
+    return next((name for name in pygs if name not in _MADE_OF_SUMS), "")
 
 
 def _templated(kind: Any) -> bool:
@@ -79,10 +105,16 @@ def _compiling_class(original: Any) -> type[nn.Module]:
     def propagate(self: Any, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
         return _run(self, own, edge_index, size, kwargs)
 
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _own_messages(self, _asks_weights(original, args, kwargs)):
+            return original.forward(self, *args, **kwargs)
+
     def reduce_ex(self: Any, protocol: Any) -> Any:
         return _empty, (original,), *original.__reduce_ex__(self, 2)[2:]
 
     body = {"propagate": propagate, "__reduce_ex__": reduce_ex, "__doc__": original.__doc__}
+    if _WEIGHTS in _parameters(original.forward):
+        body["forward"] = forward
     return type(original.__name__, (original,), body | {"__module__": original.__module__})
 
 
@@ -91,10 +123,29 @@ def _empty(original: type[nn.Module]) -> nn.Module:
     return kind.__new__(kind)  # type: ignore[no-any-return]
 
 
+def _asks_weights(original: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Return whether a call of forward asks for attention weights, which a compiled message does not keep."""
+    names = _parameters(original.forward)
+    place = names.index(_WEIGHTS)
+    return isinstance(args[place] if place < len(args) else kwargs.get(_WEIGHTS), bool)
+
+
+@contextmanager
+def _own_messages(conv: Any, own: bool) -> Iterator[None]:
+    """Run PyG's own `propagate` while it lasts."""
+    state: State = conv._weft
+    before = state.refused
+    state.refused = before or ("attention weights are asked for" if own else "")
+    try:
+        yield
+    finally:
+        state.refused = before if own else state.refused
+
+
 def _run(conv: Any, own: Callable[..., Any], edge_index: Any, size: Any, kwargs: dict[str, Any]) -> Any:
     state: State = conv._weft
     original = partial(own, conv, size=size)
-    if state.refused or torch.compiler.is_compiling():
+    if state.refused or torch.compiler.is_compiling() or not compiles():
         return original(edge_index, **kwargs)
     try:
         call = _Propagated(conv, edge_index, size, kwargs)
@@ -122,6 +173,8 @@ class _Propagated:
             raise NotCovered("it is being explained or has message-passing hooks")
         self.conv, self.edge_index, self.kwargs = conv, edge_index, kwargs
         self.names = _parameters(type(conv).message)
+        self.aggregate_names = _parameters(type(conv).aggregate)[1:]
+        self.axis = self._row_axis()
         self.size = self._sizes(size)
         self.adjacency = adjacency(plain(edge_index), *self.size)
         self.block = self.adjacency.block
@@ -149,37 +202,49 @@ class _Propagated:
             if name[-2:] in ("_i", "_j")
         ]
 
+    def _row_axis(self) -> int:
+        """Return the axis of rows in tensors of nodes, the same for all of them."""
+        given = [self._given(name) for name in self._ends() if name[:-2] in self.kwargs]
+        found = {self.conv.node_dim % each.dim() for each in given if isinstance(each, Tensor) and each.dim()}
+        if len(found) > 1:
+            raise NotCovered("rows are along different axes")
+        return found.pop() if found else 0
+
     def _rows(self, tensor: Tensor) -> int:
-        if tensor.dim() == 0 or self.conv.node_dim % tensor.dim() != 0:
-            raise NotCovered("rows are not along the first axis")
-        return tensor.shape[0]
+        if tensor.dim() <= self.axis:
+            raise NotCovered("a tensor of nodes has no axis of rows")
+        return tensor.shape[self.axis]
 
     def _asked(self) -> Propagation:
-        """Return the message as a function of the tensors of sources, destinations, edges and the rest."""
+        """Return message and aggregation as a function of tensors of both ends, edges and the rest."""
         groups: dict[str, list[tuple[str, Tensor]]] = {"src": [], "dst": [], "edge": [], "params": []}
         fixed: dict[str, Any] = {}
-        for name in self.names:
-            given = self._given(name)
-            if isinstance(given, Tensor):
-                groups[self._group(name, given)].append((name, given))
-            else:
-                fixed[name] = given
-        order = tuple(name for group in groups.values() for name, _ in group)
-        message, rest = self.conv.message, tuple(fixed.items())
-
-        def called(*rows: Tensor) -> Any:
-            return message(**dict(zip(order, rows)), **dict(rest))
-
+        for name in dict.fromkeys((*self.names, *self.aggregate_names)):
+            if name in _SIZES or name == "ptr":
+                fixed[name] = RowCount() if name in _SIZES else None
+            elif name not in _NUMBERS:
+                given = self._given(name)
+                if isinstance(given, Tensor):
+                    groups[self._group(name, given)].append((name, given))
+                else:
+                    fixed[name] = given
         tensors = {kind: [tensor for _, tensor in group] for kind, group in groups.items()}
+        for ends in (tensors["src"], tensors["dst"]):
+            ends[:] = [each.movedim(self.axis, 0) for each in ends]
         tensors["edge"] = [self.adjacency.ordered(each) for each in tensors["edge"]]
-        reduce = _REDUCE[type(self.conv.aggr_module).__name__]
-        return Propagation(called, **tensors, reduce=reduce)  # type: ignore[arg-type]
+        order = tuple(name for group in groups.values() for name, _ in group)
+        own = type(self.conv).__module__.startswith("torch_geometric.")
+        called = _message(self.conv, order, fixed, (self.names, self.aggregate_names))
+        if self.axis:
+            called = _along(called, self.axis, len(tensors["src"]) + len(tensors["dst"]))
+        return Propagation(called, **tensors, reduce=OWN, scratch=_SCRATCH if own else frozenset())  # type: ignore[arg-type]
 
     def _given(self, name: str) -> Any:
         ends = name[-2:] in ("_i", "_j")
         key = name[:-2] if ends else name
         if key not in self.kwargs:
-            default = inspect.signature(type(self.conv).message).parameters[name].default
+            method = type(self.conv).message if name in self.names else type(self.conv).aggregate
+            default = inspect.signature(method).parameters[name].default
             if default is inspect.Parameter.empty:
                 raise NotCovered(f"its message reads {name!r}, which propagate was not given")
             return default
@@ -192,7 +257,7 @@ class _Propagated:
         if name[-2:] in ("_i", "_j"):
             side = 1 if name.endswith("_i") else 0
             if self._rows(given) != self.size[side]:
-                raise NotCovered(f"{name[:-2]} has {given.shape[0]} rows, not {self.size[side]}")
+                raise NotCovered(f"{name[:-2]} has {self._rows(given)} rows, not {self.size[side]}")
             return "dst" if side else "src"
         return "edge" if given.dim() and given.shape[0] == self.edge_index.shape[1] else "params"
 
@@ -207,12 +272,39 @@ class _Propagated:
 
     def run(self) -> Any:
         """Return what `propagate` returns."""
-        how = self.how
-        out = self.block.propagate(how.message, how.src, how.dst, how.edge, how.reduce, how.params)
+        out = contribute(self.block, self.how, beside=False).value.movedim(0, self.axis)
         names = _parameters(type(self.conv).update)[1:]
         if any(name not in self.kwargs for name in names):
             raise NotCovered("its update reads what propagate was not given")
         return self.conv.update(out, **{name: self.kwargs[name] for name in names})
+
+
+def _message(
+    conv: Any, order: tuple[str, ...], fixed: dict[str, Any], names: tuple[tuple[str, ...], tuple[str, ...]]
+) -> Callable[..., Any]:
+    """Return the function that makes the messages of a convolution and reduces them, of tensors in order."""
+    message, aggregate, rest = conv.message, conv.aggregate, tuple(fixed.items())
+    of_message, of_aggregate = names
+
+    def called(*rows: Tensor) -> Any:
+        *tensors, index = rows
+        given = {**dict(zip(order, tensors)), **dict(rest), **dict.fromkeys(_NUMBERS, index)}
+        made = message(**{name: given[name] for name in of_message})
+        return aggregate(made, **{name: given[name] for name in of_aggregate})
+
+    called.__qualname__ = f"{type(conv).__name__}.message"
+    return called
+
+
+def _along(message: Callable[..., Any], axis: int, ends: int) -> Callable[..., Any]:
+    """Return a message for rows along the first axis, of one whose rows of nodes are along another."""
+
+    def called(*rows: Tensor) -> Any:
+        made = message(*(each.movedim(0, axis) for each in rows[:ends]), *rows[ends:])
+        return made.movedim(axis, 0)
+
+    called.__qualname__ = message.__qualname__
+    return called
 
 
 def _compare(conv: Any, original: Callable[..., Any], call: _Propagated) -> None:
@@ -228,6 +320,3 @@ def _compare(conv: Any, original: Callable[..., Any], call: _Propagated) -> None
     if error > tolerance:
         conv._weft.refused = f"it differs from PyG's own result by {error:.1e} (tolerance {tolerance:.0e})"
         raise NotCovered(conv._weft.refused)
-
-
-__all__ = ["Block", "compile_messages_of", "is_message_passing", "obstacle"]
