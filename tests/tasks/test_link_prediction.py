@@ -1,5 +1,6 @@
 """Link prediction: what is scored, what a model may see, and that workers train what one process does."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -360,6 +361,61 @@ def test_float16_is_refused_where_a_head_learns(tmp_path: Path) -> None:
     )
     with pytest.raises(RecipeError, match="float16 has no scale for what 'link_prediction' learns"):
         run_recipe(recipe, Place())
+
+
+def knowledge(nodes: int = 40) -> weft.Graph:
+    """Three relations between nodes of one type, the next, the double and one beyond, in given splits."""
+    made = torch.Generator().manual_seed(0)
+    src = torch.arange(nodes)
+    ends = {"next": (src + 1) % nodes, "double": 2 * src % nodes, "third": (src + nodes // 3) % nodes}
+    edges: dict[Any, Any] = {}
+    for name, dst in ends.items():
+        split = (torch.rand(nodes, generator=made) * 5).long().clamp(max=3) - 1
+        edges["thing", name, "thing"] = {"edge_index": torch.stack([src, dst]), "split": split.clamp(min=0)}
+    return weft.Graph.from_types({"thing": {"num_nodes": nodes, "x": torch.eye(nodes)}}, edges)
+
+
+FILTERED = {"name": "all", "filtered": True}
+
+
+def test_filtered_ranks_are_told_with_raw_ones_by_end_and_by_relation_on_any_number_of_workers() -> None:
+    task = links(score="complex", evaluate=FILTERED, negatives={"name": "joint", "count": 8, "side": "both"})
+    told: dict[str, Any] = {"hidden": 16, "epochs": 3, "task": task, "seed": 1}
+    one, two = (weft.train(knowledge(), "rgcn", workers=workers, **told) for workers in (1, 2))
+    assert {"mrr", "hits@1", "hits@3", "hits@10", "raw_mrr", "raw_hits@10", "negatives"} <= one.scores.keys()
+    assert one.scores["raw_mrr"] < one.scores["mrr"]
+    assert one.scores == pytest.approx(two.scores)
+    found = one.details["test"]
+    ends, relations = found["by_end"], found["by_relation"]
+    assert [*ends] == ["dst", "src"]
+    assert one.scores["mrr"] == pytest.approx((ends["dst"]["mrr"] + ends["src"]["mrr"]) / 2)
+    assert {*relations} == {"thing next thing", "thing double thing", "thing third thing"}
+    pairs = sum(held["pairs"] for held in relations.values())
+    assert pairs == ends["dst"]["pairs"] + ends["src"]["pairs"]
+    mean = sum(held["pairs"] * held["mrr"] for held in relations.values()) / pairs
+    assert mean == pytest.approx(one.scores["mrr"])
+    assert two.details["test"]["by_end"]["src"] == pytest.approx(ends["src"])
+    assert json.loads(json.dumps(one.to_dict() | {"out": None}))["details"]["test"]["by_end"] == ends
+
+
+def test_what_is_true_in_any_split_is_left_out_of_filtered_ranks() -> None:
+    graph = knowledge()
+    task: Any = TaskChoice.of(links(evaluate=FILTERED)).make(graph)
+    task.hides(batches=False)  # a share of training pairs are messages alone, and true all the same
+    task.prepared(graph)
+    assert bool(task.known["all"].hits(*edge_ends(graph)).all())
+    assert len(task.known["all"]) == len(torch.unique(torch.stack(edge_ends(graph)), dim=1).T)
+
+
+def test_filtered_ranks_have_no_scores_for_metrics_of_ones_own() -> None:
+    with pytest.raises(RecipeError, match=r"filtered ranks have no outputs for mine"):
+        weft.train(
+            knowledge(),
+            "rgcn",
+            epochs=1,
+            task=links(evaluate=FILTERED),
+            metrics={"mine": lambda outputs, y: 1.0},
+        )
 
 
 def test_workers_train_and_score_what_one_process_does() -> None:

@@ -142,6 +142,15 @@ def test_a_validation_pair_that_is_joined_in_train_is_no_message() -> None:
     assert not messages.edge_data
 
 
+def test_a_given_split_counts_both_directions_of_a_symmetric_relation() -> None:
+    split = torch.tensor([0, 0, 0, 2, 1, 0])
+    graph = Graph.from_edges([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]], edge_data={"split": split})
+    _, pairs = split_pairs(graph)
+    assert {name: len(some) for name, some in pairs.items()} == {"train": 4, "val": 1, "test": 1}
+    _, once = split_pairs(graph, undirected=True)
+    assert {name: len(some) for name, some in once.items()} == {"train": 3, "val": 1, "test": 1}
+
+
 def test_by_time_nothing_later_than_validation_is_a_message() -> None:
     edges = [[0, 1, 2, 3, 4, 0, 2], [1, 2, 3, 4, 5, 2, 1]]
     graph = Graph.from_edges(edges, edge_time=[1, 2, 3, 4, 5, 5, 6])

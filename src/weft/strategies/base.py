@@ -279,6 +279,11 @@ class Strategy:
                 for split, held in self.scored.items()
             }
 
+    def details(self) -> dict[str, dict[str, Any]]:
+        """Return what the last evaluation found of each split beyond metrics; called by all workers."""
+        found = {split: held.details(self.shared.total) for split, held in self.scored.items()}
+        return {split: told for split, told in found.items() if told}
+
     @torch.no_grad()
     def predict(self, model: nn.Module) -> Tensor:
         """Return what the model gives for every node of the target type: outputs, or rows of pairs' ends."""

@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from weft.errors import RecipeError
 from weft.tasks.base import Total
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Counted, Metric
+from weft.tasks.ranking import Ranks
 
 
 class Tally:
@@ -21,13 +23,20 @@ class Tally:
         self._sums: dict[str, Tensor] = {}
         self._held: list[tuple[Tensor, Tensor]] = []
 
-    def add(self, outputs: Tensor, y: Tensor) -> None:
+    def add(self, outputs: Tensor | Ranks, y: Tensor) -> None:
         """Count some targets; they are kept only where a metric needs all of them."""
         sums = {name: metric.counts(outputs, y) for name, metric in self.counted.items()}
-        sums["loss"] = self.loss.summed(outputs, y).double()
+        if isinstance(outputs, Ranks):
+            if self.whole:
+                raise RecipeError(
+                    f"train.metrics: filtered ranks have no outputs for {', '.join(self.whole)}"
+                )
+            sums["loss"] = outputs.losses.sum()
+        else:
+            sums["loss"] = self.loss.summed(outputs, y).double()
         for name, value in sums.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value
-        if self.whole:
+        if self.whole and isinstance(outputs, Tensor):
             self._held.append((outputs, y))
 
     def scores(self, total: Total, gathered: Callable[[Tensor], Tensor], count: int) -> dict[str, float]:

@@ -23,6 +23,7 @@ from weft.samplers.loader import Loader
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
 from weft.tasks.predicted import lists
+from weft.tasks.ranking import Ranks
 
 SPLITS = ("train", "val", "test")
 EVALUATION = -1
@@ -34,8 +35,8 @@ Rows = Callable[[Tensor, Tensor], Tensor]
 """(rows of the own nodes [n, d], global ids [m]) to the rows of these nodes [m, d], whoever holds them."""
 
 
-Pieces = Iterable[tuple[Tensor, Tensor]]
-"""Outputs [n, columns] of some targets after the other, and what they are compared with [n, ...]."""
+Pieces = Iterable[tuple[Tensor | Ranks, Tensor]]
+"""Outputs [n, columns] of some targets after the other, or ranks, and what these are compared with [n, …]."""
 
 
 class Targets(ABC):
@@ -66,6 +67,10 @@ class Targets(ABC):
         """
         outputs = self.outputs(model, h, rows, EVALUATION)
         return [(outputs, self.y)]
+
+    def details(self, total: Total) -> dict[str, Any]:
+        """Return what the last evaluation found beyond metrics, ready for JSON; called by all workers."""
+        return {}
 
 
 class Task(ABC):

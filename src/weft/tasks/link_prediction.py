@@ -1,6 +1,6 @@
 """Which pairs of nodes are joined."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -17,15 +17,16 @@ from weft.graph.known import Known
 from weft.graph.node_pairs import Pairs
 from weft.layers.base import GraphInfo
 from weft.samplers.edges import Draws, EdgeBatch
-from weft.tasks.base import EVALUATION, Pieces, Rows, Targets, Total, tasks
+from weft.tasks.base import EVALUATION, Targets, Total, tasks
+from weft.tasks.link_targets import LinkTargets, own_scores
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
-from weft.tasks.negatives import Drawn, End, Negatives, Nodes, ends_of, node_times
+from weft.tasks.negatives import Drawn, Negatives, Nodes, ends_of, node_times
 from weft.tasks.pair_loss import CORRECTED, PAIR_LOSSES, pair_loss
 from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
 from weft.tasks.penalty import check_penalty
-from weft.tasks.ranking import LEFT_OUT, RANKING, num_negatives
-from weft.tasks.scores import Scorer, check_scorer, make_scorer, rows_at
+from weft.tasks.ranking import AMONG_ALL, LEFT_OUT, RANKING, RAW, num_negatives
+from weft.tasks.scores import check_scorer, make_scorer, rows_at
 
 KNOWN = {"all": "known.npy", "train": "known_train.npy"}
 """Files of links that there are: of all splits, and of those that training may know of."""
@@ -34,8 +35,6 @@ TIMES = "node_times.safetensors"
 USUAL = {"name": "uniform", "count": 1}
 MOST = 1 << 26
 """Scores that every worker may hold at the end of a run, for metrics that need all of them."""
-PIECE = 1 << 24
-"""Numbers of negatives' rows, or scores among all nodes, that an evaluation has in memory at once."""
 EVALUATED = {"name": "uniform", "count": 100, "exclude": "known"}
 
 
@@ -50,12 +49,12 @@ class LinkPrediction(PairTask):
     targets and no messages. "none" lets a model look the answer up.
 
     `width` is how wide a node's row is; `score` a name or a table: dot, cosine, bilinear, distmult, complex,
-    rotate, transe, affine, mlp.
-    `negatives` is a name or a table: uniform, degree, joint, inbatch or hard, with `count`, `side` and
-    `exclude = "known"`. `evaluate` has the same words, or name = "all"; its negatives are the same at every
-    evaluation. The loss is a name, or a table with its options: cross_entropy, bpr, margin, infonce
-    (softmax) or self_adversarial, say `{name = "self_adversarial", temperature = 1.0}`. `regularise` keeps
-    the rows of training pairs and relations small: `{name = "n3", weight = 0.01}`, or "l2".
+    rotate, transe, affine, mlp. `negatives` is a name or a table: uniform, degree, joint, inbatch or hard,
+    with `count`, `side` and `exclude = "known"`. `evaluate` has the same words, or name = "all", which with
+    `filtered = true` ranks as knowledge graphs are; its negatives are the same at every evaluation. The loss
+    is a name, or a table with its options: cross_entropy, bpr, margin, infonce (softmax) or
+    self_adversarial, say `{name = "self_adversarial", temperature = 1.0}`. `regularise` keeps the rows of
+    training pairs and relations small: `{name = "n3", weight = 0.01}`, or "l2".
     """
 
     name: ClassVar[str] = "link_prediction"
@@ -63,6 +62,7 @@ class LinkPrediction(PairTask):
     metric: ClassVar[str] = "mrr"
     measures: ClassVar[Mapping[str, Metric]] = {"negatives": num_negatives}
     watched: ClassVar[tuple[str, ...]] = ("hits@10",)
+    beside: ClassVar[tuple[str, ...]] = tuple(RAW)
     losses: ClassVar[Mapping[str, Loss]] = {name: pair_loss(name) for name in PAIR_LOSSES}
 
     def __init__(
@@ -85,6 +85,8 @@ class LinkPrediction(PairTask):
         self.score = score
         self.negatives = _negatives(USUAL if negatives is None else negatives, "task.negatives")
         self.evaluated = _negatives(EVALUATED if evaluate is None else evaluate, "task.evaluate")
+        if self.evaluated.filtered:
+            self.metrics = AMONG_ALL
         if self.negatives.name == "all":
             raise RecipeError("task.negatives: 'all' is for task.evaluate; use 'joint' with a count")
         named = loss.get("name") if isinstance(loss, Mapping) else loss
@@ -107,7 +109,13 @@ class LinkPrediction(PairTask):
             "all": [*self._pairs.values()],
             "train": [self._pairs[s] for s in self._pairs if s == "train"],
         }
-        self.known = {name: Known.of(shown, *pairs[name]) for name in self._excluded}
+        # Messages lack what joins the ends of held-out pairs: of all that is true the whole graph tells.
+        graphs = {"all": graph, "train": shown}
+        both = False if self.evaluated.filtered else None  # a fact is known the way that it was told
+        self.known = {
+            name: Known.of(graphs[name], *pairs[name], undirected=both if name == "all" else None)
+            for name in self._excluded
+        }
         self.node_time = node_times(graph) if self._temporal else None
 
     def files(self) -> dict[str, bytes]:
@@ -130,6 +138,7 @@ class LinkPrediction(PairTask):
         """Return the own pairs of every split, and settle what negatives are drawn from."""
         self.among = self._nodes(held)
         self.rows_per_pair = len(self.evaluated.sides)
+        self.relations = [" ".join(kind) for kind in held.edge_types]
         found = super().targets(held, total)
         found["train"].count = self.rows_per_target * len(self._pairs["train"])
         return found
@@ -159,7 +168,9 @@ class LinkPrediction(PairTask):
         return self.holds(scored)
 
     def holds(self, scored: Mapping[str, Targets]) -> bool:
-        """Return whether all scores are few enough to be held at once."""
+        """Return whether all scores are few enough to be held at once; filtered ranks have none."""
+        if self.evaluated.filtered:
+            return False
         columns = 1 + (self.evaluated.count or int(self.among.offsets[-1]))
         return columns * sum(held.count for held in scored.values()) <= MOST
 
@@ -195,6 +206,11 @@ class LinkPrediction(PairTask):
 
     def evaluation_negatives(self) -> Draws:
         """Return what draws the negatives of an evaluation, the same in each."""
+        if self.evaluated.filtered:
+            raise RecipeError(
+                "task.evaluate: filtered ranks are among all nodes of one graph, and here each pair sees its "
+                "own; leave filtered out"
+            )
         return lambda pairs, epoch, step, *, batch: self.draw(pairs, EVALUATION, batch=batch)
 
     def evaluated_batch(self, model: nn.Module, h: Tensor, batch: EdgeBatch) -> tuple[Tensor, Tensor]:
@@ -244,7 +260,7 @@ class LinkPrediction(PairTask):
                 own = negative[place * len(pairs) : (place + 1) * len(pairs)]
                 # In one call, whose sums are made alike: else ends that are alike would not tie, and a model
                 # that gives all nodes the same row would be ranked by how sums are rounded.
-                both = _own_scores(scorer, one, rows, torch.cat([other[:, None], own], 1), relation, side)
+                both = own_scores(scorer, one, rows, torch.cat([other[:, None], own], 1), relation, side)
                 true, found = both[:, :1], both[:, 1:]
             masked = drawn.masked[place * len(pairs) : (place + 1) * len(pairs)].to(rows.device)
             found = found.masked_fill(masked, LEFT_OUT)
@@ -291,7 +307,8 @@ class LinkPrediction(PairTask):
     @property
     def _excluded(self) -> list[str]:
         """Which known links negatives must be none of."""
-        return [name for name, how in (("all", self.evaluated), ("train", self.negatives)) if how.exclude]
+        asked = {"all": self.evaluated.exclude or self.evaluated.filtered, "train": self.negatives.exclude}
+        return [name for name, needed in asked.items() if needed]
 
     def _nodes(self, held: HeldGraph) -> Nodes:
         """Return what negatives are drawn from: known to every worker by all training pairs alone."""
@@ -301,84 +318,6 @@ class LinkPrediction(PairTask):
             kinds = [kinds[number] for number in torch.unique(train.relation).tolist()]
         degrees = ends_of(train.src, train.dst, held.node_offsets[-1])
         return Nodes.between(held, kinds, degrees, time=self.node_time)
-
-
-class LinkTargets(Targets):
-    """Own pairs of one split, with the negatives of a moment."""
-
-    def __init__(self, task: LinkPrediction, pairs: Pairs, split: str) -> None:
-        self.task, self.pairs, self.split = task, pairs, split
-        self.y = torch.zeros(len(pairs))
-        # A rank among negatives says little of pairs that are trained on, and they are most.
-        self.scored = split != "train" or len(task.pairs) == 1
-        self._fixed: tuple[Drawn, Tensor, Tensor] | None = None
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def outputs(self, model: nn.Module, h: Tensor, rows: Rows, epoch: int) -> Tensor:
-        """Return [n, 1 + k] for each side that is replaced, from rows of ends wherever these are."""
-        pairs, count = self.pairs, len(self.pairs)
-        drawn, ids, places = self._drawn(epoch)
-        places = places.to(h.device)
-        found = rows(h, ids)
-        src, dst = places[:count], places[count : 2 * count]
-        negative, how = places[2 * count :].reshape(drawn.nodes.shape), self.task.how(epoch)
-        outputs = self.task.scores(model, found, src, dst, drawn, negative, pairs, how)
-        self.y = self.task.corrections(drawn, src, dst, negative, how, len(found)).to(outputs.device)
-        if epoch != EVALUATION:
-            penalty = self.task.penalties(model, found, src, dst, pairs)
-            self.y = self.y if penalty is None else penalty
-        return outputs
-
-    def pieces(self, model: nn.Module, h: Tensor, rows: Rows) -> Pieces:
-        """Give the scores of an evaluation: among all nodes those of some pairs after the other.
-
-        Together they would be a number for every pair and node.
-        """
-        if self.task.evaluated.name != "all":
-            return super().pieces(model, h, rows)
-        ids = self.task.candidates()
-        return self._among_all(model, rows(h, ids), ids)
-
-    def _among_all(self, model: nn.Module, found: Tensor, ids: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        size = max(1, PIECE // len(ids))
-        for first in range(0, max(1, len(self.pairs)), size):
-            pairs = self.pairs.take(torch.arange(first, min(first + size, len(self.pairs))))
-            drawn = self.task.draw(pairs, EVALUATION)
-            ends = torch.cat([pairs.src, pairs.dst, drawn.nodes])
-            places = torch.searchsorted(ids, ends).to(found.device)
-            src, dst, negative = torch.split(places, [len(pairs), len(pairs), len(drawn.nodes)])
-            scores = self.task.scores(model, found, src, dst, drawn, negative, pairs, self.task.evaluated)
-            yield scores, torch.zeros(len(scores), device=scores.device)
-
-    def _drawn(self, epoch: int) -> tuple[Drawn, Tensor, Tensor]:
-        """Return negatives, the distinct nodes of all ends, and the place of each end among them."""
-        if epoch == EVALUATION and self._fixed is not None:
-            return self._fixed
-        drawn = self.task.draw(self.pairs, epoch, batch=self.task.pairs[self.split])
-        ends = torch.cat([self.pairs.src, self.pairs.dst, drawn.nodes.flatten()])
-        found = drawn, *torch.unique(ends, return_inverse=True)
-        self._fixed = found if epoch == EVALUATION else None
-        return found
-
-
-def _own_scores(
-    scorer: Scorer, one: Tensor, rows: Tensor, others: Tensor, relation: Tensor | None, side: End
-) -> Tensor:
-    """Return the scores of each pair's own other ends, [n, k]; without gradients piece by piece.
-
-    All pairs of a split at once would have n · k rows of nodes in memory, often more than the graph.
-    """
-    size = max(1, PIECE // max(1, others.shape[1] * rows.shape[1]))
-    size = max(1, len(one)) if torch.is_grad_enabled() else size
-    found = []
-    for first in range(0, max(1, len(one)), size):
-        part = slice(first, first + size)
-        ends, many = one[part], rows_at(rows, others[part])
-        kind = None if relation is None else relation[part]
-        found.append(scorer(ends, many, kind) if side == "dst" else scorer(many, ends, kind))
-    return torch.cat(found)
 
 
 def _drawn(batch: EdgeBatch) -> Drawn:

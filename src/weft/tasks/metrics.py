@@ -22,7 +22,7 @@ Metric = Callable[[Tensor, Tensor], float]
 class Counted:
     """A metric made of sums: those of several workers add up, so that no worker needs all targets."""
 
-    counts: Callable[[Tensor, Any], Tensor]
+    counts: Callable[[Any, Any], Tensor]
     """(outputs, y) to sums: whole numbers, or float64. Of one shape, also where there are no rows."""
     value: Callable[[Tensor], float]
     """The metric from the sums of all."""

@@ -135,25 +135,29 @@ class Negatives:
     - "hard": of one set of `pool`, as joint, the `count` that score best: chosen by whoever scores.
     - "all": every node of the type, to evaluate by.
 
-    `side` says which end is replaced. A pair's own end is never a negative of it; with `exclude = "known"`
-    neither is one that would make a known link of the same relation, nor the other end itself. With
-    `temporal` only nodes that were there at the pair's time are. What is drawn is drawn again until it is a
-    negative; a pair that has too few, say a source that is joined to all, has the rest masked.
+    `side` says which end is replaced, by default "dst". A pair's own end is never a negative of it; with
+    `exclude = "known"` neither is one that would make a known link of the same relation, nor the other end
+    itself. With `temporal` only nodes that were there at the pair's time are. What is drawn is drawn again
+    until it is a negative; a pair that has too few, say a source that is joined to all, has the rest masked.
+
+    `filtered`, of "all", ranks pairs as those of knowledge graphs are: both ends are asked for, every node of
+    the type is a candidate, the other end too, and what else is true in any split is left out.
     """
 
     name: Name = "uniform"
     count: int | None = None
-    side: Literal["dst", "src", "both"] = "dst"
+    side: Literal["dst", "src", "both"] | None = None
     alpha: float | None = None
     exclude: Literal["known"] | None = None
     pool: int | None = None
     temporal: bool = False
+    filtered: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name, words in (
             ("name", (*_OWN, "joint", "inbatch", "hard", "all")),
-            ("side", ("dst", "src", "both")),
+            ("side", (None, "dst", "src", "both")),
             ("exclude", (None, "known")),
         ):
             if getattr(self, name) not in words:
@@ -161,6 +165,8 @@ class Negatives:
                 raise InputError(f"negatives: {name} must be one of {told}, got {getattr(self, name)!r}")
         if self.alpha is not None and self.name not in ("degree", "joint"):
             raise InputError(f"negatives: alpha goes with name='degree' or 'joint', not {self.name!r}")
+        if self.filtered and (self.name != "all" or self.exclude or self.temporal):
+            raise InputError("negatives: filtered goes with name='all', and without exclude and temporal")
         if self.alpha is not None and self.name == "joint" and self.side == "both":
             raise InputError("negatives: one set for both sides has no degree of one; side='dst' or 'src'")
         if self.count is not None and self.name in ("inbatch", "all"):
@@ -177,7 +183,8 @@ class Negatives:
     @property
     def sides(self) -> tuple[End, ...]:
         """The ends that are replaced, in the order of rows."""
-        return ("dst", "src") if self.side == "both" else (self.side,)
+        side = self.side or ("both" if self.filtered else "dst")
+        return ("dst", "src") if side == "both" else (side,)
 
     def draw(
         self,

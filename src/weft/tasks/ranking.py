@@ -8,9 +8,13 @@ for it is not read.
 A tie counts half. The place of a pair is one more than the negatives above it and half of those equal to it,
 which is the mean of OGB's optimistic and pessimistic rank, so a model that scores everything alike gets what
 chance gives. Every score depends on how many negatives there are: `num_negatives` tells.
+
+Pairs that were ranked among all nodes come as `Ranks`, places that are counted already.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,22 +26,53 @@ LEFT_OUT = float("-inf")
 """The score of a negative that does not count."""
 
 
-def places(outputs: Tensor) -> Tensor:
+ENDS = ("dst", "src")
+"""The ends that may be asked for, by their numbers in `Ranks`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Where pairs stand among all candidates, one row per pair and end that is asked for."""
+
+    places: Tensor
+    """[n] float64, without other true answers; 1 is best"""
+    raw: Tensor
+    """[n] with them"""
+    others: Tensor
+    """[n] how many candidates there are beside the true one and other true answers"""
+    losses: Tensor
+    """[n] minus the log of the softmax of the true pair among all candidates"""
+    relation: Tensor
+    side: Tensor
+    """[n] which end is asked for: its place in `ENDS`"""
+
+    @classmethod
+    def cat(cls, parts: "Sequence[Ranks]") -> "Ranks":
+        """Return the rows of several, in turn."""
+        return cls(*(torch.cat([getattr(part, name.name) for part in parts]) for name in fields(cls)))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def places(outputs: Tensor | Ranks) -> Tensor:
     """Return the place of each true pair among itself and its negatives, [n] float64; 1 is best.
 
     >>> places(torch.tensor([[3.0, 1.0, 2.0], [1.0, 1.0, 2.0]])).tolist()
     [1.0, 2.5]
     """
+    if isinstance(outputs, Ranks):
+        return outputs.places
     true, negative = _columns(outputs)
     above = (negative > true[:, None]).sum(1).double()
     equal = ((negative == true[:, None]) & _held(negative)).sum(1).double()
     return 1.0 + above + 0.5 * equal
 
 
-def _mean(each: Callable[[Tensor], Tensor]) -> Counted:
+def _mean(each: Callable[[Any], Tensor]) -> Counted:
     """Return the mean over pairs of a function of outputs that gives [n]."""
 
-    def counts(outputs: Tensor, y: Tensor | None) -> Tensor:
+    def counts(outputs: Any, y: Tensor | None) -> Tensor:
         values = each(outputs).double()
         return torch.stack([values.sum(), torch.ones_like(values).sum()])
 
@@ -55,7 +90,7 @@ def hits(k: int) -> Counted:
 
 mrr = _mean(lambda outputs: places(outputs).reciprocal())
 """The mean of 1 / place."""
-num_negatives = _mean(lambda outputs: _held(_columns(outputs)[1]).sum(1))
+num_negatives = _mean(lambda outputs: _num_negatives(outputs))
 """How many negatives a pair stands among, on average: those that are not left out."""
 
 
@@ -109,6 +144,59 @@ RANKING: dict[str, Metric] = {
     **{f"ogb_hits@{k}": ogb_hits(k) for k in (20, 50, 100)},
 }
 """Metrics of links by their names in a recipe. Those that are `Counted` add up over workers."""
+
+
+def _raw_hits(k: int) -> Counted:
+    return _mean(lambda ranks: ranks.raw <= k)
+
+
+RAW: dict[str, Metric] = {
+    "raw_mrr": _mean(lambda ranks: ranks.raw.reciprocal()),
+    **{f"raw_hits@{k}": _raw_hits(k) for k in (1, 3, 10)},
+}
+"""Of `Ranks` alone: those of raw places."""
+AMONG_ALL: dict[str, Metric] = {
+    **{name: metric for name, metric in RANKING.items() if isinstance(metric, Counted)},
+    **RAW,
+}
+"""What `Ranks` have."""
+
+
+_PARTS = ("mrr", "hits@1", "hits@3", "hits@10")
+
+
+def by_relation(ranks: Ranks | None, num_relations: int) -> Tensor:
+    """Return sums of 1 / place, of hits at 1, 3 and 10, and of rows, [R, 2, 5], which add up over workers."""
+    sums = torch.zeros(num_relations * len(ENDS), len(_PARTS) + 1, dtype=torch.float64)
+    if ranks is not None:
+        hit = [ranks.places <= k for k in (1, 3, 10)]
+        found = torch.stack([ranks.places.reciprocal(), *hit, torch.ones_like(ranks.places)], 1)
+        sums.index_add_(0, ranks.relation * len(ENDS) + ranks.side, found)
+    return sums.view(num_relations, len(ENDS), -1)
+
+
+def told_by_relation(sums: Tensor, names: Sequence[str]) -> dict[str, Any]:
+    """Return filtered ranks of sums [R, 2, 5]: by the end that is asked for, and by relation, each with both.
+
+    Relations without a row are left out; `pairs` counts rows.
+    """
+    by_end = {end: _told(held) for end, held in zip(ENDS, sums.sum(0))}
+    relations = {
+        name: {**_told(held.sum(0)), **{f"{end}_mrr": _told(each)["mrr"] for end, each in zip(ENDS, held)}}
+        for name, held in zip(names, sums)
+        if held[:, -1].sum()
+    }
+    return {"by_end": by_end, "by_relation": relations}
+
+
+def _told(sums: Tensor) -> dict[str, float]:
+    *parts, rows = sums.tolist()
+    means = {name: part / rows if rows else float("nan") for name, part in zip(_PARTS, parts)}
+    return {**means, "pairs": int(rows)}
+
+
+def _num_negatives(outputs: Tensor | Ranks) -> Tensor:
+    return outputs.others if isinstance(outputs, Ranks) else _held(_columns(outputs)[1]).sum(1)
 
 
 def _columns(outputs: Tensor) -> tuple[Tensor, Tensor]:

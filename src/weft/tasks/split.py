@@ -61,8 +61,8 @@ def split_pairs(
     `label` is the edge data to predict: it becomes `y`, and leaves the edge data of all edges. Edges with -1
     (whole numbers) or NaN (others) are no targets. Labelled pairs are one an edge, in its direction; others
     are one for each relation, source and target, and one for both directions with `undirected`, by default
-    in relations that have every edge both ways. Pairs come in canonical order, with "time" in `time` and
-    other edge data in `data`.
+    in relations that have every edge both ways, if the split is not given. Pairs come in canonical order,
+    with "time" in `time` and other edge data in `data`.
 
     >>> graph = Graph.from_edges([[0, 1, 2, 3], [1, 2, 3, 0]], edge_time=[1, 2, 3, 4])
     >>> messages, pairs = split_pairs(graph, by="time", val=3, test=4)
@@ -80,7 +80,9 @@ def split_pairs(
         edges = _at_random(edges, val, test, seed) if how == "random" else _as_given(edges)
         shown = torch.ones(graph.num_edges, dtype=torch.bool)
     if label is None:
-        edges = _once_each(edges, undirected, _times(edges, key) if how == "time" else None)
+        # A split that is given counts every edge of its own, also in relations that hold both ways.
+        both = False if undirected is None and how == "given" else undirected
+        edges = _once_each(edges, both, _times(edges, key) if how == "time" else None)
     shown &= ~edges.touching(edges.part > 0)
     edges, shown = _disjoint(edges, shown, disjoint, seed)
     pairs = {name: edges.pairs(part, key) for part, name in enumerate(SPLITS)}

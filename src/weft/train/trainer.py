@@ -292,6 +292,7 @@ class Trainer:
             task=self.task.name,
             metric=self.metric,
             metrics=scores,
+            details=self.strategy.details(),
             stopped=self.stopped,
             model=self.model,
         )

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from weft.config import Range
+from weft.errors import InputError
 from weft.layers.base import Linear
 from weft.tasks.edge_head import Ends
 from weft.tasks.scores.base import End, Scorer, other_end, scorers
@@ -48,6 +49,12 @@ class MLP(Scorer):
         """Return the score of each pair; data [n, e] is what is known of it, or [n, k, e]."""
         scores: Tensor = self.last(self.ends(src, dst, relation, data))
         return scores.squeeze(-1)
+
+    def query(self, rows: Tensor, relation: Tensor | None, end: End) -> Tensor:
+        """Refuse: what a network makes of an end depends on the other."""
+        raise InputError(
+            "task.score: 'mlp' compares no queries with keys; use a score that does, say 'distmult'"
+        )
 
     def against(
         self, src: Tensor, all: Tensor, relation: Tensor | None = None, *, side: End = "dst"

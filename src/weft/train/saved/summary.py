@@ -49,6 +49,8 @@ class Summary:
     """done, patience, or interrupted."""
     model: nn.Module = field(repr=False)
     """The trained model."""
+    details: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    """What a task tells of a split beyond metrics: of filtered ranks, by end and by relation."""
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any], model: nn.Module) -> "Summary":
@@ -58,7 +60,7 @@ class Summary:
             for split, held in told["metrics"].items()
         }
         held: dict[str, Any] = {item.name: told.get(item.name) for item in fields(cls)}
-        return cls(**(held | {"metrics": metrics, "model": model}))
+        return cls(**(held | {"metrics": metrics, "model": model, "details": told.get("details") or {}}))
 
     @property
     def scores(self) -> dict[str, float]:
@@ -71,4 +73,6 @@ class Summary:
         told = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "model"}
         if not any("accuracy" in held for held in self.metrics.values()):
             del told["test_accuracy"], told["val_accuracy"]
+        if not self.details:
+            del told["details"]
         return {**self.scores, **told}
