@@ -30,14 +30,14 @@ def test_each_type_goes_through_its_own_map_or_embedding():
     author, paper = encoder.maps["type_author"], encoder.maps["type_paper"]
     torch.testing.assert_close(out[ranges["author"]], author(graph.node_data["author"]["x"]))
     torch.testing.assert_close(out[ranges["paper"]], paper.weight.t() + paper.bias)
-    torch.testing.assert_close(out[ranges["venue"]], encoder.embeddings["type_venue"])
+    torch.testing.assert_close(out[ranges["venue"]], encoder.embeddings["type_venue"].weight)
 
 
 def test_rows_of_a_part_look_their_embeddings_up_by_id():
     info = weft.nn.GraphInfo(in_features={"node": 0}, num_nodes={"node": 10})
     encoder = weft.nn.Encoder(info, 4)
     part = weft.Block(torch.tensor([0, 1]), torch.tensor([1]), num_src=3, src_ids=torch.tensor([8, 2, 5]))
-    assert torch.equal(encoder(part, None), encoder.embeddings["type_node"][[8, 2, 5]])
+    assert torch.equal(encoder(part, None), encoder.embeddings["type_node"].weight[[8, 2, 5]])
 
 
 def test_missing_features_are_named():

@@ -95,7 +95,7 @@ def test_graph_without_features_learns_a_row_for_each_node():
     graph = weft.Graph.from_edges(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
     model = weft.nn.Stack(0, 2, hidden=8, info=weft.nn.GraphInfo.of(graph))
     assert model(graph.block(), None).shape == (3, 2)
-    assert model.encoder.embeddings["type_node"].shape == (3, 8)
+    assert model.encoder.embeddings["type_node"].weight.shape == (3, 8)
 
 
 def test_every_module_that_draws_has_its_own_number():

@@ -50,6 +50,7 @@ RESUMED: list[dict[str, Any]] = [
     },
     {"model": "sage", "schedule": "plateau", "schedule_every": 1, "lr": 0.2},
     {"model": "sage", "lr": 0.1, "patience": 6, "eval_every": 2},
+    {"model": "gcn", "embedding": {"width": 3}, "schedule": "cosine", "lr": 0.1},
 ]
 
 
@@ -73,6 +74,16 @@ def test_a_stopped_run_continues_bit_for_bit(
         whole.epochs,
         whole.stopped,
     )
+
+
+def test_learned_rows_continue_bit_for_bit_within_an_epoch(graph: weft.Graph, tmp_path: Path) -> None:
+    bare = graph.with_data(x=None)
+    settings: dict[str, Any] = {"hidden": 8, "rows_optimizer": "rowwise_adagrad", "rows_lr": 0.1, "epochs": 4}
+    settings |= {"schedule": "step", "schedule_every": 2, "strategy": {"name": "sampled", "batch_size": 20}}
+    whole = train(bare, "sage", **settings)
+    part = train(bare, "sage", **settings, out=tmp_path, stop=after(12))
+    assert (part.stopped, part.epochs) == ("interrupted", 1)
+    assert equal(whole.model, train(bare, "sage", **settings, out=tmp_path, resume=True).model)
 
 
 def test_a_model_that_draws_from_torch_continues_bit_for_bit_too(graph: weft.Graph, tmp_path: Path) -> None:
@@ -243,6 +254,22 @@ def test_weights_that_are_not_finite_are_never_saved(graph: weft.Graph, tmp_path
     with pytest.raises(TrainingError, match=r"the weights .* are not finite after epoch 1"):
         train(large, "sage", hidden=8, epochs=9, **settings, out=tmp_path)
     assert not (tmp_path / "checkpoint" / "latest").exists()
+
+
+def test_settings_of_learned_rows_are_refused_where_nobody_reads_them(graph: weft.Graph) -> None:
+    with pytest.raises(RecipeError, match=r"train.rows_lr: the model has no learned rows; leave it out"):
+        train(graph, "gcn", hidden=8, epochs=1, rows_lr=0.1)
+    learned: dict[str, Any] = {"embedding": {"width": 3}, "rows_optimizer": "sgd", "strategy": "vertex_cut"}
+    with pytest.raises(RecipeError, match=r"train.rows_optimizer: 'vertex_cut' trains learned rows as all"):
+        train(graph, "gcn", hidden=8, epochs=1, **learned)
+
+
+def test_learned_rows_have_a_rate_of_their_own(graph: weft.Graph) -> None:
+    options: dict[str, Any] = {"hidden": 8, "embedding": {"width": 3}, "epochs": 2}
+    first = train(graph, "gcn", **options, lr=1e-12).model.state_dict()
+    after = train(graph, "gcn", **options, lr=1e-12, rows_lr=0.1).model.state_dict()
+    moved = {name for name, value in after.items() if (value - first[name]).abs().max() > 1e-3}
+    assert moved == {"encoder.embeddings.type_node.weight"}
 
 
 def test_a_run_folder_is_never_written_over(graph: weft.Graph, tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ class Stack(nn.Module):
 
     `blocks` is one block for all layers (a whole graph, a shard) or a list with `Layer.hops` blocks a
     layer. `hidden` is the whole width between layers, heads together. A graph of several node types, or
-    without features, is encoded to `hidden` first (`info` says what it holds). `options` go to the layer.
+    without features, is encoded to `hidden` first (`info` says what it holds). `embedding`, {width = 64,
+    types = [...]}, gives every node, or those of some types, a learned row beside its features. `options` go
+    to the layer.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Stack(nn.Module):
         residual: bool = False,
         jumping: Literal["cat", "max", "sum"] | None = None,
         activation: str = "relu",
+        embedding: Mapping[str, Any] | None = None,
         info: GraphInfo | None = None,
         **options: Any,
     ) -> None:
@@ -71,12 +74,13 @@ class Stack(nn.Module):
             "residual": residual,
             "jumping": jumping,
             "activation": activation,
+            "embedding": embedding,
             **options,
         }
         """What it was made with, for the record of a run."""
         self.jumping = jumping
         self.activation = activation
-        self.encoder, width = _encoder(in_features, hidden, info)
+        self.encoder, width = _encoder(in_features, hidden, info, embedding)
         projected = jumping is not None or kind.stays_wide
         built = kind.stacked(
             width,
@@ -211,11 +215,14 @@ def _residual(in_features: int, out_features: int) -> nn.Module:
 
 
 def _encoder(
-    in_features: int | Mapping[str, int], hidden: int, info: GraphInfo | None
+    in_features: int | Mapping[str, int],
+    hidden: int,
+    info: GraphInfo | None,
+    embedding: Mapping[str, Any] | None,
 ) -> tuple[Encoder | None, int]:
     """Return the encoder a graph needs, if any, and the width that the first layer sees."""
     typed = info is not None and (len(info.node_types) > 1 or not all(info.in_features.values()))
-    if isinstance(in_features, int) and not typed:
+    if isinstance(in_features, int) and not typed and embedding is None:
         require_positive(Stack, in_features=in_features)
         return None, in_features
     if not isinstance(in_features, int | Mapping):
@@ -223,8 +230,9 @@ def _encoder(
             f"Stack: in_features must be a whole number, or one a node type, got {in_features!r}"
         )
     if info is None:
-        raise InputError("Stack: a graph of several node types needs info=GraphInfo.of(graph)")
-    return Encoder(info, hidden), hidden
+        what = "learned rows need" if embedding is not None else "a graph of several node types needs"
+        raise InputError(f"Stack: {what} info=GraphInfo.of(graph)")
+    return Encoder(info, hidden, embedding=embedding), hidden
 
 
 def _own_dropout(kind: type[Layer], dropout: float) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from weft.strategies.batching import Batching, Everything
 from weft.strategies.call import ModelCall, evaluating
 from weft.strategies.cells import on_grid
 from weft.strategies.layout import Layout
+from weft.strategies.learned import LearnedTables, RowOptimizerName
 from weft.strategies.loss_scale import LossScale
 from weft.strategies.reducer import PlainReducer
 from weft.strategies.shared import CONTROL, EVALUATE, Infer, Shared
@@ -81,6 +82,8 @@ class Strategy:
     """Whether one process may hold the graph itself instead of its parts."""
     cuts: ClassVar[str] = "nodes"
     """What a partition assigns to parts: "nodes", "edges", or nodes to the cells of a "grid"."""
+    rows_by_owner: ClassVar[bool] = False
+    """Whether learned rows lie with the owners of their nodes; else every worker holds them all."""
     partitioner: ClassVar[str] = "metis"
     """What cuts the graph where nothing is said."""
 
@@ -119,6 +122,7 @@ class Strategy:
             infer=infer,
         )
         self.shared.targets = self.task.targets(graph, self.shared.total)
+        self.learned = LearnedTables()
         self.tally = EpochLoss()
         self._sent = Traffic()
 
@@ -246,6 +250,16 @@ class Strategy:
         self.batching.check_model(model)
         self.reducer.check_model(model)
 
+    def learn_rows(self, model: nn.Module, name: RowOptimizerName, *, lr: float, scale: float = 1.0) -> None:
+        """Have learned rows lie with their owners and be trained row by row; called by all workers.
+
+        `scale` is their learning rate as a multiple of `lr`. Where that is not to be they stay parameters.
+        """
+        if self.rows_by_owner and self.loss_scale is None:
+            own = self.layout.own_ids()
+            self.learned = LearnedTables.lent(model, own, self.group, name=name, lr=lr, scale=scale)
+            self.shared.pulls_rows = self.group.size > 1 and bool(self.learned)
+
     def parameters(self, model: nn.Module) -> list[nn.Parameter]:
         """Return what this worker trains, for its optimiser."""
         return self.reducer.parameters(model)
@@ -310,27 +324,33 @@ class Strategy:
     def state(self) -> dict[str, Tensor]:
         """Return what this worker needs to continue beyond the clock; within an epoch, how far it is."""
         within = {"step": self.clock[2:].clone(), **self.tally.state()} if int(self.clock[2]) else {}
-        return {**within, **self.batching.state(), **self.layout.state()}
+        return {**within, **self.batching.state(), **self.layout.state(), **self.learned.state()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave, before the first epoch."""
-        rest = dict(state)
+        self.learned.load_state(state)
+        rest = {name: held for name, held in state.items() if not self.learned.holds(name)}
         if "step" in rest:
             self.clock[2] = int(rest.pop("step"))
             self.tally.load_state({name: rest.pop(name) for name in ("loss", "count")})
-        self.batching.load_state({name: held for name, held in rest.items() if self.is_by_node(name)})
-        self.layout.load_state({name: held for name, held in rest.items() if not self.is_by_node(name)})
+        by_node = {name for name in rest if self.batching.is_by_node(name)}
+        self.batching.load_state({name: held for name, held in rest.items() if name in by_node})
+        self.layout.load_state({name: held for name, held in rest.items() if name not in by_node})
 
-    def is_by_node(self, name: str) -> bool:
-        """Return whether a tensor of `state` has a row for each of `state_nodes`."""
-        return self.batching.is_by_node(name)
+    def state_range(self, name: str) -> range | None:
+        """Return the nodes for the own ones of which a tensor of `state` has a row; None: it has none."""
+        if self.batching.is_by_node(name):
+            return range(self.graph.num_nodes)
+        return self.learned.nodes_of(name)
 
     def state_nodes(self) -> Tensor:
         """Return the ids of the nodes that this worker holds."""
-        return self.layout.global_ids(torch.arange(len(self.graph.indptr) - 1))
+        return self.layout.global_ids(torch.arange(len(self.graph.indptr) - 1)).cpu()
 
     def close(self) -> None:
         """Let go of the model, and of what was opened; a strategy that ended can be made anew."""
+        if self.group.size == 1:  # of several a failed one cannot ask the others
+            self.learned.give_back()
         self.reducer.close()
         self.batching.close()
 

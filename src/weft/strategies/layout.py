@@ -57,6 +57,10 @@ class Layout:
 
     # Rows by id
 
+    def own_ids(self) -> Tensor | None:
+        """Return the global ids of the nodes that this process owns, ascending; None: all."""
+        return None
+
     def global_ids(self, rows: Tensor) -> Tensor:
         """Return the ids of own rows in the whole graph."""
         raise NotImplementedError
@@ -105,6 +109,10 @@ class PartsLayout(Layout):
     def __init__(self, shared: Shared, graph: LocalGraph) -> None:
         super().__init__(shared)
         self.graph = graph
+
+    def own_ids(self) -> Tensor | None:
+        """Return the ids of the nodes that count here."""
+        return self.graph.own_ids
 
     def mark_constant(self, *blocks: Any) -> None:
         """Have blocks bring the features once: they are the same in every step."""

@@ -37,6 +37,8 @@ class Shared:
     call: ModelCall
     events: Events
     infer: Infer | None = None
+    pulls_rows: bool = False
+    """Whether the model reads learned rows that other workers hold: all of them then run it together."""
 
     @property
     def scored(self) -> dict[str, Targets]:

@@ -23,6 +23,7 @@ class Single(Strategy):
     name: ClassVar[str] = "single"
     over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+    rows_by_owner: ClassVar[bool] = True
     layout: Whole
 
     def __init__(

@@ -53,6 +53,9 @@ def take_step(
     if count:
         with strategy.events.phase("optimizer"):
             optimizer.step()
+            strategy.learned.step()
+    else:
+        strategy.learned.forget()
     return loss, count
 
 

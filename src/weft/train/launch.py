@@ -14,6 +14,7 @@ from weft.config import Recipe, bind
 from weft.errors import InputError
 from weft.events import Sink
 from weft.graph.graph import Graph
+from weft.strategies.learned import RowOptimizerName
 from weft.strategies.records.graph import RecordGraph
 from weft.tasks.choose import TaskChoice
 from weft.tasks.loss import LossFunction
@@ -46,6 +47,8 @@ def train(
     optimizer: OptimizerName = "adam",
     momentum: float = 0.0,
     weight_decay: float = 0.0,
+    rows_optimizer: RowOptimizerName | None = None,
+    rows_lr: float | None = None,
     schedule: ScheduleName | None = None,
     schedule_every: int = 50,
     schedule_factor: float = 0.5,

@@ -10,6 +10,7 @@ import torch
 from weft.code import is_code
 from weft.config import Range
 from weft.errors import DataNote, RecipeError
+from weft.strategies.learned import RowOptimizerName
 from weft.tasks.base import Task
 from weft.tasks.choose import known_metrics
 from weft.train.optim import OptimizerName, ScheduleName
@@ -35,6 +36,11 @@ class Settings:
     """Momentum of sgd."""
     weight_decay: Annotated[float, Range(least=0)] = 0.0
     """L2 penalty of adam and sgd, decoupled decay of adamw."""
+    rows_optimizer: RowOptimizerName | None = None
+    """Of learned rows, of which a step changes those it read: adam, adagrad, rowwise_adagrad (one number of
+    state a row) or sgd, without weight decay; none takes adam, or sgd beside optimizer = "sgd"."""
+    rows_lr: Annotated[float, Range(above=0)] | None = None
+    """Learning rate of learned rows at the start; none takes lr."""
     schedule: ScheduleName | None = None
     """cosine, step or plateau; none keeps the rate."""
     schedule_every: Count = 50

@@ -18,6 +18,7 @@ from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
 from weft.graph.graph import Graph
 from weft.graph.held import HeldGraph
 from weft.strategies.base import Scores, Strategy
+from weft.strategies.learned import RowOptimizerName
 from weft.tasks.base import Task, head_of
 from weft.tasks.metrics import lower_is_better
 from weft.train.inference.infer import infer
@@ -85,6 +86,7 @@ class Trainer:
         if not self.strategy.group.rank:
             note_empty(self.strategy.targets)
         self.strategy.check_model(model)
+        self._lend_rows()
         self.optimizer = make_optimizer(
             settings.optimizer,
             self.strategy.parameters(model),
@@ -124,6 +126,21 @@ class Trainer:
                 "use bfloat16 or float32"
             )
 
+    def _lend_rows(self) -> None:
+        """Have learned rows trained row by row where the strategy can; refuse settings that nobody reads."""
+        settings, strategy = self.settings, self.strategy
+        usual: RowOptimizerName = "sgd" if settings.optimizer == "sgd" else "adam"
+        scale = (settings.rows_lr or settings.lr) / settings.lr
+        strategy.learn_rows(self.model, settings.rows_optimizer or usual, lr=settings.lr, scale=scale)
+        for name in ("rows_optimizer", "rows_lr"):
+            if getattr(settings, name) is not None and not strategy.learned:
+                able = (
+                    "the model has no learned rows"
+                    if strategy.rows_by_owner
+                    else f"{strategy.name!r} trains learned rows as all other weights"
+                )
+                raise RecipeError(f"train.{name}: {able}; leave it out")
+
     def run(self) -> Summary:
         """Train, and leave a trace of the end whatever it is; what was refused at once leaves no run."""
         refused = False
@@ -150,6 +167,7 @@ class Trainer:
             if self.exhausted():
                 break
             self.schedule.apply(self.optimizer, epoch)
+            self.strategy.learned.set_rate(self.schedule.rate(epoch))
             self.loss = self.strategy.epoch(self.model, self.optimizer, self.between_steps)
             if self.stopped == "interrupted":  # between two steps of the epoch
                 break
@@ -251,6 +269,7 @@ class Trainer:
         self.save(self.start)
         if self.settings.restore_best and self.best_weights is not None:
             assign_weights(self.model, self.best_weights, where="the best epoch")
+            self.strategy.learned.restore_best()
         # A metric without counts needs the outputs of all targets on every worker.
         scored = self.strategy.scored
         alone = self.task.gathers(scored) or (self.strategy.workers == 1 and self.task.holds(scored))
@@ -261,6 +280,7 @@ class Trainer:
         }
         scores = self.strategy.evaluate(self.model, {**chosen, **self.task.measures})
         summary = self.summary(scores)
+        self.strategy.learned.give_back()
         if self.folder and not self.folder.rank:
             save_weights(self.folder.path / "model.safetensors", self.model)
             status = "interrupted" if self.stopped == "interrupted" else "done"
@@ -329,7 +349,7 @@ class Trainer:
         if self.start:
             self.events.write("resume", epoch=self.start, epochs=self.settings.epochs)
         else:
-            parameters = sum(value.numel() for value in self.model.parameters())
+            parameters = sum(value.numel() for value in self.model.parameters()) + self.strategy.learned.size
             self.events.write("graph", **self.graph.summary())
             self.events.write(
                 "start",
@@ -379,6 +399,7 @@ class Trainer:
         self.schedule.observe(improved=improved, epochs=epochs)
         if improved and self.settings.restore_best:
             self.best_weights = weights_of(self.model)
+            self.strategy.learned.keep_best()
 
     def _goodness(self, value: float) -> float:
         """Return a value of the metric so that more is better."""

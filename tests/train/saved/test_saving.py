@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import weft
+from weft.layers.learned import LearnedRows
 from weft.strategies.single import Single
 from weft.train.optim import Best, Schedule, make_optimizer
 from weft.train.saved.run_folder import RunFolder
@@ -77,3 +78,9 @@ def test_a_slow_disk_is_written_to_less_often() -> None:
     assert not rhythm.due(), "else the run would mostly write"
     clock[0] += 1.0
     assert rhythm.due()
+
+
+def test_learned_rows_that_are_not_finite_are_named() -> None:
+    table = LearnedRows(range(3), 2)
+    table.lend(torch.tensor([[0.0, torch.inf]]), lambda ids, own: ids)
+    assert not_finite(nn.ModuleDict({"rows": table})) == "rows.weight"

@@ -17,10 +17,11 @@ from weft.train.workers.worker import prepare
 PARTS = 4
 
 
-def sections(epochs: int, **strategy: Any) -> dict[str, Any]:
+def sections(epochs: int, embedding: dict[str, Any] | None = None, **strategy: Any) -> dict[str, Any]:
+    learned = {} if embedding is None else {"embedding": embedding}
     return {
         "data": {"name": "community", "nodes": 80, "classes": 3},
-        "model": {"name": "sage", "hidden": 4},
+        "model": {"name": "sage", "hidden": 4, **learned},
         "strategy": {"partitioner": "hash", "parts": PARTS, **strategy},
         "train": {"epochs": epochs, "precision": "float64", "seed": 3, "checkpoint_every": 1},
     }
@@ -44,6 +45,7 @@ def losses(out: Path) -> list[float]:
     [
         {"name": "halo"},
         {"name": "control_variate", "fanout": 1, "batch_size": 20, "prepare": 0},  # with histories
+        {"name": "sampled", "fanout": 2, "batch_size": 20, "prepare": 0, "embedding": {"width": 3}},
     ],
     ids=lambda strategy: strategy["name"],
 )

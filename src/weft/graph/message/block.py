@@ -55,6 +55,9 @@ class Block(BlockEdges):
     whole_rows: bool = True
     """Whether all edges into a destination are here; else results are merged with those of other ranks."""
 
+    rows_are_own: bool = False
+    """Whether callers hold the rows of nodes that this process owns, and of no others."""
+
     # Constants
 
     def mark_constant(self, h: Features) -> None:

@@ -33,6 +33,8 @@ class HaloBlock(ShardBlock):
     `whole` is the block with every halo row: this one, or that of which a `DrawnBlock` shows a step.
     """
 
+    rows_are_own = True
+
     def __init__(
         self, shard: Shard, exchange: Exchange, group: Group, *, clock: Tensor | None = None
     ) -> None:

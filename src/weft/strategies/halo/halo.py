@@ -39,6 +39,7 @@ class Halo(Strategy):
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     worker_devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     exchanges: ClassVar[tuple[str, ...]] = ("exact", "sampled", "stale", "skip", "quantised")
+    rows_by_owner: ClassVar[bool] = True
     layout: "HaloParts"
 
     def __init__(

@@ -79,7 +79,8 @@ class LoadedBatches(Batching):
 
     def runs_together(self, model: nn.Module) -> bool:
         """Return whether all workers must run the model together, also one without a seed in a step."""
-        return any(isinstance(module, GlobalBatchNorm) for module in model.modules())
+        norms = any(isinstance(module, GlobalBatchNorm) for module in model.modules())
+        return norms or self.shared.pulls_rows
 
     # A batch
 

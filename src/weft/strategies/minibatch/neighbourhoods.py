@@ -157,7 +157,11 @@ class Neighbourhoods(LoadedBatches):
         )
         if nearby is not None:
             batches = (nearby.brought(batch) for batch in batches)
-        outputs = [self.batch_outputs(model, batch).cpu() for batch in batches if batch.seeds.numel()]
+        outputs = [
+            self.batch_outputs(model, batch).cpu()
+            for batch in batches
+            if batch.seeds.numel() or self.shared.pulls_rows
+        ]
         double = any(parameter.dtype == torch.float64 for parameter in model.parameters())
         wide = torch.float64 if double else torch.float32
         return torch.cat(outputs) if outputs else torch.zeros(0, self.shared.task.width, dtype=wide)

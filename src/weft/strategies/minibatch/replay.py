@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from weft.kernels import gpu
+from weft.layers.learned import LearnedRows
 from weft.layers.stack import Stack
 from weft.samplers.base import Batch
 from weft.samplers.gpu.padded import PaddedBatch, PaddingError, Sizes
@@ -52,6 +53,8 @@ class Replay:
         """Return whether the steps of a model can be replayed: padding must not change its numbers."""
         if not isinstance(model, Stack) or any(isinstance(each, _BatchNorm) for each in model.modules()):
             return False
+        if any(isinstance(each, LearnedRows) and each.reader is not None for each in model.modules()):
+            return False  # the rows that are read, and take gradients, are others in every step
         narrow = all(each.dtype != torch.float64 for each in model.parameters())
         return narrow and all(0 <= count <= gpu.most_edges() for count in fanout)
 

@@ -68,6 +68,7 @@ class Sampled(Strategy):
     on_workers: ClassVar[bool] = True
     in_batches: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+    rows_by_owner: ClassVar[bool] = True
     batching: Neighbourhoods
 
     def __init__(

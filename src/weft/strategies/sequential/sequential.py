@@ -37,6 +37,7 @@ class Sequential(Strategy):
     takes_whole: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     exchanges: ClassVar[tuple[str, ...]] = ("exact", "quantised")
+    rows_by_owner: ClassVar[bool] = True
     layout: "SequentialParts"
 
     def __init__(

@@ -154,7 +154,8 @@ class Saver:
 
 def not_finite(model: nn.Module) -> str | None:
     """Return the name of a weight that is not finite; None where all are."""
-    for name, value in model.state_dict().items():
+    lent = dict(model.named_buffers())  # learned rows are no part of the state while a run has them
+    for name, value in {**model.state_dict(), **lent}.items():
         if isinstance(value, Tensor) and value.is_floating_point() and not value.isfinite().all():
             return name
     return None

@@ -23,7 +23,7 @@ _NODES = "@nodes"
 def packed(strategy: Strategy) -> Tensors:
     """Return what one worker keeps, with the nodes that rows of it belong to."""
     state = strategy.state()
-    by_node = any(strategy.is_by_node(name) for name in state)
+    by_node = any(strategy.state_range(name) is not None for name in state)
     return {**state, _NODES: strategy.state_nodes()} if by_node else state
 
 
@@ -39,7 +39,8 @@ def unpacked(checkpoints: Checkpoints, saved: Checkpoint, strategy: Strategy, ra
     # sorted: a file gives them in no order, and workers should name the same one
     names = sorted(name for name in files[0] if name != _NODES)
     for name in names:
-        if not (strategy.is_by_node(name) or name in strategy.state_sums or _alike(files, name)):
+        known = strategy.state_range(name) is not None or name in strategy.state_sums
+        if not (known or _alike(files, name)):
             raise InputError(
                 f"{saved.folder}: {name!r} is of the halo or the links of each of {count} workers, which "
                 f"{strategy.workers} do not have; continue with --workers {count}, or start anew with "
@@ -55,12 +56,17 @@ def _alike(files: Sequence[Tensors], name: str) -> bool:
 
 def _dealt(files: Sequence[Tensors], name: str, strategy: Strategy, rank: int) -> Tensor:
     held = [file[name] for file in files]
-    if strategy.is_by_node(name):
-        ids, place = torch.sort(torch.cat([file[_NODES] for file in files]))
-        return torch.cat(held)[place[torch.searchsorted(ids, strategy.state_nodes())]]
+    nodes = strategy.state_range(name)
+    if nodes is not None:
+        ids, place = torch.sort(torch.cat([_within(file[_NODES], nodes) for file in files]))
+        return torch.cat(held)[place[torch.searchsorted(ids, _within(strategy.state_nodes(), nodes))]]
     if name in strategy.state_sums:
         return torch.stack(held).sum(0) if rank == 0 else torch.zeros_like(held[0])
     return held[0]
+
+
+def _within(ids: Tensor, nodes: range) -> Tensor:
+    return ids[(ids >= nodes.start) & (ids < nodes.stop)]
 
 
 def check_workers(kept: Mapping[str, Any], workers: int, out: str | Path) -> None:
