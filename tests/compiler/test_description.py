@@ -24,7 +24,7 @@ def description(message: Any, reduce: str = "sum", obstacle: Any = RUNS) -> Desc
     given = rows()
     made = compile_message(message, forms_of(**given), reduce)
     inputs = made.inputs([*given["src"], *given["dst"]], captures(message, made.executed))
-    return described(made, inputs, SIZES, obstacle)
+    return described(made, inputs, SIZES, torch.device("cpu"), obstacle)
 
 
 def test_a_map_of_both_ends_moves_from_edges_to_nodes() -> None:

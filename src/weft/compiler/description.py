@@ -26,6 +26,7 @@ from weft.compiler.cost import (
 )
 from weft.compiler.gradient import gradients
 from weft.compiler.graphs import close, has_rows, item_shape, name_of, reduced, reductions, value, width
+from weft.compiler.keep import Kept, kept, kept_bytes, storing
 from weft.compiler.match import match
 from weft.compiler.program import Program
 from weft.compiler.scatters import take_rows
@@ -67,7 +68,9 @@ class Kernel:
     backward: Work | None
     """Of all passes; None where a kernel has its own, torch does it or nothing has a gradient."""
     kept: int
-    """Bytes that stay for backward: rows that were read and the result."""
+    """Bytes that stay for backward: rows that were read, the result, and values of edges that are stored."""
+    stored: tuple[tuple[str, tuple[int, int]], ...]
+    """The steps whose values of edges are stored, with heads and width."""
     again: int
     """Operations of backward that make values of edges again."""
 
@@ -113,12 +116,14 @@ def _gathered(operator: Operator, node: fx.Node) -> Operator:
     return replace(operator, name=f"gather {operator.where}", movement="gather", cost=Work(moved, moved))
 
 
-def described(made: Compiled, inputs: Sequence[Tensor], sizes: EdgeCounts, obstacle: Obstacle) -> Description:
+def described(
+    made: Compiled, inputs: Sequence[Tensor], sizes: EdgeCounts, device: torch.device, obstacle: Obstacle
+) -> Description:
     """Return a compiled message on a block of some size; `inputs` are what it takes in such a call."""
     operators: list[Operator] = []
     kernels: list[Kernel] = []
     for part in (*made.inner, made):
-        more, own = _described(part, inputs, sizes, obstacle)
+        more, own = _described(part, inputs, _Setting(sizes, part.dtype, device), obstacle)
         operators += [_after(each, len(operators), len(kernels)) for each in more]
         kernels += own
     cost = total([*(each.cost for each in operators), *(each.forward for each in kernels)])
@@ -132,17 +137,18 @@ def _after(operator: Operator, operators: int, kernels: int) -> Operator:
 
 
 def _described(
-    made: Compiled, inputs: Sequence[Tensor], sizes: EdgeCounts, obstacle: Obstacle
+    made: Compiled, inputs: Sequence[Tensor], at: "_Setting", obstacle: Obstacle
 ) -> tuple[tuple[Operator, ...], list[Kernel]]:
     fused: dict[fx.Node, tuple[int, ...]] = {}
     kernels, trained = [], _trained(made, inputs)
     for place, reduction in enumerate(made.reductions):
         loads = [made.made[each] for each in reduction.loads]
         reason = reduction.reason if reduction.program is None else obstacle(reduction.program)
-        kernels.append(_kernel(reduction, reason, [trained[each] for each in loads], sizes, made.dtype))
+        wanted = tuple(trained[each] for each in loads)
+        kernels.append(_kernel(reduction, reason, wanted, at))
         if not reason:
             _fuse(reductions(made.graph)[place], set(loads), place, fused)
-    return _operators(made.graph, sizes, partial(_rows_compiled, sizes), fused), kernels
+    return _operators(made.graph, at.counts, partial(_rows_compiled, at.counts), fused), kernels
 
 
 def _operators(
@@ -220,38 +226,50 @@ def _trained(made: Compiled, inputs: Sequence[Tensor]) -> dict[fx.Node, bool]:
     return found
 
 
-def _kernel(
-    reduction: Reduction, reason: str, wanted: Sequence[bool], sizes: EdgeCounts, dtype: torch.dtype
-) -> Kernel:
+@dataclass(frozen=True)
+class _Setting:
+    """Where a program runs."""
+
+    counts: EdgeCounts
+    dtype: torch.dtype
+    device: torch.device
+
+
+def _kernel(reduction: Reduction, reason: str, wanted: tuple[bool, ...], at: _Setting) -> Kernel:
     program = reduction.program
     if program is None or reason:
-        return Kernel("torch", reduction.kind, reason, (), (), Work(), None, 0, 0)
+        return Kernel("torch", reduction.kind, reason, (), (), Work(), None, 0, (), 0)
     known = match(program)
     reads = tuple((load.source, load.shape) for load in program.loads)
     steps = tuple(step.op for step in program.steps if step.op not in ("constant", "expand"))
-    forward = program_cost(program, sizes, dtype)
-    name, backward, again = "program" if known is None else known.name, None, 0
-    if known is None and any(wanted):
-        backward, again = _backward(program, wanted, sizes, dtype)
-    kept = _kept(program, sizes, dtype) if any(wanted) else 0
-    return Kernel(name, reduction.kind, "", reads, steps, forward, backward, kept, again)
+    chosen = kept(program, wanted, at.counts, at.dtype, at.device) if known is None else ()
+    forward = program_cost(storing(program, chosen), at.counts, at.dtype)
+    backward, again = _backward(program, wanted, chosen, at) if known is None else (None, 0)
+    stay = _stays(program, at) + kept_bytes(program, chosen, at.counts, at.dtype) if any(wanted) else 0
+    first = len(program.loads)
+    stored = tuple((program.steps[each - first].op, program.shapes[each]) for each in chosen)
+    name = "program" if known is None else known.name
+    return Kernel(name, reduction.kind, "", reads, steps, forward, backward, stay, stored, again)
 
 
 def _backward(
-    program: Program, wanted: Sequence[bool], sizes: EdgeCounts, dtype: torch.dtype
-) -> tuple[Work, int]:
+    program: Program, wanted: tuple[bool, ...], chosen: Kept, at: _Setting
+) -> tuple[Work | None, int]:
     """Return the cost of all passes, and the operations that make again what forward made."""
-    passes = gradients(program, wanted)
+    if not any(wanted):
+        return None, 0
+    passes = gradients(program, wanted, kept=chosen)
     found, again = Work(), 0
-    for each, over in ((passes.of_rows, sizes), (passes.of_others, sizes.swapped)):
+    for each, over in ((passes.of_rows, at.counts), (passes.of_others, at.counts.swapped)):
         if each is not None:
-            found += program_cost(each, over, dtype)
+            found += program_cost(each, over, at.dtype)
             again += operations_again(each, program, over)
     return found, again
 
 
-def _kept(program: Program, sizes: EdgeCounts, dtype: torch.dtype) -> int:
-    rows = {"row": sizes.rows, "other": sizes.others, "edge": sizes.edges}
+def _stays(program: Program, at: _Setting) -> int:
+    """Return the bytes of the rows that a program reads and of its result."""
+    rows = {"row": at.counts.rows, "other": at.counts.others, "edge": at.counts.edges}
     loads = sum(rows.get(load.source, 1) * load.shape[0] * load.shape[1] for load in program.loads)
     heads, wide = program.shapes[program.results[0].args[-1]]
-    return (loads + sizes.rows * heads * wide) * dtype.itemsize
+    return (loads + at.counts.rows * heads * wide) * at.dtype.itemsize

@@ -1,4 +1,4 @@
-"""The gradients of a program, as programs: values are made again from loads, nothing per edge is kept.
+"""The gradients of a program, as programs: values are made again from loads, but for those that were kept.
 
 Gradients of what is read at the row, of edges and of what all share come from a pass over the same rows;
 those of the other ends from a pass over the transposed CSR. Both begin with the steps of the forward pass.
@@ -22,7 +22,7 @@ class Gradients:
     `mean` (Σ out · grad over the width, less the gradient of the logarithm).
     `of_rows` gives those of the loads in `row_places`, in that order; `of_others`, which runs over the
     transposed CSR, those in `other_places`. A weight that is used twice stands there twice: its gradients add
-    up. None where there is nothing to give.
+    up. None where there is nothing to give. Values that were kept are the last tensors, one row per edge.
     """
 
     extra: tuple[str, ...]
@@ -40,29 +40,37 @@ _EXTRA: dict[str, tuple[str, ...]] = {
 }
 
 
-def gradients(program: Program, wanted: Sequence[bool]) -> Gradients:
-    """Return the passes for the gradients of the wanted loads of a program with one result, per row."""
+def gradients(program: Program, wanted: Sequence[bool], *, kept: Sequence[int] = ()) -> Gradients:
+    """Return the passes for the gradients of the wanted loads of a program with one result, per row.
+
+    `kept` are values that forward stored; all others are made again.
+    """
     (result,) = program.results
     places = [i for i, want in enumerate(wanted) if want]
     others = [i for i in places if program.loads[i].source == "other"]
     rest = [i for i in places if program.loads[i].source != "other"]
-    row_places, of_rows = _pass(program, rest)
-    other_places, of_others = _pass(program, others)
+    row_places, of_rows = _pass(program, rest, kept)
+    other_places, of_others = _pass(program, others, kept)
     swapped = None if of_others is None else of_others.swapped
     return Gradients(_EXTRA[result.kind], of_rows, row_places, swapped, other_places)
 
 
-def _pass(program: Program, places: Sequence[int]) -> tuple[tuple[int, ...], Program | None]:
+def _pass(
+    program: Program, places: Sequence[int], kept: Sequence[int]
+) -> tuple[tuple[int, ...], Program | None]:
     """Return the loads that get a gradient among the wanted ones, and the program that gives them."""
     made = Builder()
     for load in program.loads:
         made.load(load.source, load.shape)
     (result,) = program.results
     extra = [made.load("row", shape) for shape in _extra_shapes(program, result)]
-    numbers = list(range(len(program.loads)))
-    for step in program.steps:
-        numbers.append(made.repeat(replace(step, args=tuple(numbers[each] for each in step.args))))
-    adjoint = _Adjoint(made)
+    stored = {value: made.load("edge", program.shapes[value]) for value in kept}
+    numbers, steps = list(range(len(program.loads))), []
+    for value, step in enumerate(program.steps, len(program.loads)):
+        step = replace(step, args=tuple(numbers[each] for each in step.args))
+        numbers.append(stored[value] if value in stored else made.repeat(step))
+        steps.append((numbers[-1], step))
+    adjoint = _Adjoint(made, steps)
     _SEEDS[result.kind](adjoint, [numbers[each] for each in result.args], extra)
     adjoint.sweep()
     results = [(place, each) for place in places for each in adjoint.results(place)]
@@ -80,10 +88,10 @@ def _extra_shapes(program: Program, result: Result) -> list[Shape]:
 class _Adjoint:
     """The gradients of values so far, while steps are walked from the last to the first."""
 
-    def __init__(self, made: Builder) -> None:
+    def __init__(self, made: Builder, steps: Sequence[tuple[int, Step]]) -> None:
         self.made = made
-        self.last = len(made.loads) + len(made.steps) - 1
-        """The last value of the forward pass."""
+        self.steps = steps
+        """Those of the forward pass, with the numbers of their values."""
         self.of: dict[int, int] = {}
         self.products: dict[int, list[tuple[int, int]]] = {}
         """By weight, the values whose products over all edges are its gradient."""
@@ -100,10 +108,8 @@ class _Adjoint:
 
     def sweep(self) -> None:
         """Walk back over the steps of the forward pass."""
-        first = len(self.made.loads)
-        for number in range(self.last, first - 1, -1):
+        for number, step in reversed(self.steps):
             if number in self.of:
-                step = self.made.steps[number - first]
                 self._back(step, number, self._whole(number))
 
     def _back(self, step: Step, number: int, gradient: int) -> None:

@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from weft.compiler import reference
+from weft.compiler.cost import EdgeCounts
 from weft.compiler.gradient import Gradients, gradients
+from weft.compiler.keep import Kept, kept, storing
 from weft.compiler.program import Edges, Program
 from weft.compiler.spent import SPENT
 
@@ -30,11 +32,24 @@ def obstacle(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> str:
     if backend is None:
         return f"no backend for {edges.indptr.device.type}"
     reason = str(backend.obstacle(program, edges, tensors))
-    wanted = tuple(torch.is_grad_enabled() and each.requires_grad for each in tensors)
-    if reason or not any(wanted):
-        return reason
-    passes = _passes(program, wanted)
-    given = [*tensors, *[tensors[0]] * len(passes.extra)]  # of the same type and place
+    wanted = _wanted(tensors)
+    return (
+        reason
+        if reason or not any(wanted)
+        else _obstacle_of_passes(backend, program, wanted, (), edges, tensors)
+    )
+
+
+def _obstacle_of_passes(
+    backend: Any,
+    program: Program,
+    wanted: tuple[bool, ...],
+    chosen: Kept,
+    edges: Edges,
+    tensors: Sequence[Tensor],
+) -> str:
+    passes = _passes(program, wanted, chosen)
+    given = [*tensors, *[tensors[0]] * (len(passes.extra) + len(chosen))]  # of the same type and place
     back = [each for each in (passes.of_rows, passes.of_others) if each is not None]
     return next((str(found) for each in back if (found := backend.obstacle(each, edges, given))), "")
 
@@ -66,8 +81,25 @@ def reduce_edges(
 
     That is the count of an extreme, which has no gradient, and the logarithm of a softmax, which has one.
     """
-    made: tuple[Tensor, Tensor | None] = _Reduced.apply(program, edges, transposed, *tensors)  # type: ignore[no-untyped-call]
+    wanted = _wanted(tensors)
+    chosen = _kept(program, wanted, edges, tensors)
+    made: tuple[Tensor, Tensor | None] = _Reduced.apply(program, chosen, edges, transposed, *tensors)  # type: ignore[no-untyped-call]
     return made
+
+
+def _wanted(tensors: Sequence[Tensor]) -> tuple[bool, ...]:
+    return tuple(torch.is_grad_enabled() and each.requires_grad for each in tensors)
+
+
+def _kept(program: Program, wanted: tuple[bool, ...], edges: Edges, tensors: Sequence[Tensor]) -> Kept:
+    """Return what forward stores, where a backend runs what that takes."""
+    counts = EdgeCounts(edges.num_rows, edges.num_other, edges.num_edges)
+    device = edges.indptr.device
+    chosen = kept(program, wanted, counts, tensors[0].dtype, device) if tensors else ()
+    backend = _backend(device)
+    if not chosen or backend is None or backend.obstacle(storing(program, chosen), edges, tensors):
+        return ()
+    return chosen if not _obstacle_of_passes(backend, program, wanted, chosen, edges, tensors) else ()
 
 
 class _Reduced(torch.autograd.Function):
@@ -75,12 +107,17 @@ class _Reduced(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, program: Program, edges: Edges, transposed: Callable[[], Edges], *tensors: Tensor
+        ctx: Any,
+        program: Program,
+        chosen: Kept,
+        edges: Edges,
+        transposed: Callable[[], Edges],
+        *tensors: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
-        ctx.program, ctx.edges, ctx.transposed = program, edges, transposed
+        ctx.program, ctx.chosen, ctx.edges, ctx.transposed = program, chosen, edges, transposed
         ctx.set_materialize_grads(False)
-        out, *rest = run(program, edges, tensors)
-        beside = rest[0] if rest else None
+        out, *rest = run(storing(program, chosen) if chosen else program, edges, tensors)
+        beside = rest[0] if len(rest) > len(chosen) else None
         if beside is not None and not beside.is_floating_point():
             ctx.mark_non_differentiable(beside)
         ctx.save_for_backward(*tensors, out, *rest)
@@ -94,14 +131,15 @@ class _Reduced(torch.autograd.Function):
         tensors, (out, *rest) = saved[: ctx.num_tensors], saved[ctx.num_tensors :]
         grad = torch.zeros_like(out) if grad is None else grad
         kind = ctx.program.results[0].kind
-        given = [*tensors, *extra_tensors(kind, out, rest, grad, beside)]
-        passes = _passes(ctx.program, ctx.needs_input_grad[3:])
-        return None, None, None, *_gradients(passes, ctx.edges, ctx.transposed, given, len(tensors))
+        stored = rest[len(rest) - len(ctx.chosen) :]
+        given = [*tensors, *extra_tensors(kind, out, rest, grad, beside), *stored]
+        passes = _passes(ctx.program, ctx.needs_input_grad[4:], ctx.chosen)
+        return None, None, None, None, *_gradients(passes, ctx.edges, ctx.transposed, given, len(tensors))
 
 
 @lru_cache(maxsize=1024)
-def _passes(program: Program, wanted: tuple[bool, ...]) -> Gradients:
-    return gradients(program, wanted)
+def _passes(program: Program, wanted: tuple[bool, ...], chosen: Kept) -> Gradients:
+    return gradients(program, wanted, kept=chosen)
 
 
 def extra_tensors(

@@ -10,7 +10,7 @@ from weft.report.flow import Box, flow
 from weft.report.markup import Section, fold, panel, panels, small, table
 from weft.report.page import compose
 from weft.report.words import count, size
-from weft.train.explanation import ExplainedMessage, Explanation, extent, is_view, where
+from weft.train.explanation import ExplainedMessage, Explanation, extent, is_view, stored_words, where
 
 _HEAD = ("operator", "runs", "does", "rows x width", "read", "written", "operations")
 
@@ -74,16 +74,15 @@ def _kernels(kernels: Sequence[Kernel]) -> str:
     rows = []
     for number, each in enumerate(kernels, start=1):
         if each.reason:
-            rows.append((f"{number}", f"in plain torch: {each.reason}", *[""] * 7))
+            rows.append((f"{number}", f"in plain torch: {each.reason}", *[""] * 8))
             continue
         reads = ", ".join(f"{source} {heads}x{wide}" for source, (heads, wide) in each.reads)
-        back = ("by the kernel", "") if each.backward is None else _numbers(each.backward)[1:]
-        moved = "" if each.backward is None else size(each.backward.read)
-        rows.append(
-            (f"{number}", each.name, reads, *_numbers(each.forward), moved, back[-1], size(each.kept))
-        )
+        forward = _numbers(each.forward)
+        read, _, operations = ("", "", "") if each.backward is None else _numbers(each.backward)
+        stays = (read, operations, size(each.kept), stored_words(each))
+        rows.append((f"{number}", each.name, reads, *forward, *stays))
     head = ("", "kernel", "reads of an edge", "read", "written", "operations")
-    return table((*head, "backward reads", "operations", "stays for it"), rows, words=3)
+    return table((*head, "backward reads", "operations", "stays for it", "of edges"), rows, words=3)
 
 
 def _numbers(cost: Work) -> tuple[str, str, str]:

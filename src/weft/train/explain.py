@@ -67,7 +67,7 @@ def _compiled(asked: Asked, sizes: EdgeCounts) -> Description:
         return obstacle(program, edges, [like] * len(program.loads))
 
     inputs = made.inputs(given_to(asked.how), captured)
-    return described(made, inputs, sizes, why)
+    return described(made, inputs, sizes, block.device, why)
 
 
 def explain_recipe(recipe: Recipe) -> Explanation:

@@ -127,10 +127,15 @@ def _kernel(number: int, kernel: Kernel) -> Iterator[str]:
     if kernel.backward is not None:
         yield (
             f"    backward: {_cost(kernel.backward)}, {kernel.again:,} of them to make values of edges "
-            f"again; {shown(kernel.kept)} stay for it"
+            f"again; {shown(kernel.kept)} stay for it, of edges {stored_words(kernel)}"
         )
     elif kernel.kept:
         yield f"    backward: by the kernel itself; {shown(kernel.kept)} stay for it"
+
+
+def stored_words(kernel: Kernel) -> str:
+    """Return which values of edges are stored for backward."""
+    return ", ".join(f"{op} {heads}x{wide}" for op, (heads, wide) in kernel.stored) or "nothing"
 
 
 def _cost(cost: Work) -> str:
