@@ -3,13 +3,14 @@
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import CodeType
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, fx
 
-from weft.compiler.annotate import check, residency
+from weft.compiler.annotate import check, movement, residency
 from weft.compiler.axes import rows_first
 from weft.compiler.captures import Captures, Made, NotCompiled, captures
 from weft.compiler.graphs import close, reductions, value
@@ -25,6 +26,9 @@ from weft.compiler.trace import EDGES, Form, Role, Traced, trace
 _MOST = 512
 _MOST_OF_CODE = 32
 """Ways in which one piece of code is compiled; a message that changes at every call is left alone."""
+
+
+_ENDS = ("source", "destination")
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,13 @@ class Compiled:
     """What `before` gives, as nodes of the graph."""
     inner: tuple["Compiled", ...] = ()
     """What is reduced first, in this order; `before` takes the rows of all of it after its other inputs."""
+
+    @cached_property
+    def on_nodes(self) -> bool:
+        """Whether operators of the message run on nodes instead of edges."""
+        graphs = (self.graph, *(each.graph for each in self.inner))
+        nodes = (node for graph in graphs for node in graph.nodes if node.op == "call_function")
+        return any(residency(node) in _ENDS and movement(node) not in ("shape", "spread") for node in nodes)
 
     def inputs(self, given: Sequence[Tensor], found: Captures) -> list[Tensor]:
         """Return what `before` takes, from the tensors of a call and what its message captures."""

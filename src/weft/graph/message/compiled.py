@@ -115,11 +115,16 @@ def given_to(how: Propagation) -> list[Tensor]:
 
 
 def pays(block: "Block", how: Propagation) -> bool:
-    """Return whether there are more edges than nodes to compute on, and enough of them."""
-    if block.num_edges < max(block.num_src, block.num_dst) or not how.per_edge:
+    """Return whether there are enough edges, and more than nodes where the message runs on nodes in part."""
+    if not how.per_edge:
         return False
     width = sum(t[:1].numel() if len(t) else 0 for t in how.per_edge)
-    return block.num_edges * width >= LEAST_NUMBERS
+    if block.num_edges * width < LEAST_NUMBERS:
+        return False
+    if block.num_edges >= max(block.num_src, block.num_dst):
+        return True
+    found = compiled_of(how) if how.kernel_reduce in _REDUCTIONS else ""
+    return not isinstance(found, str) and not found[0].on_nodes
 
 
 def _reduced(

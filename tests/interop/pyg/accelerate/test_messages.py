@@ -167,6 +167,38 @@ def test_rows_of_static_graphs_are_along_the_second_axis() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("edge_dim", [None, 3])
+def test_fewer_edges_than_nodes_are_compiled_where_nothing_runs_on_nodes(edge_dim: int | None) -> None:
+    torch.manual_seed(0)
+    conv = pyg.GINEConv(nn.Linear(6, 4), edge_dim=edge_dim).double()
+    fast, width = weft.accelerate(copy.deepcopy(conv)), edge_dim or 6
+    args = [torch.randn(20, 6), torch.randint(0, 20, (2, 15)), torch.randn(15, width)]
+    args = [each.double().requires_grad_() if each.is_floating_point() else each for each in args]
+    with compiled.watched() as asked:
+        found = results(fast, args)
+    assert page.on_edges(asked[-1].found) == "program"
+    for ours, theirs in zip(found, results(conv, args), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
+    with compiled.watched() as asked:
+        weft.accelerate(Attending().double())(*args[:2])
+    assert not asked, "its linear maps would run on all nodes"
+
+
+def test_messages_are_not_kept_for_backward() -> None:
+    conv = weft.accelerate(pyg.GINEConv(nn.Identity()), check=False)
+    x, edges, attr = torch.randn(20, 6, requires_grad=True), torch.randint(0, 20, (2, 90)), torch.randn(90, 6)
+    conv(x, edges, attr)  # which compiles it
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        conv(x, edges, attr).sum().backward()
+    assert sum(kept.values()) < 2 * attr.numel() * attr.element_size()
+
+
 def test_a_changed_setting_is_seen() -> None:
     fast, args = weft.accelerate(Own().double()), page.arguments(("edge_attr",))
     before = fast(*args)

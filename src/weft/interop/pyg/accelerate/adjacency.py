@@ -69,7 +69,6 @@ class Adjacency:
         self.edge_type = None if edge_type is None else edge_type[self.order]
         self._transposed: kernels.Transposed | None = None
         self._degrees: Tensor | None = None
-        self._ends: tuple[Tensor, Tensor] | None = None
         self._derived = Kept(4)
         self._typed: dict[int, Block] = {}
         self._block: Block | None = None
@@ -99,24 +98,6 @@ class Adjacency:
             degree = self.indptr.diff().to(dtype)
             self._degrees = degree.pow(-0.5).masked_fill_(degree == 0, 0.0)
         return self._degrees
-
-    @property
-    def every_edge(self) -> Tensor:
-        """The number of each edge: the sources of a reduction over values of edges."""
-        return self._own_ends()[0]
-
-    @property
-    def edge_dst(self) -> Tensor:
-        """The destination of each edge."""
-        return self._own_ends()[1]
-
-    def _own_ends(self) -> tuple[Tensor, Tensor]:
-        if self._ends is None:
-            kind = torch.int32 if max(len(self.indices), self.num_dst) < 2**31 else torch.int64
-            rows = torch.arange(self.num_dst, dtype=kind, device=self.indices.device)
-            every = torch.arange(len(self.indices), dtype=kind, device=self.indices.device)
-            self._ends = every, rows.repeat_interleave(self.indptr.diff())
-        return self._ends
 
     @property
     def block(self) -> Block:

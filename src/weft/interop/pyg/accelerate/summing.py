@@ -5,9 +5,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from weft import kernels
 from weft.interop.pyg.accelerate.adjacency import Adjacency, Kept, adjacency
 from weft.interop.pyg.accelerate.inputs import linear, sparse_of
 from weft.interop.pyg.accelerate.swap import NotCovered
@@ -18,7 +16,7 @@ Pair = tuple[Tensor, Tensor | None]
 def check(conv: Any) -> None:
     """Refuse a convolution that no call of it would be covered of: with another aggregation than ours."""
     kind = _reduce_of(conv)
-    if type(conv).__name__ in ("GCNConv", "GINEConv", "SGConv", "APPNP") and kind != "sum":
+    if type(conv).__name__ in ("GCNConv", "SGConv", "APPNP") and kind != "sum":
         raise NotCovered(f"its aggregation is {kind}, not sum")
 
 
@@ -71,24 +69,6 @@ def gin(conv: Any, x: Tensor | Pair, edge_index: Tensor, size: Any = None) -> Te
     return conv.nn(out)  # type: ignore[no-any-return]
 
 
-def gine(
-    conv: Any, x: Tensor | Pair, edge_index: Tensor, edge_attr: Tensor | None = None, size: Any = None
-) -> Tensor:
-    """GINEConv; of the size edges x width, a bit of each message is kept: whether it is above 0."""
-    src, dst = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-    if edge_attr is None or edge_attr.dim() != 2:
-        raise NotCovered("edge_attr is not a matrix")
-    edges = adjacency(edge_index, *_sizes(src, dst, size))
-    attr = edges.ordered(edge_attr)
-    attr = attr if conv.lin is None else conv.lin(attr)
-    if src.shape[-1] != attr.shape[-1] or src.dtype != attr.dtype:
-        raise NotCovered("node and edge features differ in width or type")
-    out: Tensor = _ReluSum.apply(edges, src, attr)  # type: ignore[no-untyped-call]
-    if dst is not None:
-        out = torch.addcmul(out, dst, 1 + conv.eps)
-    return conv.nn(out)  # type: ignore[no-any-return]
-
-
 def sgc(conv: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
     """SGConv."""
     if conv._cached_x is not None:
@@ -115,30 +95,6 @@ def appnp(conv: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None =
     for _ in range(conv.K):
         x = torch.add(edges.spmm(x, weight, **scales) * (1 - conv.alpha), h, alpha=conv.alpha)
     return x
-
-
-class _ReluSum(torch.autograd.Function):
-    """Σ relu(x_src + e) over the edges of each destination; attr is in CSR order.
-
-    Messages made again in backward, as `propagate` does it, cost more than all else here: half of PyG's
-    speed. What is kept of them is their sign.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, edges: Adjacency, src: Tensor, attr: Tensor) -> Tensor:
-        made = kernels.gather(src, edges.indices).add_(attr).relu_()
-        ctx.edges = edges
-        ctx.save_for_backward(made > 0)
-        return kernels.spmm(edges.indptr, edges.every_edge, made)
-
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (above,) = ctx.saved_tensors
-        edges, (_, src, attr) = ctx.edges, ctx.needs_input_grad
-        rows = kernels.gather(grad.contiguous(), edges.edge_dst).mul_(above)
-        back = edges.transposed
-        return None, kernels.spmm(back.indptr, back.edges, rows) if src else None, rows if attr else None
 
 
 def _normalised(

@@ -229,7 +229,6 @@ def _covered() -> dict[type[nn.Module], Covered]:
         pyg.SAGEConv: Covered(summing.sage, summing.check),
         pyg.GraphConv: Covered(summing.graph, summing.check),
         pyg.GINConv: Covered(summing.gin, summing.check),
-        pyg.GINEConv: Covered(summing.gine, summing.check),
         pyg.SGConv: Covered(summing.sgc, summing.check),
         pyg.APPNP: Covered(summing.appnp, summing.check),
         pyg.GATConv: Covered(attending.gat, attending.check),
