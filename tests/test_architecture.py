@@ -266,7 +266,7 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             ),
             *("--save-schema", "--schema", "-h", "tables"),
         ],
-        "explain": ["--graph", "--help", "--json", "--picture", "--set", "-h", "model"],
+        "explain": ["--graph", "--help", "--json", "--picture", "--set", "--workers", "-h", "model"],
         "validate": ["--fix", "--help", "--json", "--memory", "--save-schema", "--schema", "-h", "tables"],
         "flatten": [
             *("--conf", "--engine", "--fanout", "--features", "--help", "--hops", "--hub", "--json"),

@@ -6,6 +6,7 @@ are those of `weft train`. The model runs once on the whole graph, untrained.
 examples:
   weft explain edgeconv --graph cora.npz
   weft explain net.py:Net --graph community --set data.nodes=5000 --picture messages.html
+  weft explain edgeconv --graph cora.npz --workers 4
   weft explain recipes/cora_gat.toml --set model.name=gine --json
 """
 
@@ -32,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--picture", metavar="FILE", help="draw each message before and after, as a page of HTML"
     )
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="cut the graph for N, and tell what crosses (1)"
+    )
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
 
 
@@ -40,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
     from weft.report import write_explanation
     from weft.train.explain import explain_recipe
 
-    found = explain_recipe(recipe_of(options))
+    if options.workers < 1:
+        raise InputError(f"--workers {options.workers}: expected a whole number of at least 1")
+    found = explain_recipe(recipe_of(options), workers=options.workers)
     print(json.dumps(found.to_dict()) if options.json else found)
     if options.picture:
         title = f"{options.model or 'sage'} on {options.graph or 'its graph'}"

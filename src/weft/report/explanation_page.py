@@ -11,6 +11,7 @@ from weft.report.markup import Section, fold, panel, panels, small, table
 from weft.report.page import compose
 from weft.report.words import count, size
 from weft.train.explanation import ExplainedMessage, Explanation, extent, is_view, stored_words, where
+from weft.train.travel import Crossed
 
 _HEAD = ("operator", "runs", "does", "rows x width", "read", "written", "operations")
 
@@ -31,6 +32,8 @@ def _section(number: int, message: ExplainedMessage) -> Section:
     )
     if message.compiled is not None:
         found += panels(panel("Kernels", _kernels(message.compiled.kernels), wide=True))
+    if message.crossed:
+        found += panels(panel("What crosses the network", _crossed(message.crossed), wide=True))
     found += fold("Operators as written", _table(message.written, written=True)) if message.written else ""
     if message.compiled is not None:
         found += fold("Operators as compiled", _table(message.compiled.operators))
@@ -83,6 +86,22 @@ def _kernels(kernels: Sequence[Kernel]) -> str:
         rows.append((f"{number}", each.name, reads, *forward, *stays))
     head = ("", "kernel", "reads of an edge", "read", "written", "operations")
     return table((*head, "backward reads", "operations", "stays for it", "of edges"), rows, words=3)
+
+
+def _crossed(found: Sequence[Crossed]) -> str:
+    head = ("value", "wide", "bytes a row", "rows", "bytes a step", "gradients back")
+    rows = [
+        (
+            each.name,
+            "x".join(map(str, each.shape)) or "1",
+            count(each.row_bytes),
+            count(each.rows),
+            "fetched once" if each.once else size(each.step_bytes),
+            "yes" if each.gradient else "no",
+        )
+        for each in found
+    ]
+    return table(head, rows)
 
 
 def _numbers(cost: Work) -> tuple[str, str, str]:

@@ -1,5 +1,6 @@
 """`weft.explain(model, graph)`: what the compiler makes of each message of a model, or why nothing."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,24 +12,35 @@ from weft.compiler.program import Edges, Program
 from weft.compiler.run import obstacle
 from weft.compiler.trace import Form
 from weft.config import Recipe
-from weft.errors import InputError
+from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
 from weft.graph.message.compiled import Asked, given_to, pays, roles_of, watched
+from weft.strategies.base import strategies
 from weft.strategies.call import SameBlock, called
 from weft.train.explanation import ExplainedMessage, Explanation
 from weft.train.model import adapt, build_model
-from weft.train.resolve import resolve
+from weft.train.resolve import SEVERAL, resolve
+from weft.train.travel import crossed_rows
+from weft.train.workers.held_parts import cut
 
+_BRING_HALOS = ("halo", "sequential")
 _MOST_HOPS = 64
 """For a model that does not say how many blocks it reads."""
 
 
-def explain(model: nn.Module, graph: Graph) -> Explanation:
+def explain(model: nn.Module, graph: Graph, *, workers: int = 1) -> Explanation:
     """Return, for each `propagate` of a forward pass, what was written, what runs instead, and why.
 
-    The model runs once on the whole graph, as in training. `print` the answer, or give it to
+    The model runs once on the whole graph, as in training. With `workers` the graph is cut, as `halo` would,
+    and each message says what crosses the network. `print` the answer, or give it to
     `weft.report.write_explanation` for a picture.
     """
+    return _explained(model, graph, workers, SEVERAL, {})
+
+
+def _explained(
+    model: nn.Module, graph: Graph, workers: int, strategy: str, options: Mapping[str, Any]
+) -> Explanation:
     if not isinstance(model, nn.Module):
         raise InputError(f"expected a model, a torch.nn.Module, got {model!r}")
     if not isinstance(graph, Graph):
@@ -36,10 +48,26 @@ def explain(model: nn.Module, graph: Graph) -> Explanation:
     x: Any = graph.x
     with torch.random.fork_rng(devices=[]), watched() as asked:
         model(called(model, SameBlock(graph.block(), int(getattr(model, "hops", _MOST_HOPS)))), x)
-    return Explanation(tuple(_message(each) for each in asked))
+    rows = _halo_rows(graph, workers, strategy, options) if workers > 1 else None
+    return Explanation(tuple(_message(each, x, rows) for each in asked), workers)
 
 
-def _message(asked: Asked) -> ExplainedMessage:
+def _halo_rows(graph: Graph, workers: int, strategy: str, options: Mapping[str, Any]) -> int:
+    """Return how many rows the parts of a graph take from each other."""
+    kind = strategies[strategy]
+    if strategy not in _BRING_HALOS:
+        raise InputError(
+            f"strategy.name: what crosses is told for {' and '.join(_BRING_HALOS)}, not for {strategy!r}"
+        )
+    parts = kind.num_parts(options, workers)
+    if graph.num_nodes < parts:
+        raise GraphError(f"the graph has {graph.num_nodes} nodes, too few for {parts} parts; use fewer")
+    quality = cut(graph, parts, kind, options, workers=workers).quality
+    assert quality is not None
+    return quality.halo_rows
+
+
+def _message(asked: Asked, x: Any, rows: int | None) -> ExplainedMessage:
     block, how, found = asked.block, asked.how, asked.found
     sizes = EdgeCounts(block.num_dst, block.num_src, block.num_edges)
     forms = [Form.of(role, tensor) for role, tensor in zip(roles_of(how), given_to(how))]
@@ -53,6 +81,7 @@ def _message(asked: Asked) -> ExplainedMessage:
         reason=found if isinstance(found, str) else "",
         written=written(how.message, forms, how.kernel_reduce, sizes, how.scratch),
         compiled=None if isinstance(found, str) else _compiled(asked, sizes),
+        crossed=() if rows is None else crossed_rows(how, rows, lambda each: each is x),
     )
 
 
@@ -70,13 +99,13 @@ def _compiled(asked: Asked, sizes: EdgeCounts) -> Description:
     return described(made, inputs, sizes, block.device, why)
 
 
-def explain_recipe(recipe: Recipe) -> Explanation:
-    """Return the same of the model and the graph that a recipe names."""
-    resolved = resolve(recipe)
+def explain_recipe(recipe: Recipe, *, workers: int = 1) -> Explanation:
+    """Return the same of the model and the graph that a recipe names, cut as its strategy says."""
+    resolved = resolve(recipe, workers=workers)
     graph = resolved.open()
     model = resolved.model
     task = resolved.make_task(graph)
     if isinstance(model, str):
         graph = adapt(graph, model, resolved.options, task=task)
         model = build_model(graph, model, resolved.options, task=task, seed=resolved.settings.seed)
-    return explain(model, graph)
+    return _explained(model, graph, workers, resolved.strategy, resolved.strategy_options)

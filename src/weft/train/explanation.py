@@ -7,6 +7,7 @@ from typing import Any
 from weft.compiler.cost import Work
 from weft.compiler.description import Description, Kernel, Operator
 from weft.sizes import shown
+from weft.train.travel import Crossed
 
 _WHERE = {
     "shared": "once",
@@ -35,6 +36,8 @@ class ExplainedMessage:
     written: Sequence[Operator]
     """As it was written, all edges at once; nothing where it cannot be recorded."""
     compiled: Description | None
+    crossed: tuple[Crossed, ...] = ()
+    """What other workers read of rows, where there are any."""
 
     @property
     def verdict(self) -> str:
@@ -61,6 +64,8 @@ class ExplainedMessage:
             yield from _operators(self.compiled.operators)
             for number, kernel in enumerate(self.compiled.kernels):
                 yield from _kernel(number + 1, kernel)
+        for each in self.crossed:
+            yield f"  crosses: {each}"
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class Explanation:
     """What the compiler makes of each message of a model; `str` of it is text for people."""
 
     messages: tuple[ExplainedMessage, ...]
+    workers: int = 1
 
     def __str__(self) -> str:
         """Return a paragraph a message."""
