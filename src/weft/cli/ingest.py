@@ -1,12 +1,15 @@
 """Make a graph folder of tables: Parquet, CSV or TSV, gz or not, with ids of your own.
 
 A table is nodes=FILE, nodes.TYPE=FILE, edges=FILE or edges.SOURCE.RELATION.TARGET=FILE; FILE may be a folder
-or a pattern, and a table may be given again for more files. What the columns mean is in the schema, or
-guessed, shown and kept with --save-schema. The folder is data.path of `weft train`.
+or a pattern, and a table may be given again for more files. triples=FILE has a head, a relation and a tail a
+row, by name, and perhaps a split; or triples.train=FILE, triples.val=FILE and triples.test=FILE. What the
+columns mean is in the schema, or guessed, shown and kept with --save-schema. The folder is data.path of `weft
+train`.
 
 examples:
   weft ingest nodes=people.parquet 'edges=knows/*.parquet' --out graph
   weft ingest edges=follows.csv.gz --save-schema schema.toml --out graph
+  weft ingest triples.train=train.tsv triples.val=valid.tsv triples.test=test.tsv --out facts
   weft ingest --schema schema.toml --fix drop-dangling,drop-duplicates --memory 4GB --out graph
   weft ingest --schema schema.toml --engine spark --master spark://host:7077 --out /shared/graph
 """
@@ -35,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_table_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what commands that read tables have in common."""
-    parser.add_argument("tables", nargs="*", metavar="TABLE=FILE", help="nodes=…, edges=…, edges.a.r.b=…")
+    parser.add_argument(
+        "tables", nargs="*", metavar="TABLE=FILE", help="nodes=…, edges=…, edges.a.r.b=…, triples=…"
+    )
     parser.add_argument("--schema", metavar="FILE", help="TOML file that says what the columns mean")
     parser.add_argument("--save-schema", metavar="FILE", help="write the schema, with what was guessed")
     parser.add_argument("--fix", action="append", default=[], metavar="A,B", help="what to mend: " + FIX_HELP)

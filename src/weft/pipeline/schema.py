@@ -14,6 +14,15 @@ files = ["knows.csv"]
 src = "from"
 dst = "to"
 weight = "strength"
+
+[edges.facts]
+source = "entity"
+target = "entity"
+files = ["train.tsv", "test.tsv"]
+src = "head"
+dst = "tail"
+relation = "relation"
+file_splits = ["train", "test"]
 """
 
 import tomllib
@@ -29,6 +38,12 @@ EdgeType = tuple[str, str, str]
 Encoding = Literal["number", "list", "one-hot", "index"]
 ENCODINGS = ("number", "list", "one-hot", "index")
 SPLITS = ("train", "val", "test")
+SPLIT_WORDS = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing"),
+}
+"""How each split may be written."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +94,10 @@ class EdgeTable(Table):
     """What is to be predicted: classes, or numbers with {column = "rating", encode = "number"}."""
     split: str | dict[str, str] | None = None
     """As that of nodes."""
+    relation: str | None = None
+    """The column that names the relation of each row, of a table with many; "": to be found."""
+    file_splits: list[str] | None = None
+    """The split of each of `files`, where files tell it: "train", "val" or "test"."""
 
     def label_feature(self, where: str) -> Feature | None:
         """Return the column to predict and how it is read, checked."""
@@ -157,8 +176,10 @@ def add_files(schema: Schema, arguments: Sequence[str]) -> Schema:
     for argument in arguments:
         table, equals, path = argument.partition("=")
         part, _, key = table.partition(".")
-        if not equals or part not in ("nodes", "edges") or not path:
-            told = "nodes=FILE, nodes.TYPE=FILE, edges=FILE or edges.SOURCE.RELATION.TARGET=FILE"
+        if not equals or part not in ("nodes", "edges", "triples") or not path:
+            told = (
+                "nodes=FILE, nodes.TYPE=FILE, edges=FILE, edges.SOURCE.RELATION.TARGET=FILE or triples=FILE"
+            )
             raise RecipeError(f"{argument}: expected {told}")
         if part == "nodes":
             _set_nodes(made, key, path, fresh)
@@ -167,6 +188,8 @@ def add_files(schema: Schema, arguments: Sequence[str]) -> Schema:
         part, _, key = table.partition(".")
         if part == "edges":
             _set_edges(made, key, path, fresh)
+        elif part == "triples":
+            _set_triples(made, key, path, argument)
     if not made.nodes and not made.edges:
         raise RecipeError("no tables: give nodes=FILE and edges=FILE, or --schema with files in it")
     return made
@@ -184,6 +207,22 @@ def _set_edges(schema: Schema, key: str, path: str, fresh: set[Any]) -> None:
     table = schema.edges.get(kind, EdgeTable(source=kind[0], target=kind[2], guess=True))
     schema.edges[kind] = replace(table, files=[*(table.files if kind in fresh else []), path])
     fresh.add(kind)
+
+
+def _set_triples(schema: Schema, split: str, path: str, argument: str) -> None:
+    """Add files of head, relation and tail; a word after the dot is the split of all rows of the file."""
+    named = next((part for part, words in SPLIT_WORDS.items() if split in words), None)
+    if split and named is None:
+        raise RecipeError(
+            f"{argument}: expected triples=FILE, or triples.train, triples.val and triples.test"
+        )
+    entity = next(iter(schema.nodes)) if len(schema.nodes) == 1 else "entity"
+    kind = entity, "triples", entity
+    table = schema.edges.get(kind, EdgeTable(source=entity, target=entity, relation="", guess=True))
+    told = [*(table.file_splits or []), *([named] if named else [])]
+    if told and len(told) <= len(table.files):
+        raise RecipeError(f"{argument}: give the split of every file of triples, or of none")
+    schema.edges[kind] = replace(table, files=[*table.files, path], file_splits=told or None)
 
 
 def _edge_type(schema: Schema, key: str) -> EdgeType:
@@ -220,6 +259,7 @@ def _add(schema: Schema, part: str, key: str, section: dict[str, Any], where: st
         section = {"source": parts[0], "target": parts[2], **section}
     edges = EdgeTable(**bind(EdgeTable, section, where, given=("guess",)))
     _check_split(edges.split, where)
+    _check_file_splits(edges, where)
     features_of(edges, where)
     edges.label_feature(where)
     schema.edges[(edges.source, parts[1] if len(parts) == 3 else key, edges.target)] = edges
@@ -229,6 +269,15 @@ def _check_split(split: str | dict[str, str] | None, where: str) -> None:
     wrong = set(split) - set(SPLITS) if isinstance(split, dict) else set()
     if wrong:
         raise RecipeError(f"{where}.split: expected train, val and test, got {sorted(wrong)[0]!r}")
+
+
+def _check_file_splits(edges: EdgeTable, where: str) -> None:
+    told = edges.file_splits
+    if told is not None and (edges.split or {*told} - {*SPLITS} or len(told) != len(edges.files)):
+        raise RecipeError(
+            f"{where}.file_splits: expected train, val or test for each of {len(edges.files)} files, and no "
+            f"split beside it, got {told!r}"
+        )
 
 
 def _section(table: Table) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What is to be predicted of edges, and their split: the edge data `label` and `split` of an edge table."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,3 +74,21 @@ class EdgeTargetArrays:
                 values=[raw[place][0] for place in self.wrong.first], column=self.number,
                 told=lambda value: f"{show(value)} where a finite number is needed, or nothing",
             )  # fmt: skip
+
+
+class FileSplits:
+    """The array `split` of edges whose files tell it."""
+
+    def __init__(self, source: TableFiles, splits: Mapping[Path, str]) -> None:
+        self.expressions = {"file_row": "1"}
+        self.outputs: dict[str, tuple[Any, tuple[int, ...]]] = {"split": (np.int8, ())}
+        self._ends = np.asarray(source.offsets[1:], np.int64)
+        self._codes = np.asarray([SPLITS.index(splits[file.path]) for file in source.files], np.int8)
+
+    def read(self, batch: "pa.RecordBatch", start: int) -> dict[str, Array]:
+        """Return the splits of a batch."""
+        places = np.arange(start, start + batch.num_rows)
+        return {"split": self._codes[np.searchsorted(self._ends, places, side="right")]}
+
+    def finish(self, problems: Problems) -> None:
+        """Tell nothing: files were there."""

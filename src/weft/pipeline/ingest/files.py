@@ -62,13 +62,23 @@ def open_files(
     header: bool | None = None,
     delimiter: str | None = None,
     null: Sequence[str] = ("",),
+    words: Sequence[Sequence[str]] = (),
 ) -> list[File]:
-    """Return the files that paths and patterns name; those that cannot be read or disagree are problems."""
+    """Return the files that paths and patterns name; those that cannot be read or disagree are problems.
+
+    With `words` a first line is a header if it has one of each kind of them.
+    """
     files = []
     for path in _expand(table, patterns, problems):
-        file = _open(table, path, problems, header=header, delimiter=delimiter, null=tuple(null))
+        file = _open(table, path, problems, header=header, delimiter=delimiter, null=tuple(null), words=words)
         files += [] if file is None else [file]
     return _agreeing(table, files, problems)
+
+
+def splits_of(table: str, patterns: Sequence[str], splits: Sequence[str]) -> dict[Path, str]:
+    """Return the split of each file, from that of the path or pattern that names it."""
+    told = zip(patterns, splits)
+    return {path: split for pattern, split in told for path in _expand(table, [pattern], Problems())}
 
 
 def _expand(table: str, patterns: Sequence[str], problems: Problems) -> list[Path]:
@@ -167,6 +177,7 @@ def _open_text(
     header: bool | None,
     delimiter: str | None,
     null: tuple[str, ...],
+    words: Sequence[Sequence[str]],
 ) -> File | None:
     try:
         with gzip.open(path) if gz else open(path, "rb") as file:
@@ -196,7 +207,9 @@ def _open_text(
         csv.reader([line + "\n" for line in lines[lines.index(rows[0]) :].split("\n")], delimiter=delimiter)
     )
     if header is None:
-        header = not all(_number(cell) for cell in cells)
+        said = {cell.strip().lower() for cell in cells}
+        known = all(not said.isdisjoint(kind) for kind in words)
+        header = known if words else not all(_number(cell) for cell in cells)
     names = [cell.strip() or f"column{place}" for place, cell in enumerate(cells)]
     names = names if header else [f"column{place}" for place in range(len(cells))]
     repeated = [cell for cell in names if [other.lower() for other in names].count(cell.lower()) > 1]

@@ -25,6 +25,9 @@ _DST = (
     "end",
     "object",
 )
+_RELATION = ("relation", "rel", "predicate", "edge_type", "r", "p")
+HEADER = (_SRC, _DST)
+"""Names of which the first line of a file of triples has one each, if it is a header."""
 _LABEL = ("label", "labels", "y", "class", "target")
 _SPLIT = ("split", "set", "subset", "fold")
 _WEIGHT = ("weight", "weights", "w")
@@ -59,12 +62,19 @@ def complete_edges(table: EdgeTable, source: TableFiles, problems: Problems) -> 
     columns = list(source.kinds)
     src = table.src or _find(source, _SRC)
     dst = table.dst or _find(source, _DST)
-    if (src is None or dst is None) and len(columns) >= 2:
-        rest = [column for column in columns if column not in (src, dst)]
+    relation = table.relation if table.relation != "" else _find(source, _RELATION)
+    many = table.relation is not None
+    if (src is None or dst is None or (many and relation is None)) and len(columns) >= 2 + many:
+        rest = [column for column in columns if column not in (src, dst, relation)]
         src = src or rest.pop(0)
+        relation = relation or (rest.pop(0) if many else None)
         dst = dst or rest.pop(0)
     said = not table.guess
-    table = replace(table, src=src, dst=dst, guess=False)
+    header = False if many and source.unnamed else table.header
+    table = replace(table, src=src, dst=dst, relation=relation, header=header, guess=False)
+    if many and None in (src, dst, relation):
+        told = f"triples need a head, a relation and a tail; the columns are: {', '.join(columns)}"
+        problems.add("error", "no-column", source.table, told)
     if said:
         return replace(table, features=table.features or [])
     weight = _find_role(source, _WEIGHT, _NUMBERS)
@@ -72,9 +82,13 @@ def complete_edges(table: EdgeTable, source: TableFiles, problems: Problems) -> 
     own = _find(source, ("id", "edge_id"))
     label = _edge_label(source, {src, dst})
     split, splitting = _split(source)
+    if many and split is None and source.unnamed and len(columns) == 4:
+        split, splitting = columns[3], [columns[3]]
+    split = None if table.file_splits else split
     used = {
         src,
         dst,
+        relation,
         weight,
         time,
         own,

@@ -25,7 +25,7 @@ from weft.pipeline.ingest.edge_targets import EdgeTargetArrays
 from weft.pipeline.ingest.intake import Intake, Reader
 from weft.pipeline.ingest.problems import Problems
 from weft.pipeline.ingest.targets import TargetArrays
-from weft.pipeline.schema import Schema
+from weft.pipeline.schema import EdgeType, Schema
 
 # Bytes that the process takes beside DuckDB: Python, Arrow batches, what the allocator keeps.
 BESIDE = 256 * 2**20
@@ -148,7 +148,7 @@ class _Writer:
             "num_edges": num_edges,
             "node_types": kinds,
             "node_offsets": offsets,
-            "edge_types": list(intake.schema.edges) or [(kinds[0], "edge", kinds[0])],
+            "edge_types": self._relations() or [(kinds[0], "edge", kinds[0])],
             "edge_columns": columns,
             "target_type": None,
             "node_data": node_data,
@@ -166,6 +166,10 @@ class _Writer:
         }
         told |= {"repeated_edges": repeated, "self_loops": loops}
         return {"meta": meta, "arrays": self.arrays, "files": list(ids.values()), "told": told}
+
+    def _relations(self) -> list[EdgeType]:
+        """Return the relations of all tables, in their order."""
+        return [kind for edges in self.intake.edges.values() for kind in edges.kinds]
 
     def _nodes(self, number: int, kind: str) -> list[dict[str, Any]]:
         """Write the columns of a node type, and return the lines of the manifest that find them."""
@@ -231,7 +235,12 @@ class _Writer:
                 held = np.load(self.work / f"{files[name]}.npy", mmap_mode="r")
                 joined.setdefault(name, _Joined(name, sizes)).parts[place] = held
         self._check_labels(joined.get("label"))
-        columns = {name: array.widths for name, array in joined.items() if array.differs}
+        counts = [len(edges.kinds) for edges in self.intake.edges.values()]
+        columns = {
+            name: [width for width, count in zip(array.widths, counts) for _ in range(count)]
+            for name, array in joined.items()
+            if array.differs
+        }
         return joined, columns
 
     def _check_labels(self, labels: "_Joined | None") -> None:
@@ -247,7 +256,7 @@ class _Writer:
         """Write the edges in canonical order; return how many there are, are repeated, and are loops."""
         intake = self.intake
         num_edges = sum(edges.count for edges in intake.edges.values())
-        several = len(intake.edges) > 1
+        several = len(self._relations()) > 1
         kinds = {"indices": _index(num_nodes), "edge_ids": _index(num_edges)}
         kinds |= {"edge_type": np.dtype(np.int32)} if several else {}
         files = {name: self._file(name, dtype, (num_edges,)) for name, dtype in kinds.items()}
@@ -283,11 +292,13 @@ class _Writer:
 
     def _ordered(self, first: dict[str, int]) -> str:
         """Return the query for all edges by destination, relation, source, place in the user's order."""
-        parts, start = [], 0
-        for relation, (kind, edges) in enumerate(self.intake.edges.items()):
+        parts, start, number = [], 0, 0
+        for kind, edges in self.intake.edges.items():
+            relation = str(number) if edges.relations is None else f"relation + {number}"
             ends = f"dst + {first[kind[2]]} AS dst, {relation} AS relation, src + {first[kind[0]]} AS src"
             parts.append(f"SELECT {ends}, pos + {start} AS pos FROM {edges.table}")
             start += edges.count
+            number += len(edges.kinds)
         return f"SELECT * FROM ({' UNION ALL '.join(parts)}) ORDER BY dst, relation, src, pos"
 
     def _file(self, name: str, dtype: Any, shape: tuple[int, ...]) -> format.ArrayFile:
@@ -354,6 +365,7 @@ def _summary(intake: Intake, report: dict[str, Any], out: Path, seconds: float) 
         "num_edges": meta["num_edges"],
         "nodes": {kind: nodes.count for kind, nodes in intake.nodes.items()},
         "edges": {".".join(kind): edges.count for kind, edges in intake.edges.items()},
+        "relations": len(meta["edge_types"]),
         "features": {kind: len(names) for kind, names in report["told"]["features"].items()},
         "classes": {
             kind: len(names)

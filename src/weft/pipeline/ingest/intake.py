@@ -9,15 +9,16 @@ from numpy.typing import NDArray
 
 from weft.pipeline.engines.base import Engine
 from weft.pipeline.ingest.columns import ColumnEncoder, MatrixColumns, NumberColumn, make_encoder
-from weft.pipeline.ingest.edge_targets import EdgeTargetArrays
-from weft.pipeline.ingest.guess import complete_edges, complete_nodes
+from weft.pipeline.ingest.edge_targets import EdgeTargetArrays, FileSplits
+from weft.pipeline.ingest.files import splits_of
+from weft.pipeline.ingest.guess import HEADER, complete_edges, complete_nodes
 from weft.pipeline.ingest.problems import Problems
 from weft.pipeline.ingest.sources import TableFiles, open_source
 from weft.pipeline.ingest.tables import LoadedEdges, LoadedNodes, imply_nodes, load_edges, load_nodes
 from weft.pipeline.ingest.targets import TargetArrays
-from weft.pipeline.schema import EdgeType, NodeTable, Schema, Table, features_of
+from weft.pipeline.schema import EdgeTable, EdgeType, NodeTable, Schema, Table, features_of
 
-Reader = MatrixColumns | NumberColumn | TargetArrays | EdgeTargetArrays
+Reader = MatrixColumns | NumberColumn | TargetArrays | EdgeTargetArrays | FileSplits
 Say = Callable[[str], None]
 Rows = dict[str, NDArray[Any]]
 
@@ -100,6 +101,8 @@ class Intake:
         named = ([] if label is None else [label.column]) + _columns(spec.split)
         if named and self._all_known(source, named):
             readers.append(EdgeTargetArrays(source, label, spec.split or None))
+        if spec.file_splits is not None:
+            readers.append(FileSplits(source, splits_of(source.table, spec.files, spec.file_splits)))
         return readers
 
     def read(
@@ -131,8 +134,10 @@ class Intake:
         return True
 
     def _open(self, name: str, table: Table) -> TableFiles | None:
-        options = {"header": table.header, "delimiter": table.delimiter, "null": table.null}
-        source = open_source(name, table.files, self.engine, self.problems, **options)  # type: ignore[arg-type]
+        options: dict[str, Any] = {"header": table.header, "delimiter": table.delimiter, "null": table.null}
+        if isinstance(table, EdgeTable) and table.guess and table.relation is not None:
+            options["words"] = HEADER  # else the first triple of names looks like names of columns
+        source = open_source(name, table.files, self.engine, self.problems, **options)
         return source if source.files else None
 
     def _load_nodes(self, place: int, kind: str, nodes: NodeTable) -> LoadedNodes | None:

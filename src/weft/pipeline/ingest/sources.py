@@ -50,6 +50,11 @@ class TableFiles:
         """Whether any of the files is text."""
         return any(file.dialect is not None for file in self.files)
 
+    @property
+    def unnamed(self) -> bool:
+        """Whether no file has names for its columns."""
+        return all(file.dialect is not None and not file.dialect.header for file in self.files)
+
     def number(self, column: str, kind: str) -> str:
         """Return SQL for a column as numbers of a type, null where a value is none."""
         # A bare cast is handed to DuckDB's reader of text, where a wrong value ends the scan.

@@ -32,13 +32,22 @@ class LoadedNodes:
 
 @dataclass
 class LoadedEdges:
-    """The edges of one relation, as the table `table` (pos, src, dst) of the engine."""
+    """The edges of one table, as the table `table` (pos, src, dst) of the engine, with `relation` if many."""
 
     kind: EdgeType
     table: str
     count: int
     """Edges that are kept."""
     keep: NDArray[np.bool_] | None = None
+    relations: list[str] | None = None
+    """The names of the relations that `relation` of the table numbers; None: it is one, and has none."""
+
+    @property
+    def kinds(self) -> list[EdgeType]:
+        """The relations of the graph that it holds."""
+        if self.relations is None:
+            return [self.kind]
+        return [(self.kind[0], relation, self.kind[2]) for relation in self.relations]
 
 
 def load_nodes(
@@ -156,11 +165,17 @@ def load_edges(
     first, last, table = nodes[kind[0]], nodes[kind[2]], f"edges_{place}"
     if not engine.has(table):
         ends = {"src": as_key(source, src, first.key), "dst": as_key(source, dst, last.key)}
+        named, joined = "", ""
+        if spec.relation is not None:
+            _number_relations(engine, place, source, spec.relation)
+            ends["relation"] = f"CAST({name(spec.relation)} AS STRING)"
+            named = ', CAST(r."row" AS INTEGER) AS relation'
+            joined = f" LEFT JOIN relations_{place} r ON e.relation = r.id"
         small = "INTEGER" if max(first.count, last.count) < 2**31 else "BIGINT"
         query = (
-            f'SELECT e.pos, CAST(s."row" AS {small}) AS src, CAST(d."row" AS {small}) AS dst '
+            f'SELECT e.pos, CAST(s."row" AS {small}) AS src, CAST(d."row" AS {small}) AS dst{named} '
             f"FROM ({source.scan(ends, rejects='rejects')}) e "
-            f"LEFT JOIN {first.table} s ON e.src = s.id LEFT JOIN {last.table} d ON e.dst = d.id"
+            f"LEFT JOIN {first.table} s ON e.src = s.id LEFT JOIN {last.table} d ON e.dst = d.id{joined}"
         )
         with engine.as_written():
             whole = _keep_whole(engine, table, query, source, problems)
@@ -171,8 +186,38 @@ def load_edges(
         problems.add("note", "no-rows", source.table, "the table has no edges")
     if bad:
         _tell_dangling(engine, table, kind, (src, dst), source, problems)
-    edges = LoadedEdges(kind, table, total)
+    edges = LoadedEdges(
+        kind, table, total, relations=_relations(engine, place, table, spec, source, problems)
+    )
     return _kept_edges(engine, edges, total, bad, problems)
+
+
+def _number_relations(engine: Engine, place: int, source: TableFiles, column: str) -> None:
+    """Keep the names of relations, numbered in their order, as the table `relations_PLACE` (row, id)."""
+    if engine.has(f"relations_{place}"):
+        return
+    rows = source.scan({"id": f"CAST({name(column)} AS STRING)"}, position=False, rejects="rejects")
+    found = f"SELECT DISTINCT id FROM ({rows}) WHERE id IS NOT NULL"
+    engine.step(
+        f"relations_{place}", f'SELECT row_number() OVER (ORDER BY id) - 1 AS "row", id FROM ({found})'
+    )
+
+
+def _relations(
+    engine: Engine, place: int, table: str, spec: EdgeTable, source: TableFiles, problems: Problems
+) -> list[str] | None:
+    """Return the names of a table's relations in the order of their numbers; rows without are problems."""
+    if spec.relation is None:
+        return None
+    lacking = engine.rows(
+        f"SELECT pos, count(*) OVER () FROM {table} WHERE relation IS NULL ORDER BY pos LIMIT {EXAMPLES}"
+    )
+    if lacking:
+        source.report(
+            problems, "error", "null-relation", [row[0] for row in lacking], column=spec.relation,
+            count=lacking[0][1], told=lambda _: "the edge has no relation",
+        )  # fmt: skip
+    return [row[0] for row in engine.rows(f'SELECT id FROM relations_{place} ORDER BY "row"')]
 
 
 def _kept_edges(engine: Engine, edges: LoadedEdges, total: int, bad: int, problems: Problems) -> LoadedEdges:
@@ -180,14 +225,16 @@ def _kept_edges(engine: Engine, edges: LoadedEdges, total: int, bad: int, proble
     once = "drop-duplicate-edges" in problems.fixes
     if not bad and not once:
         return edges
-    rows = f"SELECT pos, src, dst FROM {edges.table} WHERE src IS NOT NULL AND dst IS NOT NULL"
+    ends = "src, dst" if edges.relations is None else "src, dst, relation"
+    rows = f"SELECT pos, {ends} FROM {edges.table} WHERE src IS NOT NULL AND dst IS NOT NULL"
     if once:
-        rows = f"SELECT min(pos) AS pos, src, dst FROM ({rows}) GROUP BY src, dst"
+        rows = f"SELECT min(pos) AS pos, {ends} FROM ({rows}) GROUP BY {ends}"
     table = f"{edges.table}_kept"
     count = engine.step(
-        table, f"SELECT row_number() OVER (ORDER BY pos) - 1 AS pos, src, dst, pos AS old FROM ({rows})"
+        table, f"SELECT row_number() OVER (ORDER BY pos) - 1 AS pos, {ends}, pos AS old FROM ({rows})"
     )
-    return LoadedEdges(edges.kind, table, count, _mask(engine, f"SELECT old FROM {table}", total))
+    keep = _mask(engine, f"SELECT old FROM {table}", total)
+    return LoadedEdges(edges.kind, table, count, keep, edges.relations)
 
 
 def _tell_dangling(

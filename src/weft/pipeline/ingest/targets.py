@@ -17,19 +17,14 @@ from weft.pipeline.ingest.columns import (
 from weft.pipeline.ingest.files import BIG, INTEGER, LIST, REAL, TEXT
 from weft.pipeline.ingest.problems import Problems, show
 from weft.pipeline.ingest.sources import TableFiles
-from weft.pipeline.schema import SPLITS
+from weft.pipeline.schema import SPLIT_WORDS, SPLITS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # Numbers are believed to be classes where there are few, or enough nodes of each to learn from.
 FEW, ROWS_A_CLASS = 50, 20
-_WORDS = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation", "dev"),
-    "test": ("test", "testing"),
-    "": ("", "none", "unlabelled", "unlabeled", "unused"),
-}
+_WORDS = {**SPLIT_WORDS, "": ("", "none", "unlabelled", "unlabeled", "unused")}
 
 
 class TargetArrays:
