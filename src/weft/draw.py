@@ -36,6 +36,7 @@ class Stream(IntEnum):
     SYNTHETIC = 8
     SPLIT = 9
     WALK = 10
+    ROWS = 11
 
 
 def fold(seed: int, stream: int, epoch: int = 0, step: int = 0, layer: int = 0) -> int:

@@ -38,6 +38,8 @@ PURPOSES = {
     ("pull", "backward"): "gradients of products",
     ("weights", "forward"): "weights of slices, gathered",
     ("closure", "forward"): "copies of neighbourhoods",
+    ("learned rows", "forward"): "learned rows",
+    ("learned rows", "backward"): "gradients of learned rows",
     ("gradient", "backward"): "weight gradients",
     ("norm", "forward"): "batch norm",
     ("evaluate", "forward"): "evaluation",

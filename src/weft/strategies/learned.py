@@ -57,7 +57,7 @@ class LearnedTable:
         self.rows, self.group = rows, group
         start, values = rows.nodes.start, rows.weight.detach()
         self.ids = None if own is None else own[(own >= start) & (own < rows.nodes.stop)] - start
-        if self.ids is not None and len(self.ids) < len(rows.nodes):
+        if rows.held is None and self.ids is not None and len(self.ids) < len(rows.nodes):
             values = values[self.ids.to(values.device)]
         self._owners = (
             None if self.ids is None or group.size == 1 else GatheredRows(group, self.ids, label=_LABEL)

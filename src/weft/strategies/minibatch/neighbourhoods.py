@@ -134,7 +134,7 @@ class Neighbourhoods(LoadedBatches):
         loader.seek(0)
         yield task.evaluated_nothing(split)  # of a worker that has no pair there must be sums, too
         for batch in loader:
-            if batch.num_targets:
+            if batch.num_targets or self.shared.pulls_rows:
                 yield task.evaluated_batch(model, self.batch_rows(model, batch), batch)
 
     def _mean_loss(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from weft.code import is_code
 from weft.comm.group import Group
@@ -19,6 +20,7 @@ from weft.errors import FormatError, RecipeError
 from weft.events import dumps
 from weft.exchanges.base import check_exchange, exchanges
 from weft.format import atomic_write
+from weft.layers.learned import rows_of
 from weft.stores.open import with_file_rows
 from weft.strategies.base import strategies
 from weft.strategies.local import LocalGraph
@@ -112,9 +114,10 @@ def train_parts(resolved: Resolved, place: Place, group: Group) -> Summary | Non
     graph, identity = _held(resolved, parts, group, placed.get("part_rank"), dtype)
     model, task = resolved.model, resolved.make_task(graph)
     task.read(parts)
-    if is_code(model):
-        model = build_model(graph, model, resolved.options, task=task, seed=settings.seed)
-        if resolved.records is None:
+    if isinstance(model, str):
+        with rows_of(_own_rows(resolved, graph, group)):
+            model = build_model(graph, model, resolved.options, task=task, seed=settings.seed)
+        if is_code(resolved.model) and resolved.records is None:
             check_loops(parts, model)
     counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     kept = resolved.to_dict()
@@ -137,6 +140,12 @@ def train_parts(resolved: Resolved, place: Place, group: Group) -> Summary | Non
             task=task,
             own=resolved.own,
         )
+
+
+def _own_rows(resolved: Resolved, graph: LocalGraph | RecordGraph, group: Group) -> Tensor | None:
+    """Return the nodes whose learned rows this worker holds, where each holds some; None: all."""
+    apart = strategies[resolved.strategy].rows_by_owner and resolved.settings.precision != "float16"
+    return graph.own_ids if apart and group.size > 1 and isinstance(graph, LocalGraph) else None
 
 
 def _held(
