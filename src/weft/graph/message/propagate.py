@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.autograd.function import once_differentiable
 
 from weft import kernels
@@ -43,17 +44,22 @@ def contribute(block: "Block", how: Propagation, *, beside: bool = True) -> Cont
     Without `beside` the compiler may leave out what merging takes.
     """
     if torch.compiler.is_compiling():
-        return _as_it_is(block, how)
+        return _opaque(block, how, beside)
     return Contribution(*(propagate_compiled(block, how, _as_it_is, beside=beside) or _as_it_is(block, how)))
+
+
+@_disable_dynamo  # as `torch.compiler.disable`, which would load all of torch's compiler at once
+def _opaque(block: "Block", how: Propagation, beside: bool) -> Contribution:
+    """Return the same to torch.compile, which makes one graph before it and one behind it."""
+    return contribute(block, how, beside=beside)
 
 
 def _as_it_is(block: "Block", how: Propagation) -> Contribution:
     """Return the contributions of the message as it was given, at once or chunk by chunk."""
     plan = ChunkPlan.of(block, how)
-    if not torch.compiler.is_compiling():
-        if not plan.at_once:
-            return in_chunks(plan, how)
-        check_message(plan, how)
+    if not plan.at_once:
+        return in_chunks(plan, how)
+    check_message(plan, how)
     made, kind = all_messages(block, how), reduction(plan.reduce)
     by_row = block.cached("edges by row", lambda: ByRow.in_order(block.indptr, block.edge_dst))
     value, beside = kind.reduced(by_row, kind.contributions(made))
