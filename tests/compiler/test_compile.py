@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.support.messages import assert_same, forms_of
+from tests.support.messages import assert_same, forms_of, run_compiled
 from tests.support.programs import edges_of
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from weft.compiler.captures import NotCompiled
+from weft.compiler.captures import NotCompiled, captures
 from weft.compiler.compile import Compiled, compile_message, compiled
 from weft.compiler.passes import PASSES
 
@@ -156,6 +157,66 @@ def test_terms_of_one_end_are_one_load() -> None:
     program = made.reductions[0].program
     assert program is not None
     assert sorted(load.source for load in program.loads) == ["other", "row", "shared", "weight"]
+
+
+class Noted(TorchDispatchMode):
+    """The names of the operators that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+def test_what_is_made_alike_of_one_tensor_at_both_ends_is_made_once() -> None:
+    edges, x = edges_of(7, num_other=9), rows(9, 8)
+    found: list[list[Tensor]] = []
+    for dst, products in ((x, 1), (x.clone(), 2)):
+        made = compiled(edge_difference, ["source", "destination"], [x, dst], "max")
+        assert not isinstance(made, str)
+        with Noted() as noted:
+            out = run_compiled(made[0], made[0].inputs([x, dst], made[1]), edges)
+        assert noted.names.count("aten::mm") == products
+        found.append([out, *torch.autograd.grad(out.sum(), [x, *NARROW.parameters()])])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def edge_difference(u: Tensor, v: Tensor) -> Tensor:
+    return (NARROW(u) - NARROW(v)).tanh()
+
+
+def test_scores_of_one_tensor_are_one_product() -> None:
+    x = rows(9, 8)
+    made = compiled(attention, ["source", "destination"], [x, x], "softmax")
+    assert not isinstance(made, str)
+    with Noted() as noted:
+        made[0].before(9, 9, 30, *made[0].inputs([x, x], made[1]))
+    assert noted.names.count("aten::mm") == 1
+    edges = edges_of(7, num_other=9)
+    out = run_compiled(made[0], made[0].inputs([x, x], made[1]), edges)
+    apart = compiled(attention, ["source", "destination"], [x, x.clone()], "softmax")
+    assert not isinstance(apart, str)
+    expected = run_compiled(apart[0], apart[0].inputs([x, x.clone()], apart[1]), edges)
+    for ours, theirs in zip(
+        torch.autograd.grad(out.square().sum(), [x, HEADS]),
+        torch.autograd.grad(expected.square().sum(), [x, HEADS]),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_scores_of_nodes_are_matrix_products() -> None:
+    made = compile_message(attention, forms_of(src=[U], dst=[V]), "softmax")
+    with Noted() as noted:
+        made.before(
+            EDGES.num_other, EDGES.num_rows, EDGES.num_edges, *made.inputs([U, V], captures(attention))
+        )
+    assert noted.names.count("aten::mm") == 2
+    assert not {"aten::mul.Tensor", "aten::sum.dim_IntList"} & set(noted.names)
 
 
 @pytest.mark.parametrize(

@@ -85,12 +85,14 @@ def both_passes(program: Program, edges: Edges, tensors: Sequence[Tensor], backe
     kind = program.results[0].kind
     draw = torch.Generator().manual_seed(7)
     grad = torch.randn(made[0].shape, generator=draw, dtype=torch.float64).to(made[0])
-    passes = gradients(program, [True] * len(tensors))
+    passes = gradients(program, [True] * len(tensors), flags=True)
     given = [*tensors, *extra_tensors(kind, made[0], made[1:], grad, None)]
     back = on_device(transposed(Edges(edges.indptr.cpu(), edges.other.cpu(), edges.num_other)))
     for each, over in ((passes.of_rows, edges), (passes.of_others, back)):
         if each is not None:
             made += backend.run(each, over, given)  # type: ignore[attr-defined]
+            if passes.flags and each is passes.of_rows:
+                given.append(made.pop())
     return made
 
 

@@ -8,33 +8,69 @@ from tests.support.programs import edges_of, random_program, tensors_of, transpo
 
 from weft.compiler import reference
 from weft.compiler.gradient import gradients
+from weft.compiler.program import Builder, Program, Result
 from weft.compiler.run import extra_tensors
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(["sum", "max", "min", "softmax"]))
-def test_gradient_programs_equal_autograd(seed: int, kind: str) -> None:
+@given(st.integers(0, 10**6), st.sampled_from(["sum", "max", "min", "softmax"]), st.booleans())
+def test_gradient_programs_equal_autograd(seed: int, kind: str, flags: bool) -> None:
     program = random_program(seed, kind)
     edges = edges_of(seed)
     tensors = [t.requires_grad_() for t in tensors_of(program, edges, seed)]
     out, *beside = reference.run(program, edges, tensors)
     grad = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(seed))
     expected = torch.autograd.grad(out, tensors, grad, allow_unused=True)
-    passes = gradients(program, (True,) * len(tensors))
+    passes = gradients(program, (True,) * len(tensors), flags=flags)
     given_tensors = [t.detach() for t in tensors]
     extra = extra_tensors(kind, out.detach(), [b.detach() for b in beside], grad, None)
+    loaded = [*given_tensors, *extra]
     found: dict[int, torch.Tensor] = {}
     for made, places, over in (
         (passes.of_rows, passes.row_places, edges),
         (passes.of_others, passes.other_places, transposed(edges)),
     ):
-        if made is not None:
-            for place, each in zip(places, reference.run(made, over, [*given_tensors, *extra])):
-                found[place] = found.get(place, 0) + each
+        results = [] if made is None else reference.run(made, over, loaded)
+        loaded += results[len(places) :]  # the flags, of the first pass for the second
+        for place, each in zip(places, results):
+            found[place] = found.get(place, 0) + each
     for place, want in enumerate(expected):
         have = found.get(place, torch.zeros_like(tensors[place]))
         want = torch.zeros_like(tensors[place]) if want is None else want
         torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-9)
+
+
+def convolution(kind: str) -> Program:
+    made = Builder()
+    near, far, weight = made.load("row", (1, 8)), made.load("other", (1, 8)), made.load("weight", (8, 8))
+    return made.program([Result(kind, (made.dot_t(made.step("relu", made.step("add", near, far)), weight),))])  # type: ignore[arg-type]
+
+
+def test_flags_spare_the_second_pass_rows_and_products() -> None:
+    plain, kept = (gradients(convolution("max"), (True,) * 3, flags=each) for each in (False, True))
+    assert kept.flags
+    assert plain.of_others is not None
+    assert kept.of_others is not None
+    assert kept.of_rows is not None
+    assert [step.op for step in plain.of_others.steps].count("dot_t") == 1
+    assert "dot_t" not in [step.op for step in kept.of_others.steps]
+    used = {each for step in kept.of_others.steps for each in step.args}
+    # of the other ends the share of the gradient alone, and the flags of the edge
+    assert [kept.of_others.loads[each].source for each in sorted(used) if each < 6] == [
+        "weight",
+        "other",
+        "edge",
+    ]
+    assert kept.of_rows.results[-1].kind == "flags"
+
+
+def test_flags_that_spare_nothing_are_not_kept() -> None:
+    made = Builder()
+    both = made.step("add", made.load("row", (1, 8)), made.load("other", (1, 8)))
+    program = made.program(
+        [Result("sum", (made.step("mul", made.step("sigmoid", both), made.step("relu", both)),))]
+    )
+    assert not gradients(program, (True, True), flags=True).flags
 
 
 def test_a_program_without_wanted_gradients_has_no_pass() -> None:

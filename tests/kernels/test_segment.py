@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from kernel_checks import FLOATS, assert_near, values
+from kernel_checks import DEVICE, FLOATS, assert_near, values
 
 from weft import kernels
 from weft.errors import InputError
+from weft.kernels import segment
 from weft.kernels.segment import segment_matmul_op, segment_outer_op
 
 pytestmark = pytest.mark.gpu
@@ -27,6 +28,46 @@ def test_gradients_of_first_and_second_order() -> None:
     run = lambda x, w: kernels.segment_matmul(x, OFFSETS, w)  # noqa: E731
     assert torch.autograd.gradcheck(run, (x, weights))
     assert torch.autograd.gradgradcheck(run, (x, weights))
+
+
+ROWS = torch.tensor([5, 0, 2, 1, 4, 3, 0, 5, 2, 6], device=DEVICE)  # none twice in a segment
+
+
+@pytest.fixture
+def every_segment_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "LONG", 0)
+
+
+@pytest.mark.usefixtures("every_segment_is_long")
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_gathered_a_segment_at_a_time_are_those_gathered_at_once(dtype: torch.dtype) -> None:
+    found = []
+    for at_once in (False, True):
+        x, weights = values(7, 4, dtype=dtype, grad=True), values(3, 4, 5, dtype=dtype, grad=True)
+        given = (kernels.gather(x, ROWS), OFFSETS, weights) if at_once else (x, OFFSETS, weights, ROWS)
+        out = kernels.segment_matmul(*given)
+        assert ("of" in type(out.grad_fn).__name__) != at_once
+        found.append([out, *torch.autograd.grad(out, (x, weights), values(10, 5, dtype=dtype))])
+    for ours, theirs in zip(*found, strict=True):
+        assert_near(ours, theirs.double(), dtype)
+
+
+@pytest.mark.usefixtures("every_segment_is_long")
+def test_rows_of_segments_have_gradients_of_first_and_second_order() -> None:
+    x = values(7, 4, dtype=torch.float64, grad=True)
+    weights = values(3, 4, 5, dtype=torch.float64, grad=True)
+    run = lambda x, w: kernels.segment_matmul(x, OFFSETS, w, ROWS)  # noqa: E731
+    assert torch.autograd.gradcheck(run, (x, weights))
+    assert torch.autograd.gradgradcheck(run, (x, weights))
+    torch.library.opcheck(segment.segment_matmul_of_op, (x, ROWS, OFFSETS, weights))
+
+
+@pytest.mark.usefixtures("every_segment_is_long")
+def test_rows_are_never_all_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "gather", None)
+    x, weights = values(7, 4, grad=True), values(3, 4, 5, grad=True)
+    kernels.segment_matmul(x, OFFSETS, weights, ROWS).sum().backward()
+    assert x.grad is not None
 
 
 def test_an_unused_matrix_gets_a_gradient_of_zero() -> None:

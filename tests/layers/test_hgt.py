@@ -29,11 +29,11 @@ def _graph(width: int) -> tuple[weft.Graph, dict, dict]:
     return graph, x, edges
 
 
-@pytest.mark.parametrize("width", [8, 5])
-def test_equals_pyg(width):
+@pytest.mark.parametrize(("width", "heads"), [(8, 2), (5, 2), (8, 8)])
+def test_equals_pyg(width, heads):
     graph, x, edges = _graph(width)
-    conv = HGTConv(width, 8, (list(TYPES), list(RELATIONS)), heads=2).double()
-    layer = weft.nn.HGT(width, 8, node_types=TYPES, edge_types=RELATIONS, heads=2).double()
+    conv = HGTConv(width, 8, (list(TYPES), list(RELATIONS)), heads=heads).double()
+    layer = weft.nn.HGT(width, 8, node_types=TYPES, edge_types=RELATIONS, heads=heads).double()
     _copy(conv, layer)
     ours = {t: v.clone().requires_grad_() for t, v in x.items()}
     theirs = {t: v.clone().requires_grad_() for t, v in x.items()}
@@ -73,7 +73,8 @@ def _copy(conv, layer) -> None:
                 layer.skip[f"type_{name}"].copy_(conv.skip[name].uniform_())
         for ours, theirs in ((layer.k_rel, conv.k_rel), (layer.v_rel, conv.v_rel)):
             # PyG numbers its matrices head first: head · relations + relation.
-            ours.copy_(theirs.weight.view(2, len(RELATIONS), 4, 4).transpose(0, 1))
+            heads, width = ours.shape[1:3]
+            ours.copy_(theirs.weight.view(heads, len(RELATIONS), width, width).transpose(0, 1))
         for number, relation in enumerate(RELATIONS):
             layer.p_rel[number].copy_(conv.p_rel["__".join(relation)].uniform_(0.5, 2.0)[0])
 

@@ -23,6 +23,9 @@ from weft.compiler.spent import SPENT
 from weft.compiler.stages import Stage, stage, stage_when_called
 from weft.compiler.trace import EDGES, Form, Role, Traced, trace
 
+Twins = tuple[tuple[int, int], ...]
+"""Of the tensors that a message is given, (destination's, source's) by number where both are one tensor."""
+
 _MOST = 512
 _MOST_OF_CODE = 32
 """Ways in which one piece of code is compiled; a message that changes at every call is left alone."""
@@ -111,11 +114,20 @@ def compiled(
     `scratch` names attributes that the message may set.
     """
 
+    twins = _twins(roles, given)
+
     def make(forms: Sequence[Form], known: frozenset[CodeType]) -> Compiled:
         with SPENT.on(messages=1):
-            return compile_message(message, forms, reduce, known=known, scratch=scratch)
+            return compile_message(message, forms, reduce, known=known, scratch=scratch, twins=twins)
 
-    return remembered(message, roles, given, (reduce, scratch), make)
+    return remembered(message, roles, given, (reduce, scratch, twins), make)
+
+
+def _twins(roles: Sequence[Role], given: Sequence[Tensor]) -> Twins:
+    """Return which tensors of destinations are one with a tensor of sources, by number."""
+    sources = [place for place, role in enumerate(roles) if role == "source"]
+    pairs = ((i, j) for i, role in enumerate(roles) if role == "destination" for j in sources)
+    return tuple((i, j) for i, j in pairs if given[i] is given[j])
 
 
 def remembered(
@@ -192,6 +204,7 @@ def compile_message(
     without: Collection[str] = (),
     known: frozenset[CodeType] = frozenset(),
     scratch: frozenset[str] = frozenset(),
+    twins: Twins = (),
 ) -> Compiled:
     """Return a message compiled, or raise `NotCompiled` with the reason; `without` leaves passes out.
 
@@ -206,12 +219,13 @@ def compile_message(
         raise NotCompiled("a softmax message returns (score, value), any other one tensor")
     check(graph)
     rewrite(graph, without=without)
-    inner = tuple(_staged(each, traced) for each in inner_graphs(graph))
-    return replace(_staged(graph, traced), inner=inner)
+    inner = tuple(_staged(each, traced, twins) for each in inner_graphs(graph))
+    return replace(_staged(graph, traced, twins), inner=inner)
 
 
-def _staged(graph: fx.Graph, traced: Traced) -> Compiled:
+def _staged(graph: fx.Graph, traced: Traced, twins: Twins) -> Compiled:
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    same = {inputs[i]: inputs[j] for i, j in twins}
     counts = next((value(node).dtype for node in inputs if node.name == "count"), None)
     inputs.sort(key=lambda node: node.name == "count")
     made_last = next(node for node in graph.nodes if node.op == "output").args[0]
@@ -222,7 +236,7 @@ def _staged(graph: fx.Graph, traced: Traced) -> Compiled:
     needed = [] if outputs == nodes else _frontier(outputs, nodes)
     after = None if outputs == nodes else stage([*nodes, *needed], outputs)
     places = tuple(made.place(node) for node in needed)
-    before = stage(inputs, made.values)
+    before = stage(inputs, made.values, same)
     values = tuple(each.node if isinstance(each, Loaded) else each for each in made.values)
     known = graph, traced.captured, traced.executed
     return Compiled(*known, before, parts, after, places, counts, traced.dtype, values)

@@ -21,6 +21,8 @@ native.declare(
     }
 )
 _DTYPES = (torch.float32, torch.float64)
+KEEPS_FLAGS = False
+"""Whether conditions go from one gradient pass to the other: here tiles are near, and memory is far."""
 
 
 def obstacle(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> str:

@@ -25,6 +25,8 @@ SORTED = 1 << 18
 """Rows from which on it pays to put those of one length together."""
 HALVED = 64
 """Rows and columns of a weight that is multiplied in halves."""
+KEEPS_FLAGS = True
+"""Whether conditions go from one gradient pass to the other: here reading rows again costs more."""
 WARPS = 32
 """Warps for each multiprocessor, where a program works on many groups of rows."""
 
@@ -76,8 +78,9 @@ def tile_for(form: KernelForm, edges: Edges) -> EdgeTile:
     """Return the tile of a program: a rule of sizes alone, so bits stay the same.
 
     One warp reads rows side by side, 16 bytes a thread, and few edges of each at a time: more of them in
-    flight gain nothing once there are several tensors (H200, 1 M rows, 20 M edges). A matrix product takes 16
-    edges, and its warps share the columns of the weight.
+    flight gain nothing once there are several tensors (H200, 1 M rows, 20 M edges). Sums along a value stay
+    in one warp up to 256 numbers. A matrix product takes 16 edges, and its warps share the columns of the
+    weight; one alone, whose bits nothing is compared with, the 64 that the largest matrix instructions take.
     """
     degree = edges.num_edges // max(edges.num_rows, 1)
     at_once = 1 if degree < 2 else 2 if degree < 4 else 4
@@ -87,11 +90,15 @@ def tile_for(form: KernelForm, edges: Edges) -> EdgeTile:
         heads = max(form.heads(heads) for heads, _ in form.shapes)
         at_once = max(min(at_once, 32 // heads), 1)
         widest = max(form.width(width) for _, width in form.shapes)
+        alone = not form.exact and not form.several and heads == 1 and widest <= HALVED and not form.double
+        if alone and form.fast_bytes(64, halves=2) <= _fast_memory(edges.other.device):
+            return EdgeTile(at_once, 64 // at_once, 4, warps_in_all // 4)
         warps = 8 if widest > 64 else 4 if form.several else 2
         return EdgeTile(at_once, max(16 // (at_once * heads), 1), warps, warps_in_all // warps)
     lanes = 16 // max(each.itemsize for each in form.dtypes)
-    warps = min(max(form.values // (32 * lanes), 1), 4)
-    at_once = min(at_once, 4 if form.alive <= 2 else 2)
+    summed = form.sums and form.values >= 64 * lanes
+    warps = min(max(form.values // (64 * lanes if summed else 32 * lanes), 1), 4)
+    at_once = min(at_once, 4 if summed or form.alive <= 2 else 2)
     return EdgeTile(at_once, max(32 * lanes // form.values, 1), warps, warps_in_all // warps)
 
 
@@ -134,6 +141,7 @@ def _run(
     made = [_buffers(form, each, edges, plan, programs) for each in program.results]
     if items:
         dense = [each.contiguous() for each in tensors]
+        dense += [tensors[number].t().contiguous() for number in form.turned]
         order = plans.order_of(edges.indptr) if edges.num_rows >= SORTED else None
         largest = max(each.numel() for each in [*dense, edges.other, *(t for b in made for t in b.values())])
         indptr, other = edges.indptr.contiguous(), edges.other.contiguous()
@@ -171,7 +179,7 @@ def _buffers(form: KernelForm, result: Result, edges: Edges, plan: Any, programs
     per_head: Shape = (shape[0], 1)
     one = per_head if result.kind == "softmax" else shape
     counted = torch.int32 if result.kind in ("max", "min") else kind
-    rows = edges.num_edges if result.kind == "edge" else edges.num_rows
+    rows = edges.num_edges if result.kind in ("edge", "flags") else edges.num_rows
     parts = programs if result.kind in ("shared", "weight") else plan.num_segments
     sizes = {
         "out": (rows, shape, kind),
@@ -192,7 +200,7 @@ def _finished(
     """Return the tensors of a result once segments of hubs, or the sums of programs, are merged."""
     if result.kind in ("shared", "weight"):
         return [made["part"].sum(0).to(form.kind_of(result))]
-    if result.kind != "edge" and plan.num_hubs:
+    if result.kind not in ("edge", "flags") and plan.num_hubs:
         flat = [each.flatten(1) for each in made.values()]
         if result.kind == "sum":
             import_module("weft.kernels.triton.plan").merge_sums(plan, flat[1], flat[0], indptr)

@@ -7,6 +7,7 @@ those of the other ends from a pass over the transposed CSR. Both begin with the
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from weft.compiler.flags import with_flags
 from weft.compiler.program import Builder, Kind, Program, Result, Shape, Step
 
 _TWO_OVER_ROOT_PI = 1.1283791670955126
@@ -22,7 +23,8 @@ class Gradients:
     `mean` (Σ out · grad over the width, less the gradient of the logarithm).
     `of_rows` gives those of the loads in `row_places`, in that order; `of_others`, which runs over the
     transposed CSR, those in `other_places`. A weight that is used twice stands there twice: its gradients add
-    up. None where there is nothing to give. Values that were kept are the last tensors, one row per edge.
+    up. None where there is nothing to give. Values that were kept are the last tensors, one row per edge. The
+    last result of `of_rows` is one tensor more for `of_others` where there are `flags`.
     """
 
     extra: tuple[str, ...]
@@ -30,6 +32,7 @@ class Gradients:
     row_places: tuple[int, ...]
     of_others: Program | None
     other_places: tuple[int, ...]
+    flags: bool = False
 
 
 _EXTRA: dict[str, tuple[str, ...]] = {
@@ -40,25 +43,31 @@ _EXTRA: dict[str, tuple[str, ...]] = {
 }
 
 
-def gradients(program: Program, wanted: Sequence[bool], *, kept: Sequence[int] = ()) -> Gradients:
+def gradients(
+    program: Program, wanted: Sequence[bool], *, kept: Sequence[int] = (), flags: bool = False
+) -> Gradients:
     """Return the passes for the gradients of the wanted loads of a program with one result, per row.
 
-    `kept` are values that forward stored; all others are made again.
+    `kept` are values that forward stored; all others are made again. With `flags` conditions go from one pass
+    to the other where that spares more than it costs.
     """
     (result,) = program.results
-    places = [i for i, want in enumerate(wanted) if want]
-    others = [i for i in places if program.loads[i].source == "other"]
-    rest = [i for i in places if program.loads[i].source != "other"]
-    row_places, of_rows = _pass(program, rest, kept)
-    other_places, of_others = _pass(program, others, kept)
-    swapped = None if of_others is None else of_others.swapped
-    return Gradients(_EXTRA[result.kind], of_rows, row_places, swapped, other_places)
+    made, adjoint = _swept(program, kept)
+    found = [(place, each) for place, want in enumerate(wanted) if want for each in adjoint.results(place)]
+    others = [pair for pair in found if program.loads[pair[0]].source == "other"]
+    rows = [pair for pair in found if program.loads[pair[0]].source != "other"]
+    row_places, other_places = (tuple(place for place, _ in pairs) for pairs in (rows, others))
+    of_rows, of_others = ([each for _, each in pairs] for pairs in (rows, others))
+    first = made.program(of_rows) if rows else None
+    second = made.program(of_others) if others else None
+    both = with_flags(made, of_rows, of_others) if flags and rows and others else None
+    first, second = both or (first, second)
+    swapped = None if second is None else second.swapped
+    return Gradients(_EXTRA[result.kind], first, row_places, swapped, other_places, both is not None)
 
 
-def _pass(
-    program: Program, places: Sequence[int], kept: Sequence[int]
-) -> tuple[tuple[int, ...], Program | None]:
-    """Return the loads that get a gradient among the wanted ones, and the program that gives them."""
+def _swept(program: Program, kept: Sequence[int]) -> tuple[Builder, "_Adjoint"]:
+    """Return the steps of both ways, and the gradients of all values."""
     made = Builder()
     for load in program.loads:
         made.load(load.source, load.shape)
@@ -73,10 +82,7 @@ def _pass(
     adjoint = _Adjoint(made, steps)
     _SEEDS[result.kind](adjoint, [numbers[each] for each in result.args], extra)
     adjoint.sweep()
-    results = [(place, each) for place in places for each in adjoint.results(place)]
-    if not results:
-        return (), None
-    return tuple(place for place, _ in results), made.program([each for _, each in results])
+    return made, adjoint
 
 
 def _extra_shapes(program: Program, result: Result) -> list[Shape]:

@@ -126,7 +126,7 @@ def tidy(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
-        key = (node.target, _frozen(node.args), _frozen(node.kwargs))
+        key = (node.target, frozen(node.args), frozen(node.kwargs))
         if key in known:
             replace(node, known[key])
         else:
@@ -135,9 +135,10 @@ def tidy(graph: fx.Graph) -> None:
     graph.lint()
 
 
-def _frozen(value: Any) -> Any:
+def frozen(value: Any) -> Any:
+    """Return arguments as something that has a hash and tells 1 from 1.0."""
     if isinstance(value, (tuple, list)):
-        return tuple(_frozen(each) for each in value)
+        return tuple(frozen(each) for each in value)
     if isinstance(value, dict):
-        return tuple((name, _frozen(each)) for name, each in value.items())
+        return tuple((name, frozen(each)) for name, each in value.items())
     return (type(value), value) if isinstance(value, (int, float, bool)) else value

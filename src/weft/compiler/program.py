@@ -17,7 +17,7 @@ from torch import Tensor
 
 Shape = tuple[int, int]
 Source = Literal["row", "other", "edge", "shared", "weight"]
-Kind = Literal["sum", "max", "min", "softmax", "edge", "shared", "weight"]
+Kind = Literal["sum", "max", "min", "softmax", "edge", "flags", "shared", "weight"]
 
 UNARY = (
     *("neg", "abs", "sign", "not", "relu", "reciprocal", "sqrt", "exp", "expm1", "log", "log1p"),
@@ -25,6 +25,7 @@ UNARY = (
 )
 BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "pow", "eq", "ne", "lt", "le", "gt", "ge", "same")
 """Comparisons give 1 or 0; `same` is `eq` that also holds for two NaN."""
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "same", "not")
 TERNARY = ("where",)
 ARITY = dict.fromkeys(UNARY, 1) | dict.fromkeys(BINARY, 2) | dict.fromkeys(TERNARY, 3)
 
@@ -66,6 +67,7 @@ class Result:
     softmax          of (score [heads, 1], value): Σ value · softmax(score); and log Σ exp score, −inf for a
                      row without edges
     edge             [edges, heads, width], at the edge's own number
+    flags            the same of whole numbers below 256, as bytes; an `edge` load reads them again
     shared           [heads, width], the sum over all edges
     weight           of (a, b): Σ over edges and heads of aᵀ b, [a's width, b's width]
     """
@@ -163,7 +165,11 @@ class Builder:
 
     def shape(self, value: int) -> Shape:
         """Return the shape of a value."""
-        return self._at(value).shape
+        return self.at(value).shape
+
+    def at(self, value: int) -> Load | Step:
+        """Return the load or the step that makes a value."""
+        return self._values[value]
 
     def constant(self, number: float) -> int:
         """Add a number."""
@@ -205,14 +211,18 @@ class Builder:
         """Add a step of another program, its arguments already numbered as here."""
         return self._add(step)
 
+    def needed(self, results: Sequence[Result]) -> set[int]:
+        """Return the values that results need."""
+        found = {value for result in results for value in result.args}
+        for number in range(len(self._values) - 1, -1, -1):
+            each = self._values[number]
+            if number in found and isinstance(each, Step):
+                found.update(each.args)
+        return found
+
     def program(self, results: Sequence[Result]) -> Program:
         """Return the program without the steps that no result needs; every load stays."""
-        values = self._values
-        needed = {value for result in results for value in result.args}
-        for number in range(len(values) - 1, -1, -1):
-            each = values[number]
-            if number in needed and isinstance(each, Step):
-                needed.update(each.args)
+        values, needed = self._values, self.needed(results)
         loads = [number for number, each in enumerate(values) if isinstance(each, Load)]
         kept = [number for number in sorted(needed) if isinstance(values[number], Step)]
         places = {old: new for new, old in enumerate([*loads, *kept])}
@@ -228,6 +238,3 @@ class Builder:
             self._values.append(step)
             self._known[step] = len(self._values) - 1
         return self._known[step]
-
-    def _at(self, value: int) -> Load | Step:
-        return self._values[value]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from weft.compiler.program import Edges, Program, Result, Step
+from weft.compiler.program import COMPARISONS, Edges, Program, Result, Step
 
 _TORCH: dict[str, Callable[..., Tensor]] = {
     "add": torch.add,
@@ -24,7 +24,6 @@ _TORCH: dict[str, Callable[..., Tensor]] = {
     "dot_t": lambda a, weight: a @ weight.t(),
 }
 _ULPS = 8
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "same", "not")
 
 
 def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -37,6 +36,7 @@ def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tenso
     for load, tensor in zip(program.loads, tensors, strict=True):
         place = places.get(load.source)
         value = tensor if place is None else tensor[place.long()]
+        value = value.to(tensors[0].dtype) if value.dtype == torch.uint8 else value  # flags
         values.append(value[None] if load.source == "shared" else value)
     for step in program.steps:
         values.append(_step(step, [values[each] for each in step.args], tensors))
@@ -56,14 +56,14 @@ def _step(step: Step, args: list[Tensor], tensors: Sequence[Tensor]) -> Tensor:
         return args[0].expand(-1, *step.shape)
     made = _TORCH.get(step.op, getattr(torch, step.op, None))
     assert made is not None, step.op
-    return made(*args).to(args[0].dtype) if step.op in _COMPARISONS else made(*args)
+    return made(*args).to(args[0].dtype) if step.op in COMPARISONS else made(*args)
 
 
 def _reduced(result: Result, args: list[Tensor], rows: Tensor, edges: Edges) -> list[Tensor]:
     first = args[0]
-    if result.kind == "edge":
+    if result.kind in ("edge", "flags"):
         back = slice(None) if edges.numbers is None else torch.argsort(edges.numbers)
-        return [first[back]]
+        return [first[back] if result.kind == "edge" else first[back].to(torch.uint8)]
     if result.kind == "shared":
         return [first.sum(0)]
     if result.kind == "weight":

@@ -48,10 +48,12 @@ def _obstacle_of_passes(
     edges: Edges,
     tensors: Sequence[Tensor],
 ) -> str:
-    passes = _passes(program, wanted, chosen)
+    passes = _passes(program, wanted, chosen, backend.KEEPS_FLAGS)
     given = [*tensors, *[tensors[0]] * (len(passes.extra) + len(chosen))]  # of the same type and place
-    back = [each for each in (passes.of_rows, passes.of_others) if each is not None]
-    return next((str(found) for each in back if (found := backend.obstacle(each, edges, given))), "")
+    flags = [tensors[0].new_empty(0, dtype=torch.uint8)] if passes.flags else []
+    back = ((passes.of_rows, given), (passes.of_others, [*given, *flags]))
+    found = (str(backend.obstacle(each, edges, taken)) for each, taken in back if each is not None)
+    return next((each for each in found if each), "")
 
 
 def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -133,13 +135,15 @@ class _Reduced(torch.autograd.Function):
         kind = ctx.program.results[0].kind
         stored = rest[len(rest) - len(ctx.chosen) :]
         given = [*tensors, *extra_tensors(kind, out, rest, grad, beside), *stored]
-        passes = _passes(ctx.program, ctx.needs_input_grad[4:], ctx.chosen)
+        backend = _backend(out.device)
+        flags = backend is not None and backend.KEEPS_FLAGS
+        passes = _passes(ctx.program, ctx.needs_input_grad[4:], ctx.chosen, flags)
         return None, None, None, None, *_gradients(passes, ctx.edges, ctx.transposed, given, len(tensors))
 
 
 @lru_cache(maxsize=1024)
-def _passes(program: Program, wanted: tuple[bool, ...], chosen: Kept) -> Gradients:
-    return gradients(program, wanted, kept=chosen)
+def _passes(program: Program, wanted: tuple[bool, ...], chosen: Kept, flags: bool) -> Gradients:
+    return gradients(program, wanted, kept=chosen, flags=flags)
 
 
 def extra_tensors(
@@ -164,7 +168,9 @@ def _gradients(
     grads: list[Tensor | None] = [None] * count
     found: list[tuple[int, Tensor]] = []
     if passes.of_rows is not None:
-        found += zip(passes.row_places, run(passes.of_rows, edges, given))
+        made = run(passes.of_rows, edges, given)
+        given = [*given, made.pop()] if passes.flags else given
+        found += zip(passes.row_places, made)
     if passes.of_others is not None:
         found += zip(passes.other_places, run(passes.of_others, transposed(), given))
     for place, each in found:

@@ -3,8 +3,9 @@
 The first and the last are modules of torch's own operators, so autograd takes their gradients.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -12,13 +13,15 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_map
 
 from weft.compiler.annotate import residency
-from weft.compiler.graphs import aten, item_shape
+from weft.compiler.graphs import aten, frozen, item_shape
 from weft.compiler.lower import Loaded
 from weft.compiler.trace import EDGES
 
 Stage = Callable[..., Any]
 """Takes the number of sources, destinations and edges, then its inputs; returns a list."""
 
+_NARROW = 16
+"""Columns of products that are made together: parts of a wider one are not copied apart for nothing."""
 _ROWS = {
     "source": "num_src",
     "destination": "num_dst",
@@ -28,11 +31,21 @@ _ROWS = {
 }
 
 
-def stage(inputs: Sequence[fx.Node], outputs: Iterable[fx.Node | Loaded]) -> Stage:
-    """Return the part of a graph between some nodes and others, as a function."""
-    copy = _Copy(inputs)
+def stage(
+    inputs: Sequence[fx.Node],
+    outputs: Iterable[fx.Node | Loaded],
+    twins: Mapping[fx.Node, fx.Node] = MappingProxyType({}),
+) -> Stage:
+    """Return the part of a graph between some nodes and others, as a function.
+
+    `twins` are inputs that are one tensor with others: what is made of both alike is made once.
+    """
+    copy, outputs = _Copy(inputs, twins), list(outputs)
+    for each in _shared_by_all([each.node if isinstance(each, Loaded) else each for each in outputs], inputs):
+        copy.node(each)
     made = [copy.loaded(each) if isinstance(each, Loaded) else copy.node(each) for each in outputs]
     copy.graph.output(made)
+    _join_narrow(copy.graph, copy.columns)
     return fx.GraphModule(torch.nn.Module(), copy.graph).forward
 
 
@@ -46,21 +59,68 @@ def stage_when_called(inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> 
     return lambda *given: made()(*given)
 
 
+def _shared_by_all(outputs: Sequence[fx.Node], inputs: Sequence[fx.Node]) -> list[fx.Node]:
+    """Return what of the nodes behind some is made once and not of rows, in order."""
+    found, stack = set(inputs), list(outputs)
+    while stack:
+        each = stack.pop()
+        if each not in found:
+            found.add(each)
+            stack += each.all_input_nodes
+    ordered = outputs[0].graph.nodes if outputs else ()
+    return [each for each in ordered if each in found - set(inputs) and residency(each) == "shared"]
+
+
+def _join_narrow(graph: fx.Graph, columns: Mapping[fx.Node, int]) -> None:
+    """Multiply rows once with the columns of several narrow matrices, such as those of two scores.
+
+    Matrices, which are shared, come before all products.
+    """
+    groups: dict[Any, list[fx.Node]] = {}
+    for node in graph.nodes:
+        if columns.get(node, _NARROW + 1) <= _NARROW:
+            groups.setdefault(node.args[0], []).append(node)
+    for rows, products in groups.items():
+        if len(products) > 1:
+            with graph.inserting_before(products[0]):
+                matrix = graph.call_function(aten.cat.default, ([each.args[1] for each in products], 1))
+                whole, start = graph.call_function(aten.mm.default, (rows, matrix)), 0
+                for each in products:
+                    bounds = (start, start := start + columns[each])
+                    each.replace_all_uses_with(graph.call_function(aten.slice.Tensor, (whole, 1, *bounds)))
+            for each in products:
+                graph.erase_node(each)
+
+
 class _Copy:
     """A new graph of copied nodes, in which sizes that counted edges are arguments."""
 
-    def __init__(self, inputs: Sequence[fx.Node]) -> None:
+    def __init__(self, inputs: Sequence[fx.Node], twins: Mapping[fx.Node, fx.Node]) -> None:
         self.graph = fx.Graph()
         self.sizes = {name: self.graph.placeholder(name) for name in ("num_src", "num_dst", "num_edges")}
         self.made = {each: self.graph.placeholder(f"input_{place}") for place, each in enumerate(inputs)}
+        self.known: dict[Any, fx.Node] = {}
+        self.columns: dict[fx.Node, int] = {}
+        """Of the products of rows and shared matrices."""
+        for each, first in twins.items():
+            self.made[each] = self.made[first]
+            self.sizes["num_dst"] = self.sizes["num_src"]  # one tensor is as long as itself
 
     def node(self, node: fx.Node) -> fx.Node:
         if node not in self.made:
             for each in node.all_input_nodes:
                 self.node(each)
             args, kwargs = tree_map(lambda each: self._argument(each, node), (node.args, dict(node.kwargs)))
-            self.made[node] = self.graph.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
+            self.made[node] = self._call(node.target, args, kwargs)
+            if node.target is aten.mm.default and residency(node.args[1]) == "shared" != residency(node):  # type: ignore[arg-type]
+                self.columns[self.made[node]] = node.meta["val"].shape[1]
         return self.made[node]
+
+    def _call(self, target: Any, args: Any, kwargs: Any = MappingProxyType({})) -> fx.Node:
+        key = target, frozen(args), frozen(dict(kwargs))
+        if key not in self.known:
+            self.known[key] = self.graph.call_function(target, args, dict(kwargs))
+        return self.known[key]
 
     def loaded(self, load: Loaded) -> fx.Node:
         """Return the tensor that a program loads, [rows, heads, width] or, shared by all, [heads, width]."""
@@ -74,8 +134,8 @@ class _Copy:
                 [*rows, *load.item],
                 [*rows, *load.shape],
             )
-            made = self.graph.call_function(_as_loaded, (made, *sizes, load.dtype))
-        return self.graph.call_function(aten.contiguous.default, (made,))
+            made = self._call(_as_loaded, (made, *sizes, load.dtype))
+        return self._call(aten.contiguous.default, (made,))
 
     def _argument(self, value: Any, node: fx.Node) -> Any:
         if isinstance(value, fx.Node):
@@ -87,7 +147,7 @@ class _Copy:
     def _size(self, size: int, node: fx.Node) -> fx.Node:
         rows = self.sizes[_ROWS[residency(node)]]
         fold = size // EDGES
-        return rows if fold == 1 else self.graph.call_function(_times, (rows, fold))
+        return rows if fold == 1 else self._call(_times, (rows, fold))
 
 
 def _times(rows: int, fold: int) -> int:

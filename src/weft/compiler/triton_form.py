@@ -6,10 +6,9 @@ from functools import cached_property
 
 import torch
 
-from weft.compiler.program import Program, Result, Shape, broadcast
+from weft.compiler.program import COMPARISONS, Program, Result, Shape, broadcast
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "same", "not")
 _SUMS = ("sum_width", "dot", "dot_t")
 WIDEST = 512
 """Values of one edge that a program holds at most; more are dealt to several programs, block by block."""
@@ -35,12 +34,13 @@ class KernelForm:
     @cached_property
     def kinds(self) -> list[torch.dtype]:
         """The type of every value, by number, as torch would have it."""
-        kinds = list(self.dtypes)
+        real = next((each for each in self.dtypes if each.is_floating_point), torch.float32)
+        kinds = [real if each == torch.uint8 else each for each in self.dtypes]
         for step in self.program.steps:
             args = [kinds[each] for each in step.args]
             if step.op == "constant":
-                kinds.append(next((each for each in self.dtypes if each.is_floating_point), torch.float32))
-            elif step.op in _COMPARISONS or len(args) == 1:
+                kinds.append(real)
+            elif step.op in COMPARISONS or len(args) == 1:
                 kinds.append(args[0])
             else:
                 kinds.append(torch.promote_types(*args[-2:]))
@@ -67,6 +67,11 @@ class KernelForm:
         return {(step.args[1], step.op) for step in dots if min(shapes[step.args[1]]) > 1}
 
     @cached_property
+    def turned(self) -> list[int]:
+        """The weights that are also given transposed: products read them along their first axis."""
+        return sorted(weight for weight, op in self.matrices if op == "dot")
+
+    @cached_property
     def largest(self) -> int:
         """The longest axis of a weight that products take."""
         return max((max(self.program.shapes[each]) for each, _ in self.matrices), default=1)
@@ -80,7 +85,10 @@ class KernelForm:
         """Return about how much fast memory a program takes: weights, tiles on their way, and operands."""
         weights = (self.program.shapes[each] for each, _ in self.matrices)
         held = sum(self.width(rows) * self.width(columns) for rows, columns in weights)
-        coming = sum(load.source in ("other", "edge") for load in self.program.loads)
+        used = {each for step in self.program.steps for each in step.args}
+        used |= {each for result in self.program.results for each in result.args}
+        loads = enumerate(self.program.loads)
+        coming = sum(number in used and load.source in ("other", "edge") for number, load in loads)
         size = 8 if self.double else 4
         return size * (held * halves + edges * self.values * (2 * coming + 4))
 
@@ -90,6 +98,11 @@ class KernelForm:
         return any(result.kind in ("max", "min") for result in self.program.results) or any(
             step.op == "same" for step in self.program.steps
         )
+
+    @cached_property
+    def sums(self) -> bool:
+        """Whether values are added up along an axis of theirs."""
+        return any(step.op in ("sum_width", "sum_heads") for step in self.program.steps)
 
     @cached_property
     def persistent(self) -> bool:
@@ -174,13 +187,21 @@ class KernelForm:
 
     def kind_of(self, result: Result) -> torch.dtype:
         """Return the type of a result."""
+        if result.kind == "flags":
+            return torch.uint8
         kinds = [self.kinds[each] for each in result.args]
         return torch.promote_types(kinds[0], kinds[-1])
 
     @cached_property
     def obstacle(self) -> str:
         """Why no kernel is written for the program; nothing where one is."""
-        odd = [each for each in self.dtypes if each not in FLOATS]
+        flags = [load.source == "edge" for load in self.program.loads]
+        pairs = zip(self.dtypes, flags, strict=True)
+        odd = [
+            each
+            for each, bytes_too in pairs
+            if each not in FLOATS and not (bytes_too and each == torch.uint8)
+        ]
         if odd:
             return f"tensors of {odd[0]}"
         if any(not heads * width for heads, width in self.program.shapes):

@@ -7,6 +7,8 @@ are added up within a thread. The text is made of the tables here and of numbers
 
 from collections.abc import Sequence
 
+import torch
+
 from weft.compiler.program import Load, Result, Shape, Step
 from weft.compiler.triton_form import KernelForm
 from weft.compiler.triton_tile import EDGE, ROW, SHARED, Tiles
@@ -53,6 +55,7 @@ PARAMETERS = {
     "min": ("out", "beside", "part", "part_beside"),
     "softmax": ("out", "beside", "part", "part_beside", "part_mass"),
     "edge": ("out",),
+    "flags": ("out",),
     "shared": ("part",),
     "weight": ("part",),
 }
@@ -75,6 +78,7 @@ def source(form: KernelForm) -> str:
 def parameters(form: KernelForm) -> list[str]:
     """Return the names of the tensors that the kernel of a program takes after the CSR."""
     loads = [f"x{number}" for number in range(len(form.program.loads))]
+    loads += [f"x{number}turned" for number in form.turned]
     results = enumerate(form.program.results)
     return loads + [f"{name}{number}" for number, each in results for name in PARAMETERS[each.kind]]
 
@@ -103,23 +107,31 @@ class KernelText:
         self.level[number] = {"row": ROW, "shared": SHARED}.get(load.source, EDGE)
         masks = self.tile.inside(load.shape) + (["live"] if self.level[number] == EDGE else [])
         at = " + ".join([f"x{number}", *([f"{place} * {load.shape[0] * load.shape[1]}"] if place else [])])
-        guard = f", mask={' & '.join(masks)}, other=0.0" if masks else ""
-        self.say(number, f"tl.load({at}{self.tile.columns(load.shape)}{guard}).to({self.tile.float})")
+        flags = self.form.dtypes[number] == torch.uint8
+        guard = f", mask={' & '.join(masks)}, other={0 if flags else 0.0}" if masks else ""
+        read = f"tl.load({at}{self.tile.columns(load.shape)}{guard})"
+        self.say(number, f"{f'steps.flags({read})' if flags else read}.to({self.tile.float})")
 
     def matrix(self, number: int, *, transposed: bool) -> str:
-        """Return the name of a weight, or of its transpose, that was read once."""
+        """Return the names of a weight, or of its transpose, that was read once: its upper part and the rest.
+
+        It is read from where the axis along which products add up lies together, and kept so in fast memory.
+        """
         name = f"m{number}{'t' * transposed}"
         if name not in self.matrices:
             self.matrices.add(name)
-            rows, columns = self.shapes[number]
-            i, j, (high, wide) = ("j", "i", (columns, rows)) if transposed else ("i", "j", (rows, columns))
-            mask = f"({i}{rows} < {rows}) & ({j}{columns} < {columns})"
-            self.before[SHARED].extend(self.axes(high, wide))
-            at = f"x{number} + {i}{rows} * {columns} + {j}{columns}"
-            self.before[SHARED].append(
-                f"{name} = tl.load({at}, mask={mask}, other=0.0).to({self.tile.float})"
+            wide, high = self.shapes[number] if transposed else self.shapes[number][::-1]
+            at = f"x{number}{'' if transposed else 'turned'} + i{wide} * {high} + j{high}"
+            mask = f"(i{wide} < {wide}) & (j{high} < {high})"
+            self.before[SHARED].extend(
+                (
+                    *self.axes(wide, high),
+                    f"{name} = tl.trans(tl.load({at}, mask={mask}, other=0.0).to({self.tile.float}))",
+                    f"{name}u = steps.upper({name}, PRECISION)",
+                    f"{name}r = {name} - {name}u",
+                )
             )
-        return name
+        return f"{name}u, {name}r"
 
     def axes(self, high: int, wide: int) -> list[str]:
         """Return the lines that number the rows and columns of a matrix."""
@@ -208,7 +220,7 @@ class KernelText:
             return self.by_vector(number, value, weight)
         matrix = self.matrix(weight, transposed=step.op == "dot_t")
         rows = self.tile.flat(self.tile.masked(value, EDGE, "w"), heads, k)
-        made = f"tl.dot({rows}, {matrix}, input_precision=PRECISION, out_dtype={self.tile.float})"
+        made = f"steps.product({rows}, {matrix}, PRECISION)"
         return self.say(number, f"tl.reshape({made}, {self.tile.dims(EDGE, step.shape)})")
 
     def by_vector(self, number: int, value: int, weight: int) -> None:
@@ -235,6 +247,7 @@ class KernelText:
             "min": self.extreme,
             "softmax": self.softmax,
             "edge": self.store_edges,
+            "flags": self.store_edges,
             "shared": self.over_all,
             "weight": self.over_all,
         }[result.kind](number, result)
@@ -401,7 +414,7 @@ class KernelText:
         """Return the lines for one group of rows."""
         far = any(load.source == "other" and i in self.used for i, load in enumerate(self.form.program.loads))
         numbered = any(load.source == "edge" for load in self.form.program.loads) or any(
-            result.kind == "edge" for result in self.form.program.results
+            result.kind in ("edge", "flags") for result in self.form.program.results
         )
         asked = "indptr, order, segment_rows, segment_starts, item, num_segments, num_items"
         lines = [

@@ -15,7 +15,7 @@ class RelationBlock(Block):
     A typed layer transforms each pair once with the weight of its relation, then aggregates in one call:
 
         pairs = block.by_relation()
-        hr = segment_matmul(gather(block.src(h), pairs.rows), pairs.offsets, weights)  # weights [R, in, out]
+        hr = segment_matmul(block.src(h), pairs.offsets, weights, pairs.rows)  # weights [R, in, out]
         out = pairs.aggregate(hr, "sum", weight=norm)
     """
 

@@ -250,7 +250,7 @@ def relabel(ids: Tensor) -> tuple[Tensor, Tensor]:
 
 def segment_matmul(x: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
     """Return x[offsets[s] : offsets[s + 1]] @ weights[s] for every segment s, stacked."""
-    out = x.new_zeros((x.shape[0], weights.shape[2]))
+    out = x.new_empty((x.shape[0], weights.shape[2]))
     for segment, (start, stop) in enumerate(segments(offsets, x.shape[0])):
         if stop > start:
             torch.mm(x[start:stop], weights[segment], out=out[start:stop])
@@ -263,6 +263,32 @@ def segment_outer(x: Tensor, grad: Tensor, offsets: Tensor) -> Tensor:
     for segment, (start, stop) in enumerate(segments(offsets, x.shape[0])):
         if stop > start:
             torch.mm(x[start:stop].T, grad[start:stop], out=out[segment])
+    return out
+
+
+def segment_matmul_of(x: Tensor, rows: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+    """Return x[rows] times the weights of each segment, gathered a segment at a time."""
+    out = x.new_empty((rows.shape[0], weights.shape[2]))
+    for segment, (start, stop) in enumerate(segments(offsets, rows.shape[0])):
+        torch.mm(x.index_select(0, rows[start:stop]), weights[segment], out=out[start:stop])
+    return out
+
+
+def segment_matmul_of_rows(
+    grad: Tensor, rows: Tensor, offsets: Tensor, weights: Tensor, num_rows: int
+) -> Tensor:
+    """Return the gradient of x, a segment after the other: none has a row twice."""
+    out = grad.new_zeros((num_rows, weights.shape[1]))
+    for segment, (start, stop) in enumerate(segments(offsets, rows.shape[0])):
+        out.index_add_(0, rows[start:stop], grad[start:stop] @ weights[segment].T)
+    return out
+
+
+def segment_outer_of(x: Tensor, rows: Tensor, grad: Tensor, offsets: Tensor) -> Tensor:
+    """Return the gradient of the weights."""
+    out = x.new_empty((offsets.shape[0] - 1, x.shape[1], grad.shape[1]))
+    for segment, (start, stop) in enumerate(segments(offsets, rows.shape[0])):
+        torch.mm(x.index_select(0, rows[start:stop]).T, grad[start:stop], out=out[segment])
     return out
 
 

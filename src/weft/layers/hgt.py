@@ -26,6 +26,9 @@ from weft.layers.base import (
 )
 from weft.layers.encoder import type_key
 
+FEW = 4
+"""Heads whose matrices lie along the diagonal of one: products with zeros cost less than heads apart."""
+
 
 @layers.add("hgt")
 class HGT(Layer):
@@ -125,6 +128,11 @@ def _key_and_value(
 def _related(rows: Tensor, pairs: RelationBlock, matrices: Tensor) -> Tensor:
     """Return [pairs, heads, D]: the source row of each pair through the matrices of its relation."""
     heads, width = matrices.shape[1:3]
+    if heads <= FEW:
+        eye = torch.eye(heads, dtype=matrices.dtype, device=matrices.device)
+        blocks = torch.einsum("rhij,hk->rhikj", matrices, eye).reshape(-1, heads * width, heads * width)
+        done = kernels.segment_matmul(rows.contiguous(), pairs.offsets, blocks, pairs.rows)
+        return done.view(-1, heads, width)
     taken = kernels.gather(rows.contiguous(), pairs.rows).reshape(-1, heads, width)
     # Heads become segments too: all (head, relation) products are one segment_matmul.
     num_pairs = taken.shape[0]

@@ -73,7 +73,7 @@ class RGCN(Layer):
 
 def _transformed(pairs: RelationBlock, rows: Tensor, weights: Tensor) -> Tensor:
     """Return the source row of each pair, transformed by the weights of its relation."""
-    return kernels.segment_matmul(kernels.gather(rows, pairs.rows), pairs.offsets, weights)
+    return kernels.segment_matmul(rows, pairs.offsets, weights, pairs.rows)
 
 
 def stacked_rows(pairs: RelationBlock, x: SparseFeatures) -> SparseFeatures:

@@ -8,6 +8,7 @@ from weft.compiler.passes.attend import attend
 from weft.compiler.passes.behind import behind
 from weft.compiler.passes.normal import normal
 from weft.compiler.passes.parts import parts
+from weft.compiler.passes.scores import scores
 from weft.compiler.passes.split import split
 from weft.compiler.passes.terms import terms
 
@@ -18,6 +19,7 @@ PASSES: dict[str, Callable[[fx.Graph], None]] = {
     "split": split,
     "behind": behind,
     "terms": terms,
+    "scores": scores,
 }
 
 

@@ -43,6 +43,11 @@ if gpu.INTERPRETED:
         signed = tl.where(tl.floor(y) == y, tl.where(odd, -size, size), float("nan"))
         return tl.where(x < 0.0, signed, size)
 
+    @triton.jit
+    def flags(x):
+        """Give bytes as numbers."""
+        return x.to(tl.float32)
+
 else:
     from triton.language.extra import libdevice
 
@@ -67,8 +72,56 @@ else:
         """Give x to the power of y."""
         return libdevice.pow(x, y)
 
+    @triton.jit
+    def flags(x):
+        """Give bytes as numbers.
 
-__all__ = ["expm1", "items", "log1p", "merge_softmax", "online", "over_edges", "pow", "same", "take", "tanh"]
+        A matrix product that found bytes behind its rows would lay these out as if they were bytes.
+        """
+        return tl.inline_asm_elementwise(
+            "mov.b32 $0, $1;", "=r,r", [x.to(tl.float32)], dtype=tl.float32, is_pure=False, pack=1
+        )
+
+
+__all__ = [
+    "expm1",
+    "flags",
+    "items",
+    "log1p",
+    "merge_softmax",
+    "online",
+    "over_edges",
+    "pow",
+    "product",
+    "same",
+]
+__all__ += ["take", "tanh", "upper"]
+
+
+@triton.jit
+def upper(x, PRECISION: tl.constexpr):
+    """Give what matrix units hold of float32, exactly; all of it where they are not to be more precise."""
+    if PRECISION == "tf32x3":
+        return (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+    return x
+
+
+@triton.jit
+def product(x, weight, rest, PRECISION: tl.constexpr):
+    """Multiply rows by a weight, given as its upper part and the rest: as float32 by three products of tf32.
+
+    The parts of a weight are made once, those of rows here. The smaller products come first.
+    """
+    if PRECISION == "tf32x3":
+        high = upper(x, PRECISION)
+        small = tl.dot(x - high, weight, input_precision="tf32")
+        small = tl.dot(high, rest, small, input_precision="tf32")
+        # infinity times 0 of a rest is not a number: the last product has what is
+        small = tl.where(small == small, small, 0.0)
+        return tl.dot(high, weight, small, input_precision="tf32")
+    return tl.dot(
+        x, weight, input_precision=PRECISION, out_dtype=tl.float64 if x.dtype == tl.float64 else tl.float32
+    )
 
 
 @triton.jit

@@ -44,7 +44,7 @@ def _neighbours(conv: Any, src: Tensor, num_dst: int, edge_index: Tensor, edge_t
     if isinstance(rows, SparseFeatures):
         each = stacked_rows(pairs, rows).matmul(weights.reshape(-1, weights.shape[2]))
     else:
-        each = kernels.segment_matmul(kernels.gather(rows, pairs.rows), pairs.offsets, weights)
+        each = kernels.segment_matmul(rows, pairs.offsets, weights, pairs.rows)
     weight = relation_mean(block, each.dtype) if conv.aggr == "mean" else None
     return pairs.aggregate(each, "sum", weight=weight)
 
