@@ -143,6 +143,8 @@ def infer_model(
         if asked is None:
             writer = Writer(partial, graph, scoring.task, scoring.classes)
             writer.write(pieces, lambda rows: told(rounds, rounds, rows, wanted.numel()))
+            if nodes is None:
+                writer.write_learned(scoring.model)
         else:
             rows = _collected(pieces, wanted, graph.num_nodes, KeptPlaces(work, _room(setting, device)))
             scoring.model.to("cpu")  # where the rows of nodes are

@@ -19,6 +19,7 @@ from weft.errors import DataNote, FormatError, InputError
 from weft.events import Event, read_events
 from weft.graph.graph import Graph
 from weft.meaning import read_report
+from weft.pipeline.infer.rows_by_id import learned_tables, rows_by_id
 from weft.stores.open import with_file
 from weft.strategies.base import strategies
 from weft.tasks.base import Task
@@ -78,12 +79,26 @@ def open_run(run: str | Path, graph: str | Path | None = None, *, all_edges: boo
     held = held.to(dtype=dtype)
     model = built.model(held).to(dtype)
     try:
-        load_weights(weights, model)
+        rows = rows_by_id(model, None if graph is None else _own_graph(folder, recipe, model), held)
+        load_weights(weights, model, rows=rows)
     except InputError as error:
         raise InputError(f"the graph does not fit the model of {folder}: {error}") from None
     classes = _classes(recipe["graph"], held, task)
     told = {"model": recipe["model"], "task": recipe.get("task"), "all_edges": all_edges}
     return Scoring(model, held, task, opened, classes, _mark(weights, data, told))
+
+
+def _own_graph(folder: Path, recipe: Mapping[str, Any], model: nn.Module) -> Graph | None:
+    """Return the graph of a run, for the ids of its nodes; None where the model has no row of any."""
+    if next(learned_tables(model), None) is None:
+        return None
+    if not recipe["data"]:
+        raise InputError(
+            f"it learned a row a node, {folder} was made in Python, and nothing tells the ids of its nodes"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataNote)
+        return open_dataset(**recipe["data"])
 
 
 def _task(folder: Path, kept: Mapping[str, Any], trained: Event, graph: Graph, all_edges: bool) -> Task:

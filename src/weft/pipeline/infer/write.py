@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft.graph.graph import Graph
+from weft.pipeline.infer.rows_by_id import pieces_of
 from weft.registry import require
 from weft.tasks.base import Task
 from weft.tasks.predicted import lists
@@ -25,6 +26,7 @@ OLD_NOTE = "infer.json"
 PREDICTIONS = "predictions.parquet"
 # Other columns: who reads the folder as one table must not meet them.
 EMBEDDINGS = "_embeddings/embeddings.parquet"
+LEARNED = "_learned/embeddings.parquet"
 ROWS = "embeddings.parquet"
 """Where nodes have no predictions of their own, their rows are the table."""
 
@@ -67,6 +69,21 @@ class Writer:
             for writer in writers.values():
                 writer.close()
         return rows
+
+    def write_learned(self, model: nn.Module) -> None:
+        """Write the learned rows of a model, where it has some."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        writer = None
+        for nodes, rows in pieces_of(model):
+            table = pa.table(self._keys(nodes) | {"embedding": lists(rows)})
+            if writer is None:
+                (self.folder / LEARNED).parent.mkdir()
+                writer = parquet.ParquetWriter(self.folder / LEARNED, table.schema, use_dictionary=False)
+            writer.write_table(table)
+        if writer is not None:
+            writer.close()
 
     def _tables(self, piece: Scored) -> "dict[str, pa.Table]":
         import pyarrow as pa

@@ -168,9 +168,10 @@ def save_weights(path: Path, model: nn.Module) -> None:
     atomic_write(path, bytes_from_tensors(weights, {_CHECKSUM: checksum_of(weights)}))
 
 
-def load_weights(path: str | Path, model: nn.Module) -> None:
+def load_weights(path: str | Path, model: nn.Module, *, rows: Mapping[str, Tensor] | None = None) -> None:
     """Read weights that `save_weights` wrote into a model of the same shape, or refuse damaged ones.
 
+    `rows` are those to take of some weights, by name, where the model has learned rows of other nodes.
     A safetensors file of another writer, without metadata, has nothing to compare its weights with.
     """
     try:
@@ -184,6 +185,8 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
             f"{path}: damaged, the weights are not those of their checksum; restore it from a copy, or train "
             "again"
         )
+    for name, chosen in (rows or {}).items():
+        tensors[name] = tensors[name][chosen]
     assign_weights(model, tensors, where=str(path))
 
 
