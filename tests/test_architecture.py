@@ -231,7 +231,7 @@ def test_public_names_change_only_on_purpose() -> None:
     assert set(weft.__all__) == {
         *("Block", "Graph", "SparseFeatures", "Summary", "Recipe"),
         *("DataNote", "InputError", "WeftError", "WeftWarning"),
-        *("accelerate", "accelerated", "infer", "load", "partners", "read_events", "read_recipe"),
+        *("accelerate", "accelerated", "infer", "load", "nearest", "partners", "read_events", "read_recipe"),
         *("compile_messages", "explain", "score_pairs", "train"),
         *("algorithms", "datasets", "draw", "errors", "kernels", "layers", "nn", "partitioners", "report"),
         *("samplers", "stores", "strategies"),
@@ -274,9 +274,9 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             *("--weight", "--yes", "-h", "graph"),
         ],
         "infer": [
-            *("--all-edges", "--conf", "--device", "--engine", "--fanout", "--graph", "--help"),
-            *("--include-known", "--json", "--master", "--memory", "--nodes", "--of", "--out", "--overwrite"),
-            *("--pairs", "--partners", "--relation", "--seed", "-h", "folder"),
+            *("--all-edges", "--answers", "--conf", "--device", "--engine", "--fanout", "--graph", "--help"),
+            *("--include-known", "--json", "--master", "--memory", "--nearest", "--nodes", "--of", "--out"),
+            *("--overwrite", "--pairs", "--partners", "--questions", "--relation", "--seed", "-h", "folder"),
         ],
         "partition": [
             *("--help", "--hidden", "--json", "--layers", "--name", "--out", "--overwrite", "--parts"),

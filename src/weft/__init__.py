@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from weft.interop.pyg.accelerate import accelerate, accelerated
     from weft.train.explain import explain
     from weft.train.inference.infer import infer
-    from weft.train.inference.links import partners, score_pairs
+    from weft.train.inference.links import nearest, partners, score_pairs
     from weft.train.launch import train
     from weft.train.saved.summary import Summary
 
@@ -69,6 +69,7 @@ _HOME = {
     "kernels": "",
     "layers": "",
     "nn": "",
+    "nearest": "weft.train.inference.links",
     "partitioners": "",
     "partners": "weft.train.inference.links",
     "read_events": "weft.events",
@@ -104,6 +105,7 @@ __all__ = [
     "kernels",
     "layers",
     "load",
+    "nearest",
     "nn",
     "partitioners",
     "partners",

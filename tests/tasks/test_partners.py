@@ -17,7 +17,6 @@ from weft.stores import MemoryStore
 from weft.tasks.partners import (
     Partners,
     chunk_sizes,
-    edge_keys,
     pair_keys,
     pair_scores,
     partner_chunks,
@@ -35,7 +34,9 @@ class Dot:
         self.sizes.append(len(src))
         return (src * dst).sum(-1) * (1 if relation is None else 1 - 2 * relation)
 
-    def against(self, src: Tensor, all: Tensor, relation: Tensor | None = None) -> Tensor:
+    def against(
+        self, src: Tensor, all: Tensor, relation: Tensor | None = None, *, side: str = "dst"
+    ) -> Tensor:
         self.sizes.append(len(src) * len(all))
         return src @ all.T * (1 if relation is None else 1 - 2 * relation[:, None])
 
@@ -98,7 +99,7 @@ def test_pieces_are_as_large_as_memory_allows_and_no_larger() -> None:
     assert len(seen) == 4
     assert (900, 900) in seen
     expected = top_partners(h, torch.arange(30), Dot(), 5, memory="1GiB")
-    known = edge_keys(ring(900))
+    known = pair_keys(*ring(900).edge_index, 900)
     for memory in (2**16, 2**19):
         with Peak() as peak:
             scorer = Dot()
@@ -124,7 +125,9 @@ def test_partners_are_of_the_type_asked_for_and_known_ones_are_left_out() -> Non
     )
     h = torch.ones(graph.num_nodes, 2)
     papers = graph.rows_of_type("paper")
-    found = top_partners(h, [0, 1], Dot(), 3, candidates=papers, known=edge_keys(graph))
+    found = top_partners(
+        h, [0, 1], Dot(), 3, candidates=papers, known=pair_keys(*graph.edge_index, graph.num_nodes)
+    )
     assert found.ids.tolist() == [[5, -1, -1], [3, 4, 6]]
     assert found.scores.tolist() == [[2, -torch.inf, -torch.inf], [2, 2, 2]]
 

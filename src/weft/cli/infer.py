@@ -5,8 +5,9 @@ whatever `weft train` reads as data.path, by default the data of the run; it is 
 says. The folder appears when all is done; an inference that was killed goes on after its last long round when
 started again.
 
-A run that learned of pairs writes the rows of nodes, what it says of given pairs (--pairs), or the best
-partners of nodes (--partners), known links left out. Its nodes' rows are made of the edges that training let
+A run that learned of pairs writes the rows of nodes, what it says of given pairs (--pairs), the best
+partners of nodes (--partners) or the best answers to questions (--questions), known links left out. --nearest
+finds the nodes whose rows are most alike. Its nodes' rows are made of the edges that training let
 the model see; --all-edges takes every edge of the data.
 
 examples:
@@ -15,6 +16,8 @@ examples:
   weft infer runs/people --graph graph --fanout 10,10 --device cuda --out predictions
   weft infer runs/people --graph graph --engine spark --master spark://host:7077 --out predictions
   weft infer runs/links --pairs pairs.csv --out scores
+  weft infer runs/facts --questions questions.csv --answers 5 --out answers
+  weft infer runs/facts --nearest 10 --of ids.csv --out alike
   weft infer runs/links --partners 10 --of ids.csv --all-edges --out partners
 """
 
@@ -41,10 +44,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes", metavar="FILE", help="Parquet or CSV of the ids asked for (the target type)"
     )
     parser.add_argument(
-        "--pairs", metavar="FILE", help="Parquet or CSV of pairs to score: source, target (and relation)"
+        "--pairs",
+        metavar="FILE",
+        help="Parquet or CSV of pairs to score: source or head, target or tail (and relation)",
+    )
+    parser.add_argument(
+        "--questions",
+        metavar="FILE",
+        help="Parquet or CSV of questions: head and relation, or relation and tail",
+    )
+    parser.add_argument("--answers", metavar="K", type=int, help="answers to each question (10)")
+    parser.add_argument(
+        "--nearest", metavar="K", type=int, help="write the K nodes whose rows are most alike"
     )
     parser.add_argument("--partners", metavar="K", type=int, help="write the K best partners of each node")
-    parser.add_argument("--of", metavar="FILE", help="Parquet or CSV of ids: partners of these nodes (all)")
+    parser.add_argument(
+        "--of", metavar="FILE", help="Parquet or CSV of ids: partners, or the like, of these nodes (all)"
+    )
     parser.add_argument("--relation", metavar="NAME", help="the relation that partners are looked for in")
     parser.add_argument("--include-known", action="store_true", help="keep partners that are linked already")
     parser.add_argument(
@@ -85,7 +101,16 @@ def run(options: argparse.Namespace) -> int:
             options.out,
             graph=options.graph,
             nodes=options.nodes,
-            links=Links(options.pairs, options.partners, options.of, options.relation, options.include_known),
+            links=Links(
+                options.pairs,
+                options.partners,
+                options.of,
+                options.relation,
+                options.include_known,
+                options.questions,
+                options.answers,
+                options.nearest,
+            ),
             all_edges=options.all_edges,
             setting=setting,
             overwrite=options.overwrite,
@@ -107,6 +132,8 @@ def _what(result: dict[str, Any]) -> str:
     """Return what was counted."""
     if "pairs" in result:
         return f"{result['pairs']:,} pairs of {result['nodes']:,} nodes"
+    if "questions" in result:
+        return f"answers to {result['questions']:,} questions"
     if "sources" in result:
         return f"partners of {result['sources']:,} nodes"
     return f"{result['nodes']:,} nodes"

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from weft.errors import GraphError, InputError
 from weft.graph.ends import pair_ids
-from weft.graph.graph import Graph
 from weft.graph.node_pairs import Pairs
 from weft.graph.source import RowSource
 from weft.samplers.core.reference import ranges
 from weft.sizes import parse_bytes, shown
+from weft.tasks.scores import End
 
 Rows = Tensor | RowSource
 _PLACES = 32  # bytes a score, beside itself, to leave out known pairs or to order equal scores
@@ -30,8 +30,13 @@ class PairScorer(Protocol):
     def __call__(self, src: Tensor, dst: Tensor, relation: Tensor | None = None) -> Tensor:
         """Return the score of each pair, [n], for src [n, d] and dst [n, d]."""
 
-    def against(self, src: Tensor, all: Tensor, relation: Tensor | None = None) -> Tensor:
-        """Return the scores of each source [n, d] with each of all [m, d]: a new [n, m]."""
+    def against(
+        self, src: Tensor, all: Tensor, relation: Tensor | None = None, *, side: End = "dst"
+    ) -> Tensor:
+        """Return the scores of each source [n, d] with each of all [m, d]: a new [n, m].
+
+        With `side = "src"` all are sources, and the n rows targets.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +55,7 @@ def top_partners(h: Rows, sources: Any, scorer: PairScorer, k: int, **options: A
     """Return the k best partners of each source, in one piece; the rest as in `partner_chunks`.
 
     >>> from types import SimpleNamespace
-    >>> dot = SimpleNamespace(against=lambda src, all, relation: src @ all.T)
+    >>> dot = SimpleNamespace(against=lambda src, all, relation, side: src @ all.T)
     >>> h = torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]])
     >>> top_partners(h, [0, 2], dot, 3).ids.tolist()
     [[1, 2, -1], [1, 0, -1]]
@@ -76,6 +81,7 @@ def partner_chunks(
     relation: Tensor | None = None,
     known: Tensor | None = None,
     itself: bool = False,
+    side: End = "dst",
     memory: int | str = "256MiB",
 ) -> Iterator[Partners]:
     """Give the k best partners of some sources after the other, in the order of `sources` [n].
@@ -83,8 +89,10 @@ def partner_chunks(
     `h` has a row a node by global id: a matrix, or a store that is read a piece at a time. `candidates` is a
     range of ids, such as `graph.rows_of_type("paper")`, by default all; `relation` [n] is handed to the
     scorer. Pairs whose keys are in `known`, rising as `pair_keys` gives them, are left out, and so is each
-    source by itself unless `itself`. `memory` bounds what is held at a time, and says how many sources and
-    candidates that are. A pair of score -inf is no candidate; a score that is NaN is refused.
+    source by itself unless `itself`. With `side = "src"` the best sources of targets are looked for:
+    `sources` are the targets, and keys are those of (target, source). `memory` bounds what is held at a
+    time, and says how many sources and candidates that are. A pair of score -inf is no candidate; a score
+    that is NaN is refused.
     """
     sources = _checked(h, sources, k, relation)
     start, stop, step = (candidates or slice(None)).indices(h.shape[0])
@@ -97,7 +105,7 @@ def partner_chunks(
         rows, best = _rows(h, some), _none(some, k, h.device)
         for begin in range(start, stop, width):
             these = torch.arange(begin, min(begin + width, stop))
-            scores = scorer.against(rows, h[begin : begin + len(these)], kind)
+            scores = scorer.against(rows, h[begin : begin + len(these)], kind, side=side)
             scores = _numbers(scores, some[:, None], these[None])
             _leave_out(scores, some, begin, known, h.shape[0], itself)
             best = _merged(best, scores, begin)
@@ -131,12 +139,6 @@ def pair_keys(src: Tensor, dst: Tensor, num_nodes: int) -> Tensor:
     """Return the keys of pairs, rising, each once: what `known` takes."""
     keys: Tensor = torch.unique(pair_ids(src.long(), dst.long(), num_nodes, undirected=False))
     return keys
-
-
-def edge_keys(graph: Graph) -> Tensor:
-    """Return the keys of all edges of a graph."""
-    src, dst = graph.edge_index
-    return pair_keys(src, dst, graph.num_nodes)
 
 
 def chunk_sizes(h: Rows, sources: int, candidates: int, k: int, memory: int | str) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from weft.graph.graph import Graph
 from weft.graph.node_pairs import Pairs
 from weft.registry import require
 from weft.tasks.partners import Partners
+from weft.tasks.scores import End
 
 Path = str | os.PathLike[str]
 
@@ -46,6 +47,15 @@ def write_pairs(path: Path, graph: Graph, found: Iterable[tuple[Pairs, Mapping[s
             for pairs, said in found
         ),
     )
+
+
+def write_answers(path: Path, graph: Graph, found: Iterable[tuple[Partners, Tensor, int, End]]) -> None:
+    """Write one row per question and rank: question (from 1), rank, head, relation, tail, score.
+
+    Each of `found` are the partners that answer questions of these rows, in a relation, at an end.
+    """
+    names = _Names(graph)
+    write_tables(path, (_answer_columns(names, *one) for one in found))
 
 
 def write_tables(path: Path, tables: Iterable[dict[str, Any]]) -> None:
@@ -96,6 +106,16 @@ def _partner_columns(names: _Names, found: Partners) -> dict[str, Any]:
     source = names.columns("source", found.sources.cpu()[row])
     ranks = {"rank": (rank + 1).int().numpy()}
     return source | ranks | names.columns("target", ids) | {"score": _numpy(scores)}
+
+
+def _answer_columns(names: _Names, found: Partners, rows: Tensor, relation: int, side: End) -> dict[str, Any]:
+    row, rank = (found.ids >= 0).cpu().nonzero(as_tuple=True)
+    given, answer = found.sources.cpu()[row], found.ids.cpu()[row, rank]
+    head, tail = (given, answer) if side == "dst" else (answer, given)
+    word = names.graph.edge_types[relation][1]
+    told = {"question": rows[row].numpy() + 1, "rank": (rank + 1).int().numpy()}
+    told |= names.columns("head", head) | {"relation": np.full(len(row), word)}
+    return told | names.columns("tail", tail) | {"score": _numpy(found.scores.cpu()[row, rank])}
 
 
 def _numpy(scores: Tensor) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from weft.graph.ids import NodeIds
 from weft.graph.node_pairs import Pairs
 from weft.pipeline.infer.write import of_words
 from weft.registry import require
+from weft.tasks.scores import End
 from weft.train.inference.links import choose_relation
 
 if TYPE_CHECKING:
@@ -58,10 +60,11 @@ def asked_nodes(graph: Graph, path: str | Path | None, kind: str | None = None) 
 def asked_pairs(graph: Graph, path: str | Path, learned: Tensor, reads: Sequence[str] = ()) -> Pairs:
     """Return the pairs that a file of the user's ids names.
 
-    It is Parquet or CSV with columns `source` and `target`, and `relation` where the graph has several that
-    were learned, [R] bool. `reads` are the names of edge data that it must have columns of, too.
+    It is Parquet or CSV with columns `source` and `target`, or `head` and `tail`, and `relation` where the
+    graph has several that were learned, [R] bool. `reads` are the names of edge data that it must have
+    columns of, too.
     """
-    table = _read_table(as_path(path), "pairs")
+    table = _with_ends(_read_table(as_path(path), "pairs"))
     for name in ("source", "target", *reads):
         if name not in table.column_names:
             raise FormatError(f"{path}: no column {name!r}; it has: {', '.join(table.column_names)}")
@@ -76,6 +79,58 @@ def asked_pairs(graph: Graph, path: str | Path, learned: Tensor, reads: Sequence
     data = {name: _values(table, name, graph.edge_data[name], path) for name in reads}
     src, dst = map(torch.from_numpy, ends)
     return Pairs(src, dst, relation=several, data=data)
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Who the other ends of pairs of one relation are: one row per question."""
+
+    relation: int
+    side: End
+    """The end that is asked for."""
+    given: Tensor
+    """[n] global ids of the other ends"""
+    rows: Tensor
+    """[n] the rows of the file, from 0"""
+
+
+def asked_questions(graph: Graph, path: str | Path, learned: Tensor) -> list[Question]:
+    """Return what a file asks for, by relation and end, in the order in which they come first.
+
+    It has columns `head` and `relation`, or `relation` and `tail`, or all three, one end of each row empty.
+    """
+    table = _with_ends(_read_table(as_path(path), "questions"))
+    ends = {name: table.column(name) for name in ("source", "target") if name in table.column_names}
+    if not ends:
+        raise FormatError(f"{path}: no column 'head' or 'tail'; it has: {', '.join(table.column_names)}")
+    there = {name: _is_there(column) for name, column in ends.items()}
+    none = np.zeros(len(table), dtype=bool)
+    heads, tails = there.get("source", none), there.get("target", none)
+    if bool((heads == tails).any()):
+        row = int(np.flatnonzero(heads == tails)[0])
+        told = "both a head and a tail" if heads[row] else "neither a head nor a tail"
+        raise FormatError(f"{path}: row {row + 1:,} has {told}; leave the end that is asked for empty")
+    relations, found = _relations(graph, table, learned, path), []
+    groups = np.stack([relations, tails])
+    for number, by_tail in dict.fromkeys(map(tuple, groups.T.tolist())):
+        rows = np.flatnonzero((relations == number) & (tails == by_tail))
+        name, place = ("target", 2) if by_tail else ("source", 0)
+        ids = _find(graph, graph.edge_types[number][place], ends[name].take(rows), path)
+        side: End = "src" if by_tail else "dst"
+        found.append(Question(number, side, torch.from_numpy(ids), torch.from_numpy(rows)))
+    return found
+
+
+def _is_there(column: Any) -> NDArray[np.bool_]:
+    return np.array([value is not None and value != "" for value in column.to_pylist()], dtype=bool)
+
+
+def _with_ends(table: "pa.Table") -> "pa.Table":
+    """Return a table whose ends are called source and target, also where the file has head and tail."""
+    called = {"head": "source", "tail": "target"}
+    names = [called.get(name, name) if called.get(name) not in table.column_names else name
+             for name in table.column_names]  # fmt: skip
+    return table.rename_columns(names)
 
 
 def _values(table: "pa.Table", name: str, like: Tensor, path: Any) -> Tensor:

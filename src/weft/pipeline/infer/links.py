@@ -11,54 +11,86 @@ from torch import Tensor
 from weft.errors import InputError
 from weft.graph.node_pairs import Pairs
 from weft.graph.source import RowSource
-from weft.pipeline.infer.asked import asked_nodes, asked_pairs
+from weft.pipeline.infer.answers import Answers, Nearest
+from weft.pipeline.infer.asked import asked_nodes, asked_pairs, asked_questions
 from weft.pipeline.infer.model import Scoring
 from weft.tasks.pairs import PairTask
 from weft.tasks.partners import pair_chunks
 from weft.tasks.split import target_relations
 from weft.tasks.tables import write_pairs, write_partners
-from weft.train.inference.links import ROOM, Search, choose_relation, scorer_of, search
+from weft.train.inference.links import ROOM, Search, choose_relation, near_search, scorer_of, search
 
 PAIRS, PARTNERS = "pairs.parquet", "partners.parquet"
+TOP = 10
+"""Answers to a question where nothing is said."""
 
 
 @dataclass(frozen=True)
 class Links:
-    """What is asked of pairs: a file of them, or the best `partners` of nodes."""
+    """What is asked of pairs: a file of them, the best `partners` of nodes, answers, or nodes alike."""
 
     pairs: str | Path | None = None
     partners: int | None = None
     of: str | Path | None = None
-    """A file of the ids whose partners are asked for; None: all."""
+    """A file of the ids whose partners, or whose like, are asked for; None: all."""
     relation: str | None = None
     include_known: bool = False
+    questions: str | Path | None = None
+    """A file of heads or tails and relations, whose best `answers` are asked for."""
+    answers: int | None = None
+    nearest: int | None = None
 
     def check(self, nodes: Any) -> None:
         """Refuse options that do not go together, before any data is read."""
-        if nodes is not None and (self.pairs is not None or self.partners is not None):
-            raise InputError("--nodes: leave it out with --pairs; with --partners use --of")
-        if self.pairs is not None and self.partners is not None:
-            raise InputError("--pairs and --partners: ask for one of them")
-        given = {"--of": self.of, "--relation": self.relation, "--include-known": self.include_known or None}
-        for name, value in given.items():
-            if value is not None and self.partners is None:
-                raise InputError(f"{name} is for --partners K: give it, too, or leave {name} out")
-        if self.partners is not None and self.partners < 1:
-            raise InputError(f"--partners: expected a number of at least 1, got {self.partners}")
+        given = self._given
+        if nodes is not None and given:
+            raise InputError(f"--nodes: leave it out with {given[0]}; with --partners and --nearest use --of")
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)}: ask for one of them")
+        needs = {
+            "--of": (self.of, self.partners or self.nearest, "--partners K or --nearest K"),
+            "--relation": (self.relation, self.partners, "--partners K"),
+            "--include-known": (
+                self.include_known or None,
+                self.partners or self.questions,
+                "--partners K or --questions FILE",
+            ),
+            "--answers": (self.answers, self.questions, "--questions FILE"),
+        }
+        for name, (value, other, told) in needs.items():
+            if value is not None and other is None:
+                raise InputError(f"{name} is for {told}: give it, too, or leave {name} out")
+        for name in ("partners", "answers", "nearest"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"--{name}: expected a number of at least 1, got {value}")
 
-    def asked(self, scoring: Scoring) -> "GivenPairs | BestPartners | None":
+    @property
+    def _given(self) -> list[str]:
+        """The options that say what is asked for."""
+        names = ("pairs", "partners", "questions", "nearest")
+        return [f"--{name}" for name in names if getattr(self, name) is not None]
+
+    def asked(self, scoring: Scoring) -> "GivenPairs | BestPartners | Answers | Nearest | None":
         """Return what is to be written; None where it is nodes."""
-        if self.pairs is None and self.partners is None:
-            return None
         task, data = scoring.task, scoring.data
+        if not self._given:
+            return None
+        if self.nearest is not None:
+            of = None if self.of is None else asked_nodes(data, self.of)
+            return Nearest(scoring, near_search(data, of), self.nearest)
         if not isinstance(task, PairTask):
-            what = "--pairs" if self.partners is None else "--partners"
-            raise InputError(f"{what}: the run learned {task.name}, which says nothing of pairs of nodes")
+            raise InputError(
+                f"{self._given[0]}: the run learned {task.name}, which says nothing of pairs of nodes"
+            )
         learned = target_relations(data, task.target)
         if self.pairs is not None:
             return GivenPairs(scoring, task, asked_pairs(data, self.pairs, learned, task.reads))
-        assert self.partners is not None, "one of them is given"
         scorer_of(scoring.model)
+        if self.questions is not None:
+            questions = asked_questions(data, self.questions, learned)
+            return Answers(scoring, questions, self.answers or TOP, self.include_known)
+        assert self.partners is not None, "one of them is given"
         relation = choose_relation(data, self.relation, learned, "--relation")
         of = None if self.of is None else asked_nodes(data, self.of, data.edge_types[relation][0])
         found = search(data, relation, of=of, include_known=self.include_known)

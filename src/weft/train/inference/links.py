@@ -12,19 +12,22 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import InputError
-from weft.graph.ends import edge_ends, only
+from weft.graph.ends import edge_ends
 from weft.graph.graph import Graph
 from weft.graph.node_pairs import Pairs
 from weft.graph.source import RowSource
+from weft.registry import suggest
 from weft.samplers.base import as_seeds
 from weft.tasks.base import head_of, of_nodes
-from weft.tasks.partners import Partners, edge_keys, joined, pair_chunks, partner_chunks
-from weft.tasks.scores import Scorer
+from weft.tasks.partners import Partners, joined, pair_chunks, pair_keys, partner_chunks
+from weft.tasks.scores import End, Scorer
+from weft.tasks.scores.cosine import Cosine
 from weft.tasks.tables import relation_names
 from weft.train.inference.infer import infer
 from weft.train.inference.predictions import ByNode
 from weft.train.user.followed import own_of
 
+_LISTED = 20
 ROOM = "256MiB"
 """What scores may take at a time where nothing is said."""
 
@@ -64,6 +67,7 @@ def partners(
     *,
     of: Any = None,
     relation: Any = None,
+    side: End = "dst",
     include_known: bool = False,
     room: int | str = ROOM,
     **options: Any,
@@ -71,7 +75,8 @@ def partners(
     """Return the k best partners of each node of `of` (global ids; by default of all), the best first.
 
     Exact: every candidate is scored, some at a time within `room` bytes. Edges of the graph are left out
-    unless `include_known`. `relation` is as in `score_pairs`, and so are `options`.
+    unless `include_known`. `relation` is as in `score_pairs`, and so are `options`. Partners are targets of
+    sources, or with `side = "src"` sources of targets.
     """
     scorer = scorer_of(model)
     asked = search(
@@ -79,10 +84,35 @@ def partners(
         choose_relation(graph, relation, None, "relation"),
         of=None if of is None else as_seeds(graph, of),
         include_known=include_known,
+        side=side,
     )
     found = infer(model, graph, nodes=asked.nodes, **options)
     with _on_host(scorer):
         return joined(asked.chunks(ByNode(found.rows, asked.nodes, graph.num_nodes), scorer, k, room))
+
+
+def nearest(
+    model: nn.Module, graph: Graph, k: int, *, of: Any = None, room: int | str = ROOM, **options: Any
+) -> Partners:
+    """Return the k nodes of the same type whose rows point most nearly where a node's own does (cosine).
+
+    `of` are global ids of one type, by default all nodes of the target type; the rest as in `partners`.
+    """
+    asked = near_search(graph, None if of is None else as_seeds(graph, of))
+    found = infer(model, graph, nodes=asked.nodes, **options)
+    scorer = Cosine(found.rows.shape[1])
+    return joined(asked.chunks(ByNode(found.rows, asked.nodes, graph.num_nodes), scorer, k, room))
+
+
+def near_search(graph: Graph, of: Tensor | None) -> "Search":
+    """Return the search for nodes that are alike, among those of the type of the nodes asked for."""
+    if of is None:
+        rows = graph.target_rows
+        return Search(torch.arange(rows.start, rows.stop), rows, None, None)
+    kinds = torch.unique(torch.bucketize(of, torch.tensor(graph.node_offsets[1:-1]), right=True))
+    if len(kinds) != 1:
+        raise InputError("of: rows of nodes of one type are compared; ask for nodes of one type at a time")
+    return Search(of, graph.rows_of_type(graph.node_types[int(kinds)]), None, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +123,8 @@ class Search:
     candidates: slice
     relation: Tensor | None
     known: Tensor | None
+    side: End = "dst"
+    itself: bool = False
 
     @property
     def nodes(self) -> Tensor:
@@ -111,19 +143,32 @@ class Search:
             candidates=self.candidates,
             relation=self.relation,
             known=self.known,
+            side=self.side,
+            itself=self.itself,
             memory=room,
         )
 
 
-def search(graph: Graph, relation: int, *, of: Tensor | None, include_known: bool) -> Search:
+def search(
+    graph: Graph,
+    relation: int,
+    *,
+    of: Tensor | None,
+    include_known: bool,
+    side: End = "dst",
+    itself: bool = False,
+) -> Search:
     """Return the search for partners in a relation; known ones are the edges of the graph in it."""
-    source, _, target = graph.edge_types[relation]
-    rows = graph.rows_of_type(source)
-    sources = torch.arange(rows.start, rows.stop) if of is None else _of_type(graph, of, source, "of")
-    mine = edge_ends(graph)[2] == relation
-    known = None if include_known else edge_keys(graph if graph.edge_type is None else only(graph, mine))
+    given, _, asked = graph.edge_types[relation] if side == "dst" else graph.edge_types[relation][::-1]
+    rows = graph.rows_of_type(given)
+    sources = torch.arange(rows.start, rows.stop) if of is None else _of_type(graph, of, given, "of")
+    known = None
+    if not include_known:
+        src, dst, kind = edge_ends(graph)
+        src, dst = src[kind == relation], dst[kind == relation]
+        known = pair_keys(*((src, dst) if side == "dst" else (dst, src)), graph.num_nodes)
     kinds = None if graph.edge_type is None else torch.full_like(sources, relation)
-    return Search(sources, graph.rows_of_type(target), kinds, known)
+    return Search(sources, graph.rows_of_type(asked), kinds, known, side, itself)
 
 
 def choose_relation(graph: Graph, given: Any, learned: Tensor | None, where: str) -> int:
@@ -132,15 +177,18 @@ def choose_relation(graph: Graph, given: Any, learned: Tensor | None, where: str
     `learned` [R] bool says which can be meant.
     """
     names = relation_names(graph)
-    able = [name for place, name in enumerate(names) if learned is None or bool(learned[place])]
+    able = [place for place in range(len(names)) if learned is None or bool(learned[place])]
     if given is None and len(able) == 1:
-        return names.index(able[0])
+        return able[0]
     words = given if isinstance(given, str) or given is None else " ".join(map(str, given))
-    meant = [name for name in able if words in (name, name.split(" ")[1])]
+    meant = [place for place in able if words in (names[place], graph.edge_types[place][1])]
     if len(meant) != 1:
         told = "name one" if given is None else f"{words!r} is {'more than one' if meant else 'none'}"
-        raise InputError(f"{where}: {told} of {', '.join(map(repr, able))}")
-    return names.index(meant[0])
+        known = [names[place] for place in able]
+        near = "" if words is None or meant else suggest(words, [kind[1] for kind in graph.edge_types])
+        more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+        raise InputError(f"{where}: {near}{told} of {', '.join(map(repr, known[:_LISTED]))}{more}")
+    return meant[0]
 
 
 def scorer_of(model: nn.Module) -> Scorer:

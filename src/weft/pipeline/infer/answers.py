@@ -1,0 +1,79 @@
+"""What `weft infer` writes of entities: answers to questions in a file, and nodes whose rows are alike."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from weft.graph.source import RowSource
+from weft.pipeline.infer.asked import Question
+from weft.pipeline.infer.model import Scoring
+from weft.tasks.partners import Partners
+from weft.tasks.scores import End
+from weft.tasks.scores.cosine import Cosine
+from weft.tasks.tables import write_answers, write_partners
+from weft.train.inference.links import ROOM, Search, scorer_of, search
+
+ANSWERS, NEAREST = "answers.parquet", "nearest.parquet"
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The best answers to questions: heads or tails of a relation, among all nodes of the type."""
+
+    scoring: Scoring
+    questions: list[Question]
+    count: int
+    include_known: bool = False
+
+    @property
+    def nodes(self) -> Tensor:
+        """All nodes whose rows are read, rising."""
+        found: Tensor = torch.unique(torch.cat([self._search(each).nodes for each in self.questions]))
+        return found
+
+    def write(self, folder: Path, h: RowSource, room: int | str | None) -> dict[str, int]:
+        """Write a row per question and answer, and return how many questions there are."""
+        write_answers(folder / ANSWERS, self.scoring.data, self._found(h, ROOM if room is None else room))
+        return {"questions": sum(len(each.rows) for each in self.questions)}
+
+    def _found(self, h: RowSource, room: int | str) -> Iterator[tuple[Partners, Tensor, int, End]]:
+        scorer = scorer_of(self.scoring.model)
+        for each in self.questions:
+            done = 0
+            for some in self._search(each).chunks(h, scorer, self.count, room):
+                rows = each.rows[done : done + len(some.sources)]
+                done += len(some.sources)
+                yield some, rows, each.relation, each.side
+
+    def _search(self, question: Question) -> Search:
+        return search(
+            self.scoring.data,
+            question.relation,
+            of=question.given,
+            include_known=self.include_known,
+            side=question.side,
+            itself=True,  # a fact may be one of an entity and itself
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Nearest:
+    """The nodes of the same type whose rows are most alike, by their cosine."""
+
+    scoring: Scoring
+    search: Search
+    count: int
+
+    @property
+    def nodes(self) -> Tensor:
+        """All nodes whose rows are read, rising."""
+        return self.search.nodes
+
+    def write(self, folder: Path, h: RowSource, room: int | str | None) -> dict[str, int]:
+        """Write a row per node and neighbour, and return how many nodes there are."""
+        chunks = self.search.chunks(h, Cosine(h.shape[1]), self.count, ROOM if room is None else room)
+        write_partners(folder / NEAREST, self.scoring.data, chunks)
+        return {"sources": len(self.search.sources)}
