@@ -18,7 +18,7 @@ def test_ranks(size: int) -> None:
 
 def test_own_attention_sends_no_more_than_the_layer() -> None:
     ranks = run_ranks(4, message_jobs.bytes_of_attention)
-    for layout in ("halo", "grid", "vertex cut"):
+    for layout in ("halo", "sequential", "grid", "vertex cut"):
         own, layer = (sum(rank[layout][way] for rank in ranks) for way in ("own", "layer"))
         assert layer > 0
         assert own <= layer, layout

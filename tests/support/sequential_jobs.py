@@ -212,7 +212,20 @@ KINDS: dict[str, Any] = {
     ),
     "max": lambda block, h: block.aggregate(h, "max"),
     "attention": lambda block, h: block.attend(_same_twice(h), h, 0.1),
-    "messages": lambda block, h: block.propagate(lambda u, v: u * v, src=(h,), dst=(h,)),
+    "messages": lambda block, h: block.propagate(lambda u, v: (u * v).tanh(), src=(h,), dst=(h,)),
+    "softmax of messages": lambda block, h: block.propagate(
+        lambda u, v: (v.sum(-1), u), src=(h,), dst=(h,), reduce="softmax"
+    ),
+    "factors of destinations": lambda block, h: block.propagate(lambda u, v: u * v, src=(h,), dst=(h,)),
+    "numbers of edges": lambda block, h: block.propagate(
+        lambda u, e: u * e, src=(h,), edge=(torch.ones(block.num_edges, 2, 1),)
+    ),
+    "learned numbers": lambda block, h: block.propagate(
+        lambda u, e: u * e, src=(h,), edge=(torch.ones(block.num_edges, 2, 1, requires_grad=True),)
+    ),
+    "half of a row": lambda block, h: block.propagate(
+        lambda u, v: u[:, :1] - v[:, :1], src=(h,), dst=(h,), reduce="mean"
+    ),
     "twice": lambda block, h: block.aggregate(h) + block.aggregate(h, "mean"),
 }
 

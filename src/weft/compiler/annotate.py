@@ -6,6 +6,7 @@ operator that would read other edges than its own is found here, by its sizes an
 not compiled.
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -65,6 +66,16 @@ def _residency(node: fx.Node) -> Residency:
 def _makes_rows(node: fx.Node) -> bool:
     made = node.meta["val"]
     return isinstance(made, torch.Tensor) and has_rows(node)
+
+
+def learned(graph: fx.Graph, needs_grad: Mapping[fx.Node, bool]) -> set[fx.Node]:
+    """Return the values that have a gradient, by which inputs have one."""
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        own = needs_grad.get(node, False)
+        if own or (name_of(node) != "detach" and any(each in found for each in node.all_input_nodes)):
+            found.add(node)
+    return found
 
 
 def movement(node: fx.Node) -> Movement:
@@ -208,4 +219,4 @@ def _lookup_problem(node: fx.Node, name: str) -> str:
     return ""
 
 
-__all__ = ["Movement", "Residency", "aten", "check", "movement", "residency"]
+__all__ = ["Movement", "Residency", "aten", "check", "learned", "movement", "residency"]

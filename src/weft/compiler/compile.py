@@ -70,10 +70,15 @@ class Compiled:
     """The type in which `before` takes the number of edges of each row, after all else; None: it does not."""
     dtype: torch.dtype
     """That of the messages."""
-    made: tuple[fx.Node, ...]
-    """What `before` gives, as nodes of the graph."""
+    values: tuple[fx.Node | Loaded, ...]
+    """What `before` gives."""
     inner: tuple["Compiled", ...] = ()
     """What is reduced first, in this order; `before` takes the rows of all of it after its other inputs."""
+
+    @property
+    def made(self) -> tuple[fx.Node, ...]:
+        """What `before` gives, as nodes of the graph."""
+        return tuple(each.node if isinstance(each, Loaded) else each for each in self.values)
 
     @cached_property
     def on_nodes(self) -> bool:
@@ -108,19 +113,22 @@ def compiled(
     given: Sequence[Tensor],
     reduce: str,
     scratch: frozenset[str] = frozenset(),
+    *,
+    without: tuple[str, ...] = (),
 ) -> tuple[Compiled, Captures] | str:
     """Return a message compiled for tensors of these forms and what it captures now, or why it is not.
 
-    `scratch` names attributes that the message may set.
+    `scratch` names attributes that the message may set; `without` leaves passes out.
     """
 
     twins = _twins(roles, given)
 
     def make(forms: Sequence[Form], known: frozenset[CodeType]) -> Compiled:
         with SPENT.on(messages=1):
-            return compile_message(message, forms, reduce, known=known, scratch=scratch, twins=twins)
+            options: dict[str, Any] = {"known": known, "scratch": scratch, "twins": twins}
+            return compile_message(message, forms, reduce, without=without, **options)
 
-    return remembered(message, roles, given, (reduce, scratch, twins), make)
+    return remembered(message, roles, given, (reduce, scratch, without, twins), make)
 
 
 def _twins(roles: Sequence[Role], given: Sequence[Tensor]) -> Twins:
@@ -224,10 +232,9 @@ def compile_message(
 
 
 def _staged(graph: fx.Graph, traced: Traced, twins: Twins) -> Compiled:
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    inputs = inputs_of(graph)
     same = {inputs[i]: inputs[j] for i, j in twins}
     counts = next((value(node).dtype for node in inputs if node.name == "count"), None)
-    inputs.sort(key=lambda node: node.name == "count")
     made_last = next(node for node in graph.nodes if node.op == "output").args[0]
     outputs: list[Any] = [made_last] if isinstance(made_last, fx.Node) else list(made_last)
     nodes = reductions(graph)
@@ -237,9 +244,14 @@ def _staged(graph: fx.Graph, traced: Traced, twins: Twins) -> Compiled:
     after = None if outputs == nodes else stage([*nodes, *needed], outputs)
     places = tuple(made.place(node) for node in needed)
     before = stage(inputs, made.values, same)
-    values = tuple(each.node if isinstance(each, Loaded) else each for each in made.values)
     known = graph, traced.captured, traced.executed
-    return Compiled(*known, before, parts, after, places, counts, traced.dtype, values)
+    return Compiled(*known, before, parts, after, places, counts, traced.dtype, tuple(made.values))
+
+
+def inputs_of(graph: fx.Graph) -> list[fx.Node]:
+    """Return the inputs of a graph; the number of edges of each row comes last."""
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    return sorted(inputs, key=lambda node: node.name == "count")
 
 
 class _Before:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from weft.compiler.annotate import check, residency
+from weft.compiler.annotate import check, learned, residency
 from weft.compiler.captures import Captures, Made, NotCompiled
 from weft.compiler.compile import remembered
 from weft.compiler.cut import narrowest
@@ -154,24 +154,15 @@ class _Left:
 class _Graph:
     """The graph of a message that was not closed by a reduction."""
 
-    def __init__(self, graph: fx.Graph, ends: Travellers) -> None:
-        self.graph, self.ends = graph, ends
+    def __init__(self, graph: fx.Graph, travellers: Travellers) -> None:
+        self.graph, self.travellers = graph, travellers
         self.inputs = [node for node in graph.nodes if node.op == "placeholder"]
         self.output = next(node for node in graph.nodes if node.op == "output")
         made: Any = self.output.args[0]
         self.outputs: list[fx.Node] = list(made) if isinstance(made, tuple) else [made]
-        self.free = {node for node, free in zip(self.inputs, ends.free) if free}
-        self.learned: set[fx.Node] = set()
-        wanted = dict(zip(self.inputs, ends.needs_grad))
-        for node in graph.nodes:
-            if node.op == "placeholder":
-                gets = wanted.get(node, ends.learns and node.meta.get("needs_grad", False))
-            else:
-                gets = name_of(node) != "detach" and any(
-                    each in self.learned for each in node.all_input_nodes
-                )
-            if gets:
-                self.learned.add(node)
+        self.free = {node for node, free in zip(self.inputs, travellers.free) if free}
+        needs = {node: travellers.learns and node.meta.get("needs_grad", False) for node in self.inputs}
+        self.learned = learned(graph, needs | dict(zip(self.inputs, travellers.needs_grad)))
 
     def cut(self, role: Role) -> list[fx.Node]:
         """Return the values of one end that edges are given: the narrowest, where they travel."""
@@ -187,7 +178,7 @@ class _Graph:
     def _cost(self, node: fx.Node, role: Role) -> float:
         if not self._is_row(node):
             return math.inf
-        if role not in self.ends.travels or node in self.free:
+        if role not in self.travellers.travels or node in self.free:
             return 0.0
         size = math.prod(item_shape(node)) * value(node).element_size()
         return float(size * (2 if self._backward(node) else 1))

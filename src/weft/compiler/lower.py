@@ -7,7 +7,7 @@ with a matrix has its features in the width, a sum over features leaves heads.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from weft.compiler.annotate import residency
 from weft.compiler.captures import NotCompiled
 from weft.compiler.graphs import item_shape, name_of, value
 from weft.compiler.operators import LOGICAL, NUMBERS, RULES
-from weft.compiler.program import Builder, Program, Result, Shape, Source
+from weft.compiler.program import Builder, Program, Result, Shape, Source, trimmed
 
 _MOST_HEADS = 64
 _SOURCES: dict[str, Source] = {"source": "other", "destination": "row", "edge": "edge", "shared": "shared"}
@@ -79,16 +79,8 @@ def _lowered(kind: str, values: Sequence[Any], shapes: Sequence[Shape]) -> Lower
 
 def _without_unused(lowered: Lowered) -> Lowered:
     """Return the same without loads that only an attempt had asked for."""
-    program, first = lowered.program, len(lowered.loads)
-    used = {each for step in program.steps for each in step.args} | set(program.results[0].args)
-    kept = [number for number in range(first) if number in used]
-    places = {old: new for new, old in enumerate([*kept, *range(first, first + len(program.steps))])}
-    made = Program(
-        tuple(program.loads[each] for each in kept),
-        tuple(replace(step, args=tuple(places[each] for each in step.args)) for step in program.steps),
-        tuple(Result(r.kind, tuple(places[each] for each in r.args)) for r in program.results),
-    )
-    return Lowered(made, tuple(lowered.loads[each] for each in kept))
+    program, kept = trimmed(lowered.program)
+    return Lowered(program, tuple(lowered.loads[each] for each in kept))
 
 
 def _as_shape(item: Sequence[int], heads: int) -> Shape:

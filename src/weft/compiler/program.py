@@ -105,6 +105,21 @@ class Program:
         return Program(loads, self.steps, self.results)
 
 
+def trimmed(program: Program) -> tuple[Program, tuple[int, ...]]:
+    """Return a program without the loads that nothing reads, and the places of those that are left."""
+    used = {each for step in program.steps for each in step.args}
+    used |= {each for result in program.results for each in result.args}
+    first = len(program.loads)
+    kept = [number for number in range(first) if number in used]
+    places = {old: new for new, old in enumerate([*kept, *range(first, first + len(program.steps))])}
+    made = Program(
+        tuple(program.loads[each] for each in kept),
+        tuple(replace(step, args=tuple(places[each] for each in step.args)) for step in program.steps),
+        tuple(Result(r.kind, tuple(places[each] for each in r.args)) for r in program.results),
+    )
+    return made, tuple(kept)
+
+
 @dataclass(frozen=True)
 class Edges:
     """The CSR that a program runs over.

@@ -54,6 +54,11 @@ def test_sums_cost_two_exchanges_and_all_that_needs_the_rows_again_three(done: l
             "max": 3.0,
             "attention": 3.0,
             "messages": 3.0,
+            "softmax of messages": 3.0,
+            "factors of destinations": 2.0,
+            "numbers of edges": 2.0,
+            "learned numbers": 3.0,
+            "half of a row": 1.0,
             "twice": 4.0,
         }
 

@@ -28,8 +28,10 @@ Plain = Callable[["Block", Propagation], Reduced]
 LEAST_NUMBERS = 1 << 15
 """Numbers that messages read, edges × width, below which plain torch is as fast."""
 
-_REDUCTIONS = ("sum", "max", "min", "softmax", OWN)
-"""Those that programs have, and messages that are made of these."""
+REDUCTIONS = ("sum", "max", "min", "softmax")
+"""Those that programs have."""
+_COMPILED = (*REDUCTIONS, OWN)
+"""And messages that are made of these."""
 
 _switch = {"on": True}
 
@@ -79,7 +81,7 @@ def propagate_compiled(
     """
     if _watching is not None:
         _watching.append(Asked(block, how, compiled_of(how)))
-    if not compiles() or how.kernel_reduce not in _REDUCTIONS or not pays(block, how):
+    if not compiles() or how.kernel_reduce not in _COMPILED or not pays(block, how):
         return None
     found = compiled_of(how)
     if isinstance(found, str):
@@ -88,7 +90,7 @@ def propagate_compiled(
     if beside and how.kernel_reduce != "sum" and made.after is not None:
         return None  # the parts of a joined message are reduced apart: nothing stands beside them all
     inputs = made.inputs(given_to(how), captured)
-    edges = block.cached("program edges", lambda: Edges(block.indptr, block.indices, block.num_src))
+    edges = program_edges(block)
 
     def one(reduction: Reduction, values: Sequence[Tensor]) -> Reduced:
         return _reduced(block, edges, reduction, values, plain, beside)
@@ -96,9 +98,11 @@ def propagate_compiled(
     return execute(made, inputs, edges, one)
 
 
-def compiled_of(how: Propagation) -> tuple[Compiled, Any] | str:
-    """Return a message compiled with what it captures, or why it is not."""
-    return compiled(how.message, roles_of(how), given_to(how), how.kernel_reduce, how.scratch)
+def compiled_of(how: Propagation, *, without: tuple[str, ...] = ()) -> tuple[Compiled, Any] | str:
+    """Return a message compiled with what it captures, or why it is not; `without` leaves passes out."""
+    return compiled(
+        how.message, roles_of(how), given_to(how), how.kernel_reduce, how.scratch, without=without
+    )
 
 
 def roles_of(how: Propagation) -> list[Role]:
@@ -123,7 +127,7 @@ def pays(block: "Block", how: Propagation) -> bool:
         return False
     if block.num_edges >= max(block.num_src, block.num_dst):
         return True
-    found = compiled_of(how) if how.kernel_reduce in _REDUCTIONS else ""
+    found = compiled_of(how) if how.kernel_reduce in _COMPILED else ""
     return not isinstance(found, str) and not found[0].on_nodes
 
 
@@ -137,7 +141,7 @@ def _reduced(
             out = kernel.run(block.indptr, block.indices, block._transposed_for(*loads), loads)
             return shaped(reduction, out, block.num_dst), None
         if not obstacle(reduction.program, edges, loads):
-            out, other = reduce_edges(reduction.program, edges, lambda: _transposed(block), loads)
+            out, other = reduce_edges(reduction.program, edges, lambda: transposed_edges(block), loads)
             other = (
                 other
                 if other is None or other.is_floating_point()
@@ -148,7 +152,14 @@ def _reduced(
     return plain(block, _smaller(reduction, values))
 
 
-def _transposed(block: "Block") -> Edges:
+def program_edges(block: "Block") -> Edges:
+    """Return the edges that programs run over; kept."""
+    return block.cached("program edges", lambda: Edges(block.indptr, block.indices, block.num_src))
+
+
+def transposed_edges(block: "Block") -> Edges:
+    """Return them by source; kept."""
+
     def make() -> Edges:
         back = block.transposed
         return Edges(back.indptr, back.indices, block.num_dst, back.edges)
@@ -182,6 +193,8 @@ __all__ = [
     "compiles",
     "given_to",
     "pays",
+    "program_edges",
     "propagate_compiled",
     "roles_of",
+    "transposed_edges",
 ]

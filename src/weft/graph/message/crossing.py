@@ -8,7 +8,7 @@ from torch import Tensor
 from weft.compiler.crossing import Crossing, Travellers, crossing
 from weft.compiler.trace import Role
 from weft.graph.message.compiled import compiles, roles_of
-from weft.graph.message.reduction import Propagation
+from weft.graph.message.reduction import OWN, Propagation
 
 Free = Callable[[Tensor], bool]
 """Whether the rows of sources are on all ranks that read them, or will be for every later step."""
@@ -39,7 +39,7 @@ def crossing_of(
     how: Propagation, free: Free, *, travels: tuple[Role, ...] = ("source",)
 ) -> tuple[Crossing, list[Tensor]] | None:
     """Return what crosses for a message and the tensors that it is made of; None: all that it was given."""
-    if torch.compiler.is_compiling() or not compiles():
+    if torch.compiler.is_compiling() or not compiles() or how.reduce == OWN:
         return None
     given = [*how.per_edge, *how.params]
     learns = torch.is_grad_enabled()

@@ -15,6 +15,7 @@ from weft.comm.group import Group
 from weft.errors import GraphError, InputError
 from weft.exchanges.base import Exchange
 from weft.graph.message.block import PairTransform
+from weft.graph.message.crossing import crossed
 from weft.graph.message.propagate import CHUNK_ELEMENTS
 from weft.graph.message.reduction import Aggregation, Propagation, times_rows
 from weft.graph.message.replay import captured
@@ -25,6 +26,7 @@ from weft.kernels.reference_attention import ADDITIVE, DOT
 from weft.strategies.halo.block import HaloBlock
 from weft.strategies.sequential.attention import AttentionInParts
 from weft.strategies.sequential.parts import TRAINING, EdgeParts, Round, split_edges
+from weft.strategies.sequential.programs import Planned, ProgramInParts, planned
 from weft.strategies.sequential.reductions import Extreme, Messages, WeightedSum
 from weft.strategies.sequential.run import Call, Ending, run_in_parts
 
@@ -116,17 +118,53 @@ class SequentialBlock(HaloBlock):
         """Return the reduced messages; they are made part by part, and again in backward."""
         if any(t.shape[0] != self.num_own for t in how.src):
             return super()._propagate(how)
+        out = self._by_program(how)
+        out = self._as_it_is(self._crossed(how)) if out is None else out
+        return times_rows(out, self.mean_scale(out.dtype)) if how.reduce == "mean" else out
+
+    def _crossed(self, how: Propagation) -> Propagation:
+        """Return the same messages of what should travel for them; no row of others is kept."""
+        return crossed(how, lambda h: False)
+
+    # Underneath
+
+    def _by_program(self, how: Propagation) -> Tensor | None:
+        """Return the reduced messages by a program, whichever way fetches less; None: there is none."""
+        whole = planned(how)
+        if whole is None:
+            return None
+        parts = self._parts(None, own_parts=False)
+        if self._sends_loads(whole, how):
+            ending, extra = ProgramInParts(whole, self.num_dst), whole.loads(self)
+            return whole.finished(self, self._run(parts, ending, whole.sent(self.num_own), extra=extra))
+        narrow = cast(Planned, planned(self._crossed(how)))
+        ending, extra = ProgramInParts(narrow, self.num_dst), narrow.loads(self)
+        transform, params = narrow.transform()
+        options: dict[str, Any] = {"params": params, "extra": extra, "transform": transform}
+        rows = self._run(parts, ending, narrow.how.src, by_relation=False, **options)
+        return narrow.finished(self, rows)
+
+    def _sends_loads(self, whole: Planned, how: Propagation) -> bool:
+        """Return whether what the program loads is fetched, not the narrowest values; known after a call."""
+
+        def decide() -> tuple[Planned, bool]:
+            narrow = planned(self._crossed(how))
+            return whole, narrow is None or whole.bytes_of_loads <= narrow.bytes_of_rows
+
+        # By identity, which the answer keeps from being used again.
+        return self.cached(("sends loads", id(whole.pieces), whole.learned), decide)[1]
+
+    def _as_it_is(self, how: Propagation) -> Tensor:
+        """Return the reduced messages without a program; a mean is still a sum."""
         # Rows of zeros, not those of an edge: a rank without edges must find the same.
         probe = [t.new_zeros(2, *t.shape[1:]) for t in how.per_edge]
-        found = captured(how.message, probe, how.params) if torch.is_grad_enabled() else []
+        asks = torch.is_grad_enabled() and not how.complete
+        found = captured(how.message, probe, how.params) if asks else []
         width = max(1, sum(t.shape[1:].numel() for t in how.per_edge))
         chunk = max(1, CHUNK_ELEMENTS // width)
         ending = Messages(self.num_dst, how.message, how.reduce, how.counts, chunk)
         parts = self._parts(None, own_parts=True)
-        out = self._run(parts, ending, how.src, extra=[*how.dst, *how.edge, *how.params, *found])
-        return times_rows(out, self.mean_scale(out.dtype)) if how.reduce == "mean" else out
-
-    # Underneath
+        return self._run(parts, ending, how.src, extra=[*how.dst, *how.edge, *how.params, *found])
 
     def _reduced(self, h: Tensor, how: Aggregation, kind: str) -> Tensor:
         flat = h if h.dim() in (2, 3) else h.reshape(h.shape[0], h.shape[1:].numel())
@@ -161,6 +199,7 @@ class SequentialBlock(HaloBlock):
         params: Sequence[Tensor] = (),
         extra: Sequence[Tensor | None] = (),
         transform: PairTransform | None = None,
+        by_relation: bool = True,
         kind: str | None = None,
     ) -> Tensor:
         fetched: list[Tensor] = []
@@ -177,6 +216,7 @@ class SequentialBlock(HaloBlock):
             places=places,
             num_params=len(params),
             transform=transform,
+            by_relation=by_relation,
             kind=self.kind if kind is None else kind,
             slots=[self._slot + number for number in range(len(fetched))],
         )

@@ -79,6 +79,8 @@ class Call:
     """Which of the fetched tensors each argument is: one that is given twice travels once."""
     num_params: int = 0
     transform: PairTransform | None = None
+    by_relation: bool = True
+    """Whether the transform makes a row for each (relation, source) pair; else for each source."""
     kind: str = "halo"
     slots: Sequence[int] = field(default_factory=list)
 
@@ -97,9 +99,9 @@ class Call:
         given = [rows[place] for place in self.places]
         if self.transform is None:
             return part.block, given
-        pairs = part.block.by_relation()
-        made = self.transform(pairs, *given, *params)
-        return pairs, list(made) if isinstance(made, tuple) else [made]
+        edges = part.block.by_relation() if self.by_relation else part.block
+        made = self.transform(edges, *given, *params)
+        return edges, list(made) if isinstance(made, tuple) else [made]
 
     def pull(self, number: int, src: Sequence[Tensor]) -> list[Arrival]:
         """Begin to fetch the rows of a remote part, where there is one of that number."""
@@ -162,7 +164,7 @@ class _InParts(torch.autograd.Function):
         if call.needs_rows:
             with ctx.replay():
                 _visit(call, src, lambda part, rows: homeward.give(part, work.gradients(part, rows)))
-        elif any(wanted):
+        elif any(needs):
             for part in (*call.parts.remote[:1], *call.parts.own, *call.parts.remote[1:]):
                 homeward.give(part, work.gradients(part, []))
         call.ending.running.let_go()

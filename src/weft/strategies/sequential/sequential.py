@@ -1,8 +1,9 @@
 """The whole graph in every step, cut by nodes, with the remote rows of one part at a time.
 
 Sequential aggregation and rematerialisation: a rank fetches the rows it reads part by part, the next part
-while it works on one, and lets them go. Sums and means need no rows in backward; attention, largest values
-and messages fetch them again. Peak memory is that of the own rows and two parts, whatever the halo.
+while it works on one, and lets them go. Sums and means need no rows in backward; attention and largest values
+fetch them again, and so do messages whose gradients read sources, as their programs say. Peak memory is that
+of the own rows and two parts, whatever the halo.
 """
 
 from collections.abc import Mapping, Sequence
