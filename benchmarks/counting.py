@@ -1,16 +1,17 @@
-"""What passes over edges need: bytes that must move and operations, counted from their programs."""
+"""What passes over edges need on a GPU: bytes that must move and operations, counted from their programs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
+import torch
+
+from weft.compiler.cost import EdgeCounts, program_cost, step_operations
 from weft.compiler.gradient import gradients
 from weft.compiler.program import Program
 from weft.graph.message.block import Block
 from weft.graph.message.compiled import watched
-
-SIZE = 4
-"""Bytes of a number."""
 
 
 @dataclass(frozen=True)
@@ -34,34 +35,29 @@ def of_messages(call: Callable[[], Any], block: Block) -> Needed:
         assert not isinstance(each.found, str), each.found
         for reduction in each.found[0].reductions:
             assert reduction.program is not None, reduction.reason
-            total += _both_ways(reduction.program, block)
+            total += _both_ways(reduction.program, EdgeCounts(block.num_dst, block.num_src, block.num_edges))
     return total
 
 
-def _both_ways(program: Program, block: Block) -> Needed:
-    passes = gradients(program, [True] * len(program.loads))
-    found = [each for each in (program, passes.of_rows, passes.of_others) if each is not None]
-    return sum((_of_pass(each, block) for each in found), Needed(0, 0, 0))
+def _both_ways(program: Program, sizes: EdgeCounts) -> Needed:
+    passes = gradients(program, [True] * len(program.loads), flags=True)
+    total = _of_pass(program, sizes)
+    if passes.of_rows is not None:
+        total += _of_pass(passes.of_rows, sizes)
+    if passes.of_others is not None:
+        total += _of_pass(passes.of_others, sizes.swapped)
+    if passes.of_others is not None and passes.flags:
+        # counted as numbers of 4 bytes, and read as bytes
+        total += Needed(-3 * sizes.edges * prod(passes.of_others.loads[-1].shape), 0, 0)
+    return total
 
 
-def _of_pass(program: Program, block: Block) -> Needed:
-    shapes, edges, rows = program.shapes, block.num_edges, block.num_dst
-    used = {each for step in program.steps for each in step.args}
-    used |= {each for result in program.results for each in result.args}
-    moved = edges * SIZE  # the other end of each edge
-    for number, load in enumerate(program.loads):
-        if number in used:
-            times = edges if load.source in ("other", "edge") else rows if load.source == "row" else 1
-            moved += times * load.shape[0] * load.shape[1] * SIZE
-    products = steps = 0
+def _of_pass(program: Program, sizes: EdgeCounts) -> Needed:
+    work = program_cost(program, sizes, torch.float32)
+    dots = (step for step in program.steps if step.op in ("dot", "dot_t"))
+    products = sum(step_operations(program, step) for step in dots)
     for result in program.results:
-        (heads, width), columns = shapes[result.args[0]], shapes[result.args[-1]][1]
-        times = edges if result.kind == "edge" else 0 if result.kind in ("shared", "weight") else rows
-        moved += times * shapes[result.args[-1]][0] * columns * SIZE
-        products += 2 * edges * heads * width * columns * (result.kind == "weight")
-        steps += edges * heads * columns
-    for step in program.steps:
-        inner = shapes[step.args[0]][1] if step.op in ("dot", "dot_t") else 0
-        products += 2 * edges * step.shape[0] * step.shape[1] * inner
-        steps += 0 if inner or step.op == "constant" else edges * step.shape[0] * step.shape[1]
-    return Needed(moved, products, steps)
+        if result.kind == "weight":
+            (heads, a), (_, b) = (program.shapes[each] for each in result.args)
+            products += 2 * heads * a * b
+    return Needed(work.read + work.written, sizes.edges * products, work.operations - sizes.edges * products)
