@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from weft.compiler.captures import Captures, NotCompiled, captures
+from weft.compiler.contractions import Contractions
 
 Role = Literal["source", "destination", "edge", "shared", "index"]
 """`index` is the number of the row that an edge goes to, for messages that reduce their edges themselves."""
@@ -103,7 +104,7 @@ def trace(
     try:
         with MODE, torch.enable_grad():
             examples = [recorder.input(form) for form in forms]
-            with _noted(executed, message), recorder:
+            with _noted(executed, message), recorder, Contractions(EDGES):
                 made = message(*examples)
             recorder.output(made, ROWS if any(form.role == "index" for form in forms) else EDGES)
     except NotCompiled:

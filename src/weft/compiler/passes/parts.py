@@ -1,10 +1,12 @@
 """Joined and cut features are followed to where they come from: a message then has neither.
 
-slice(f(a, b)) = f(slice a, slice b), slice(x W) = x (slice W), f(cat(a, b)) = cat(f(a), f(b)), and the
-reduction of joined parts is that of each part, joined.
+slice(f(a, b)) = f(slice a, slice b), slice(x W) = x (slice W), f(cat(a, b)) = cat(f(a), f(b)). The sum over
+joined features is that of each part, added; the reduction of joined parts is that of each part, joined.
 """
 
 import math
+from collections.abc import Callable
+from functools import reduce
 from typing import Any, cast
 
 import torch
@@ -95,10 +97,8 @@ def _part_of(at: fx.Node, given: Any, dim: int, start: Any, stop: Any) -> fx.Nod
 
 def _joined(node: fx.Node, name: str) -> fx.Node | None:
     """What an operator gives for joined features, as a join of what it gives for each part."""
-    if name == "reduced":
-        return _reduced_parts(node)
-    if name == "reshape":
-        return _reshaped_parts(node)
+    if name in _OF_PARTS:
+        return _OF_PARTS[name](node)
     if not is_elementwise(node) or node.kwargs:
         return None
     rank = value(node).dim()
@@ -138,6 +138,18 @@ def _reshaped_parts(node: fx.Node) -> fx.Node | None:
     return emit(node, aten.cat.default, made, place)
 
 
+def _summed_parts(node: fx.Node) -> fx.Node | None:
+    """A sum over the axis along which features are joined, as that of each part, added."""
+    join, dims, *keep = cast(Any, node.args)
+    if name_of(join) != "cat" or residency(join) not in ("pair", "edge") or node.kwargs:
+        return None
+    rank = value(join).dim()
+    if int(join.args[1]) % rank not in [int(dim) % rank for dim in dims]:
+        return None
+    made = [emit(node, aten.sum.dim_IntList, each, dims, *keep) for each in join.args[0]]
+    return reduce(lambda one, two: emit(node, aten.add.Tensor, one, two), made)
+
+
 def _reduced_parts(node: fx.Node) -> fx.Node | None:
     kind, *values = node.args
     join: Any = values[0]
@@ -145,3 +157,10 @@ def _reduced_parts(node: fx.Node) -> fx.Node | None:
         return None
     made = [emit(node, reduced, kind, each) for each in join.args[0]]
     return emit(node, aten.cat.default, made, join.args[1])
+
+
+_OF_PARTS: dict[str, Callable[[fx.Node], fx.Node | None]] = {
+    "reduced": _reduced_parts,
+    "reshape": _reshaped_parts,
+    "sum": _summed_parts,
+}
