@@ -13,6 +13,7 @@ from torch import Tensor
 
 import weft
 from weft.errors import InputError, RecipeError
+from weft.layers.base import Layer
 from weft.sizes import parse_bytes
 from weft.strategies.offload.offload import Offload, cost_of
 from weft.strategies.single import Single
@@ -65,6 +66,35 @@ def test_outputs_and_gradients_are_those_of_the_whole_graph(
         assert (plan.messages is not None) == (kind not in ("sparse", "typed"))
         assert plan.near == (near > 0)
         assert plan.whole == (whole > 0 and plan.messages is not None)
+
+
+class Gated(Layer):
+    """A layer of a user's own, which reads one number and two columns of a source."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(in_features, out_features)
+        self.gate, self.value = torch.nn.Linear(in_features, 1), torch.nn.Linear(2, out_features)
+
+    def forward(self, block: Any, h: Tensor) -> Tensor:
+        def message(u: Tensor, v: Tensor) -> Tensor:
+            return (self.gate(u) * v[:, :1]).sigmoid() * self.value(u[:, :2] + v[:, :2])
+
+        return block.propagate(message, src=(h,), dst=(block.dst(h),), reduce="mean")
+
+
+def test_a_message_sends_the_narrowest_values_of_a_node() -> None:
+    graph = graph_of("directed").to(dtype=torch.float64)
+    model: Any = build_model(graph, "edgeconv", {"hidden": 4, "layers": 2}, seed=1)
+    model.layers[0] = Gated(6, 4)
+    model.double()
+    expected = gradients(Single(graph, seed=3), model)
+    memory = 3 * least_memory(graph, cost_of(model, graph))
+    strategy = Single(graph, seed=3, activation="offload", memory=memory)
+    compare(strategy, model, expected)
+    assert strategy.layout.offload is not None
+    messages = strategy.layout.offload.plan(model).messages
+    assert messages is not None
+    assert sum(each.nbytes for each in messages[0]) == 3 * 8  # of six numbers
 
 
 def compare(strategy: Single, model: torch.nn.Module, expected: tuple[Tensor, list[Tensor]]) -> None:

@@ -14,13 +14,16 @@ Free = Callable[[Tensor], bool]
 """Whether the rows of sources are on all ranks that read them, or will be for every later step."""
 
 
-def crossed(how: Propagation, free: Free, *, travels: tuple[Role, ...] = ("source",)) -> Propagation:
+def crossed(
+    how: Propagation, free: Free, *, travels: tuple[Role, ...] = ("source",), back: bool = True
+) -> Propagation:
     """Return the same messages of values that travel instead of the tensors given, where they are narrower.
 
     Each is made here, of the rows that the caller holds. All ranks get the same: shapes and the program
-    decide, never the edges of a rank.
+    decide, never the edges of a rank. Without `back` the way of gradients does not count, so that it does
+    not matter whether there are any.
     """
-    found = crossing_of(how, free, travels=travels)
+    found = crossing_of(how, free, travels=travels, back=back)
     if found is None:
         return how
     made, inputs = found
@@ -36,13 +39,13 @@ def crossed(how: Propagation, free: Free, *, travels: tuple[Role, ...] = ("sourc
 
 
 def crossing_of(
-    how: Propagation, free: Free, *, travels: tuple[Role, ...] = ("source",)
+    how: Propagation, free: Free, *, travels: tuple[Role, ...] = ("source",), back: bool = True
 ) -> tuple[Crossing, list[Tensor]] | None:
     """Return what crosses for a message and the tensors that it is made of; None: all that it was given."""
     if torch.compiler.is_compiling() or not compiles() or how.reduce == OWN:
         return None
     given = [*how.per_edge, *how.params]
-    learns = torch.is_grad_enabled()
+    learns = back and torch.is_grad_enabled()
     roles = roles_of(how)
     ends = Travellers(
         travels,

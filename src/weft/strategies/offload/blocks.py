@@ -2,7 +2,8 @@
 
 A layer is given its own rows and a block whose `src` brings the rows that messages are read from: as on a
 shard. So the first half is the layer on a block without edges that notes what `src` is asked for, the second
-the layer on the destinations of a chunk, whose `src` gives what the first half noted.
+the layer on the destinations of a chunk, whose `src` gives what the first half noted. Of a function of an
+edge nodes send the narrowest values that it reads of a source.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block, DegreeSource, PairTransform
+from weft.graph.message.crossing import crossed
 from weft.graph.message.reduction import Aggregation, Propagation
 from weft.graph.message.scores import Score
 from weft.graph.sparse import Features
@@ -73,7 +75,7 @@ class SendingBlock(Block):
 
     def _propagate(self, how: Propagation) -> Tensor:
         self.calls += 1
-        return super()._propagate(how)
+        return super()._propagate(_halved(how))
 
     def aggregate_pairs(self, transform: PairTransform, *given: Any, **options: Any) -> Tensor:
         """Refused in two halves: pairs are made of the rows that are read."""
@@ -82,6 +84,11 @@ class SendingBlock(Block):
     def attend_pairs(self, transform: PairTransform, *given: Any, **options: Any) -> Tensor:
         """Refused in two halves: pairs are made of the rows that are read."""
         raise NotHalvedError
+
+
+def _halved(how: Propagation) -> Propagation:
+    """Return the same messages of the narrowest values that nodes send for them, alike in both halves."""
+    return crossed(how, lambda h: False, back=False)
 
 
 class NotHalvedError(Exception):
@@ -117,6 +124,9 @@ class ReadingBlock(ChunkBlock):
             self._asked.append(h)
         place = next(number for number, held in enumerate(self._asked) if held is h)
         return self.given[place]
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        return super()._propagate(_halved(how))
 
     _asked: list[Any]
 
