@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from weft.layers.gine import GINE
     from weft.layers.hgt import HGT
     from weft.layers.monet import MoNet
+    from weft.layers.no_layers import NoLayers
     from weft.layers.rgcn import RGCN
     from weft.layers.sage import SAGE
     from weft.layers.sgc import SGC
@@ -37,6 +38,7 @@ _HOME = {
     "Layer": "weft.layers.base",
     "Linear": "weft.layers.base",
     "MoNet": "weft.layers.monet",
+    "NoLayers": "weft.layers.no_layers",
     "PyG": "weft.interop.pyg.layer",
     "RGCN": "weft.layers.rgcn",
     "SAGE": "weft.layers.sage",
@@ -64,6 +66,7 @@ __all__ = [
     "Layer",
     "Linear",
     "MoNet",
+    "NoLayers",
     "PyG",
     "Stack",
     "layers",

@@ -88,7 +88,7 @@ def test_workers_are_for_those_that_say_so(monkeypatch: pytest.MonkeyPatch) -> N
 def test_targets_are_those_that_the_class_names() -> None:
     links = Recipe(strategy={"name": "able"}, task=LINKS)
     assert resolve.resolve(links, workers=2).strategy == "able"
-    with pytest.raises(RecipeError, match=r"'mine' does not train on pairs.*use one of able, halo"):
+    with pytest.raises(RecipeError, match=r"'mine' does not train on pairs.*use one of able, buckets, halo"):
         resolve.resolve(Recipe(strategy={"name": "mine"}, task=LINKS))
 
 

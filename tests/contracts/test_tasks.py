@@ -67,7 +67,8 @@ def graph(task: str) -> weft.Graph:
 
 
 def test_every_strategy_is_tried() -> None:
-    assert {*STRATEGIES, "records"} == {*strategies.names()}, "'records' reads files, and is tried with them"
+    elsewhere = {"records", "buckets"}  # with the files that one reads, and the only task of the other
+    assert {*STRATEGIES} | elsewhere == {*strategies.names()}
 
 
 @pytest.mark.parametrize("name", tasks.names())

@@ -159,8 +159,28 @@ def adagrad_rows(
 def rowwise_adagrad_rows(
     values: Tensor, total: Tensor, rows: Tensor, grad: Tensor, *, lr: float, eps: float = 1e-10
 ) -> None:
-    """Take the step of Adagrad with one sum a row, total [n], on rows [m], each given once, in place."""
+    """Take the step of Adagrad with one sum a row, total [n], on rows [m], each given once, in place.
+
+    A row may be given again with a gradient of zeros.
+    """
     flat = grad.reshape(len(grad), grad.shape[1:].numel())
-    new_total = total[rows] + flat.square().mean(1)
-    total[rows] = new_total
-    values[rows] -= lr * grad / new_total.sqrt().add_(eps).view(-1, *[1] * (grad.dim() - 1))
+    total.index_add_(0, rows, torch.linalg.vecdot(flat, flat) / max(1, flat.shape[1]))
+    scale = total.index_select(0, rows).sqrt_().add_(eps).reciprocal_().mul_(-lr)
+    values.index_add_(0, rows, grad * scale.view(-1, *[1] * (grad.dim() - 1)))
+
+
+def summed_rows(rows: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each of rows [m] once, rising, and the sum of its gradients [m, d], in the order given.
+
+    On a GPU there are as many as before, and those left over are zeros for a row that is there: how many
+    differ would have to be waited for.
+    """
+    if rows.device.type == "cpu":
+        found, place = torch.unique(rows, return_inverse=True)
+        return found, grad.new_zeros(len(found), *grad.shape[1:]).index_add_(0, place, grad)
+    order = rows.argsort(stable=True)
+    held = rows[order]
+    place = torch.zeros_like(held)
+    place[1:] = (held[1:] != held[:-1]).cumsum(0)
+    found = held[-1:].expand(len(held)).clone().index_copy_(0, place, held)
+    return found, torch.zeros_like(grad).index_put_((place,), grad[order], accumulate=True)

@@ -10,6 +10,7 @@ group of one. Every worker enters every collective, also one without a target.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import signature
+from pathlib import Path
 from typing import Any, ClassVar, TypedDict
 
 import torch
@@ -58,6 +59,7 @@ class Given(TypedDict, total=False):
     group: Group | None
     device: torch.device | None
     infer: Infer | None
+    folder: Path | None
 
 
 class Strategy:
@@ -80,6 +82,8 @@ class Strategy:
     """Whether a step is on a batch rather than the graph, which then need not lie where the model is."""
     takes_whole: ClassVar[bool] = True
     """Whether one process may hold the graph itself instead of its parts."""
+    has_layers: ClassVar[bool] = True
+    """Whether a model of layers makes rows of nodes; else they are learned, and there is no [model]."""
     cuts: ClassVar[str] = "nodes"
     """What a partition assigns to parts: "nodes", "edges", or nodes to the cells of a "grid"."""
     rows_by_owner: ClassVar[bool] = False
@@ -102,8 +106,9 @@ class Strategy:
         group: Group | None = None,
         device: torch.device | None = None,
         infer: Infer | None = None,
+        folder: Path | None = None,
     ) -> None:
-        """`device` is where the model is, by default where the graph lies."""
+        """`device` is where the model is, by default where the graph lies; `folder` is the run's, if any."""
         self.group = Group.alone() if group is None else group
         self.task = usual_task(graph) if task is None else task
         held = graph.indptr.device  # which has the number of a GPU too

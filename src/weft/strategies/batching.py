@@ -4,6 +4,7 @@ from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from weft.stores.base import Counters
@@ -43,6 +44,12 @@ class Batching:
 
     def replayed(self, model: nn.Module, batch: Any) -> tuple[Tensor, int] | None:
         """Fill the gradients by what was captured of such a step; None: `loss` and backward do."""
+        return None
+
+    def taken(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any, step: int
+    ) -> tuple[Tensor, int] | None:
+        """Take a step that has updates of its own, and return as `loss` does; None: there is one update."""
         return None
 
     def stepping(self) -> AbstractContextManager[Any]:

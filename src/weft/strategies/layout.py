@@ -78,6 +78,9 @@ class Layout:
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model that cannot be trained like this."""
 
+    def finish(self) -> None:
+        """Leave what a run has learned outside of the model in its folder, at the end; called by all."""
+
     def state(self) -> dict[str, Tensor]:
         """Return what this worker needs to continue."""
         return {}

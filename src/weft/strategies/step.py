@@ -48,6 +48,9 @@ def take_step(
     task makes outputs of rows and sums their losses (`Batching.loss`), the reducer sums gradients over
     workers. Where no worker has a target there is nothing to learn from, and the weights stay.
     """
+    taken = strategy.batching.taken(model, optimizer, batch, step)
+    if taken is not None:
+        return taken
     replayed = strategy.batching.replayed(model, batch)
     loss, count = fill_gradients(strategy, model, optimizer, batch, step) if replayed is None else replayed
     if count:

@@ -14,7 +14,7 @@ from torch import nn
 
 from weft.errors import InputError
 
-OptimizerName = Literal["adam", "adamw", "sgd"]
+OptimizerName = Literal["adam", "adamw", "sgd", "adagrad"]
 ScheduleName = Literal["cosine", "step", "plateau"]
 
 
@@ -35,6 +35,8 @@ def make_optimizer(
     fused = True if parameters and parameters[0].is_cuda else None  # one kernel for all parameters
     if name == "sgd":
         return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay, fused=fused)
+    if name == "adagrad":
+        return torch.optim.Adagrad(parameters, lr=lr, weight_decay=weight_decay)
     kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
     return kind(parameters, lr=lr, weight_decay=weight_decay, fused=fused)
 

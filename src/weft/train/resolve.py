@@ -16,6 +16,7 @@ from weft.datasets.records import graph_of, is_records
 from weft.errors import RecipeError, WeftWarning
 from weft.exchanges.base import check_exchange, exchanges
 from weft.graph.graph import Graph
+from weft.layers.no_layers import NO_LAYERS
 from weft.meaning import meaning_of
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.records.loader import RecordFiles
@@ -96,9 +97,9 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
     settings = Settings(**bind(Settings, recipe.train, "train"))
     task = TaskChoice.of(recipe.task or _flattened(recipe))
     task.check_names(settings.loss, settings.metric, settings.metrics or {})
-    name, options = _split_model(recipe.model)
-    options = check_options(name, options)
     data, section = _from_records(_data_of(recipe), recipe.strategy)
+    name, options = _split_model(recipe.model, section)
+    options = check_options(name, options)
     _data_arguments(data)
     folder = partition_of(data)
     several = workers > 1 or "parts" in section or folder is not None
@@ -219,8 +220,16 @@ def _tell_nothing_travels(exchange: str | Mapping[str, Any]) -> None:
         )
 
 
-def _split_model(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _split_model(section: Mapping[str, Any], strategy: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the name of a layer, or of a class of the user's own, and the options."""
+    named = strategy.get("name")
+    if isinstance(named, str) and named in strategies and not strategies[named].has_layers:
+        if section and section != {"class": NO_LAYERS}:
+            raise RecipeError(
+                f"model.{next(iter(section))}: strategy {named!r} learns a row for each node and has no "
+                "layers; leave [model] out"
+            )
+        return NO_LAYERS, {}
     if "class" not in section:
         return _split_name(section, DEFAULT_MODEL, "model")
     options = dict(section)

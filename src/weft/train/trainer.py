@@ -77,7 +77,9 @@ class Trainer:
         self.stop = place.stop or (lambda: False)
         self.events = self.traffic = Events()
         autocast = AUTOCAST.get(settings.precision)
-        self.strategy = kind(graph, task=task, seed=settings.seed, autocast=autocast, infer=_outputs)
+        run = None if folder is None else folder.path
+        given = {"task": task, "seed": settings.seed, "autocast": autocast, "infer": _outputs, "folder": run}
+        self.strategy = kind(graph, **given)
         task.begin(model)
         self._check_scale()
         if settings.precision == "bfloat16" and self.strategy.device.type == "cpu":
@@ -281,6 +283,7 @@ class Trainer:
         scores = self.strategy.evaluate(self.model, {**chosen, **self.task.measures})
         summary = self.summary(scores)
         self.strategy.learned.give_back()
+        self.strategy.layout.finish()
         if self.folder and not self.folder.rank:
             save_weights(self.folder.path / "model.safetensors", self.model)
             status = "interrupted" if self.stopped == "interrupted" else "done"

@@ -1,7 +1,7 @@
 """Going on with another number of workers: what each of them kept is dealt out anew, by what it belongs to.
 
 Weights, optimiser and clock are the run's. Of what a strategy keeps beside them (`Strategy.state`) a tensor
-with a row a node goes where the node's part goes, sums add up, and a number that is the same on all stays.
+with a row a node goes where the node's part goes, sums add up, and what is the same on all workers stays.
 All else belongs to the halo or to the links of the workers that there were, and is refused by name.
 """
 
@@ -51,7 +51,7 @@ def unpacked(checkpoints: Checkpoints, saved: Checkpoint, strategy: Strategy, ra
 
 def _alike(files: Sequence[Tensors], name: str) -> bool:
     first = files[0][name]
-    return first.numel() == 1 and all(name in held and torch.equal(held[name], first) for held in files)
+    return all(name in held and torch.equal(held[name], first) for held in files)
 
 
 def _dealt(files: Sequence[Tensors], name: str, strategy: Strategy, rank: int) -> Tensor:

@@ -1,0 +1,125 @@
+"""Learned rows of nodes, in partitions that are larger than memory together, trained bucket by bucket."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Unpack
+
+from weft.config import Range, bind
+from weft.errors import RecipeError
+from weft.graph.held import HeldGraph
+from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.buckets.chunks import Candidates
+from weft.strategies.buckets.division import Division
+from weft.strategies.buckets.node_tables import NodeTables, PartitionedRows
+from weft.strategies.buckets.orders import OrderName
+from weft.strategies.buckets.visits import Relations, Visits
+from weft.tasks.base import Task
+from weft.tasks.link_prediction import USUAL, LinkPrediction
+from weft.tasks.negatives import Negatives
+
+
+@strategies.add("buckets")
+class Buckets(Strategy):
+    """Learn a row for each node, without layers, from links (PyTorch-BigGraph; Lerer et al., 2019).
+
+    Nodes of each type are divided by chance into `partitions`, and an edge belongs to the bucket of its ends'
+    partitions. `buffer` partitions are in memory, the others in files of the run's folder. `order` is that of
+    buckets in an epoch: inside_out, outside_in, chained, random, buffered (fewest swaps, as Marius) or
+    rounds, in which several workers train buckets without a partition in common; auto is buffered in one
+    process, rounds on several. One process that takes rounds gives their numbers, bit for bit.
+
+    A step is a `batch` of edges in chunks of `chunk`. `negatives` says what true ends are compared with:
+    `{count = 50, inbatch = true, side = "both", alpha = 0.0, exclude = "known"}`, nodes of the partition that
+    are drawn for each chunk, uniformly or by degree^alpha, and the other ends of the chunk's own edges; ends
+    that make a training edge are left out, with exclude = "own" the pair's own alone. Rows are drawn with
+    standard deviation `scale` and change by row-wise Adagrad, weights of relations by Adagrad.
+    """
+
+    name: ClassVar[str] = "buckets"
+    over: ClassVar[tuple[str, ...]] = ("pairs",)
+    hides_batches: ClassVar[bool] = True  # there are no messages that could show a pair
+    on_workers: ClassVar[bool] = True
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+    in_batches: ClassVar[bool] = True
+    has_layers: ClassVar[bool] = False
+    partitioner: ClassVar[str] = "range"  # nothing is held by parts of the graph
+
+    def __init__(
+        self,
+        graph: HeldGraph,
+        *,
+        partitions: Annotated[int, Range(least=1)] = 1,
+        buffer: Annotated[int, Range(least=2)] = 2,
+        order: OrderName = "auto",
+        batch: Annotated[int, Range(least=1)] = 1000,
+        chunk: Annotated[int, Range(least=1)] = 50,
+        negatives: Mapping[str, Any] | None = None,
+        scale: Annotated[float, Range(above=0)] = 1e-3,
+        **given: Unpack[Given],
+    ) -> None:
+        super().__init__(graph, **given)
+        task, workers = _links(self.task), self.group.size
+        if given.get("autocast") is not None:
+            raise RecipeError("train.precision: 'buckets' learns rows in float32 or float64; use one of them")
+        _check_workers(workers, partitions, order)
+        if order == "auto":
+            order = "rounds" if workers > 1 else "buffered"
+        division = Division(graph.node_types, graph.node_offsets, partitions, seed=int(self.clock[0]))
+        run, width = given.get("folder"), task.node_width
+        layout = NodeTables(self.shared, graph, division, buffer=buffer, width=width, scale=scale, run=run)
+        how = _candidates(negatives)
+        visits = Visits(self.shared, layout, task, order=order, candidates=how, batch=batch, chunk=chunk)
+        self.learned = PartitionedRows(layout)
+        self.compose(layout, visits, Relations(self.device))
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse options that cannot be."""
+        super().check(options)
+        how = _candidates(options.get("negatives"))
+        if not how.count and not how.inbatch:
+            raise RecipeError("strategy.negatives: there are none; give a count, or inbatch = true")
+        if how.alpha and not how.count:
+            raise RecipeError("strategy.negatives.alpha: is that of nodes that are drawn; give a count")
+
+    @classmethod
+    def arrangement(cls, options: Mapping[str, Any], workers: int) -> dict[str, Any]:
+        """Return nothing that a partition of the graph depends on; refuse what so many workers cannot do."""
+        _check_workers(workers, int(options.get("partitions", 1)), options.get("order", "auto"))
+        return {}
+
+    @classmethod
+    def num_parts(cls, options: Mapping[str, Any], workers: int) -> int:
+        """Return into how many parts the graph is cut: rows do not lie by them, so any number does."""
+        return max(workers, int(options.get("partitions", 1)))
+
+
+def _candidates(given: Mapping[str, Any] | None) -> Candidates:
+    made: Candidates = Candidates(**bind(Candidates, given or {}, "strategy.negatives"))
+    return made
+
+
+def _links(task: Task) -> LinkPrediction:
+    """Return the task where it is one of links and leaves negatives to the strategy."""
+    if type(task) is not LinkPrediction:
+        raise RecipeError(
+            f"task.name: 'buckets' learns rows from links; use 'link_prediction', not {task.name!r}"
+        )
+    if task.negatives != Negatives(**bind(Negatives, USUAL, "task.negatives")):
+        raise RecipeError(
+            "task.negatives: 'buckets' compares with candidates of a chunk; set strategy.negatives instead"
+        )
+    return task
+
+
+def _check_workers(workers: int, partitions: int, order: OrderName) -> None:
+    if workers == 1:
+        return
+    if order not in ("rounds", "auto"):
+        raise RecipeError(
+            f"strategy.order: {order!r} visits one bucket after the other; on {workers} workers use 'rounds'"
+        )
+    if partitions < 2 * workers:
+        raise RecipeError(
+            f"strategy.partitions: {workers} workers train buckets without a partition in common, of which "
+            f"there must be {2 * workers}, got {partitions}"
+        )

@@ -1,0 +1,117 @@
+"""True pairs against shared candidates: scores by one product of matrices, and gradients by two more.
+
+A chunk of n pairs has m candidates for the other end. With queries Q [n, d] of the ends that stay and keys
+K [m, d] of candidates, scores are S = Q Kᵀ; of the loss's gradient G = ∂L/∂S follow ∂Q = G K and ∂K = Gᵀ Q.
+Column 0 holds the true pair, whose key is its own: K has a row of zeros there. Chunks of a batch are one
+batched product. What a scorer makes of rows, queries and keys, goes through autograd: that costs n d, not
+n m d. Scores that are no product (distances) and losses other than a softmax have autograd's gradients too.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from weft.tasks.loss import Loss
+from weft.tasks.scores.compared import Comparison, Product
+
+SOFTMAX = ("infonce", "softmax")
+"""Names of the loss whose gradient is written out here."""
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
+"""The sum of losses, and its gradients by queries, by true keys and by keys."""
+
+
+class Workspace:
+    """Memory that steps have in common, by name: what is taken holds whatever was in it."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Tensor] = {}
+
+    def take(self, name: str, *shape: int, like: Tensor) -> Tensor:
+        """Return a tensor of a shape, of the type and on the device of another."""
+        count = 1
+        for size in shape:
+            count *= size
+        held = self._held.get(name)
+        if held is None or held.numel() < count or held.dtype != like.dtype or held.device != like.device:
+            held = self._held[name] = like.new_empty(count)
+        return held[:count].view(*shape)
+
+
+def contrast(
+    queries: Tensor,
+    true: Tensor,
+    keys: Tensor,
+    *,
+    compare: Comparison,
+    loss: Loss,
+    temperature: float = 1.0,
+    mask: Callable[[Tensor], None],
+    space: Workspace,
+) -> Gradients:
+    """Return the sum of losses and its gradients.
+
+    `queries` and `true` are [chunks, n, d]; `keys` [chunks, 1 + m, d] has zeros in row 0 of each chunk.
+    `mask` is given scores [chunks, n, 1 + m] and puts -inf where a candidate is no negative. `temperature`
+    is that of a softmax, whose scores are divided by it.
+    """
+    if not isinstance(compare, Product):
+        return compared(queries, true, keys, compare=compare, loss=loss, mask=mask)
+    chunks, n, width = queries.shape
+    columns = keys.shape[1]
+    scores = space.take("scores", chunks, n, columns, like=queries)
+    torch.bmm(queries, keys.transpose(1, 2), out=scores)
+    scores[:, :, 0] = torch.linalg.vecdot(queries, true)
+    mask(scores)
+    total, slope = _slope(scores.view(-1, columns), loss, temperature, space)
+    slope = slope.view(chunks, n, columns)
+    of_true = slope[:, :, :1]
+    by_keys = torch.bmm(slope.transpose(1, 2), queries, out=space.take("keys", *keys.shape, like=queries))
+    by_queries = torch.bmm(slope, keys, out=space.take("queries", chunks, n, width, like=queries))
+    by_queries.addcmul_(of_true, true)
+    return total, by_queries, of_true * queries, by_keys
+
+
+def compared(
+    queries: Tensor,
+    true: Tensor,
+    keys: Tensor,
+    *,
+    compare: Comparison,
+    loss: Loss,
+    mask: Callable[[Tensor], None],
+) -> Gradients:
+    """Return what `contrast` does by autograd, for any comparison and loss."""
+    with torch.enable_grad():
+        held = [value.detach().requires_grad_() for value in (queries, true, keys)]
+        own = compare.paired(held[0], held[1])[..., None]
+        scores = torch.cat([own, compare.crossed(held[0], held[2][:, 1:])], -1)
+        left_out = torch.zeros_like(scores)
+        mask(left_out)
+        rows = (scores + left_out).flatten(0, 1)
+        total = loss.summed(rows, rows.new_zeros(len(rows)))
+        gradients = torch.autograd.grad(total, held)
+    return total.detach(), gradients[0], gradients[1], gradients[2]
+
+
+def _slope(scores: Tensor, loss: Loss, temperature: float, space: Workspace) -> tuple[Tensor, Tensor]:
+    """Return the sum of losses of rows [n, 1 + m] and its gradient."""
+    if loss.name not in SOFTMAX or loss.own:
+        return _differentiated(scores, loss)
+    if temperature != 1.0:
+        scores.div_(temperature)
+    slope = space.take("slope", *scores.shape, like=scores)
+    torch.softmax(scores, 1, out=slope)
+    # The largest share is at least 1 / (1 + m): its logarithm is safe where that of the true pair may not be.
+    log_sum = scores.amax(1) - slope.amax(1).log_()
+    total = (log_sum - scores[:, 0]).sum()
+    slope[:, 0] -= 1.0
+    return total, slope if temperature == 1.0 else slope.div_(temperature)
+
+
+def _differentiated(scores: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        held = scores.detach().requires_grad_()
+        total = loss.summed(held, held.new_zeros(len(held)))
+        (slope,) = torch.autograd.grad(total, held)
+    return total.detach(), slope

@@ -1,0 +1,90 @@
+"""Which candidates of a chunk are no negatives: they are true ends of the same node and relation.
+
+Candidates of a bucket lie in its partitions, so every edge that could make one true is in the bucket: its
+own edges are enough.
+"""
+
+import ctypes
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from weft.kernels import native
+from weft.tasks.ranking import LEFT_OUT
+
+_P, _L, _I = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+_SIGNATURE: dict[str, list[type]] = {"weft_leave_out": [_P, _P, _P, _P, _L, _L, _P, _L, _P, _I, _I]}
+
+
+@dataclass(frozen=True, eq=False)
+class TrueEnds:
+    """For each edge of a bucket the other ends that are true, as a run of `ends`."""
+
+    first: Tensor
+    """[edges] int64"""
+    count: Tensor
+    """[edges] int64"""
+    ends: Tensor
+    """[edges] rows of the other end's partition, sorted by what they are true of."""
+    where: Tensor
+    """[rows of that partition] int32, all -1: room for a table of candidates."""
+
+    @classmethod
+    def of(cls, stays: Tensor, relation: Tensor, moves: Tensor, num_rows: int) -> "TrueEnds":
+        """Return the true ends `moves` of each (stays, relation), one row per edge."""
+        span = int(relation.max()) + 1 if len(relation) else 1
+        asked = stays.long() * span + relation.long()
+        _, place, sizes = torch.unique(asked, return_inverse=True, return_counts=True)
+        starts = sizes.cumsum(0) - sizes
+        where = torch.full((num_rows,), -1, dtype=torch.int32)
+        return cls(starts[place], sizes[place], moves.long()[place.argsort(stable=True)], where)
+
+    def take(self, order: Tensor) -> "TrueEnds":
+        """Return those of some edges."""
+        return replace(self, first=self.first[order], count=self.count[order])
+
+    def to(self, device: torch.device) -> "TrueEnds":
+        """Return them on a device."""
+        first, count, ends = (each.to(device) for each in (self.first, self.count, self.ends))
+        return TrueEnds(first, count, ends, self.where)
+
+    def leave_out(self, scores: Tensor, edges: slice, candidates: Tensor) -> None:
+        """Put -inf where scores [chunks, n, 1 + m] of edges are those of true pairs.
+
+        `candidates` are [chunks, m]; the edges are those of all chunks, one after the other.
+        """
+        core = native.library() if scores.device.type == "cpu" else None
+        if core is None:
+            scores.view(-1).index_fill_(0, self.places(edges, candidates), LEFT_OUT)
+            return
+        native.declare(_SIGNATURE)
+        chunks, rows, columns = scores.shape
+        first, count = (each[edges].contiguous() for each in (self.first, self.count))
+        assert scores.is_contiguous()
+        assert candidates.is_contiguous()
+        assert len(first) == chunks * rows
+        status = core.weft_leave_out(
+            *(each.data_ptr() for each in (scores, first, count, self.ends)),
+            *(chunks, rows, candidates.data_ptr(), columns - 1, self.where.data_ptr()),
+            *(native.DTYPE_CODES[scores.dtype], native.threads()),
+        )
+        native.check(status, "candidates of a chunk")
+
+    def places(self, edges: slice, candidates: Tensor) -> Tensor:
+        """Return where the scores of true pairs are, numbered one by one: what the core is held to."""
+        chunks, columns = candidates.shape
+        first, count = self.first[edges], self.count[edges]
+        rows = len(first) // max(1, chunks)
+        row = torch.repeat_interleave(count)
+        at = torch.arange(len(row), device=row.device) + (first - (count.cumsum(0) - count))[row]
+        # Chunk and node as one number: a candidate and a true end of the same chunk that are the same node.
+        base = torch.arange(chunks, device=row.device) * len(self.where)
+        ends = self.ends[at] + base[row // max(1, rows)]
+        nodes, column = torch.sort((candidates + base[:, None]).flatten())
+        low, high = torch.searchsorted(nodes, ends), torch.searchsorted(nodes, ends, right=True)
+        hit = (high > low).nonzero().flatten()
+        low, times, row = low[hit], (high - low)[hit], row[hit]
+        again = torch.repeat_interleave(times)
+        turn = torch.arange(len(again), device=again.device) - (times.cumsum(0) - times)[again]
+        return row[again] * (1 + columns) + 1 + column[low[again] + turn] % columns

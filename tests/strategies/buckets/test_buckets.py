@@ -1,0 +1,262 @@
+"""Learned rows in buckets as users train them: the same bits on any number of workers and any buffer."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bucket_jobs import TASK, strategy_of, trained, typed_links
+from ranks import run_ranks
+
+import weft
+from weft.errors import InputError, RecipeError, TrainingError
+from weft.strategies.buckets import partition_files as files
+from weft.strategies.buckets.orders import oracle
+
+STRATEGY = {"name": "buckets", "batch": 40, "chunk": 20, "negatives": {"count": 8}}
+
+
+def train(out: Path | None = None, *, epochs: int = 3, task: Any = TASK, **changes: Any) -> Any:
+    train_keys = {key: changes.pop(key) for key in ("resume", "stop", "seed", "optimizer") if key in changes}
+    settings = {"optimizer": "adagrad", "lr": 0.1, "epochs": epochs, "task": task, **train_keys}
+    return weft.train(
+        typed_links(), weft.nn.NoLayers(), strategy={**STRATEGY, **changes}, out=out, **settings
+    )
+
+
+def rows_of(run: Path) -> Any:
+    return np.load(run / "embeddings" / "rows.npy")
+
+
+def epochs_of(run: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == "epoch"]
+
+
+def test_any_number_of_ranks_and_any_buffer_give_the_same_bits() -> None:
+    expected = trained(None, 8, 2)
+    assert trained(None, 8, 5) == expected
+    assert run_ranks(2, trained, 8, 3) == [expected] * 2
+    assert run_ranks(4, trained, 8, 2) == [expected] * 4
+
+
+def test_rows_learn_what_is_there(tmp_path: Path) -> None:
+    done = train(tmp_path / "run", epochs=12, partitions=3, task={**TASK, "width": 16})
+    held = epochs_of(tmp_path / "run")
+    assert held[-1]["loss"] < 0.8 * held[0]["loss"]
+    assert rows_of(tmp_path / "run").shape == (70, 16)
+    assert {"mrr", "hits@10", "negatives"} <= {*done.metrics["test"]}
+
+
+def test_an_epoch_tells_what_it_took_of_the_disk(tmp_path: Path) -> None:
+    train(tmp_path / "run", partitions=4, epochs=1)
+    told = epochs_of(tmp_path / "run")[0]["buckets"]
+    assert told["swaps"] == oracle(4, 2) == 5
+    assert told["bytes_written"] > 0
+    assert told["bytes_read"] > 0
+    assert 0 <= told["disk_wait_share"] <= 1
+    assert [len(each) for each in told["visits"]] == [1] * 6
+
+
+@pytest.mark.parametrize("order", ["inside_out", "outside_in", "chained", "random", "rounds"])
+def test_every_order_trains_and_changes_the_result(order: str) -> None:
+    assert train(order=order, partitions=5, epochs=1).loss != train(partitions=5, epochs=1).loss
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch": 60},
+        {"chunk": 10},
+        {"scale": 0.1},
+        {"partitions": 2},
+        {"negatives": {"count": 9}},
+        {"negatives": {"count": 8, "inbatch": False}},
+        {"negatives": {"count": 8, "side": "dst"}},
+        {"negatives": {"count": 8, "alpha": 0.75}},
+        {"negatives": {"count": 8, "exclude": "own"}},
+        {"seed": 5},
+    ],
+    ids=str,
+)
+def test_each_option_changes_something(changes: dict[str, Any]) -> None:
+    assert train(epochs=1, **changes).loss != train(epochs=1).loss
+
+
+def test_a_run_that_stops_within_an_epoch_continues_bit_for_bit(tmp_path: Path) -> None:
+    options = {"partitions": 4, "epochs": 3}
+    train(tmp_path / "whole", **options)
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == 9  # within the second epoch
+
+    stopped = train(tmp_path / "run", stop=stop, **options)
+    assert stopped.stopped == "interrupted"
+    assert stopped.epochs == 1
+    train(tmp_path / "run", resume=True, **options)
+    assert (rows_of(tmp_path / "whole") == rows_of(tmp_path / "run")).all()
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
+    assert weights[0] == weights[1]
+    assert [each["loss"] for each in epochs_of(tmp_path / "whole")] == [
+        each["loss"] for each in epochs_of(tmp_path / "run")
+    ]
+
+
+def test_the_best_rows_are_put_back(tmp_path: Path) -> None:
+    """Too large steps spoil the rows in later epochs: those of the best one are returned."""
+    done = weft.train(
+        typed_links(),
+        weft.nn.NoLayers(),
+        strategy={**STRATEGY, "partitions": 4},
+        task=TASK,
+        out=tmp_path / "run",
+        optimizer="adagrad",
+        lr=0.5,
+        epochs=6,
+    )
+    values = [each["val"]["mrr"] for each in epochs_of(tmp_path / "run")]
+    assert done.best_epoch == 1 + int(np.argmax(values)) < 6
+    assert done.metrics["val"]["mrr"] == pytest.approx(max(values))
+
+
+RECIPE = """
+[data]
+path = "{graph}"
+[task]
+name = "link_prediction"
+width = 8
+score = "complex"
+loss = "softmax"
+target = [["person", "likes", "thing"], ["person", "knows", "person"], ["thing", "beside", "thing"]]
+[strategy]
+name = "buckets"
+partitions = 4
+batch = 20
+chunk = 10
+negatives = {{count = 5}}
+[train]
+optimizer = "adagrad"
+lr = 0.1
+epochs = {epochs}
+checkpoint_every = 1
+"""
+
+
+def cli(*arguments: Any, **given: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "weft", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, **given)
+
+
+@pytest.mark.parametrize("when", [2, 7, 16])
+def test_a_run_that_dies_while_writing_a_partition_continues_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: int
+) -> None:
+    """Nothing is done after the failure, as when a process is killed: what was written so far stays."""
+    options = {"partitions": 4, "epochs": 3}
+    train(tmp_path / "whole", **options)
+    poured, count = files._pour, 0
+
+    def failing(file: Any, part: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == when:
+            file.write(b"torn")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        poured(file, part)
+
+    monkeypatch.setattr(files, "_pour", failing)
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)  # a process that is killed tidies nothing up
+    with pytest.raises(TrainingError, match="No space left on device; free some space and continue"):
+        train(tmp_path / "run", **options)
+    monkeypatch.undo()
+    train(tmp_path / "run", resume=True, **options)
+    assert (rows_of(tmp_path / "whole") == rows_of(tmp_path / "run")).all()
+    assert not [*(tmp_path / "run" / "tables").glob("*.partial")]
+
+
+@pytest.mark.slow
+def test_a_killed_run_continues_bit_for_bit(tmp_path: Path) -> None:
+    typed_links().save(tmp_path / "graph")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE.format(graph=tmp_path / "graph", epochs=40))
+    assert cli("train", recipe, "--out", tmp_path / "whole").returncode == 0
+    command = [sys.executable, "-m", "weft", "train", str(recipe), "--out", str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        end = time.monotonic() + 120
+        while not (tmp_path / "run" / "checkpoint" / "latest").exists() and time.monotonic() < end:
+            time.sleep(0.005)
+        time.sleep(0.05)  # wherever it is now: within a bucket, or while a partition is written
+        os.kill(process.pid, signal.SIGKILL)
+    (tmp_path / "run" / "tables" / "partition-00000.999999999.partial").write_bytes(b"torn")
+    done = cli("train", recipe, "--out", tmp_path / "run", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert (rows_of(tmp_path / "whole") == rows_of(tmp_path / "run")).all()
+    left = sorted(path.name for path in (tmp_path / "run" / "tables").iterdir())
+    assert len(left) <= 1 + 2 * 4, left
+    assert not any(name.endswith("partial") for name in left)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"partitions": 31}, "30 nodes of type 'thing' are too few for 31 partitions"),
+        ({"buffer": 1}, r"strategy\.buffer: expected a number >= 2, got 1"),
+        ({"order": "backwards"}, r"strategy\.order: expected one of"),
+        ({"negatives": {"count": 0, "inbatch": False}}, r"strategy\.negatives: there are none"),
+        ({"negatives": {"count": 0, "alpha": 0.5}}, r"strategy\.negatives\.alpha: is that of nodes"),
+        ({"negatives": {"counts": 3}}, r"strategy\.negatives\.counts"),
+        ({"optimizer": "adam"}, r"train\.optimizer: 'buckets' trains rows and relations by Adagrad"),
+        ({"task": {**TASK, "score": "mlp"}}, r"task\.score: 'mlp' has no product"),
+        ({"task": {**TASK, "negatives": "joint"}}, r"task\.negatives: 'buckets' compares with"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_in_one_line(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told) as raised:
+        train(epochs=1, **changes)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_task_that_is_not_of_links_is_refused() -> None:
+    graph = weft.datasets.open_dataset(name="community", nodes=30, classes=2)
+    with pytest.raises(RecipeError, match=r"task\.name: 'buckets' learns rows from links"):
+        weft.train(graph, weft.nn.NoLayers(), strategy=STRATEGY, task="unsupervised", optimizer="adagrad")
+
+
+def test_a_model_of_layers_is_refused() -> None:
+    with pytest.raises(RecipeError, match="'buckets' learns a row for each node and has no layers"):
+        weft.train(typed_links(), "sage", strategy=STRATEGY, task=TASK, optimizer="adagrad", epochs=1)
+
+
+def test_too_few_partitions_for_workers_are_refused() -> None:
+    graph = typed_links()
+    with pytest.raises(InputError, match="2 workers train buckets without a partition in common"):
+        weft.train(
+            graph,
+            weft.nn.NoLayers(),
+            workers=2,
+            strategy={**STRATEGY, "partitions": 3},
+            task=TASK,
+            optimizer="adagrad",
+            epochs=1,
+        )
+
+
+def test_rows_without_a_folder_leave_nothing_behind() -> None:
+    found, strategy = strategy_of(None, epochs=1, partitions=3)
+    folder = strategy.layout.tables.files.folder
+    assert folder.is_dir()
+    strategy.close()
+    assert not folder.exists()
+    assert torch.tensor(found["rows"]).isfinite().all()

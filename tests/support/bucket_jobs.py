@@ -1,0 +1,67 @@
+"""What ranks run in the tests of buckets."""
+
+from typing import Any
+
+import torch
+
+import weft
+from weft.comm.group import Group
+from weft.graph.graph import Graph
+from weft.layers.base import GraphInfo
+from weft.strategies.buckets.buckets import Buckets
+from weft.strategies.local import LocalGraph
+from weft.tasks.base import put_head
+from weft.tasks.choose import TaskChoice
+from weft.train.workers.held_parts import whole_in_parts
+
+TASK = {
+    "name": "link_prediction",
+    "width": 6,
+    "score": "distmult",
+    "loss": "softmax",
+    "split": {"val": 0.1, "test": 0.1},
+    "target": [["person", "likes", "thing"], ["person", "knows", "person"], ["thing", "beside", "thing"]],
+}
+
+
+def typed_links() -> Graph:
+    """Return two types and three relations, one of them within a type."""
+    generator = torch.Generator().manual_seed(3)
+
+    def edges(a: int, b: int, count: int) -> torch.Tensor:
+        return torch.stack([torch.randint(0, n, (count,), generator=generator) for n in (a, b)])
+
+    ends = {
+        ("person", "likes", "thing"): edges(40, 30, 200),
+        ("person", "knows", "person"): edges(40, 40, 150),
+        ("thing", "beside", "thing"): edges(30, 30, 90),
+    }
+    nodes = {"person": {"num_nodes": 40}, "thing": {"num_nodes": 30}}
+    return Graph.from_types(nodes, {kind: {"edge_index": held} for kind, held in ends.items()})
+
+
+def strategy_of(group: Group | None, *, epochs: int, **options: Any) -> tuple[dict[str, Any], Buckets]:
+    """Train as one of a group's ranks; return what came of it, and the strategy."""
+    graph = typed_links()
+    task: Any = TaskChoice.of(TASK).make(graph)
+    task.hides(True)
+    shown = task.prepared(graph)
+    held: Graph | LocalGraph = shown if group is None else whole_in_parts(shown, Buckets, {"parts": 8})
+    model = put_head(task, weft.nn.NoLayers(), GraphInfo.of(shown), seed=1)
+    given: dict[str, Any] = {"task": task, "seed": 7, "group": group, **options}
+    strategy = Buckets(held, batch=40, chunk=20, negatives={"count": 8}, **given)
+    strategy.check_model(model)
+    optimizer = torch.optim.Adagrad(strategy.parameters(model), lr=0.1)
+    losses = [strategy.epoch(model, optimizer) for _ in range(epochs)]
+    ids = torch.arange(graph.num_nodes)
+    rows = strategy.layout.rows_of(torch.empty(0), ids)
+    weights = [value.detach().clone() for value in model.parameters()]
+    return {"losses": losses, "rows": rows.tolist(), "weights": [each.tolist() for each in weights]}, strategy
+
+
+def trained(group: Group | None, partitions: int, buffer: int, epochs: int = 2) -> dict[str, Any]:
+    """Return losses, rows and weights after some epochs of rounds."""
+    found, strategy = strategy_of(group, epochs=epochs, partitions=partitions, buffer=buffer, order="rounds")
+    strategy.group.barrier()  # the first rank removes the files of all
+    strategy.close()
+    return found
