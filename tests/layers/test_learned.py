@@ -33,6 +33,16 @@ def test_first_rows_have_unit_variance_over_their_width_and_differ_by_seed() -> 
     assert not torch.equal(rows.weight, other.weight)
 
 
+def test_rows_that_stay_on_the_host_change_their_type_alone() -> None:
+    rows = made(range(5))
+    rows.on_host = True
+    rows.to(device="meta", dtype=torch.float64)
+    assert (rows.weight.device.type, rows.weight.dtype) == ("cpu", torch.float64)
+    rows.on_host = False
+    rows.to(device="meta")
+    assert rows.weight.is_meta
+
+
 def test_a_lent_table_is_no_parameter_and_not_in_the_state() -> None:
     rows = made(range(5))
     before = rows.weight.detach().clone()

@@ -1,5 +1,6 @@
 """Learned rows: only those read are changed, each where its node's owner is, as one process and torch do."""
 
+import os
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from learned_jobs import (
 )
 from ranks import run_ranks
 
+from weft.layers.learned import LearnedRows
 from weft.strategies.minibatch.sampled import Sampled
+from weft.strategies.single import Single
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # of torch's own Adagrad
 
@@ -44,6 +47,42 @@ def test_rows_are_learned_as_torch_does_from_sparse_gradients(case: int, name: A
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_ranks_learn_the_rows_of_one_process(size: int) -> None:
     assert run_ranks(size, equal_to_one_process) == [[]] * size
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    os.environ.get("WEFT_TEST_DEVICE") != "cuda", reason="needs a GPU; run by `make test-gpu`"
+)
+@pytest.mark.parametrize("on_host", [False, True])
+def test_a_gpu_learns_the_rows_of_the_host(on_host: bool) -> None:
+    graph = graph_without("bare").to(dtype=torch.float64)
+    options: dict[str, Any] = {**BATCHES, "seed": 3}
+    reference = learned(Sampled(graph, **options), model_for(graph, "sage", {}, torch.float64), "adam")
+    model = model_for(graph, "sage", {}, torch.float64)
+    for table in model.modules():
+        if isinstance(table, LearnedRows):
+            table.on_host = on_host
+    found = learned(Sampled(graph, device=torch.device("cuda"), **options), model.to("cuda"), "adam")
+    for what, value in reference.items():
+        assert far(found[what].cpu(), value) < 1e-9, what
+
+
+@pytest.mark.parametrize("case", [1, 2])
+def test_rows_stay_parameters_where_chunks_are_run_again(case: int) -> None:
+    layer, options, kind, name = CASES[case]
+    graph = graph_without(kind).to(dtype=torch.float64)
+    found = []
+    for activation in ("keep", "offload"):
+        model = model_for(graph, layer, options, torch.float64)
+        strategy = Single(graph, seed=3, activation=activation, memory=10**8 if found else None)  # type: ignore[arg-type]
+        if found:
+            strategy.learn_rows(model, name, lr=0.02)
+            assert not strategy.learned
+        optimizer = torch.optim.Adam(strategy.parameters(model), lr=0.02)
+        strategy.epoch(model, optimizer)
+        found.append(model.state_dict())
+    for what, value in found[0].items():
+        assert far(found[1][what], value) < 1e-9, what
 
 
 def test_only_rows_that_were_read_travel() -> None:

@@ -5,10 +5,21 @@ import torch
 
 import weft
 from weft.errors import RecipeError
+from weft.layers.learned import LearnedRows
 from weft.strategies.offload.offload import Offload, least_bytes
 from weft.tasks.choose import TaskChoice
 from weft.train.model import build_model
-from weft.train.needs import check_memory, feature_bytes, needs, out_of_memory, sampled_bytes, too_little
+from weft.train.needs import (
+    check_memory,
+    feature_bytes,
+    learned_bytes,
+    needs,
+    out_of_memory,
+    place_rows,
+    sampled_bytes,
+    too_little,
+    whole_bytes,
+)
 
 
 def test_the_needs_of_each_way(graph: weft.Graph) -> None:
@@ -68,3 +79,25 @@ def test_a_graph_without_labels_fits_where_its_task_needs_none(monkeypatch: pyte
     monkeypatch.setattr("weft.train.needs.free_bytes", lambda device: 1)
     with pytest.raises(RecipeError, match="a step over the whole graph takes at least"):
         check_memory(graph, "sage", {"hidden": 8}, torch.device("cuda"), task)
+
+
+def test_learned_rows_are_counted(graph: weft.Graph) -> None:
+    bare = graph.with_data(x=None)
+    model = build_model(bare, "sage", {"hidden": 64})
+    assert learned_bytes(model) == bare.num_nodes * 64 * 4
+    thin = build_model(bare, "sage", {"hidden": 64, "embedding": {"width": 1}})
+    more = bare.num_nodes * 63 * 4
+    assert whole_bytes(bare, model) - whole_bytes(bare, thin) == 2 * more
+    found = sampled_bytes(bare, model, [2, 2], 16) - sampled_bytes(bare, thin, [2, 2], 16)  # type: ignore[arg-type]
+    assert found == 3 * more - 4 * 4 * 2 * 64  # a narrower row has a map
+
+
+@pytest.mark.parametrize(("free", "on_host"), [(0, True), (1 << 40, False)])
+def test_learned_rows_stay_on_the_host_where_a_gpu_has_no_room(
+    graph: weft.Graph, monkeypatch: pytest.MonkeyPatch, free: int, on_host: bool
+) -> None:
+    monkeypatch.setattr("weft.train.needs.free_bytes", lambda device: free)
+    model = build_model(graph.with_data(x=None), "sage", {"hidden": 8})
+    place_rows(model, torch.device("cuda"))
+    assert [each.on_host for each in model.modules() if isinstance(each, LearnedRows)] == [on_host]
+    place_rows(model, torch.device("cpu"))

@@ -7,6 +7,7 @@ nodes alone.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Self
 
 import numpy as np
 import torch
@@ -49,12 +50,22 @@ class LearnedRows(nn.Module):
         seed = int(torch.randint(2**62, (), dtype=torch.int64))
         self.weight = nn.Parameter(first_rows(seed, ids, width))
         self.reader: Reader | None = None
+        self.on_host = False
+        """Whether the rows stay in the host's memory wherever the model goes: a GPU has no room for them."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        if self.on_host:
+            self.weight.data = self.weight.data.to(fn(self.weight.data[:0]).dtype)  # the type alone
+            return self
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def forward(self, ids: Tensor, *, own: bool = False) -> Tensor:
         if self.reader is not None:
             return self.reader(ids, own)
         assert self.held is None, "a table of some rows is a run's, whose reader asks the others"
-        return self.weight[ids - self.nodes.start]
+        rows: Tensor = self.weight[(ids - self.nodes.start).to(self.weight.device)]
+        return rows.to(ids.device)
 
     def lend(self, values: Tensor, reader: Reader) -> None:
         """Have a reader give the rows, of which `values` are held here."""

@@ -260,7 +260,7 @@ class Strategy:
 
         `scale` is their learning rate as a multiple of `lr`. Where that is not to be they stay parameters.
         """
-        if self.rows_by_owner and self.loss_scale is None:
+        if self.rows_by_owner and self.layout.lends_rows and self.loss_scale is None:
             own = self.layout.own_ids()
             self.learned = LearnedTables.lent(model, own, self.group, name=name, lr=lr, scale=scale)
             self.shared.pulls_rows = self.group.size > 1 and bool(self.learned)

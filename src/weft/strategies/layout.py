@@ -28,6 +28,11 @@ class Layout:
         """The graph as a GPU reads batches of it; None where the model and the batches lie with the graph."""
         return None
 
+    @property
+    def lends_rows(self) -> bool:
+        """Whether a model's learned rows may be read, and take gradients, row by row."""
+        return True
+
     # A step on the graph
 
     def training_block(self) -> Block:

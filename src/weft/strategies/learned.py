@@ -59,6 +59,7 @@ class LearnedTable:
         self.ids = None if own is None else own[(own >= start) & (own < rows.nodes.stop)] - start
         if rows.held is None and self.ids is not None and len(self.ids) < len(rows.nodes):
             values = values[self.ids.to(values.device)]
+        self._held = None if self.ids is None else self.ids.to(values.device)
         self._owners = (
             None if self.ids is None or group.size == 1 else GatheredRows(group, self.ids, label=_LABEL)
         )
@@ -76,15 +77,15 @@ class LearnedTable:
         """Return the rows of global ids; with a gradient, that `step` takes. Called by all unless `own`."""
         local = ids - self.rows.nodes.start
         if own or self._owners is None:
-            return self._here(local)
+            return self._here(local.to(self.values.device)).to(ids.device)
         plan = self._owners.plan(local)
         came = plan.travel.pull(self.group, self.values, label=_LABEL).wait()
         leaf = self._noted(_Read(came, plan.travel.send_rows, plan.travel))
         return kernels.gather(leaf, plan.places)
 
     def _here(self, local: Tensor) -> Tensor:
-        if self.ids is not None:
-            local = torch.searchsorted(self.ids.to(local.device), local)
+        if self._held is not None:
+            local = torch.searchsorted(self._held, local)
         return self._noted(_Read(kernels.gather(self.values, local), local))
 
     def _noted(self, read: _Read) -> Tensor:
@@ -102,7 +103,7 @@ class LearnedTable:
                 label = _LABEL._replace(direction="backward")
                 gradient = read.travel.reversed().pull(self.group, gradient, label=label).wait()
             rows.append(read.held)
-            gradients.append(gradient)
+            gradients.append(gradient.to(self.values.device))
         self.forget()
         self.optimizer.step(torch.cat(rows), torch.cat(gradients))
 
@@ -112,7 +113,7 @@ class LearnedTable:
 
     def keep_best(self) -> None:
         """Note that these are the best rows so far."""
-        self._best = self.values.clone()
+        self._best = self.values.to("cpu", copy=True)
 
     def restore_best(self) -> None:
         """Put back the best rows, where some were noted."""

@@ -46,10 +46,19 @@ class Whole(Layout):
         """Let go of what a GPU has of the graph: its features lie elsewhere now."""
         self._nearby = None
 
+    @property
+    def lends_rows(self) -> bool:
+        """Whether they may: chunks are run again in backward, for gradients of parameters alone."""
+        return self.offload is None
+
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model that cannot be offloaded, or not in the memory given."""
         if self.offload is None:
             return
+        if self.graph.x is None:
+            raise RecipeError(
+                "strategy.activation: 'offload' brings features in chunks, and the graph has none; use 'keep'"
+            )
         least = needed_bytes(self.offload, checked(model), self.offload.device)
         if self.offload.memory < least:
             raise RecipeError(

@@ -19,7 +19,7 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.records.graph import RecordGraph
 from weft.tasks.base import Task, put_head
 from weft.train.model import adapt, build_model, checked_loops, ready
-from weft.train.needs import check_memory, out_of_memory
+from weft.train.needs import check_memory, out_of_memory, place_rows
 from weft.train.saved.claim import claimed
 from weft.train.saved.run_folder import RunFolder
 from weft.train.saved.summary import Summary
@@ -127,6 +127,8 @@ def fit(
     if isinstance(model, str):
         model = build_model(graph, model, options, task=task, seed=settings.seed)
     put_head(task, model, GraphInfo.of(graph), seed=settings.seed)
+    if getattr(getattr(kind, "func", kind), "rows_by_owner", False):
+        place_rows(model, device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(settings.seed)
         trainer = Trainer(

@@ -11,11 +11,12 @@ from weft.graph.graph import Graph
 from weft.graph.message.block import Block
 from weft.graph.sparse import SparseFeatures
 from weft.layers.base import Layer
+from weft.layers.learned import LearnedRows
 from weft.layers.stack import Stack
 from weft.samplers.loader import train_seeds
 from weft.samplers.neighbor import NeighborSampler
 from weft.sizes import shown
-from weft.stores.cached import free_bytes
+from weft.stores.cached import SHARE, free_bytes
 from weft.strategies.call import known_hops
 from weft.strategies.minibatch.fanouts import usual_fanouts
 from weft.strategies.offload.blocks import Message
@@ -25,6 +26,8 @@ from weft.train.model import build_model
 
 _KEPT = 3
 """Matrices of the size of a layer's output that a step holds, at least: rows, gradients, what made them."""
+_STATE = 3
+"""Matrices of the size of learned rows that training keeps: they, and two moments of Adam."""
 _BATCH = 1024
 """Seeds of a step of a sampled run that is told nothing else."""
 
@@ -33,7 +36,22 @@ def whole_bytes(graph: Graph, model: nn.Module) -> int:
     """Return what a step over the whole graph takes at least: edges both ways, features, rows of layers."""
     edges = 2 * graph.indptr.nbytes + graph.num_edges * (graph.indices.element_size() + 8)
     widths = [int(module.out_width) for module in model.modules() if isinstance(module, Layer)]
-    return edges + feature_bytes(graph) + graph.num_nodes * size_of(model) * _KEPT * sum(widths)
+    read = 2 * learned_bytes(model)  # rows that are read, and their gradients; the tables may lie on the host
+    return edges + feature_bytes(graph) + read + graph.num_nodes * size_of(model) * _KEPT * sum(widths)
+
+
+def learned_bytes(model: nn.Module) -> int:
+    """Return the bytes of learned rows."""
+    return sum(each.weight.nbytes for each in model.modules() if isinstance(each, LearnedRows))
+
+
+def place_rows(model: nn.Module, device: torch.device) -> None:
+    """Have learned rows stay in the host's memory where a GPU has no room for them and their moments."""
+    if device.type != "cuda" or _STATE * learned_bytes(model) <= SHARE * free_bytes(device):
+        return
+    for table in model.modules():
+        if isinstance(table, LearnedRows):
+            table.on_host = True
 
 
 def feature_bytes(graph: Graph) -> int:
@@ -55,8 +73,9 @@ def sampled_bytes(
     places = torch.linspace(0, len(seeds) - 1, min(batch_size, len(seeds))).long()
     batch = NeighborSampler(graph, fanouts).sample(seeds[places])
     held = graph.indptr.nbytes + graph.num_edges * (graph.indices.element_size() + 4) + 4 * graph.num_nodes
-    weights = 4 * sum(each.nbytes for each in model.parameters())  # gradients, two moments
-    return held + feature_bytes(graph) + weights + step_bytes(graph, model, batch.blocks)
+    rows = learned_bytes(model)
+    weights = 4 * (sum(each.nbytes for each in model.parameters()) - rows)  # gradients, two moments
+    return held + feature_bytes(graph) + weights + _STATE * rows + step_bytes(graph, model, batch.blocks)
 
 
 def step_bytes(graph: Graph, model: Stack, blocks: Sequence[Block]) -> int:

@@ -17,6 +17,7 @@ from weft.errors import InputError, RecipeError, TrainingError, WeftError
 from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
 from weft.graph.graph import Graph
 from weft.graph.held import HeldGraph
+from weft.layers.learned import LearnedRows
 from weft.strategies.base import Scores, Strategy
 from weft.strategies.learned import RowOptimizerName
 from weft.tasks.base import Task, head_of
@@ -137,9 +138,9 @@ class Trainer:
         for name in ("rows_optimizer", "rows_lr"):
             if getattr(settings, name) is not None and not strategy.learned:
                 able = (
-                    "the model has no learned rows"
-                    if strategy.rows_by_owner
-                    else f"{strategy.name!r} trains learned rows as all other weights"
+                    f"{strategy.name!r} trains learned rows as all other weights here"
+                    if any(isinstance(each, LearnedRows) for each in self.model.modules())
+                    else "the model has no learned rows"
                 )
                 raise RecipeError(f"train.{name}: {able}; leave it out")
 
