@@ -1,5 +1,7 @@
 """Compiled messages under every layout, on one, two and four ranks."""
 
+from typing import Any
+
 import message_jobs
 import pytest
 from ranks import run_ranks
@@ -16,10 +18,19 @@ def test_ranks(size: int) -> None:
     assert run_ranks(size, message_jobs.equal_one_process) == [[]] * size
 
 
-def test_own_attention_sends_no_more_than_the_layer() -> None:
-    ranks = run_ranks(4, message_jobs.bytes_of_attention)
+@pytest.fixture(scope="module")
+def promises() -> list[dict[str, Any]]:
+    return run_ranks(4, message_jobs.promises)
+
+
+def test_own_attention_sends_no_more_than_the_layer(promises: list[dict[str, Any]]) -> None:
+    ranks = [rank["bytes"] for rank in promises]
     for layout in ("halo", "sequential", "grid", "vertex cut"):
         own, layer = (sum(rank[layout][way] for rank in ranks) for way in ("own", "layer"))
         assert layer > 0
         assert own <= layer, layout
         assert [rank[layout]["wrong"] for rank in ranks] == [[]] * 4, layout
+
+
+def test_compiled_sums_weigh_what_a_sample_keeps(promises: list[dict[str, Any]]) -> None:
+    assert [rank["sampled"] for rank in promises] == [[]] * 4

@@ -169,3 +169,25 @@ def bytes_of_attention(group: Group) -> dict[str, dict[str, Any]]:
         wrong = [place for place, (a, b) in enumerate(zip(*results)) if not torch.allclose(a, b)]
         found[name] = {**sent, "wrong": wrong}
     return found
+
+
+def promises(group: Group) -> dict[str, Any]:
+    """Do what is not training in one launch."""
+    return {"bytes": bytes_of_attention(group), "sampled": sampled_alike(group)}
+
+
+def sampled_alike(group: Group) -> list[str]:
+    """Train on half of the halo rows with messages compiled and not; return where the two differ."""
+    graph = message_graph("hub")
+    local = local_graph(group, graph, parts_of("hub", group.size), group.size)
+    exchange = {"name": "sampled", "p": 0.5}
+    least, compiled.LEAST_NUMBERS = compiled.LEAST_NUMBERS, 0
+    found = []
+    for on in (False, True):
+        before = weft.compile_messages(on)
+        found.append(trained(Halo(local, seed=3, group=group, exchange=exchange), model_of(graph)))
+        weft.compile_messages(before)
+    compiled.LEAST_NUMBERS = least
+    exact = trained(Halo(local, seed=3, group=group), model_of(graph))
+    wrong = differences(found[1], found[0], "compiled", torch.float64)
+    return wrong + ([] if differences(exact, found[0], "", torch.float64) else ["no row was left out"])

@@ -58,10 +58,15 @@ def weighing(conv: Any, block: Block, how: str) -> Iterator[None]:
     kind = _aggregation(conv)
     factor = block.cached(("pyg messages", kind), lambda: _factors(stands_for, block, kind))
     handle = conv.register_message_forward_hook(lambda _, __, made: times_rows(made, factor))
+    accelerated = vars(conv).get("_weft")
+    if accelerated is not None:  # a compiled message weighs itself
+        accelerated.stands_for = factor
     try:
         yield
     finally:
         handle.remove()
+        if accelerated is not None:
+            accelerated.stands_for = None
 
 
 def _factors(stands_for: Tensor, block: Block, aggregation: str) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from weft.compiler.trace import RowCount
 from weft.graph.message.compiled import compiled_of, compiles, pays
 from weft.graph.message.propagate import contribute
-from weft.graph.message.reduction import OWN, Propagation
+from weft.graph.message.reduction import OWN, Propagation, times_rows
 from weft.interop.pyg.accelerate.adjacency import adjacency, plain
 from weft.interop.pyg.accelerate.swap import HOOKS, NotCovered, State, difference, quiet, tell
 
@@ -47,6 +47,8 @@ _MADE_OF_SUMS = frozenset(
 )
 """PyG's aggregations that sums and extremes of rows make; the others sort edges, or take them in turn."""
 _WEIGHTS = "return_attention_weights"
+_STANDS_FOR = "edges that an edge stands for"
+"""The name of the weights of messages, which no argument has."""
 _CHECKED_EDGES = 1 << 18
 
 
@@ -169,8 +171,7 @@ class _Propagated:
     def __init__(self, conv: Any, edge_index: Any, size: Any, kwargs: dict[str, Any]) -> None:
         if not isinstance(edge_index, Tensor) or edge_index.layout is not torch.strided:
             raise NotCovered(f"the graph is given as {type(edge_index).__name__}, not as a (2, E) edge_index")
-        if conv.explain or any(getattr(conv, name) for name in HOOKS):
-            raise NotCovered("it is being explained or has message-passing hooks")
+        self.stands_for = _standing(conv, edge_index)
         self.conv, self.edge_index, self.kwargs = conv, edge_index, kwargs
         self.names = _parameters(type(conv).message)
         self.aggregate_names = _parameters(type(conv).aggregate)[1:]
@@ -228,6 +229,10 @@ class _Propagated:
                     groups[self._group(name, given)].append((name, given))
                 else:
                     fixed[name] = given
+        if self.stands_for is not None:
+            like = next((t for _, t in groups["src"] + groups["dst"] if t.is_floating_point()), None)
+            weight = self.stands_for if like is None else self.stands_for.to(like.dtype)
+            groups["edge"].append((_STANDS_FOR, weight))
         tensors = {kind: [tensor for _, tensor in group] for kind, group in groups.items()}
         for ends in (tensors["src"], tensors["dst"]):
             ends[:] = [each.movedim(self.axis, 0) for each in ends]
@@ -235,6 +240,8 @@ class _Propagated:
         order = tuple(name for group in groups.values() for name, _ in group)
         own = type(self.conv).__module__.startswith("torch_geometric.")
         called = _message(self.conv, order, fixed, (self.names, self.aggregate_names))
+        if self.axis and self.stands_for is not None:
+            raise NotCovered("rows that are weighed are not along the first axis")
         if self.axis:
             called = _along(called, self.axis, len(tensors["src"]) + len(tensors["dst"]))
         return Propagation(called, **tensors, reduce=OWN, scratch=_SCRATCH if own else frozenset())  # type: ignore[arg-type]
@@ -279,6 +286,17 @@ class _Propagated:
         return self.conv.update(out, **{name: self.kwargs[name] for name in names})
 
 
+def _standing(conv: Any, edge_index: Tensor) -> Tensor | None:
+    """Return what messages are weighed by, where a hook of ours does so; refuse hooks of others."""
+    stands_for: Tensor | None = conv._weft.stands_for
+    hooks = [name for name in HOOKS for _ in getattr(conv, name)]
+    if conv.explain or hooks != ([] if stands_for is None else ["_message_forward_hooks"]):
+        raise NotCovered("it is being explained or has message-passing hooks")
+    if stands_for is not None and stands_for.shape[0] != edge_index.shape[1]:
+        raise NotCovered("it adds edges to those that are weighed")
+    return stands_for
+
+
 def _message(
     conv: Any, order: tuple[str, ...], fixed: dict[str, Any], names: tuple[tuple[str, ...], tuple[str, ...]]
 ) -> Callable[..., Any]:
@@ -289,7 +307,7 @@ def _message(
     def called(*rows: Tensor) -> Any:
         *tensors, index = rows
         given = {**dict(zip(order, tensors)), **dict(rest), **dict.fromkeys(_NUMBERS, index)}
-        made = message(**{name: given[name] for name in of_message})
+        made = times_rows(message(**{name: given[name] for name in of_message}), given.get(_STANDS_FOR))
         return aggregate(made, **{name: given[name] for name in of_aggregate})
 
     called.__qualname__ = f"{type(conv).__name__}.message"
