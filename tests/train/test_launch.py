@@ -198,7 +198,7 @@ def test_an_exact_exchange_in_one_process_is_not_warned_of(
 def test_what_goes_by_validation_nodes_is_refused_where_there_are_none(
     graph: weft.Graph, options: dict[str, object]
 ) -> None:
-    with pytest.raises(RecipeError, match="goes by validation nodes, and the graph has no val_mask"):
+    with pytest.raises(RecipeError, match="goes by validation targets, and there are none"):
         train(graph.with_data(val_mask=None), "sage", hidden=4, epochs=1, **options)  # type: ignore[arg-type]
 
 
