@@ -196,6 +196,43 @@ def test_what_an_entry_can_do_is_asked_of_its_class_and_not_of_its_name() -> Non
     assert len(homes) > 60, "the registries are found"
 
 
+KINDS_OF_GRAPH = {"Graph", "LocalGraph", "RecordGraph", "WorkerEdges", "PartitionedSampler", "Shard"}
+TELL_APART = {
+    "strategies/minibatch/source.py",  # the one place that makes a source of batches of what is held
+    "stores/open.py",  # rows of a store: all, or those of a rank
+    "stores/rankers.py",
+    "samplers/links/link_loader.py",  # what users give: a graph, or PyG's data
+    "train/check.py",
+    "train/explain.py",
+    "train/inference/infer.py",
+    "train/needs.py",
+}
+
+
+def kinds_asked_for(tree: ast.AST) -> Iterator[str]:
+    """Give the kinds of graph that code tells apart, or takes one for another of."""
+    for node in ast.walk(tree):
+        called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        if called == "isinstance":
+            yield from KINDS_OF_GRAPH & {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        elif called == "cast" and ast.unparse(node.args[0]).strip("'\"") in KINDS_OF_GRAPH:  # type: ignore[attr-defined]
+            yield "cast"
+
+
+def test_a_kind_of_graph_that_is_asked_for_is_seen() -> None:
+    assert [*kinds_asked_for(ast.parse("if isinstance(held, LocalGraph): ..."))] == ["LocalGraph"]
+    assert [*kinds_asked_for(ast.parse("cast(Graph, held); cast('Graph', held); cast(int, 1)"))] == [
+        "cast"
+    ] * 2
+
+
+def test_nobody_asks_which_kind_of_graph_a_process_holds() -> None:
+    asked = {path.relative_to(SOURCE).as_posix(): {*kinds_asked_for(tree_of(path))} for path in FILES}
+    forks = {name for name, kinds in asked.items() if kinds and not name.startswith("graph/")}
+    assert forks <= TELL_APART, "let the object say it: weft.graph.held has what they share"
+    assert not [name for name, kinds in asked.items() if "cast" in kinds], "an untrue cast"
+
+
 def test_a_class_has_a_name_of_its_own() -> None:
     homes: dict[str, list[str]] = {}
     for path in FILES:

@@ -17,6 +17,7 @@ from weft.graph import Graph
 from weft.layers.stack import Stack
 from weft.pipeline.flatten.flattening import flatten
 from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
+from weft.strategies.records.batch_blocks import WholeGraph
 from weft.strategies.records.loader import RecordFiles, RecordLoader
 from weft.train.model import adapt
 
@@ -123,7 +124,7 @@ BATCH = 64
 def predict_records(model: Stack, graph: Graph, records: Path) -> tuple[int, Tensor]:
     """Return how many rows of layers were computed, and the outputs of all nodes in order."""
     files = RecordFiles.open(records)
-    loader = RecordLoader(files, graph, batch_size=BATCH, threads=2)
+    loader = RecordLoader(files, WholeGraph(graph), batch_size=BATCH, threads=2)
     found = torch.zeros(graph.num_nodes, graph.num_classes)
     evaluations = 0
     for batch in loader:

@@ -274,7 +274,7 @@ def relations_agree(group: Group) -> list[str]:
     for kind in ("directed", "mirrored", "mirrored but one", "relations", "typed", "typed both ways"):
         graph = pair_graph(kind)
         shard = local_graph(group, graph, (torch.arange(36) % group.size).int(), group.size).shard
-        found = reverses.mirrored_on_workers(PartitionedSampler(shard, group, [1]))
+        found = PartitionedSampler(shard, group, [1]).mirrored()
         if not torch.equal(found, mirrored(graph)):
             wrong.append(f"{kind}: mirrored {found.tolist()}, in one process {mirrored(graph).tolist()}")
     return wrong

@@ -11,6 +11,7 @@ from torch import Tensor
 from weft.draw import Stream, fold, row_keys
 from weft.graph.degrees import edge_destinations
 from weft.graph.graph import Graph
+from weft.graph.held import EdgeView
 from weft.graph.transforms import kept
 
 
@@ -21,7 +22,7 @@ def pair_ids(src: Tensor, dst: Tensor, num_nodes: int, *, undirected: bool = Tru
     return src * num_nodes + dst
 
 
-def mirrored(graph: Graph, *, within: bool = False) -> Tensor:
+def mirrored(graph: EdgeView, *, within: bool = False) -> Tensor:
     """Return whether all edges of a relation have one the other way, [R] bool.
 
     It may be of whatever relation; with `within` of the same.
@@ -33,7 +34,7 @@ def mirrored(graph: Graph, *, within: bool = False) -> Tensor:
     return torch.bincount(kinds[alone], minlength=graph.num_relations) == 0
 
 
-def edge_ends(graph: Graph) -> tuple[Tensor, Tensor, Tensor]:
+def edge_ends(graph: EdgeView) -> tuple[Tensor, Tensor, Tensor]:
     """Return source, target and relation of each edge in canonical order, [E] int64."""
     src, dst = graph.indices.long(), edge_destinations(graph.indptr)
     return src, dst, torch.zeros_like(src) if graph.edge_type is None else graph.edge_type.long()

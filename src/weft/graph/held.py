@@ -1,9 +1,15 @@
-"""HeldGraph: what a process has of a graph: the graph itself, parts of it, or records that stand for it."""
+"""What a process has of a graph: the graph itself, parts of it, or records that stand for it.
 
-from typing import Any, Protocol
+`HeldGraph` is what all three have, `EdgeView` what samplers draw from. Who reads these does not ask which
+kind it was given.
+"""
 
+from typing import Any, Literal, Protocol
+
+import torch
 from torch import Tensor
 
+from weft import kernels
 from weft.graph.build import EdgeType
 from weft.graph.sparse import Features
 
@@ -68,3 +74,40 @@ class HeldGraph(Protocol):
 
     def summary(self) -> dict[str, Any]:
         """Return counts of the whole graph as plain numbers."""
+
+
+class EdgeView(HeldGraph, Protocol):
+    """The edges into each node of the whole graph, by its number: all of them, or those that are here.
+
+    `num_edges` counts the latter.
+    """
+
+    @property
+    def num_relations(self) -> int:
+        """The relations of the whole graph."""
+
+    @property
+    def indices(self) -> Tensor:
+        """The source of each edge, a global number, by destination as `indptr` [N + 1] has them."""
+
+    @property
+    def edge_type(self) -> Tensor | None:
+        """The relation of each edge; None where there is one."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the edges lie."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one node type and relations have no names."""
+
+    @property
+    def transposed(self) -> kernels.Transposed:
+        """The edges by source."""
+
+    def in_degree(self) -> Tensor:
+        """Return the edges into each node in the whole graph, [N]; 0 of those that no edge here touches."""
+
+    def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
+        """Return degrees in the whole graph, [N]; 0 of nodes that no edge here touches."""

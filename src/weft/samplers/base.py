@@ -9,7 +9,8 @@ from torch import Tensor
 
 from weft.draw import Stream, fold
 from weft.errors import GraphError, InputError
-from weft.graph.graph import Graph
+from weft.graph.ends import mirrored
+from weft.graph.held import HeldGraph
 from weft.graph.message.block import Block
 from weft.kernels import gpu
 from weft.registry import Registry
@@ -33,7 +34,7 @@ class Batch:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: HeldGraph,
         blocks: list[Block],
         nodes: Tensor,
         *,
@@ -164,8 +165,10 @@ class Sampler(ABC):
     """Whether a seed can see the edges up to its time alone: the option `temporal`."""
     hides: ClassVar[bool] = False
     """Whether a batch can be that of a graph without some edges: `sample(..., hidden=)`."""
+    together: ClassVar[bool] = False
+    """Whether all workers draw a batch together, each its own share of it."""
 
-    def __init__(self, graph: Graph, *, seed: int = 0, resample: Resample = "epoch") -> None:
+    def __init__(self, graph: HeldGraph, *, seed: int = 0, resample: Resample = "epoch") -> None:
         if resample not in ("epoch", "step"):
             raise InputError(f"resample must be 'epoch' or 'step', got {resample!r}")
         device = graph.indptr.device
@@ -187,6 +190,20 @@ class Sampler(ABC):
         """Return why a GPU cannot draw as this sampler does, or nothing."""
         return "" if "cuda" in self.devices else f"{type(self).__name__} draws on the CPU"
 
+    @property
+    def drawn_by(self) -> Any:
+        """What draws the edges of a row: itself, or what the owner of a node draws by."""
+        return self
+
+    def owns(self, nodes: Tensor) -> Tensor | None:
+        """Return which of some nodes this worker is to have in its share, [n] bool; None: all."""
+        return None
+
+    def mirrored(self) -> Tensor:
+        """Return of each relation whether all its edges have one the other way, [R] bool; all call it."""
+        edges: Any = self.graph
+        return mirrored(edges)
+
     @abstractmethod
     def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
         """Return the batch of these nodes, given by global id."""
@@ -196,7 +213,7 @@ class Sampler(ABC):
         return fold(self.seed, Stream.SAMPLE, epoch, step if self.resample == "step" else 0, layer)
 
 
-def as_seeds(graph: Graph, seeds: Any) -> Tensor:
+def as_seeds(graph: HeldGraph, seeds: Any) -> Tensor:
     """Return seeds as [n] int64, or say what is wrong with them; those of several types sorted by type."""
     try:
         given = torch.as_tensor(seeds)

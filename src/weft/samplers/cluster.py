@@ -28,6 +28,8 @@ class ClusterSampler(Sampler):
 
     neighbourhoods: ClassVar[bool] = False
 
+    graph: Graph
+
     def __init__(
         self,
         graph: Graph,

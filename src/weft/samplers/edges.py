@@ -14,6 +14,7 @@ from torch import Tensor
 from weft.errors import GraphError, InputError
 from weft.graph.ends import drawn_order, edge_ends, first_of_each, mirrored, only, pair_ids
 from weft.graph.graph import Graph
+from weft.graph.held import EdgeView
 from weft.graph.message.block import Block
 from weft.graph.node_pairs import Pairs
 from weft.samplers.base import Batch
@@ -23,7 +24,6 @@ from weft.samplers.gpu.transfer import Courier
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
 from weft.samplers.workers.partitioned import PartitionedSampler
-from weft.samplers.workers.reverses import mirrored_on_workers
 from weft.samplers.workers.together import TogetherLoader
 
 
@@ -158,15 +158,14 @@ class EdgeLoader(TogetherLoader):
         reverse: bool | None = None,
         **options: Any,
     ) -> None:
-        workers = isinstance(sampler, PartitionedSampler)
-        draws = sampler.draws if isinstance(sampler, PartitionedSampler) else sampler
-        if options.get("courier") is not None and workers:
+        draws = sampler.drawn_by
+        if options.get("courier") is not None and sampler.together:
             raise InputError("courier: batches of workers stay on the CPU; leave it out")
         if reverse is not None and not hide:
             raise InputError("reverse: nothing is hidden; leave it out, or hide=False")
         if hide and not draws.hides:
             raise InputError("hide: its draws see all edges; use a NeighborSampler, or hide=False")
-        if workers and not isinstance(pairs, Pairs):
+        if sampler.together and not isinstance(pairs, Pairs):
             raise InputError("pairs: with workers expected Pairs, the same on all of them")
         self.pairs = pairs if isinstance(pairs, Pairs) else pairs_of_edges(sampler.graph, pairs)
         self.neighbours, self.negatives, self.hide, self.draws = sampler, negatives, hide, draws
@@ -175,8 +174,7 @@ class EdgeLoader(TogetherLoader):
 
     def __iter__(self) -> Generator[Any, None, None]:
         """Give the batches from the present step on; in one process threads prepare them in any order."""
-        workers = isinstance(self.neighbours, PartitionedSampler)
-        return super().__iter__() if workers else Loader.__iter__(self)
+        return super().__iter__() if self.neighbours.together else Loader.__iter__(self)
 
     def pairs_of(self, epoch: int, step: int) -> Pairs:
         """Return the pairs of a step, those of all workers."""
@@ -184,10 +182,8 @@ class EdgeLoader(TogetherLoader):
 
     def own(self, pairs: Pairs) -> Pairs:
         """Return the pairs that this worker has: all, or those whose `dst` it owns."""
-        sampler = self.neighbours
-        if not isinstance(sampler, PartitionedSampler):
-            return pairs
-        return pairs.take(sampler.owner[pairs.dst] == sampler.group.rank)
+        own = self.neighbours.owns(pairs.dst)
+        return pairs if own is None else pairs.take(own)
 
     def batch(self, epoch: int, step: int) -> Any:
         """Return the batch of a step, whatever comes next."""
@@ -210,9 +206,7 @@ class EdgeLoader(TogetherLoader):
         sampler = self.neighbours
         if reverse is not None:
             return torch.full((sampler.graph.num_relations,), reverse)
-        if isinstance(sampler, PartitionedSampler):
-            return mirrored_on_workers(sampler)
-        return mirrored(sampler.graph)
+        return sampler.mirrored()
 
     def _hidden(self, pairs: Pairs) -> HiddenPairs:
         src, dst, kinds = pairs.src, pairs.dst, pairs.relation
@@ -234,7 +228,7 @@ class EdgeLoader(TogetherLoader):
         return torch.as_tensor(seeds)
 
 
-def pairs_of_edges(graph: Graph, edges: Any = None) -> Pairs:
+def pairs_of_edges(graph: EdgeView, edges: Any = None) -> Pairs:
     """Return edges of a graph, places in canonical order, as pairs whose keys are these places."""
     count = graph.num_edges
     places = torch.arange(count) if edges is None else torch.as_tensor(edges).long()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.graph.graph import Graph
+from weft.graph.held import EdgeView
 from weft.graph.message.block import Block
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
 from weft.samplers.core.block import block_of
@@ -42,10 +42,11 @@ class LaborSampler(Sampler):
     weight: Tensor | None = None
     """Draws are by no weight, and not by time."""
     times: Times | None = None
+    graph: EdgeView
 
     def __init__(
         self,
-        graph: Graph,
+        graph: EdgeView,
         fanout: Fanout = (15, 10, 5),
         *,
         seed: int = 0,

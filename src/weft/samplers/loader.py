@@ -17,7 +17,7 @@ from torch import Tensor
 
 from weft.draw import Stream, fold, permutation
 from weft.errors import GraphError, InputError
-from weft.graph.graph import Graph
+from weft.graph.held import HeldGraph
 from weft.kernels import native
 from weft.samplers.base import Batch, Sampler, as_seeds
 from weft.samplers.gpu.transfer import Courier
@@ -227,9 +227,10 @@ def alone() -> None:
         core.weft_thread_limit(1)
 
 
-def train_seeds(graph: Graph) -> Tensor:
+def train_seeds(graph: HeldGraph) -> Tensor:
     """Return the global ids of the nodes to train on: in the training mask, and labelled."""
-    if graph.train_mask is None:
+    train_mask = graph.of_target("train_mask")
+    if train_mask is None:
         raise GraphError("the graph has no train_mask; give the loader its seeds, node ids")
-    rows: Tensor = graph.labelled(graph.train_mask.nonzero().flatten()).cpu()
+    rows: Tensor = graph.labelled(train_mask.nonzero().flatten()).cpu()
     return rows + int(graph.target_rows.start)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from weft.errors import GraphError, InputError
 from weft.graph.build import EdgeType
-from weft.graph.graph import Graph
+from weft.graph.held import EdgeView
 from weft.graph.message.block import Block
 from weft.kernels import native as core
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
@@ -54,10 +54,11 @@ class NeighborSampler(Sampler):
     by_time: ClassVar[bool] = True
     hides: ClassVar[bool] = True
     scales: ClassVar[bool] = False
+    graph: EdgeView
 
     def __init__(
         self,
-        graph: Graph,
+        graph: EdgeView,
         fanout: Fanout = (15, 10, 5),
         *,
         seed: int = 0,
@@ -252,7 +253,7 @@ def check_fanouts(fanout: Any) -> None:
         raise InputError(f"expected a fanout for each hop, such as [15, 10, 5], got {fanout!r}")
 
 
-def fanouts_of(graph: Graph, fanout: Any, by_relation: bool) -> NDArray[np.int64]:
+def fanouts_of(graph: EdgeView, fanout: Any, by_relation: bool) -> NDArray[np.int64]:
     """Return the fanout of each hop and relation, [hops, relations, or 1 for whole rows]."""
     check_fanouts(fanout)
     rows = []
@@ -272,7 +273,7 @@ def fanouts_of(graph: Graph, fanout: Any, by_relation: bool) -> NDArray[np.int64
     return np.array(rows, dtype=np.int64)
 
 
-def weights_of(graph: Graph, weight: str | Tensor) -> Tensor:
+def weights_of(graph: EdgeView, weight: str | Tensor) -> Tensor:
     """Return one weight per edge, [E] float64 in canonical order, none negative."""
     if isinstance(weight, str):
         if weight == IN_DEGREE and weight not in graph.edge_data:

@@ -124,6 +124,7 @@ class SaintSampler(Sampler):
     """
 
     neighbourhoods: ClassVar[bool] = False
+    graph: Graph
 
     def __init__(
         self,

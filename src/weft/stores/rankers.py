@@ -58,7 +58,8 @@ def frequency(sampler: Sampler, seeds: Any = None, *, epochs: int = 3, batch_siz
     In an epoch a node has one sample, so several are needed to tell a habit from chance. Nodes that were
     never drawn are ordered by out-degree.
     """
-    return _frequency(drawn_by(sampler, seeds, batch_size), out_degree(sampler.graph), epochs)
+    edges: Any = sampler.graph
+    return _frequency(drawn_by(sampler, seeds, batch_size), out_degree(edges), epochs)
 
 
 def drawn_by(sampler: Sampler, seeds: Any = None, batch_size: int = 1024) -> Reads:

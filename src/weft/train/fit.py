@@ -32,28 +32,15 @@ if TYPE_CHECKING:
     from weft.train.resolve import Resolved
 
 
-def run(resolved: "Resolved", graph: Graph | RecordGraph, place: Place) -> Summary:
+def run(resolved: "Resolved", place: Place) -> Summary:
     """Train in this process as a recipe says that is checked."""
     process.adapt()
     model, options, settings = resolved.model, resolved.options, resolved.settings
     recipe, strategy = resolved.to_dict(), resolved.strategy_options
     kind = strategies[resolved.strategy]
-    task = resolved.make_task(graph)
     check_place(settings, place)
     device = device_for(kind, settings.device)
-    dtype = torch.float64 if settings.precision == "float64" else torch.float32
-    held: HeldGraph
-    if isinstance(graph, RecordGraph):
-        held = checked_loops(graph, model, options).to(dtype=dtype)
-    else:
-        read = with_file(adapt(task.prepared(graph), model, options, task), strategy.get("store"), dtype)
-        held = _placed(
-            kind,
-            strategy,
-            read.to(dtype=dtype),
-            device,
-            lambda whole: check_memory(whole, model, options, device, task),
-        )
+    held, task = _read(resolved, kind, device)
     counts = {"num_nodes": held.num_nodes, "num_edges": held.num_edges, "num_classes": held.num_classes}
     recipe = {**recipe, "graph": {**recipe.get("graph", {}), **counts}}
     made = partial(cast(Any, kind), **strategy, device=device)
@@ -71,6 +58,24 @@ def run(resolved: "Resolved", graph: Graph | RecordGraph, place: Place) -> Summa
             task=task,
             own=resolved.own,
         )
+
+
+def _read(resolved: "Resolved", kind: type[Strategy], device: torch.device) -> tuple[HeldGraph, Task]:
+    """Return what is trained on, records alone or the graph as its strategy takes it, and the task."""
+    model, options, strategy = resolved.model, resolved.options, resolved.strategy_options
+    dtype = torch.float64 if resolved.settings.precision == "float64" else torch.float32
+    records = resolved.records if resolved.graph is None else None
+    if records is not None:
+        told = RecordGraph(records)
+        return checked_loops(told, model, options).to(dtype=dtype), resolved.make_task(told)
+    graph = resolved.open()
+    task = resolved.make_task(graph)
+    read = with_file(adapt(task.prepared(graph), model, options, task), strategy.get("store"), dtype)
+
+    def check(whole: Graph) -> None:
+        check_memory(whole, model, options, device, task)
+
+    return _placed(kind, strategy, read.to(dtype=dtype), device, check), task
 
 
 def _placed(

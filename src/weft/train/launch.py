@@ -15,7 +15,6 @@ from weft.errors import InputError
 from weft.events import Sink
 from weft.graph.graph import Graph
 from weft.strategies.learned import RowOptimizerName
-from weft.strategies.records.graph import RecordGraph
 from weft.tasks.choose import TaskChoice
 from weft.tasks.loss import LossFunction
 from weft.tasks.metrics import Metric
@@ -171,15 +170,10 @@ def _continued(strategy: Mapping[str, Any], out: str | Path, workers: int) -> di
 def _alone(resolved: Resolved, place: Place) -> Summary:
     """Train in this process, on the parts of a run that is continued where it has some."""
     if resolved.partition is None and not (place.resume and holds_parts(place.out)):
-        return _run(resolved, place)
+        return run(resolved, place)
     summary = train_parts(resolved, place, Group.alone())
     assert summary is not None, "one process trains"
     return summary
-
-
-def _run(resolved: Resolved, place: Place) -> Summary:
-    records = resolved.records if resolved.graph is None else None
-    return run(resolved, resolved.open() if records is None else RecordGraph(records), place)
 
 
 def run_recipe(recipe: Recipe, place: Place) -> Summary:

@@ -14,6 +14,7 @@ from weft.cli.main import main
 from weft.events import read_events
 from weft.layers.stack import Stack
 from weft.pipeline.flatten.flattening import flatten
+from weft.strategies.records.batch_blocks import WholeGraph
 from weft.strategies.records.graph import RecordGraph
 from weft.strategies.records.loader import RecordFiles, RecordLoader
 from weft.strategies.records.records import RecordTraining
@@ -64,7 +65,7 @@ def test_a_batch_has_the_degrees_and_edge_data_of_the_graph(make: Any, tmp_path:
     alone = RecordGraph(files)
     for split in ("train", "val"):
         ours = RecordLoader(files, alone, split=split, batch_size=7, threads=0)
-        theirs = RecordLoader(files, graph, split=split, batch_size=7, threads=0)
+        theirs = RecordLoader(files, WholeGraph(graph), split=split, batch_size=7, threads=0)
         for step in range(len(ours)):
             one, two = ours.batch(0, step), theirs.batch(0, step)
             assert torch.equal(one.y, two.y)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from weft.pipeline.flatten import flattening as module
 from weft.pipeline.flatten.flattening import flatten
 from weft.samplers import Loader, NeighborSampler
 from weft.strategies.minibatch.sampled import Sampled
+from weft.strategies.records.batch_blocks import WholeGraph
 from weft.strategies.records.loader import RecordFiles, RecordLoader
 from weft.strategies.records.records import RecordTraining
 
@@ -50,7 +51,7 @@ def trained(strategy: Any, model: Stack, epochs: int = 1) -> list[Tensor]:
 def test_batches_are_those_of_the_sampler(make: Any, features: str, tmp_path: Path) -> None:
     graph = make()
     files = RecordFiles.open(stored(graph, tmp_path, features=features))
-    ours = RecordLoader(files, graph, batch_size=7, threads=0)
+    ours = RecordLoader(files, WholeGraph(graph), batch_size=7, threads=0)
     theirs = Loader(NeighborSampler(graph, FANOUT), batch_size=7, threads=0)
     assert len(ours) == len(theirs)
     for step in range(len(ours)):
@@ -91,7 +92,7 @@ def test_every_record_comes_once_an_epoch_in_another_order(
     orders = []
     for workers in (1, 3):
         loaders = [
-            RecordLoader(files, graph, batch_size=4, buffer=6, rank=rank, workers=workers)
+            RecordLoader(files, WholeGraph(graph), batch_size=4, buffer=6, rank=rank, workers=workers)
             for rank in range(workers)
         ]
         assert len({len(loader) for loader in loaders}) == 1
@@ -105,13 +106,13 @@ def test_every_record_comes_once_an_epoch_in_another_order(
             assert sorted(seen) == list(range(25))
             orders.append(seen)
     assert orders[0] != orders[1]
-    with_threads = RecordLoader(files, graph, batch_size=4, buffer=6, threads=2)
+    with_threads = RecordLoader(files, WholeGraph(graph), batch_size=4, buffer=6, threads=2)
     assert torch.cat([batch.seeds for batch in with_threads]).tolist() == orders[0]
 
 
 def test_a_window_before_those_in_memory_is_read_again(tmp_path: Path) -> None:
     files = RecordFiles.open(stored(plain_graph(), tmp_path))
-    loader = RecordLoader(files, plain_graph(), batch_size=5, buffer=5, threads=0)
+    loader = RecordLoader(files, WholeGraph(plain_graph()), batch_size=5, buffer=5, threads=0)
     first = [loader.seeds_of(0, step).tolist() for step in range(3)]
     assert loader.seeds_of(0, 0).tolist() == first[0]  # two later windows are there
     assert sorted(loader._windows) == [(0, 0), (0, 2)]  # the last two that were asked for
@@ -223,7 +224,7 @@ def test_windows_are_shuffled_anew_in_every_epoch_on_every_worker(tmp_path: Path
     assert len(files.sizes) == 1
 
     def order(epoch: int, **options: Any) -> list[int]:
-        return RecordLoader(files, graph, batch_size=25, **options).seeds_of(epoch, 0).tolist()
+        return RecordLoader(files, WholeGraph(graph), batch_size=25, **options).seeds_of(epoch, 0).tolist()
 
     assert sorted(order(0)) == sorted(order(1)) == list(range(25))
     assert order(0) != order(1)

@@ -9,7 +9,7 @@ from weft.graph.sparse import Features, SparseFeatures
 from weft.registry import require
 
 if TYPE_CHECKING:
-    from weft.samplers.base import Batch
+    Batch = Any  # of a whole graph, which has more than what is held of others
 
 _EDGE = {"weight": "edge_weight", "attr": "edge_attr", "time": "edge_time"}
 

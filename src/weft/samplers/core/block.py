@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import GraphError, InputError
-from weft.graph.graph import Graph
+from weft.graph.held import EdgeView
 from weft.graph.message.block import Block, Rows
 from weft.graph.message.reduction import Aggregation, Propagation, times_rows
 from weft.graph.relations import RelationBlock
@@ -187,7 +187,7 @@ class SampledRelations(Scaled, RelationBlock):
 
 
 def block_of(
-    graph: Graph, indptr: Tensor, indices: Tensor, *, nodes: Tensor, edge_ids: Tensor, **more: Any
+    graph: EdgeView, indptr: Tensor, indices: Tensor, *, nodes: Tensor, edge_ids: Tensor, **more: Any
 ) -> SampledBlock:
     """Return the block of some edges of a graph among the rows `nodes`; `more` is what a sample adds."""
     kind: type[SampledBlock] = more.pop("kind", SampledBlock)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from weft.errors import GraphError
 from weft.graph.degrees import edge_destinations, entries_of_rows
-from weft.graph.graph import Graph
+from weft.graph.held import EdgeView
 
 
 class HiddenPairs(NamedTuple):
@@ -27,7 +27,7 @@ class HiddenPairs(NamedTuple):
 class Hidden:
     """Some edges of a graph, places in canonical order, and the degrees that the graph has without them."""
 
-    def __init__(self, graph: Graph, edges: Any) -> None:
+    def __init__(self, graph: EdgeView, edges: Any) -> None:
         self.graph = graph
         self.edges = torch.unique(torch.as_tensor(edges).to("cpu", torch.int64))  # [h] rising
         wrong = self.edges[(self.edges < 0) | (self.edges >= graph.num_edges)]
@@ -35,7 +35,7 @@ class Hidden:
             raise GraphError(f"hidden: expected places 0 … {graph.num_edges - 1:,}, got {int(wrong[0]):,}")
 
     @classmethod
-    def between(cls, graph: Graph, src: Tensor, dst: Tensor) -> "Hidden":
+    def between(cls, graph: EdgeView, src: Tensor, dst: Tensor) -> "Hidden":
         """Return all edges from src[i] to dst[i]: every parallel copy, of whatever relation."""
         pairs = torch.unique(src * graph.num_nodes + dst)
         indptr, slots = entries_of_rows(graph.indptr, torch.unique(dst))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from weft.errors import GraphError, InputError
 from weft.graph.degrees import edge_destinations
-from weft.graph.graph import Graph
+from weft.graph.held import EdgeView, HeldGraph
 
 
 class Times:
@@ -19,7 +19,7 @@ class Times:
     than t, and sees the edges of lower rank.
     """
 
-    def __init__(self, graph: Graph, *, by_relation: bool) -> None:
+    def __init__(self, graph: EdgeView, *, by_relation: bool) -> None:
         if "time" not in graph.edge_data:
             raise GraphError("temporal sampling needs edge_time: the time of each edge")
         time = graph.edge_data["time"].cpu().numpy()
@@ -112,7 +112,7 @@ def check_finite(seeds: Tensor, times: Tensor) -> None:
         raise GraphError(f"the time of seed {int(seeds[wrong][0])} is not a finite number")
 
 
-def seed_times(graph: Graph, seeds: Tensor) -> Tensor:
+def seed_times(graph: HeldGraph, seeds: Tensor) -> Tensor:
     """Return the time that the node data have for each seed, [n]."""
     kind, rows = graph.target_type, graph.target_rows
     time = graph.node_data[kind].get("time")

@@ -79,5 +79,6 @@ class LinkBatch:
         """Return rows of seeds, which are sorted by type, as rows among those of their type."""
         if self.kind is None:
             return rows
-        first = self.nodes.graph.rows_of_type(self.kind[end]).start
+        graph = self.nodes.graph
+        first = graph.node_offsets[graph.node_types.index(self.kind[end])]
         return rows - int((self.nodes.seeds < first).sum())

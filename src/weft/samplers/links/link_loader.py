@@ -41,6 +41,8 @@ class LinkNeighborLoader(Loader):
     [([0, 1, 2], [3, 1]), ([3], [1, 1])]
     """
 
+    graph: Graph
+
     def __init__(
         self,
         graph: Any,

@@ -13,7 +13,7 @@ from torch import Tensor
 from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.graph.degrees import Degrees, RowDegrees, edge_destinations
-from weft.graph.graph import Graph
+from weft.graph.held import EdgeView
 from weft.samplers.core.hidden import Hidden, HiddenPairs
 
 
@@ -23,7 +23,9 @@ class HiddenPart:
     `held` are the edges held here, `owner` [N] is the member that owns each node.
     """
 
-    def __init__(self, held: Graph, ends: HiddenPairs, owner: Tensor, group: Group, *, label: Label) -> None:
+    def __init__(
+        self, held: EdgeView, ends: HiddenPairs, owner: Tensor, group: Group, *, label: Label
+    ) -> None:
         self.edges = Hidden.between(held, *ends)
         changed = torch.unique(self.edges.dst)
         place, left = self.edges.around("in", changed)
@@ -50,7 +52,7 @@ class _EdgesAtEnd(NamedTuple):
     weight: Tensor | None
 
     @classmethod
-    def of(cls, held: Graph, edges: Tensor, node: Tensor) -> "_EdgesAtEnd":
+    def of(cls, held: EdgeView, edges: Tensor, node: Tensor) -> "_EdgesAtEnd":
         kinds, weight = held.edge_type, held.edge_data.get("weight")
         return cls(
             node,
@@ -110,7 +112,7 @@ class _Change:
     replaces: bool
 
     @classmethod
-    def of(cls, held: Graph, changed: _EdgesAtEnd, counted: _EdgesAtEnd, *, replaces: bool) -> "_Change":
+    def of(cls, held: EdgeView, changed: _EdgesAtEnd, counted: _EdgesAtEnd, *, replaces: bool) -> "_Change":
         total, relations = _EdgeCounts.of(changed.node, counted.node, counted.weight), held.num_relations
         if changed.kind is None or counted.kind is None:
             return cls(total, None, relations, replaces)

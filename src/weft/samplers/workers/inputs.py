@@ -80,6 +80,8 @@ class InputBlock(Block):
 class InputSampler(Sampler):
     """Draw a hop less than a model has: `fanout` is of the layers above the first, `sums` [N, …] its own."""
 
+    graph: Graph
+
     def __init__(
         self, graph: Graph, fanout: Sequence[int], *, sums: Sequence[Tensor], **options: Any
     ) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from weft.graph.degrees import Degrees, RowDegrees
-from weft.graph.graph import Graph
+from weft.graph.held import HeldGraph
 from weft.graph.parts.shard import Shard
 from weft.graph.sparse import SparseFeatures
 from weft.samplers.base import Batch
@@ -46,7 +46,7 @@ def pack(batch: Batch, shard: Shard) -> list[Held]:
     return held
 
 
-def unpack(held: list[Held], shard: Shard, graph: Graph, *, epoch: int, step: int) -> Batch:
+def unpack(held: list[Held], shard: Shard, graph: HeldGraph, *, epoch: int, step: int) -> Batch:
     """Return the batch; `shard` is the receiver's part of the same graph, `graph` what batches belong to."""
     given = iter(held)
     numbers, nodes, y = (_there(next(given)).tolist(), _there(next(given)), next(given))

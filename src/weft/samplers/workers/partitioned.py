@@ -18,9 +18,7 @@ from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.comm.rows import owners
 from weft.errors import GraphError, InputError
-from weft.graph.build import without_names
 from weft.graph.degrees import Degrees, RowDegrees, edge_destinations, entries_of_rows
-from weft.graph.graph import Graph
 from weft.graph.message.block import Block
 from weft.graph.parts.shard import Shard
 from weft.graph.sparse import SparseFeatures
@@ -35,6 +33,8 @@ from weft.samplers.neighbor import Fanout, run
 from weft.samplers.workers.asking import LABEL, Asking
 from weft.samplers.workers.hidden_part import HiddenPart
 from weft.samplers.workers.part_block import BatchDegrees, block_of_part
+from weft.samplers.workers.reverses import mirrored_on_workers
+from weft.samplers.workers.worker_edges import WorkerEdges
 
 _FEATURES = Label("features")
 
@@ -62,6 +62,8 @@ class PartitionedSampler(Sampler):
 
     block_type: ClassVar[type[SampledBlock]] = SampledBlock
     """What the blocks of a batch are."""
+    together: ClassVar[bool] = True
+    graph: WorkerEdges
 
     def __init__(
         self,
@@ -78,7 +80,7 @@ class PartitionedSampler(Sampler):
         self.shard, self.held, self.group, self.features, self.label = shard, shard, group, features, label
         if not samplers[kind].on_workers:
             raise InputError(on_workers(kind))
-        held = cast(Graph, HeldEdges(shard))
+        held = WorkerEdges(shard)
         self._drawing = partial(cast(Any, samplers[kind]), fanout=fanout, seed=seed, **options)
         self.draws: OwnerDrawing = self._drawing(held)
         if self.draws.worker_obstacle():
@@ -88,11 +90,24 @@ class PartitionedSampler(Sampler):
         self.owner = owners(shard.node_ids, shard.num_nodes, group, label=LABEL)
         self.near = self.owner  # whom this member asks
 
+    @property
+    def drawn_by(self) -> OwnerDrawing:
+        """What the owner of a node draws by."""
+        return self.draws
+
+    def owns(self, nodes: Tensor) -> Tensor:
+        """Return which of some nodes this member owns, [n] bool."""
+        return self.owner[nodes] == self.group.rank
+
+    def mirrored(self) -> Tensor:
+        """Return what `weft.graph.ends.mirrored` does of the whole graph, [R] bool; all members call it."""
+        return mirrored_on_workers(WorkerEdges(self.shard), self.owner, self.group)
+
     def hold(self, held: Shard, nodes: Tensor) -> None:
         """Draw from `held` from now on, which has these nodes of others too, and ask nobody for them."""
         self.held, self.near = held, self.owner.clone()
         self.near[nodes] = self.group.rank
-        self.graph = cast(Graph, HeldEdges(held))
+        self.graph = WorkerEdges(held)
         self.draws = self._drawing(self.graph)
         self.slots = _with_ids(self.draws, held)
 
@@ -336,35 +351,6 @@ class PartitionedBatch(Batch):
     def __init__(self, *args: Any, asking: Asking, **options: Any) -> None:
         super().__init__(*args, **options)
         self.asking = asking
-
-
-class HeldEdges:
-    """The edges that a worker holds, under the names of a whole graph: rows are global, edges its own."""
-
-    def __init__(self, shard: Shard) -> None:
-        self.node_types, self.node_offsets = shard.node_types, shard.node_offsets
-        self.edge_types, self.num_relations = shard.edge_types, len(shard.edge_types)
-        self.num_nodes, self.num_edges = shard.num_nodes, len(shard.indices)
-        self.edge_type, self.edge_data = shard.edge_type, shard.edge_data
-        self.device = shard.indptr.device
-        self.target_type = shard.target_type
-        counts = torch.zeros(shard.num_nodes + 1, dtype=torch.int64)
-        counts[shard.node_ids + 1] = shard.indptr.diff()
-        self.indptr = counts.cumsum_(0)
-        small = shard.num_nodes < 2**31
-        self.indices = shard.row_ids[shard.indices.long()].to(torch.int32 if small else torch.int64)
-        self._shard = shard
-
-    def in_degree(self) -> Tensor:
-        """Return the edges into each node in the whole graph, [N]; 0 of those that no edge here touches."""
-        degree = torch.zeros(self.num_nodes)
-        degree[self._shard.row_ids] = self._shard.degrees["in", None, False]
-        return degree
-
-    @property
-    def is_plain(self) -> bool:
-        """What a whole graph says of its types."""
-        return without_names(self.node_types, self.edge_types)
 
 
 def _with_ids(draws: OwnerDrawing, shard: Shard) -> Slots:

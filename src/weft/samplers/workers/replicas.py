@@ -16,7 +16,8 @@ from weft.graph.parts.shard import Shard
 from weft.graph.sorting import distinct
 from weft.graph.sparse import Features
 from weft.samplers.workers.asking import LABEL, Asking
-from weft.samplers.workers.partitioned import HeldEdges, PartitionedSampler
+from weft.samplers.workers.partitioned import PartitionedSampler
+from weft.samplers.workers.worker_edges import WorkerEdges
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def importance(shard: Shard, group: Group, hops: int) -> Tensor:
 
     Nodes without edges into them count as having one. `stores.importance` gives the same of the whole graph.
     """
-    held = HeldEdges(shard)
+    held = WorkerEdges(shard)
     src, dst = held.indices.long(), torch.repeat_interleave(held.indptr.diff())
     readers, needed = (_paths(*ends, shard.num_nodes, hops, group) for ends in ((dst, src), (src, dst)))
     return readers / needed.clamp(min=1.0)
@@ -46,7 +47,7 @@ def important(shard: Shard, group: Group, asked: Replicate) -> Tensor:
     For each k up to `hops`: nodes of a k-hop importance of at least the threshold, and those that are at most
     k − 1 hops before them.
     """
-    held = HeldEdges(shard)
+    held = WorkerEdges(shard)
     src, dst = held.indices.long(), torch.repeat_interleave(held.indptr.diff())
     chosen = torch.zeros(shard.num_nodes, dtype=torch.bool)
     for hops in range(1, asked.hops + 1):

@@ -1,25 +1,23 @@
 """Which relations have all their edges in both directions, where several workers hold the graph."""
 
-from typing import cast
-
 import torch
 from torch import Tensor
 
+from weft.comm.group import Group
 from weft.graph.ends import edge_ends
-from weft.graph.graph import Graph
+from weft.graph.held import EdgeView
 from weft.samplers.workers.asking import LABEL, Asking
-from weft.samplers.workers.partitioned import HeldEdges, PartitionedSampler
 
 CHUNK = 1 << 20
 """Edges that a worker asks about at once."""
 
 
-def mirrored_on_workers(sampler: PartitionedSampler) -> Tensor:
+def mirrored_on_workers(held: EdgeView, owner: Tensor, group: Group) -> Tensor:
     """Return what `weft.graph.ends.mirrored` does of the whole graph, [R] bool; all members call it.
 
+    `held` are the edges held here, `owner` [N] is the member that owns each node.
     The edge the other way lies with the owner of the source: only edges from others' nodes are asked about.
     """
-    held, owner, group = cast(Graph, HeldEdges(sampler.shard)), sampler.owner, sampler.group
     src, dst, kinds = edge_ends(held)
     there = torch.unique(src * held.num_nodes + dst)
     near = owner[src] == group.rank

@@ -69,6 +69,8 @@ class PartitionedLoader(TogetherLoader):
     shuffles its own seeds and takes its share of `batch_size`.
     """
 
+    sampler: PartitionedSampler
+
     def __init__(
         self,
         sampler: PartitionedSampler,

@@ -18,7 +18,7 @@ from weft.strategies.base import Given, Strategy, strategies
 from weft.strategies.call import SameBlock, hops_of
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.loaded import LoadedBatches
-from weft.strategies.minibatch.source import GraphSource, PartSource, source_of
+from weft.strategies.minibatch.source import BatchSource, source_of
 from weft.strategies.reducer import reducer_of
 from weft.strategies.shared import Shared
 
@@ -31,7 +31,7 @@ class Subgraphs(LoadedBatches):
     On several workers each computes the rows that it owns, so a step is that of one process.
     """
 
-    def __init__(self, source: GraphSource | PartSource, *, threads: int) -> None:
+    def __init__(self, source: BatchSource, *, threads: int) -> None:
         super().__init__(source.layout.shared, source.layout)
         self.source, self.threads = source, threads
 
@@ -69,7 +69,7 @@ class Clusters(Subgraphs):
 
     def __init__(
         self,
-        source: GraphSource | PartSource,
+        source: BatchSource,
         clusters: int,
         *,
         together: int,
@@ -91,9 +91,7 @@ class Clusters(Subgraphs):
 class RandomSubgraphs(Subgraphs):
     """A random subgraph a step, `steps` of them an epoch."""
 
-    def __init__(
-        self, source: GraphSource | PartSource, *, steps: int | None, threads: int, **options: Any
-    ) -> None:
+    def __init__(self, source: BatchSource, *, steps: int | None, threads: int, **options: Any) -> None:
         super().__init__(source, threads=threads)
         self.steps, self.options = steps, options
 
@@ -112,7 +110,7 @@ def subgraph_source(
     graph: Graph | LocalGraph,
     store: str | Mapping[str, Any] | None,
     part_rank: Sequence[int] | None,
-) -> GraphSource | PartSource:
+) -> BatchSource:
     """Return where subgraphs come from; `store` is where features are read from in one process."""
     source = source_of(shared, graph, part_rank=part_rank, store=store)
     if store is not None and source.in_parts:
@@ -192,7 +190,7 @@ class Clustered(Strategy):
         return cutting(options.get("partitioner", cls.partitioner))
 
     @staticmethod
-    def _count(source: GraphSource | PartSource, asked: int | None) -> int:
+    def _count(source: BatchSource, asked: int | None) -> int:
         held = source.num_parts
         if held is None:
             return asked or CLUSTERS

@@ -24,7 +24,7 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.first_layer import norms_kept, sums_of_inputs
 from weft.strategies.minibatch.history_block import History, HistoryBlock, history_blocks, named, restore
 from weft.strategies.minibatch.loaded import LoadedBatches
-from weft.strategies.minibatch.source import GraphSource, PartSource, source_of
+from weft.strategies.minibatch.source import BatchSource, source_of
 from weft.strategies.reducer import reducer_of
 
 
@@ -76,7 +76,7 @@ class Histories(LoadedBatches):
 
     def __init__(
         self,
-        source: GraphSource | PartSource,
+        source: BatchSource,
         fanout: int | Sequence[int],
         *,
         safe: bool,

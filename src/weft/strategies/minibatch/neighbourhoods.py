@@ -16,7 +16,7 @@ from weft.strategies.batching import Beside
 from weft.strategies.hops import checked_hops
 from weft.strategies.minibatch.fanouts import Hops, usual_fanouts
 from weft.strategies.minibatch.loaded import LoadedBatches
-from weft.strategies.minibatch.neighbours import GraphNeighbours, PartNeighbours
+from weft.strategies.minibatch.neighbours import Neighbours
 from weft.strategies.minibatch.replay import Replay
 from weft.strategies.shared import CONTROL
 from weft.tasks.base import Pieces
@@ -32,7 +32,7 @@ class Neighbourhoods(LoadedBatches):
 
     def __init__(
         self,
-        neighbours: GraphNeighbours | PartNeighbours,
+        neighbours: Neighbours,
         *,
         fanout: int | Sequence[Any] | None,
         evaluate: Literal["exact"] | Sequence[int] = "exact",

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from weft.strategies.minibatch.closing import CLOSURE, closed_shard
 from weft.strategies.minibatch.fanouts import Hops
 from weft.strategies.minibatch.placement import Where
 from weft.strategies.minibatch.sampler_ranks import ReceivingLoader, dismiss
-from weft.strategies.minibatch.source import GraphSource, PartSource, Spec, train_ids
+from weft.strategies.minibatch.source import BatchSource, GraphSource, PartSource, Spec, train_ids
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,30 @@ class DrawSettings:
     def loading(self) -> dict[str, Any]:
         """The options of a loader."""
         return {"batch_size": self.batch_size, "threads": self.threads}
+
+
+class Neighbours(Protocol):
+    """Who draws the neighbourhoods of a run: in either kind the batches are the same."""
+
+    @property
+    def source(self) -> BatchSource:
+        """Where batches come from."""
+
+    @property
+    def drawing(self) -> DrawSettings:
+        """The draws of the run."""
+
+    def sampler(self, fanout: Hops) -> Sampler:
+        """Return what draws so many edges a row in each hop; called by all workers."""
+
+    def training_sampler(self, fanout: Hops) -> Sampler:
+        """Return the sampler of training; called by all workers."""
+
+    def loader(self, sampler: Any, fanout: Hops) -> Loader:
+        """Return the loader of own training nodes."""
+
+    def close(self) -> None:
+        """Let go of what was opened."""
 
 
 class GraphNeighbours:

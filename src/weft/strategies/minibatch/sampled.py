@@ -25,7 +25,7 @@ from weft.strategies.base import Given, Strategy, strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.fanouts import Fanouts, by_hop, check_fanouts
 from weft.strategies.minibatch.neighbourhoods import Neighbourhoods
-from weft.strategies.minibatch.neighbours import DrawSettings, GraphNeighbours, PartNeighbours
+from weft.strategies.minibatch.neighbours import DrawSettings, GraphNeighbours, Neighbours, PartNeighbours
 from weft.strategies.minibatch.pair_limits import check_timed_pairs, refuse_nodes_alone, refuse_typed_store
 from weft.strategies.minibatch.placement import Where
 from weft.strategies.minibatch.sampler_ranks import check_samplers
@@ -107,7 +107,7 @@ class Sampled(Strategy):
         kind, options = check_sampler(sampler)
         options = {"seed": int(self.clock[0]), **options, **({"temporal": True} if temporal else {})}
         drawing = DrawSettings(kind, options, batch_size, prepare)
-        neighbours: GraphNeighbours | PartNeighbours
+        neighbours: Neighbours
         if not source.in_parts:
             refuse_of_workers(closed=closed, seeds=seeds)
             neighbours = GraphNeighbours(source, drawing, sample_on)

@@ -61,13 +61,12 @@ class ReceivingLoader(PartitionedLoader):
 
     @property
     def _shard(self) -> Shard:
-        assert isinstance(self.sampler, PartitionedSampler)
         return self.sampler.shard
 
     def __iter__(self) -> Generator[Any, None, None]:
         """Give the batches from the present step on; the samplers are told to begin, and signal the end."""
         if self.rank == 0:
-            fanout = self.sampler.draws.fanout.tolist()  # type: ignore[attr-defined]
+            fanout = self.sampler.draws.fanout.tolist()
             self.whole.post(_ORDERS, {"epoch": self.epoch, "step": self.step, "fanout": fanout})
         self._served = True
         try:

@@ -4,13 +4,15 @@ Both draw the same batches. What a batching asks is the same of both, so it does
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from weft.comm.group import Group
+from weft.errors import InputError
 from weft.graph.graph import Graph
+from weft.graph.held import HeldGraph
 from weft.graph.message.block import Block
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.cluster import ClusterSampler
@@ -41,6 +43,54 @@ from weft.tasks.nodes import NodeTargets
 
 Spec = str | Mapping[str, Any]
 """A store, by name or as a table with its options."""
+
+
+class BatchSource(Protocol):
+    """What a batching asks, whoever holds the graph."""
+
+    @property
+    def layout(self) -> Whole | HaloParts:
+        """The rows and blocks of an exact pass."""
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether workers hold parts of the graph."""
+
+    @property
+    def num_parts(self) -> int | None:
+        """The parts that it was cut into; None: it was not."""
+
+    @property
+    def graph(self) -> HeldGraph:
+        """The graph, or the parts of it that are here."""
+
+    @property
+    def opened(self) -> Store | TypedStores | None:
+        """The store of features that was opened for this run."""
+
+    def seed_loader(self, sampler: Any, *, batch_size: int, threads: int) -> Loader:
+        """Return the loader of the neighbourhoods of training nodes, each worker's its own."""
+
+    def number_loader(self, sampler: Sampler, numbers: int, **options: Any) -> Loader:
+        """Return the loader of so many numbers, each a cluster or a random subgraph, on all workers."""
+
+    def close(self) -> None:
+        """Close the store that was opened."""
+
+    def clusters(self, count: int, *, seed: int, enhance: float, partitioner: Spec) -> Sampler:
+        """Return the sampler of the subgraphs of clusters."""
+
+    def saint(self, **options: Any) -> SaintSampler | SaintParts:
+        """Return the sampler of random subgraphs."""
+
+    def inputs(self, fanout: Sequence[int], sums: Sequence[Tensor] | None, **options: Any) -> Sampler:
+        """Return the sampler of neighbourhoods whose first layer's `sums` are known; None: it reads all."""
+
+    def recorders(self, hops: int, history: History) -> list[Block]:
+        """Return the blocks of an exact pass, of which those above the first layer fill the histories."""
+
+    def remembered(self, history: History, batch: Batch) -> Remembered:
+        """Return the histories of a batch's rows."""
 
 
 class GraphSource:
@@ -158,7 +208,7 @@ class PartSource:
 
 def source_of(
     shared: Shared,
-    graph: Graph | LocalGraph,
+    graph: HeldGraph,
     *,
     part_rank: Sequence[int] | None = None,
     store: Spec | None = None,
@@ -167,7 +217,9 @@ def source_of(
     """Return where batches of what a process holds come from."""
     if isinstance(graph, LocalGraph):
         return PartSource(shared, graph, store, part_rank)
-    return GraphSource(shared, graph, store, ranked=ranked)
+    if isinstance(graph, Graph):
+        return GraphSource(shared, graph, store, ranked=ranked)
+    raise InputError(f"batches are drawn from a graph or parts of one, got {type(graph).__name__}")
 
 
 def train_ids(layout: Layout) -> Tensor:

@@ -18,7 +18,6 @@ from weft.comm.plan import HaloPlan
 from weft.errors import GraphError
 from weft.exchanges.exact import Exact
 from weft.graph.degrees import entries_of_rows
-from weft.graph.graph import Graph
 from weft.graph.message.block import Rows
 from weft.graph.parts.shard import Shard
 from weft.graph.relations import RelationBlock
@@ -30,7 +29,7 @@ from weft.samplers.core.slices import take_rows
 from weft.samplers.core.subgraph import Subgraph
 from weft.samplers.core.topology import InEdges
 from weft.samplers.saint import Chances, SaintDraws
-from weft.samplers.workers.partitioned import HeldEdges
+from weft.samplers.workers.worker_edges import WorkerEdges
 from weft.strategies.halo.block import HaloBlock
 from weft.strategies.local import LocalGraph
 
@@ -78,7 +77,7 @@ class SubgraphPart(Subgraph):
     """A worker's rows of a subgraph; `rows` are those of its seeds, `count` has the seeds of all workers."""
 
     def __init__(self, block: PartBlock, rows: Tensor, count: int, **options: Any) -> None:
-        graph = cast(Graph, options.pop("graph"))
+        graph = options.pop("graph")
         super().__init__(graph, [block], block.shard.node_ids, num_seeds=0, **options)
         self.seeds = self.nodes[rows]
         self.rows, self.count = rows, count
@@ -183,7 +182,7 @@ class ClusterParts(Sampler):
     neighbourhoods = False
 
     def __init__(self, pieces: Pieces, *, seed: int, enhance: float = 0.0) -> None:
-        super().__init__(cast(Graph, pieces.graph), seed=seed)
+        super().__init__(pieces.graph, seed=seed)
         self.pieces, self.enhance = pieces, enhance
         shard = pieces.shard
         counts = torch.bincount(shard.node_part[pieces.is_seed].long(), minlength=shard.num_parts)
@@ -221,9 +220,9 @@ class SaintParts(Sampler):
     neighbourhoods = False
 
     def __init__(self, pieces: Pieces, *, seed: int, coverage: int, **options: Any) -> None:
-        super().__init__(cast(Graph, pieces.graph), seed=seed, resample="step")
+        super().__init__(pieces.graph, seed=seed, resample="step")
         self.pieces = pieces
-        lane, held = pieces.lane, HeldEdges(pieces.shard)
+        lane, held = pieces.lane, WorkerEdges(pieces.shard)
 
         def together(values: Tensor) -> Tensor:
             return lane.all_reduce(values, label=_SAMPLE).wait()

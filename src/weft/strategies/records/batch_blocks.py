@@ -6,7 +6,7 @@ first of them. A layer's block holds the rows that later layers need and no othe
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from weft import kernels
 from weft.graph.graph import Graph
+from weft.graph.held import HeldGraph
 from weft.graph.message.block import Block
 from weft.samplers.base import Batch
 from weft.samplers.core.block import SampledBlock
@@ -22,7 +23,7 @@ from weft.samplers.core.block import SampledBlock
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from weft.strategies.records.graph import RecordGraph, RecordValues
+    from weft.strategies.records.graph import RecordValues
 
 Ints = NDArray[np.int64]
 EDGES = ("hop", "dst", "src", "edge")
@@ -81,9 +82,47 @@ class Records:
         return cls(target, ends, edges, scale, nodes, node_ends, held, lists)
 
 
+Parts = Sequence[tuple[Records, Ints]]
+"""Records that were read together, and rows of them."""
+
+
+class RecordSource(Protocol):
+    """What completes a batch of records: the graph that they are of, or more columns of theirs."""
+
+    @property
+    def graph(self) -> HeldGraph:
+        """The graph, or what the records tell of it."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """What is read of the records beside their edges and features."""
+
+    def known(self, parts: Parts, edge: Ints) -> "Graph | RecordValues":
+        """Return degrees and edge data of some records, whose edges are given, by id."""
+
+    def labels(self, parts: Parts) -> dict[str, Tensor]:
+        """Return `y` of some records where they hold it; else the batch reads it of the graph."""
+
+
+@dataclass(frozen=True, eq=False)
+class WholeGraph:
+    """A `RecordSource` of records that only refer to their graph."""
+
+    graph: Graph
+    columns: Sequence[str] = ()
+
+    def known(self, parts: Parts, edge: Ints) -> Graph:
+        """Return the graph, which has all of it."""
+        return self.graph
+
+    def labels(self, parts: Parts) -> dict[str, Tensor]:
+        """Return nothing."""
+        return {}
+
+
 def batch_of(
-    graph: "Graph | RecordGraph",
-    parts: Sequence[tuple[Records, Ints]],
+    source: RecordSource,
+    parts: Parts,
     hops: int,
     *,
     epoch: int,
@@ -105,12 +144,11 @@ def batch_of(
         scale = np.concatenate(
             [held.scale[at] for (held, _), at in zip(parts, drawn) if held.scale is not None]
         )
-    known = graph if isinstance(graph, Graph) else graph.known(parts, edges["edge"])
+    known = source.known(parts, edges["edge"])
     nodes, blocks = _blocks(known, target, edges, _Runs.of(owner, edges), scale, hops)
-    held = {"x": _features(graph, nodes, parts)} if parts[0][0].values else {}
-    if not isinstance(graph, Graph):
-        held["y"] = graph.labels(parts)
-    return Batch(cast(Graph, graph), blocks, nodes, num_seeds=len(target), epoch=epoch, step=step, held=held)
+    held = {"x": _features(source.graph, nodes, parts)} if parts[0][0].values else {}
+    held |= source.labels(parts)
+    return Batch(source.graph, blocks, nodes, num_seeds=len(target), epoch=epoch, step=step, held=held)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +234,7 @@ def _find_rows(rows: Tensor, ids: Tensor, node_offsets: Sequence[int]) -> tuple[
     return distinct, local
 
 
-def _features(graph: "Graph | RecordGraph", nodes: Tensor, parts: Sequence[tuple[Records, Ints]]) -> Any:
+def _features(graph: HeldGraph, nodes: Tensor, parts: Sequence[tuple[Records, Ints]]) -> Any:
     """Return the features of the rows from the records: a matrix, or one for each type that has them."""
     ids = nodes.numpy()
     found = {}

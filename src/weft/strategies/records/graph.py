@@ -15,11 +15,9 @@ from torch import Tensor
 from weft.errors import GraphError, InputError, RecipeError
 from weft.graph.sparse import Features
 from weft.graph.targets import NodeData
-from weft.strategies.records.batch_blocks import Ints, Records, gather
+from weft.strategies.records.batch_blocks import Ints, Parts, gather
 from weft.strategies.records.loader import RecordFiles
 from weft.tasks.base import SPLITS
-
-Parts = Sequence[tuple[Records, Ints]]
 
 
 class RecordGraph(NodeData):
@@ -79,10 +77,20 @@ class RecordGraph(NodeData):
             "split": self.files.splits,
         }
 
-    def labels(self, parts: Parts) -> Tensor:
+    @property
+    def graph(self) -> "RecordGraph":
+        """The graph of a batch: what the records tell of it."""
+        return self
+
+    @property
+    def columns(self) -> list[str]:
+        """What is read of the records beside their edges and features."""
+        return ["y", *self.files.lists()]
+
+    def labels(self, parts: Parts) -> dict[str, Tensor]:
         """Return the labels of some records, in their order."""
         held = [records.lists["y"][1][gather(records.lists["y"][0], rows)] for records, rows in parts]
-        return self._as_labels(np.concatenate(held))
+        return {"y": self._as_labels(np.concatenate(held))}
 
     def known(self, parts: Parts, edge: Ints) -> "RecordValues":
         """Return degrees and edge data of some records, whose edges are given, by id."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,10 +25,10 @@ from weft.graph.graph import Graph
 from weft.registry import require
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.loader import Loader
-from weft.strategies.records.batch_blocks import EDGES, Records, Values, batch_of
+from weft.strategies.records.batch_blocks import EDGES, Records, RecordSource, Values, batch_of
 
 if TYPE_CHECKING:
-    from weft.strategies.records.graph import RecordGraph
+    pass
 
 Window = tuple[Records, NDArray[np.int64]]
 """Records that were read together, and the order in which they are used."""
@@ -201,7 +201,7 @@ class RecordLoader(Loader):
     def __init__(
         self,
         files: RecordFiles,
-        graph: "Graph | RecordGraph",
+        source: RecordSource,
         *,
         split: str | None = None,
         shuffle: bool = True,
@@ -212,7 +212,7 @@ class RecordLoader(Loader):
         rank: int = 0,
         workers: int = 1,
     ) -> None:
-        sampler = RecordSampler(cast(Graph, graph), seed=seed)
+        sampler = RecordSampler(source.graph, seed=seed)
         super().__init__(sampler, torch.zeros(0, dtype=torch.int64), batch_size=batch_size, threads=threads)
         self.files, self.buffer = files, buffer
         self.rank, self.workers = rank, workers
@@ -223,7 +223,7 @@ class RecordLoader(Loader):
         self.shares = [high - low for low, high in bounds]
         """The records of each worker."""
         self.segments = _segments(files.sizes, *bounds[rank])
-        self.more = [] if isinstance(graph, Graph) else ["y", *files.lists()]
+        self.source, self.more = source, source.columns
         self._windows: dict[tuple[int, int], Window] = {}
         self._reading = threading.Lock()
 
@@ -245,7 +245,7 @@ class RecordLoader(Loader):
         rows = self._rows(epoch, step)
         if len(self.graph.node_types) > 1:
             rows = _sorted(rows)
-        return batch_of(self.graph, rows, len(self.files.fanout), epoch=epoch, step=step)
+        return batch_of(self.source, rows, len(self.files.fanout), epoch=epoch, step=step)
 
     def _end(self, share: int, step: int) -> int:
         """Return how many of a worker's records are used after so many steps."""

@@ -32,7 +32,7 @@ class PairLoader(RecordLoader):
         negative = getattr(drawn, "nodes", drawn)
         ends = EndRows.of(pairs, negative, timed=False)
         hops = len(self.files.fanout)
-        nodes = batch_of(self.graph, rows, hops, seeds=ends.seeds.numpy(), epoch=epoch, step=step)
+        nodes = batch_of(self.source, rows, hops, seeds=ends.seeds.numpy(), epoch=epoch, step=step)
         masked = getattr(drawn, "masked", None)
         return EdgeBatch(
             nodes.without_labels(), pairs, ends.src, ends.dst, ends.negative, masked,

@@ -30,9 +30,10 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.fanouts import check_fanouts
 from weft.strategies.minibatch.loaded import LoadedBatches
 from weft.strategies.minibatch.neighbourhoods import Neighbourhoods
-from weft.strategies.minibatch.neighbours import DrawSettings, GraphNeighbours, PartNeighbours
+from weft.strategies.minibatch.neighbours import DrawSettings, GraphNeighbours, Neighbours, PartNeighbours
 from weft.strategies.minibatch.pair_limits import refuse_nodes_alone
-from weft.strategies.minibatch.source import source_of
+from weft.strategies.minibatch.source import GraphSource, PartSource, source_of
+from weft.strategies.records.batch_blocks import RecordSource, WholeGraph
 from weft.strategies.records.graph import RecordGraph, check_whole
 from weft.strategies.records.loader import RecordFiles, RecordLoader
 from weft.strategies.records.pairs import PairLoader, check_pairs_of
@@ -92,21 +93,24 @@ class RecordTraining(Strategy):
             raise RecipeError(
                 "strategy.staleness: one process has nobody to be ahead of; leave it out, or add --workers N"
             )
-        if evaluate == "records" and not isinstance(graph, RecordGraph):
-            graph = RecordGraph(files, rank=group.rank, workers=group.size, dtype=_dtype(graph))
-        super().__init__(graph, **given)
+        alone = evaluate == "records"  # and so is what is held, whatever graph was read before
+        told = RecordGraph(files, rank=group.rank, workers=group.size, dtype=_dtype(graph)) if alone else None
+        super().__init__(graph if told is None else told, **given)
         drawing = DrawSettings("neighbor", {"seed": int(self.clock[0])}, batch_size, prepare)
         train = self.targets["train"].count
-        if isinstance(graph, RecordGraph):
+        if told is not None:
             _check_labels(files, train)
-            batching = RecordBatches(RecordRows(self.shared, graph), files, graph, drawing, buffer=buffer)
+            rows = RecordRows(self.shared, told)
+            batching = RecordBatches(rows, files, told, drawing, buffer=buffer, first_rows=told.first)
         else:
-            source = graph if isinstance(graph, Graph) else _mapped(files, graph)
+            source = source_of(self.shared, graph, part_rank=part_rank)
+            whole = _mapped(files, source.graph) if source.in_parts else source.graph
             check_pairs_of(files, self.task)
             pairs = self.task.pairs.get("train")
-            files.check(source, train if pairs is None else len(pairs))
-            drawn = _neighbourhoods(self.shared, graph, files, drawing, evaluate, part_rank)
-            batching = RecordBatches(drawn.layout, files, source, drawing, buffer=buffer, evaluated=drawn)
+            files.check(whole, train if pairs is None else len(pairs))
+            drawn = _neighbourhoods(source, files, drawing, evaluate)
+            held = WholeGraph(whole)
+            batching = RecordBatches(drawn.layout, files, held, drawing, buffer=buffer, evaluated=drawn)
         reducer = reducer_of(self.group) if staleness is None else Served(self.group, staleness)
         self.compose(batching.layout, batching, reducer)
 
@@ -141,20 +145,23 @@ class RecordTraining(Strategy):
 class RecordBatches(LoadedBatches):
     """Records that a worker reads from files, and puts what they share in one place.
 
-    `evaluated` gives the outputs that are scored; None: the records of other splits are what is scored.
+    `evaluated` gives the outputs that are scored; None: the records of other splits are what is scored,
+    whose first rows are `first_rows`.
     """
 
     def __init__(
         self,
         layout: Layout,
         files: RecordFiles,
-        source: Graph | RecordGraph,
+        source: RecordSource,
         drawing: DrawSettings,
         *,
         buffer: int,
         evaluated: Neighbourhoods | None = None,
+        first_rows: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(layout.shared, layout)
+        self.first_rows = {} if first_rows is None else first_rows
         self.files, self.source, self.drawing = files, source, drawing
         self.buffer, self.evaluated = buffer, evaluated
         self._evaluators: dict[str, RecordLoader] = {}
@@ -199,8 +206,7 @@ class RecordBatches(LoadedBatches):
         outputs = [self.batch_outputs(model, batch) for batch in loader if batch.seeds.numel()]
         dtype = next((value.dtype for value in model.parameters()), torch.float32)
         held = torch.cat(outputs) if outputs else torch.zeros(0, self.shared.task.width, dtype=dtype)
-        assert isinstance(self.source, RecordGraph), "records stand for the graph"
-        return held[rows - self.source.first[split]]
+        return held[rows - self.first_rows[split]]
 
     def _loader_of(self, split: str, *, shuffle: bool = True) -> RecordLoader:
         task = self.shared.task
@@ -265,16 +271,10 @@ class Served(Summed):
 
 
 def _neighbourhoods(
-    shared: Shared,
-    graph: Graph | LocalGraph,
-    files: RecordFiles,
-    drawing: DrawSettings,
-    evaluate: Any,
-    part_rank: Sequence[int] | None,
+    source: GraphSource | PartSource, files: RecordFiles, drawing: DrawSettings, evaluate: Any
 ) -> Neighbourhoods:
     """Return what an evaluation over the graph is made of: all edges, or samples of them."""
-    source = source_of(shared, graph, part_rank=part_rank)
-    neighbours: GraphNeighbours | PartNeighbours
+    neighbours: Neighbours
     if source.in_parts:
         neighbours = PartNeighbours(source, drawing)
     else:

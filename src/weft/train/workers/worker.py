@@ -145,7 +145,7 @@ def train_parts(resolved: Resolved, place: Place, group: Group) -> Summary | Non
 def _own_rows(resolved: Resolved, graph: LocalGraph | RecordGraph, group: Group) -> Tensor | None:
     """Return the nodes whose learned rows this worker holds, where each holds some; None: all."""
     apart = strategies[resolved.strategy].rows_by_owner and resolved.settings.precision != "float16"
-    return graph.own_ids if apart and group.size > 1 and isinstance(graph, LocalGraph) else None
+    return graph.own_ids if apart and group.size > 1 else None
 
 
 def _held(
