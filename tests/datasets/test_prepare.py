@@ -1,6 +1,7 @@
 """What is done to every data set: directions, self loops, features, splits."""
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from weft.datasets.typed import typed
 from weft.errors import DataNote, GraphError
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
+from weft.tasks.split import split_pairs
 
 ONCE = [[0, 0, 1, 2], [1, 2, 2, 3]]
 
@@ -41,6 +43,19 @@ def test_relations_are_not_symmetrised_unasked() -> None:
     graph = Graph.from_edges(ONCE, edge_type=[0, 1, 0, 1])
     assert prepare(graph).num_edges == 4
     assert prepare(graph, inverse_relations=True).num_relations == 4
+
+
+def test_an_inverse_is_a_message_and_in_no_split() -> None:
+    edges: Any = {
+        ("a", "r", "a"): {"edge_index": [[0, 1, 2], [1, 2, 0]], "split": [0, 1, 2], "weight": [1.0, 2.0, 3.0]}
+    }
+    graph = prepare(Graph.from_types({"a": {"num_nodes": 3}}, edges), inverse_relations=True)
+    given = graph.given_edge_data()
+    assert given["split"].tolist() == [0, 1, 2, -1, -1, -1]
+    assert given["weight"].tolist() == [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]
+    assert [kind[1] for kind in graph.edge_types] == ["r", "rev_r"]
+    _, pairs = split_pairs(graph)
+    assert {name: len(some) for name, some in pairs.items()} == {"train": 1, "val": 1, "test": 1}
 
 
 def test_typed_graph_gets_inverse_relations_where_a_type_receives_nothing() -> None:

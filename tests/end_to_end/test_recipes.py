@@ -16,6 +16,8 @@ from weft.train.resolve import DEFAULT_DATA, DEFAULT_MODEL
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 DATA = ROOT.parent / "shared" / "data"
+LONG = ("fb15k237_rgcn", "knowledge_graph")
+"""Recipes of which two epochs are minutes on a CPU."""
 
 
 def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -31,7 +33,10 @@ def need(name: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] * (path.stem in LONG), id=path.stem) for path in RECIPES],
+)
 def test_every_recipe_trains_as_it_stands(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -394,7 +394,7 @@ def test_filtered_ranks_are_told_with_raw_ones_by_end_and_by_relation_on_any_num
     assert pairs == ends["dst"]["pairs"] + ends["src"]["pairs"]
     mean = sum(held["pairs"] * held["mrr"] for held in relations.values()) / pairs
     assert mean == pytest.approx(one.scores["mrr"])
-    assert two.details["test"]["by_end"]["src"] == pytest.approx(ends["src"])
+    assert two.details["test"]["by_end"]["src"] == pytest.approx(ends["src"]), "every pair counts once"
     assert json.loads(json.dumps(one.to_dict() | {"out": None}))["details"]["test"]["by_end"] == ends
 
 

@@ -17,6 +17,8 @@ Auto = Literal["auto"]
 SPLITS = ("train_mask", "val_mask", "test_mask")
 NO_SPLIT = "the data has labels and no split"
 """How the note of a split that was drawn begins."""
+_OUTSIDE: dict[str, Any] = {"split": -1, "train_mask": False, "val_mask": False, "test_mask": False}
+"""What edge data says of edges that are in no split."""
 Fraction = Annotated[float, Range(above=0, below=1)]
 
 
@@ -36,11 +38,11 @@ def prepare(
 
     `symmetrise="auto"` adds the other direction of every edge where a file states each pair once: one kind of
     edge, and no edge whose reverse is there too. `inverse_relations="auto"` adds the inverse of every
-    relation where some type of node would otherwise receive no messages. `identity_features` gives every node
-    a column of its own, for graphs without features: the first layer then learns one row per node. A split is
-    drawn where the data has labels and none, or when a fraction or a seed is given: 60 % train, 20 %
-    validation and the rest test unless said otherwise. A note (`weft.DataNote`) tells of what was decided
-    here.
+    relation where some type of node would otherwise receive no messages; inverses are in no split of edges.
+    `identity_features` gives every node a column of its own, for graphs without features: the first layer
+    then learns one row per node. A split is drawn where the data has labels and none, or when a fraction or a
+    seed is given: 60 % train, 20 % validation and the rest test unless said otherwise. A note
+    (`weft.DataNote`) tells of what was decided here.
     """
     if symmetrise == "auto" and (symmetrise := one_way(graph)):
         told = f"no edge has its reverse, so the other direction of all {graph.num_edges:,} was added"
@@ -51,7 +53,7 @@ def prepare(
         told = "some type of node is the target of no relation, so the inverse of every relation was added"
         _note(f"{told} (data.inverse_relations = false keeps them as they are)")
     if inverse_relations:
-        graph = graph.add_inverse_relations()
+        graph = _no_targets(graph.add_inverse_relations(), graph.num_edges)
     if self_loops:
         graph = graph.add_self_loops()
     if identity_features:
@@ -65,6 +67,16 @@ def prepare(
             _note(f"{told} (data.train_fraction, data.val_fraction and data.split_seed draw another)")
         graph = split_nodes(graph, train=train_fraction or 0.6, val=val_fraction or 0.2, seed=split_seed or 0)
     return graph
+
+
+def _no_targets(graph: Graph, first: int) -> Graph:
+    """Return the graph with edges from `first` on in no split: an inverse is no fact of its own."""
+    data = {name: value.clone() for name, value in graph.given_edge_data().items() if name in _OUTSIDE}
+    if not data:
+        return graph
+    for name, value in data.items():
+        value[first:] = _OUTSIDE[name]
+    return graph.with_edges(graph.edge_index, graph.given_edge_type(), {**graph.given_edge_data(), **data})
 
 
 def _note(told: str) -> None:
