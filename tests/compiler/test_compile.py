@@ -302,3 +302,12 @@ def test_a_message_that_changes_at_every_call_is_left_alone() -> None:
 
     found = [compiled(make(float(each)), ["source"], [U], "sum") for each in range(40)]
     assert found[-1] == "what it captures changes at every call"
+
+
+@pytest.mark.parametrize("shape", [(1,), (4, 1), (1, 2), (4, 2), (2,)])
+def test_a_score_that_is_no_number_a_head_is_left_to_be_refused(shape: tuple[int, ...]) -> None:
+    def message(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return (u * v).sum(1).reshape(-1, *[1] * len(shape)).expand(-1, *shape), u.view(-1, 4, 2)
+
+    with pytest.raises(NotCompiled, match=r"score \[E\] or \[E, H\]"):
+        compile_message(message, forms_of(src=[U], dst=[V]), "softmax")

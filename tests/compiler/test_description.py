@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from tests.support.messages import forms_of
 from torch import Tensor, nn
 
+from weft.compiler import description as description_module
 from weft.compiler.captures import captures
 from weft.compiler.compile import compile_message
 from weft.compiler.cost import EdgeCounts, Work
@@ -71,3 +73,22 @@ def test_what_no_backend_runs_says_why_and_costs_as_operators_do() -> None:
 
 def test_a_message_that_cannot_be_recorded_has_no_picture() -> None:
     assert written(lambda there, here: there * torch.rand(()), forms_of(**rows()), "sum", SIZES) == ()
+
+
+def test_flags_between_passes_are_told_where_a_device_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = nn.Linear(4, 4)
+    given = {"src": [torch.randn(20, 4, requires_grad=True)], "dst": [torch.randn(10, 4, requires_grad=True)]}
+
+    def message(there: Tensor, here: Tensor) -> Tensor:
+        return both((there + here).relu())  # type: ignore[no-any-return]
+
+    made = compile_message(message, forms_of(**given), "max")
+    inputs = made.inputs([*given["src"], *given["dst"]], captures(message, made.executed))
+    found = []
+    for keeps in (False, True):
+        monkeypatch.setattr(description_module, "keeps_flags", lambda device, keeps=keeps: keeps)
+        found.append(described(made, inputs, SIZES, torch.device("cpu"), RUNS).kernels[0])
+    without, having = found
+    assert without.stored == ()
+    assert having.stored == (("flags", (1, 4)),)
+    assert having.again < without.again

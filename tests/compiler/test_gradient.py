@@ -4,12 +4,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.programs import edges_of, random_program, tensors_of, transposed
+from tests.support.programs import HEADS, WIDTH, edges_of, random_program, tensors_of, transposed
 
 from weft.compiler import reference
 from weft.compiler.gradient import gradients
 from weft.compiler.program import Builder, Program, Result
-from weft.compiler.run import extra_tensors
+from weft.compiler.run import extra_tensors, reduce_edges
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,3 +85,19 @@ def test_dead_steps_are_left_out(kind: str) -> None:
     program = random_program(5, kind)
     used = {each for step in program.steps for each in step.args} | set(program.results[0].args)
     assert set(range(len(program.loads), len(program.shapes))) <= used
+
+
+def test_one_score_for_all_heads_has_the_gradients_of_autograd() -> None:
+    made = Builder()
+    a, b = made.load("other", (HEADS, WIDTH)), made.load("row", (HEADS, WIDTH))
+    score = made.sum_heads(made.sum_width(made.step("mul", a, b)))
+    program, edges = made.program([Result("softmax", (score, a))]), edges_of(7)
+    tensors = [t.requires_grad_() for t in tensors_of(program, edges, 7)]
+    found = []
+    for out in (
+        reduce_edges(program, edges, lambda: transposed(edges), tensors)[0],
+        reference.run(program, edges, tensors)[0],
+    ):
+        found.append(torch.autograd.grad(out.square().sum(), tensors))
+    for have, want in zip(*found):
+        torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-9)

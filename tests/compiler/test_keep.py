@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.programs import edges_of, random_program, tensors_of, transposed
 from torch import Tensor
 
-from weft.compiler import keep, reference, run
+from weft.compiler import cpu, keep, reference, run
 from weft.compiler.cost import EdgeCounts
 from weft.compiler.gradient import gradients
 from weft.compiler.keep import Kept, choice, keep_values, kept, kept_bytes, storing
@@ -131,6 +131,20 @@ def test_gradients_are_the_same_whatever_is_stored(seed: int, kind: str, count: 
     for place, want in enumerate(expected):
         have = found.get(place, torch.zeros_like(tensors[place]))
         want = torch.zeros_like(tensors[place]) if want is None else want
+        torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["sum", "max", "softmax"]))
+def test_the_core_stores_any_value(seed: int, kind: str) -> None:
+    program, edges = random_program(seed, kind), edges_of(seed)
+    first = len(program.loads)
+    values = [first + i for i, step in enumerate(program.steps) if step.op != "constant"]
+    whole = storing(program, tuple(random.Random(seed).sample(values, min(3, len(values)))))
+    tensors = tensors_of(program, edges, seed)
+    if cpu.obstacle(whole, edges, tensors):
+        return
+    for have, want in zip(cpu.run(whole, edges, tensors), reference.run(whole, edges, tensors), strict=True):
         torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-9)
 
 

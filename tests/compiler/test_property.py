@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.messages import assert_same
+from tests.support.messages import assert_same, compiled_result
 from tests.support.programs import edges_of
 from torch import Tensor
 
 from weft.compiler.passes import PASSES
+from weft.compiler.program import Edges
 
 WIDTH = 4
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
@@ -41,6 +42,12 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "layer norm": lambda x: F.layer_norm(x, x.shape[-1:]),
     "reversed": lambda x: torch.cat([x[:, 2:], x[:, :2]], -1) if x.shape[1] == WIDTH else x,
     "halves": lambda x: torch.cat([a * b for a, b in [x.chunk(2, -1)] * 2], -1) if x.shape[1] == WIDTH else x,
+    "einsum": lambda x: (
+        torch.einsum("ehf,ehf,eh->ehf", x.view(-1, 2, 2), x.view(-1, 2, 2), x[:, :2]).flatten(1)
+        if x.shape[1] == WIDTH
+        else x
+    ),
+    "joined sum": lambda x: x * torch.cat([x, x.tanh()], -1).sum(-1, keepdim=True),
     "heads": lambda x: (
         (x.view(-1, 2, 2) * x.view(-1, 2, 2).sum(-1, keepdim=True)).flatten(1) if x.shape[1] == WIDTH else x
     ),
@@ -57,7 +64,7 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def message_of(
-    seed: int, reduce: str, *, steps: int = 7
+    seed: int, reduce: str, *, steps: int = 7, edges: Edges | None = None
 ) -> tuple[Callable[..., Any], dict[str, Any], list[Tensor]]:
     """Return a message, what it is given, and the tensors that it captures."""
     draw = random.Random(seed)
@@ -66,7 +73,7 @@ def message_of(
     def tensor(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64, generator=make).requires_grad_()
 
-    edges = edges_of(seed)
+    edges = edges_of(seed) if edges is None else edges
     given = {
         "src": [tensor(edges.num_other, WIDTH)],
         "dst": [tensor(edges.num_rows, WIDTH)],
@@ -74,6 +81,7 @@ def message_of(
         "params": [tensor(WIDTH)],
     }
     wide, both, bias, heads = tensor(WIDTH, WIDTH), tensor(WIDTH, 2 * WIDTH), tensor(WIDTH), tensor(2, 2)
+    maps = tensor(2, 2, 2)
     plan = tuple(_step(draw, 4 + place) for place in range(steps))
 
     def message(*arguments: Tensor) -> Any:
@@ -86,6 +94,8 @@ def message_of(
                     if a.dim() == 2
                     else a * 2
                 )
+            elif op == "a map a head" and a.dim() == 2 and a.shape[1] == WIDTH:
+                made = torch.einsum("ehf,hfo->eho", a.view(-1, 2, 2), maps).flatten(1)
             elif op == "joined" and a.dim() == b.dim() == 2 and a.shape[1] == b.shape[1] == WIDTH:
                 made = F.linear(torch.cat([a, b], -1), both)
             else:
@@ -96,13 +106,18 @@ def message_of(
             return whole
         return (torch.tanh(whole).view(-1, 2, 2) * heads).sum(-1), whole.view(-1, 2, 2)
 
-    return message, given, [wide, both, bias, heads]
+    return message, given, [wide, both, bias, heads, maps]
 
 
 def _step(draw: random.Random, known: int) -> tuple[str, int, int]:
     pick = draw.random()
-    names = ["linear"] if pick < 0.12 else ["joined"] if pick < 0.24 else UNARY if pick < 0.62 else BINARY
-    return draw.choice(list(names)), draw.randrange(known), draw.randrange(known)
+    if pick < 0.3:
+        return (
+            ("linear", "joined", "a map a head")[int(pick * 10)],
+            draw.randrange(known),
+            draw.randrange(known),
+        )
+    return draw.choice(list(UNARY if pick < 0.65 else BINARY)), draw.randrange(known), draw.randrange(known)
 
 
 @settings(max_examples=60, deadline=None)
@@ -112,12 +127,38 @@ def test_random_messages_equal_plain_torch(seed: int, reduce: str) -> None:
     assert_same(message, edges_of(seed), reduce, captured, **inputs)
 
 
+REWRITES = [name for name in PASSES if name != "normal"]
+"""The others rely on normal forms."""
+
+
 @settings(max_examples=25, deadline=None)
-@given(
-    st.integers(0, 10**6),
-    st.sampled_from(["sum", "max", "softmax"]),
-    st.sampled_from([name for name in PASSES if name != "normal"]),
-)
+@given(st.integers(0, 10**6), st.sampled_from(["sum", "max", "softmax"]), st.sampled_from(REWRITES))
 def test_random_messages_without_a_pass(seed: int, reduce: str, without: str) -> None:
     message, inputs, captured = message_of(seed, reduce)
     assert_same(message, edges_of(seed), reduce, captured, without=[without], **inputs)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["sum", "min", "softmax"]), st.sampled_from([None, *REWRITES]))
+def test_random_messages_with_one_pass_or_none(seed: int, reduce: str, alone: str | None) -> None:
+    message, inputs, captured = message_of(seed, reduce)
+    without = [name for name in REWRITES if name != alone]
+    assert_same(message, edges_of(seed), reduce, captured, without=without, **inputs)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["sum", "max", "softmax"]))
+def test_random_messages_have_the_same_bits_on_any_number_of_threads(seed: int, reduce: str) -> None:
+    edges = edges_of(seed * 10 + 1, num_rows=300, num_other=200, num_edges=6000)
+    message, inputs, captured = message_of(seed, reduce, edges=edges)
+    leaves = [t for tensors in (*inputs.values(), captured) for t in tensors]
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        try:
+            out = compiled_result(message, edges, reduce, **inputs)
+            found.append([out, *torch.autograd.grad(out.sum(), leaves, allow_unused=True)])
+        finally:
+            torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(a is None or torch.equal(a, b) for a, b in zip(found[0], other))

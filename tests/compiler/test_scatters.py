@@ -109,7 +109,7 @@ def test_all_reductions_are_described() -> None:
     made, called = made_of(largest_share)
     inputs = made.inputs([U, V, INDEX[:0]], captures(called, made.executed))
     sizes = EdgeCounts(EDGES.num_rows, EDGES.num_other, EDGES.num_edges)
-    found = described(made, inputs, sizes, lambda program: "")
+    found = described(made, inputs, sizes, torch.device("cpu"), lambda program: "")
     assert [each.reduce for each in found.kernels] == ["max", "sum", "max"]
     assert {place for each in found.operators for place in each.kernels} == {0, 1, 2}
 

@@ -7,9 +7,12 @@ import torch
 from tests.support.programs import transposed
 from torch import Tensor
 
+from weft.compiler.annotate import residency
 from weft.compiler.captures import captures
 from weft.compiler.compile import Compiled, compile_message
 from weft.compiler.execute import execute, shaped
+from weft.compiler.graphs import name_of
+from weft.compiler.passes import PASSES
 from weft.compiler.program import Edges
 from weft.compiler.run import reduce_edges
 from weft.compiler.trace import Form
@@ -40,6 +43,15 @@ def compiled_result(
     made = compile_message(message, forms_of(**given), reduce, without=without)
     tensors = [t for name in ("src", "dst", "edge", "params") for t in given.get(name, ())]
     return run_compiled(made, made.inputs(tensors, captures(message, made.executed)), edges)
+
+
+def rewritten(message: Message, reduce: str, *names: str, **given: Sequence[Tensor]) -> list[tuple[str, str]]:
+    """Return the operators of a message, with where they live, after the passes of these names alone."""
+    made = compile_message(
+        message, forms_of(**given), reduce, without=[each for each in PASSES if each not in names]
+    )
+    nodes = [node for node in made.graph.nodes if node.op == "call_function"]
+    return [(name_of(node), residency(node)) for node in nodes]
 
 
 def run_compiled(made: Compiled, inputs: Sequence[Tensor], edges: Edges) -> Tensor:

@@ -141,7 +141,7 @@ def _problem(node: fx.Node, name: str) -> str:
     if name in _FACTORIES:
         return "" if name in ("zeros", "ones", "full") else "it numbers the edges"
     # Releases of torch differ in which operators they tag: leaky_relu of 2.11 is not.
-    if name in RULES or torch.Tag.pointwise in getattr(node.target, "tags", ()):
+    if name in (*RULES, "rsub") or torch.Tag.pointwise in getattr(node.target, "tags", ()):
         return _pointwise_problem(node)
     return "this operator is not known"
 

@@ -224,7 +224,7 @@ def compile_message(
     take_rows(graph)
     close(graph, reduce)
     if not reductions(graph):
-        raise NotCompiled("a softmax message returns (score, value), any other one tensor")
+        raise NotCompiled("a softmax message returns score [E] or [E, H] and value, any other one tensor")
     check(graph)
     rewrite(graph, without=without)
     inner = tuple(_staged(each, traced, twins) for each in inner_graphs(graph))

@@ -147,6 +147,8 @@ def _result(program: Program, result: Result, sizes: EdgeCounts, itemsize: int) 
     width = prod(shapes[-1])
     if result.kind in ("edge", "flags"):
         return Work(0, sizes.edges * width * (itemsize if result.kind == "edge" else 1), 0)
+    if result.kind == "flags":
+        return Work(0, sizes.edges * width, 0)
     if result.kind == "weight":
         a, b = shapes[0][1], shapes[1][1]
         return Work(0, a * b * itemsize, 2 * sizes.edges * max(shapes[0][0], shapes[1][0]) * a * b)

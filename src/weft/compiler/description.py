@@ -29,6 +29,7 @@ from weft.compiler.graphs import close, has_rows, item_shape, name_of, reduced, 
 from weft.compiler.keep import Kept, kept, kept_bytes, storing
 from weft.compiler.match import match
 from weft.compiler.program import Program
+from weft.compiler.run import keeps_flags
 from weft.compiler.scatters import take_rows
 from weft.compiler.trace import Form, trace
 
@@ -70,7 +71,8 @@ class Kernel:
     kept: int
     """Bytes that stay for backward: rows that were read, the result, and values of edges that are stored."""
     stored: tuple[tuple[str, tuple[int, int]], ...]
-    """The steps whose values of edges are stored, with heads and width."""
+    """The steps whose values of edges are stored, with heads and width; `flags` of one pass of backward for
+    the other, a byte each."""
     again: int
     """Operations of backward that make values of edges again."""
 
@@ -244,27 +246,29 @@ def _kernel(reduction: Reduction, reason: str, wanted: tuple[bool, ...], at: _Se
     steps = tuple(step.op for step in program.steps if step.op not in ("constant", "expand"))
     chosen = kept(program, wanted, at.counts, at.dtype, at.device) if known is None else ()
     forward = program_cost(storing(program, chosen), at.counts, at.dtype)
-    backward, again = _backward(program, wanted, chosen, at) if known is None else (None, 0)
+    backward, again, flags = _backward(program, wanted, chosen, at) if known is None else (None, 0, ())
     stay = _stays(program, at) + kept_bytes(program, chosen, at.counts, at.dtype) if any(wanted) else 0
     first = len(program.loads)
-    stored = tuple((program.steps[each - first].op, program.shapes[each]) for each in chosen)
+    stored = (*((program.steps[each - first].op, program.shapes[each]) for each in chosen), *flags)
     name = "program" if known is None else known.name
     return Kernel(name, reduction.kind, "", reads, steps, forward, backward, stay, stored, again)
 
 
 def _backward(
     program: Program, wanted: tuple[bool, ...], chosen: Kept, at: _Setting
-) -> tuple[Work | None, int]:
-    """Return the cost of all passes, and the operations that make again what forward made."""
+) -> tuple[Work | None, int, tuple[tuple[str, tuple[int, int]], ...]]:
+    """Return the cost of all passes, the operations that make values again, and the flags that they keep."""
     if not any(wanted):
-        return None, 0
-    passes = gradients(program, wanted, kept=chosen)
+        return None, 0, ()
+    passes = gradients(program, wanted, kept=chosen, flags=keeps_flags(at.device))
     found, again = Work(), 0
     for each, over in ((passes.of_rows, at.counts), (passes.of_others, at.counts.swapped)):
         if each is not None:
             found += program_cost(each, over, at.dtype)
             again += operations_again(each, program, over)
-    return found, again
+    assert passes.of_others is not None or not passes.flags
+    flags = (("flags", passes.of_others.loads[-1].shape),) if passes.of_others and passes.flags else ()
+    return found, again, flags
 
 
 def _stays(program: Program, at: _Setting) -> int:

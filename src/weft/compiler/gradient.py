@@ -265,6 +265,7 @@ def _seed_softmax(adjoint: _Adjoint, values: list[int], extra: list[int]) -> Non
     made, (score, value), (grad, level, mean) = adjoint.made, values, extra
     alpha = made.step("exp", made.step("sub", score, level))
     along = made.sum_width(made.step("mul", grad, value))
+    along = along if made.shape(along) == made.shape(score) else made.sum_heads(along)  # one score for all
     adjoint.add(value, made.step("mul", alpha, grad))
     adjoint.add(score, made.step("mul", alpha, made.step("sub", along, mean)))
 

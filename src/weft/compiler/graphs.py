@@ -114,10 +114,16 @@ def close(graph: fx.Graph, kind: str) -> None:
     output = next(node for node in graph.nodes if node.op == "output")
     made = output.args[0]
     values = made if isinstance(made, tuple) else (made,)
-    if (len(values) == 2) != (kind == "softmax"):
+    if (len(values) == 2) != (kind == "softmax") or (len(values) == 2 and not _weighs(*values)):
         return
     node = emit(output, reduced, kind, *values)
     output.args = (node,)
+
+
+def _weighs(score: Any, attended: Any) -> bool:
+    """Return whether a score is a number, or one a head, of what it weighs."""
+    own = value(score).shape
+    return len(own) in (1, 2) and value(attended).shape[: len(own)] == own
 
 
 def tidy(graph: fx.Graph) -> None:

@@ -61,13 +61,24 @@ def lower(node: fx.Node) -> Lowered:
 def _shapes(values: Sequence[Any]) -> list[list[Shape]]:
     """Return the shapes of what is reduced, to be tried in this order."""
     items = [item_shape(each) for each in values]
-    if len(items) == 2:  # a score has a number a head
-        return [[_as_shape(item, len(items[0])) for item in items]]
+    if len(items) == 2:
+        return [_attended_shapes(*items)]
     (item,) = items
     size = math.prod(item)
     likely = [_as_shape(item, heads) for heads in (len(item) - 1, *range(len(item) + 1)) if heads >= 0]
     others = [(heads, size // heads) for heads in range(1, min(size, _MOST_HEADS) + 1) if size % heads == 0]
     return [[shape] for shape in dict.fromkeys([*likely, *others])]
+
+
+def _attended_shapes(score: tuple[int, ...], attended: tuple[int, ...]) -> list[Shape]:
+    """Return the shapes of a score, a number a head or one for all, and of what it weighs."""
+    heads = len(score)
+    while heads and score[heads - 1] == 1:
+        heads -= 1
+    shapes = [_as_shape(item, heads) for item in (score, attended)]
+    if score[:heads] != attended[:heads]:
+        raise NotCompiled(f"a score of shape {list(score)} for values of shape {list(attended)}")
+    return shapes
 
 
 def _lowered(kind: str, values: Sequence[Any], shapes: Sequence[Shape]) -> Lowered:

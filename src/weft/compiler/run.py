@@ -26,6 +26,12 @@ def _backend(device: torch.device) -> Any:
     return None if name is None else import_module(name)
 
 
+def keeps_flags(device: torch.device) -> bool:
+    """Return whether conditions of edges go from one gradient pass to the other on a device."""
+    backend = _backend(device)
+    return backend is not None and bool(backend.KEEPS_FLAGS)
+
+
 def obstacle(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> str:
     """Return why only the reference can run a program and its gradients; "" where a backend can."""
     backend = _backend(edges.indptr.device)
@@ -158,6 +164,7 @@ def extra_tensors(
     if kind in ("max", "min"):
         return [grad / rest[0].clamp(min=1), out]
     mean = (out * grad).sum(2, keepdim=True)
+    mean = mean if rest[0].shape[1] == mean.shape[1] else mean.sum(1, keepdim=True)  # one score for all heads
     level = torch.where(rest[0] == -torch.inf, 0.0, rest[0])
     return [grad, level, mean if beside is None else mean - beside]
 

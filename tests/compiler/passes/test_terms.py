@@ -1,0 +1,34 @@
+"""The terms of a sum are added where they live."""
+
+import torch
+from tests.support.messages import assert_same, rewritten
+from tests.support.programs import edges_of
+from torch import Tensor
+
+EDGES = edges_of(7)
+WIDE = torch.float64
+U = torch.randn(EDGES.num_other, 4, dtype=WIDE, requires_grad=True)
+V = torch.randn(EDGES.num_rows, 4, dtype=WIDE, requires_grad=True)
+E = torch.randn(EDGES.num_edges, 1, dtype=WIDE, requires_grad=True)
+ENDS = {"src": [U], "dst": [V]}
+B = torch.randn(4, dtype=WIDE, requires_grad=True)
+
+
+def test_an_edge_adds_one_term_of_each_end() -> None:
+    def message(u: Tensor, v: Tensor) -> Tensor:
+        return (u + v + B - v.tanh() + u.sin()).relu()
+
+    def on_edges(*names: str) -> int:
+        found = rewritten(message, "max", *names, **ENDS)
+        return sum(name in ("add", "sub") and where == "pair" for name, where in found)
+
+    assert on_edges("normal") == 4
+    assert on_edges("normal", "terms") == 1
+    assert_same(message, EDGES, "max", [B], **ENDS)
+
+
+def test_signs_are_kept() -> None:
+    def message(u: Tensor, v: Tensor) -> Tensor:
+        return (-(u - v) - (B - u)).exp()
+
+    assert_same(message, EDGES, "sum", [B], **ENDS)
