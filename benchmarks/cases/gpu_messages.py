@@ -22,7 +22,7 @@ from weft import kernels
 from weft.graph.message.block import Block
 from weft.layers import layers
 
-LIMIT = 60.0
+LIMIT = 30.0
 """Seconds that a contender may take, compilation included."""
 
 

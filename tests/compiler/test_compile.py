@@ -11,6 +11,7 @@ from tests.support.programs import edges_of
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from weft.compiler import stages
 from weft.compiler.captures import NotCompiled, captures
 from weft.compiler.compile import Compiled, compile_message, compiled
 from weft.compiler.passes import PASSES
@@ -183,6 +184,16 @@ def test_what_is_made_alike_of_one_tensor_at_both_ends_is_made_once() -> None:
         found.append([out, *torch.autograd.grad(out.sum(), [x, *NARROW.parameters()])])
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+def test_products_of_the_same_rows_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "_NARROW", 0)  # or narrow ones would be made together
+    made = compile_message(edge_conv, forms_of(src=[U], dst=[V]), "max")
+    with Noted() as noted:
+        made.before(
+            EDGES.num_other, EDGES.num_rows, EDGES.num_edges, *made.inputs([U, V], captures(edge_conv))
+        )
+    assert noted.names.count("aten::mm") == 2
 
 
 def edge_difference(u: Tensor, v: Tensor) -> Tensor:

@@ -162,7 +162,7 @@ def extra_tensors(
     if kind == "sum":
         return [grad]
     if kind in ("max", "min"):
-        return [grad / rest[0].clamp(min=1), out]
+        return [grad / rest[0], out]  # no edge reads the row of none
     mean = (out * grad).sum(2, keepdim=True)
     mean = mean if rest[0].shape[1] == mean.shape[1] else mean.sum(1, keepdim=True)  # one score for all heads
     level = torch.where(rest[0] == -torch.inf, 0.0, rest[0])

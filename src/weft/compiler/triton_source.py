@@ -341,10 +341,7 @@ class KernelText:
             self.tile.flat(self.tile.masked(each, EDGE, "hw", live=True), heads, w)
             for each, w in ((a, k), (b, n))
         )
-        self.before[EDGE].append(
-            f"{name} = tl.dot(tl.trans({left}), {right}, {name}, "
-            f"input_precision=PRECISION, out_dtype={self.tile.float})"
-        )
+        self.before[EDGE].append(f"{name} = steps.outer({left}, {right}, {name}, PRECISION)")
         at = f"part{number} + tl.program_id(0) * {k * n} + i{k} * {n} + j{n}"
         self.end.append(f"tl.store({at}, {name}, mask=(i{k} < {k}) & (j{n} < {n}))")
 

@@ -27,7 +27,7 @@ def rows() -> torch.Tensor:
     """Return a row for each place, none twice in a segment, some in several."""
     draw = torch.Generator().manual_seed(0)
     sizes = OFFSETS.diff().tolist()
-    return torch.cat([torch.randperm(160, generator=draw)[:size] for size in sizes]).to(DEVICE)
+    return torch.cat([torch.randperm(160, generator=draw, device="cpu")[:size] for size in sizes]).to(DEVICE)
 
 
 @on_triton

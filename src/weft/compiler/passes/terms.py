@@ -1,6 +1,7 @@
 """The terms of a sum are added where they live: an edge then reads one row of each end.
 
-u + v + b − v' = u + (v + b − v'), the bracket on nodes.
+u + v + b − v' = u + (v + b − v'), the bracket on nodes. Products of the same rows are one:
+v W − v W' = v (W − W').
 """
 
 from functools import reduce
@@ -67,12 +68,22 @@ def _terms(node: fx.Node, sign: int, root: fx.Node) -> list[Term]:
 
 
 def _added(at: fx.Node, group: list[Term]) -> Term:
-    group = sorted(group, key=lambda term: -term[0])  # a plain term first, so that the others add or subtract
+    # products side by side; a plain term first, so that the others add or subtract
+    group = sorted(group, key=lambda term: (name_of(term[1]) != "mm", -term[0]))
     return reduce(lambda a, b: _plus(at, a, b), group)
+
+
+def _same_rows(a: fx.Node, b: fx.Node) -> bool:
+    """Return whether two terms are products of the same rows that nothing else uses: then one is enough."""
+    products = all(name_of(each) == "mm" and len(each.users) <= 1 for each in (a, b))
+    return products and a.args[0] is b.args[0] and residency(a.args[1]) == residency(b.args[1]) == "shared"  # type: ignore[arg-type]
 
 
 def _plus(at: fx.Node, one: Term, two: Term) -> Term:
     (sign, a), (other, b) = one, two
+    if _same_rows(a, b):
+        total, matrix = _plus(at, (sign, a.args[1]), (other, b.args[1]))  # type: ignore[arg-type]
+        return total, emit(at, aten.mm.default, a.args[0], matrix)
     if sign == other:
         return sign, emit(at, aten.add.Tensor, a, b)
     return (1, emit(at, aten.sub.Tensor, a, b)) if sign > 0 else (1, emit(at, aten.sub.Tensor, b, a))

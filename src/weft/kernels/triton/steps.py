@@ -90,6 +90,7 @@ __all__ = [
     "log1p",
     "merge_softmax",
     "online",
+    "outer",
     "over_edges",
     "pow",
     "product",
@@ -104,6 +105,18 @@ def upper(x, PRECISION: tl.constexpr):
     if PRECISION == "tf32x3":
         return (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
     return x
+
+
+@triton.jit
+def outer(a, b, total, PRECISION: tl.constexpr):
+    """Add aᵀ b to a running sum; what is infinite in either makes the sum no number."""
+    a = tl.trans(a)
+    if PRECISION == "tf32x3":
+        high, other = upper(a, PRECISION), upper(b, PRECISION)
+        total = tl.dot(a - high, other, total, input_precision="tf32")
+        total = tl.dot(high, b - other, total, input_precision="tf32")
+        return tl.dot(high, other, total, input_precision="tf32")
+    return tl.dot(a, b, total, input_precision=PRECISION, out_dtype=total.dtype)
 
 
 @triton.jit
