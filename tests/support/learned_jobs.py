@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from weft.comm.group import Group
 from weft.graph import Graph
 from weft.layers.learned import LearnedRows, rows_of
+from weft.samplers import ClusterSampler, Loader
 from weft.strategies.base import Strategy
 from weft.strategies.halo.halo import Halo
 from weft.strategies.learned import RowOptimizerName
+from weft.strategies.minibatch.clustered import Clustered, Saint
 from weft.strategies.minibatch.sampled import Sampled
 from weft.strategies.sequential.sequential import Sequential
 from weft.strategies.single import Single
@@ -57,6 +59,10 @@ def learned(
     found = {f"loss {n}": torch.tensor(strategy.epoch(model, optimizer)) for n in range(epochs)}
     scores = strategy.evaluate(model, {"accuracy": METRICS["accuracy"]})
     found |= {f"loss of {split}": torch.tensor(held["loss"]) for split, held in scores.items()}
+    for place, rows in [*model.named_modules()]:
+        if isinstance(rows, LearnedRows) and strategy.group.size > 1:
+            held = strategy.learned.tables[place]
+            assert len(held.whole(strategy.group.rank == 1)) == len(rows.nodes) * (strategy.group.rank == 1)
     strategy.learned.give_back()
     strategy.close()
     return found | {name: value.detach().clone() for name, value in model.state_dict().items()}
@@ -126,14 +132,30 @@ def equal_to_one_process(group: Group) -> list[str]:
         )
         local = local_graph(group, graph, parts.int(), num_parts)
         model = lambda held: model_for(held, layer, options, dtype)  # noqa: B023, E731
-        drawn = BATCHES | ({"evaluate": [2, 2]} if number == 0 else {})
-        batches = learned(Sampled(graph, seed=3, **drawn), model(graph), name)
+        options_of_batches = BATCHES | ({"evaluate": [2, 2]} if number == 0 else {})
+        batches = learned(Sampled(graph, seed=3, **options_of_batches), model(graph), name)
         whole = learned(Single(graph, seed=3), model(graph), name)
-        pairs = [
-            ("sampled", batches, Sampled(local, seed=3, group=group, **drawn)),
+        pairs: list[tuple[str, dict[str, Tensor], Strategy]] = [
+            ("sampled", batches, Sampled(local, seed=3, group=group, **options_of_batches)),
             ("halo", whole, Halo(local, seed=3, group=group)),
             ("sequential", whole, Sequential(local, seed=3, group=group)),
         ]
+        saint: dict[str, Any] = {
+            "seed": 3,
+            "coverage": 5,
+            "how": "node",
+            "size": 12,
+            "steps": 3,
+            "prepare": 0,
+        }
+        if number == 1:
+            drawn = learned(Saint(graph, **saint), model(graph), name)
+            pairs.append(("saint", drawn, Saint(local, group=group, **saint)))
+            clusters = Clustered(graph, clusters=num_parts, seed=3, together=1)
+            sampler = ClusterSampler(graph, num_parts, seed=3, parts=parts.int())
+            clusters.batching._loader = Loader(sampler, range(num_parts), batch_size=1, threads=0)
+            cut = learned(clusters, model(graph), name)
+            pairs.append(("clustered", cut, Clustered(local, seed=3, together=1, group=group)))
         for told, reference, strategy in pairs:
             with rows_of(local.own_ids if number % 2 else None):
                 made = model(local)

@@ -136,5 +136,12 @@ def _train(options: argparse.Namespace, recipe: Recipe, out: Path, group: "Group
     signals = (signal.SIGTERM,) if launched() else (signal.SIGINT, signal.SIGTERM)
     shown = watching() if group.rank == 0 else nullcontext()
     with stop_requests(signals) as stop, shown as progress:
-        place = Place(out=out, resume=options.resume, progress=progress, stop=stop, began=options.began)
+        place = Place(
+            out=out,
+            resume=options.resume,
+            progress=progress,
+            stop=stop,
+            began=options.began,
+            returns_model=False,
+        )
         return run_worker(recipe, place, group)

@@ -32,6 +32,7 @@ _OPTIMIZERS: dict[RowOptimizerName, type[Any]] = {
 _PREFIX = "learned/"
 _STEPS, _BEST = "steps", "best"
 _LABEL = Label("learned rows")
+_AT_ONCE = 1 << 16  # rows that are gathered at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,14 +131,16 @@ class LearnedTable:
         self._best = state[_BEST].clone() if _BEST in state else None
         self.optimizer.load_state({key: held for key, held in state.items() if key != _BEST})
 
-    def whole(self) -> Tensor:
-        """Return the rows of all nodes, from all workers; called by all."""
-        if self._owners is None or self.ids is None:
+    def whole(self, wanted: bool = True) -> Tensor:
+        """Return the rows of all nodes where they are wanted, from their owners, in pieces; called by all."""
+        count = len(self.rows.nodes)
+        if self._owners is None:
             return self.values
-        counts = self.group.all_gather(torch.tensor([len(self.ids)]), label=_LABEL).wait().tolist()
-        found = self.values.new_empty(len(self.rows.nodes), self.rows.width)
-        ids = self.group.all_gather(self.ids, counts, label=_LABEL).wait()
-        found[ids] = self.group.all_gather(self.values, counts, label=_LABEL).wait()
+        found = self.values.new_empty(count if wanted else 0, self.rows.width)
+        for start in range(0, count, _AT_ONCE):
+            ids = torch.arange(start, min(start + _AT_ONCE, count) if wanted else start)
+            travel = self._owners.plan(ids).travel
+            found[ids] = travel.pull(self.group, self.values, label=_LABEL).wait()
         return found
 
     def _nothing(self) -> Tensor:
@@ -208,10 +211,12 @@ class LearnedTables:
         for each in self.tables.values():
             each.restore_best()
 
-    def give_back(self) -> None:
-        """Give the model its tables, of all rows; called by all workers."""
+    def give_back(self, *, here: bool = True) -> None:
+        """Give the model its tables, of all rows, where that is asked for; called by all workers."""
         for each in self.tables.values():
-            each.rows.take_back(each.whole())
+            rows = each.whole(here)
+            if here:
+                each.rows.take_back(rows)
         self.tables = {}
 
     # What a checkpoint holds

@@ -49,6 +49,8 @@ class Place:
     resume: bool = False
     progress: Sink | None = None
     stop: Callable[[], bool] | None = None
+    returns_model: bool = True
+    """Whether the model goes back to who asked for the run: whole, then, on every worker."""
     began: float = field(default_factory=time.time)
     """When the user began to wait: the time of reading, cutting and starting workers is the run's too."""
 
@@ -75,6 +77,7 @@ class Trainer:
         self.metrics = {**task.metrics, **own.metrics}
         watched = [name for name in (*task.watched, *own.metrics) if name != self.metric]
         self.watched = {name: self.metrics[name] for name in (*watched, self.metric)}
+        self.returns_model = place.returns_model
         self.stop = place.stop or (lambda: False)
         self.events = self.traffic = Events()
         autocast = AUTOCAST.get(settings.precision)
@@ -283,7 +286,7 @@ class Trainer:
         }
         scores = self.strategy.evaluate(self.model, {**chosen, **self.task.measures})
         summary = self.summary(scores)
-        self.strategy.learned.give_back()
+        self.strategy.learned.give_back(here=self.returns_model or not self.strategy.group.rank)
         self.strategy.layout.finish()
         if self.folder and not self.folder.rank:
             save_weights(self.folder.path / "model.safetensors", self.model)

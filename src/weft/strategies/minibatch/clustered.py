@@ -135,6 +135,7 @@ class Clustered(Strategy):
     on_workers: ClassVar[bool] = True
     in_batches: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+    rows_by_owner: ClassVar[bool] = True
     batching: Clusters
 
     def __init__(
@@ -216,6 +217,7 @@ class Saint(Strategy):
     on_workers: ClassVar[bool] = True
     in_batches: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+    rows_by_owner: ClassVar[bool] = True
     batching: RandomSubgraphs
 
     def __init__(
