@@ -11,15 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from bucket_jobs import TASK, strategy_of, trained, typed_links
 from ranks import run_ranks
+from safetensors.torch import load_file
 
 import weft
+from weft.cli.main import main
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.strategies.buckets import partition_files as files
 from weft.strategies.buckets.orders import oracle
+from weft.tasks.scores.complex import complex_product
 
 STRATEGY = {"name": "buckets", "batch": 40, "chunk": 20, "negatives": {"count": 8}}
 
@@ -156,6 +160,25 @@ checkpoint_every = 1
 def cli(*arguments: Any, **given: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "weft", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, **given)
+
+
+def test_a_run_of_a_recipe_answers_by_its_rows(tmp_path: Path) -> None:
+    typed_links().save(tmp_path / "graph")
+    (tmp_path / "recipe.toml").write_text(RECIPE.format(graph=tmp_path / "graph", epochs=1))
+    run = tmp_path / "run"
+    assert main(["train", str(tmp_path / "recipe.toml"), "--out", str(run)]) == 0
+    asked = tmp_path / "pairs.csv"
+    asked.write_text("source,relation,target\n3,likes,5\n7,likes,2\n")
+    command = ["infer", str(run), "--pairs", str(asked), "--out", str(tmp_path / "said")]
+    assert main(command) == 0
+    said = pq.read_table(tmp_path / "said" / "pairs.parquet").to_pydict()
+    rows, weight = torch.from_numpy(rows_of(run)), load_file(run / "model.safetensors")["task_head.weight"]
+    for place, (person, thing) in enumerate([(3, 5), (7, 2)]):
+        turned = complex_product(rows[[person]], weight[:1], conjugate=False)
+        assert said["score"][place] == pytest.approx(float((turned * rows[[40 + thing]]).sum()), rel=1e-5)
+    assert (
+        main(["infer", str(run), "--graph", str(tmp_path / "graph"), "--out", str(tmp_path / "other")]) == 2
+    )
 
 
 @pytest.mark.parametrize("when", [2, 7, 16])

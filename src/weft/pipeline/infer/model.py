@@ -17,7 +17,9 @@ from weft.datasets import open_dataset
 from weft.datasets.prepare import NO_SPLIT
 from weft.errors import DataNote, FormatError, InputError
 from weft.events import Event, read_events
+from weft.format import read_directory
 from weft.graph.graph import Graph
+from weft.layers.no_layers import EMBEDDINGS, NoLayers
 from weft.meaning import read_report
 from weft.pipeline.infer.rows_by_id import learned_tables, rows_by_id
 from weft.stores.open import with_file
@@ -83,9 +85,21 @@ def open_run(run: str | Path, graph: str | Path | None = None, *, all_edges: boo
         load_weights(weights, model, rows=rows)
     except InputError as error:
         raise InputError(f"the graph does not fit the model of {folder}: {error}") from None
+    if isinstance(model, NoLayers):
+        _hold_rows(folder, model, held, own=graph is None)
     classes = _classes(recipe["graph"], held, task)
     told = {"model": recipe["model"], "task": recipe.get("task"), "all_edges": all_edges}
     return Scoring(model, held, task, opened, classes, _mark(weights, data, told))
+
+
+def _hold_rows(folder: Path, model: NoLayers, graph: Graph, *, own: bool) -> None:
+    """Have a model without layers read the rows that its run left, from a mapped file."""
+    if not own:
+        raise InputError(f"{folder} learned a row for each node of its own graph; leave out --graph")
+    rows = torch.from_numpy(read_directory(folder / EMBEDDINGS, verify=False)[0]["rows"])
+    if len(rows) != graph.num_nodes:
+        raise InputError(f"{folder} has rows of {len(rows):,} nodes, the graph has {graph.num_nodes:,}")
+    model.hold(rows, graph.node_offsets)
 
 
 def _own_graph(folder: Path, recipe: Mapping[str, Any], model: nn.Module) -> Graph | None:

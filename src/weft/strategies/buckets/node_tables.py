@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from weft.graph.held import HeldGraph
+from weft.layers.no_layers import EMBEDDINGS
 from weft.strategies.buckets.bucket_edges import EdgeFiles, write_edges
 from weft.strategies.buckets.buffer import Buffer
 from weft.strategies.buckets.division import Division
@@ -108,7 +109,7 @@ class NodeTables(Layout):
     def finish(self) -> None:
         """Write the rows of all nodes, in the order of ids, into the run's folder."""
         if self._home is not None:
-            folder = self._home / "embeddings"
+            folder = self._home / EMBEDDINGS
             self.shared.group.prepare(lambda: self.tables.export(folder), told="writing rows")
             self.shared.group.prepare(self.tables.tidy)
 

@@ -17,6 +17,7 @@ from weft.graph.message.block import Block
 from weft.layers.base import Layer, Linear, layers
 from weft.layers.dropout import Dropout
 from weft.layers.encoder import Encoder
+from weft.layers.no_layers import NoLayers
 from weft.layers.stack import Stack
 from weft.tasks.base import finished, head_of, of_nodes
 from weft.train.inference.slicing import BY_ROW, SlicedModel, trace
@@ -62,6 +63,8 @@ def chain_of(model: Any, graph: Graph) -> Chain:
     model = own_of(model) if isinstance(model, nn.Module) else model
     if isinstance(model, Stack):
         chain = _of_stack(model)
+    elif isinstance(model, NoLayers):
+        chain = Chain(model, [Stage(model.hops, model.width, model)], False, lambda rows: rows[-1])
     elif isinstance(model, (nn.ModuleList, nn.Sequential, Sequence)):
         chain = _of_list(list(model))
     else:
