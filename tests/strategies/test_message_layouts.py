@@ -32,5 +32,10 @@ def test_own_attention_sends_no_more_than_the_layer(promises: list[dict[str, Any
         assert [rank[layout]["wrong"] for rank in ranks] == [[]] * 4, layout
 
 
+def test_a_map_behind_a_mean_sends_what_the_mean_does(promises: list[dict[str, Any]]) -> None:
+    for rank in promises:
+        assert all(rows == own > 0 for rows, own in rank["means"].values()), rank["means"]
+
+
 def test_compiled_sums_weigh_what_a_sample_keeps(promises: list[dict[str, Any]]) -> None:
     assert [rank["sampled"] for rank in promises] == [[]] * 4

@@ -32,7 +32,8 @@ class Messages(nn.Module):
         self.attention = nn.Parameter(torch.randn(2, 2))
         self.centres = nn.Parameter(torch.randn(2, 3))
         self.kernels = nn.Linear(width, 2 * 3, bias=False)
-        self.last = nn.Linear(5 * 4 + width + 3, classes)
+        self.wide = nn.Linear(width, 9)
+        self.last = nn.Linear(5 * 4 + width + 3 + 9, classes)
 
     def forward(self, blocks: Any, x: Tensor) -> Tensor:
         block = blocks[0]
@@ -45,6 +46,7 @@ class Messages(nn.Module):
             block.propagate(self.distance, **ends),
             block.propagate(self.mixture, src=(x,), edge=(block.edge("attr"),)),
             block.propagate(self.shared_out, reduce="mean", **ends),
+            block.propagate(self.widened, reduce="mean", **ends),
         ]
         return self.last(torch.cat(made, 1))  # type: ignore[no-any-return]
 
@@ -68,6 +70,9 @@ class Messages(nn.Module):
 
     def shared_out(self, u: Tensor, v: Tensor) -> Tensor:
         return self.heads(u) * (1 + v.square().sum(1, keepdim=True)).reciprocal()  # type: ignore[no-any-return]
+
+    def widened(self, u: Tensor, v: Tensor) -> Tensor:
+        return self.wide(u) * v[:, :1].sigmoid()  # type: ignore[no-any-return]
 
 
 class TwoLayers(nn.Module):
@@ -173,7 +178,29 @@ def bytes_of_attention(group: Group) -> dict[str, dict[str, Any]]:
 
 def promises(group: Group) -> dict[str, Any]:
     """Do what is not training in one launch."""
-    return {"bytes": bytes_of_attention(group), "sampled": sampled_alike(group)}
+    found = {"bytes": bytes_of_attention(group), "means": bytes_of_means(group)}
+    return {**found, "sampled": sampled_alike(group)}
+
+
+def bytes_of_means(group: Group) -> dict[str, tuple[int, int]]:
+    """Return, by layout, the bytes of a mean of rows, and of a message that widens them behind the mean."""
+    graph, messages = message_graph("hub"), Messages(6, 3).double()
+    ways = (
+        lambda block, h: block.aggregate(h, "mean"),
+        lambda block, h: block.propagate(messages.widened, src=(h,), dst=(h,), reduce="mean"),
+    )
+    found = {}
+    for name, strategy in layouts(group, graph, "hub").items():
+        sent = []
+        for way in ways:
+            block = strategy.layout.training_block()
+            h = torch.ones(block.num_dst, 6).double().requires_grad_()
+            group.ledger.clear()
+            way(block, h).sum().backward()
+            strategy.end_step()
+            sent.append(group.ledger.bytes_sent)
+        found[name] = (sent[0], sent[1])
+    return found
 
 
 def sampled_alike(group: Group) -> list[str]:

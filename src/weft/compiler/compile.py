@@ -240,7 +240,7 @@ def _staged(graph: fx.Graph, traced: Traced, twins: Twins) -> Compiled:
     nodes = reductions(graph)
     made = _Before()
     parts = tuple(_reduction(node, made) for node in nodes)
-    needed = [] if outputs == nodes else _frontier(outputs, nodes)
+    needed = [] if outputs == nodes else frontier(outputs, nodes)
     after = None if outputs == nodes else stage([*nodes, *needed], outputs)
     places = tuple(made.place(node) for node in needed)
     before = stage(inputs, made.values, same)
@@ -293,7 +293,7 @@ def _inputs_of(node: fx.Node) -> list[fx.Node]:
     return [found for each in node.all_input_nodes for found in _inputs_of(each)]
 
 
-def _frontier(outputs: Sequence[fx.Node], ends: Sequence[fx.Node]) -> list[fx.Node]:
+def frontier(outputs: Sequence[fx.Node], ends: Sequence[fx.Node]) -> list[fx.Node]:
     """Return what the operators behind the reductions read beside them."""
     found: dict[fx.Node, None] = {}
     stack, seen = [*outputs], set()

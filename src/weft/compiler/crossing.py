@@ -18,9 +18,9 @@ from torch import Tensor, fx
 
 from weft.compiler.annotate import check, learned, residency
 from weft.compiler.captures import Captures, Made, NotCompiled
-from weft.compiler.compile import remembered
+from weft.compiler.compile import frontier, inputs_of, remembered
 from weft.compiler.cut import narrowest
-from weft.compiler.graphs import has_rows, item_shape, name_of, value
+from weft.compiler.graphs import close, has_rows, item_shape, name_of, reduced, reductions, value, width
 from weft.compiler.passes import rewrite
 from weft.compiler.spent import SPENT
 from weft.compiler.stages import Stage, stage
@@ -69,14 +69,44 @@ class Travellers:
 class Rest(Made):
     """What is left of a message: a function of one row per edge of what was sent, and of what all share."""
 
-    def __init__(self, run: Stage, attends: bool) -> None:
+    def __init__(self, run: Stage, joined: Sequence[int] = ()) -> None:
         super().__init__(next(_numbers))
-        self._run, self._attends = run, attends
+        self._run, self._joined = run, joined
 
     def __call__(self, *rows: Tensor) -> Any:
         """Return the messages."""
-        made = self._run(*[rows[0].shape[0]] * 3, *rows)
-        return tuple(made) if self._attends else made[0]
+        count = rows[0].shape[0]
+        made = self._run(count, count, count, *rows)
+        if self._joined:
+            return torch.cat([each.reshape(count, size) for each, size in zip(made, self._joined)], 1)
+        return made[0] if len(made) == 1 else tuple(made)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over edges that a message is made of behind them, joined in one row."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    """Of each, for a row."""
+    after: Stage
+    """Takes the sums, then what `beside` gives; gives the summed messages."""
+    beside: Stage
+    """Of the tensors of a call, what the message captures and, if it counts, the edges of each row."""
+    counts: torch.dtype | None
+    folds: tuple[int, ...]
+
+    def finished(self, total: Tensor, inputs: Sequence[Tensor], degree: Tensor) -> Tensor:
+        """Return the summed messages from joined sums and the number of edges of each row."""
+        rows = len(total)
+        parts = torch.split(total, [math.prod(shape) for shape in self.shapes], dim=1)
+        shaped = [
+            part.reshape(rows * fold, *shape[fold > 1 :])
+            for part, shape, fold in zip(parts, self.shapes, self.folds)
+        ]
+        counted = [] if self.counts is None else [degree.to(self.counts)]
+        sizes = 0, rows, 0
+        (out,) = self.after(*sizes, *shaped, *self.beside(*sizes, *inputs, *counted))
+        return out  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -92,6 +122,15 @@ class Crossing:
     """Which of those tensors are one row per edge, as the rest takes them."""
     rest: Rest
     """Takes values of sources, destinations, edges, and those that all share."""
+    row: int
+    """The bytes of what is reduced, for a row."""
+    sums: Sums | None = None
+    """What comes behind the sums of what the rest gives; None: nothing."""
+
+    @property
+    def cost(self) -> int:
+        """The bytes that cross for a row of each end, and of reduced rows where these are merged."""
+        return 2 * self.row + sum(each.nbytes * (1 + each.backward) for each in self.sent)
 
     def inputs(self, given: Sequence[Tensor], found: Captures) -> list[Tensor]:
         """Return what the stages take."""
@@ -109,15 +148,23 @@ class Crossing:
 
 
 def crossing(
-    message: Callable[..., Any], roles: Sequence[Role], given: Sequence[Tensor], ends: Travellers
+    message: Callable[..., Any],
+    roles: Sequence[Role],
+    given: Sequence[Tensor],
+    ends: Travellers,
+    *,
+    sums: bool = False,
 ) -> tuple[Crossing, Captures] | str:
-    """Return what of a message crosses and what it captures now, or why that cannot be told."""
+    """Return what of a message crosses and what it captures now, or why that cannot be told.
+
+    With `sums` messages are added up, and what is linear comes behind the sum.
+    """
 
     def make(forms: Sequence[Form], known: frozenset[CodeType]) -> Crossing:
         with SPENT.on():
-            return cross(message, forms, ends, known=known)
+            return cross(message, forms, ends, sums=sums, known=known)
 
-    return remembered(message, roles, given, ends, make)
+    return remembered(message, roles, given, (ends, sums), make)
 
 
 def cross(
@@ -125,10 +172,13 @@ def cross(
     forms: Sequence[Form],
     ends: Travellers,
     *,
+    sums: bool = False,
     known: frozenset[CodeType] = frozenset(),
 ) -> Crossing:
     """Return what of a message crosses, or raise `NotCompiled`."""
     traced = trace(message, forms, known)
+    if sums:
+        close(traced.graph, "sum")
     check(traced.graph)
     rewrite(traced.graph)
     graph = _Graph(traced.graph, ends)
@@ -141,8 +191,10 @@ def cross(
     order = [*cuts["source"], *cuts["destination"], *rest.edge, *rest.shared]
     if len(order) == len(rest.shared):
         raise NotCompiled("its messages depend on no row")
-    left = Rest(stage(order, graph.outputs), len(graph.outputs) == 2)
-    return Crossing(traced.captured, traced.executed, tuple(sent), made, places, left)
+    left = Rest(stage(order, graph.outputs), [width(each) for each in graph.outputs] if sums else ())
+    row = sum(width(each) * value(each).element_size() for each in graph.outputs)
+    behind = graph.sums() if sums else None
+    return Crossing(traced.captured, traced.executed, tuple(sent), made, places, left, row, behind)
 
 
 @dataclass(frozen=True)
@@ -152,14 +204,16 @@ class _Left:
 
 
 class _Graph:
-    """The graph of a message that was not closed by a reduction."""
+    """The graph of a message, closed by sums over edges or not."""
 
     def __init__(self, graph: fx.Graph, travellers: Travellers) -> None:
         self.graph, self.travellers = graph, travellers
-        self.inputs = [node for node in graph.nodes if node.op == "placeholder"]
-        self.output = next(node for node in graph.nodes if node.op == "output")
-        made: Any = self.output.args[0]
-        self.outputs: list[fx.Node] = list(made) if isinstance(made, tuple) else [made]
+        self.every = inputs_of(graph)
+        self.inputs = [node for node in self.every if node.name != "count"]
+        self.reductions = reductions(graph)
+        made: Any = next(node for node in graph.nodes if node.op == "output").args[0]
+        self.results: list[fx.Node] = list(made) if isinstance(made, tuple) else [made]
+        self.outputs: list[Any] = [each.args[1] for each in self.reductions] or self.results
         self.free = {node for node, free in zip(self.inputs, travellers.free) if free}
         needs = {node: travellers.learns and node.meta.get("needs_grad", False) for node in self.inputs}
         self.learned = learned(graph, needs | dict(zip(self.inputs, travellers.needs_grad)))
@@ -169,11 +223,25 @@ class _Graph:
         own = [node for node in self.graph.nodes if node.op != "output" and residency(node) == role]
         inside = set(own)
         after = {node: [each for each in node.users if each in inside] for node in own}
-        ends = {node for node in own if any(each not in inside for each in node.users)}
+        ends = {node for node in own if any(self._on_edges(each, inside) for each in node.users)}
         starts = [node for node in own if node.op == "placeholder"]
         if not ends:
             return []
         return narrowest({node: self._cost(node, role) for node in own}, after, starts, ends)
+
+    def _on_edges(self, user: fx.Node, inside: set[fx.Node]) -> bool:
+        """Return whether something that reads a value of one end is of edges, or what they are reduced to."""
+        behind = user.op != "output" and residency(user) == "reduced" and user.target is not reduced
+        return user not in inside and not behind
+
+    def sums(self) -> Sums:
+        """Return what comes behind the sums."""
+        needed = frontier(self.results, self.reductions)
+        counts = next((value(node).dtype for node in self.every if node not in self.inputs), None)
+        folds = [int(value(each).shape[0]) // EDGES for each in self.reductions]
+        shapes = tuple(item_shape(each) for each in self.reductions)
+        after = stage([*self.reductions, *needed], self.results)
+        return Sums(shapes, after, stage(self.every, needed), counts, tuple(folds))
 
     def _cost(self, node: fx.Node, role: Role) -> float:
         if not self._is_row(node):

@@ -1,11 +1,12 @@
 """Messages of rows that others hold: the narrowest values that edges read of a row travel in its place."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from weft.compiler.crossing import Crossing, Travellers, crossing
+from weft.compiler.crossing import Crossing, Sums, Travellers, crossing
 from weft.compiler.trace import Role
 from weft.graph.message.compiled import compiles, roles_of
 from weft.graph.message.reduction import OWN, Propagation
@@ -24,9 +25,37 @@ def crossed(
     not matter whether there are any.
     """
     found = crossing_of(how, free, travels=travels, back=back)
-    if found is None:
-        return how
-    made, inputs = found
+    return how if found is None else _rest_of(how, *found)
+
+
+@dataclass(frozen=True)
+class CrossedSums:
+    """Sums that are merged over ranks in the place of summed messages, as they are narrower."""
+
+    how: Propagation
+    """What is summed."""
+    _sums: Sums
+    _inputs: list[Tensor]
+
+    def finished(self, total: Tensor, degree: Tensor) -> Tensor:
+        """Return the summed messages of rows, from the merged sums and the number of edges of each."""
+        return self._sums.finished(total, self._inputs, degree)
+
+
+def crossed_sums(how: Propagation, free: Free, *, travels: tuple[Role, ...]) -> CrossedSums | None:
+    """Return the sums that a message is made of behind them; None where merging its own is no dearer."""
+    if not how.adds:
+        return None
+    found = [_found(how, free, travels, back=True, sums=sums) for sums in (True, False)]
+    behind, plain = found
+    if behind is None or plain is None or behind[0].cost >= plain[0].cost:
+        return None
+    made, inputs = behind
+    assert made.sums is not None
+    return CrossedSums(replace(_rest_of(how, made, inputs), reduce="sum"), made.sums, inputs)
+
+
+def _rest_of(how: Propagation, made: Crossing, inputs: list[Tensor]) -> Propagation:
     rows: dict[Role, int] = {
         "source": how.src[0].shape[0] if how.src else 0,
         "destination": how.dst[0].shape[0] if how.dst else 0,
@@ -42,22 +71,28 @@ def crossing_of(
     how: Propagation, free: Free, *, travels: tuple[Role, ...] = ("source",), back: bool = True
 ) -> tuple[Crossing, list[Tensor]] | None:
     """Return what crosses for a message and the tensors that it is made of; None: all that it was given."""
+    found = _found(how, free, travels, back=back, sums=False)
+    every = sum(role in travels for role in roles_of(how))
+    if found is None or (all(each.given for each in found[0].sent) and len(found[0].sent) == every):
+        return None
+    return found
+
+
+def _found(
+    how: Propagation, free: Free, travels: tuple[Role, ...], *, back: bool, sums: bool
+) -> tuple[Crossing, list[Tensor]] | None:
     if torch.compiler.is_compiling() or not compiles() or how.reduce == OWN:
         return None
-    given = [*how.per_edge, *how.params]
+    given, roles = [*how.per_edge, *how.params], roles_of(how)
     learns = back and torch.is_grad_enabled()
-    roles = roles_of(how)
     ends = Travellers(
         travels,
         tuple(role == "source" and free(t) for role, t in zip(roles, given)),
         tuple(learns and t.requires_grad for t in given),
         learns,
     )
-    found = crossing(how.message, roles, given, ends)
+    found = crossing(how.message, roles, given, ends, sums=sums)
     if isinstance(found, str):
         return None
     made, captures = found
-    every = sum(role in travels for role in roles)
-    if all(each.given for each in made.sent) and len(made.sent) == every:
-        return None
     return made, made.inputs(given, captures)

@@ -16,8 +16,6 @@ from weft.errors import GraphError
 from weft.exchanges.base import Exchange
 from weft.graph.degrees import edge_destinations
 from weft.graph.message.block import Rows
-from weft.graph.message.crossing import crossed
-from weft.graph.message.reduction import Propagation
 from weft.graph.parts.shard import Shard
 from weft.graph.sparse import Features
 from weft.graph.topology import index_dtype
@@ -34,6 +32,8 @@ class GridBlock(MergingBlock):
 
     `exchange` is the gather of the step; its plan brings the rows of the column, `row` those of the row.
     """
+
+    travels = ("source", "destination")
 
     def __init__(
         self,
@@ -77,15 +77,8 @@ class GridBlock(MergingBlock):
         h = h if isinstance(h, Tensor) else h.to_dense()
         return torch.cat([h, self._recall(h, self.exchange.gather)])
 
-    def _crossed(self, how: Propagation) -> Propagation:
-        """Return the same messages of what should travel for them: in the column, and in the row."""
-        if any(t.shape[0] != self.num_own for t in how.src):
-            return how
-
-        def free(h: Tensor) -> bool:
-            return self.constant(h) or self._recall.find(h) is not None
-
-        return crossed(how, free, travels=("source", "destination"))
+    def _is_here(self, h: Tensor) -> bool:
+        return super()._is_here(h) or self._recall.find(h) is not None
 
     def edge_in_degree(self, end: Rows = "dst", relation: int | None = None) -> Tensor:
         """Return the in-degree, in the whole graph, of one end of each edge (of a relation, in it), [E]."""

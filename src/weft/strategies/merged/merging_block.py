@@ -13,8 +13,10 @@ from torch import Tensor
 from weft import kernels
 from weft.comm.group import Group
 from weft.comm.ledger import Label
+from weft.compiler.trace import Role
 from weft.errors import GraphError
 from weft.graph.message.block import Block
+from weft.graph.message.crossing import crossed, crossed_sums
 from weft.graph.message.propagate import contribute
 from weft.graph.message.reduction import Aggregation, Propagation, times_rows
 from weft.graph.message.scores import DotScore, Score, parts_of
@@ -36,6 +38,9 @@ class MergingBlock(ShardBlock):
     `indptr` and `edge_dst` are by the rows of `part`; `num_dst` and `dst_ids` are the rows that callers hold.
     `merge` is that of the step; what comes from constants is merged by `exact`, once.
     """
+
+    travels: tuple[Role, ...] = ()
+    """The ends of edges whose rows cross the network before edges are reduced."""
 
     def __init__(
         self,
@@ -106,9 +111,27 @@ class MergingBlock(ShardBlock):
         return self._memory.recall(how.question, (h, *how.tensors), lambda: compute(self.exact))
 
     def _propagate(self, how: Propagation) -> Tensor:
-        how = self._crossed(how)
+        if any(t.shape[0] != self.num_dst for t in how.src):
+            return self._merged(how)
+        sums = None
+        if not self.merge.alone:
+            sums = crossed_sums(how, self._is_here, travels=self.travels)
+        if sums is None:
+            return self._merged(self._crossed(how))
+        out = sums.finished(self._merged(sums.how), self.in_degree("dst"))
+        return times_rows(out, self.mean_scale(out.dtype)) if how.reduce == "mean" else out
+
+    def _merged(self, how: Propagation) -> Tensor:
         brought = replace(how, src=[self.src(t) for t in how.src])
         return reduce_messages(self.part, self.merge, brought, self)
+
+    def _is_here(self, h: Tensor) -> bool:
+        """Return whether the rows that sources read of a tensor are here, or will be in every later step."""
+        return self.constant(h)
+
+    def _crossed(self, how: Propagation) -> Propagation:
+        """Return the same messages of what should travel for them."""
+        return crossed(how, self._is_here, travels=self.travels) if self.travels else how
 
     # Underneath
 
