@@ -121,3 +121,29 @@ def test_a_collective_store_is_asked_in_pieces_as_often_on_every_rank(
     store = CachedStore(behind, torch.arange(100), capacity=capacity, chunk=4)
     assert behind.asked == [0, *asked]  # the first tells how rows are kept
     assert torch.equal(store.gather(torch.arange(100)), X)
+
+
+def test_rows_that_the_store_behind_has_near_are_hits_too() -> None:
+    inner = CachedStore(MemoryStore(X), torch.arange(100).roll(40), capacity=10)  # 30 … 39
+    store = CachedStore(inner, torch.arange(100), capacity=10)  # 90 … 99
+    ids = torch.tensor([95, 35, 3, 36])
+    assert torch.equal(store.gather(ids), X[ids])
+    assert (store.counters.rows, store.counters.hits) == (4, 3)
+    assert torch.equal(store.gather(torch.tensor([3, 4])), X[[3, 4]])
+    assert (store.counters.rows, store.counters.hits) == (6, 3), "hits of a call before count once"
+
+
+class OwnRows(MemoryStore):
+    """Has two rows in this rank's own memory."""
+
+    @property
+    def local_ids(self) -> torch.Tensor:
+        return torch.tensor([0, 99])
+
+
+def test_rows_of_this_rank_are_cached_last_also_behind_those_that_nobody_reads() -> None:
+    held = CachedStore(OwnRows(X), torch.arange(100.0), capacity=3)
+    assert (held.place >= 0).nonzero().flatten().tolist() == [96, 97, 98]
+    unread = CachedStore(OwnRows(X), torch.zeros(100), capacity=98)
+    assert (unread.place < 0).nonzero().flatten().tolist() == [0, 99]
+    assert unread.wanted(torch.ones(100))[[0, 1, 99]].tolist() == [-1, 1, -1]

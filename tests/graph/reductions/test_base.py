@@ -50,3 +50,14 @@ def test_what_gradients_need_is_let_go_and_taken_back() -> None:
         assert running.at(slice(0, 1)).value.numel() == 0
         running.take_back(state)
         assert not kept or running.whole.value is whole.value
+
+
+def test_values_of_16_bits_travel_as_wide_as_what_stands_beside_them() -> None:
+    for dtype in (torch.float16, torch.bfloat16):
+        value, mass = torch.rand(3, 2).to(dtype), torch.tensor([[1 + 2**-20], [1000.25], [1e6 + 0.5]])
+        softmax = Contribution(value, mass)
+        (packed,) = softmax.packed()
+        assert packed.dtype == torch.float32, "the logarithm of a mass has more digits than 16 bits hold"
+        back = softmax.unpacked([packed])
+        assert torch.equal(back.value, value.float())
+        assert torch.equal(back.beside, mass)  # type: ignore[arg-type]
