@@ -16,7 +16,7 @@ from weft.graph.ends import edge_ends
 from weft.layers.base import GraphInfo
 from weft.samplers.neighbor import NeighborSampler
 from weft.strategies.single import Single
-from weft.tasks import link_prediction
+from weft.tasks import link_prediction, link_targets
 from weft.tasks.base import EVALUATION, head_of, put_head
 from weft.tasks.choose import TaskChoice
 from weft.tasks.link_prediction import LinkPrediction
@@ -182,7 +182,7 @@ def test_an_evaluation_holds_the_rows_of_a_piece_of_its_negatives(
     with torch.no_grad():
         whole = outputs()
         sizes.clear()
-        monkeypatch.setattr(link_prediction, "PIECE", 1000)
+        monkeypatch.setattr(link_targets, "PIECE", 1000)
         assert torch.equal(outputs(), whole)
     assert max(sizes) <= 1000 < len(held) * 20 * 8
 
@@ -199,7 +199,7 @@ def test_places_among_all_nodes_come_from_a_few_pairs_at_a_time(
     h, sides = torch.randn(graph.num_nodes, 8), 2 if side == "both" else 1
     with torch.no_grad():
         whole = held.outputs(model, h, lambda rows, ids: rows[ids], EVALUATION)
-        monkeypatch.setattr(link_prediction, "PIECE", 7 * graph.num_nodes)
+        monkeypatch.setattr(link_targets, "PIECE", 7 * graph.num_nodes)
         some = [outputs for outputs, _ in held.pieces(model, h, lambda rows, ids: rows[ids])]
     assert {len(outputs) for outputs in some[:-1]} == {7 * sides}
     assert sum(map(len, some)) == len(whole)
@@ -216,7 +216,7 @@ def test_a_run_that_ranks_among_all_nodes_scores_by_pieces(
     told = {"hidden": 8, "epochs": 1, "task": links(evaluate="all"), "strategy": strategy}
     graph = open_dataset(**COMMUNITY)
     whole = weft.train(graph, "gcn", **told).metrics["test"]
-    monkeypatch.setattr(link_prediction, "PIECE", 500)
+    monkeypatch.setattr(link_targets, "PIECE", 500)
     few = weft.train(graph, "gcn", **told).metrics["test"]
     assert few.pop("loss") == pytest.approx(whole.pop("loss"), rel=1e-6)
     assert few == whole
