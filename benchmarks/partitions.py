@@ -10,7 +10,7 @@ from weft.events import dumps
 from weft.graph.parts.partition import write_partition
 from weft.partitioners import partition
 from weft.strategies.base import strategies
-from weft.train.workers.held_parts import cut
+from weft.train.workers.run_parts import cut
 
 
 @contextmanager

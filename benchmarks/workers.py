@@ -116,7 +116,7 @@ def main(spec: str) -> int:
 def _warm_up() -> None:
     """Load what any run loads, so that memory above this is the run's own."""
     import weft.train.model
-    import weft.train.workers.held_parts  # noqa: F401
+    import weft.train.workers.run_parts  # noqa: F401
     from weft.kernels import native
     from weft.strategies.base import strategies
 
@@ -154,7 +154,7 @@ def _strategy(run: Run, group: Any) -> tuple[Any, Any]:
     """Return the strategy on what this rank holds."""
     import weft
     from weft.strategies.base import strategies
-    from weft.train.workers.held_parts import read_parts
+    from weft.train.workers.run_parts import read_parts
 
     if run.strategy == "single":
         graph = weft.load(run.folder)

@@ -20,7 +20,7 @@ from benchmarks.partitions import workspace, write_for
 from benchmarks.workers import Run, launch, median
 from weft.stores.sliced import slice_bounds
 from weft.strategies.base import strategies
-from weft.train.workers.held_parts import cut
+from weft.train.workers.run_parts import cut
 
 WORKERS = 4
 HIDDEN = 128

@@ -16,7 +16,7 @@ from weft.graph.parts.assignment import Assignment
 from weft.partitioners import partition
 from weft.samplers import cluster
 from weft.strategies.base import Strategy, strategies
-from weft.train.workers import held_parts as train_parts
+from weft.train.workers import run_parts as train_parts
 
 TESTS = Path(__file__).parents[1]
 BATCHES = "strategies/minibatch"

@@ -9,7 +9,7 @@ from loaders import loaded_graph, loader, running
 from weft.errors import GraphError, InputError
 from weft.samplers import Batch, Loader, NeighborSampler
 from weft.samplers.loader import PreparingPool
-from weft.samplers.workers.together import TogetherLoader
+from weft.samplers.workers.worker_loaders import TogetherLoader
 
 
 def parts(batch: Batch) -> list[torch.Tensor]:

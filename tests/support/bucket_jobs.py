@@ -12,7 +12,7 @@ from weft.strategies.buckets.buckets import Buckets
 from weft.strategies.local import LocalGraph
 from weft.tasks.base import put_head
 from weft.tasks.choose import TaskChoice
-from weft.train.workers.held_parts import whole_in_parts
+from weft.train.workers.run_parts import whole_in_parts
 
 TASK = {
     "name": "link_prediction",

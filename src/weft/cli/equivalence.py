@@ -15,7 +15,7 @@ from weft.errors import InputError, RecipeError
 if TYPE_CHECKING:
     from weft.comm import Group
     from weft.train.proof import Outcome
-    from weft.train.proof.given import GivenRecipe
+    from weft.train.proof.own_recipe import OwnRecipe
 
 NAME = "equivalence"
 
@@ -113,7 +113,7 @@ def _row(pair: str, workers: int, held: "list[Outcome]") -> tuple[str, ...]:
     return verdict, pair, str(workers), str(len(held)), str(refused or ""), share, worst.case.split(": ")[-1]
 
 
-def _prove(group: "Group", given: "GivenRecipe | None", *, cover: bool) -> "list[Outcome]":
+def _prove(group: "Group", given: "OwnRecipe | None", *, cover: bool) -> "list[Outcome]":
     from weft.train.proof import all_cases, legal_pairs, prove
     from weft.train.proof import cover as covering
 
@@ -126,17 +126,17 @@ def _prove(group: "Group", given: "GivenRecipe | None", *, cover: bool) -> "list
         return prove(group, cases, told=told)
 
 
-def given_of(options: argparse.Namespace, recipe: str | None, folder: Path) -> "GivenRecipe | None":
+def given_of(options: argparse.Namespace, recipe: str | None, folder: Path) -> "OwnRecipe | None":
     """Return what is proved of the user's own, None where the built-in cases are."""
     if recipe is None and options.graph is None:
         return None
     from weft.config import read_recipe
-    from weft.train.proof.given import GivenRecipe
+    from weft.train.proof.own_recipe import OwnRecipe
 
     if options.graph is not None and not Path(options.graph).exists():
         raise RecipeError(f"--graph {options.graph}: no such file or folder")
     changes = [] if options.graph is None else [f"data.path={json.dumps(options.graph)}"]
-    return GivenRecipe(read_recipe(recipe, overrides=changes), folder)
+    return OwnRecipe(read_recipe(recipe, overrides=changes), folder)
 
 
 def _command(options: argparse.Namespace, recipe: str | None, folder: Path, workers: int) -> list[str]:

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     from weft.graph.parts.partition import write_partition
     from weft.partitioners import partition
     from weft.report.partition_page import render_partition
-    from weft.train.workers.held_parts import facts_files
+    from weft.train.workers.run_parts import facts_files
 
     graph = open_dataset(options.graph, **data)
     if options.parts > graph.num_nodes:

@@ -24,7 +24,7 @@ from weft.samplers.gpu.transfer import Courier
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
 from weft.samplers.workers.partitioned import PartitionedSampler
-from weft.samplers.workers.together import TogetherLoader
+from weft.samplers.workers.worker_loaders import TogetherLoader
 
 
 class PairNegatives(Protocol):

@@ -21,7 +21,7 @@ from weft.train.explanation import ExplainedMessage, Explanation
 from weft.train.model import adapt, build_model
 from weft.train.resolve import SEVERAL, resolve
 from weft.train.travel import crossed_rows
-from weft.train.workers.held_parts import cut
+from weft.train.workers.run_parts import cut
 
 _BRING_HALOS = ("halo", "sequential")
 _MOST_HOPS = 64

@@ -26,7 +26,7 @@ from weft.train.saved.summary import Summary
 from weft.train.settings import Settings, choose_device
 from weft.train.trainer import Place, Trainer
 from weft.train.user.functions import Own
-from weft.train.workers.held_parts import whole_in_parts
+from weft.train.workers.run_parts import whole_in_parts
 
 if TYPE_CHECKING:
     from weft.train.resolve import Resolved

@@ -31,7 +31,7 @@ from weft.train.user.followed import followed, own_of
 from weft.train.user.functions import Own
 from weft.train.user.own_model import say_hops
 from weft.train.workers.deal import check_workers, with_parts_of
-from weft.train.workers.held_parts import holds_parts
+from weft.train.workers.run_parts import holds_parts
 from weft.train.workers.team import team_size, train_together
 from weft.train.workers.worker import train_parts
 

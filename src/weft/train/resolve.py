@@ -26,7 +26,7 @@ from weft.tasks.pairs import PairTask
 from weft.train.model import check_options, describe_model
 from weft.train.settings import Settings, choose_device
 from weft.train.user.functions import Own
-from weft.train.workers.held_parts import check_partition, partition_of
+from weft.train.workers.run_parts import check_partition, partition_of
 
 # What is trained when nothing is said.
 DEFAULT_DATA = {"name": "community"}

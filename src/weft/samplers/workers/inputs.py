@@ -125,13 +125,13 @@ class PartitionedInputs(PartitionedSampler):
                 f"preprocess: sums of inputs are over all edges, whatever {', '.join(seen)} says"
             )
         found = self.reach(seeds, epoch, step)
-        asking, rows, hops = found.asking, found.rows, self.draws.hops
-        inner = asking.first(hops, self.group)  # those that something was drawn for
+        requests, rows, hops = found.requests, found.rows, self.draws.hops
+        inner = requests.first(hops, self.group)  # those that something was drawn for
         every = self._answered(inner, [self._all(ids) for ids in inner.ids])
         nodes, local = self._find(rows, every.src)
-        asking.add(nodes[len(rows) :])
-        degrees = BatchDegrees(self._degrees(asking))
-        read = asking.first(hops + 1, self.group)  # those that a row is computed for
+        requests.add(nodes[len(rows) :])
+        degrees = BatchDegrees(self._degrees(requests))
+        read = requests.first(hops + 1, self.group)  # those that a row is computed for
         own = self._own(torch.cat(read.ids))
         x = self._features(read, rows)
         sums = [read.fixed(each[own]) for each in self.sums]
@@ -142,7 +142,7 @@ class PartitionedInputs(PartitionedSampler):
             [first, *(self._block(*hop, rows, degrees) for hop in reversed(found.hops))],
             nodes,
             num_seeds=found.num_seeds,
-            asking=asking,
+            requests=requests,
             epoch=epoch,
             step=step,
             held={"x": x, "y": self._labels(rows[: found.num_seeds])},

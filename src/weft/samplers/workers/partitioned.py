@@ -30,10 +30,10 @@ from weft.samplers.core.request import OwnerDrawing, Slots, request_of
 from weft.samplers.core.slices import take_rows
 from weft.samplers.core.temporal import Times, check_times, refuse_times
 from weft.samplers.neighbor import Fanout, run
-from weft.samplers.workers.asking import LABEL, Asking
 from weft.samplers.workers.hidden_part import HiddenPart
 from weft.samplers.workers.part_block import BatchDegrees, block_of_part
 from weft.samplers.workers.reverses import mirrored_on_workers
+from weft.samplers.workers.row_requests import LABEL, RowRequests
 from weft.samplers.workers.worker_edges import WorkerEdges
 
 _FEATURES = Label("features")
@@ -130,12 +130,12 @@ class PartitionedSampler(Sampler):
         if hidden is not None:
             gone = HiddenPart(self.graph, hidden, self.owner, self.group, label=LABEL)
         found = self.reach(seeds, epoch, step, times=times, hidden=gone)
-        rows, asking, hops, num_seeds = found.rows, found.asking, found.hops, found.num_seeds
-        degrees = BatchDegrees(self._degrees(asking, gone), self._seen_degrees(asking, gone))
+        rows, requests, hops, num_seeds = found.rows, found.requests, found.hops, found.num_seeds
+        degrees = BatchDegrees(self._degrees(requests, gone), self._seen_degrees(requests, gone))
         blocks = [self._block(*hop, rows, degrees) for hop in reversed(hops)]
-        held = {"x": self._features(asking, rows), "y": self._labels(rows[:num_seeds])}
+        held = {"x": self._features(requests, rows), "y": self._labels(rows[:num_seeds])}
         moment: dict[str, Any] = {"epoch": epoch, "step": step, "held": held, "seed_of": found.seed_of}
-        return PartitionedBatch(self.graph, blocks, rows, num_seeds=num_seeds, asking=asking, **moment)
+        return PartitionedBatch(self.graph, blocks, rows, num_seeds=num_seeds, requests=requests, **moment)
 
     def reach(
         self,
@@ -152,21 +152,21 @@ class PartitionedSampler(Sampler):
         checked_seeds(given, count, distinct=not timed)
         # Rows are known by one number: the node, or seed · nodes + node.
         rows = given + torch.arange(len(given)) * count if timed else given
-        keys, asking, hops = self.draws.keys(epoch, step), Asking(self.near, self.group), []
+        keys, requests, hops = self.draws.keys(epoch, step), RowRequests(self.near, self.group), []
         tell = self._teller(given, times)
         known = 0
         for hop in range(self.draws.hops):
-            asking.add(*tell(rows[known:]))
+            requests.add(*tell(rows[known:]))
             known = len(rows)
-            drawn = self._ask(asking, hop, keys, hidden)
+            drawn = self._ask(requests, hop, keys, hidden)
             sources = drawn.src
             if timed:
                 sources = sources + (rows // count * count)[edge_destinations(drawn.indptr)]
             rows, local = self._find(rows, sources)
             hops.append((drawn, local, len(rows)))
-        asking.add(*tell(rows[known:]))
+        requests.add(*tell(rows[known:]))
         seed_of = rows // count if timed else None
-        return Reached(rows % count if timed else rows, len(given), asking, hops, seed_of)
+        return Reached(rows % count if timed else rows, len(given), requests, hops, seed_of)
 
     # Edges
 
@@ -182,18 +182,19 @@ class PartitionedSampler(Sampler):
         check_times(seeds, times)
         return lambda rows: (rows % count, seeds[rows // count], times[rows // count])
 
-    def _ask(self, asking: Asking, hop: int, keys: Any, hidden: HiddenPart | None = None) -> "_Drawn":
+    def _ask(self, requests: RowRequests, hop: int, keys: Any, hidden: HiddenPart | None = None) -> "_Drawn":
         """Return what the owners of the rows asked for drew in one hop."""
         gone = {"hidden": self._slots_of(hidden)}
         answers = [
-            self._draw(ids, hop, keys, **gone, **self._seen(asking, i)) for i, ids in enumerate(asking.ids)
+            self._draw(ids, hop, keys, **gone, **self._seen(requests, i))
+            for i, ids in enumerate(requests.ids)
         ]
-        return self._answered(asking, answers)
+        return self._answered(requests, answers)
 
-    def _answered(self, asking: Asking, answers: "list[_Drawn]") -> "_Drawn":
+    def _answered(self, requests: RowRequests, answers: "list[_Drawn]") -> "_Drawn":
         names = list(self.shard.edge_data)
         joined = [torch.cat(parts) for parts in zip(*(answer.columns(names) for answer in answers))]
-        indptr, columns = asking.ragged(torch.cat([answer.counts for answer in answers]), joined)
+        indptr, columns = requests.ragged(torch.cat([answer.counts for answer in answers]), joined)
         scaled = answers[0].scale is not None
         return _Drawn.of(indptr, columns, names, scaled=scaled, typed=self._typed)
 
@@ -210,12 +211,12 @@ class PartitionedSampler(Sampler):
             {name: value[place] for name, value in data.items()},
         )
 
-    def _seen(self, asking: Asking, member: int) -> dict[str, Tensor]:
+    def _seen(self, requests: RowRequests, member: int) -> dict[str, Tensor]:
         """Return by which seed, and until when, the rows are seen that a member asked for."""
         if self._times is None:
             return {}
-        time = self._times.rank_of(asking.told(1)[member])
-        return {"seed_key": asking.told(0)[member], "seed_time": time}
+        time = self._times.rank_of(requests.told(1)[member])
+        return {"seed_key": requests.told(0)[member], "seed_time": time}
 
     def _slots_of(self, hidden: HiddenPart | None) -> Tensor | None:
         """Return the slots held here that are as if they were not there."""
@@ -280,17 +281,17 @@ class PartitionedSampler(Sampler):
     def _own(self, ids: Tensor) -> Tensor:
         return torch.searchsorted(self.held.node_ids, ids)
 
-    def _features(self, asking: Asking, nodes: Tensor) -> Any:
+    def _features(self, requests: RowRequests, nodes: Tensor) -> Any:
         shard = self.held
         if self.features is not None:
             return self.features.gather(nodes)
         if len(shard.node_types) == 1:
             x = shard.node_data[shard.node_types[0]].get("x")
-            return None if x is None else _bring(asking, x, self._own(torch.cat(asking.ids)), self.label)
+            return None if x is None else _bring(requests, x, self._own(torch.cat(requests.ids)), self.label)
         found, ranges = {}, shard.type_ranges()
         for kind, first, last in zip(shard.node_types, shard.node_offsets, shard.node_offsets[1:]):
             if "x" in shard.node_data[kind]:
-                chosen = asking.only(first, last, nodes)
+                chosen = requests.only(first, last, nodes)
                 rows = self._own(torch.cat(chosen.ids)) - ranges[kind].start
                 found[kind] = _bring(chosen, shard.node_data[kind]["x"], rows, self.label)
         return found
@@ -319,38 +320,38 @@ class PartitionedSampler(Sampler):
         return cast(Tensor, time)[rows]
 
     def _seen_degrees(
-        self, asking: Asking, hidden: HiddenPart | None = None
+        self, requests: RowRequests, hidden: HiddenPart | None = None
     ) -> "dict[int | None, Tensor] | None":
         """Return the degrees of all rows as their seeds see them, by relation where fanouts are."""
         if self._times is None:
             return None
-        ids, ranks = torch.cat(asking.ids), self._times.rank_of(torch.cat(asking.told(1)))
+        ids, ranks = torch.cat(requests.ids), self._times.rank_of(torch.cat(requests.told(1)))
         columns, gone = self._times.columns, self._slots_of(hidden)
         seen = [self._times.degree(ids, ranks, each, gone) for each in columns]
-        counts = asking.fixed(torch.stack(seen, 1))
+        counts = requests.fixed(torch.stack(seen, 1))
         return dict(zip(columns, counts.unbind(1)))
 
-    def _degrees(self, asking: Asking, hidden: HiddenPart | None = None) -> Degrees:
-        ids = torch.cat(asking.ids)
+    def _degrees(self, requests: RowRequests, hidden: HiddenPart | None = None) -> Degrees:
+        ids = torch.cat(requests.ids)
         held = self.held.degrees.rows(self._own(ids))
         held = held if hidden is None else hidden.degrees(ids, held)
         both = (held.into, held.out_of)
-        count = asking.fixed(torch.stack([each.count for each in both], 1))
+        count = requests.fixed(torch.stack([each.count for each in both], 1))
         weights = [each.weight for each in both if each.weight is not None]
-        weight = asking.fixed(torch.stack(weights, 1)) if weights else None
+        weight = requests.fixed(torch.stack(weights, 1)) if weights else None
         into, out_of = (
-            _row_degrees(asking, each, count[:, i], None if weight is None else weight[:, i])
+            _row_degrees(requests, each, count[:, i], None if weight is None else weight[:, i])
             for i, each in enumerate(both)
         )
         return Degrees(into, out_of)
 
 
 class PartitionedBatch(Batch):
-    """A member's share of a batch; `asking` knows which of its rows came from whom, hop by hop."""
+    """A member's share of a batch; `requests` knows which of its rows came from whom, hop by hop."""
 
-    def __init__(self, *args: Any, asking: Asking, **options: Any) -> None:
+    def __init__(self, *args: Any, requests: RowRequests, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.asking = asking
+        self.requests = requests
 
 
 def _with_ids(draws: OwnerDrawing, shard: Shard) -> Slots:
@@ -366,7 +367,7 @@ class Reached:
     rows: Tensor
     """[n] int64 global, seeds first."""
     num_seeds: int
-    asking: Asking
+    requests: RowRequests
     hops: "list[tuple[_Drawn, Tensor, int]]"
     """Edges, the rows of their sources, and how many rows there are, the seeds' hop first."""
     seed_of: Tensor | None
@@ -406,19 +407,19 @@ class _Drawn:
         return _Drawn(indptr, src, edge_ids.contiguous(), scale, kinds, dict(zip(names, rest)))
 
 
-def _bring(asking: Asking, x: Any, rows: Tensor, label: Label) -> Any:
+def _bring(requests: RowRequests, x: Any, rows: Tensor, label: Label) -> Any:
     """Return the features that this member asked for; it answers with its own `rows`."""
     part = take_rows(x, rows)
     if not isinstance(part, SparseFeatures):
-        return asking.fixed(part, label=label)
-    indptr, (columns, values) = asking.ragged(part.indptr.diff(), [part.indices, part.values], label=label)
+        return requests.fixed(part, label=label)
+    indptr, (columns, values) = requests.ragged(part.indptr.diff(), [part.indices, part.values], label=label)
     return SparseFeatures(indptr, columns, values, (len(indptr) - 1, part.shape[1]))
 
 
-def _row_degrees(asking: Asking, held: RowDegrees, count: Tensor, weight: Tensor | None) -> RowDegrees:
+def _row_degrees(requests: RowRequests, held: RowDegrees, count: Tensor, weight: Tensor | None) -> RowDegrees:
     if held.indptr is None or held.relation is None or held.relation_count is None:
         return RowDegrees(count, weight, None, None, None, None)
     parts = [held.relation, held.relation_count]
     parts += [] if held.relation_weight is None else [held.relation_weight]
-    indptr, found = asking.ragged(held.indptr.diff(), parts)
+    indptr, found = requests.ragged(held.indptr.diff(), parts)
     return RowDegrees(count, weight, indptr, found[0], found[1], found[2] if len(found) > 2 else None)

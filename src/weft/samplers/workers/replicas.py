@@ -15,8 +15,8 @@ from weft.config import Range
 from weft.graph.parts.shard import Shard
 from weft.graph.sorting import distinct
 from weft.graph.sparse import Features
-from weft.samplers.workers.asking import LABEL, Asking
 from weft.samplers.workers.partitioned import PartitionedSampler
+from weft.samplers.workers.row_requests import LABEL, RowRequests
 from weft.samplers.workers.worker_edges import WorkerEdges
 
 
@@ -67,14 +67,14 @@ def with_replicas(sampler: PartitionedSampler, nodes: Tensor) -> Shard:
     """
     shard = sampler.shard
     wanted = nodes[sampler.owner[nodes] != sampler.group.rank]
-    asking = Asking(sampler.owner, sampler.group)
-    asking.add(wanted)
-    edges = sampler._answered(asking, [sampler._all(ids) for ids in asking.ids])
-    x = None if sampler.features is not None else sampler._features(asking, wanted)
+    requests = RowRequests(sampler.owner, sampler.group)
+    requests.add(wanted)
+    edges = sampler._answered(requests, [sampler._all(ids) for ids in requests.ids])
+    x = None if sampler.features is not None else sampler._features(requests, wanted)
     halo = distinct(edges.src)
     halo = halo[~torch.isin(halo, wanted)]
-    asking.add(halo)
-    parts = asking.fixed(shard.node_part[sampler._own(torch.cat(asking.ids))])
+    requests.add(halo)
+    parts = requests.fixed(shard.node_part[sampler._own(torch.cat(requests.ids))])
     rows, order = torch.cat([wanted, halo]).sort()
     data: dict[str, Any] = x if isinstance(x, dict) else {shard.node_types[0]: x}
     kept: dict[str, dict[str, Features]] = {
@@ -92,7 +92,7 @@ def with_replicas(sampler: PartitionedSampler, nodes: Tensor) -> Shard:
         edge_ids=edges.edge_ids,
         edge_type=edges.edge_type,
         edge_data=edges.data,
-        degrees=sampler._degrees(asking),
+        degrees=sampler._degrees(requests),
         node_data=kept,
     )
     names = {kind: list(held) for kind, held in kept.items()}

@@ -6,7 +6,7 @@ from torch import Tensor
 from weft.comm.group import Group
 from weft.graph.ends import edge_ends
 from weft.graph.held import EdgeView
-from weft.samplers.workers.asking import LABEL, Asking
+from weft.samplers.workers.row_requests import LABEL, RowRequests
 
 CHUNK = 1 << 20
 """Edges that a worker asks about at once."""
@@ -27,10 +27,10 @@ def mirrored_on_workers(held: EdgeView, owner: Tensor, group: Group) -> Tensor:
     most = int(group.all_reduce(torch.tensor(len(src)), "max", label=LABEL).wait())
     for first in range(0, most, CHUNK):
         part = slice(first, first + CHUNK)
-        asking = Asking(owner, group)
-        asking.add(src[part], dst[part])
-        wanted = torch.cat(asking.told(0)) * held.num_nodes + torch.cat(asking.ids)
-        alone += _alone(kinds[part], asking.fixed(torch.isin(wanted, there)), len(alone))
+        requests = RowRequests(owner, group)
+        requests.add(src[part], dst[part])
+        wanted = torch.cat(requests.told(0)) * held.num_nodes + torch.cat(requests.ids)
+        alone += _alone(kinds[part], requests.fixed(torch.isin(wanted, there)), len(alone))
     return group.all_reduce(alone, label=LABEL).wait() == 0
 
 

@@ -15,7 +15,7 @@ from weft.graph.message.block import Block
 from weft.graph.message.reduction import Aggregation
 from weft.graph.parts.shard import Shard
 from weft.samplers.core.block import SampledBlock
-from weft.samplers.workers.asking import Asking
+from weft.samplers.workers.row_requests import RowRequests
 from weft.strategies.halo.block import HaloBlock
 
 _HISTORY = Label("history")
@@ -69,11 +69,13 @@ class AtOwners:
     A node that several workers computed in a step has the same row from each; that of the last one stays.
     """
 
-    def __init__(self, history: History, asking: Asking, node_ids: Tensor, group: Group, hops: int) -> None:
+    def __init__(
+        self, history: History, requests: RowRequests, node_ids: Tensor, group: Group, hops: int
+    ) -> None:
         self.history, self.hops = history, hops
         # A layer was given the rows found until its hop: hop by hop they were asked for.
-        self.asked = [asking.first(hops + 1 - layer, group) for layer in range(hops)]
-        self.places = [torch.searchsorted(node_ids, ids) for ids in asking.ids]
+        self.asked = [requests.first(hops + 1 - layer, group) for layer in range(hops)]
+        self.places = [torch.searchsorted(node_ids, ids) for ids in requests.ids]
 
     def read(self, layer: int, call: int, like: Tensor) -> Tensor:
         held = self.history.of(layer, call, like)

@@ -15,9 +15,9 @@ from weft.errors import WeftWarning
 from weft.graph.graph import Graph
 from weft.samplers.base import Sampler, samplers
 from weft.samplers.loader import Loader
-from weft.samplers.workers.asking import LABEL
 from weft.samplers.workers.partitioned import PartitionedSampler
 from weft.samplers.workers.replicas import Replicate, important, with_replicas
+from weft.samplers.workers.row_requests import LABEL
 from weft.stores.cached import CachedStore
 from weft.stores.open import open_store
 from weft.stores.rankers import frequency

@@ -21,7 +21,7 @@ from weft.samplers.base import Batch
 from weft.samplers.loader import PreparingPool
 from weft.samplers.workers.parcel import from_bytes, header_size, num_bytes, pack, to_bytes, unpack
 from weft.samplers.workers.partitioned import PartitionedSampler
-from weft.samplers.workers.together import PartitionedLoader
+from weft.samplers.workers.worker_loaders import PartitionedLoader
 from weft.stores.base import Store
 from weft.stores.open import as_read, open_store
 from weft.stores.typed import TypedStores

@@ -21,7 +21,7 @@ from weft.samplers.neighbor import NeighborSampler
 from weft.samplers.saint import SaintSampler
 from weft.samplers.workers.inputs import InputSampler, PartitionedInputs
 from weft.samplers.workers.partitioned import PartitionedBatch, PartitionedSampler
-from weft.samplers.workers.together import PartitionedLoader, TogetherLoader
+from weft.samplers.workers.worker_loaders import PartitionedLoader, TogetherLoader
 from weft.stores.base import Store
 from weft.stores.open import as_read, open_store, with_store
 from weft.stores.typed import TypedStores
@@ -199,7 +199,7 @@ class PartSource:
 
     def remembered(self, history: History, batch: Batch) -> Remembered:
         assert isinstance(batch, PartitionedBatch), "drawn by a sampler of parts"
-        return AtOwners(history, batch.asking, self.shard.node_ids, self.shared.group, len(batch.blocks))
+        return AtOwners(history, batch.requests, self.shard.node_ids, self.shared.group, len(batch.blocks))
 
     def _pieces(self) -> Pieces:
         shared, plan = self.shared, self.layout.whole.exchange.whole_plan

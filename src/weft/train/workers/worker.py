@@ -34,7 +34,7 @@ from weft.train.saved.run_folder import RunFolder, versions
 from weft.train.saved.summary import Summary
 from weft.train.settings import choose_device
 from weft.train.trainer import Place
-from weft.train.workers.held_parts import arrange, check_loops, prepare_parts, read_parts
+from weft.train.workers.run_parts import arrange, check_loops, prepare_parts, read_parts
 
 
 def prepare(recipe: Recipe, out: Path, *, workers: int) -> None:

@@ -32,12 +32,12 @@ from weft.train.proof.proving import (
     worst_of_ranks,
 )
 from weft.train.resolve import Resolved, resolve
-from weft.train.workers.held_parts import prepare_parts, read_parts
+from weft.train.workers.run_parts import prepare_parts, read_parts
 
 _STEP = "outputs of step "
 
 
-class GivenRecipe:
+class OwnRecipe:
     """A recipe that is to be proved: its data and its model, on every strategy or on the one it names."""
 
     def __init__(self, recipe: Recipe, folder: Path) -> None:

@@ -6,12 +6,12 @@ import pytest
 
 from weft.comm.group import Group
 from weft.config import make_recipe
-from weft.train.proof.given import GivenRecipe
+from weft.train.proof.own_recipe import OwnRecipe
 
 
-def given(folder: Path, **task: object) -> GivenRecipe:
+def given(folder: Path, **task: object) -> OwnRecipe:
     data, model = {"name": "community", "nodes": 80}, {"name": "gcn", "hidden": 4}
-    return GivenRecipe(make_recipe({"data": data, "task": task, "model": model}), folder)
+    return OwnRecipe(make_recipe({"data": data, "task": task, "model": model}), folder)
 
 
 @pytest.mark.parametrize(("name", "all_of_them"), [("link_prediction", False), ("node_regression", True)])

@@ -4,7 +4,7 @@ import pytest
 from loaders import loaded_graph
 
 from weft.samplers import NeighborSampler
-from weft.samplers.workers.together import TogetherLoader
+from weft.samplers.workers.worker_loaders import TogetherLoader
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -18,7 +18,7 @@ from weft.errors import FormatError, InputError
 from weft.train.launch import run_recipe
 from weft.train.resolve import resolve
 from weft.train.trainer import Place
-from weft.train.workers.held_parts import arrange, prepare_parts, read_parts
+from weft.train.workers.run_parts import arrange, prepare_parts, read_parts
 
 TRAIN = {"epochs": 3, "precision": "float64"}
 

@@ -12,7 +12,7 @@ from weft.graph.degrees import entries_of_rows
 LABEL = Label("sample")
 
 
-class Asking:
+class RowRequests:
     """The rows that each member asked of each, more from hop to hop. All members make the same calls.
 
     Answers are given for `ids`, which members asked of this one, and arrive in the order of the rows that
@@ -59,18 +59,18 @@ class Asking:
         """Return what each member told of the ids that it asked for, [n] each."""
         return self._more[column]
 
-    def only(self, first: int, last: int, nodes: Tensor) -> "Asking":
+    def only(self, first: int, last: int, nodes: Tensor) -> "RowRequests":
         """Return what was asked of ids first … last − 1; `nodes` [n] are the rows asked for here."""
-        chosen = Asking(self.owner, self.group)
+        chosen = RowRequests(self.owner, self.group)
         inside = (nodes >= first) & (nodes < last)
         place = inside.long().cumsum(0) - 1
         chosen._rows = [place[rows[inside[rows]]] for rows in self._rows]
         chosen._ids = [ids[(ids >= first) & (ids < last)] for ids in self._ids]
         return chosen
 
-    def first(self, calls: int, group: Group) -> "Asking":
+    def first(self, calls: int, group: Group) -> "RowRequests":
         """Return what the first calls of `add` asked for, for exchanges in a group of the same members."""
-        part = Asking(self.owner, group)
+        part = RowRequests(self.owner, group)
         rows, ids = self._marks[calls - 1]
         part._rows = [held[:count] for held, count in zip(self._rows, rows)]
         part._ids = [held[:count] for held, count in zip(self._ids, ids)]
