@@ -4,18 +4,17 @@ The interpreter must be chosen before Python starts, so one test here runs this 
 own. Graphs are tiny, and a row of more than 8 edges counts as a hub.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from kernel_checks import DEVICE, assert_near
 from tests.support.programs import HEADS, WIDTH, edges_of, random_program, tensors_of, transposed
 from torch import Tensor
+from triton_checks import HERE, on_triton, run_under_the_interpreter
 
 from weft import kernels
 from weft.compiler import gpu, reference, triton_form
@@ -28,40 +27,18 @@ from weft.compiler.triton_form import KernelForm
 from weft.compiler.triton_source import source
 from weft.graph.message import compiled
 from weft.graph.message.block import Block
-from weft.kernels.gpu import INTERPRETED
 
 pytestmark = pytest.mark.gpu
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install 'weft[gpu]')")
 
-HERE = INTERPRETED or DEVICE == "cuda"
-on_triton = pytest.mark.skipif(
-    not HERE, reason="needs a GPU or Triton's interpreter; runs in a process apart"
-)
 KINDS = ("sum", "max", "min", "softmax")
 
 
 @pytest.mark.skipif(HERE, reason="this is the process apart")
 @pytest.mark.timeout(900)
 def test_programs_under_the_interpreter() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        __file__,
-    ]
-    settings = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    settings.pop("PYTEST_ADDOPTS", None)
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, env=settings, cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert "passed" in done.stdout
+    run_under_the_interpreter(__file__)
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +102,18 @@ def assert_as_reference(
 @pytest.mark.parametrize("seed", [10, 23, 36])
 def test_random_programs_and_their_gradients_equal_the_reference(seed: int, kind: str) -> None:
     assert_as_reference(random_program(seed, kind), seed)
+
+
+@on_triton
+@settings(
+    max_examples=6,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.integers(0, 10**6), st.sampled_from(["sum", "softmax"]))
+def test_any_smooth_program_and_its_gradients_equal_the_reference(seed: int, kind: str) -> None:
+    assert_as_reference(random_program(seed, kind, steps=5), seed)
 
 
 def gated(width: int = WIDTH) -> Program:

@@ -5,16 +5,13 @@ triton in a process of its own. It takes milliseconds an operation: graphs are t
 edges counts as a hub.
 """
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from kernel_checks import DEVICE, assert_near, backward_in_sets, compare, csr, hub_csr, values
-from triton_checks import CLOCK, HALF, HERE, on_triton, rows
+from triton_checks import CLOCK, HALF, HERE, on_triton, rows, run_under_the_interpreter
 
 from weft import kernels
 from weft.kernels import gpu, reference_attention
@@ -27,28 +24,8 @@ pytest.importorskip("triton", reason="Triton is not installed (pip install 'weft
 @pytest.mark.skipif(HERE, reason="this is the process apart")
 @pytest.mark.timeout(900)
 def test_every_form_under_the_interpreter() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        __file__,
-        *(
-            str(Path(__file__).parents[1] / name)
-            for name in ("kernels/triton", "samplers/gpu/test_device.py", "samplers/gpu/test_padded.py")
-        ),
-    ]
-    settings = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    settings.pop("PYTEST_ADDOPTS", None)
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, env=settings, cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert "passed" in done.stdout
+    others = ("kernels/triton", "samplers/gpu/test_device.py", "samplers/gpu/test_padded.py")
+    run_under_the_interpreter(__file__, *(Path(__file__).parents[1] / name for name in others))
 
 
 @on_triton
