@@ -49,7 +49,8 @@ def test_an_inverse_is_a_message_and_in_no_split() -> None:
     edges: Any = {
         ("a", "r", "a"): {"edge_index": [[0, 1, 2], [1, 2, 0]], "split": [0, 1, 2], "weight": [1.0, 2.0, 3.0]}
     }
-    graph = prepare(Graph.from_types({"a": {"num_nodes": 3}}, edges), inverse_relations=True)
+    whole = Graph.from_types({"a": {"num_nodes": 3}}, edges)
+    graph = prepare(whole, symmetrise=False, inverse_relations=True)
     given = graph.given_edge_data()
     assert given["split"].tolist() == [0, 1, 2, -1, -1, -1]
     assert given["weight"].tolist() == [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]
