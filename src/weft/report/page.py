@@ -21,6 +21,7 @@ from weft.report.sections.cost import memory, timing
 from weft.report.sections.graph_facts import graph
 from weft.report.sections.headline import headline, title
 from weft.report.sections.learning import classes, learning
+from weft.report.sections.partitions import partitions
 from weft.report.sections.setup import again, environment, recipe, remarks
 from weft.report.sections.workers import workers
 
@@ -30,6 +31,7 @@ SECTIONS: list[Callable[[Run], Section | None]] = [
     classes,
     timing,
     batches,
+    partitions,
     workers,
     memory,
     graph,

@@ -52,6 +52,10 @@ class Epoch:
     """Layer to relative error of what the exchange brought, where it was measured."""
     batches: dict[str, dict[str, float]] = field(default_factory=dict)
     """Of mini-batches: their `counts`, the `seconds` of their way, and what was read from a `store`."""
+    buckets: dict[str, float] = field(default_factory=dict)
+    """Of learned rows in partitions: swaps, bytes and the share of time that the disk was waited for."""
+    visits: list[list[list[int]]] = field(default_factory=list)
+    """The partitions of each visit, by round."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +291,21 @@ def _epoch(record: Mapping[str, Any]) -> Epoch | None:
         memory_bytes=number(record.get("memory_bytes")),
         drift=_drift(record.get("drift")),
         batches=_batches(record.get("batches")),
+        buckets=_numbers(record.get("buckets")),
+        visits=_visits(record.get("buckets")),
     )
+
+
+def _visits(value: Any) -> list[list[list[int]]]:
+    """Rounds of visits of partitions; nothing where they are told in another way."""
+    rounds = value.get("visits") if isinstance(value, Mapping) else None
+    if not isinstance(rounds, list) or not all(isinstance(visits, list) for visits in rounds):
+        return []
+    found = [[each for each in visits if isinstance(each, list)] for visits in rounds]
+    small = all(
+        isinstance(one, int) and 0 <= one < 4096 for visits in found for each in visits for one in each
+    )
+    return found if small else []
 
 
 def _batches(value: Any) -> dict[str, dict[str, float]]:
