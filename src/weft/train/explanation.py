@@ -119,7 +119,7 @@ def _operators(operators: Sequence[Operator], *, written: bool = False) -> Itera
         fused = ", ".join(f"kernel {place + 1}" for place in each.kernels)
         told = f"in {fused}" if fused else _cost(each.cost)
         runs = where(each, written=written)
-        yield f"    {each.name:20} {runs:24} {each.movement:12} {extent(each):20} {told}"
+        yield f"    {each.name:20} {runs:25} {each.movement:12} {extent(each):20} {told}"
 
 
 def _kernel(number: int, kernel: Kernel) -> Iterator[str]:
