@@ -31,6 +31,7 @@ BOTH = nn.Linear(16, 12).to(WIDE)
 MLP = nn.Sequential(nn.Linear(16, 8), nn.ReLU(inplace=True), nn.Linear(8, 5)).to(WIDE)
 NARROW = nn.Linear(8, 3).to(WIDE)
 NORM = nn.LayerNorm(8).to(WIDE)
+MIXED = nn.Linear(8, 24, bias=False).to(WIDE)
 TABLE = nn.Embedding(4, 8).to(WIDE)
 HEADS = torch.randn(2, 4, dtype=WIDE, requires_grad=True)
 KINDS = torch.randint(0, 4, (EDGES.num_edges,))
@@ -79,6 +80,15 @@ def gaussians(u: Tensor, e: Tensor) -> Tensor:
     return (weight.unsqueeze(-1) * u.unsqueeze(1)).sum(1)
 
 
+def mixture(u: Tensor, e: Tensor) -> Tensor:
+    weight = (-0.5 * (e.unsqueeze(1) - MEANS).square()).sum(-1).exp()  # [E, 3]
+    return (weight.unsqueeze(-1) * MIXED(u).view(-1, 3, 8)).sum(1)  # type: ignore[no-any-return]
+
+
+def mixture_of_pairs(u: Tensor, v: Tensor, e: Tensor) -> Tensor:
+    return (MIXED((u * v).relu()).view(-1, 3, 8) * (e.unsqueeze(1) - MEANS)).sum(-2)  # type: ignore[no-any-return]
+
+
 def normalised(u: Tensor, v: Tensor) -> Tensor:
     return NORM(u + v).relu()  # type: ignore[no-any-return]
 
@@ -114,6 +124,8 @@ MESSAGES: dict[str, tuple[Callable[..., Any], str, dict[str, Any], int]] = {
     "attention_v2": (attention_v2, "softmax", {"src": [U], "dst": [V], "edge": [E]}, 0),
     "one_head": (one_head, "softmax", {"src": [U], "dst": [V], "edge": [E]}, 0),
     "gaussians": (gaussians, "sum", {"src": [U], "edge": [E]}, 0),
+    "mixture": (mixture, "sum", {"src": [U], "edge": [E]}, 0),
+    "mixture_of_pairs": (mixture_of_pairs, "sum", {"src": [U], "dst": [V], "edge": [E]}, 0),
     "normalised": (normalised, "sum", {"src": [U], "dst": [V]}, 0),
     "joined": (joined, "max", {"src": [U], "dst": [V]}, 0),
     "per_head": (per_head, "max", {"src": [U], "dst": [V]}, 1),
@@ -121,7 +133,7 @@ MESSAGES: dict[str, tuple[Callable[..., Any], str, dict[str, Any], int]] = {
     "learned_slope": (learned_slope, "sum", {"src": [U], "dst": [V]}, 0),
     "moved": (moved, "sum", {"src": [U], "dst": [V], "edge": [E]}, 0),
 }
-CAPTURED = [p for module in (GATE, VALUE, BOTH, MLP, NARROW, NORM, TABLE) for p in module.parameters()]
+CAPTURED = [p for module in (GATE, VALUE, BOTH, MLP, NARROW, NORM, TABLE, MIXED) for p in module.parameters()]
 CAPTURED += [HEADS, MEANS, SLOPE]
 
 
@@ -135,7 +147,7 @@ def test_compiled_equals_plain_torch(name: str) -> None:
 
 @pytest.mark.parametrize("without", [name for name in PASSES if name != "normal"])
 @pytest.mark.parametrize(
-    "name", ["edge_conv max", "edge_conv sum", "weighed", "moved", "gaussians", "per_head"]
+    "name", ["edge_conv max", "edge_conv sum", "weighed", "moved", "gaussians", "mixture", "per_head"]
 )
 def test_passes_may_be_left_out(name: str, without: str) -> None:
     message, reduce, given, _ = MESSAGES[name]
@@ -228,6 +240,13 @@ def test_scores_of_nodes_are_matrix_products() -> None:
         )
     assert noted.names.count("aten::mm") == 2
     assert not {"aten::mul.Tensor", "aten::sum.dim_IntList"} & set(noted.names)
+
+
+def test_an_edge_reads_the_rows_of_a_mixture_before_they_are_mapped() -> None:
+    made = compile_message(mixture, forms_of(src=[U], edge=[E]), "sum")
+    program = made.reductions[0].program
+    assert program is not None
+    assert [load.shape for load in program.loads if load.source == "other"] == [(1, 8)]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """What is linear goes behind the sum over edges: it then runs on a row a destination.
 
 Σ x W = (Σ x) W, Σ (x + b) = Σ x + (number of edges) · b for what all edges of a row share, Σ d x = d Σ x
-for a factor of the destination, and with a number s an edge, Σ s (x W + b) = (Σ s x) W + (Σ s) b.
+for a factor of the destination, and with a number s an edge, Σ s (x W + b) = (Σ s x) W + (Σ s) b. A mixture
+Σ Σ_k s_k x W_k = Σ_k (Σ s_k x) W_k: an edge reads x, and not what all the maps make of it.
 """
 
 from typing import Any
@@ -50,7 +51,32 @@ def _pays(node: Any) -> bool:
         if name == "mul" and _of_row(first):
             first, second = second, first
         return isinstance(first, fx.Node) and (_of_row(second) or (_scalar(second) and _absorbs(first)))
-    return name in ("reshape", "neg") and _pays(node.args[0])
+    return _mixture(node) is not None or (name in ("reshape", "neg") and _pays(node.args[0]))
+
+
+def _mixture(node: Any) -> tuple[fx.Node, fx.Node, fx.Node] | None:
+    """Return (rows, matrix, factors [edges, k, 1]) of a sum over k of factors times maps of the same rows."""
+    if node.target is not aten.sum.dim_IntList:
+        return None
+    given, dims, *keep = node.args
+    if name_of(given) != "mul" or value(given).dim() != 3 or keep or dims not in ([1], [-2]):
+        return None
+    for mapped, factors in (given.args[:2], given.args[1::-1]):
+        reshaped = isinstance(mapped, fx.Node) and name_of(mapped) == "reshape"
+        maps: Any = mapped.args[0] if reshaped else None
+        if maps is None or name_of(maps) != "mm" or not isinstance(factors, fx.Node):
+            continue
+        _, count, columns = value(mapped).shape
+        whole = value(maps).shape == (EDGES, count * columns) and residency(maps.args[1]) == "shared"
+        if whole and value(factors).shape == (EDGES, count, 1) and _mixing_pays(maps.args[0], count, columns):
+            return maps.args[0], maps.args[1], factors
+    return None
+
+
+def _mixing_pays(rows: fx.Node, count: int, columns: int) -> bool:
+    """Return whether edges read fewer numbers, forward and twice backward, or are rid of the map."""
+    size = value(rows).shape[1]
+    return residency(rows) in ("pair", "edge") or (2 + count) * size < (2 * count + 1) * columns
 
 
 def _map_pays(node: Any) -> bool:
@@ -101,6 +127,9 @@ class _Mover:
             return self.emit(aten.reshape.default, self.sum(node.args[0]), node.args[1])
         if name == "neg":
             return self.emit(aten.neg.default, self.sum(node.args[0]))
+        mixture = _mixture(node)
+        if mixture is not None:
+            return self.mixed(*mixture)
         if name in ("add", "sub"):
             whole = [self.whole(each, node) for each in node.args]
             return self.emit(node.target, *(self.sum(each) for each in whole))
@@ -110,6 +139,17 @@ class _Mover:
         if _of_row(second):
             return self.emit(node.target, self.sum(first), second)
         return self.sum(self.scaled(first, second, node.target))
+
+    def mixed(self, rows: fx.Node, matrix: fx.Node, factors: fx.Node) -> fx.Node:
+        """Return the sum of a mixture: each factor times the rows, summed, and then mapped."""
+        size, count = value(rows).shape[1], value(factors).shape[1]
+        columns = value(matrix).shape[1] // count
+        each = self.emit(aten.mul.Tensor, self.emit(aten.reshape.default, rows, [EDGES, 1, size]), factors)
+        flat = self.emit(aten.reshape.default, self.emit(reduced, "sum", each), [EDGES, count * size])
+        apart = self.emit(aten.reshape.default, matrix, [size, count, columns])
+        turned = self.emit(aten.permute.default, apart, [1, 0, 2])
+        joined = self.emit(aten.reshape.default, turned, [count * size, columns])
+        return self.emit(aten.mm.default, flat, joined)
 
     def whole(self, node: fx.Node, made: fx.Node) -> fx.Node:
         """Return a value repeated to the width of what was made of it."""
