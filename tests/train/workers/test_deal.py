@@ -17,9 +17,13 @@ from weft.train.workers.worker import prepare
 PARTS = 4
 
 
+LINKS = {"name": "link_prediction", "width": 4, "negatives": {"name": "uniform", "count": 2}}
+
+
 def sections(epochs: int, embedding: dict[str, Any] | None = None, **strategy: Any) -> dict[str, Any]:
     learned = {} if embedding is None else {"embedding": embedding}
     return {
+        "task": {} if embedding is None else LINKS,
         "data": {"name": "community", "nodes": 80, "classes": 3},
         "model": {"name": "sage", "hidden": 4, **learned},
         "strategy": {"partitioner": "hash", "parts": PARTS, **strategy},
