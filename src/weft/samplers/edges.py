@@ -50,7 +50,7 @@ class Draws(Protocol):
         """Return the negatives of pairs; `batch` has all pairs of the step, whoever holds them."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class EdgeBatch:
     """Pairs and their negatives: `h = model(batch.blocks, batch.x)` has a row for each end.
 
@@ -111,6 +111,9 @@ class EdgeBatch:
     def device(self) -> torch.device:
         """Where the batch lies."""
         return self.nodes.device
+
+    def __repr__(self) -> str:
+        return f"EdgeBatch(pairs={len(self.pairs):,}, nodes={self.nodes!r})"
 
     def fetch(self) -> "EdgeBatch":
         """Do now what a step would wait for."""

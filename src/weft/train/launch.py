@@ -97,37 +97,49 @@ def train(
     given = locals()
     check_arguments(graph, model, out=out, strategy=strategy, loss=loss, metrics=metrics, options=options)
     size = team_size(workers)
-    name, told_options = _named(model, {**(options or {}), **more})
+    resolved = _resolved(given, size)
+    place = Place(out=out, resume=resume, progress=progress, stop=stop)
+    check_place(resolved.settings, place)
+    summary = train_together(resolved, place, size) if size > 1 else _alone(resolved, place)
+    return replace(summary, model=own_of(summary.model))
+
+
+def _resolved(given: Mapping[str, Any], size: int) -> Resolved:
+    """Return the arguments of `train`, by name, checked; they are for `size` workers."""
+    loss, metrics, task, strategy = (given[name] for name in ("loss", "metrics", "task", "strategy"))
+    name, options = _named(given["model"], {**(given["options"] or {}), **given["more"]})
     settings = Settings(**bind(Settings, {**_plain(given), **_names(loss, metrics)}, "train"))
     chosen = TaskChoice.of({"name": task} if isinstance(task, str) else dict(task or {}))
     chosen.check_names(settings.loss, settings.metric, settings.metrics or {})
     section = {"name": strategy} if isinstance(strategy, str) else dict(strategy or {})
-    section |= {} if parts is None else {"parts": parts}
-    if resume and out is not None and (Path(out) / "run.json").exists():
-        section = _continued(section, out, size)
-    default = "halo" if size > 1 or parts is not None else "single"
-    kind, strategy_options = resolve_strategy(section, default=default, workers=size)
+    kind, strategy_options = _strategy(section, given, size)
     check_targets(chosen, kind, strategy_options)
     check_precision(settings, strategy_options)
     given_loss = None if isinstance(loss, str) else loss
     given_metrics = {key: code for key, code in (metrics or {}).items() if not isinstance(code, str)}
-    resolved = Resolved(
+    return Resolved(
         {},
         name,
-        told_options,
+        options,
         kind,
         strategy_options,
         settings,
-        graph=graph,
+        graph=given["graph"],
         given_loss=given_loss,
         given_metrics=given_metrics,
         own=Own.of(settings, loss=given_loss, metrics=given_metrics),
         task=chosen,
     )
-    place = Place(out=out, resume=resume, progress=progress, stop=stop)
-    check_place(settings, place)
-    summary = train_together(resolved, place, size) if size > 1 else _alone(resolved, place)
-    return replace(summary, model=own_of(summary.model))
+
+
+def _strategy(section: dict[str, Any], given: Mapping[str, Any], size: int) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options of the strategy; a run that is continued has its own parts."""
+    parts, out = given["parts"], given["out"]
+    section |= {} if parts is None else {"parts": parts}
+    if given["resume"] and out is not None and (Path(out) / "run.json").exists():
+        section = _continued(section, out, size)
+    default = "halo" if size > 1 or parts is not None else "single"
+    return resolve_strategy(section, default=default, workers=size)
 
 
 def _named(model: Any, options: Mapping[str, Any]) -> tuple[nn.Module | str, dict[str, Any]]:

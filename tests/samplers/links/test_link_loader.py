@@ -217,3 +217,15 @@ def test_links_of_named_types_need_their_relation(links: Any) -> None:
     fanouts = {kind: [2, 1] for kind in typed().edge_types}
     batch = next(iter(LinkNeighborLoader(typed(), fanouts, (WRITES, None), batch_size=60)))
     assert torch.equal(batch.to_pyg()[WRITES].input_id, torch.arange(60))
+
+
+def test_a_batch_is_shown_in_one_line() -> None:
+    graph = Graph.from_edges([[0, 1, 2, 3], [1, 2, 3, 0]])
+    shown = [
+        repr(next(iter(LinkNeighborLoader(graph, [2], batch_size=3, neg_sampling=how, threads=0))))
+        for how in ("triplet", "binary", None)
+    ]
+    assert shown[0].startswith("LinkBatch(links=3, negatives=3, nodes=Batch(seeds=")
+    assert shown[1].startswith("LinkBatch(links=3, negatives=3, nodes=Batch(seeds=")
+    assert shown[2].startswith("LinkBatch(links=3, negatives=0, nodes=Batch(seeds=")
+    assert not any("tensor" in each or "\n" in each for each in shown)

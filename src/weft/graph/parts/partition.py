@@ -176,17 +176,6 @@ def read_shard(path: str | os.PathLike[str], part: int, *, verify: bool = True) 
     return shard
 
 
-def read_assignment(path: str | os.PathLike[str]) -> Assignment:
-    """Return the part of every node (or edge) of a partitioned graph."""
-    info = read_partition(path)
-    arrays, _ = format.read_directory(info.path / "assignment")
-    parts = torch.from_numpy(arrays["parts"])
-    made = Assignment(parts, info.num_parts, info.name, info.options, info.cuts, info.quality, info.grid)
-    if made.sha256 != info.assignment:
-        raise FormatError(f"{info.path / 'assignment'}: not the assignment that {FILE} lists")
-    return made
-
-
 def _write_shard(folder: Path, shard: Shard, assignment: str) -> PartInfo:
     name = f"part-{shard.part:05d}"
     arrays = {key: as_array(getattr(shard, key)) for key in _ARRAYS}

@@ -11,7 +11,7 @@ from weft.graph.message.block import Block
 from weft.samplers.base import Batch
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class LinkBatch:
     """Links of one step and the neighbourhood of their ends: `h = model(batch.blocks, batch.x)`.
 
@@ -44,6 +44,11 @@ class LinkBatch:
     def x(self) -> Any:
         """The features of the nodes."""
         return self.nodes.x
+
+    def __repr__(self) -> str:
+        drawn = 0 if self.negative is None else self.negative.numel()
+        extra = len(self.src) - len(self.input_id) + drawn
+        return f"LinkBatch(links={len(self.input_id):,}, negatives={extra:,}, nodes={self.nodes!r})"
 
     def fetch(self) -> "LinkBatch":
         """Do now what a step would wait for."""
