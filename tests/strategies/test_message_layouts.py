@@ -39,3 +39,7 @@ def test_a_map_behind_a_mean_sends_what_the_mean_does(promises: list[dict[str, A
 
 def test_compiled_sums_weigh_what_a_sample_keeps(promises: list[dict[str, Any]]) -> None:
     assert [rank["sampled"] for rank in promises] == [[]] * 4
+
+
+def test_stages_give_messages_that_are_sums_of_rows(promises: list[dict[str, Any]]) -> None:
+    assert [rank["staged"] for rank in promises] == [[]] * 4

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import staged_jobs
 import torch
 import torch.nn.functional as F
 from halo_jobs import NODES, graph_of, local_graph, parts_of, trained
@@ -134,6 +135,44 @@ def layouts(group: Group, graph: Graph, kind: str) -> dict[str, Any]:
     }
 
 
+class Sums(nn.Module):
+    """Messages that are sums of rows, which stages give too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of = Messages(6, 3)
+
+    def forward(self, blocks: Any, x: Tensor) -> Tensor:
+        block, h = blocks[0], self.of.heads(x).tanh()
+        h = torch.cat([h, x[:, :2]], 1)
+        made = [
+            block.propagate(self.of.widened, src=(h,), dst=(h,), reduce="mean"),
+            block.propagate(self.weighed, src=(h,), edge=(block.edge("attr")[:, :1].square(),)),
+        ]
+        joined = torch.cat([*made, h, h, h], 1)
+        return joined @ self.of.last.weight.t()[: joined.shape[1]]  # type: ignore[no-any-return]
+
+    def weighed(self, u: Tensor, e: Tensor) -> Tensor:
+        return self.of.wide(u) * e
+
+
+def staged_equals_one_process(group: Group) -> list[str]:
+    """Train sums of rows in stages; return where that differs from one process."""
+    wrong: list[str] = []
+    graph = message_graph("hub")
+    torch.manual_seed(1)
+    model = Sums().double()
+    first = {name: value.clone() for name, value in model.state_dict().items()}
+    weft.compile_messages(False)
+    reference = trained(Single(graph, seed=3), model)
+    weft.compile_messages(True)
+    for form in ("1d", "2d"):
+        model.load_state_dict(first)
+        found = trained(staged_jobs.made(group, graph, "hub", form), model)
+        wrong += differences(found, reference, f"staged {form}", torch.float64)
+    return wrong
+
+
 class OwnGAT(nn.Module):
     """Graph attention as a user would write it, with the parameters of a layer."""
 
@@ -179,7 +218,7 @@ def bytes_of_attention(group: Group) -> dict[str, dict[str, Any]]:
 def promises(group: Group) -> dict[str, Any]:
     """Do what is not training in one launch."""
     found = {"bytes": bytes_of_attention(group), "means": bytes_of_means(group)}
-    return {**found, "sampled": sampled_alike(group)}
+    return {**found, "sampled": sampled_alike(group), "staged": staged_equals_one_process(group)}
 
 
 def bytes_of_means(group: Group) -> dict[str, tuple[int, int]]:

@@ -13,7 +13,7 @@ before the stages, and back after them.
 
 import math
 from itertools import pairwise
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from weft.graph.sparse import Features, SparseFeatures
 from weft.stores.sliced import slice_bounds
 from weft.strategies.halo.shard_block import ShardBlock
 from weft.strategies.merged.staged_cell import Matrix, make_cell
+from weft.strategies.sequential.programs import planned
 
 
 class StagedBlock(ShardBlock):
@@ -80,7 +81,18 @@ class StagedBlock(ShardBlock):
         refuse("the edges of one relation")
 
     def _propagate(self, how: Propagation) -> Tensor:
-        refuse("a function of an edge")
+        """Return the reduced messages where they are sums of rows, each times a number of its edge or not.
+
+        What rows are made of before, and what is made of the sums, may be anything; numbers are not learned.
+        """
+        plan = planned(how)
+        weighted = None if plan is None else plan.weighted
+        if plan is None or weighted is None:
+            refuse("a function of an edge that is no sum of rows")
+        (rows,) = plan.sent(self.num_dst)
+        weight = plan.loads(self)[0].flatten() if weighted else None
+        out = plan.finished(self, cast(Tensor, self._aggregate(rows, Aggregation("sum", weight))))
+        return times_rows(out, self.mean_scale(out.dtype)) if how.reduce == "mean" else out
 
     def _aggregate(self, h: Features, how: Aggregation) -> Features:
         if not how.adds:

@@ -82,6 +82,28 @@ class Planned:
 
         return make, shared
 
+    @property
+    def weighted(self) -> bool | None:
+        """Whether this is a sum of rows, each times a number of its edge that is not learned.
+
+        False: of rows as they are; None: it is no such sum.
+        """
+        program = self.pieces.program
+        (result,) = program.results
+        first, (value, *_) = len(program.loads), result.args
+        if result.kind != "sum":
+            return None
+        if value < first:
+            return False if program.loads[value].source == "other" else None
+        step = program.steps[value - first]
+        if step.op != "mul" or max(step.args) >= first:
+            return None
+        kinds = {program.loads[each].source: each for each in step.args}
+        if set(kinds) != {"other", "edge"} or len(program.loads) != 2:
+            return None
+        plain = program.loads[kinds["edge"]].shape == (1, 1) and not self.learned[kinds["edge"]]
+        return True if plain else None
+
     def loads(self, block: Block) -> list[Tensor]:
         """Return the program's loads that are not of sources."""
         made: list[Tensor] = self.pieces.others(*self._sizes(block), *self.inputs, *self._counts(block))
@@ -105,7 +127,9 @@ class Planned:
         kind = self.pieces.made.counts
         if kind is None:
             return []
-        return [None if block is None else block.indptr.diff().to(kind)]
+        if block is None:
+            return [None]
+        return [(block.indptr.diff() if block.whole_rows else block.in_degree("dst")).to(kind)]
 
 
 def planned(how: Propagation) -> Planned | None:
