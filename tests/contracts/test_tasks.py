@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import weft
-from weft.config import bind, parameters
+from weft.config import _constructors, bind, parameters
 from weft.errors import RecipeError
 from weft.partitioners.base import partitioners
 from weft.strategies.base import strategies
@@ -100,7 +100,8 @@ def test_a_task_knows_its_metrics_and_losses(name: str) -> None:
 @pytest.mark.parametrize("name", tasks.names())
 def test_options_are_checked_before_data_is_read(name: str) -> None:
     kind = tasks[name]
-    usual = {key: value.default for key, value in inspect.signature(kind).parameters.items()}
+    stated = [inspect.signature(function).parameters.values() for function in _constructors(kind)]
+    usual = {item.name: item.default for each in stated for item in each if item.kind is item.KEYWORD_ONLY}
     given = {key: value for key, value in usual.items() if key != "loss" and value is not None}
     assert bind(kind, given, "task", given=("loss",)) == given, "what is the default is accepted"
     with pytest.raises(RecipeError, match=r"task\.no_such_option"):
