@@ -156,8 +156,4 @@ _MAKE: dict[str, Callable[[], Own]] = {
     "monet": MoNet,
 }
 CASES = [_case(name, make, "weft") for name, make in _MAKE.items()]
-CASES += [
-    _case(name, make, "weft.accelerate")
-    for name, make in _MAKE.items()
-    if name != "attention"  # whose message takes the softmax itself
-]
+CASES += [_case(name, make, "weft.accelerate") for name, make in _MAKE.items()]
