@@ -82,6 +82,17 @@ class Gated(Layer):
         return block.propagate(message, src=(h,), dst=(block.dst(h),), reduce="mean")
 
 
+@pytest.mark.parametrize("memory", [10**5, 10**8])
+def test_a_pass_over_nodes_without_features_reads_their_learned_rows(memory: int) -> None:
+    graph = graph_of("directed").with_data(x=None)
+    model = build_model(graph, "sage", {"hidden": 8}, seed=1).to(DEVICE).eval()
+    block = graph.to(device=DEVICE).block()
+    with torch.no_grad():
+        expected = model([block] * 2, None).cpu()
+        found = Offload(graph, DEVICE, memory=memory)(model)
+    torch.testing.assert_close(found, expected)
+
+
 def test_a_message_sends_the_narrowest_values_of_a_node() -> None:
     graph = graph_of("directed").to(dtype=torch.float64)
     model: Any = build_model(graph, "edgeconv", {"hidden": 4, "layers": 2}, seed=1)

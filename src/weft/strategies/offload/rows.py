@@ -32,6 +32,8 @@ class Source:
     def rows(self, chunk: GraphChunk, block: Block) -> Any:
         """Return those of a chunk's sources, on the device."""
         offload = self.offload
+        if self.made is None and offload.x is None:
+            return None  # a model that learns the rows of its nodes finds them by the block's ids
         if chunk.sources is None:
             assert self.near is not None, "chunks that read from all nodes have them on the device"
             return self.near
