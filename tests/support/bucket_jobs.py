@@ -40,14 +40,16 @@ def typed_links() -> Graph:
     return Graph.from_types(nodes, {kind: {"edge_index": held} for kind, held in ends.items()})
 
 
-def strategy_of(group: Group | None, *, epochs: int, **options: Any) -> tuple[dict[str, Any], Buckets]:
+def strategy_of(
+    group: Group | None, *, epochs: int, dtype: torch.dtype = torch.float32, **options: Any
+) -> tuple[dict[str, Any], Buckets]:
     """Train as one of a group's ranks; return what came of it, and the strategy."""
     graph = typed_links()
     task: Any = TaskChoice.of(TASK).make(graph)
     task.hides(True)
     shown = task.prepared(graph)
     held: Graph | LocalGraph = shown if group is None else whole_in_parts(shown, Buckets, {"parts": 8})
-    model = put_head(task, weft.nn.NoLayers(), GraphInfo.of(shown), seed=1)
+    model = put_head(task, weft.nn.NoLayers(), GraphInfo.of(shown), seed=1).to(dtype)
     given: dict[str, Any] = {"task": task, "seed": 7, "group": group, **options}
     strategy = Buckets(held, batch=40, chunk=20, negatives={"count": 8}, **given)
     strategy.check_model(model)
@@ -59,9 +61,12 @@ def strategy_of(group: Group | None, *, epochs: int, **options: Any) -> tuple[di
     return {"losses": losses, "rows": rows.tolist(), "weights": [each.tolist() for each in weights]}, strategy
 
 
-def trained(group: Group | None, partitions: int, buffer: int, epochs: int = 2) -> dict[str, Any]:
+def trained(
+    group: Group | None, partitions: int, buffer: int, epochs: int = 2, dtype: torch.dtype = torch.float32
+) -> dict[str, Any]:
     """Return losses, rows and weights after some epochs of rounds."""
-    found, strategy = strategy_of(group, epochs=epochs, partitions=partitions, buffer=buffer, order="rounds")
+    options = {"partitions": partitions, "buffer": buffer, "order": "rounds"}
+    found, strategy = strategy_of(group, epochs=epochs, dtype=dtype, **options)
     strategy.group.barrier()  # the first rank removes the files of all
     strategy.close()
     return found

@@ -52,6 +52,11 @@ def test_any_number_of_ranks_and_any_buffer_give_the_same_bits() -> None:
     assert run_ranks(4, trained, 8, 2) == [expected] * 4
 
 
+def test_a_rank_without_a_visit_takes_part_in_double_precision() -> None:
+    expected = trained(None, 4, 2, 1, torch.float64)
+    assert run_ranks(2, trained, 4, 2, 1, torch.float64) == [expected] * 2
+
+
 def test_rows_learn_what_is_there(tmp_path: Path) -> None:
     done = train(tmp_path / "run", epochs=12, partitions=3, task={**TASK, "width": 16})
     held = epochs_of(tmp_path / "run")

@@ -37,19 +37,22 @@ class RoundMerge:
 
     def end(self) -> None:
         """Note what a visit changed."""
-        changes = [(held - start).flatten() for held, start in zip(self._held, self._start)]
-        self._changes.append(torch.cat(changes) if changes else torch.zeros(0))
+        self._changes.append(_flat([held - start for held, start in zip(self._held, self._start)]))
 
     def finish(self, visits: int) -> None:
         """Add what all visits of the round changed; worker r of n trained visits r, r + n, …"""
-        size = sum(each.numel() for each in self._start)
-        own = torch.stack(self._changes) if self._changes else torch.zeros(0, size)
+        # Of the weights' own type where this worker had no visit, too: others send theirs.
+        own = torch.stack(self._changes) if self._changes else _flat(self._start)[None][:0]
         for change in in_order(own, visits, self._group):
             at = 0
             for start in self._start:
                 start += change[at : at + start.numel()].view_as(start).to(start)
                 at += start.numel()
         self.begin()
+
+
+def _flat(parts: Sequence[Tensor]) -> Tensor:
+    return torch.cat([each.flatten() for each in parts]) if parts else torch.zeros(0)
 
 
 def in_order(own: Tensor, visits: int, group: Group) -> Tensor:
