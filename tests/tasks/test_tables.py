@@ -18,7 +18,7 @@ from weft.tasks.tables import write_pairs, write_partners
 from weft.train.inference.predictions import Predictions
 
 parquet: Any = pytest.importorskip("pyarrow.parquet")
-DOT: Any = SimpleNamespace(against=lambda src, all, relation: src @ all.T)
+DOT: Any = SimpleNamespace(against=lambda src, all, relation, side: src @ all.T)
 
 
 def people() -> Graph:
