@@ -1,7 +1,6 @@
 """Store or make again: what is chosen, within which memory, and that it changes no gradient and no bit."""
 
 import random
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -13,19 +12,12 @@ from torch import Tensor
 from weft.compiler import cpu, keep, reference, run
 from weft.compiler.cost import EdgeCounts
 from weft.compiler.gradient import gradients
-from weft.compiler.keep import Kept, choice, keep_values, kept, kept_bytes, storing
+from weft.compiler.keep import Kept, choice, kept, kept_bytes, storing
 from weft.compiler.program import Builder, Edges, Program, Result
 from weft.compiler.run import extra_tensors, reduce_edges
 
 CPU = torch.device("cpu")
 MANY = EdgeCounts(1000, 1000, 16_000)
-
-
-@pytest.fixture(autouse=True)
-def on() -> Iterator[None]:
-    before = keep_values(True)
-    yield
-    keep_values(before)
 
 
 def two_maps(width: int, kind: str = "max") -> Program:
@@ -154,12 +146,12 @@ def hub(width: int) -> tuple[Edges, list[Tensor]]:
 
 
 @pytest.mark.parametrize("kind", ["sum", "max", "min"])
-def test_the_core_stores_and_gives_the_same_bits(kind: str) -> None:
+def test_the_core_stores_and_gives_the_same_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = two_maps(96, kind)
     edges, tensors = hub(96)
     found = []
-    for on in (True, False):
-        keep_values(on)
+    for ratios in (keep.OPERATIONS_PER_BYTE, {}):
+        monkeypatch.setattr(keep, "OPERATIONS_PER_BYTE", ratios)
         given = [each.clone().requires_grad_() for each in tensors]
         out, _ = reduce_edges(program, edges, lambda: transposed(edges), given)
         saved = sum(each.numel() for each in out.grad_fn.saved_tensors)  # type: ignore[union-attr]

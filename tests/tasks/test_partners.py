@@ -17,10 +17,10 @@ from weft.stores import MemoryStore
 from weft.tasks.partners import (
     Partners,
     chunk_sizes,
+    joined,
+    pair_chunks,
     pair_keys,
-    pair_scores,
     partner_chunks,
-    top_partners,
 )
 
 
@@ -39,6 +39,15 @@ class Dot:
     ) -> Tensor:
         self.sizes.append(len(src) * len(all))
         return src @ all.T * (1 if relation is None else 1 - 2 * relation[:, None])
+
+
+def top_partners(h: Any, sources: Any, scorer: Dot, k: int, **options: Any) -> Partners:
+    return joined(partner_chunks(h, sources, scorer, k, **options))
+
+
+def pair_scores(h: Any, pairs: Pairs, scorer: Dot, *, chunk: int) -> Tensor:
+    chunks = pair_chunks(h, pairs, lambda src, dst, some: scorer(src, dst, some.relation), chunk=chunk)
+    return torch.cat([scores for _, scores in chunks])
 
 
 def whole(

@@ -13,7 +13,7 @@ from weft.errors import FormatError, GraphError
 from weft.graph import Graph
 from weft.graph.node_pairs import Pairs
 from weft.stores import MemoryStore
-from weft.tasks.partners import chunk_sizes, partner_chunks, top_partners
+from weft.tasks.partners import chunk_sizes, joined, partner_chunks
 from weft.tasks.tables import write_pairs, write_partners
 from weft.train.inference.predictions import Predictions
 
@@ -35,7 +35,7 @@ def library() -> Graph:
 
 def test_partners_are_one_row_per_source_and_rank_by_the_users_ids(tmp_path: Path) -> None:
     h = torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]])
-    found = top_partners(h, [2, 0], DOT, 3)
+    found = joined(partner_chunks(h, [2, 0], DOT, 3))
     write_partners(tmp_path / "all.parquet", people(), found)
     assert chunk_sizes(h, 2, 3, 3, 400) == (1, 2)
     chunks = partner_chunks(h, [2, 0], DOT, 3, memory=400)
@@ -96,4 +96,4 @@ def test_a_file_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "out.parquet").read_bytes() == b"old"
     assert [item.name for item in tmp_path.iterdir()] == ["out.parquet"]
     with pytest.raises(FormatError, match=r"cannot write .*: No such file"):
-        write_partners(tmp_path / "none" / "out.parquet", people(), top_partners(torch.eye(3), [0], DOT, 1))
+        write_partners(tmp_path / "none" / "out.parquet", people(), partner_chunks(torch.eye(3), [0], DOT, 1))

@@ -30,21 +30,12 @@ _WIDE = (torch.float32, torch.float64)
 Kept = tuple[int, ...]
 """Values of a program, by number."""
 
-_switch = {"on": True}
-
-
-def keep_values(on: bool) -> bool:
-    """Switch keeping on or off for this process; return what it was."""
-    before = _switch["on"]
-    _switch["on"] = bool(on)
-    return before
-
 
 def kept(
     program: Program, wanted: tuple[bool, ...], counts: EdgeCounts, dtype: torch.dtype, device: torch.device
 ) -> Kept:
     """Return the values that stay for the gradients of the wanted loads, on a graph of this size."""
-    if not _switch["on"] or dtype not in _WIDE or not any(wanted) or not counts.edges:
+    if dtype not in _WIDE or not any(wanted) or not counts.edges:
         return ()
     degree = 1 << (counts.edges // max(counts.rows, 1)).bit_length() >> 1 or 1
     chosen = choice(program, wanted, degree, dtype, OPERATIONS_PER_BYTE.get(device.type, 0.0))

@@ -36,7 +36,6 @@ from weft.errors import RecipeError
 
 EdgeType = tuple[str, str, str]
 Encoding = Literal["number", "list", "one-hot", "index"]
-ENCODINGS = ("number", "list", "one-hot", "index")
 SPLITS = ("train", "val", "test")
 SPLIT_WORDS = {
     "train": ("train", "training"),

@@ -1,6 +1,5 @@
 """What tasks of nodes share: a target is a node of the target type whose y is known."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -96,6 +95,3 @@ def check_columns(given: int, wanted: int, what: str, *, exact: bool) -> None:
         raise InputError(
             f"the model gives {given} outputs a node, the graph has {wanted} {what}; make it with {wanted}"
         )
-
-
-Losses = Mapping[str, Loss]

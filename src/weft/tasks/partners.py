@@ -27,9 +27,6 @@ _PLACES = 32  # bytes a score, beside itself, to leave out known pairs or to ord
 class PairScorer(Protocol):
     """What tells how well two nodes go together, by their rows."""
 
-    def __call__(self, src: Tensor, dst: Tensor, relation: Tensor | None = None) -> Tensor:
-        """Return the score of each pair, [n], for src [n, d] and dst [n, d]."""
-
     def against(
         self, src: Tensor, all: Tensor, relation: Tensor | None = None, *, side: End = "dst"
     ) -> Tensor:
@@ -51,20 +48,15 @@ class Partners:
     """[n, k]; -inf where there is no partner."""
 
 
-def top_partners(h: Rows, sources: Any, scorer: PairScorer, k: int, **options: Any) -> Partners:
-    """Return the k best partners of each source, in one piece; the rest as in `partner_chunks`.
+def joined(chunks: Iterable[Partners]) -> Partners:
+    """Return the partners of all sources in one piece.
 
     >>> from types import SimpleNamespace
     >>> dot = SimpleNamespace(against=lambda src, all, relation, side: src @ all.T)
     >>> h = torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]])
-    >>> top_partners(h, [0, 2], dot, 3).ids.tolist()
+    >>> joined(partner_chunks(h, [0, 2], dot, 3)).ids.tolist()
     [[1, 2, -1], [1, 0, -1]]
     """
-    return joined(partner_chunks(h, sources, scorer, k, **options))
-
-
-def joined(chunks: Iterable[Partners]) -> Partners:
-    """Return the partners of all sources in one piece."""
     found = list(chunks)
     columns = ([getattr(one, name) for one in found] for name in ("sources", "ids", "scores"))
     return Partners(*map(torch.cat, columns))
@@ -110,15 +102,6 @@ def partner_chunks(
             _leave_out(scores, some, begin, known, h.shape[0], itself)
             best = _merged(best, scores, begin)
         yield replace(best, ids=best.ids.masked_fill(best.scores == -torch.inf, -1))
-
-
-def pair_scores(h: Rows, pairs: Pairs, scorer: PairScorer, *, chunk: int = 65536) -> Tensor:
-    """Return the score of each pair, [n], of which `chunk` are computed at a time; `h` by global id."""
-
-    def score(src: Tensor, dst: Tensor, some: Pairs) -> Tensor:
-        return scorer(src, dst, some.relation)
-
-    return torch.cat([scores for _, scores in pair_chunks(h, pairs, score, chunk=chunk)])
 
 
 @torch.no_grad()

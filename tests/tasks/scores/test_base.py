@@ -9,7 +9,7 @@ from torch import Tensor
 
 import weft
 from weft.errors import InputError
-from weft.tasks.partners import top_partners
+from weft.tasks.partners import joined, partner_chunks
 from weft.tasks.scores import Scorer, check_scorer, make_scorer, scorers
 
 WIDTH, RELATIONS = 6, 3
@@ -231,7 +231,7 @@ def test_what_cannot_be_is_one_line(make: Callable[[], object], message: str) ->
 @pytest.mark.parametrize("name", NAMES)
 def test_partners_are_found_by_any_scorer(name: str) -> None:
     scorer = made(name)
-    best = top_partners(ALL, [4, 0], scorer, 2, relation=torch.tensor([1, 2]), itself=True)
+    best = joined(partner_chunks(ALL, [4, 0], scorer, 2, relation=torch.tensor([1, 2]), itself=True))
     scores = scorer.against(ALL[[4, 0]], ALL, torch.tensor([1, 2]))
     assert torch.equal(best.ids, scores.topk(2).indices)
 

@@ -145,12 +145,6 @@ def swaps(
     return plan
 
 
-def num_swaps(visits: Sequence[Sequence[int]], buffer: int) -> int:
-    """Return how many partitions are read after a buffer of so many was filled."""
-    everyone = {one for visit in visits for one in visit}
-    return sum(len(loaded) for loaded, _ in swaps(visits, buffer)) - min(buffer, len(everyone))
-
-
 def _met(held: Sequence[int], new: int, before: Sequence[Pair]) -> list[Pair]:
     """Return the pairs of one who came and the others there that were not met before."""
     pairs = [(min(new, one), max(new, one)) for one in held if one != new]
