@@ -15,10 +15,13 @@ class NoLayers(nn.Module):
     """The place of a task's head. Its rows are in the tables of a run until it `holds` them."""
 
     hops = 1
+    kind: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.rows = nn.ModuleList()
+        # What `to` makes of it is the type of rows, also where a head has no weight to tell it.
+        self.register_buffer("kind", torch.empty(0), persistent=False)
 
     def hold(self, rows: Tensor, offsets: Sequence[int]) -> None:
         """Take the rows of all nodes, [n, width], perhaps of a mapped file; `offsets` are those of types."""

@@ -29,7 +29,8 @@ STRATEGY = {"name": "buckets", "batch": 40, "chunk": 20, "negatives": {"count": 
 
 
 def train(out: Path | None = None, *, epochs: int = 3, task: Any = TASK, **changes: Any) -> Any:
-    train_keys = {key: changes.pop(key) for key in ("resume", "stop", "seed", "optimizer") if key in changes}
+    names = ("resume", "stop", "seed", "optimizer", "precision")
+    train_keys = {key: changes.pop(key) for key in names if key in changes}
     settings = {"optimizer": "adagrad", "lr": 0.1, "epochs": epochs, "task": task, **train_keys}
     return weft.train(
         typed_links(), weft.nn.NoLayers(), strategy={**STRATEGY, **changes}, out=out, **settings
@@ -63,6 +64,15 @@ def test_rows_learn_what_is_there(tmp_path: Path) -> None:
     assert held[-1]["loss"] < 0.8 * held[0]["loss"]
     assert rows_of(tmp_path / "run").shape == (70, 16)
     assert {"mrr", "hits@10", "negatives"} <= {*done.metrics["test"]}
+
+
+@pytest.mark.parametrize("score", ["dot", "distmult"])
+def test_rows_are_of_the_precision_asked_for(tmp_path: Path, score: str) -> None:
+    """A score without weights has none that tells the type."""
+    for precision in ("float32", "float64"):
+        out = tmp_path / precision
+        train(out, epochs=1, partitions=2, task={**TASK, "score": score}, precision=precision)
+        assert rows_of(out).dtype == precision
 
 
 def test_an_epoch_tells_what_it_took_of_the_disk(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Visits(Batching):
                 f"task.score: {self.task.score!r} has no product with many candidates at once; use dot, "
                 "cosine, distmult, complex, rotate, transe, bilinear or affine"
             )
-        self.layout.dtype = next((each.dtype for each in model.parameters()), torch.float32)
+        self.layout.dtype = model.kind.dtype
 
     def rounds(self, epoch: int) -> list[list[Visit]]:
         """Return the visits of an epoch, those of a round at the same time."""
