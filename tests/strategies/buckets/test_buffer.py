@@ -2,6 +2,7 @@
 
 import errno
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,20 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(
         visited(buffer, 4, 2, epochs=1)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     buffer.close()
+
+
+def test_a_slow_disk_is_waited_for_while_partitions_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 1.0)
+    files = files_in(tmp_path)
+    files.read = lambda *_: time.sleep(0.3)  # type: ignore[method-assign]
+    buffer = Buffer(files, 4)
+    buffer.begin([(0, 1, 2, 3)])
+    buffer.prefetch(0)
+    buffer.hand_over(())  # behind all that was asked before
+    buffer.close()
+    assert buffer.waited > 1.0
 
 
 def test_a_disk_that_hangs_is_not_waited_for_without_end(

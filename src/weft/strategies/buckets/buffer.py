@@ -18,7 +18,7 @@ from weft.strategies.buckets.partition_files import PartitionFiles
 from weft.strategies.buckets.training import PartitionRows
 
 PATIENCE = 600.0
-"""Seconds that a partition may take to be read or written before the disk is said to hang."""
+"""Seconds in which no partition was read or written, after which the disk is said to hang."""
 
 
 @dataclass(eq=False)
@@ -175,6 +175,7 @@ class _Worker:
         self._work: queue.SimpleQueue[tuple[Callable[[], None], threading.Event | None] | None]
         self._work = queue.SimpleQueue()
         self._error: BaseException | None = None
+        self._done = 0
         self._thread = threading.Thread(target=self._run, name="weft-partitions", daemon=True)
         self._thread.start()
 
@@ -183,10 +184,13 @@ class _Worker:
         self._work.put((work, done))
 
     def wait(self, event: threading.Event, what: str) -> None:
-        if not event.wait(PATIENCE):
-            raise TrainingError(
-                f"{what}: the disk gave no answer in {PATIENCE:.0f} s; see to it, and continue"
-            )
+        done = self._done
+        while not event.wait(PATIENCE):  # for all that was asked before, perhaps many large partitions
+            if self._done == done:
+                raise TrainingError(
+                    f"{what}: the disk gave no answer in {PATIENCE:.0f} s; see to it, and continue"
+                )
+            done = self._done
         self._check()
 
     def close(self) -> None:
@@ -205,5 +209,6 @@ class _Worker:
                     work()
             except BaseException as error:
                 self._error = error
+            self._done += 1
             if done is not None:
                 done.set()
