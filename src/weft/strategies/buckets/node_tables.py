@@ -40,7 +40,7 @@ class NodeTables(Layout):
         self.graph, self.division = graph, division
         self.width, self._scale = width, scale
         self.dtype = torch.float32
-        """That of the weights, and so of the rows."""
+        """That of the rows: the model's."""
         self.capacity, self._home = buffer, run
         self._visits = 0
         self._opened = False
@@ -50,14 +50,15 @@ class NodeTables(Layout):
     @cached_property
     def tables(self) -> Tables:
         """The rows."""
-        self._opened = True
         group, seed = self.shared.group, int(self.shared.clock[0])
         folder, self._own = folder_of(self._home, group)
         folder.mkdir(parents=True, exist_ok=True)
         files = PartitionFiles(
             folder, self.division, self.width, seed=seed, scale=self._scale, dtype=self.dtype
         )
-        return Tables(files, Buffer(files, self.capacity, device=self.shared.device), group)
+        buffer = Buffer(files, self.capacity, device=self.shared.device)
+        self._opened = True
+        return Tables(files, buffer, group)
 
     @cached_property
     def edges(self) -> EdgeFiles:
