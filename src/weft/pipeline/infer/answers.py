@@ -31,7 +31,10 @@ class Answers:
     @property
     def nodes(self) -> Tensor:
         """All nodes whose rows are read, rising."""
-        found: Tensor = torch.unique(torch.cat([self._search(each).nodes for each in self.questions]))
+        graph = self.scoring.data
+        kinds = {graph.edge_types[each.relation][0 if each.side == "src" else 2] for each in self.questions}
+        among = [torch.arange(graph.num_nodes)[graph.rows_of_type(kind)] for kind in sorted(kinds)]
+        found: Tensor = torch.unique(torch.cat([*(each.given for each in self.questions), *among]))
         return found
 
     def write(self, folder: Path, h: RowSource, room: int | str | None) -> dict[str, int]:
