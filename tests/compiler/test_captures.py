@@ -1,6 +1,9 @@
 """What a message reads is its key: whatever changes in it, a trace of before is not used."""
 
 import functools
+import random
+import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +19,7 @@ TABLE = {"scale": 2.0}
 STREAM = iter([1])
 SPARSE = torch.eye(3).to_sparse()
 BOUND = torch.ones(3).add
+SETTINGS = types.ModuleType("settings")
 
 
 def uses_global(u: Tensor) -> Tensor:
@@ -112,6 +116,53 @@ def test_closures_and_defaults_count_by_value() -> None:
     assert captures(functools.partial(make(1.0), own="c")).key != captures(functools.partial(make(1.0))).key
 
 
+class Held:
+    """An object without a dictionary."""
+
+    __slots__ = ("__weakref__", "gain")
+
+    def __init__(self, gain: float) -> None:
+        self.gain = gain
+
+
+def test_keyword_defaults_sets_and_a_module_of_ones_own_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(number: float) -> Callable[[Tensor], Tensor]:
+        def message(u: Tensor, *, own: float = number) -> Tensor:
+            return u * own
+
+        return message
+
+    def among(numbers: set[float]) -> Callable[[Tensor], Tensor]:
+        return lambda u: u * max(numbers)
+
+    def message(u: Tensor) -> Tensor:
+        return u * SETTINGS.scale  # type: ignore[no-any-return]
+
+    assert captures(make(1.0)).key == captures(make(1.0)).key != captures(make(2.0)).key
+    assert captures(among({1.0})).key == captures(among({1.0})).key != captures(among({1.0, 2.0})).key
+    monkeypatch.setattr(SETTINGS, "scale", 1.0, raising=False)
+    before = captures(message).key
+    monkeypatch.setattr(SETTINGS, "scale", 2.0)
+    assert captures(message).key != before
+
+
+def test_objects_with_slots_and_behind_references_count() -> None:
+    held = Held(1.0)
+    reference = weakref.ref(held)
+
+    def direct(u: Tensor) -> Tensor:
+        return u * held.gain
+
+    def behind(u: Tensor) -> Tensor:
+        return u * reference().gain  # type: ignore[union-attr]
+
+    for message in (direct, behind):
+        held.gain = 1.0
+        before = captures(message, frozenset()).key
+        held.gain = 2.0
+        assert captures(message, frozenset()).key != before
+
+
 def test_tensors_are_found_live_and_keyed_by_form() -> None:
     def make(weight: Tensor) -> Callable[[Tensor], Tensor]:
         return lambda u: u * weight
@@ -130,6 +181,12 @@ def test_one_tensor_in_two_places_is_not_two() -> None:
     one = torch.ones(3)
     assert captures(make(one, one)).key != captures(make(one, torch.ones(3))).key
 
+    def among(*three: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda u: u * three[0] + three[1] - three[2]
+
+    two = torch.ones(3)
+    assert captures(among(one, two, one)).key != captures(among(one, two, two)).key
+
 
 @pytest.mark.parametrize(
     ("message", "reason"),
@@ -139,6 +196,7 @@ def test_one_tensor_in_two_places_is_not_two() -> None:
         (lambda u: next(STREAM) * u, "may change unseen"),
         (lambda u: u * SPARSE, "sparse"),
         (lambda u: BOUND(u), "method of a Tensor"),
+        (lambda u: u * random.random(), "whose answers may change"),
     ],
 )
 def test_what_cannot_be_known_is_refused(message: Any, reason: str) -> None:

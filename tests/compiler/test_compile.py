@@ -262,6 +262,7 @@ def test_an_edge_reads_the_rows_of_a_mixture_before_they_are_mapped() -> None:
         (lambda u, v: u.t().t() + v.t().reshape(-1, 8), "axis of edges is moved|pairs of them"),
         (lambda u, v: (u + v).sum(), "row per edge"),
         (lambda u, v: v.mul_(2.0), "in-place|in place"),
+        (lambda u, v: _written_behind_a_view(u - v), "in place"),
         (lambda u, v: torch.cumsum(u, 0), "over edges"),
         (lambda u, v: F.softmax(u, 0), "over edges"),
         (lambda u, v: _Doubled.apply(u), "backward of its own"),  # type: ignore[no-untyped-call]
@@ -271,6 +272,12 @@ def test_an_edge_reads_the_rows_of_a_mixture_before_they_are_mapped() -> None:
 def test_what_cannot_be_compiled_says_why(message: Any, reason: str) -> None:
     with pytest.raises(NotCompiled, match=reason):
         compile_message(message, forms_of(src=[U], dst=[V]), "sum")
+
+
+def _written_behind_a_view(x: Tensor) -> Tensor:
+    heads = x.view(-1, 2, 4)
+    x.mul_(2.0)
+    return heads.flatten(1)
 
 
 class _Doubled(torch.autograd.Function):

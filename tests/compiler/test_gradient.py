@@ -7,15 +7,13 @@ from hypothesis import strategies as st
 from tests.support.programs import HEADS, WIDTH, edges_of, random_program, tensors_of, transposed
 
 from weft.compiler import reference
-from weft.compiler.gradient import gradients
+from weft.compiler.gradient import Gradients, gradients
 from weft.compiler.program import Builder, Program, Result
 from weft.compiler.run import extra_tensors, reduce_edges
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(["sum", "max", "min", "softmax"]), st.booleans())
-def test_gradient_programs_equal_autograd(seed: int, kind: str, flags: bool) -> None:
-    program = random_program(seed, kind)
+def assert_like_autograd(program: Program, kind: str, seed: int, *, flags: bool) -> Gradients:
+    """Hold gradient programs to autograd of the reference; return them."""
     edges = edges_of(seed)
     tensors = [t.requires_grad_() for t in tensors_of(program, edges, seed)]
     out, *beside = reference.run(program, edges, tensors)
@@ -38,6 +36,13 @@ def test_gradient_programs_equal_autograd(seed: int, kind: str, flags: bool) -> 
         have = found.get(place, torch.zeros_like(tensors[place]))
         want = torch.zeros_like(tensors[place]) if want is None else want
         torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-9)
+    return passes
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["sum", "max", "min", "softmax"]), st.booleans())
+def test_gradient_programs_equal_autograd(seed: int, kind: str, flags: bool) -> None:
+    assert_like_autograd(random_program(seed, kind), kind, seed, flags=flags)
 
 
 def convolution(kind: str) -> Program:
@@ -62,6 +67,16 @@ def test_flags_spare_the_second_pass_rows_and_products() -> None:
         "edge",
     ]
     assert kept.of_rows.results[-1].kind == "flags"
+
+
+def test_more_conditions_than_a_byte_has_bits_are_not_lost() -> None:
+    made = Builder()
+    near, far, total = made.load("row", (1, 8)), made.load("other", (1, 8)), made.constant(0.0)
+    for place in range(12):  # the same conditions at other heights
+        apart = made.step("sub", made.step("add", near, far), made.constant(place / 4 - 1.5))
+        total = made.step("add", total, made.step("relu", apart))
+    assert_like_autograd(made.program([Result("sum", (total,))]), "sum", 7, flags=False)
+    assert assert_like_autograd(made.program([Result("max", (total,))]), "max", 7, flags=True).flags
 
 
 def test_flags_that_spare_nothing_are_not_kept() -> None:
@@ -101,3 +116,38 @@ def test_one_score_for_all_heads_has_the_gradients_of_autograd() -> None:
         found.append(torch.autograd.grad(out.square().sum(), tensors))
     for have, want in zip(*found):
         torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-9)
+
+
+def test_a_row_whose_edges_all_weigh_nothing_has_no_gradient() -> None:
+    made = Builder()
+    score, value = made.load("edge", (1, 1)), made.load("other", (1, WIDTH))
+    program, edges = made.program([Result("softmax", (score, value))]), edges_of(7)
+    tensors = [t.requires_grad_() for t in tensors_of(program, edges, 7)]
+    row = int(edges.indptr.diff().argmax())
+    hidden = torch.zeros_like(tensors[0], dtype=torch.bool)
+    hidden[edges.indptr[row] : edges.indptr[row + 1]] = True
+    scores = tensors[0].masked_fill(hidden, -torch.inf)
+    out, _ = reduce_edges(program, edges, lambda: transposed(edges), [scores, tensors[1]])
+    assert out[row].eq(0).all()
+    of_scores, of_values = torch.autograd.grad(out.square().sum(), [scores, tensors[1]])
+    assert of_scores[hidden].eq(0).all()
+    assert of_scores.isfinite().all()
+    assert of_values.isfinite().all()
+
+
+def test_the_logarithm_beside_a_softmax_has_the_gradients_of_autograd() -> None:
+    program, edges = random_program(11, "softmax"), edges_of(7)
+    tensors = [t.requires_grad_() for t in tensors_of(program, edges, 7)]
+    found = []
+    for out, level in (
+        reduce_edges(program, edges, lambda: transposed(edges), tensors),
+        reference.run(program, edges, tensors),
+    ):
+        assert level is not None
+        filled = level[edges.indptr.diff() > 0]
+        loss = out.square().sum() + (filled * torch.arange(1.0, len(filled) + 1)[:, None, None]).sum()
+        found.append(torch.autograd.grad(loss, tensors, allow_unused=True))
+    for have, want in zip(*found):
+        assert (have is None) == (want is None)
+        if have is not None:
+            torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-9)

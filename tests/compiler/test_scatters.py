@@ -62,10 +62,40 @@ def other_scores(u: Tensor, v: Tensor, index: Tensor, count: int) -> Tensor:
     return total(u * alpha.unsqueeze(1), index, count)
 
 
+def scores_of(u: Tensor, v: Tensor, index: Tensor, count: int) -> Tensor:
+    """Scores of each head, as far below the largest of their row as they are."""
+    scores = (u * v).sum(-1)
+    return scores - total(scores, index, count, "max")[index]
+
+
+def smoothed(u: Tensor, v: Tensor, index: Tensor, count: int) -> Tensor:
+    """Shares of a total that is larger than the sum: less than a softmax."""
+    grown = scores_of(u, v, index, count).exp()
+    return total(u * (grown / (total(grown, index, count) + 0.5)[index]).unsqueeze(-1), index, count)
+
+
+def of_the_largest(u: Tensor, v: Tensor, index: Tensor, count: int) -> Tensor:
+    """Shares of the largest, not of the sum."""
+    grown = scores_of(u, v, index, count).exp()
+    return total(u * (grown / total(grown, index, count, "max")[index]).unsqueeze(-1), index, count)
+
+
+def less_their_own(u: Tensor, v: Tensor, index: Tensor, count: int) -> Tensor:
+    """A softmax of scores less a number of each edge, which is no number of the row."""
+    grown = ((u * v).sum(-1) - (u + v).sum(-1).tanh()).exp()
+    return total(u * (grown / total(grown, index, count)[index]).unsqueeze(-1), index, count)
+
+
 def along_the_second(u: Tensor, v: Tensor, index: Tensor, count: int) -> Tensor:
     u, v = u.movedim(0, 1), v.movedim(0, 1)  # [2, E, 3]
     alpha = utils.softmax(u * v, index, num_nodes=count, dim=1)
     return utils.scatter((u - v).tanh() * alpha, index, 1, count, "max").movedim(1, 0)  # type: ignore[no-any-return]
+
+
+def at_least_zero(u: Tensor, index: Tensor, count: int) -> Tensor:
+    """The largest of a row and of what was there before."""
+    places = index.view(-1, 1, 1).expand_as(u)
+    return u.new_zeros(count, 2, 3).scatter_reduce(0, places, u, "amax", include_self=True)
 
 
 MESSAGES: dict[str, tuple[Message, int, int]] = {
@@ -75,6 +105,9 @@ MESSAGES: dict[str, tuple[Message, int, int]] = {
     "centred": (centred, 1, 1),
     "several": (several, 0, 3),
     "other_scores": (other_scores, 2, 1),
+    "smoothed": (smoothed, 2, 1),
+    "of_the_largest": (of_the_largest, 2, 1),
+    "less_their_own": (less_their_own, 1, 1),
     "along_the_second": (along_the_second, 2, 1),
 }
 """By name, how many reductions go before, and how many there are then."""
@@ -125,6 +158,7 @@ def test_all_reductions_are_described() -> None:
             "computes with the number of dest",
         ),
         (lambda u, v, index, count: total(u, index, count, "mul"), "not known|numbers of nodes"),
+        (lambda u, v, index, count: at_least_zero(u, index, count), "not known"),
         (lambda u, v, index, count: u, "row per destination"),
         (lambda u, v, index, count: total(u, index, None), "_local_scalar_dense|tracing failed"),
     ],

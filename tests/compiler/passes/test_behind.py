@@ -38,6 +38,15 @@ def test_a_factor_of_the_row_and_a_number_of_the_edge_let_the_map_through() -> N
     assert_same(message, EDGES, "sum", [*MAP.parameters()], **given)
 
 
+def test_a_factor_of_the_row_inside_of_a_number_of_the_edge_stays_a_factor() -> None:
+    def message(u: Tensor, v: Tensor, e: Tensor) -> Tensor:
+        return MAP((u - v).tanh()) * v[:, :1] * e  # type: ignore[no-any-return]
+
+    given = {**ENDS, "edge": [E]}
+    assert wheres(message, "sum", "normal", "behind", **given)["mm"] == "reduced"
+    assert_same(message, EDGES, "sum", [*MAP.parameters()], **given)
+
+
 def test_a_map_of_sources_goes_behind_where_it_widens() -> None:
     assert wheres(lambda u, v: OUT(u), "sum", "normal", "behind")["mm"] == "reduced"
     assert wheres(lambda u, v: MAP(u), "sum", "normal", "behind")["mm"] == "source"

@@ -22,6 +22,7 @@ MAP = nn.Linear(4, 3).to(WIDE)
         (lambda u, v: u.contiguous().clone().view(-1, 2, 2).flatten(1), []),
         (lambda u, v: torch.sub(u, v, alpha=2), ["mul", "sub"]),
         (lambda u, v: (u * v).mean(-1, keepdim=True), ["mul", "sum", "div"]),
+        (lambda u, v: (u * v).view(-1, 2, 2).mean((1, 2)), ["mul", "reshape", "sum", "div"]),
         (lambda u, v: torch.rsub(u, v), ["sub"]),
         (lambda u, v: u[:, 1:][:, :2].chunk(2, 1)[0] * 2, ["slice", "slice", "slice", "mul"]),
     ],

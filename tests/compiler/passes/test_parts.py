@@ -42,3 +42,13 @@ def test_a_sum_over_joined_features_is_one_of_each_part() -> None:
     found = rewritten(message, "softmax", "normal", "parts", **ENDS)
     assert [where for name, where in found if name == "sum"] == ["source", "destination"]
     assert_same(message, EDGES, "softmax", [ATT], **ENDS)
+
+
+def test_joined_scores_weigh_together() -> None:
+    def message(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        scores = torch.cat([(u * v).sum(1, keepdim=True), (u - v).norm(dim=1, keepdim=True)], 1)
+        return scores, (u + v).view(-1, 2, 2)
+
+    assert names(message, "softmax", "normal", "parts").count("reduced") == 1
+    for without in ((), ("parts",)):
+        assert_same(message, EDGES, "softmax", without=without, **ENDS)

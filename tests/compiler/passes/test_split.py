@@ -12,6 +12,8 @@ V = torch.randn(EDGES.num_rows, 4, dtype=WIDE, requires_grad=True)
 E = torch.randn(EDGES.num_edges, 1, dtype=WIDE, requires_grad=True)
 ENDS = {"src": [U], "dst": [V]}
 JOINED, MAP = nn.Linear(8, 3).to(WIDE), nn.Linear(4, 3).to(WIDE)
+SQUARE = nn.Linear(4, 4).to(WIDE)
+SCALES = torch.randn(4, dtype=WIDE, requires_grad=True)
 
 
 def maps(message: object, *names: str, **given: list[Tensor]) -> list[str]:
@@ -42,3 +44,16 @@ def test_a_map_of_what_both_ends_made_together_stays() -> None:
         return MAP((u * v).relu())  # type: ignore[no-any-return]
 
     assert maps(message, "normal", "split") == ["pair"]
+
+
+def test_a_factor_for_each_column_and_what_an_edge_divides_by_stay_inside() -> None:
+    def scaled(u: Tensor, v: Tensor, e: Tensor) -> Tensor:
+        return SQUARE((u - v) * SCALES).tanh() * e  # type: ignore[no-any-return]
+
+    def divided(u: Tensor, v: Tensor, e: Tensor) -> Tensor:
+        return SQUARE(e / (u.exp() + v.exp())).tanh()  # type: ignore[no-any-return]
+
+    given = {**ENDS, "edge": [E]}
+    for message in (scaled, divided):
+        assert maps(message, "normal", "split", **given) == ["pair"]
+        assert_same(message, EDGES, "max", [SCALES, *SQUARE.parameters()], **given)

@@ -12,6 +12,7 @@ V = torch.randn(EDGES.num_rows, 4, dtype=WIDE, requires_grad=True)
 E = torch.randn(EDGES.num_edges, 1, dtype=WIDE, requires_grad=True)
 ENDS = {"src": [U], "dst": [V]}
 B = torch.randn(4, dtype=WIDE, requires_grad=True)
+ONE, TWO = (torch.randn(4, 4, dtype=WIDE, requires_grad=True) for _ in range(2))
 
 
 def test_an_edge_adds_one_term_of_each_end() -> None:
@@ -32,3 +33,10 @@ def test_signs_are_kept() -> None:
         return (-(u - v) - (B - u)).exp()
 
     assert_same(message, EDGES, "sum", [B], **ENDS)
+
+
+def test_products_of_other_rows_are_not_one() -> None:
+    def message(u: Tensor, w: Tensor, v: Tensor) -> Tensor:
+        return (u @ ONE + v + w @ TWO).relu()
+
+    assert_same(message, EDGES, "max", [ONE, TWO], src=[U, U.detach().sin().requires_grad_()], dst=[V])

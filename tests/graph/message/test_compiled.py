@@ -61,6 +61,14 @@ class Messages(nn.Module):
         u, v = u.view(-1, 2, 2), v.view(-1, 2, 2)
         return F.leaky_relu((u * self.attention).sum(-1) + (v * self.attention).sum(-1), 0.2), u
 
+    def bent_above_zero(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        score = (u * self.attention.view(-1)).sum(-1) + (v * self.attention.view(-1)).sum(-1)
+        return torch.where(score > 0.7, score, 0.2 * score), u
+
+    def dotted(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        u, v = u.view(-1, 2, 2), v.view(-1, 2, 2)
+        return (u * v).sum(-1) / 1.7, u
+
     def edge_conv(self, u: Tensor, v: Tensor) -> Tensor:
         return self.network(torch.cat([v, u - v], 1))  # type: ignore[no-any-return]
 
@@ -71,6 +79,8 @@ class Messages(nn.Module):
 ASKED = {
     "gated": ("gated", "sum", False),
     "own attention": ("attended", "softmax", False),
+    "bent above zero": ("bent_above_zero", "softmax", False),
+    "dotted": ("dotted", "softmax", False),
     "edge_conv mean": ("edge_conv", "mean", False),
     "edge_conv max": ("edge_conv", "max", False),
     "distance": ("distance", "sum", True),
