@@ -32,7 +32,7 @@ class _Held:
 
 
 class Buffer:
-    """At most `capacity` partitions in memory, and one that is on its way.
+    """At most `capacity` partitions in memory, beside those on their way: to the next visit, or to files.
 
     `versions` says which version of each partition is the last one, whoever trained it.
     """
