@@ -1,6 +1,8 @@
 """What the numbers of a graph stand for: an extra file beside the arrays of one that came from tables."""
 
 import json
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +39,12 @@ def meaning_of(path: Path | None) -> dict[str, Any]:
 def _of_npz(path: Path) -> dict[str, Any]:
     import numpy as np
 
-    with np.load(path, allow_pickle=False) as arrays:
-        if CLASS_NAMES not in arrays.files:
-            return {}
-        names = arrays[CLASS_NAMES].tolist()
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            if CLASS_NAMES not in arrays.files:
+                return {}
+            names = arrays[CLASS_NAMES].tolist()
+    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile):
+        return {}  # who reads the graph says what is wrong with the file
     # Whatever the type of the nodes that have labels is called: there is one.
     return {"classes": {"node": [name.decode() if isinstance(name, bytes) else str(name) for name in names]}}

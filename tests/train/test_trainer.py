@@ -372,6 +372,7 @@ def test_run_folder_holds_what_was_done(graph: weft.Graph, tmp_path: Path) -> No
         "residual": False,
         "jumping": None,
         "activation": "relu",
+        "embedding": None,
         "heads": 2,
     }
     assert run["recipe"]["train"]["epochs"] == 3

@@ -31,6 +31,7 @@ class Loader:
     each batch by the thread that made it, for example `Batch.to_pyg`. `courier` brings batches to a GPU:
     `Courier("cuda", graph)`.
 
+    >>> from weft import Graph
     >>> from weft.samplers import NeighborSampler
     >>> graph = Graph.from_edges([[0, 1, 2, 3], [1, 2, 3, 0]], x=torch.rand(4, 2))
     >>> loader = Loader(NeighborSampler(graph, [2]), range(4), batch_size=3)

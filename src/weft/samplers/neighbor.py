@@ -43,6 +43,7 @@ class NeighborSampler(Sampler):
     for every row in each hop; "once" only for those found in the hop before, which is PyG's way. `temporal`
     takes no edge later than its seed's time: rows are then (seed, node) pairs.
 
+    >>> from weft import Graph
     >>> graph = Graph.from_edges([[1, 2, 3, 0], [0, 0, 0, 1]])
     >>> batch = NeighborSampler(graph, fanout=[2, 2]).sample([0])
     >>> batch.blocks[-1], batch.blocks[-1].in_degree().tolist()

@@ -15,6 +15,7 @@ from infer_cases import (
     stack,
 )
 
+from weft.errors import FormatError
 from weft.graph import Graph
 from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
 
@@ -30,14 +31,13 @@ def test_embeddings_are_what_the_last_layer_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["torch", "duckdb"])
-def test_of_no_node_empty_files_are_written(engine: str, tmp_path: Path) -> None:
+def test_a_file_of_nodes_without_any_is_refused(engine: str, tmp_path: Path) -> None:
     line = Graph.from_edges([[0, 1], [1, 2]], x=X[:3], y=[0, 1, 2], node_ids=["a", "b", "c"])
     (tmp_path / "ids.csv").write_text("id\n")
     scoring = model_scoring(stack(line, "sage"), line)
-    infer_model(scoring, tmp_path / "out", nodes=tmp_path / "ids.csv", setting=Setting(engine))
-    table = pq.read_table(tmp_path / "out" / "predictions.parquet")
-    assert table.num_rows == 0
-    assert "id" in table.column_names
+    with pytest.raises(FormatError, match="no row under its header"):
+        infer_model(scoring, tmp_path / "out", nodes=tmp_path / "ids.csv", setting=Setting(engine))
+    assert not (tmp_path / "out").exists()
 
 
 def test_outputs_of_several_labels_and_names_of_classes(tmp_path: Path) -> None:
