@@ -6,6 +6,7 @@ import sys
 from types import CodeType
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -88,9 +89,52 @@ def test_a_profiler_that_cannot_be_put_back_is_left_in_place() -> None:
         (lambda rows: rows.sum(), "does not return a row per edge"),
         (lambda rows: rows.add_(1), "in-place"),
         (lambda rows: rows + torch.rand(()), "random"),
-        (lambda rows: rows if rows.sum() > 0 else -rows, "tracing failed"),
+        (lambda rows: rows if rows.sum() > 0 else -rows, "reads the values of a tensor"),
     ],
 )
 def test_what_has_no_trace_says_why(given: Any, reason: str) -> None:
     with pytest.raises(NotCompiled, match=reason):
         trace(given, [ROWS])
+
+
+HELD = torch.tensor([2.0, 3.0, 4.0, 5.0])
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda rows: rows * float(HELD.numpy()[0]),
+        lambda rows: rows * float(numpy.asarray(HELD)[0]),
+        lambda rows: rows * HELD.tolist()[0],
+        lambda rows: rows * len(rows.sum(0).tolist()),
+        lambda rows: rows * (rows.data_ptr() % 2),
+        lambda rows: rows * HELD.sum().item(),
+        lambda rows: rows * (2 if 3.0 in HELD else 1),
+        lambda rows: rows * len(f"{HELD}"),
+        lambda rows: rows * (2 if torch.equal(HELD, HELD) else 1),
+    ],
+)
+def test_a_message_that_reads_values_in_python_is_refused(read: Any) -> None:
+    with pytest.raises(NotCompiled, match="reads the values of a tensor in Python"):
+        trace(read, [ROWS])
+
+
+def test_a_message_that_goes_over_its_edges_is_refused_at_once() -> None:
+    for read in (lambda rows: torch.stack([row * 2 for row in rows]), lambda rows: rows * len(rows.tolist())):
+        with pytest.raises(NotCompiled, match="one by one"):
+            trace(read, [ROWS])
+
+
+@pytest.mark.parametrize(
+    "read", [lambda u: bool(u.sum() > 0), lambda u: u[u > 0], lambda u: torch.rand_like(u)]
+)
+def test_a_refusal_that_the_message_catches_still_counts(read: Any) -> None:
+    def careful(rows: Tensor) -> Tensor:
+        try:
+            read(rows)
+        except Exception:
+            return rows * 100
+        return rows
+
+    with pytest.raises(NotCompiled):
+        trace(careful, [ROWS])

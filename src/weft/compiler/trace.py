@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map
 
 from weft.compiler.captures import Captures, NotCompiled, captures
 from weft.compiler.contractions import Contractions
+from weft.compiler.reads import Reads, Refusals, refused
 
 Role = Literal["source", "destination", "edge", "shared", "index"]
 """`index` is the number of the row that an edge goes to, for messages that reduce their edges themselves."""
@@ -33,7 +34,7 @@ MODE = FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def _no_number(self: int, *others: Any) -> Any:
-    raise NotCompiled("it computes with the number of destinations")
+    refused("it computes with the number of destinations")
 
 
 class RowCount(int):
@@ -102,15 +103,15 @@ def trace(
     for form in forms:
         recorder.check(form.shape)
     try:
-        with MODE, torch.enable_grad():
+        with MODE, torch.enable_grad(), Refusals():
             examples = [recorder.input(form) for form in forms]
-            with _noted(executed, message), recorder, Contractions(EDGES):
+            with _noted(executed, message), recorder, Contractions(EDGES), Reads(EDGES):
                 made = message(*examples)
             recorder.output(made, ROWS if any(form.role == "index" for form in forms) else EDGES)
     except NotCompiled:
         raise
     except Exception as error:
-        raise NotCompiled(f"tracing failed: {_first_line(error)}") from error
+        raise _reason(error) from error
     finally:
         changed = before.restored()
     if changed - set(scratch):
@@ -192,13 +193,17 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         noting = sys.getprofile()
-        if not isinstance(noting, types.FunctionType):  # it is not the one of `_noted`
-            return self._recorded(func, args, kwargs or {})
-        sys.setprofile(None)  # what torch calls to have a shape is not the message's, and there is much of it
+        noted = isinstance(noting, types.FunctionType)  # it is the one of `_noted`
+        if noted:
+            sys.setprofile(None)  # what torch calls for a shape is not the message's, and there is much of it
         try:
             return self._recorded(func, args, kwargs or {})
+        except Exception as error:
+            Refusals.note(_reason(error))
+            raise
         finally:
-            sys.setprofile(noting)
+            if noted:
+                sys.setprofile(noting)
 
     def _recorded(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func.namespace == "prim":  # asks for a device or a layout
@@ -294,6 +299,11 @@ def _tensors(values: Any) -> list[Tensor]:
     if isinstance(values, Tensor):
         return [values]
     return [t for each in values for t in _tensors(each)] if isinstance(values, (tuple, list)) else []
+
+
+def _reason(error: Exception) -> NotCompiled:
+    known = isinstance(error, NotCompiled)
+    return error if known else NotCompiled(f"tracing failed: {_first_line(error)}")  # type: ignore[return-value]
 
 
 def _first_line(error: Exception) -> str:
