@@ -44,7 +44,7 @@ def test_rows_are_learned_as_torch_does_from_sparse_gradients(case: int, name: A
         assert far(found[what], value) < 1e-12, what
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [*(pytest.param(size, marks=pytest.mark.slow) for size in (1, 2)), 4])
 def test_ranks_learn_the_rows_of_one_process(size: int) -> None:
     assert run_ranks(size, equal_to_one_process) == [[]] * size
 
