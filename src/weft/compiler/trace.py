@@ -168,6 +168,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def output(self, made: Any, rows: int) -> None:
         made = tuple(made) if isinstance(made, (tuple, list)) else made
+        if isinstance(made, tuple) and len(made) == 1 and rows == EDGES:
+            raise NotCompiled("it returns a tuple of one")
         for each in made if isinstance(made, tuple) else (made,):
             if not isinstance(each, Tensor) or each.dim() == 0 or each.shape[0] != rows:
                 kind = "edge" if rows == EDGES else "destination"

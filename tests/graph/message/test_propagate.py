@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from weft.errors import GraphError
+from weft.errors import GraphError, InputError
 from weft.graph import Block, Graph
+from weft.graph.message import compiled
 from weft.graph.message import propagate as module
 from weft.graph.message.propagate import contribute
 from weft.graph.message.reduction import Propagation
@@ -345,3 +346,43 @@ def test_no_edges_contribute_nothing() -> None:
     value, mass = contribute(none, Propagation(lambda u: (u[:, 0], u), [h], reduce="softmax"))
     assert mass is not None
     assert bool((mass == -torch.inf).all())
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "None": (lambda u: None, "None"),
+    "an array": (lambda u: u.detach().numpy(), "ndarray"),
+    "a number": (lambda u: 3.0, "float"),
+    "a scalar": (lambda u: u.sum(), r"a tensor of shape \[\]"),
+    "a tuple": (lambda u: (u, u), r"tuple of a tensor of shape \[150, 3\], a tensor"),
+    "a list of one": (lambda u: [u], r"list of a tensor of shape \[150, 3\]"),
+    "too few rows": (lambda u: u[:2], r"a tensor of shape \[2, 3\]"),
+    "a row for all": (lambda u: u.mean(0), r"a tensor of shape \[3\]"),
+}
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_message_that_gives_no_row_per_edge_is_told_so(
+    name: str, reduce: str, compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "LEAST_NUMBERS", 0 if compiles else 1 << 40)
+    graph, (wrong, got) = hub_graph(), WRONG[name]
+    line = rf"^message: expected one row per edge, \[150, …\], got {got}"
+    with pytest.raises(InputError, match=line):
+        graph.block().propagate(wrong, src=[inputs(graph)["src"]], reduce=reduce)
+
+
+@pytest.mark.parametrize("wrong", [lambda u: u, lambda u: (u,), lambda u: (u[:2, 0], u[:2]), lambda u: None])
+def test_a_softmax_message_that_gives_no_score_and_value_is_told_so(wrong: Any) -> None:
+    graph = hub_graph()
+    with pytest.raises(InputError, match=r"^message: expected \(score, value\), each one row per edge"):
+        graph.block().propagate(wrong, src=[inputs(graph)["src"]], reduce="softmax")
+
+
+@pytest.mark.parametrize("wrong", [lambda u: None, lambda u: u[:1], lambda u: (u, u)])
+def test_a_wrong_message_in_chunks_is_told_of_its_chunk(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", 40)
+    graph = hub_graph()
+    with pytest.raises(InputError, match=r"^message: expected one row per edge, "):
+        graph.block().propagate(wrong, src=[inputs(graph)["src"]])

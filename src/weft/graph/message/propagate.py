@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from weft import kernels
 from weft.graph.message.compiled import propagate_compiled
-from weft.graph.message.reduction import Message, Propagation, times_rows
+from weft.graph.message.reduction import Message, Propagation, checked, times_rows
 from weft.graph.message.replay import ForwardState, captured
 from weft.graph.reductions import ByRow, Contribution, Running, reduction
 from weft.graph.reductions.row_sums import add_repeated
@@ -71,7 +71,8 @@ def all_messages(block: "Block", how: Propagation) -> Any:
     rows = block.edge_dst
     sources = [kernels.gather(t, block.indices) for t in how.src]
     targets = [kernels.gather(t, rows) for t in how.dst]
-    return how.message(*sources, *targets, *how.edge, *how.params)
+    made = how.message(*sources, *targets, *how.edge, *how.params)
+    return checked(made, how.reduce, block.num_edges)
 
 
 def _like(result: Tensor, rows: Tensor) -> Tensor:
@@ -185,6 +186,7 @@ class ChunkedMessages:
         """Make the messages of a plan and merge them into what there is."""
         for chunk in plan.chunks():
             made = plan.message(*plan.inputs(chunk, tensors), *plan.params(tensors))
+            checked(made, plan.reduce, len(chunk.src))
             result = self.kind.result(made)
             self._result = result.new_empty(0, *result.shape[1:])
             self.running.add(self.kind.reduced(chunk.by_row, self.kind.contributions(made)), chunk.rows)

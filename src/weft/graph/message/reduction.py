@@ -122,6 +122,24 @@ class Propagation:
                     )
 
 
+def checked(made: Any, reduce: str, num_edges: int) -> Any:
+    """Return what a message gave for edges, or say what it should have given."""
+    parts = made if reduce == "softmax" and isinstance(made, (tuple, list)) else [made]
+    whole = len(parts) == (2 if reduce == "softmax" else 1)
+    if whole and all(isinstance(part, Tensor) and part.shape[:1] == (num_edges,) for part in parts):
+        return made
+    expected = "(score, value), each one row per edge" if reduce == "softmax" else "one row per edge"
+    raise InputError(f"message: expected {expected}, [{num_edges:,}, …], got {_described(made)}")
+
+
+def _described(made: Any) -> str:
+    if isinstance(made, Tensor):
+        return f"a tensor of shape {list(made.shape)}"
+    if isinstance(made, (tuple, list)):
+        return f"{type(made).__name__} of {', '.join(map(_described, made))}"
+    return "None" if made is None else type(made).__name__
+
+
 def times_rows(rows: Tensor, scale: Tensor | None) -> Tensor:
     """Return rows [n, ...] times a number each; None: as they are."""
     if scale is None:

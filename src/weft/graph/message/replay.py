@@ -42,7 +42,8 @@ def captured(message: Message, rows: Sequence[Tensor], params: Sequence[Tensor])
         made = message(*(t.detach() for t in rows), *params)
     outputs = made if isinstance(made, (tuple, list)) else [made]
     given = {t.grad_fn for t in params if t.grad_fn is not None}
-    leaves = _leaves([out.grad_fn for out in outputs if out.grad_fn is not None], given, start)
+    made_by = [out.grad_fn for out in outputs if isinstance(out, Tensor) and out.grad_fn is not None]
+    leaves = _leaves(made_by, given, start)
     return [leaf for leaf in leaves if not any(leaf is param for param in params)]
 
 
