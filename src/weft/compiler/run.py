@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from weft.compiler import reference
 from weft.compiler.cost import EdgeCounts
@@ -16,6 +15,7 @@ from weft.compiler.gradient import Gradients, gradients
 from weft.compiler.keep import Kept, kept, storing
 from weft.compiler.program import Edges, Program
 from weft.compiler.spent import SPENT
+from weft.kernels.second import plain_gradients
 
 _BACKENDS = {"cpu": "weft.compiler.cpu", "cuda": "weft.compiler.gpu"}
 """By type of device, the module that runs programs there: `run` as here, and `obstacle`."""
@@ -133,10 +133,13 @@ class _Reduced(torch.autograd.Function):
         return out, beside
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor | None, beside: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         tensors, (out, *rest) = saved[: ctx.num_tensors], saved[ctx.num_tensors :]
+        if torch.is_grad_enabled():  # a gradient of this one is wanted, which gradient programs do not have
+            needs, towards = ctx.needs_input_grad[4:], (grad, beside)
+            again = plain_gradients(lambda *given: _plain(ctx, given), tensors, needs, towards)
+            return None, None, None, None, *again
         grad = torch.zeros_like(out) if grad is None else grad
         kind = ctx.program.results[0].kind
         stored = rest[len(rest) - len(ctx.chosen) :]
@@ -145,6 +148,11 @@ class _Reduced(torch.autograd.Function):
         flags = backend is not None and backend.KEEPS_FLAGS
         passes = _passes(ctx.program, ctx.needs_input_grad[4:], ctx.chosen, flags)
         return None, None, None, None, *_gradients(passes, ctx.edges, ctx.transposed, given, len(tensors))
+
+
+def _plain(ctx: Any, given: Sequence[Tensor]) -> list[Tensor]:
+    """Return what forward gave, all edges at once in plain torch."""
+    return reference.run(ctx.program, ctx.edges, given)
 
 
 @lru_cache(maxsize=1024)

@@ -23,6 +23,7 @@ from weft.kernels import reference_attention as reference
 from weft.kernels.csr import Transposed, transposed_or_built
 from weft.kernels.reference_attention import ADDITIVE, DOT, GATV2
 from weft.kernels.registration import accumulator, as_clock, as_indices, as_indptr, define, eager
+from weft.kernels.second import plain_gradients
 
 
 def attention(
@@ -244,10 +245,13 @@ def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ..
     indptr, indices, src, dst, a, value, edge, edge_ids, clock, *rest = ctx.saved_tensors
     transposed, saved = rest[:3], rest[3:]
     kind, slope, dropout, layer = ctx.plain
+    draws = (dropout, edge_ids, clock, layer)
+    if torch.is_grad_enabled():  # a gradient of this one is wanted
+        inputs = (kind, indptr, indices, src, dst, a, value, edge, slope, *draws, *transposed)
+        return tuple(plain_gradients(reference.forward, inputs, ctx.needs_input_grad, (grad,)))
     places = (3, 4, 5, 6, 7)
     wanted = [bool(ctx.needs_input_grad[place]) for place in places]
     pointers = transposed_or_built(tuple(transposed), indptr, indices, value.shape[0])
-    draws = (dropout, edge_ids, clock, layer)
     grads = eager(
         attention_backward_op if len(saved) == 2 else attention_keeping_backward_op,
         kind,

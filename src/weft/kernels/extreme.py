@@ -114,6 +114,7 @@ extreme_backward_op: Any = define(
     cpu=_backward_cpu,
     gpu="extreme.extreme_backward",
     fake=lambda t_indptr, t_indices, x, value, count, grad: x.new_empty(x.shape),
+    plain_backward=True,
 )
 
 extreme_op: Any = define(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from weft.kernels import native
 from weft.kernels.registration import define, eager
+from weft.kernels.second import plain_gradients
 
 
 def project(x: Tensor, weight: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -28,6 +29,12 @@ def _forward(x: Tensor, weight: Tensor, columns: Tensor) -> tuple[Tensor, Tensor
     scores = x @ (weight.t() @ columns) if x.shape[1] < value.shape[1] else value @ columns
     first, second = scores.chunk(2, dim=1)
     return value, first.contiguous(), second.contiguous()
+
+
+def _plain(x: Tensor, weight: Tensor, columns: Tensor) -> tuple[Tensor, ...]:
+    """Return the same, differentiable by torch's autograd."""
+    value = x @ weight.t()
+    return value, *(value @ columns).chunk(2, dim=1)
 
 
 def _backward(
@@ -79,6 +86,8 @@ def _setup(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> 
 
 def _gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     wanted = [bool(want) for want in ctx.needs_input_grad]
+    if torch.is_grad_enabled():  # a gradient of this one is wanted
+        return tuple(plain_gradients(_plain, ctx.saved_tensors, wanted, grads))
     made = eager(project_backward_op, *ctx.saved_tensors, *grads, wanted)
     return tuple(grad if want else None for grad, want in zip(made, wanted))
 

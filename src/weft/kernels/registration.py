@@ -15,6 +15,7 @@ from torch.library import Library
 
 from weft.errors import InputError
 from weft.kernels import gpu as gpu_forms
+from weft.kernels.second import plain_gradients, refuse
 
 _fragment: Any = Library("weft", "FRAGMENT")  # type: ignore[no-untyped-call]
 
@@ -25,7 +26,7 @@ class _Direct(NamedTuple):
     """What a call without the dispatcher uses: the form, and a torch.autograd.Function of it."""
 
     form: Form
-    function: type[Function] | None
+    function: type[Function]
 
 
 _direct: dict[tuple[Any, bool], _Direct] = {}
@@ -41,12 +42,15 @@ def define(
     fake: Form,
     setup: Form | None = None,
     backward: Form | None = None,
+    plain_backward: bool = False,
 ) -> Any:
     """Enter an operator and return its overload: `cpu` serves CPU tensors, `reference` other devices.
 
     `gpu` names the form for CUDA tensors, `module.function` in weft.kernels.triton; without, the reference.
 
     `setup(ctx, inputs, output)` saves what `backward(ctx, *grads)` needs, as for register_autograd of torch.
+    With `plain_backward` the gradient is that of the reference, by torch's autograd; with neither, it is
+    refused where one is asked for.
     """
     name = schema.split("(", 1)[0]
     _fragment.define(schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
@@ -58,12 +62,12 @@ def define(
     if cpu is not None:
         _fragment.impl(name, cpu, "CPU")
     torch.library.register_fake(f"weft::{name}", fake, lib=_fragment)
-    if backward is not None:
-        torch.library.register_autograd(f"weft::{name}", backward, setup_context=setup, lib=_fragment)
+    if backward is None:
+        setup, backward = _plain(reference) if plain_backward else (None, _refusing(name))
+    torch.library.register_autograd(f"weft::{name}", backward, setup_context=setup, lib=_fragment)
     overload = getattr(torch.ops.weft, name).default
     for on_gpu, form in ((False, cpu or reference), (True, cuda)):
-        function = None if backward is None else _function(name, form, setup, backward)
-        _direct[overload, on_gpu] = _Direct(form, function)
+        _direct[overload, on_gpu] = _Direct(form, _function(name, form, setup, backward))
     return overload
 
 
@@ -83,8 +87,6 @@ def eager(overload: Any, *arguments: Any) -> Any:
             wanted, on_gpu = wanted or value.requires_grad, on_gpu or value.is_cuda
     direct = _direct[overload, on_gpu]
     if wanted and torch.is_grad_enabled():
-        if direct.function is None:
-            return overload(*arguments)
         return direct.function.apply(*arguments)  # type: ignore[no-untyped-call]
     return direct.form(*arguments)
 
@@ -111,6 +113,29 @@ def _function(name: str, form: Form, setup: Form | None, backward: Form) -> type
         return out
 
     return type(name, (Function,), {"forward": staticmethod(run), "backward": staticmethod(backward)})
+
+
+def _plain(reference: Form) -> tuple[Form, Form]:
+    """Return the setup and backward of an operator whose gradient is that of its reference."""
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.rest = [None if isinstance(each, Tensor) else each for each in inputs]
+        ctx.save_for_backward(*(each if isinstance(each, Tensor) else None for each in inputs))
+
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        given = [rest if saved is None else saved for saved, rest in zip(ctx.saved_tensors, ctx.rest)]
+        return tuple(plain_gradients(reference, given, ctx.needs_input_grad, grads))
+
+    return setup, backward
+
+
+def _refusing(name: str) -> Form:
+    """Return the backward of an operator that has none."""
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        refuse(f"weft::{name}", "are not there: use plain torch operators here")
+
+    return backward
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:

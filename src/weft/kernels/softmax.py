@@ -75,6 +75,7 @@ edge_softmax_backward_op: Any = define(
     cpu=_backward_cpu,
     gpu="softmax.edge_softmax_backward",
     fake=lambda indptr, out, grad: out.new_empty(out.shape),
+    plain_backward=True,
 )
 
 edge_softmax_op: Any = define(

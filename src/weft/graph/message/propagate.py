@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
-from torch.autograd.function import once_differentiable
 
 from weft import kernels
 from weft.graph.message.compiled import propagate_compiled
@@ -23,6 +22,7 @@ from weft.graph.message.replay import ForwardState, captured
 from weft.graph.reductions import ByRow, Contribution, Running, reduction
 from weft.graph.reductions.row_sums import add_repeated
 from weft.kernels.registration import accumulator
+from weft.kernels.second import first_derivatives_only
 
 if TYPE_CHECKING:
     from weft.graph.message.block import Block
@@ -267,7 +267,7 @@ class _InChunks(torch.autograd.Function):
         return Contribution(out, beside)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @first_derivatives_only("a message made a part of the edges at a time", "need fewer edges")
     def backward(ctx: Any, grad: Tensor | None, beside: Tensor | None) -> tuple[Tensor | None, ...]:
         plan, saved, messages = ctx.plan, ctx.saved_tensors, ctx.messages
         tensors, needs = saved[: ctx.num_tensors], ctx.needs_input_grad[1:]

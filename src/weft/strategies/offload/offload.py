@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block
 from weft.kernels import gpu
+from weft.kernels.second import first_derivatives_only
 from weft.layers.stack import Stack
 from weft.samplers.gpu.transfer import Courier, DeviceDegrees
 from weft.sizes import shown
@@ -300,7 +300,7 @@ class _Run(torch.autograd.Function):
         return rows[-1].clone() if ends_plain(model) else rows[-1]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @first_derivatives_only("activation 'offload'", "need activation = 'keep'")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         totals = ctx.offload.backward(ctx.model, ctx.rows, grad)
         ctx.rows = None

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from weft.exchanges.base import Arrival
 from weft.graph.message.block import Block, PairTransform
 from weft.graph.message.replay import ForwardState
 from weft.graph.reductions import Running
+from weft.kernels.second import first_derivatives_only
 from weft.strategies.sequential.parts import EdgeParts, Part
 
 Rows = list[Tensor]
@@ -151,7 +151,7 @@ class _InParts(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @first_derivatives_only("the strategy 'sequential'", "need another strategy: 'single'")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         call, count, needs = ctx.call, len(ctx.needs_input_grad) - 1, ctx.needs_input_grad[1:]
         tensors = ctx.saved_tensors[:count]

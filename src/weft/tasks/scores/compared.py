@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from weft.kernels.second import first_derivatives_only
 
 _AT_ONCE = 1 << 22
 """Numbers that are held of queries by keys at a time, where no product of matrices gives their score."""
@@ -87,7 +88,7 @@ class _Moduli(torch.autograd.Function):
         return found
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @first_derivatives_only("the score of many pairs at once", "need `paired`, a score a pair")
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         query, key = ctx.saved_tensors
         of_query, of_key = torch.zeros_like(query), torch.zeros_like(key)
