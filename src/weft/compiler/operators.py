@@ -25,7 +25,7 @@ def _leaky_relu(made: Builder, x: int, slope: float = 0.01) -> int:
 def _elu(made: Builder, x: int, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> int:
     inner = x if input_scale == 1.0 else made.step("mul", x, made.constant(input_scale))
     # Where x is large the other branch is not to overflow: its gradient would be 0 · inf.
-    low = made.step("expm1", made.step("minimum", inner, made.constant(0.0)))
+    low = made.step("expm1", _where_positive(made, x, made.constant(0.0), inner))
     low = low if alpha * scale == 1.0 else made.step("mul", low, made.constant(alpha * scale))
     return _where_positive(made, x, x if scale == 1.0 else made.step("mul", x, made.constant(scale)), low)
 
@@ -50,9 +50,9 @@ def _hardtanh(made: Builder, x: int, low: float = -1.0, high: float = 1.0) -> in
 
 def _softplus(made: Builder, x: int, beta: float = 1.0, threshold: float = 20.0) -> int:
     inner = x if beta == 1.0 else made.step("mul", x, made.constant(beta))
-    limit = made.constant(threshold)
-    large = made.step("gt", inner, limit)
-    soft = made.step("log1p", made.step("exp", made.step("minimum", inner, limit)))
+    large = made.step("gt", inner, made.constant(threshold))
+    # As with elu; a minimum would halve the gradient at the threshold.
+    soft = made.step("log1p", made.step("exp", made.step("where", large, made.constant(0.0), inner)))
     soft = soft if beta == 1.0 else made.step("div", soft, made.constant(beta))
     return made.step("where", large, x, soft)
 
