@@ -348,3 +348,13 @@ def test_a_score_that_is_no_number_a_head_is_left_to_be_refused(shape: tuple[int
 
     with pytest.raises(NotCompiled, match=r"score \[E\] or \[E, H\]"):
         compile_message(message, forms_of(src=[U], dst=[V]), "softmax")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_map_of_one_number_an_edge(bias: bool) -> None:
+    one = nn.Linear(1, 8, bias=bias).to(WIDE)
+
+    def message(u: Tensor, v: Tensor) -> Tensor:
+        return one((u - v).square().sum(1, keepdim=True)).relu()  # type: ignore[no-any-return]
+
+    assert_same(message, EDGES, "sum", [*one.parameters()], src=[U], dst=[V])

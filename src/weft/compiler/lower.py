@@ -258,7 +258,8 @@ class _Lowering:
             dot = self.made.dot_t if transposed else self.made.dot
             return dot(given, self.weight(weight))
         if wanted == (heads, columns):  # one column: every number times a row of the matrix
-            return self.made.step("mul", given, self._loaded(weight, "shared", (columns,), (1, columns)))
+            row = self._loaded(weight, "shared", tuple(value(weight).shape), (1, columns))
+            return self.made.step("mul", given, row)
         if wanted == (columns, 1) and heads == 1 and transposed:
             each = self._loaded(weight, "shared", (columns, size), (columns, size))
             return self.made.sum_width(self.made.step("mul", given, each))
