@@ -65,6 +65,11 @@ def name_of(node: fx.Node) -> str:
     return cast(Callable[..., Any], node.target).__name__
 
 
+def plain_name(node: fx.Node) -> str:
+    """Return the name of an operator without options, "" where it has some: a quotient may be rounded."""
+    return "" if node.kwargs else name_of(node)
+
+
 def emit(at: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
     """Return a new node before another, with the shape of its value."""
     with at.graph.inserting_before(at):

@@ -1,5 +1,6 @@
 """What is linear goes behind a sum, and stays before an extreme."""
 
+import pytest
 import torch
 from tests.support.messages import assert_same, rewritten
 from tests.support.programs import edges_of
@@ -50,3 +51,52 @@ def test_a_factor_of_the_row_inside_of_a_number_of_the_edge_stays_a_factor() -> 
 def test_a_map_of_sources_goes_behind_where_it_widens() -> None:
     assert wheres(lambda u, v: OUT(u), "sum", "normal", "behind")["mm"] == "reduced"
     assert wheres(lambda u, v: MAP(u), "sum", "normal", "behind")["mm"] == "source"
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (1,), (1, 1)])
+def test_a_bias_of_any_rank_is_added_once_an_edge(shape: tuple[int, ...]) -> None:
+    bias = torch.randn(shape, dtype=WIDE, requires_grad=True)
+
+    def message(u: Tensor, v: Tensor) -> Tensor:
+        return MAP((u - v).relu()) - bias  # type: ignore[no-any-return]
+
+    assert wheres(message, "sum", "normal", "behind")["mm"] == "reduced"
+    assert_same(message, EDGES, "sum", [bias, *MAP.parameters()], **ENDS)
+
+
+@pytest.mark.parametrize("shape", [(3,), (1,), (3, 1), (3, 3), (1, 3, 3)])
+def test_a_bias_of_any_rank_is_added_to_heads(shape: tuple[int, ...]) -> None:
+    bias = torch.randn(shape, dtype=WIDE, requires_grad=True)
+
+    def message(u: Tensor, v: Tensor) -> Tensor:
+        return OUT((u - v).relu()).view(-1, 3, 3) + bias  # type: ignore[no-any-return]
+
+    assert_same(message, EDGES, "sum", [bias, *OUT.parameters()], **ENDS)
+
+
+def test_a_map_of_each_head_has_its_bias() -> None:
+    head = nn.Linear(2, 5).to(WIDE)
+
+    def message(u: Tensor, v: Tensor) -> Tensor:
+        return head((u - v).relu().view(-1, 2, 2))  # type: ignore[no-any-return]
+
+    assert wheres(message, "sum", "normal", "behind")["mm"] == "reduced"
+    assert_same(message, EDGES, "sum", [*head.parameters()], **ENDS)
+
+
+@pytest.mark.parametrize("how", ["floor", "trunc"])
+def test_a_rounded_quotient_stays_on_the_edges(how: str) -> None:
+    assert_same(lambda u, v: torch.div(u, v, rounding_mode=how), EDGES, "sum", **ENDS)
+    assert_same(lambda u, v: MAP(torch.div(u - v, 2.0, rounding_mode=how)), EDGES, "sum", **ENDS)
+    assert_same(lambda u, v: torch.div(u - v, 2.0, rounding_mode=how)[:, 1:3], EDGES, "sum", **ENDS)
+
+
+DEGREE = EDGES.indptr.diff().to(WIDE).unsqueeze(1)
+
+
+def test_a_row_without_edges_is_zero_whatever_its_factor_is() -> None:
+    assert (DEGREE == 0).any()
+    assert_same(lambda u, d: u / d, EDGES, "sum", src=[U], dst=[DEGREE.clone().requires_grad_()])
+    assert_same(lambda u, d: u * (1 / d), EDGES, "sum", src=[U], dst=[DEGREE])
+    assert_same(lambda u, d: u * d, EDGES, "sum", src=[U], dst=[(1 / DEGREE).requires_grad_()])
+    assert_same(lambda u, d: OUT(u) + d, EDGES, "sum", src=[U], dst=[DEGREE.log().requires_grad_()])

@@ -2,7 +2,8 @@
 
 Σ x W = (Σ x) W, Σ (x + b) = Σ x + (number of edges) · b for what all edges of a row share, Σ d x = d Σ x
 for a factor of the destination, and with a number s an edge, Σ s (x W + b) = (Σ s x) W + (Σ s) b. A mixture
-Σ Σ_k s_k x W_k = Σ_k (Σ s_k x) W_k: an edge reads x, and not what all the maps make of it.
+Σ Σ_k s_k x W_k = Σ_k (Σ s_k x) W_k: an edge reads x, and not what all the maps make of it. A row without
+edges is 0 as before, also where its factor is not finite: there another takes its place.
 """
 
 from typing import Any
@@ -15,6 +16,7 @@ from weft.compiler.graphs import (
     emit,
     has_rows,
     name_of,
+    plain_name,
     reduced,
     reductions,
     replace,
@@ -41,7 +43,7 @@ def _pays(node: Any) -> bool:
     """Return whether a linear map, or a factor of the row, would leave the edges."""
     if residency(node) in ("shared", "destination"):
         return False
-    name = name_of(node)
+    name = plain_name(node)
     if name == "mm":
         return _map_pays(node)
     if name in ("add", "sub"):
@@ -56,7 +58,7 @@ def _pays(node: Any) -> bool:
 
 def _mixture(node: Any) -> tuple[fx.Node, fx.Node, fx.Node] | None:
     """Return (rows, matrix, factors [edges, k, 1]) of a sum over k of factors times maps of the same rows."""
-    if node.target is not aten.sum.dim_IntList:
+    if node.target is not aten.sum.dim_IntList or node.kwargs:
         return None
     given, dims, *keep = node.args
     if name_of(given) != "mul" or value(given).dim() != 3 or keep or dims not in ([1], [-2]):
@@ -89,7 +91,7 @@ def _map_pays(node: Any) -> bool:
 
 def _absorbs(node: Any) -> bool:
     """Return whether a number an edge can be taken inside, to a linear map that then leaves the edges."""
-    name = name_of(node) if isinstance(node, fx.Node) else ""
+    name = plain_name(node) if isinstance(node, fx.Node) else ""
     if name == "mm":
         return _map_pays(node)
     if name in ("add", "sub"):
@@ -117,8 +119,6 @@ class _Mover:
 
     def sum(self, node: Any) -> fx.Node:
         name = name_of(node)
-        if residency(node) in _ROW:
-            return self.emit(aten.mul.Tensor, self.count(node), node)
         if not _pays(node):
             return self.emit(reduced, "sum", node)
         if name == "mm":
@@ -131,13 +131,12 @@ class _Mover:
         if mixture is not None:
             return self.mixed(*mixture)
         if name in ("add", "sub"):
-            whole = [self.whole(each, node) for each in node.args]
-            return self.emit(node.target, *(self.sum(each) for each in whole))
+            return self.emit(node.target, *(self.term(each, node) for each in node.args))
         first, second = node.args[:2]
         if name == "mul" and _of_row(first):
             first, second = second, first
         if _of_row(second):
-            return self.emit(node.target, self.sum(first), second)
+            return self.emit(node.target, self.sum(first), self.guarded(second, 1))
         return self.sum(self.scaled(first, second, node.target))
 
     def mixed(self, rows: fx.Node, matrix: fx.Node, factors: fx.Node) -> fx.Node:
@@ -151,11 +150,19 @@ class _Mover:
         joined = self.emit(aten.reshape.default, turned, [count * size, columns])
         return self.emit(aten.mm.default, flat, joined)
 
-    def whole(self, node: fx.Node, made: fx.Node) -> fx.Node:
-        """Return a value repeated to the width of what was made of it."""
-        if not has_rows(node) or width(node) == width(made):
+    def term(self, node: Any, made: fx.Node) -> fx.Node:
+        """Return the sum of a term of `made`; what all edges of a row share, as often as there are edges."""
+        if residency(node) in _ROW:
+            return self.emit(aten.mul.Tensor, self.count(made), self.guarded(node, 0))
+        narrow = width(node) != width(made)
+        return self.sum(self.emit(aten.expand.default, node, list(value(made).shape)) if narrow else node)
+
+    def guarded(self, node: fx.Node, number: int) -> fx.Node:
+        """Return a value of rows with a number where a row has no edge: there 0 / 0 would be no 0."""
+        if residency(node) != "destination":
             return node
-        return self.emit(aten.expand.default, node, list(value(made).shape))
+        empty = self.emit(aten.eq.Scalar, self.count(node), 0)
+        return self.emit(aten.masked_fill.Scalar, node, empty, number)
 
     def scaled(self, node: Any, factor: Any, target: Any) -> fx.Node:
         """Return a value times a number an edge, the number taken inside linear maps and sums."""
@@ -167,8 +174,10 @@ class _Mover:
             return self.emit(node.target, self.scaled(node.args[0], factor, target), node.args[1])
         return self.emit(node.target, *(self.scaled(each, factor, target) for each in node.args))
 
-    def count(self, node: fx.Node) -> fx.Node:
-        """Return how many edges each row has, as wide as it takes to multiply with a value."""
-        found = row_counts(self.at, value(node).dtype)
-        rank = value(node).dim() if has_rows(node) else value(node).dim() + 1
-        return self.emit(aten.reshape.default, found, [EDGES, *[1] * (max(rank, 2) - 1)])
+    def count(self, beside: fx.Node) -> fx.Node:
+        """Return how many edges each row has, to multiply with what lies beside a value, axis by axis."""
+        found, (rows, *item) = row_counts(self.at, value(self.at).dtype), value(beside).shape
+        if rows != EDGES:  # rows are folded with an axis
+            found = self.emit(aten.reshape.default, found, [EDGES, 1])
+            found = self.emit(aten.expand.default, found, [EDGES, rows // EDGES])
+        return self.emit(aten.reshape.default, found, [rows, *[1] * len(item)])

@@ -79,9 +79,7 @@ def elementwise_part(at: fx.Node, node: fx.Node, dim: int, start: int, stop: int
         whole = own < 0 or value(each).shape[own] == 1
         return each if whole else sliced(at, each, own, start, stop)
 
-    made = emit(at, node.target, *(part(each) for each in node.args))  # type: ignore[arg-type]
-    made.kwargs = node.kwargs
-    return made
+    return emit(at, node.target, *(part(each) for each in node.args), **node.kwargs)  # type: ignore[arg-type]
 
 
 def _part_of(at: fx.Node, given: Any, dim: int, start: Any, stop: Any) -> fx.Node:

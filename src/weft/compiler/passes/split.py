@@ -8,7 +8,7 @@ from typing import Any
 from torch import fx
 
 from weft.compiler.annotate import residency
-from weft.compiler.graphs import aten, emit, has_rows, name_of, replace, tidy, value, width
+from weft.compiler.graphs import aten, emit, has_rows, name_of, plain_name, replace, tidy, value, width
 from weft.compiler.passes.parts import columns
 
 _ENDS = ("source", "destination", "shared")
@@ -46,7 +46,7 @@ def ends_alone(node: Any, size: int) -> bool:
         return False
     if residency(node) in _ENDS:
         return value(node).dim() in (1, 2)
-    name = name_of(node)
+    name = plain_name(node)
     if name in ("add", "sub"):
         return all(ends_alone(each, size) for each in node.args)
     if name == "neg":
