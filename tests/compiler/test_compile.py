@@ -8,12 +8,13 @@ import torch
 import torch.nn.functional as F
 from tests.support.messages import assert_same, forms_of, run_compiled
 from tests.support.programs import edges_of
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft.compiler import stages
 from weft.compiler.captures import NotCompiled, captures
 from weft.compiler.compile import Compiled, compile_message, compiled
+from weft.compiler.graphs import aten, emit
 from weft.compiler.passes import PASSES
 
 torch.manual_seed(0)
@@ -358,3 +359,41 @@ def test_a_map_of_one_number_an_edge(bias: bool) -> None:
         return one((u - v).square().sum(1, keepdim=True)).relu()  # type: ignore[no-any-return]
 
     assert_same(message, EDGES, "sum", [*one.parameters()], src=[U], dst=[V])
+
+
+def test_messages_without_features_are_not_compiled() -> None:
+    with pytest.raises(NotCompiled, match="no features"):
+        compile_message(lambda u: u[:, :0], forms_of(src=[U]), "sum")
+    with pytest.raises(NotCompiled, match="no features"):
+        compile_message(lambda u, e: torch.cat([u, e], 1), forms_of(src=[U], edge=[E[:, :0]]), "sum")
+
+
+def test_what_fails_inside_the_compiler_is_the_reason_not_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(graph: object) -> None:
+        raise RuntimeError("a pass failed\nat length")
+
+    monkeypatch.setitem(PASSES, "scores", failing)
+    found = compiled(lambda u, v: u - v, ["source", "destination"], [U, V], "sum")
+    assert found == "rewriting failed: RuntimeError: a pass failed"
+
+
+def test_a_rewriting_to_another_shape_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wider(graph: fx.Graph) -> None:
+        output = next(node for node in graph.nodes if node.op == "output")
+        made = output.args[0]
+        assert isinstance(made, fx.Node)
+        output.args = (emit(output, aten.cat.default, [made, made], 1),)
+
+    monkeypatch.setitem(PASSES, "scores", wider)
+    with pytest.raises(NotCompiled, match=r"rewriting gives \[\[1000003, 16\]\] in the place of"):
+        compile_message(lambda u, v: u * v + 1, forms_of(src=[U], dst=[V]), "sum")
+
+
+def test_a_stage_that_gives_another_shape_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def transposed(*given: Any) -> Any:
+        made = stages.stage(*given)
+        return lambda *rows: [each.transpose(0, 1) for each in made(*rows)]
+
+    monkeypatch.setattr("weft.compiler.compile.stage", transposed)
+    with pytest.raises(NotCompiled, match="a stage gives"):
+        compile_message(lambda u, v: u - v, forms_of(src=[U], dst=[V]), "sum")

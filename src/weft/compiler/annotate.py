@@ -95,6 +95,8 @@ def movement(node: fx.Node) -> Movement:
 def check(graph: fx.Graph) -> None:
     """Raise `NotCompiled` unless every operator makes the row of an edge of the rows of that edge alone."""
     for node in graph.nodes:
+        if _single(node) and has_rows(node) and not value(node).numel():
+            raise NotCompiled("a value of it has no features")
         if node.op != "call_function" or node.target in (reduced, spread):
             continue
         name = name_of(node)
@@ -111,7 +113,7 @@ def check(graph: fx.Graph) -> None:
 
 
 def _single(node: fx.Node) -> bool:
-    return isinstance(node.meta["val"], torch.Tensor)
+    return isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _size_problem(node: fx.Node) -> str:

@@ -11,7 +11,8 @@ import functools
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Container, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,25 @@ _IMPLIED = frozenset(["forward", "__call__"])
 
 class NotCompiled(Exception):
     """A message cannot be compiled; says why, in words that follow "not compiled: "."""
+
+
+@contextmanager
+def explained(doing: str) -> Iterator[None]:
+    """Turn whatever goes wrong in a part of the compiler into the reason why a message is not compiled."""
+    try:
+        yield
+    except NotCompiled:
+        raise
+    except Exception as error:
+        raise reason(error, doing) from error
+
+
+def reason(error: Exception, doing: str) -> NotCompiled:
+    """Return why a message is not compiled, of what was raised while doing something to it."""
+    if isinstance(error, NotCompiled):
+        return error
+    lines = [each[:200] for each in str(error).strip().splitlines()[:1]]
+    return NotCompiled(": ".join([f"{doing} failed", type(error).__name__, *lines]))
 
 
 class Made:

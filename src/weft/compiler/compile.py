@@ -12,7 +12,7 @@ from torch import Tensor, fx
 
 from weft.compiler.annotate import check, movement, residency
 from weft.compiler.axes import rows_first
-from weft.compiler.captures import Captures, Made, NotCompiled, captures
+from weft.compiler.captures import Captures, Made, NotCompiled, captures, explained
 from weft.compiler.graphs import close, reductions, value
 from weft.compiler.levels import inner_graphs
 from weft.compiler.lower import Loaded, lower
@@ -20,7 +20,7 @@ from weft.compiler.passes import rewrite
 from weft.compiler.program import Program
 from weft.compiler.scatters import take_rows
 from weft.compiler.spent import SPENT
-from weft.compiler.stages import Stage, stage, stage_when_called
+from weft.compiler.stages import Stage, check_stage, stage, stage_when_called
 from weft.compiler.trace import EDGES, Form, Role, Traced, trace
 
 Twins = tuple[tuple[int, int], ...]
@@ -220,15 +220,17 @@ def compile_message(
     """
     traced = trace(message, forms, known, scratch)
     graph = traced.graph
-    rows_first(graph)
-    take_rows(graph)
-    close(graph, reduce)
-    if not reductions(graph):
-        raise NotCompiled("a softmax message returns score [E] or [E, H] and value, any other one tensor")
-    check(graph)
-    rewrite(graph, without=without)
-    inner = tuple(_staged(each, traced, twins) for each in inner_graphs(graph))
-    return replace(_staged(graph, traced, twins), inner=inner)
+    with explained("rewriting"):
+        rows_first(graph)
+        take_rows(graph)
+        close(graph, reduce)
+        if not reductions(graph):
+            raise NotCompiled("a softmax message returns score [E] or [E, H] and value, any other one tensor")
+        check(graph)
+        rewrite(graph, without=without)
+    with explained("staging"):
+        inner = tuple(_staged(each, traced, twins) for each in inner_graphs(graph))
+        return replace(_staged(graph, traced, twins), inner=inner)
 
 
 def _staged(graph: fx.Graph, traced: Traced, twins: Twins) -> Compiled:
@@ -244,6 +246,9 @@ def _staged(graph: fx.Graph, traced: Traced, twins: Twins) -> Compiled:
     after = None if outputs == nodes else stage([*nodes, *needed], outputs)
     places = tuple(made.place(node) for node in needed)
     before = stage(inputs, made.values, same)
+    check_stage(before, inputs, made.values)
+    if after is not None:
+        check_stage(after, [*nodes, *needed], outputs)
     known = graph, traced.captured, traced.executed
     return Compiled(*known, before, parts, after, places, counts, traced.dtype, tuple(made.values))
 
@@ -271,7 +276,8 @@ def _reduction(node: fx.Node, made: _Before) -> Reduction:
     program, reason = None, ""
     loads: tuple[int, ...] = ()
     try:
-        lowered = lower(node)
+        with explained("lowering"):
+            lowered = lower(node)
         program, loads = lowered.program, tuple(made.place(each) for each in lowered.loads)
     except NotCompiled as error:
         reason = str(error)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx
 
 from weft.compiler.annotate import check, learned, residency
-from weft.compiler.captures import Captures, Made, NotCompiled
+from weft.compiler.captures import Captures, Made, NotCompiled, explained
 from weft.compiler.compile import frontier, inputs_of, remembered
 from weft.compiler.cut import narrowest
 from weft.compiler.graphs import close, has_rows, item_shape, name_of, reduced, reductions, value, width
@@ -177,10 +177,11 @@ def cross(
 ) -> Crossing:
     """Return what of a message crosses, or raise `NotCompiled`."""
     traced = trace(message, forms, known)
-    if sums:
-        close(traced.graph, "sum")
-    check(traced.graph)
-    rewrite(traced.graph)
+    with explained("rewriting"):
+        if sums:
+            close(traced.graph, "sum")
+        check(traced.graph)
+        rewrite(traced.graph)
     graph = _Graph(traced.graph, ends)
     cuts: dict[Role, list[fx.Node]] = {"source": graph.cut("source"), "destination": graph.cut("destination")}
     rest = graph.rest([each for nodes in cuts.values() for each in nodes])

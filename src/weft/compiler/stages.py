@@ -13,9 +13,10 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_map
 
 from weft.compiler.annotate import residency
-from weft.compiler.graphs import aten, frozen, item_shape
+from weft.compiler.captures import NotCompiled
+from weft.compiler.graphs import aten, frozen, item_shape, value
 from weft.compiler.lower import Loaded
-from weft.compiler.trace import EDGES
+from weft.compiler.trace import EDGES, MODE
 
 Stage = Callable[..., Any]
 """Takes the number of sources, destinations and edges, then its inputs; returns a list."""
@@ -47,6 +48,20 @@ def stage(
     copy.graph.output(made)
     _join_narrow(copy.graph, copy.columns)
     return fx.GraphModule(torch.nn.Module(), copy.graph).forward
+
+
+def check_stage(made: Stage, inputs: Sequence[fx.Node], outputs: Sequence[fx.Node | Loaded]) -> None:
+    """Raise `NotCompiled` unless a stage gives what it was made for, tried on tensors without values."""
+    with MODE, torch.no_grad():
+        given = made(EDGES, EDGES, EDGES, *(value(each) for each in inputs))
+    for each, found in zip(outputs, given, strict=True):
+        wanted = _loaded_shape(each) if isinstance(each, Loaded) else tuple(value(each).shape)
+        if tuple(found.shape) != wanted:
+            raise NotCompiled(f"a stage gives {list(found.shape)} in the place of {list(wanted)}")
+
+
+def _loaded_shape(load: Loaded) -> tuple[int, ...]:
+    return load.shape if load.source in ("shared", "weight") else (EDGES, *load.shape)
 
 
 def stage_when_called(inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> Stage:
@@ -137,12 +152,12 @@ class _Copy:
             made = self._call(_as_loaded, (made, *sizes, load.dtype))
         return self._call(aten.contiguous.default, (made,))
 
-    def _argument(self, value: Any, node: fx.Node) -> Any:
-        if isinstance(value, fx.Node):
-            return self.made[value]
-        if type(value) is int and value and value % EDGES == 0:
-            return self._size(value, node)
-        return value
+    def _argument(self, given: Any, node: fx.Node) -> Any:
+        if isinstance(given, fx.Node):
+            return self.made[given]
+        if type(given) is int and given and given % EDGES == 0:
+            return self._size(given, node)
+        return given
 
     def _size(self, size: int, node: fx.Node) -> fx.Node:
         rows = self.sizes[_ROWS[residency(node)]]

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from weft.compiler.captures import Captures, NotCompiled, captures
+from weft.compiler.captures import Captures, NotCompiled, captures, explained, reason
 from weft.compiler.contractions import Contractions
 from weft.compiler.reads import Reads, Refusals, refused
 
@@ -103,15 +103,11 @@ def trace(
     for form in forms:
         recorder.check(form.shape)
     try:
-        with MODE, torch.enable_grad(), Refusals():
+        with explained("tracing"), MODE, torch.enable_grad(), Refusals():
             examples = [recorder.input(form) for form in forms]
             with _noted(executed, message), recorder, Contractions(EDGES), Reads(EDGES):
                 made = message(*examples)
             recorder.output(made, ROWS if any(form.role == "index" for form in forms) else EDGES)
-    except NotCompiled:
-        raise
-    except Exception as error:
-        raise _reason(error) from error
     finally:
         changed = before.restored()
     if changed - set(scratch):
@@ -201,7 +197,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             return self._recorded(func, args, kwargs or {})
         except Exception as error:
-            Refusals.note(_reason(error))
+            Refusals.note(reason(error, "tracing"))
             raise
         finally:
             if noted:
@@ -301,13 +297,3 @@ def _tensors(values: Any) -> list[Tensor]:
     if isinstance(values, Tensor):
         return [values]
     return [t for each in values for t in _tensors(each)] if isinstance(values, (tuple, list)) else []
-
-
-def _reason(error: Exception) -> NotCompiled:
-    known = isinstance(error, NotCompiled)
-    return error if known else NotCompiled(f"tracing failed: {_first_line(error)}")  # type: ignore[return-value]
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

@@ -1,9 +1,12 @@
 """The rewritings of a message's graph, in order; each can be left out."""
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 from torch import fx
 
+from weft.compiler.captures import NotCompiled
+from weft.compiler.graphs import value
 from weft.compiler.passes.attend import attend
 from weft.compiler.passes.behind import behind
 from weft.compiler.passes.normal import normal
@@ -24,7 +27,16 @@ PASSES: dict[str, Callable[[fx.Graph], None]] = {
 
 
 def rewrite(graph: fx.Graph, *, without: Collection[str] = ()) -> None:
-    """Rewrite a graph by all passes but some."""
+    """Rewrite a graph by all passes but some, or raise `NotCompiled` where it would give another shape."""
+    wanted = _shapes(graph)
     for name, each in PASSES.items():
         if name not in without:
             each(graph)
+    if _shapes(graph) != wanted:
+        raise NotCompiled(f"rewriting gives {_shapes(graph)} in the place of {wanted}")
+
+
+def _shapes(graph: fx.Graph) -> list[list[int]]:
+    """Return the shapes of what a graph gives."""
+    made: Any = next(node for node in graph.nodes if node.op == "output").args[0]
+    return [list(value(each).shape) for each in (made if isinstance(made, tuple) else (made,))]
