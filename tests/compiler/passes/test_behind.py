@@ -2,9 +2,11 @@
 
 import pytest
 import torch
-from tests.support.messages import assert_same, rewritten
+from tests.support.messages import assert_same, forms_of, rewritten
 from tests.support.programs import edges_of
 from torch import Tensor, nn
+
+from weft.compiler.compile import compile_message
 
 EDGES = edges_of(7)
 WIDE = torch.float64
@@ -100,3 +102,8 @@ def test_a_row_without_edges_is_zero_whatever_its_factor_is() -> None:
     assert_same(lambda u, d: u * (1 / d), EDGES, "sum", src=[U], dst=[DEGREE])
     assert_same(lambda u, d: u * d, EDGES, "sum", src=[U], dst=[(1 / DEGREE).requires_grad_()])
     assert_same(lambda u, d: OUT(u) + d, EDGES, "sum", src=[U], dst=[DEGREE.log().requires_grad_()])
+
+
+def test_a_factor_that_is_given_leaves_nothing_to_run_on_nodes_before() -> None:
+    made = compile_message(lambda u, v: u * v, forms_of(**ENDS), "sum")
+    assert not made.on_nodes

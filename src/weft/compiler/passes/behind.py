@@ -162,6 +162,7 @@ class _Mover:
         if residency(node) != "destination":
             return node
         empty = self.emit(aten.eq.Scalar, self.count(node), 0)
+        empty.meta["residency"] = "reduced"  # it belongs to what runs behind the sum, not before
         return self.emit(aten.masked_fill.Scalar, node, empty, number)
 
     def scaled(self, node: Any, factor: Any, target: Any) -> fx.Node:
