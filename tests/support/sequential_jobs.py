@@ -11,7 +11,9 @@ from halo_jobs import NODES, far, features, graph_of, local_graph, trained
 from torch import Tensor, nn
 
 from weft.comm.group import Group
+from weft.errors import GraphError
 from weft.graph import Additive, Graph
+from weft.strategies.halo.halo import Halo
 from weft.strategies.sequential.parts import Round
 from weft.strategies.sequential.sequential import Sequential
 from weft.strategies.single import Single
@@ -307,3 +309,17 @@ def everything(group: Group, num_parts: int, salt: int, whole: bool) -> dict[str
         "live rows": live_rows(group),
         "quantised": equal_to_one_process(group, num_parts, salt, {"name": "quantised", "bits": 32}, ["gat"]),
     }
+
+
+def refusals_of_second_derivatives(group: Group) -> list[str]:
+    """Return what `halo` and `sequential` say of a gradient whose gradient is wanted."""
+    graph = graph_of("directed")
+    local, said = local_graph(group, graph, halo_jobs.parts_of("directed", 2), 2), []
+    for strategy in (Halo(local, group=group), Sequential(local, group=group)):
+        model = build_model(local, "sage", {"hidden": 8})
+        out = strategy.layout.training_rows(model)
+        try:
+            torch.autograd.grad(out.sum(), [*model.parameters()], create_graph=True)
+        except GraphError as error:
+            said.append(str(error))
+    return said

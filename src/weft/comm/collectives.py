@@ -10,6 +10,7 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.comm.ledger import OTHER, Label
+from weft.kernels.second import here_only
 
 
 def all_reduce_sum(group: Group, x: Tensor, *, label: Label = OTHER) -> Tensor:
@@ -33,6 +34,7 @@ class _AllReduce(torch.autograd.Function):
         return group.all_reduce(x.detach().clone(), label=label).wait()
 
     @staticmethod
+    @here_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         # Gradients may be expanded views: the reduction in place needs memory of its own.
         own = gradients[0].clone(memory_format=torch.contiguous_format)

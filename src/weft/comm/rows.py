@@ -16,6 +16,7 @@ from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.comm.plan import HaloPlan
 from weft.errors import GraphError
+from weft.kernels.second import here_only
 
 LABEL = Label("rows")
 
@@ -100,6 +101,7 @@ class _Gather(torch.autograd.Function):
         return plan.pull(group, h, label=label).wait()
 
     @staticmethod
+    @here_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         plan, label = ctx.plan, ctx.label._replace(direction="backward")
         moved = plan.reversed().pull(ctx.group, gradients[0], label=label)

@@ -21,6 +21,7 @@ from weft.config import bind
 from weft.errors import RecipeError
 from weft.exchanges.codec import EXACT, Codec
 from weft.exchanges.drift import Drift, Meter
+from weft.kernels.second import here_only
 from weft.registry import Registry
 
 Options = str | Mapping[str, Any]
@@ -261,6 +262,7 @@ class _Start(torch.autograd.Function):
         return h.new_zeros(1)
 
     @staticmethod
+    @here_only
     def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
         pending, ctx.transfer.gradient = ctx.transfer.gradient, None
         assert pending is not None, "the second half ran its backward first"
@@ -278,6 +280,7 @@ class _Finish(torch.autograd.Function):
         return pending.wait().detach()  # what a policy keeps must not become part of the graph of a step
 
     @staticmethod
+    @here_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         transfer = ctx.transfer
         transfer.gradient = transfer.exchange.push(gradients[0].detach(), transfer.slot)

@@ -54,6 +54,10 @@ def first_derivatives_only(what: str, remedy: str) -> Callable[[Backward], Backw
     return decorate
 
 
+here_only = first_derivatives_only("what came from other workers", "need strategy = 'single'")
+"""The same of what communicates: gradients that have travelled are no graph."""
+
+
 def refuse(what: str, remedy: str) -> NoReturn:
     """Say that there is no second derivative, and what has one."""
     raise GraphError(f"{what} has first derivatives alone; second ones (create_graph=True) {remedy}")

@@ -12,7 +12,7 @@ from offload_costs import least_memory
 from torch import Tensor
 
 import weft
-from weft.errors import InputError, RecipeError
+from weft.errors import GraphError, InputError, RecipeError
 from weft.layers.base import Layer
 from weft.sizes import parse_bytes
 from weft.strategies.offload.offload import Offload, cost_of
@@ -135,6 +135,14 @@ def test_memory_is_counted_beside_what_lies_there(monkeypatch: pytest.MonkeyPatc
     offload.memory = 700
     with offload._bounded():
         assert fractions[-1] == 0.75  # what was set before is not widened
+
+
+def test_a_gradient_of_the_gradient_is_refused() -> None:
+    graph = graph_of("hub")
+    model = build_model(graph, "sage", {"hidden": 8}).to(DEVICE)
+    out = Single(graph, device=DEVICE, activation="offload", memory=1 << 30).layout.training_rows(model)
+    with pytest.raises(GraphError, match=r"first derivatives alone; .* need activation = 'keep'"):
+        torch.autograd.grad(out.sum(), [*model.parameters()], create_graph=True)
 
 
 def test_too_little_memory_is_said_with_numbers() -> None:

@@ -123,3 +123,9 @@ def test_it_trains_from_python_and_from_the_command_line(tmp_path: Path) -> None
     data = [*("--set", "data.name=community"), *("--set", "data.nodes=300"), *("--set", "train.epochs=2")]
     asked = ["--set", "strategy.name=sequential", "--parts", "4", "--out", str(tmp_path / "run")]
     assert main(["train", *data, *asked]) == 0
+
+
+def test_gradients_of_gradients_are_refused_on_every_rank() -> None:
+    for halo, sequential in run_ranks(2, sequential_jobs.refusals_of_second_derivatives):
+        assert halo.startswith("what came from other workers has first derivatives alone")
+        assert sequential.startswith("the strategy 'sequential' has first derivatives alone")

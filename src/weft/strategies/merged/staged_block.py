@@ -26,6 +26,7 @@ from weft.graph.message.block import Block, Rows
 from weft.graph.message.reduction import Aggregation, Propagation, times_rows
 from weft.graph.parts.shard import Shard
 from weft.graph.sparse import Features, SparseFeatures
+from weft.kernels.second import here_only
 from weft.stores.sliced import slice_bounds
 from weft.strategies.halo.shard_block import ShardBlock
 from weft.strategies.merged.staged_cell import Matrix, make_cell
@@ -233,6 +234,7 @@ class _Sum(torch.autograd.Function):
         return block.multiply(h, weight)
 
     @staticmethod
+    @here_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         return ctx.block.multiply_transposed(grads[0].contiguous(), ctx.weight), None, None
 

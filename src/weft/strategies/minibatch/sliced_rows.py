@@ -21,6 +21,7 @@ from weft.comm.ledger import Label
 from weft.comm.pending import Pending
 from weft.errors import InputError
 from weft.graph.message.block import Block
+from weft.kernels.second import here_only
 from weft.samplers.core.block import SampledBlock
 from weft.stores.sliced import SlicedStore
 
@@ -147,6 +148,7 @@ class _Product(torch.autograd.Function):
         return pending.wait()
 
     @staticmethod
+    @here_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         return ctx.rows.gradient(grads[0]).to(ctx.dtype), None, None
 
