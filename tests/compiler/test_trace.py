@@ -1,6 +1,7 @@
 """Traces: what ran is known, whoever else watches, and what torch does for itself is not."""
 
 import cProfile
+import math
 import pstats
 import sys
 from types import CodeType
@@ -138,3 +139,36 @@ def test_a_refusal_that_the_message_catches_still_counts(read: Any) -> None:
 
     with pytest.raises(NotCompiled):
         trace(careful, [ROWS])
+
+
+def halved(rows: Tensor) -> Tensor:
+    return rows * 2 if len(rows) > 1000 else rows
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda rows: rows / rows.size(0) ** 0.5,
+        lambda rows: rows / math.log(len(rows)),
+        halved,
+        lambda rows: rows * (2 if len(rows) % 2 else 3),
+        lambda rows: rows * (2 if rows.numel() > 1000 else 3),
+        lambda rows: rows * (HELD if rows.shape[0] > 1000 else MAP.weight[0]),
+        lambda rows: rows * torch.full((len(rows), 1), len(rows) // 2),
+        lambda rows: rows * len(rows.split(100_000)),
+    ],
+)
+def test_a_message_that_computes_with_the_number_of_edges_is_refused(given: Any) -> None:
+    with pytest.raises(NotCompiled, match="number of edges in Python"):
+        trace(given, [ROWS])
+
+
+def test_sizes_that_count_edges_and_widths_that_do_not_are_no_computing() -> None:
+    wide = Form("source", torch.Size([22, 24]), torch.float32, torch.device("cpu"))
+
+    def shaped(rows: Tensor) -> Tensor:
+        flat = rows.reshape(rows.shape[0] * 22, 24) + rows.new_zeros(len(rows) * 22, 1)
+        return torch.einsum("ehf,hf->eh", flat.view(-1, 22, 24), torch.ones(22, 24)) / math.nan
+
+    found = trace(shaped, [wide])
+    assert next(iter(found.graph.nodes)).meta["val"].shape == (EDGES, 22, 24)

@@ -35,6 +35,7 @@ _READERS = {getattr(Tensor, name): name for name in _VALUES if hasattr(Tensor, n
 }
 _APART = (Tensor.__iter__, Tensor.unbind, torch.unbind)
 """What gives a tensor for each row; of a trace's edges that takes forever."""
+_RANKS = (Tensor.dim, Tensor.ndimension, Tensor.ndim.__get__)  # type: ignore[attr-defined]
 _noted: ContextVar[list[NotCompiled] | None] = ContextVar("refusals", default=None)
 
 
@@ -68,11 +69,13 @@ def refused(reason: str) -> Never:
 
 
 class Reads(TorchFunctionMode):
-    """Refuses reads of values; `rows` is the number of edges."""
+    """Refuses reads of values and notes those of sizes; `rows` is the number of edges."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
         self.rows = rows
+        self.sizes = False
+        """Whether anything was asked for that may tell the number of edges."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Return what torch would, unless that is values."""
@@ -81,4 +84,7 @@ class Reads(TorchFunctionMode):
             refused(f"it reads the values of a tensor in Python ({name})")
         if func in _APART and self.rows in args[0].shape:
             refused("it goes over its edges one by one in Python")
-        return func(*args, **(kwargs or {}))
+        made = func(*args, **(kwargs or {}))
+        if type(made) is int or isinstance(made, (tuple, list)):
+            self.sizes = self.sizes or func not in _RANKS
+        return made

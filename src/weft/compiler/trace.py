@@ -1,7 +1,8 @@
 """A message function as a graph of torch's operators, recorded on tensors that have shapes and no values.
 
-The message is run once on a number of edges that occurs as no other size: a prime, so that a size in the
-graph that is a multiple of it counts edges. Tensors that it captures become inputs.
+The message is run on a number of edges that occurs as no other size: a prime, so that a size in the
+graph that is a multiple of it counts edges. Tensors that it captures become inputs. Where it reads
+sizes, a second run on few edges tells whether it computes with their number in Python.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ from torch.utils._pytree import tree_map
 
 from weft.compiler.captures import Captures, NotCompiled, captures, explained, reason
 from weft.compiler.contractions import Contractions
+from weft.compiler.edge_counts import few_edges, same_but_for_edges
 from weft.compiler.reads import Reads, Refusals, refused
 
 Role = Literal["source", "destination", "edge", "shared", "index"]
@@ -29,6 +31,7 @@ EDGES = 1_000_003
 """The number of edges in a trace. Inputs with a size that is a multiple of it are not traced."""
 ROWS = 1_000_033
 """The number of destinations in a trace."""
+_COUNTS = "it computes with the number of edges in Python"
 MODE = FakeTensorMode(allow_non_fake_inputs=True)
 """Where shapes of all values of graphs are computed."""
 
@@ -67,9 +70,9 @@ class Form:
         shape = tensor.shape if role == "shared" else tensor.shape[1:]
         return Form(role, shape, tensor.dtype, tensor.device)
 
-    def example(self) -> Tensor:
+    def example(self, edges: int = EDGES) -> Tensor:
         """Return a tensor of this form without values."""
-        rows = () if self.role == "shared" else (EDGES,)
+        rows = () if self.role == "shared" else (edges,)
         return torch.empty(*rows, *self.shape, dtype=self.dtype, device=self.device)
 
 
@@ -99,21 +102,49 @@ def trace(
     a message may set, since nobody reads them after it.
     """
     before = captures(message, known).state()
-    recorder, executed = _Recorder(), set(known)
-    for form in forms:
-        recorder.check(form.shape)
-    try:
-        with explained("tracing"), MODE, torch.enable_grad(), Refusals():
-            examples = [recorder.input(form) for form in forms]
-            with _noted(executed, message), recorder, Contractions(EDGES), Reads(EDGES):
-                made = message(*examples)
-            recorder.output(made, ROWS if any(form.role == "index" for form in forms) else EDGES)
-    finally:
-        changed = before.restored()
+    executed = set(known)
+
+    def run(edges: int) -> _Recorder:
+        try:
+            return _recorded(message, forms, executed, edges)
+        finally:
+            changed.update(before.restored())
+
+    changed: set[str] = set()
+    recorder = run(EDGES)
     if changed - set(scratch):
         raise NotCompiled("it changes what it captures")
-    recorder.graph.eliminate_dead_code()
+    if recorder.reads.sizes:
+        _check_counts(recorder, run)
     return recorder.traced(captures(message, executed), frozenset(executed))
+
+
+def _recorded(
+    message: Callable[..., Any], forms: Sequence[Form], executed: set[types.CodeType], edges: int
+) -> "_Recorder":
+    """Return a recorder that has seen a message run on a number of edges."""
+    recorder = _Recorder(edges)
+    for form in forms:
+        recorder.check(form.shape)
+    with explained("tracing"), MODE, torch.enable_grad(), Refusals():
+        examples = [recorder.input(form) for form in forms]
+        with _noted(executed, message), recorder, Contractions(edges), recorder.reads:
+            made = message(*examples)
+        recorder.output(made, ROWS if any(form.role == "index" for form in forms) else edges)
+    recorder.graph.eliminate_dead_code()
+    return recorder
+
+
+def _check_counts(many: "_Recorder", run: Callable[[int], "_Recorder"]) -> None:
+    """Raise `NotCompiled` where a run on fewer edges does something else."""
+    few = few_edges(many.graph, EDGES)
+    try:
+        other = run(few)
+    except NotCompiled as error:
+        raise NotCompiled(_COUNTS) from error
+    alike = same_but_for_edges(many.graph, other.graph, EDGES, few)
+    if not alike or many.used() != other.used():
+        raise NotCompiled(_COUNTS)
 
 
 @contextlib.contextmanager
@@ -142,8 +173,9 @@ def _noted(executed: set[types.CodeType], message: Callable[..., Any]) -> Iterat
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes every operator that runs under it into a graph."""
 
-    def __init__(self) -> None:
+    def __init__(self, edges: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.edges, self.reads = edges, Reads(edges)
         self.graph = fx.Graph()
         self.nodes: dict[int, fx.Node] = {}
         self.kept: list[Tensor] = []  # so that no id is used twice
@@ -153,7 +185,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.captured: list[tuple[Tensor, fx.Node]] = []
 
     def input(self, form: Form) -> Tensor:
-        example = form.example()
+        example = form.example(self.edges)
         if example.is_floating_point():
             example.requires_grad_()
         node = self.graph.placeholder(f"{form.role}_{len(self.kept)}")
@@ -168,7 +200,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise NotCompiled("it returns a tuple of one")
         for each in made if isinstance(made, tuple) else (made,):
             if not isinstance(each, Tensor) or each.dim() == 0 or each.shape[0] != rows:
-                kind = "edge" if rows == EDGES else "destination"
+                kind = "edge" if rows == self.edges else "destination"
                 raise NotCompiled(f"it does not return a row per {kind}")
         self.graph.output(tree_map(self._node, made))
         self.dtype = _tensors(made)[-1].dtype
@@ -176,6 +208,10 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def check(self, shape: torch.Size) -> None:
         if any(size and (size % EDGES == 0 or size % ROWS == 0) for size in shape):
             raise NotCompiled("a tensor has a size that stands for the number of edges or rows")
+
+    def used(self) -> list[int]:
+        """Return which captured tensors the graph uses, by their ids."""
+        return [id(tensor) for tensor, node in self.captured if node.users]
 
     def traced(self, found: Captures, executed: frozenset[types.CodeType]) -> Traced:
         places = {id(tensor): place for place, tensor in enumerate(found.tensors)}
