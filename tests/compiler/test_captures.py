@@ -2,6 +2,7 @@
 
 import functools
 import random
+import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from weft.compiler.captures import NotCompiled, captures
+from weft.compiler.trace import Form, trace
 
 SLOPE = 0.2
 TABLE = {"scale": 2.0}
@@ -202,3 +204,117 @@ def test_one_tensor_in_two_places_is_not_two() -> None:
 def test_what_cannot_be_known_is_refused(message: Any, reason: str) -> None:
     with pytest.raises(NotCompiled, match=reason):
         captures(message)
+
+
+def follows(monkeypatch: pytest.MonkeyPatch, message: Any, owner: Any, name: str) -> bool:
+    """Whether another value of an attribute gives another key, or the message is refused."""
+    form = Form("source", torch.Size([4]), torch.float32, torch.device("cpu"))
+    keys = []
+    for value in (2.0, 3.0):
+        monkeypatch.setattr(owner, name, value, raising=False)
+        try:
+            keys.append(captures(message, trace(message, [form]).executed).key)
+        except NotCompiled:
+            return True
+    return keys[0] != keys[1]
+
+
+class Times(float):
+    """A number with an attribute."""
+
+    scale = 1.0
+
+    def __init__(self, number: float) -> None:
+        self.gain = number
+
+
+class Several(list):  # type: ignore[type-arg]
+    """A list with an attribute."""
+
+
+class Named(dict):  # type: ignore[type-arg]
+    """A dictionary with an attribute."""
+
+
+class Looked:
+    """Gives what a module holds, whatever it is asked for."""
+
+    def __getitem__(self, name: str) -> float:
+        return OUTER.inner.scale  # type: ignore[no-any-return]
+
+
+OUTER = types.ModuleType("weft_outer")
+OUTER.inner = types.ModuleType("weft_outer.inner")  # type: ignore[attr-defined]
+SEVERAL, NAMED, LOOKED = Several([1.0]), Named(), Looked()
+
+
+@functools.wraps(torch.relu)
+def wrapped(u: Tensor) -> Tensor:
+    return u * OUTER.inner.scale  # type: ignore[no-any-return]
+
+
+def counted(u: Tensor) -> Tensor:
+    return u * counted.scale  # type: ignore[attr-defined, no-any-return]
+
+
+def imports(u: Tensor) -> Tensor:
+    from weft_outer import inner  # type: ignore[import-not-found]
+
+    return u * inner.scale  # type: ignore[no-any-return]
+
+
+def closed() -> Callable[[Tensor], Tensor]:
+    held = OUTER
+    return lambda u: u * held.inner.scale
+
+
+@pytest.mark.parametrize(
+    ("message", "owner", "name"),
+    [
+        (lambda u: u * OUTER.inner.scale, OUTER.inner, "scale"),
+        (lambda u: u * getattr(OUTER.inner, "scale"), OUTER.inner, "scale"),  # noqa: B009
+        (closed(), OUTER.inner, "scale"),
+        (imports, OUTER.inner, "scale"),
+        (lambda u: u * LOOKED["any"], OUTER.inner, "scale"),
+        (wrapped, OUTER.inner, "scale"),
+        (counted, counted, "scale"),
+        (lambda u: u * SEVERAL.scale, SEVERAL, "scale"),
+        (lambda u: u * NAMED.scale, NAMED, "scale"),
+    ],
+)
+def test_a_key_follows_what_a_message_reads(
+    monkeypatch: pytest.MonkeyPatch, message: Any, owner: Any, name: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "weft_outer", OUTER)
+    assert follows(monkeypatch, message, owner, name)
+
+
+def test_numbers_are_told_apart_by_what_they_do() -> None:
+    def make(by: Any) -> Callable[[Tensor], Tensor]:
+        return lambda u: u * by
+
+    def key(by: Any) -> Any:
+        return captures(make(by)).key
+
+    assert key(0.0) != key(-0.0)
+    assert key(float("nan")) == key(float("nan"))
+    assert key(Times(1.0)) != key(Times(2.0))
+    assert key(Times(1.0)) == key(Times(1.0))
+    assert key(Several([1.0])) != key(Several([2.0]))
+    assert key({1}) != key({1.0})
+    before = key(1.0)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert key(1.0) != before
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_library_modules_inside_a_message_stay_compiled() -> None:
+    def message(u: Tensor) -> Tensor:
+        import math
+
+        return torch.nn.functional.relu(u) * math.pi
+
+    form = Form("source", torch.Size([4]), torch.float32, torch.device("cpu"))
+    assert trace(message, [form]).graph

@@ -1,6 +1,7 @@
 """Traces: what ran is known, whoever else watches, and what torch does for itself is not."""
 
 import cProfile
+import gc
 import math
 import pstats
 import sys
@@ -172,3 +173,22 @@ def test_sizes_that_count_edges_and_widths_that_do_not_are_no_computing() -> Non
 
     found = trace(shaped, [wide])
     assert next(iter(found.graph.nodes)).meta["val"].shape == (EDGES, 22, 24)
+
+
+def test_what_runs_when_garbage_is_collected_is_not_the_messages() -> None:
+    called: list[str] = []
+
+    def collected(phase: str, told: dict[str, int]) -> None:
+        called.append(phase)
+
+    before = gc.get_threshold()
+    gc.callbacks.append(collected)
+    gc.set_threshold(1)
+    try:
+        found = trace(message, [ROWS])
+    finally:
+        gc.callbacks.remove(collected)
+        gc.set_threshold(*before)
+    assert called
+    assert "collected" not in names(found.executed)
+    assert gc.isenabled()

@@ -8,6 +8,7 @@ they are inputs of the trace, in the order found, so that a call always sees the
 
 import dis
 import functools
+import sys
 import types
 import weakref
 from collections import OrderedDict
@@ -27,6 +28,7 @@ _FORBIDDEN = frozenset(
     (
         *("print", "input", "open", "register_hook", "requires_grad", "requires_grad_", "is_grad_enabled"),
         *("backward", "no_grad"),
+        *("globals", "eval", "exec", "__import__", "import_module"),
         *("enable_grad", "set_grad_enabled", "is_compiling"),
     )
 )
@@ -79,7 +81,7 @@ class Captures:
     objects: list[Any]
     """Everything within reach that is not a plain value."""
     codes: frozenset[types.CodeType] = frozenset()
-    """The code of all functions within reach."""
+    """The code of functions within reach whose reads are in the key."""
 
     def state(self) -> "HeldState":
         """Return what all objects hold now."""
@@ -112,10 +114,10 @@ def captures(function: Callable[..., Any], executed: Container[types.CodeType] |
     else, the function takes the same way and does not come to them. None: everything is visited.
     """
     walk = _Walk(executed)
+    walk.key.append(torch.get_default_dtype())
     walk.visit(function)
     walk.finish()
-    codes = frozenset(each.__code__ for each in walk.kept if isinstance(each, types.FunctionType))
-    return Captures(tuple(walk.key), walk.tensors, walk.kept, codes)
+    return Captures(tuple(walk.key), walk.tensors, walk.kept, frozenset(walk.codes))
 
 
 class _Walk:
@@ -126,13 +128,15 @@ class _Walk:
         self.seen: dict[int, int] = {}
         self.kept: list[Any] = []  # what was seen stays alive, and its id its own
         self.names: set[str] = set(_IMPLIED)
-        self.classes: dict[type, None] = {}
-        self.methods: set[tuple[type, str]] = set()
+        self.owners: dict[type | types.ModuleType, None] = {}  # classes and modules, read by name
+        self.members: set[tuple[int, str]] = set()
+        self.codes: set[types.CodeType] = set()
 
     def visit(self, value: Any) -> None:
         kind = type(value)
         if kind in _PLAIN:
-            self.key.append((kind, value))
+            # 0.0 equals -0.0 and nan not itself
+            self.key.append((kind, repr(value) if kind in (float, complex) else value))
             return
         known = self.seen.get(id(value))
         if known is not None:
@@ -147,15 +151,12 @@ class _Walk:
     def _visit_object(self, kind: type, value: Any) -> None:
         if isinstance(value, Tensor):
             self._tensor(kind, value)
-        elif kind in (tuple, list, torch.Size, slice):
-            items = (value.start, value.stop, value.step) if kind is slice else value
-            self.key.append((kind, len(value) if kind is not slice else 3))
-            for item in items:
-                self.visit(item)
-        elif isinstance(value, dict):
+        elif kind in (tuple, list, torch.Size, set, frozenset):
+            self._items(kind, tuple(value))
+        elif kind is slice:
+            self._items(kind, (value.start, value.stop, value.step))
+        elif kind is dict:
             self._mapping(kind, value)
-        elif kind in (set, frozenset):
-            self.key.append((kind, frozenset(value)))
         elif kind is types.FunctionType:
             self._function(value)
         elif kind is types.MethodType:
@@ -173,26 +174,40 @@ class _Walk:
             self._class(value)
         elif isinstance(value, Made):
             self.key.append((Made, value.number))
-        elif isinstance(value, types.ModuleType) or _of_library(value) or _is_fixed(kind):
+        elif isinstance(value, types.ModuleType):
+            self._module(value)
+        elif _of_library(value) or _is_fixed(kind):
             self._fixed(value)
         else:
             self._instance(kind, value)
 
     def finish(self) -> None:
-        """Visit the methods that the code names of the classes that it reaches, until there are no more."""
+        """Visit what the code names of the classes and modules that it reaches, until there is no more."""
         while True:
             wanted = [
                 (owner, name)
-                for owner in list(self.classes)
-                for name in sorted(self.names & vars(owner).keys())
-                if (owner, name) not in self.methods
+                for owner in list(self.owners)
+                for name in sorted(self._wanted(owner))
+                if (id(owner), name) not in self.members
             ]
             if not wanted:
                 return
             for owner, name in wanted:
-                self.methods.add((owner, name))
+                self.members.add((id(owner), name))
                 self.key.append(name)
                 self.visit(_unwrapped(vars(owner)[name]))
+
+    def _wanted(self, owner: type | types.ModuleType) -> set[str]:
+        """Return the names in use of a class or module: those in code, and methods that ran unnamed."""
+        held, ran = vars(owner), self.executed or ()
+        named = self.names & held.keys()
+        if isinstance(owner, types.ModuleType):
+            return named
+        return named | {
+            name
+            for name, each in held.items()
+            if isinstance(each, types.FunctionType) and each.__code__ in ran
+        }
 
     def _tensor(self, kind: type, value: Tensor) -> None:
         if kind not in (Tensor, nn.Parameter):
@@ -203,12 +218,22 @@ class _Walk:
         self.tensors.append(value)
 
     def _fixed(self, value: Any) -> None:
-        if isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in _FICKLE:
-            raise NotCompiled(f"its code names the module {value.__name__!r}, whose answers may change")
         owner = getattr(value, "__self__", None)
         if owner is not None and not isinstance(owner, (types.ModuleType, type)):
             raise NotCompiled(f"it uses a method of a {type(owner).__name__} that it holds")
         self.key.append(id(value))
+
+    def _module(self, value: types.ModuleType) -> None:
+        if value.__name__.split(".")[0] in _FICKLE:
+            raise NotCompiled(f"its code names the module {value.__name__!r}, whose answers may change")
+        self.key.append(id(value))
+        if not _of_library(value):
+            self.owners[value] = None
+
+    def _items(self, kind: type, items: tuple[Any, ...]) -> None:
+        self.key.append((kind, len(items)))
+        for item in items:
+            self.visit(item)
 
     def _mapping(self, kind: type, value: dict[Any, Any]) -> None:
         self.key.append((kind, len(value)))
@@ -229,32 +254,26 @@ class _Walk:
                 self.key.append("empty")
         self.visit(value.__defaults__)
         self.visit(value.__kwdefaults__)
+        if value.__dict__:
+            self._mapping(dict, value.__dict__)
         if self.executed is None or code in self.executed:
             self._read(value)
 
     def _read(self, value: types.FunctionType) -> None:
         """Take what the code of a function names."""
         read, names = _names(value.__code__)
-        if forbidden := sorted(names & _FORBIDDEN):
+        if forbidden := sorted(names & _FORBIDDEN & _all_names(value.__code__)):
             raise NotCompiled(f"its code names {forbidden[0]!r}, which a trace would not repeat")
         self.names |= names
-        self._globals(value.__globals__, read, names)
-
-    def _globals(self, known: dict[str, Any], read: frozenset[str], names: frozenset[str]) -> None:
-        for name in sorted(read & known.keys()):
-            value = known[name]
+        self.codes |= _inside(value.__code__)
+        for name in sorted(read & value.__globals__.keys()):
             self.key.append(name)
-            self.visit(value)
-            if isinstance(value, types.ModuleType) and not _of_library(value):
-                inside = vars(value)
-                for each in sorted(names & inside.keys()):
-                    self.key.append(each)
-                    self.visit(inside[each])
+            self.visit(value.__globals__[name])
 
     def _instance(self, kind: type, value: Any) -> None:
         state = getattr(value, "__dict__", None)
         slots = [name for owner in kind.__mro__ for name in vars(owner).get("__slots__", ())]
-        if state is None and not slots:
+        if not self._built_in(value) and state is None and not slots:
             raise NotCompiled(f"it uses a {kind.__name__}, which may change unseen")
         self._class(kind)
         if state is not None:
@@ -262,13 +281,29 @@ class _Walk:
         for name in slots:
             self.visit(getattr(value, name, None))
 
+    def _built_in(self, value: Any) -> bool:
+        """Take the number, text or items that an object is beside its attributes; return if it is one."""
+        for base in (int, float, complex, str, bytes):
+            if isinstance(value, base):
+                self.key.append((base, base.__repr__(value)))
+                return True
+        holders: tuple[Any, ...] = (tuple, list, set, frozenset)
+        for holder in holders:
+            if isinstance(value, holder):
+                self._items(holder, tuple(holder.__iter__(value)))
+                return True
+        if isinstance(value, dict):
+            self._mapping(dict, dict(dict.items(value)))
+            self.visit(getattr(value, "default_factory", None))
+        return isinstance(value, dict)
+
     def _class(self, kind: type) -> None:
         """Take a class by its identity and its plain attributes; its methods where the code names them."""
         self.key.append(kind)
         for owner in kind.__mro__:
-            if owner.__module__.split(".")[0] in _LIBRARY or owner in self.classes:
+            if owner.__module__.split(".")[0] in _LIBRARY or owner in self.owners:
                 continue
-            self.classes[owner] = None
+            self.owners[owner] = None
             for name, each in vars(owner).items():
                 if isinstance(each, Tensor) or (type(each) in _PLAIN and not name.startswith("__")):
                     self.key.append(name)
@@ -279,13 +314,16 @@ class _Walk:
 def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
     """Return the globals that code reads, and all names in it; with those of functions inside it."""
     read = set()
+    setting = ("STORE_GLOBAL",) if code.co_name == "__init__" else ("STORE_ATTR", "STORE_GLOBAL")
     for each in dis.get_instructions(code):
         outer = each.opname == "STORE_DEREF" and each.argval in code.co_freevars
-        if outer or each.opname in ("STORE_ATTR", "STORE_GLOBAL"):
+        if each.opname == "IMPORT_NAME" and each.argval.split(".")[0] not in (*_LIBRARY, "weft"):
+            raise NotCompiled(f"it imports {each.argval!r} where it runs, which may change unseen")
+        if outer or each.opname in setting:
             raise NotCompiled(f"it sets {each.argval!r}, which outlives the call")
         if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             read.add(each.argval)
-    found = set(code.co_names)
+    found = {*code.co_names, *(text for text in code.co_consts if isinstance(text, str))}
     for each in code.co_consts:
         if isinstance(each, types.CodeType):
             inner, named = _names(each)
@@ -294,13 +332,35 @@ def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(read), frozenset(found)
 
 
+def _all_names(code: types.CodeType) -> frozenset[str]:
+    return frozenset(name for each in _inside(code) for name in each.co_names)
+
+
+@functools.cache
+def _inside(code: types.CodeType) -> frozenset[types.CodeType]:
+    """Return code and that of functions inside it."""
+    inner = [_inside(each) for each in code.co_consts if isinstance(each, types.CodeType)]
+    return frozenset([code]).union(*inner)
+
+
+def is_trusted(module: str) -> bool:
+    """Whether the functions of a module, by its name, read nothing that changes."""
+    root = module.split(".")[0]
+    return root in _LIBRARY or root == "weft" or (root in sys.stdlib_module_names and root not in _FICKLE)
+
+
 def _of_library(value: Any) -> bool:
     """Whether this is a function or module of Python or torch, whose behaviour is fixed."""
     if isinstance(value, types.ModuleType):
         return value.__name__.split(".")[0] in _LIBRARY
     if isinstance(value, _TORCH_FUNCTIONS) or type(value).__name__ in ("OpOverloadPacket", "OpOverload"):
         return True
-    return isinstance(value, types.FunctionType) and (value.__module__ or "").split(".")[0] in _LIBRARY
+    if not isinstance(value, types.FunctionType):
+        return False
+    module = (
+        value.__globals__.get("__name__") or ""
+    )  # `functools.wraps` gives a function another `__module__`
+    return module.split(".")[0] in _LIBRARY
 
 
 def _has_state(value: Any) -> bool:
@@ -329,6 +389,8 @@ def _is_fixed(kind: type) -> bool:
 
 def _unwrapped(method: Any) -> Any:
     """Return the function behind a property, a static or a class method."""
+    if isinstance(method, functools.partial):
+        return method
     for name in ("fget", "__func__", "func"):
         inner = getattr(method, name, None)
         if isinstance(inner, types.FunctionType):

@@ -7,6 +7,7 @@ sizes, a second run on few edges tells whether it computes with their number in 
 
 import contextlib
 import cProfile
+import gc
 import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from weft.compiler.captures import Captures, NotCompiled, captures, explained, reason
+from weft.compiler.captures import Captures, NotCompiled, captures, explained, is_trusted, reason
 from weft.compiler.contractions import Contractions
 from weft.compiler.edge_counts import few_edges, same_but_for_edges
 from weft.compiler.reads import Reads, Refusals, refused
@@ -31,6 +32,8 @@ EDGES = 1_000_003
 """The number of edges in a trace. Inputs with a size that is a multiple of it are not traced."""
 ROWS = 1_000_033
 """The number of destinations in a trace."""
+_Ran = tuple[set[types.CodeType], set[types.CodeType]]
+"""The code that ran, and what of it is of no library."""
 _COUNTS = "it computes with the number of edges in Python"
 MODE = FakeTensorMode(allow_non_fake_inputs=True)
 """Where shapes of all values of graphs are computed."""
@@ -102,11 +105,11 @@ def trace(
     a message may set, since nobody reads them after it.
     """
     before = captures(message, known).state()
-    executed = set(known)
+    executed, foreign = set(known), set[types.CodeType]()
 
     def run(edges: int) -> _Recorder:
         try:
-            return _recorded(message, forms, executed, edges)
+            return _recorded(message, forms, (executed, foreign), edges)
         finally:
             changed.update(before.restored())
 
@@ -116,19 +119,20 @@ def trace(
         raise NotCompiled("it changes what it captures")
     if recorder.reads.sizes:
         _check_counts(recorder, run)
-    return recorder.traced(captures(message, executed), frozenset(executed))
+    found = captures(message, executed)
+    if lost := sorted(code.co_name for code in foreign - found.codes):
+        raise NotCompiled(f"it calls {lost[0]!r}, which its arguments, closure and modules do not lead to")
+    return recorder.traced(found, frozenset(executed))
 
 
-def _recorded(
-    message: Callable[..., Any], forms: Sequence[Form], executed: set[types.CodeType], edges: int
-) -> "_Recorder":
+def _recorded(message: Callable[..., Any], forms: Sequence[Form], ran: _Ran, edges: int) -> "_Recorder":
     """Return a recorder that has seen a message run on a number of edges."""
     recorder = _Recorder(edges)
     for form in forms:
         recorder.check(form.shape)
     with explained("tracing"), MODE, torch.enable_grad(), Refusals():
         examples = [recorder.input(form) for form in forms]
-        with _noted(executed, message), recorder, Contractions(edges), recorder.reads:
+        with _noted(ran, message), recorder, Contractions(edges), recorder.reads:
             made = message(*examples)
         recorder.output(made, ROWS if any(form.role == "index" for form in forms) else edges)
     recorder.graph.eliminate_dead_code()
@@ -148,8 +152,9 @@ def _check_counts(many: "_Recorder", run: Callable[[int], "_Recorder"]) -> None:
 
 
 @contextlib.contextmanager
-def _noted(executed: set[types.CodeType], message: Callable[..., Any]) -> Iterator[None]:
-    """Note the code of every Python function that is called."""
+def _noted(ran: _Ran, message: Callable[..., Any]) -> Iterator[None]:
+    """Note the code of every Python function that is called, and apart that of no library."""
+    executed, foreign = ran
     before = sys.getprofile()
     counting = isinstance(before, cProfile.Profile)  # `getprofile` gives it, `setprofile` does not take it
     if not counting and not callable(before) and before is not None:
@@ -160,14 +165,38 @@ def _noted(executed: set[types.CodeType], message: Callable[..., Any]) -> Iterat
     def note(frame: types.FrameType, event: str, value: Any) -> None:
         if event == "call":
             executed.add(frame.f_code)
+            if frame.f_code not in foreign and _is_own(frame):
+                foreign.add(frame.f_code)
 
+    collecting = gc.isenabled()
+    gc.disable()  # what is called when garbage is collected is not the message's
     sys.setprofile(note)
     try:
         yield
     finally:
         sys.setprofile(None if counting else before)
+        if collecting:
+            gc.enable()
         if counting:
             before.enable()  # type: ignore[union-attr]
+
+
+def _is_own(frame: types.FrameType) -> bool:
+    """Whether a function is no library's, or one whose answers change that no library called."""
+    name, caller = _module(frame), frame.f_back
+    if is_trusted(name):
+        return False
+    if name.split(".")[0] in sys.stdlib_module_names and caller is not None and is_trusted(_module(caller)):
+        return False
+    while caller is not None and caller.f_code is not _recorded.__code__:
+        if "importlib" in _module(caller):  # torch imports parts of itself late
+            return False
+        caller = caller.f_back
+    return True
+
+
+def _module(frame: types.FrameType) -> str:
+    return frame.f_globals.get("__name__") or ""
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
