@@ -192,3 +192,23 @@ def test_what_runs_when_garbage_is_collected_is_not_the_messages() -> None:
     assert called
     assert "collected" not in names(found.executed)
     assert gc.isenabled()
+
+
+def first_zero(rows: Tensor) -> Tensor:
+    made = rows * 2
+    made[:, 0] = 0
+    return made
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (first_zero, "writes a number into a part"),
+        (nn.BatchNorm1d(4), "writes in place"),
+        (lambda rows: rows * HELD.add_(0), "writes in place"),
+        (lambda rows: rows * torch.tensor(0.5), "shape \\[\\]"),
+    ],
+)
+def test_writes_and_tensors_without_axes_are_named(given: Any, reason: str) -> None:
+    with pytest.raises(NotCompiled, match=reason):
+        trace(given, [ROWS])

@@ -275,6 +275,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise NotCompiled("a part has a backward of its own, or none")
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise NotCompiled(f"it draws random numbers ({func})")
+        written = func._schema.is_mutable and args and isinstance(args[0], Tensor)
+        if written and (id(args[0]) in self.fixed or id(args[0]) not in self.nodes):
+            raise NotCompiled(f"it writes in place into what others may read ({func})")
         nodes = tree_map(self._node, (args, kwargs))
         fakes = tree_map(self._fake, (args, kwargs))
         made = func(*fakes[0], **fakes[1])
@@ -335,6 +338,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _capture(self, tensor: Tensor) -> fx.Node:
         self.check(tensor.shape)
+        self.fixed.add(id(tensor))
+        if tensor.dim() == 0:
+            raise NotCompiled("it uses a tensor of shape [], or writes a number into a part of one")
         if tensor.requires_grad and not tensor.is_leaf:
             raise NotCompiled("it uses a computed tensor with a gradient that it was not given")
         last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
