@@ -66,8 +66,9 @@ def reason(error: Exception, doing: str) -> NotCompiled:
 class Made:
     """A function that the compiler made: it reads its arguments alone, and no other has its number."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, number: int, code: types.CodeType) -> None:
+        """Take the code that it runs, which nobody wrote."""
+        self.number, self.code = number, code
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,7 @@ class _Walk:
             self._class(value)
         elif isinstance(value, Made):
             self.key.append((Made, value.number))
+            self.codes.add(value.code)
         elif isinstance(value, types.ModuleType):
             self._module(value)
         elif _of_library(value) or _is_fixed(kind):

@@ -70,7 +70,7 @@ class Rest(Made):
     """What is left of a message: a function of one row per edge of what was sent, and of what all share."""
 
     def __init__(self, run: Stage, joined: Sequence[int] = ()) -> None:
-        super().__init__(next(_numbers))
+        super().__init__(next(_numbers), getattr(run, "__func__", run).__code__)
         self._run, self._joined = run, joined
 
     def __call__(self, *rows: Tensor) -> Any:
