@@ -141,8 +141,8 @@ def test_the_page_on_tasks_names_every_one_with_its_losses_and_what_it_is_judged
             assert f"`{word}`" in rows[name], name
 
 
-# That page starts workers a dozen times, which takes minutes.
-LONG = ("mini-batches.md",)
+# These pages start processes many times, which takes most of a minute, or minutes.
+LONG = ("mini-batches.md", "training-from-records.md", "inference.md", "choosing-a-strategy.md")
 LONGER = [pytest.mark.slow, pytest.mark.timeout(1200)]  # each command has a limit of its own
 
 

@@ -160,6 +160,7 @@ def test_same_run_gives_the_same_bytes(draw: Callable[..., str]) -> None:
     assert draw(name="run") == draw(name="run")
 
 
+@pytest.mark.slow
 def test_ten_thousand_epochs_stay_small(draw: Callable[..., str]) -> None:
     html = draw(None, samples.events(10_000, metrics=("accuracy", "micro_f1", "macro_f1", "roc_auc")))
     assert len(html) < 1_000_000
