@@ -86,6 +86,8 @@ class Strategy:
     """Whether a model of layers makes rows of nodes; else they are learned, and there is no [model]."""
     cuts: ClassVar[str] = "nodes"
     """What a partition assigns to parts: "nodes", "edges", or nodes to the cells of a "grid"."""
+    optimizers: ClassVar[tuple[str, ...]] = ()
+    """The optimisers that can train it, without weight decay; where none is named all can, as they are."""
     rows_by_owner: ClassVar[bool] = False
     """Whether learned rows lie with the owners of their nodes; else every worker holds them all."""
     partitioner: ClassVar[str] = "metis"

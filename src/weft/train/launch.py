@@ -22,7 +22,14 @@ from weft.train.check import check_arguments, check_keywords
 from weft.train.fit import check_place, run
 from weft.train.model import check_options, option_names
 from weft.train.optim import OptimizerName, ScheduleName
-from weft.train.resolve import Resolved, check_precision, check_targets, resolve, resolve_strategy
+from weft.train.resolve import (
+    Resolved,
+    check_optimizer,
+    check_precision,
+    check_targets,
+    resolve,
+    resolve_strategy,
+)
 from weft.train.saved.run_folder import check_folder, read_run
 from weft.train.saved.summary import Summary
 from weft.train.settings import BestBy, Precision, Settings
@@ -115,6 +122,7 @@ def _resolved(given: Mapping[str, Any], size: int) -> Resolved:
     kind, strategy_options = _strategy(section, given, size)
     check_targets(chosen, kind, strategy_options)
     check_precision(settings, strategy_options)
+    check_optimizer(settings, kind)
     given_loss = None if isinstance(loss, str) else loss
     given_metrics = {key: code for key, code in (metrics or {}).items() if not isinstance(code, str)}
     return Resolved(

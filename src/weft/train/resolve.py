@@ -116,6 +116,7 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
             )
     check_targets(task, strategy, strategy_options)
     check_precision(settings, strategy_options)
+    check_optimizer(settings, strategy)
     choose_device(settings.device)
     Own.of(settings)  # what they name is there
     return Resolved(data, name, options, strategy, strategy_options, settings, folder, task=task)
@@ -148,6 +149,18 @@ def check_precision(settings: Settings, strategy: Mapping[str, Any]) -> None:
             f"train.precision: float16 scales the gradients of each step, and strategy.{key} = {value!r} "
             "uses those of earlier steps; use bfloat16 or float32"
         )
+
+
+def check_optimizer(settings: Settings, strategy: str) -> None:
+    """Refuse an optimiser that a strategy, whose updates are of its own, does not know."""
+    able = strategies[strategy].optimizers
+    if able and settings.optimizer not in able:
+        raise RecipeError(
+            f"train.optimizer: {strategy!r} trains rows and relations by {able[0]!r}, got "
+            f"{settings.optimizer!r}; use {able[0]!r}"
+        )
+    if able and settings.weight_decay:
+        raise RecipeError("train.weight_decay: rows that are not read do not change; use task.regularise")
 
 
 def _data_of(recipe: Recipe) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,18 @@ from safetensors.torch import load_file
 
 import weft
 from weft.cli.main import main
+from weft.config import make_recipe
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.strategies.buckets import partition_files as files
 from weft.strategies.buckets.orders import oracle
 from weft.tasks.scores.complex import complex_product
+from weft.train.resolve import resolve
 
 STRATEGY = {"name": "buckets", "batch": 40, "chunk": 20, "negatives": {"count": 8}}
 
 
 def train(out: Path | None = None, *, epochs: int = 3, task: Any = TASK, **changes: Any) -> Any:
-    names = ("resume", "stop", "seed", "optimizer", "precision")
+    names = ("resume", "stop", "seed", "optimizer", "precision", "weight_decay")
     train_keys = {key: changes.pop(key) for key in names if key in changes}
     settings = {"optimizer": "adagrad", "lr": 0.1, "epochs": epochs, "task": task, **train_keys}
     return weft.train(
@@ -254,7 +257,11 @@ def test_a_killed_run_continues_bit_for_bit(tmp_path: Path) -> None:
         ({"negatives": {"count": 0, "inbatch": False}}, r"strategy\.negatives: there are none"),
         ({"negatives": {"count": 0, "alpha": 0.5}}, r"strategy\.negatives\.alpha: is that of nodes"),
         ({"negatives": {"counts": 3}}, r"strategy\.negatives\.counts"),
-        ({"optimizer": "adam"}, r"train\.optimizer: 'buckets' trains rows and relations by Adagrad"),
+        (
+            {"optimizer": "adam"},
+            r"train\.optimizer: 'buckets' trains rows and relations by 'adagrad', got 'adam'",
+        ),
+        ({"weight_decay": 0.1}, r"train\.weight_decay: rows that are not read do not change"),
         ({"task": {**TASK, "score": "mlp"}}, r"task\.score: 'mlp' has no product"),
         ({"task": {**TASK, "negatives": "joint"}}, r"task\.negatives: 'buckets' compares with"),
     ],
@@ -264,6 +271,12 @@ def test_what_cannot_be_is_refused_in_one_line(changes: dict[str, Any], told: st
     with pytest.raises(InputError, match=told) as raised:
         train(epochs=1, **changes)
     assert "\n" not in str(raised.value)
+
+
+def test_an_optimiser_that_cannot_be_is_refused_before_anything_is_read_or_written(tmp_path: Path) -> None:
+    text = RECIPE.format(graph=tmp_path / "absent", epochs=1).replace('"adagrad"', '"sgd"')
+    with pytest.raises(RecipeError, match=r"train\.optimizer: 'buckets' trains .* by 'adagrad', got 'sgd'"):
+        resolve(make_recipe(tomllib.loads(text)))
 
 
 def test_a_task_that_is_not_of_links_is_refused() -> None:

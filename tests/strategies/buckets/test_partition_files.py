@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from weft.draw import Stream, draw, fold
 from weft.errors import FormatError
 from weft.strategies.buckets.division import Division
 from weft.strategies.buckets.partition_files import PartitionFiles
@@ -23,8 +25,11 @@ def test_a_file_that_is_cut_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(FormatError, match=r"expected .* bytes, found"):
         files.read(0, 3, rows)
-    with pytest.raises(FormatError, match="cannot read"):
-        files.read(0, 4, rows)
+    with pytest.raises(FormatError, match=r"expected .* bytes, found"):
+        files.map(0, 3)
+    for read in (lambda: files.read(0, 4, rows), lambda: files.map(0, 4)):
+        with pytest.raises(FormatError, match=r"cannot read .*: No such file or directory; restore"):
+            read()
 
 
 def test_first_rows_depend_on_the_node_alone(tmp_path: Path) -> None:
@@ -38,4 +43,7 @@ def test_first_rows_depend_on_the_node_alone(tmp_path: Path) -> None:
             rows |= dict(zip(files.division.ids(partition).tolist(), into.values.tolist()))
         held.append(rows)
     assert held[0] == held[1]
+    bits = draw(fold(5, Stream.ROWS), np.array([7]), np.arange(3))  # a stream that no other draw of a run has
+    expected = torch.from_numpy((bits + 0.5) * 2.0**-31 - 1.0).float() * 3.0**0.5 * 1e-3
+    assert held[0][7] == pytest.approx(expected.tolist())
     assert 3e-4 < torch.tensor([*held[0].values()]).std() < 3e-3

@@ -41,6 +41,7 @@ class Buckets(Strategy):
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     in_batches: ClassVar[bool] = True
     has_layers: ClassVar[bool] = False
+    optimizers: ClassVar[tuple[str, ...]] = ("adagrad",)
     partitioner: ClassVar[str] = "range"  # nothing is held by parts of the graph
 
     def __init__(

@@ -108,8 +108,13 @@ class NodeTables(Layout):
         return {"buckets": self._epoch} if self._epoch else {}
 
     def finish(self) -> None:
-        """Write the rows of all nodes, in the order of ids, into the run's folder."""
-        if self._home is not None:
+        """Write the rows of all nodes, in the order of ids, into the run's folder.
+
+        Without one the first worker removes the tables of all: it waits until they were read.
+        """
+        if self._home is None:
+            self.shared.group.barrier()
+        else:
             folder = self._home / EMBEDDINGS
             self.shared.group.prepare(lambda: self.tables.export(folder), told="writing rows")
             self.shared.group.prepare(self.tables.tidy)

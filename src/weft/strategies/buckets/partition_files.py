@@ -72,10 +72,7 @@ class PartitionFiles:
         except OSError as error:
             raise FormatError(f"cannot read {path}: {error.strerror}; {_WAY_OUT}") from None
         expected = into.values.nbytes + into.total.nbytes
-        if whole != expected or more:
-            raise FormatError(
-                f"{path}: expected {expected:,} bytes, found {path.stat().st_size:,}; {_WAY_OUT}"
-            )
+        self._check_size(path, expected, path.stat().st_size if more else whole)
         self.bytes_read += expected
 
     def write(self, partition: int, version: int, rows: PartitionRows) -> None:
@@ -102,7 +99,11 @@ class PartitionFiles:
         """Return the rows of a version, [n, width], mapped: read where they are touched."""
         path, shape = self.path(partition, version), (self.division.size(partition), self.width)
         dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
-        return torch.from_numpy(np.memmap(path, dtype, "c", shape=shape))
+        try:
+            self._check_size(path, (shape[0] * shape[1] + shape[0]) * dtype.itemsize, path.stat().st_size)
+            return torch.from_numpy(np.memmap(path, dtype, "c", shape=shape))
+        except OSError as error:
+            raise FormatError(f"cannot read {path}: {error.strerror}; {_WAY_OUT}") from None
 
     def sync(self) -> None:
         """Have all that was written reach the disk."""
@@ -128,9 +129,13 @@ class PartitionFiles:
                 path.unlink(missing_ok=True)
                 self._unsynced.discard(path)
 
+    def _check_size(self, path: Path, expected: int, found: int) -> None:
+        if found != expected:
+            raise FormatError(f"{path}: expected {expected:,} bytes, found {found:,}; {_WAY_OUT}")
+
     def _draw(self, partition: int, into: PartitionRows) -> None:
         """Fill rows with uniform numbers of standard deviation `scale`, by seed and node alone."""
-        ids, key = self.division.ids(partition), fold(self._seed, Stream.NEGATIVE, layer=_LAYER)
+        ids, key = self.division.ids(partition), fold(self._seed, Stream.ROWS)
         lanes, count = np.arange(self.width), max(1, _PIECE // self.width)
         for first in range(0, len(ids), count):
             bits = draw(key, ids[first : first + count, None], lanes)
@@ -139,8 +144,6 @@ class PartitionFiles:
         into.total.zero_()
 
 
-_LAYER = 1 << 18
-"""Tells first rows from other draws of the stream."""
 _WAY_OUT = "restore the run's folder from a copy, or start anew with another --out (in Python: out=)"
 
 

@@ -88,12 +88,6 @@ class Visits(Batching):
         self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any, step: int
     ) -> tuple[Tensor, int]:
         """Train the own visits of a round, and add up what all of them changed."""
-        if not isinstance(optimizer, torch.optim.Adagrad):
-            raise RecipeError(
-                "train.optimizer: 'buckets' trains rows and relations by Adagrad: use 'adagrad'"
-            )
-        if optimizer.param_groups[0]["weight_decay"]:
-            raise RecipeError("train.weight_decay: rows that are not read do not change; use task.regularise")
         merge = None
         if self.order == "rounds":
             merge = RoundMerge([*model.parameters()], optimizer, self.shared.group)
