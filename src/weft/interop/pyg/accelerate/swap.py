@@ -39,6 +39,8 @@ class State:
     refused: str = ""
     checked: set[Any] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
+    apart: set[bool] = field(default_factory=set)
+    """Whether `edge_updater` runs by itself, in training and outside."""
     stands_for: Tensor | None = None
     """What messages are weighed by while a hook does so, one number per edge (`weighing`)."""
 
