@@ -55,10 +55,13 @@ class HaloPlan:
         members call it, each with ids of its own, or none.
         """
         label = _PLAN if label is None else label
+        # Rows are asked for by (owner, id): whichever order a shard lists its halo in, both ends then number
+        # the rows of a link alike, and rules over ids (`select`) cut the same ones.
         order = torch.argsort(owner, stable=True)
         order = order[_by_block(owner[order], ids[order])]
         recv_ids = ids[order]
         recv_counts = torch.bincount(owner, minlength=group.size)
+        # Counts go first: gloo's all-to-all wants both sides' splits, and only the reader knows its own.
         send_counts = _swap(recv_counts, group, label).tolist()
         send_ids = group.all_to_all(recv_ids, recv_counts.tolist(), send_counts, label=label).wait()
         return HaloPlan(
@@ -144,6 +147,7 @@ class HaloPlan:
 
     def pull(self, group: Group, rows: Tensor, *, background: bool = False, label: Label = OTHER) -> Pending:
         """Get the halo rows [m, ...], in halo order, from their owners; `rows` are one's own [n, ...]."""
+        # A copy, also where every row is sent: the caller may change `rows` while these are under way.
         sent = rows.detach()[self.send_rows]
         moved = group.all_to_all(sent, self.send_counts, self.recv_counts, background=background, label=label)
         return moved.then(lambda received: placed(received, self.order))
@@ -154,6 +158,8 @@ class HaloPlan:
         rows, indptr, indices = self._readers
         if not len(rows) or not total.numel():
             return total
+        # Numbers of one row are added in member order, by CSR: index_add_ on a GPU adds in any order, and two
+        # runs would differ in their last bits. Whole numbers have no last bits.
         if not received.is_floating_point():
             return total.index_add_(0, self.send_rows, received)
         flat = received.reshape(len(received), -1)
@@ -170,6 +176,8 @@ class HaloPlan:
 
     def _verify(self, shard: Shard, group: Group) -> None:
         """Send the ids of the own rows the way all rows will go, and compare what arrives with the halo."""
+        # A wrong plan would train on the rows of other nodes and still converge to something: it is found
+        # here, once, by sending ids in place of rows.
         arrived = self.pull(group, shard.node_ids, label=_PLAN).wait()
         wrong = (arrived != shard.halo_ids).nonzero().flatten()
         if len(wrong):

@@ -70,6 +70,7 @@ class GatheredRows:
         wrong = wanted[(wanted < 0) | (wanted >= len(self.owner))]
         if len(wrong):
             raise GraphError(f"expected ids 0 … {len(self.owner) - 1:,}, got {int(wrong[0]):,}")
+        # Pairs of a step name popular nodes many times; each row travels once and is spread here.
         distinct, places = torch.unique(wanted, return_inverse=True)
         owner = self.owner[distinct].long()
         if bool((owner < 0).any()):
@@ -104,5 +105,7 @@ class _Gather(torch.autograd.Function):
     @here_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         plan, label = ctx.plan, ctx.label._replace(direction="backward")
+        # The way back is a plan like any other, so a member without rows makes this call too and nobody waits
+        # for it.
         moved = plan.reversed().pull(ctx.group, gradients[0], label=label)
         return moved.then(plan.sum_at_owner).wait(), None, None, None

@@ -182,6 +182,8 @@ class Exchange:
         self._slot += 1
         if self.meter is not None:
             self.meter.sent(transfer.slot, h.detach())
+        # Made before the local work begins, so that autograd, which runs what was made last first, comes to
+        # this half after the backward of that work: the gradients that `_Finish` sent travel meanwhile.
         transfer.token = _Start.apply(h, transfer)  # type: ignore[no-untyped-call]
         return transfer
 

@@ -92,6 +92,8 @@ class Codec:
     def _write(
         self, x: Tensor, rows: Tensor | None, ids: Tensor, counts: list[int], bits: list[int], label: Label
     ) -> Tensor:
+        # Forward and backward of one call draw apart: the rounding of a row says nothing of that of its
+        # gradient.
         layer = 2 * label.slot + (label.direction == "backward")
         if len(set(bits)) == 1 and _row_bytes(x.dtype, x.shape[1], bits[0]) is not None:
             return quantise(x, ids, bits[0], clock=self.clock, layer=layer, rows=rows).flatten()
@@ -123,6 +125,7 @@ class Codec:
         blocks = torch.split(received, [count * (size or plain) for count, size in zip(counts, sizes)])
         for block, count, size, link in zip(blocks, counts, sizes, bits):
             if size is None:
+                # Cloned: a block may begin at any byte of the message, and a view of floats must be aligned.
                 parts.append(block.clone().view(dtype).reshape(count, width))
             else:
                 parts.append(dequantise(block.reshape(count, size), width, link, dtype))

@@ -34,6 +34,8 @@ class _Channel:
 
     def read(self) -> Tensor:
         """Return the rows of this step, the same when called again."""
+        # Waiting is left to the first read: until then the rows of the last step travel beside this one's
+        # work.
         if self.arriving is not None:
             self._take(self.arriving.wait())
             self.arriving = None
@@ -43,6 +45,8 @@ class _Channel:
     def turn(self) -> None:
         """End a step: what was sent in it is read in the next one."""
         self.read()
+        # What came for this step was taken above even where nothing asked for it: the running mean counts
+        # every step.
         self.arriving, self.sent = self.sent, None
         self.age = 1
 
@@ -138,6 +142,8 @@ class Stale(Exchange):
         if channel is None or channel.kind != (rows.shape[1:], rows.dtype):
             channel = self._channels[what, slot] = _Channel(self._smooth[what], rows)
             channel.arriving = send(rows, slot)
+        # The first step's rows serve the second as well, so nothing is sent twice then; and a replay of
+        # forward in backward asks again for rows that are under way already.
         elif channel.age and channel.sent is None:
             channel.sent = send(rows, slot, background=True)
         count = self.plan.num_halo if what == "features" else len(self.plan.send_rows)

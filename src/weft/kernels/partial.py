@@ -74,6 +74,8 @@ class _LogMass(torch.autograd.Function):
         kind, slope = ctx.plain
         need = ctx.needs_input_grad
         wanted = [need[3], need[4], need[5], False, need[6]]
+        # The operator is asked with a value of width 1 that is 0: only the term alpha · dot is left of its
+        # gradient, and no rows of the real width are read.
         value = src.new_zeros(src.shape[0], src.shape[1], 1)
         held = transposed_or_built(tuple(pointers), indptr, indices, src.shape[0])
         found = eager(

@@ -77,11 +77,14 @@ def eager(overload: Any, *arguments: Any) -> Any:
     Not ordinary: under torch.compile or a tracer, a dispatch or function mode, a functorch transform, or
     with a subclass of Tensor. Those get the registered operator.
     """
+    # A mode that counts, traces or fakes operators must see this one; past the dispatcher it would not.
     if torch.compiler.is_compiling() or _watched():
         return overload(*arguments)
     wanted = on_gpu = False
     for value in arguments:
         if isinstance(value, Tensor):
+            # A subclass has its own __torch_function__ or __torch_dispatch__, which a direct call would step
+            # over.
             if type(value) not in _PLAIN or not (value.is_cpu or value.is_cuda):
                 return overload(*arguments)
             wanted, on_gpu = wanted or value.requires_grad, on_gpu or value.is_cuda
