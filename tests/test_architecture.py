@@ -233,6 +233,26 @@ def test_nobody_asks_which_kind_of_graph_a_process_holds() -> None:
     assert not [name for name, kinds in asked.items() if "cast" in kinds], "an untrue cast"
 
 
+def tasks_told_apart(tree: ast.AST) -> Iterator[str]:
+    """Give what code compares the class of a task, or of targets, with."""
+    for node in ast.walk(tree):
+        called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        if called in ("isinstance", "issubclass"):
+            names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+            yield from (name for name in sorted(names) if re.fullmatch(r"\w+(Task|Targets)", name))
+
+
+def test_a_task_that_is_told_apart_is_seen() -> None:
+    code = "isinstance(task, PairTask) or issubclass(kind, ClassTask) or isinstance(held, NodeTargets)"
+    assert [*tasks_told_apart(ast.parse(code))] == ["PairTask", "ClassTask", "NodeTargets"]
+
+
+def test_nobody_but_tasks_asks_which_task_it_is() -> None:
+    asked = {str(path.relative_to(SOURCE)): [*tasks_told_apart(tree_of(path))] for path in FILES}
+    forks = {name: kinds for name, kinds in asked.items() if kinds and not name.startswith("tasks/")}
+    assert forks == {}, "let the task say it: weft.tasks.base.Task has what callers ask"
+
+
 def test_a_class_has_a_name_of_its_own() -> None:
     homes: dict[str, list[str]] = {}
     for path in FILES:

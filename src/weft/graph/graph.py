@@ -231,7 +231,7 @@ class Graph(NodeData):
         return [*split, *labelled, *self.node_types][0]
 
     @property
-    def target_rows(self) -> slice:
+    def target_rows(self) -> slice:  # type: ignore[override]
         """The global rows of the target type."""
         return self.rows_of_type(self.target_type)
 

@@ -72,6 +72,12 @@ class HeldGraph(Protocol):
     def labelled(self, rows: Tensor) -> Tensor:
         """Return those of some own rows of the target type whose y is known."""
 
+    def known_of(self, rows: Tensor) -> Tensor | None:
+        """Return y of some own rows, which must be of the target type; None where there is no y."""
+
+    def seeds(self) -> Tensor:
+        """Return the own rows to train on: of the training split, with a known y."""
+
     def summary(self) -> dict[str, Any]:
         """Return counts of the whole graph as plain numbers."""
 

@@ -4,14 +4,17 @@ from typing import Any
 
 from torch import Tensor
 
+from weft.errors import GraphError
 from weft.graph.sparse import Features
 
 
 class NodeData:
-    """Gives the data of nodes their names. Who inherits it provides the three below."""
+    """Gives the data of nodes their names. Who inherits it provides the four below."""
 
     node_types: list[str]
     node_data: dict[str, dict[str, Features]]
+    target_rows: slice
+    """The rows of the target type."""
 
     @property
     def target_type(self) -> str:
@@ -44,6 +47,25 @@ class NodeData:
         if y is None or y.dim() == 2:
             return rows
         return rows[~y[rows].isnan()] if y.is_floating_point() else rows[y[rows] >= 0]
+
+    def known_of(self, rows: Tensor) -> Tensor | None:
+        """Return y of some rows, which must be of the target type; None where there is no y."""
+        y, own = self.y, self.target_rows
+        if y is None:
+            return None
+        if len(self.node_types) == 1:
+            return y[rows]
+        places = rows - own.start
+        if places.numel() and (int(places.min()) < 0 or int(places.max()) >= own.stop - own.start):
+            raise GraphError(f"not all seeds are of type {self.target_type!r}, the one with labels")
+        return y[places]
+
+    def seeds(self) -> Tensor:
+        """Return the rows to train on, in the memory of the host: of the training split, with a known y."""
+        mask = self.train_mask
+        if mask is None:
+            raise GraphError("the graph has no train_mask; give the loader its seeds, node ids")
+        return self.labelled(mask.nonzero().flatten()).cpu() + int(self.target_rows.start)
 
     @property
     def train_mask(self) -> Tensor | None:

@@ -84,7 +84,7 @@ class Batch:
     @property
     def y(self) -> Tensor | None:
         """The labels of the seeds; None where the graph has none."""
-        y: Tensor | None = self._get("y", self._labels)
+        y: Tensor | None = self._get("y", lambda: self.graph.known_of(self.seeds))
         return y
 
     def fetch(self, *, pin: bool = False) -> "Batch":
@@ -126,17 +126,6 @@ class Batch:
         if self._once is None:
             raise InputError("this batch is no neighbourhood: to_pyg() needs one of a NeighborSampler")
         return data_of(self._once())
-
-    def _labels(self) -> Tensor | None:
-        y, rows = self.graph.y, self.graph.target_rows
-        if y is None:
-            return None
-        if len(self.graph.node_types) == 1:
-            return y[self.seeds]
-        places = self.seeds - rows.start
-        if places.numel() and (int(places.min()) < 0 or int(places.max()) >= rows.stop - rows.start):
-            raise GraphError(f"not all seeds are of type {self.graph.target_type!r}, the one with labels")
-        return y[places]
 
     def _get(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self._held:

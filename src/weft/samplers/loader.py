@@ -17,7 +17,6 @@ from torch import Tensor
 
 from weft.draw import Stream, fold, permutation
 from weft.errors import GraphError, InputError
-from weft.graph.held import HeldGraph
 from weft.kernels import native
 from weft.samplers.base import Batch, Sampler, as_seeds
 from weft.samplers.gpu.transfer import Courier
@@ -117,7 +116,7 @@ class Loader:
         return self.sampler.sample(seeds, epoch, step)
 
     def _checked(self, seeds: Any) -> Tensor:
-        given = as_seeds(self.graph, train_seeds(self.graph) if seeds is None else seeds)
+        given = as_seeds(self.graph, self.graph.seeds() if seeds is None else seeds)
         values, counts = torch.unique(given, return_counts=True)
         if values.numel() < given.numel():  # a shuffle could put both into one batch
             twice = int(values[counts > 1][0])
@@ -226,12 +225,3 @@ def alone() -> None:
     core = native.library()
     if core is not None:
         core.weft_thread_limit(1)
-
-
-def train_seeds(graph: HeldGraph) -> Tensor:
-    """Return the global ids of the nodes to train on: in the training mask, and labelled."""
-    train_mask = graph.of_target("train_mask")
-    if train_mask is None:
-        raise GraphError("the graph has no train_mask; give the loader its seeds, node ids")
-    rows: Tensor = graph.labelled(train_mask.nonzero().flatten()).cpu()
-    return rows + int(graph.target_rows.start)

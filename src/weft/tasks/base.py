@@ -19,6 +19,7 @@ from weft.graph.held import HeldGraph
 from weft.graph.node_pairs import Pairs
 from weft.layers.base import GraphInfo
 from weft.registry import Registry
+from weft.samplers.edges import Draws
 from weft.samplers.loader import Loader
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
@@ -42,6 +43,10 @@ Pieces = Iterable[tuple[Tensor | Ranks, Tensor]]
 class Targets(ABC):
     """The targets that a worker holds of one split."""
 
+    rows: Tensor
+    """[n] own rows of the target type, where targets are nodes."""
+    places: Tensor
+    """[n] the same among all own rows."""
     y: Tensor
     """[n, ...] what outputs are compared with; not read where the outputs alone tell."""
     count: int = 0
@@ -101,6 +106,11 @@ class Task(ABC):
     def hides(self, batches: bool) -> None:  # noqa: B027  nodes are not hidden
         """Settle how targets are kept out of messages; with `batches` a step has a graph of its own."""
 
+    @classmethod
+    def hides_batches(cls, options: Mapping[str, Any]) -> bool | None:
+        """Return whether a step on a batch hides its targets from messages; None: they are no messages."""
+        return None
+
     def files(self) -> dict[str, bytes]:
         """Return what workers read beside their parts, as files by name."""
         return {}
@@ -150,6 +160,26 @@ class Task(ABC):
 
         `options` are those of `Loader`. With a sampler of workers all of them call it.
         """
+        return None
+
+    def evaluation_loader(self, sampler: Any, split: str, **options: Any) -> Loader | None:
+        """Return batches of the targets of a split to evaluate on, in order; None: they are nodes."""
+        return None
+
+    def evaluated_batch(self, model: nn.Module, h: Tensor, batch: Any) -> tuple[Tensor | Ranks, Tensor]:
+        """Return the outputs of a batch of `evaluation_loader`, and what they are compared with."""
+        return self.of_batch(model, h, batch), self.values_of_batch(batch)
+
+    def evaluated_nothing(self, split: str) -> tuple[Tensor | Ranks, Tensor]:
+        """Return what `evaluated_batch` gives of no target."""
+        return torch.zeros(0, self.width), torch.zeros(0)
+
+    def step_negatives(self) -> Draws | None:
+        """Return what draws the negatives of a step; None: there are none."""
+        return None
+
+    def record_mark(self) -> str | None:
+        """Return what tells the records of this task's pairs from those of others; None: of nodes."""
         return None
 
     def of_batch(self, model: nn.Module, h: Tensor, batch: Any) -> Tensor:

@@ -25,6 +25,7 @@ from weft.samplers.edges import Draws, EdgeLoader
 from weft.samplers.loader import Loader
 from weft.tasks.base import SPLITS, Targets, Task, Total, head_of
 from weft.tasks.loss import Loss
+from weft.tasks.ranking import Ranks
 from weft.tasks.split import By, forgetting, split_pairs
 
 FILE = "pairs.safetensors"
@@ -104,6 +105,12 @@ class PairTask(Task):
                 f"task.share: is that of hide = 'disjoint', not of {self.hide!r}; leave it out, or set that"
             )
 
+    @classmethod
+    def hides_batches(cls, options: Mapping[str, Any]) -> bool:
+        """Return whether a step that has a graph of its own hides its pairs there."""
+        hide = options.get("hide", "auto")
+        return cls.usual_hide != "none" if hide == "auto" else hide == "batch"
+
     usual_hide: ClassVar[Hide] = "disjoint"
     """How where the graph is the same in every step; "none": never, where that a pair is joined is known."""
 
@@ -179,10 +186,6 @@ class PairTask(Task):
         reverse = True if hides else None
         return EdgeLoader(sampler, negatives, self.pairs["train"], hide=hides, reverse=reverse, **options)
 
-    def step_negatives(self) -> Draws | None:
-        """Return what draws the negatives of a step; None: there are none."""
-        return None
-
     # An evaluation on batches: where each pair sees a graph of its own, that until its time
 
     def evaluation_loader(self, sampler: Any, split: str, **options: Any) -> Loader:
@@ -194,11 +197,7 @@ class PairTask(Task):
         """Return what draws the negatives of an evaluation; None: there are none."""
         return None
 
-    def evaluated_batch(self, model: nn.Module, h: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return the outputs of a batch of `evaluation_loader`, and what they are compared with."""
-        return self.of_batch(model, h, batch), self.values_of_batch(batch)
-
-    def evaluated_nothing(self, split: str) -> tuple[Tensor, Tensor]:
+    def evaluated_nothing(self, split: str) -> tuple[Tensor | Ranks, Tensor]:
         """Return what `evaluated_batch` gives of no pair."""
         y = self.pairs[split].y
         return torch.zeros(0, self.width), torch.zeros(0) if y is None else y[:0]
@@ -217,6 +216,10 @@ class PairTask(Task):
             )
         sides = drawn.nodes.reshape(-1, len(pairs), drawn.nodes.shape[1])
         return torch.cat([ends, *sides], 1)
+
+    def record_mark(self) -> str:
+        """Return what tells the records of these pairs and negatives from those of others."""
+        return hashlib.sha256(self.fixed_ends().contiguous().numpy().tobytes()).hexdigest()
 
     def make_targets(self, pairs: Pairs, split: str) -> Targets:
         """Return own pairs as targets."""
@@ -248,9 +251,11 @@ def naming_options() -> Iterator[None]:
         raise type(error)(f"{where.get(words[0], '')}{error}") from None
 
 
-def ends_mark(ends: Tensor) -> str:
-    """Return what tells the pairs and negatives of records from others."""
-    return hashlib.sha256(ends.contiguous().numpy().tobytes()).hexdigest()
+def about_pairs(task: Task, otherwise: Exception) -> PairTask:
+    """Return the task where its targets are pairs; else raise."""
+    if not isinstance(task, PairTask):
+        raise otherwise
+    return task
 
 
 def head_for(model: nn.Module, h: Tensor) -> Any:

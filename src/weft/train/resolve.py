@@ -22,7 +22,6 @@ from weft.strategies.base import Strategy, strategies
 from weft.strategies.records.loader import RecordFiles
 from weft.tasks.base import Task
 from weft.tasks.choose import TaskChoice
-from weft.tasks.pairs import PairTask
 from weft.train.model import check_options, describe_model
 from weft.train.settings import Settings, choose_device
 from weft.train.user.functions import Own
@@ -131,9 +130,8 @@ def check_targets(task: TaskChoice, strategy: str, options: Mapping[str, Any]) -
                 f"strategy.name: {strategy!r} does not train on {kind.over}, which {kind.name!r} is about; "
                 f"use one of {able}"
             )
-        if issubclass(kind, PairTask):
-            hide = task.options.get("hide", "auto")
-            hides = kind.usual_hide != "none" if hide == "auto" else hide == "batch"
+        hides = kind.hides_batches(task.options)
+        if hides is not None:
             strategies[strategy].check_pairs(options, hides)
 
 

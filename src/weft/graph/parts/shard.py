@@ -6,6 +6,7 @@ destination in canonical order, the degrees of its rows in the whole graph, and 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -90,6 +91,22 @@ class Shard:
         offsets = torch.tensor(self.node_offsets, device=self.node_ids.device)
         bounds = torch.searchsorted(self.node_ids, offsets).tolist()
         return {kind: slice(*bounds[place : place + 2]) for place, kind in enumerate(self.node_types)}
+
+    def of_target(self, name: str, ids: Tensor) -> Tensor | None:
+        """Return what nodes of the target type have under a name; None where one is not here."""
+        own, data = self.node_ids[self.type_ranges()[self.target_type]], self.node_data[self.target_type]
+        rows = torch.searchsorted(own, ids)
+        known = len(own) > 0 and torch.equal(own[rows.clamp(max=len(own) - 1)], ids)
+        return cast(Tensor, data[name])[rows] if name in data and (known or not len(ids)) else None
+
+    def known_of(self, ids: Tensor) -> Tensor:
+        """Return y of nodes of the target type, who must have one; -1 where others own them."""
+        y: Any = self.node_data[self.target_type]["y"]
+        own = self.node_ids[self.type_ranges()[self.target_type]]
+        there = torch.isin(ids, own)
+        known: Tensor = y.new_full((len(ids), *y.shape[1:]), -1)
+        known[there] = y[torch.searchsorted(own, ids[there])]
+        return known
 
     @staticmethod
     def merge(shards: "Sequence[Shard]") -> "Shard":

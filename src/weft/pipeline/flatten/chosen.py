@@ -16,7 +16,7 @@ from weft.pipeline.flatten.assemble import describe
 from weft.pipeline.flatten.folder import GraphFolder, open_graph
 from weft.pipeline.flatten.hops import HopPlan
 from weft.tasks.choose import TaskChoice
-from weft.tasks.pairs import PairTask, ends_mark
+from weft.tasks.pairs import about_pairs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,11 +111,9 @@ def chosen_pairs(graph: Path, section: Mapping[str, Any], plan: HopPlan, work: P
     """Return the training pairs of a task, in the graph of its messages, written in `work`."""
     choice = TaskChoice.of(section)
     whole = Graph.load(graph)
-    task = choice.make(whole)
-    if not isinstance(task, PairTask):
-        raise RecipeError(
-            f"task.name: records of {task.name!r} are those of nodes: leave [task] out, and name --targets"
-        )
+    made = choice.make(whole)
+    refusal = f"task.name: records of {made.name!r} are those of nodes: leave [task] out, and name --targets"
+    task = about_pairs(made, otherwise=RecipeError(refusal))
     if plan.temporal:
         raise RecipeError("temporal: pairs see the messages of training, whatever their time; leave it out")
     task.hides(batches=False)
@@ -126,6 +124,6 @@ def chosen_pairs(graph: Path, section: Mapping[str, Any], plan: HopPlan, work: P
     numbers = np.repeat(np.arange(len(ends)), ends.shape[1])
     once = np.unique(np.stack([numbers, ends.numpy().reshape(-1)]), axis=1)
     told = {"targets": "pairs", "splits": {"train": len(ends)}, "task": choice.to_dict()}
-    told |= {"messages": MESSAGES, "ends": ends_mark(ends)}
+    told |= {"messages": MESSAGES, "ends": task.record_mark()}
     pairs = ends[:, :2].numpy()
     return ChosenTargets(open_graph(work / MESSAGES), once[1], plan, told, numbers=once[0], pairs=pairs)

@@ -14,7 +14,7 @@ from weft.graph.source import RowSource
 from weft.pipeline.infer.answers import Answers, Nearest
 from weft.pipeline.infer.asked import asked_nodes, asked_pairs, asked_questions
 from weft.pipeline.infer.model import Scoring
-from weft.tasks.pairs import PairTask
+from weft.tasks.pairs import PairTask, about_pairs
 from weft.tasks.partners import pair_chunks
 from weft.tasks.split import target_relations
 from weft.tasks.tables import write_pairs, write_partners
@@ -73,16 +73,15 @@ class Links:
 
     def asked(self, scoring: Scoring) -> "GivenPairs | BestPartners | Answers | Nearest | None":
         """Return what is to be written; None where it is nodes."""
-        task, data = scoring.task, scoring.data
+        data = scoring.data
         if not self._given:
             return None
         if self.nearest is not None:
             of = None if self.of is None else asked_nodes(data, self.of)
             return Nearest(scoring, near_search(data, of), self.nearest)
-        if not isinstance(task, PairTask):
-            raise InputError(
-                f"{self._given[0]}: the run learned {task.name}, which says nothing of pairs of nodes"
-            )
+        learned_task = scoring.task.name
+        refusal = f"{self._given[0]}: the run learned {learned_task}, which says nothing of pairs of nodes"
+        task = about_pairs(scoring.task, otherwise=InputError(refusal))
         learned = target_relations(data, task.target)
         if self.pairs is not None:
             return GivenPairs(scoring, task, asked_pairs(data, self.pairs, learned, task.reads))

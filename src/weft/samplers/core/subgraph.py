@@ -12,7 +12,6 @@ from weft.graph.message.block import DegreeSource
 from weft.kernels import gpu
 from weft.samplers.base import Batch
 from weft.samplers.core.block import SampledBlock, block_of
-from weft.samplers.loader import train_seeds
 
 
 class Subgraph(Batch):
@@ -53,7 +52,7 @@ class Rows:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.is_seed = torch.zeros(graph.num_nodes, dtype=torch.bool)
-        self.is_seed[train_seeds(graph)] = True
+        self.is_seed[graph.seeds()] = True
         self._tables: deque[Tensor] = deque()  # of -1, those that no thread is using
 
     def ordered(self, nodes: Tensor) -> tuple[Tensor, int]:

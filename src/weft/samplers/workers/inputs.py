@@ -145,7 +145,7 @@ class PartitionedInputs(PartitionedSampler):
             requests=requests,
             epoch=epoch,
             step=step,
-            held={"x": x, "y": self._labels(rows[: found.num_seeds])},
+            held={"x": x, "y": self.shard.of_target("y", rows[: found.num_seeds])},
         )
         batch.every = self._block(every, local, len(nodes), nodes, degrees)
         return batch

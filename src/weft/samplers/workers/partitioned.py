@@ -120,7 +120,7 @@ class PartitionedSampler(Sampler):
         times: Any = None,
         hidden: HiddenPairs | None = None,
     ) -> Batch:
-        """Return this member's share of a batch: the neighbourhood of its seeds, with labels if it owns them.
+        """Return this member's share of a batch: the neighbourhood of its seeds, with y if it owns them.
 
         `hidden`, the same on all members, are pairs of nodes: the batches are those of a graph without the
         edges between them, in draws and in degrees. A temporal batch has `times` [n], by default the node
@@ -133,7 +133,7 @@ class PartitionedSampler(Sampler):
         rows, requests, hops, num_seeds = found.rows, found.requests, found.hops, found.num_seeds
         degrees = BatchDegrees(self._degrees(requests, gone), self._seen_degrees(requests, gone))
         blocks = [self._block(*hop, rows, degrees) for hop in reversed(hops)]
-        held = {"x": self._features(requests, rows), "y": self._labels(rows[:num_seeds])}
+        held = {"x": self._features(requests, rows), "y": self.shard.of_target("y", rows[:num_seeds])}
         moment: dict[str, Any] = {"epoch": epoch, "step": step, "held": held, "seed_of": found.seed_of}
         return PartitionedBatch(self.graph, blocks, rows, num_seeds=num_seeds, requests=requests, **moment)
 
@@ -296,28 +296,14 @@ class PartitionedSampler(Sampler):
                 found[kind] = _bring(chosen, shard.node_data[kind]["x"], rows, self.label)
         return found
 
-    def _labels(self, seeds: Tensor) -> Tensor | None:
-        y = self.shard.node_data[self.shard.target_type].get("y")
-        rows = self._target_rows(seeds)
-        return None if y is None or rows is None else cast(Tensor, y)[rows]
-
-    def _target_rows(self, seeds: Tensor) -> Tensor | None:
-        """Return the rows of seeds among the own nodes of the target type; None where others own some."""
-        place = self.shard.type_ranges()[self.shard.target_type]
-        own = self.shard.node_ids[place]
-        rows = torch.searchsorted(own, seeds)
-        known = len(own) > 0 and torch.equal(own[rows.clamp(max=len(own) - 1)], seeds)
-        return rows if known or not len(seeds) else None
-
     def _seed_times(self, seeds: Tensor) -> Tensor:
         shard = self.shard
-        time = shard.node_data[shard.target_type].get("time")
-        if time is None:
+        if "time" not in shard.node_data[shard.target_type]:
             raise GraphError(f"temporal sampling needs node data 'time' of {shard.target_type!r}")
-        rows = self._target_rows(seeds)
-        if rows is None:
+        times = shard.of_target("time", seeds)
+        if times is None:
             raise GraphError("times: others own some of the seeds, whose times are not known here: give them")
-        return cast(Tensor, time)[rows]
+        return times
 
     def _seen_degrees(
         self, requests: RowRequests, hidden: HiddenPart | None = None

@@ -49,7 +49,7 @@ def closed_shard(shard: Shard, group: Group, seeds: Tensor, hops: int) -> Shard:
 
 
 def _node_data(shard: Shard, x: Any, rows: Tensor, node_ids: Tensor) -> dict[str, dict[str, Any]]:
-    """Return features of all rows and labels of the own, by node type; `x` is in the order of `rows`."""
+    """Return features of all rows and y of the own, by node type; `x` is in the order of `rows`."""
     found: dict[str, dict[str, Any]] = {kind: {} for kind in shard.node_types}
     features = x if isinstance(x, dict) else {shard.node_types[0]: x} if x is not None else {}
     for kind, first, last in zip(shard.node_types, shard.node_offsets, shard.node_offsets[1:]):
@@ -58,15 +58,5 @@ def _node_data(shard: Shard, x: Any, rows: Tensor, node_ids: Tensor) -> dict[str
             found[kind]["x"] = take_rows(features[kind], ids.argsort())
         if kind == shard.target_type and "y" in shard.node_data[kind]:
             inside = node_ids[(node_ids >= first) & (node_ids < last)]
-            found[kind]["y"] = _own_labels(shard, inside)
+            found[kind]["y"] = shard.known_of(inside)  # nobody reads those of others
     return found
-
-
-def _own_labels(shard: Shard, ids: Tensor) -> Tensor:
-    """Return the labels of some nodes of the target type: −1 for other workers', which nobody reads."""
-    y: Any = shard.node_data[shard.target_type]["y"]
-    own = shard.node_ids[shard.type_ranges()[shard.target_type]]
-    there = torch.isin(ids, own)
-    held: Tensor = y.new_full((len(ids), *y.shape[1:]), -1)
-    held[there] = y[torch.searchsorted(own, ids[there])]
-    return held

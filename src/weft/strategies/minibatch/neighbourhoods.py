@@ -19,9 +19,7 @@ from weft.strategies.minibatch.loaded import LoadedBatches
 from weft.strategies.minibatch.neighbours import Neighbours
 from weft.strategies.minibatch.replay import Replay
 from weft.strategies.shared import CONTROL
-from weft.tasks.base import Pieces
-from weft.tasks.nodes import NodeTargets
-from weft.tasks.pairs import PairTask
+from weft.tasks.base import Pieces, Targets
 
 
 class Neighbourhoods(LoadedBatches):
@@ -43,7 +41,7 @@ class Neighbourhoods(LoadedBatches):
         self.neighbours, self.drawing = neighbours, neighbours.drawing
         self.fanout, self.evaluation, self.temporal = fanout, evaluate, temporal
         self._evaluator: Sampler | None = None
-        self._pair_loaders: dict[str, Loader] = {}
+        self._split_loaders: dict[str, Loader | None] = {}
         self._replay: Replay | None = None
 
     # The steps of an epoch
@@ -106,15 +104,8 @@ class Neighbourhoods(LoadedBatches):
         """Return the outputs of the own targets of each split: exact, or from samples."""
         if self.evaluation == "exact" and not self.temporal:
             return super().outputs(model)
-        task = self.shared.task
-        if isinstance(task, PairTask):
-            return {split: self._timed_pairs(model, task, split) for split in self.shared.scored}, {}
-        outputs: dict[str, Pieces] = {
-            split: [(self._sampled_outputs(model, held.rows), held.y)]
-            for split, held in self.shared.scored.items()
-            if isinstance(held, NodeTargets)
-        }
-        return outputs, {}
+        scored = self.shared.scored
+        return {split: self._evaluated(model, split, targets) for split, targets in scored.items()}, {}
 
     def node_outputs(self, model: nn.Module) -> Tensor:
         """Return the outputs of all own nodes, where edges have times from those that each may see."""
@@ -123,16 +114,23 @@ class Neighbourhoods(LoadedBatches):
         rows = self.layout.graph.target_rows
         return self._sampled_outputs(model, torch.arange(rows.stop - rows.start))
 
-    def _timed_pairs(self, model: nn.Module, task: PairTask, split: str) -> Pieces:
-        """Give what is evaluated of the own pairs of a split, each over all edges until its time."""
-        if split not in self._pair_loaders:
-            hops = checked_hops(model, -1, "strategy.evaluate", self.layout.graph.x)
+    def _evaluated(self, model: nn.Module, split: str, targets: Targets) -> Pieces:
+        """Return what is evaluated of the own targets of a split, from the batches of its task."""
+        task = self.shared.task
+        if split not in self._split_loaders:
             loading: dict[str, Any] = {"batch_size": self.drawing.batch_size, "threads": 0}
-            sampler = self.neighbours.sampler(fanouts_of(-1, hops))
-            self._pair_loaders[split] = task.evaluation_loader(sampler, split, **loading)
-        loader = self._pair_loaders[split]
+            sampler = self._evaluation_sampler(model)
+            self._split_loaders[split] = task.evaluation_loader(sampler, split, **loading)
+        loader = self._split_loaders[split]
+        if loader is None:
+            return [(self._sampled_outputs(model, targets.rows), targets.y)]
+        return self._loaded_pieces(model, split, loader)
+
+    def _loaded_pieces(self, model: nn.Module, split: str, loader: Loader) -> Pieces:
+        """Give what is evaluated of one batch after the other."""
+        task = self.shared.task
         loader.seek(0)
-        yield task.evaluated_nothing(split)  # of a worker that has no pair there must be sums, too
+        yield task.evaluated_nothing(split)  # of a worker that has no target there must be sums, too
         for batch in loader:
             if batch.num_targets or self.shared.pulls_rows:
                 yield task.evaluated_batch(model, self.batch_rows(model, batch), batch)
@@ -144,11 +142,7 @@ class Neighbourhoods(LoadedBatches):
     def _sampled_outputs(self, model: nn.Module, rows: Tensor) -> Tensor:
         """Return the outputs of own rows of the target type, from samples of their own fanouts."""
         graph, nearby = self.layout.graph, self.layout.nearby
-        fanout = -1 if self.evaluation == "exact" else self.evaluation
-        hops = checked_hops(model, fanout, "strategy.evaluate", graph.x)
-        if self._evaluator is None:
-            self._evaluator = self.neighbours.sampler(fanouts_of(fanout, hops))
-        sampler = self._evaluator
+        sampler = self._evaluation_sampler(model)
         ids = self.layout.global_ids(rows + int(graph.target_rows.start))
         chunks = list(torch.split(ids, self.drawing.batch_size))
         chunks += [ids[:0]] * (self._most(len(chunks)) - len(chunks))
@@ -165,6 +159,14 @@ class Neighbourhoods(LoadedBatches):
         double = any(parameter.dtype == torch.float64 for parameter in model.parameters())
         wide = torch.float64 if double else torch.float32
         return torch.cat(outputs) if outputs else torch.zeros(0, self.shared.task.width, dtype=wide)
+
+    def _evaluation_sampler(self, model: nn.Module) -> Sampler:
+        """Return what draws for evaluations: all edges, or as many as `evaluate` says."""
+        fanout = -1 if self.evaluation == "exact" else self.evaluation
+        hops = checked_hops(model, fanout, "strategy.evaluate", self.layout.graph.x)
+        if self._evaluator is None:
+            self._evaluator = self.neighbours.sampler(fanouts_of(fanout, hops))
+        return self._evaluator
 
     def _most(self, count: int) -> int:
         """Return the largest of a number over workers, who draw together."""

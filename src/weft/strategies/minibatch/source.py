@@ -39,7 +39,6 @@ from weft.strategies.minibatch.history_block import (
 from weft.strategies.minibatch.subgraph_parts import ClusterParts, Pieces, SaintParts
 from weft.strategies.shared import Shared
 from weft.strategies.whole import Whole
-from weft.tasks.nodes import NodeTargets
 
 Spec = str | Mapping[str, Any]
 """A store, by name or as a table with its options."""
@@ -229,6 +228,4 @@ def train_ids(layout: Layout) -> Tensor:
 
 def train_places(layout: Layout) -> Tensor:
     """Return the rows of the own training nodes among all own rows."""
-    train = layout.shared.targets["train"]
-    assert isinstance(train, NodeTargets), "batches of nodes are of a task of nodes"
-    return train.places
+    return layout.shared.targets["train"].places

@@ -152,7 +152,7 @@ class Pieces:
         if isinstance(x, Tensor | SparseFeatures):
             block.mark_constant(x)  # sparse ones travel as they are
         seeds = self.is_seed[rows].nonzero().flatten()
-        held = {"x": x, "y": self._labels(rows[seeds])}
+        held = {"x": x, "y": self.graph.known_of(rows[seeds])}
         return SubgraphPart(block, seeds, count, graph=self.graph, held=held, **moment)
 
     def _plan(self, own: Tensor, read: Tensor) -> tuple[HaloPlan, Tensor]:
@@ -170,10 +170,6 @@ class Pieces:
         ranges = self.shard.type_ranges()
         inside = {kind: rows[(rows >= r.start) & (rows < r.stop)] - r.start for kind, r in ranges.items()}
         return {kind: take_rows(data[kind]["x"], inside[kind]) for kind in types if "x" in data[kind]}
-
-    def _labels(self, rows: Tensor) -> Tensor | None:
-        y = self.graph.y
-        return None if y is None else y[rows - int(self.graph.target_rows.start)]
 
 
 class ClusterParts(Sampler):

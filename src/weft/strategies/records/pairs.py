@@ -12,13 +12,12 @@ from weft.samplers.edges import EdgeBatch
 from weft.strategies.records.batch_blocks import batch_of
 from weft.strategies.records.loader import RecordFiles, RecordLoader
 from weft.tasks.base import Task
-from weft.tasks.pairs import PairTask, ends_mark
 
 
 class PairLoader(RecordLoader):
     """Iterate over batches of one worker's records of pairs."""
 
-    def __init__(self, task: PairTask, *given: Any, **options: Any) -> None:
+    def __init__(self, task: Task, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
         self.pairs, self.negatives = task.pairs["train"], task.step_negatives()
 
@@ -43,17 +42,16 @@ class PairLoader(RecordLoader):
 def check_pairs_of(files: RecordFiles, task: Task) -> None:
     """Refuse records of pairs for another task than theirs, and records of nodes for a task of pairs."""
     again = "flatten it with the options of this task: weft flatten GRAPH --set task.name=…"
-    held = files.told.get("ends")
-    if not isinstance(task, PairTask):
-        if held is not None:
-            raise RecipeError(
-                f"task.name: {files.folder} holds records of pairs, which {task.name!r} is not about; use "
-                f"{files.told['task']['name']!r}, or flatten the graph for nodes"
-            )
+    held, wanted = files.told.get("ends"), task.record_mark()
+    if held == wanted:
         return
+    if wanted is None:
+        raise RecipeError(
+            f"task.name: {files.folder} holds records of pairs, which {task.name!r} is not about; use "
+            f"{files.told['task']['name']!r}, or flatten the graph for nodes"
+        )
     if held is None:
         raise RecipeError(f"strategy.records: {files.folder} holds records of nodes, not of pairs; {again}")
-    if held != ends_mark(task.fixed_ends()):
-        raise RecipeError(
-            f"strategy.records: {files.folder} holds records of other pairs, or of other negatives; {again}"
-        )
+    raise RecipeError(
+        f"strategy.records: {files.folder} holds records of other pairs, or of other negatives; {again}"
+    )

@@ -41,8 +41,6 @@ from weft.strategies.records.server import Servers
 from weft.strategies.reducer import PlainReducer, Summed, reducer_of
 from weft.strategies.shared import Shared
 from weft.tasks.base import Pieces
-from weft.tasks.nodes import NodeTargets
-from weft.tasks.pairs import PairTask
 
 # Steps after which workers that run apart meet to see whether the run is to be saved or left.
 MEET = 50
@@ -187,7 +185,6 @@ class RecordBatches(LoadedBatches):
         outputs: dict[str, Pieces] = {
             split: [(self._record_outputs(model, split, held.rows), held.y)]
             for split, held in self.shared.scored.items()
-            if isinstance(held, NodeTargets)
         }
         return outputs, {}
 
@@ -210,7 +207,7 @@ class RecordBatches(LoadedBatches):
 
     def _loader_of(self, split: str, *, shuffle: bool = True) -> RecordLoader:
         task = self.shared.task
-        made = partial(PairLoader, task) if isinstance(task, PairTask) else RecordLoader
+        made = RecordLoader if task.over == "nodes" else partial(PairLoader, task)
         return made(
             self.files,
             self.source,

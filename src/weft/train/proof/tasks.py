@@ -9,7 +9,6 @@ from weft.graph.graph import Graph
 from weft.strategies.base import strategies
 from weft.tasks.base import Task, tasks
 from weft.tasks.choose import TaskChoice
-from weft.tasks.edge_regression import EdgeRegression
 
 _SPLIT = {"val": 0.1, "test": 0.1}
 TASKS: dict[str, dict[str, Any]] = {
@@ -27,6 +26,8 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 """The options of each."""
 USUAL = "node_classification"
+_ON_RATED = ("edge_regression",)
+"""Those that need a number for each edge."""
 _TARGETS = ["paper cites paper", "author writes paper"]
 """The relations to predict where there are several types of nodes."""
 
@@ -42,7 +43,7 @@ def make_task(name: str, graph: Graph) -> tuple[Task, Graph]:
     options = {**TASKS[name], **({"target": _TARGETS} if several else {})}
     task = TaskChoice.of({"name": name, **options}).make(graph)
     task.hides(batches=False)
-    return task, task.prepared(_rated(graph) if isinstance(task, EdgeRegression) else graph)
+    return task, task.prepared(_rated(graph) if name in _ON_RATED else graph)
 
 
 def _rated(graph: Graph) -> Graph:
