@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -85,6 +85,9 @@ class Layout:
 
     def finish(self) -> None:
         """Leave what a run has learned outside of the model in its folder, at the end; called by all."""
+
+    state_of_run: ClassVar[bool] = False
+    """Whether `state` is the run's, the same on all workers; else that of this worker's halo or links."""
 
     def state(self) -> dict[str, Tensor]:
         """Return what this worker needs to continue."""

@@ -1,17 +1,20 @@
 """A run goes on with another number of workers: what they kept follows its nodes, or is refused by name."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import deal_jobs
 import pytest
+import torch
 from ranks import run_ranks
+from torch import Tensor
 
 from weft.comm.group import Group
 from weft.config import make_recipe
-from weft.errors import RecipeError
+from weft.errors import InputError, RecipeError
 from weft.events import read_events
-from weft.train.workers.deal import check_workers
+from weft.train.workers.deal import check_workers, unpacked
 from weft.train.workers.worker import prepare
 
 PARTS = 4
@@ -68,6 +71,32 @@ def test_rows_of_a_halo_do_not_follow_and_are_named(tmp_path: Path) -> None:
     (said,) = [text for text in told if "is of the halo or the links of each of 2 workers" in text]
     assert "continue with --workers 2" in said
     assert run(tmp_path, 2, 3, name="halo", exchange="stale") == {""}
+
+
+class _Kept:
+    """The checkpoint of two workers that have the same tensors."""
+
+    def __init__(self, state: dict[str, Tensor]) -> None:
+        self.state = state
+
+    def count_ranks(self, saved: Any) -> int:
+        return 2
+
+    def load_rank(self, saved: Any, rank: int) -> dict[str, Tensor]:
+        return self.state
+
+
+@pytest.mark.parametrize("of_run", [False, True])
+def test_rows_of_halos_that_are_equal_by_chance_are_not_the_runs(of_run: bool) -> None:
+    layout = SimpleNamespace(state_of_run=of_run)
+    strategy: Any = SimpleNamespace(workers=4, state_range=lambda name: None, state_sums=(), layout=layout)
+    held: Any = _Kept({"rows": torch.zeros(5, 2), "count": torch.tensor([3])})
+    saved: Any = SimpleNamespace(folder="run")
+    if of_run:
+        assert unpacked(held, saved, strategy, 0).keys() == {"rows", "count"}
+    else:
+        with pytest.raises(InputError, match="'rows' is of the halo or the links"):
+            unpacked(held, saved, strategy, 0)
 
 
 def kept(name: str, parts: int | None = PARTS, **options: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ from weft.strategies.shared import Shared
 
 class NodeTables(Layout):
     """Rows of nodes in tables, which are opened when asked for first: the run's folder is there then."""
+
+    state_of_run: ClassVar[bool] = True
 
     def __init__(
         self,

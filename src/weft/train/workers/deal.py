@@ -1,8 +1,9 @@
 """Going on with another number of workers: what each of them kept is dealt out anew, by what it belongs to.
 
 Weights, optimiser and clock are the run's. Of what a strategy keeps beside them (`Strategy.state`) a tensor
-with a row a node goes where the node's part goes, sums add up, and what is the same on all workers stays.
-All else belongs to the halo or to the links of the workers that there were, and is refused by name.
+with a row a node goes where the node's part goes, sums add up, and what is the run's, the same on all
+workers, stays. All else belongs to the halo or to the links of the workers that there were, and is refused
+by name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ def unpacked(checkpoints: Checkpoints, saved: Checkpoint, strategy: Strategy, ra
     names = sorted(name for name in files[0] if name != _NODES)
     for name in names:
         known = strategy.state_range(name) is not None or name in strategy.state_sums
-        if not (known or _alike(files, name)):
+        if not (known or _alike(files, name, strategy)):
             raise InputError(
                 f"{saved.folder}: {name!r} is of the halo or the links of each of {count} workers, which "
                 f"{strategy.workers} do not have; continue with --workers {count}, or start anew with "
@@ -49,9 +50,11 @@ def unpacked(checkpoints: Checkpoints, saved: Checkpoint, strategy: Strategy, ra
     return {name: _dealt(files, name, strategy, rank) for name in names}
 
 
-def _alike(files: Sequence[Tensors], name: str) -> bool:
+def _alike(files: Sequence[Tensors], name: str, strategy: Strategy) -> bool:
+    """Return whether a tensor is the run's; rows of halos may be equal by chance, as zeros are."""
     first = files[0][name]
-    return all(name in held and torch.equal(held[name], first) for held in files)
+    may_be = first.numel() == 1 or strategy.layout.state_of_run
+    return may_be and all(name in held and torch.equal(held[name], first) for held in files)
 
 
 def _dealt(files: Sequence[Tensors], name: str, strategy: Strategy, rank: int) -> Tensor:
