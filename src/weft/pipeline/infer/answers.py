@@ -1,7 +1,8 @@
-"""What `weft infer` writes of entities: answers to questions in a file, and nodes whose rows are alike."""
+"""What `weft infer` writes of entities: answers to questions in a file."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -12,11 +13,10 @@ from weft.pipeline.infer.asked import Question
 from weft.pipeline.infer.model import Scoring
 from weft.tasks.partners import Partners
 from weft.tasks.scores import End
-from weft.tasks.scores.cosine import Cosine
-from weft.tasks.tables import write_answers, write_partners
-from weft.train.inference.links import ROOM, Search, scorer_of, search
+from weft.tasks.tables import write_answers
+from weft.train.inference.links import ROOM, KnownEdges, Search, scorer_of, search
 
-ANSWERS, NEAREST = "answers.parquet", "nearest.parquet"
+ANSWERS = "answers.parquet"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,32 +51,16 @@ class Answers:
                 done += len(some.sources)
                 yield some, rows, each.relation, each.side
 
+    @cached_property
+    def _known(self) -> KnownEdges | None:
+        return None if self.include_known else KnownEdges(self.scoring.data)
+
     def _search(self, question: Question) -> Search:
         return search(
             self.scoring.data,
             question.relation,
             of=question.given,
-            include_known=self.include_known,
+            known=self._known,
             side=question.side,
             itself=True,  # a fact may be one of an entity and itself
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Nearest:
-    """The nodes of the same type whose rows are most alike, by their cosine."""
-
-    scoring: Scoring
-    search: Search
-    count: int
-
-    @property
-    def nodes(self) -> Tensor:
-        """All nodes whose rows are read, rising."""
-        return self.search.nodes
-
-    def write(self, folder: Path, h: RowSource, room: int | str | None) -> dict[str, int]:
-        """Write a row per node and neighbour, and return how many nodes there are."""
-        chunks = self.search.chunks(h, Cosine(h.shape[1]), self.count, ROOM if room is None else room)
-        write_partners(folder / NEAREST, self.scoring.data, chunks)
-        return {"sources": len(self.search.sources)}

@@ -11,16 +11,25 @@ from torch import Tensor
 from weft.errors import InputError
 from weft.graph.node_pairs import Pairs
 from weft.graph.source import RowSource
-from weft.pipeline.infer.answers import Answers, Nearest
+from weft.pipeline.infer.answers import Answers
 from weft.pipeline.infer.asked import asked_nodes, asked_pairs, asked_questions
 from weft.pipeline.infer.model import Scoring
 from weft.tasks.pairs import PairTask, about_pairs
 from weft.tasks.partners import pair_chunks
+from weft.tasks.scores.cosine import Cosine
 from weft.tasks.split import target_relations
 from weft.tasks.tables import write_pairs, write_partners
-from weft.train.inference.links import ROOM, Search, choose_relation, near_search, scorer_of, search
+from weft.train.inference.links import (
+    ROOM,
+    KnownEdges,
+    Search,
+    choose_relation,
+    near_search,
+    scorer_of,
+    search,
+)
 
-PAIRS, PARTNERS = "pairs.parquet", "partners.parquet"
+PAIRS, PARTNERS, NEAREST = "pairs.parquet", "partners.parquet", "nearest.parquet"
 TOP = 10
 """Answers to a question where nothing is said."""
 
@@ -43,6 +52,10 @@ class Links:
     def check(self, nodes: Any) -> None:
         """Refuse options that do not go together, before any data is read."""
         given = self._given
+        for name in ("partners", "answers", "nearest"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"--{name}: expected a number of at least 1, got {value}")
         if nodes is not None and given:
             raise InputError(f"--nodes: leave it out with {given[0]}; with --partners and --nearest use --of")
         if len(given) > 1:
@@ -60,10 +73,6 @@ class Links:
         for name, (value, other, told) in needs.items():
             if value is not None and other is None:
                 raise InputError(f"{name} is for {told}: give it, too, or leave {name} out")
-        for name in ("partners", "answers", "nearest"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name}: expected a number of at least 1, got {value}")
 
     @property
     def _given(self) -> list[str]:
@@ -71,14 +80,14 @@ class Links:
         names = ("pairs", "partners", "questions", "nearest")
         return [f"--{name}" for name in names if getattr(self, name) is not None]
 
-    def asked(self, scoring: Scoring) -> "GivenPairs | BestPartners | Answers | Nearest | None":
+    def asked(self, scoring: Scoring) -> "GivenPairs | BestPartners | Answers | None":
         """Return what is to be written; None where it is nodes."""
         data = scoring.data
         if not self._given:
             return None
         if self.nearest is not None:
             of = None if self.of is None else asked_nodes(data, self.of)
-            return Nearest(scoring, near_search(data, of), self.nearest)
+            return BestPartners(scoring, near_search(data, of), self.nearest, alike=True)
         learned_task = scoring.task.name
         refusal = f"{self._given[0]}: the run learned {learned_task}, which says nothing of pairs of nodes"
         task = about_pairs(scoring.task, otherwise=InputError(refusal))
@@ -92,7 +101,7 @@ class Links:
         assert self.partners is not None, "one of them is given"
         relation = choose_relation(data, self.relation, learned, "--relation")
         of = None if self.of is None else asked_nodes(data, self.of, data.edge_types[relation][0])
-        found = search(data, relation, of=of, include_known=self.include_known)
+        found = search(data, relation, of=of, known=None if self.include_known else KnownEdges(data))
         return BestPartners(scoring, found, self.partners)
 
 
@@ -130,6 +139,8 @@ class BestPartners:
     scoring: Scoring
     search: Search
     count: int
+    alike: bool = False
+    """Whether these are nodes of the same type whose rows are most alike, by their cosine."""
 
     @property
     def nodes(self) -> Tensor:
@@ -138,7 +149,7 @@ class BestPartners:
 
     def write(self, folder: Path, h: RowSource, room: int | str | None) -> dict[str, int]:
         """Write a row per node and partner, and return how many nodes there are."""
-        scorer = scorer_of(self.scoring.model)
+        scorer = Cosine(h.shape[1]) if self.alike else scorer_of(self.scoring.model)
         chunks = self.search.chunks(h, scorer, self.count, ROOM if room is None else room)
-        write_partners(folder / PARTNERS, self.scoring.data, chunks)
+        write_partners(folder / (NEAREST if self.alike else PARTNERS), self.scoring.data, chunks)
         return {"sources": len(self.search.sources)}

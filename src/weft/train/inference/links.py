@@ -83,7 +83,7 @@ def partners(
         graph,
         choose_relation(graph, relation, None, "relation"),
         of=None if of is None else as_seeds(graph, of),
-        include_known=include_known,
+        known=None if include_known else KnownEdges(graph),
         side=side,
     )
     found = infer(model, graph, nodes=asked.nodes, **options)
@@ -149,26 +149,38 @@ class Search:
         )
 
 
+class KnownEdges:
+    """The edges of a graph by relation, sorted once for all that is asked of them."""
+
+    def __init__(self, graph: Graph) -> None:
+        src, dst, kind = edge_ends(graph)
+        order = torch.argsort(kind, stable=True)
+        self._src, self._dst = src[order], dst[order]
+        self._bounds = torch.searchsorted(kind[order], torch.arange(len(graph.edge_types) + 1)).tolist()
+
+    def ends(self, relation: int, side: End) -> tuple[Tensor, Tensor]:
+        """Return the ends of a relation's edges, those that are given before those that are asked for."""
+        rows = slice(*self._bounds[relation : relation + 2])
+        src, dst = self._src[rows], self._dst[rows]
+        return (src, dst) if side == "dst" else (dst, src)
+
+
 def search(
     graph: Graph,
     relation: int,
     *,
     of: Tensor | None,
-    include_known: bool,
+    known: KnownEdges | None,
     side: End = "dst",
     itself: bool = False,
 ) -> Search:
-    """Return the search for partners in a relation; known ones are the edges of the graph in it."""
+    """Return the search for partners in a relation; the `known` ones are left out."""
     given, _, asked = graph.edge_types[relation] if side == "dst" else graph.edge_types[relation][::-1]
     rows = graph.rows_of_type(given)
     sources = torch.arange(rows.start, rows.stop) if of is None else _of_type(graph, of, given, "of")
-    known = None
-    if not include_known:
-        src, dst, kind = edge_ends(graph)
-        src, dst = src[kind == relation], dst[kind == relation]
-        known = pair_keys(*((src, dst) if side == "dst" else (dst, src)), graph.num_nodes)
+    left_out = None if known is None else pair_keys(*known.ends(relation, side), graph.num_nodes)
     kinds = None if graph.edge_type is None else torch.full_like(sources, relation)
-    return Search(sources, graph.rows_of_type(asked), kinds, known, side, itself)
+    return Search(sources, graph.rows_of_type(asked), kinds, left_out, side, itself)
 
 
 def choose_relation(graph: Graph, given: Any, learned: Tensor | None, where: str) -> int:
