@@ -1,5 +1,8 @@
 """Products of complex numbers whose real parts come first."""
 
+from functools import partial
+
+import pytest
 import torch
 
 from weft.tasks.scores import make_scorer
@@ -30,3 +33,20 @@ def test_rows_and_weights_are_as_large_as_their_moduli() -> None:
     found = scorer.relation_magnitudes(torch.tensor([1, 0, 1]), "src")
     assert found is not None
     assert found.tolist() == [[5.0], [1.0], [5.0]]
+
+
+@pytest.mark.parametrize("conjugate", [False, True])
+@pytest.mark.parametrize(("rows", "weight"), [((3, 6), (3, 6)), ((3, 6), (1, 6)), ((2, 3, 6), (2, 1, 6))])
+def test_gradients_of_any_order_are_those_of_the_formula(
+    conjugate: bool, rows: tuple[int, ...], weight: tuple[int, ...]
+) -> None:
+    generator = torch.Generator().manual_seed(3)
+    held = [torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in (rows, weight)]
+    held = [each.requires_grad_() for each in held]
+    turned = [torch.complex(*each.chunk(2, -1)) for each in held]
+    expected = turned[0] * (turned[1].conj() if conjugate else turned[1])
+    found = complex_product(*held, conjugate=conjugate)
+    torch.testing.assert_close(found, torch.cat([expected.real, expected.imag], -1))
+    product = partial(complex_product, conjugate=conjugate)
+    assert torch.autograd.gradcheck(product, held)
+    assert torch.autograd.gradgradcheck(product, held)

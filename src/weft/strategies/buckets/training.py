@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from weft.stores.optim import rowwise_adagrad_rows, summed_rows
+from weft.stores.row_steps import rowwise_adagrad_parts
 from weft.strategies.buckets.chunks import BucketBatches, BucketEdges, Candidates, ChunkBatch, End
 from weft.strategies.buckets.contrast import Workspace, contrast
 from weft.strategies.buckets.true_ends import TrueEnds
@@ -196,5 +196,4 @@ def _apply(
     joined = [changes["src"] + changes["dst"]] if rows["src"] is rows["dst"] else [*changes.values()]
     tables = [rows["src"]] if len(joined) == 1 else [rows[end] for end in changes]
     for table, given in zip(tables, joined):
-        ids, grads = summed_rows(*(torch.cat(part) for part in zip(*given)))
-        rowwise_adagrad_rows(table.values, table.total, ids, grads, lr=lr)
+        rowwise_adagrad_parts(table.values, table.total, given, lr=lr)

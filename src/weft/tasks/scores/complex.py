@@ -1,5 +1,7 @@
 """A complex weight per relation and column."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -39,7 +41,32 @@ class ComplEx(Scorer):
 
 def complex_product(rows: Tensor, weight: Tensor, *, conjugate: bool) -> Tensor:
     """Return rows * weight, or rows * conj(weight), of complex numbers whose real parts come first."""
-    (real, other), (turn, side) = rows.chunk(2, -1), weight.chunk(2, -1)
-    if conjugate:
-        return torch.cat([real * turn + other * side, other * turn - real * side], -1)
-    return torch.cat([real * turn - other * side, other * turn + real * side], -1)
+    found: Tensor = _Times.apply(rows, weight, conjugate)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Times(torch.autograd.Function):
+    """A product of complex numbers, whose gradients are such products: four passes, and eight in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, conjugate: bool) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        ctx.conjugate = conjugate
+        (real, other), (turn, side) = rows.chunk(2, -1), weight.chunk(2, -1)
+        shape = torch.broadcast_shapes(rows.shape, weight.shape)  # type: ignore[no-untyped-call]
+        found = rows.new_empty(shape)
+        first, last = found.chunk(2, -1)
+        torch.mul(real, turn, out=first).addcmul_(other, side, value=1 if conjugate else -1)
+        torch.mul(other, turn, out=last).addcmul_(real, side, value=-1 if conjugate else 1)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        rows, weight = ctx.saved_tensors
+        by_rows = by_weight = None
+        if ctx.needs_input_grad[0]:
+            by_rows = complex_product(gradient, weight, conjugate=not ctx.conjugate).sum_to_size(rows.shape)
+        if ctx.needs_input_grad[1]:
+            pair = (rows, gradient) if ctx.conjugate else (gradient, rows)
+            by_weight = complex_product(*pair, conjugate=True).sum_to_size(weight.shape)
+        return by_rows, by_weight, None
