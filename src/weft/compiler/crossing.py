@@ -98,7 +98,8 @@ class Sums:
     def finished(self, total: Tensor, inputs: Sequence[Tensor], degree: Tensor) -> Tensor:
         """Return the summed messages from joined sums and the number of edges of each row."""
         rows = len(total)
-        parts = torch.split(total, [math.prod(shape) for shape in self.shapes], dim=1)
+        joined = total.reshape(rows, sum(math.prod(shape) for shape in self.shapes))
+        parts = torch.split(joined, [math.prod(shape) for shape in self.shapes], dim=1)
         shaped = [
             part.reshape(rows * fold, *shape[fold > 1 :])
             for part, shape, fold in zip(parts, self.shapes, self.folds)
@@ -182,7 +183,7 @@ def cross(
             close(traced.graph, "sum")
         check(traced.graph)
         rewrite(traced.graph)
-    graph = _Graph(traced.graph, ends)
+    graph = MessageGraph(traced.graph, ends)
     cuts: dict[Role, list[fx.Node]] = {"source": graph.cut("source"), "destination": graph.cut("destination")}
     rest = graph.rest([each for nodes in cuts.values() for each in nodes])
     cuts["shared"] = rest.shared
@@ -199,12 +200,14 @@ def cross(
 
 
 @dataclass(frozen=True)
-class _Left:
+class Left:
+    """What is read beside what was sent, of edges and by all of them."""
+
     edge: list[fx.Node]
     shared: list[fx.Node]
 
 
-class _Graph:
+class MessageGraph:
     """The graph of a message, closed by sums over edges or not."""
 
     def __init__(self, graph: fx.Graph, travellers: Travellers) -> None:
@@ -269,9 +272,9 @@ class _Graph:
         name, form = node.name if given else name_of(node), (item_shape(node), value(node).dtype)
         return Sent(name, role, *form, self._backward(node), node in self.free, given)
 
-    def rest(self, sent: Iterable[fx.Node]) -> _Left:
-        """Return what the rest of the message reads beside what was sent."""
-        known, stack = set(sent), list(reversed(self.outputs))
+    def rest(self, sent: Iterable[fx.Node], outputs: Sequence[fx.Node] | None = None) -> Left:
+        """Return what the rest of the message, or of some of its values, reads beside what was sent."""
+        known, stack = set(sent), list(reversed(self.outputs if outputs is None else outputs))
         edge: dict[fx.Node, None] = {}
         shared: dict[fx.Node, None] = {}
         while stack:
@@ -285,7 +288,7 @@ class _Graph:
                 edge[node] = None
             else:
                 stack += reversed(node.all_input_nodes)
-        return _Left(list(edge), list(shared))
+        return Left(list(edge), list(shared))
 
 
-__all__ = ["Crossing", "Sent", "Travellers", "cross", "crossing"]
+__all__ = ["Crossing", "MessageGraph", "Rest", "Sent", "Sums", "Travellers", "cross", "crossing"]

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from weft.compiler.crossing import Crossing, Sums, Travellers, crossing
+from weft.compiler.opened import Opened, opened
 from weft.compiler.trace import Role
-from weft.graph.message.compiled import compiles, roles_of
+from weft.graph.message.compiled import compiles, given_to, roles_of
 from weft.graph.message.reduction import OWN, Propagation
 
 Free = Callable[[Tensor], bool]
@@ -76,6 +77,37 @@ def crossing_of(
     if found is None or (all(each.given for each in found[0].sent) and len(found[0].sent) == every):
         return None
     return found
+
+
+@dataclass(frozen=True)
+class OpenedMessage:
+    """A message that reduces its edges itself, as one that others reduce."""
+
+    how: Propagation
+    _made: Opened
+    _inputs: list[Tensor]
+
+    def finished(self, rows: Tensor, degree: Tensor) -> Tensor:
+        """Return what the message gives, from reduced rows and the number of edges of each."""
+        return self._made.behind.finished(rows, self._inputs, degree).to(self._made.dtype)
+
+
+def opened_message(how: Propagation) -> OpenedMessage | str:
+    """Return a message that reduces its edges itself taken apart, or why it is not."""
+    if not compiles():
+        return "the compiler is switched off"
+    given = given_to(how)
+    found = opened(how.message, roles_of(how), given, how.scratch)
+    if isinstance(found, str):
+        return found
+    made, captures = found
+    inputs = made.inputs(given, captures)
+    roles: tuple[Role, ...] = ("source", "destination", "edge")
+    src, dst, edge = ([inputs[place] for place in made.places[role]] for role in roles)
+    shared = made.shared(0, 0, 0, *inputs)
+    return OpenedMessage(
+        Propagation(made.rest, src, dst, edge, made.reduce, shared, complete=True), made, inputs
+    )
 
 
 def _found(

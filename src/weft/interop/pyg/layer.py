@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from weft.errors import InputError
 from weft.graph.message.block import Block
 from weft.graph.sparse import Features
-from weft.interop.pyg.trial import network_width, problem
+from weft.interop.pyg.own_rows import NotCovered, on_own_rows
+from weft.interop.pyg.trial import network_width, own_width, problem
 from weft.interop.pyg.weighing import NEITHER, weighing
 from weft.layers.base import Layer, dense, inverse_sqrt
 from weft.registry import require
@@ -65,6 +66,10 @@ class PyG(Layer):
         self.in_features = _in_width(conv)  # 0: any
         self.out_features = 0
         self.weighs = NEITHER
+        self.own_width: int | None = None
+        """What a row travels as where messages tell it; 0: they do not. Found at first need."""
+        self.raw: dict[bool, str] = {}
+        """Why messages do not tell it, in training and outside."""
         self.arguments = frozenset(inspect.signature(conv.forward).parameters)
         problems = [problem(self, call) for call in candidates]  # finds out_features, too
         if all(problems):
@@ -77,21 +82,54 @@ class PyG(Layer):
         self.self_loops = call == "normalised" and bool(getattr(self.conv, "add_self_loops", False))
 
     def forward(self, block: Block, h: Features) -> Tensor:
+        rows = dense(h)
+        if self._travels(block, h):
+            try:
+                return self.on_own_rows(block, rows)
+            except NotCovered as error:
+                self.raw[self.training] = str(error)
         if not block.whole_rows:
             raise InputError(
                 f"{type(self.conv).__name__} needs all incoming edges of a row on one worker, which this "
-                "strategy does not have; use strategy 'halo'"
+                f"strategy does not have; use strategy 'halo'{_because(self.raw.get(self.training))}"
             )
         if self.call != "normalised":
             block.need_sums(f"{type(self.conv).__name__} of PyG")
-        rows = dense(h)
-        src, edge_index = block.src(rows), block.edge_index()
+        return self._called(block, block.src(rows), block.dst(rows))
+
+    def on_own_rows(self, block: Block, rows: Tensor) -> Tensor:
+        """Return the result where what messages read of rows of others is brought, or raise `NotCovered`."""
+        with on_own_rows(self.conv, block):
+            return self._called(block, rows, rows)
+
+    def _travels(self, block: Block, h: Features) -> bool:
+        """Return whether messages tell what travels, the same on all ranks: where that is less than rows.
+
+        Rows that are fetched once for all steps cost nothing; edges that stand for others weigh whole ones.
+        """
+        held = block.rows_are_own or not block.whole_rows
+        if (
+            not held
+            or h.shape[0] != block.num_dst
+            or self.training in self.raw
+            or torch.compiler.is_compiling()
+        ):
+            return False
+        if block.multiplicity() is not None:
+            return False
+        if self.own_width is None:
+            self.own_width = own_width(self)
+        if not block.whole_rows:
+            return True
+        return 0 < self.own_width < h.shape[1] and not block.constant(h)
+
+    def _called(self, block: Block, src: Tensor, dst: Tensor) -> Tensor:
+        """Return what the convolution gives for rows of sources and destinations."""
         if self.call == "normalised":
             return self._normalised(block, src)
-        extra = self.edge_values(block, rows.dtype)
-        given = (src, block.dst(rows)) if self.call == "pair" else src
+        given = (src, dst) if self.call == "pair" else src
         with weighing(self.conv, block, self.weighs):
-            out: Tensor = self.conv(given, edge_index, **extra)
+            out: Tensor = self.conv(given, block.edge_index(), **self.edge_values(block, src.dtype))
         return out[: block.num_dst]
 
     def edge_values(self, block: Block, dtype: torch.dtype) -> dict[str, Any]:
@@ -193,6 +231,10 @@ def _one_step(conv: nn.Module) -> bool:
     return any(getattr(conv, name, None) == 1 for name in ("num_layers", "num_iters")) and not hasattr(
         conv, "phi"
     )
+
+
+def _because(reason: str | None) -> str:
+    return f" ({reason})" if reason else ""
 
 
 def _improved(conv: nn.Module) -> bool:

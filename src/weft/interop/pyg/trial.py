@@ -1,7 +1,7 @@
 """A small graph whole, and in two halves: the trial that every wrapped PyG convolution must pass."""
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from weft.errors import WeftError
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block
+from weft.graph.message.crossing import crossed
+from weft.graph.message.reduction import Propagation
+from weft.interop.pyg.own_rows import NotCovered
 from weft.interop.pyg.weighing import NEITHER, found
 
 if TYPE_CHECKING:
@@ -48,6 +51,56 @@ def problem(layer: "PyG", call: str) -> str:
         layer.weighs = _weighs(trial, graph)
         return ""
     return f"on two halves of a small graph it differs by {difference:.1e} from the whole"
+
+
+def own_width(layer: "PyG") -> int:
+    """Return the numbers of a row that travel where each half of a small graph has its own rows alone.
+
+    0 where the convolution does not give the same so.
+    """
+    trial = copy.deepcopy(layer).double().eval()
+    graph = _graph(trial)
+    whole = graph.block()
+    given: dict[str, Any] = {"num_src": 12, "edge_type": whole.edge_type, "edge_data": graph.edge_data}
+    given |= {"num_relations": whole.num_relations, "degrees": whole._degrees}
+    every = _OwnRowsBlock(whole.indptr, whole.indices, **given)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            expected = trial(whole, graph.x)
+            found = trial.on_own_rows(every, graph.x)
+            halves = []
+            for block in _halves(graph, _OwnRowsBlock):
+                cast(_OwnRowsBlock, block).there = every.asked
+                halves.append(trial.on_own_rows(block, graph.x[block.dst_ids]))
+    except (*_FAILURES, NotCovered):
+        return 0
+    same = all(_distance(each, expected) <= _TOLERANCE for each in (found, torch.cat(halves)))
+    return sum(each[0].numel() for each in every.asked) if same else 0
+
+
+class _OwnRowsBlock(Block):
+    """A part of a graph whose rows of others are those that were asked for on the whole."""
+
+    rows_are_own = True
+    there: list[Tensor] | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.asked: list[Tensor] = []
+
+    def src(self, h: Any) -> Any:
+        """Return own rows and those of others, in the order of calls."""
+        self.asked.append(h)
+        if self.there is None:
+            return h
+        rows = self.there[len(self.asked) - 1][self.src_ids]
+        assert torch.allclose(rows[: self.num_dst], h, rtol=_TOLERANCE), (
+            "what a row becomes depends on others"
+        )
+        return rows
+
+    def _propagate(self, how: Propagation) -> Tensor:
+        return super()._propagate(crossed(how, lambda h: False))
 
 
 def _weighs(trial: "PyG", graph: Graph) -> str:
@@ -91,7 +144,7 @@ def _graph(trial: "PyG") -> Graph:
     return graph.add_self_loops() if trial.self_loops else graph
 
 
-def _halves(graph: Graph) -> list[Block]:
+def _halves(graph: Graph, kind: type[Block] = Block) -> list[Block]:
     """Return two blocks: destinations 0 … 5 and 6 … 11, each followed by the other sources of its edges."""
     whole = graph.block()
     blocks = []
@@ -103,7 +156,7 @@ def _halves(graph: Graph) -> list[Block]:
         place = torch.empty(12, dtype=torch.long)
         place[ids] = torch.arange(len(ids))
         blocks.append(
-            Block(
+            kind(
                 whole.indptr[rows[0] : rows[-1] + 2] - first,
                 place[sources],
                 num_src=len(ids),

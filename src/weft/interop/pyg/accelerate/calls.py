@@ -4,16 +4,19 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from weft.compiler.graphs import value
 from weft.compiler.trace import RowCount
+from weft.graph.message.block import Block
+from weft.graph.message.compiled import compiled_of
 from weft.graph.message.propagate import contribute
 from weft.graph.message.reduction import OWN, Propagation, times_rows
 from weft.interop.pyg.accelerate.adjacency import adjacency, plain
-from weft.interop.pyg.accelerate.edge_updates import EdgeUpdate, EdgeValues
+from weft.interop.pyg.accelerate.edge_updates import EdgeUpdate, EdgeValues, Form
 from weft.interop.pyg.accelerate.swap import HOOKS, NotCovered
 
 _NUMBERS = frozenset(["index", "edge_index_i"])
@@ -27,11 +30,32 @@ _SCRATCH = frozenset(["_alpha"])
 _STANDS_FOR = "edges that an edge stands for"
 """The name of the weights of messages, which no argument has."""
 
+_Twice = tuple[tuple[str, str], ...]
+
 
 @cache
 def parameters(method: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of a method's arguments."""
     return tuple(inspect.signature(method).parameters)[1:]
+
+
+class OrderedEdges(Protocol):
+    """Edges as a block, and values of edges in its order."""
+
+    @property
+    def block(self) -> Block:
+        """The block."""
+
+    def ordered(self, weight: Tensor) -> Tensor:
+        """Return values of edges in the block's order."""
+
+
+EdgesOf = Callable[[Tensor, tuple[int, int]], OrderedEdges]
+"""Gives the edges of an edge_index between so many sources and destinations."""
+
+
+def _all_edges(edge_index: Tensor, size: tuple[int, int]) -> OrderedEdges:
+    return adjacency(plain(edge_index), *size)
 
 
 @dataclass(frozen=True)
@@ -79,7 +103,13 @@ class PropagateCall:
     """A call as one of a block; `run` gives what `propagate` does."""
 
     def __init__(
-        self, conv: Any, edge_index: Any, size: Any, reads: _Reads, updates: dict[str, EdgeUpdate]
+        self,
+        conv: Any,
+        edge_index: Any,
+        size: Any,
+        reads: _Reads,
+        updates: dict[str, EdgeUpdate],
+        edges: "EdgesOf | None" = None,
     ) -> None:
         if not isinstance(edge_index, Tensor) or edge_index.layout is not torch.strided:
             raise NotCovered(f"the graph is given as {type(edge_index).__name__}, not as a (2, E) edge_index")
@@ -91,7 +121,7 @@ class PropagateCall:
         ]
         self.axis = self._row_axis()
         self.size = self._sizes(size)
-        self.adjacency = adjacency(plain(edge_index), *self.size)
+        self.adjacency = (edges or _all_edges)(edge_index, self.size)
         self.block = self.adjacency.block
         self.how = self._asked()
 
@@ -130,6 +160,7 @@ class PropagateCall:
         groups: dict[str, list[tuple[str, Tensor]]] = {"src": [], "dst": [], "edge": [], "params": []}
         fixed: dict[str, Any] = {}
         numbers = []
+        twice: list[tuple[str, str]] = []  # what two methods read of one tensor is given, and sent, once
         for reads, name in ((each, name) for each in self.reads for name in each.names()):
             key = reads.apart + name
             if name in _NUMBERS:
@@ -139,7 +170,12 @@ class PropagateCall:
             elif key not in self.updates:
                 given = reads.given(name)
                 if isinstance(given, Tensor):
-                    groups[self._group(name, given)].append((key, given))
+                    group = groups[self._group(name, given)]
+                    first = next((other for other, tensor in group if tensor is given), None)
+                    if first is None:
+                        group.append((key, given))
+                    else:
+                        twice.append((key, first))
                 else:
                     fixed[key] = given
         if self.stands_for is not None:
@@ -152,7 +188,7 @@ class PropagateCall:
         tensors["edge"] = [self.adjacency.ordered(each) for each in tensors["edge"]]
         order = tuple(name for group in groups.values() for name, _ in group)
         own = type(self.conv).__module__.startswith("torch_geometric.")
-        called = self._message(order, fixed, tuple(numbers))
+        called = self._message(order, fixed, tuple(numbers), tuple(twice))
         if self.axis and (self.stands_for is not None or self.updates):
             raise NotCovered("rows that are weighed are not along the first axis")
         if self.axis:
@@ -168,7 +204,7 @@ class PropagateCall:
         return "edge" if given.dim() and given.shape[0] == self.edge_index.shape[1] else "params"
 
     def _message(
-        self, order: tuple[str, ...], fixed: dict[str, Any], numbers: tuple[str, ...]
+        self, order: tuple[str, ...], fixed: dict[str, Any], numbers: tuple[str, ...], twice: _Twice
     ) -> Callable[..., Any]:
         """Return the function that makes messages and reduces them, of tensors in order."""
         conv, rest = self.conv, tuple(fixed.items())
@@ -181,6 +217,7 @@ class PropagateCall:
         def called(*rows: Tensor) -> Any:
             *tensors, index = rows
             given = {**dict(zip(order, tensors)), **dict(rest), **dict.fromkeys(numbers, index)}
+            given |= {name: given[first] for name, first in twice}
             for each in updated:
                 given[each] = update(**{name: given[f"{each}: {name}"] for name in of_update})  # type: ignore[misc]
             made = times_rows(message(**{name: given[name] for name in of_message}), given.get(_STANDS_FOR))
@@ -200,7 +237,10 @@ class PropagateCall:
 
     def run(self) -> Any:
         """Return what `propagate` returns."""
-        out = contribute(self.block, self.how, beside=False).value.movedim(0, self.axis)
+        return self.updated(contribute(self.block, self.how, beside=False).value.movedim(0, self.axis))
+
+    def updated(self, out: Tensor) -> Any:
+        """Return what `propagate` returns, from reduced messages."""
         names = parameters(type(self.conv).update)[1:]
         if any(name not in self.kwargs for name in names):
             raise NotCovered("its update reads what propagate was not given")
@@ -208,7 +248,13 @@ class PropagateCall:
 
 
 def propagated(
-    conv: Any, edge_index: Any, size: Any, kwargs: dict[str, Any], *, joined: bool = True
+    conv: Any,
+    edge_index: Any,
+    size: Any,
+    kwargs: dict[str, Any],
+    *,
+    joined: bool = True,
+    edges: EdgesOf | None = None,
 ) -> PropagateCall:
     """Return a call of `propagate`; `joined`, with what `edge_updater` is to give the message."""
     kind = type(conv)
@@ -226,22 +272,33 @@ def propagated(
     for each in updates.values():
         each.check()
         size = each.size if size is None else size
-    return PropagateCall(
-        conv, edge_index, size, _Reads((kind.message, kind.aggregate), kwargs, skipped=1), updates
-    )
+    reads = _Reads((kind.message, kind.aggregate), kwargs, skipped=1)
+    return PropagateCall(conv, edge_index, size, reads, updates, edges)
 
 
 class UpdateCall(PropagateCall):
     """A call of `edge_updater`, as the sums over the edges of each row: they have its shape."""
 
-    def __init__(self, update: EdgeUpdate) -> None:
+    def __init__(self, update: EdgeUpdate, edges: EdgesOf | None = None) -> None:
+        if special := sorted(WHOLE & {*parameters(type(update.conv).edge_update)}):
+            raise NotCovered(f"its edge_update reads {special[0]!r}")
         reads = _Reads((type(update.conv).edge_update,), update.kwargs)
-        super().__init__(update.conv, update.edge_index, update.size, reads, {})
+        super().__init__(update.conv, update.edge_index, update.size, reads, {}, edges)
         if self.axis or self.stands_for is not None:
             raise NotCovered("its rows are weighed, or not along the first axis")
 
+    def form(self) -> Form | None:
+        """Return the shape and type of what `edge_updater` gives; None where these are whole numbers."""
+        found = compiled_of(self.how)
+        if isinstance(found, str):
+            raise NotCovered(f"its edge_update is not compiled: {found}")
+        made: Any = next(node.args[0] for node in found[0].graph.nodes if node.op == "output")
+        rows = value(made[0] if isinstance(made, (tuple, list)) else made)
+        shape = (self.edge_index.shape[1], *rows.shape[1:])
+        return (shape, found[0].dtype) if rows.is_floating_point() else None
+
     def _message(
-        self, order: tuple[str, ...], fixed: dict[str, Any], numbers: tuple[str, ...]
+        self, order: tuple[str, ...], fixed: dict[str, Any], numbers: tuple[str, ...], twice: _Twice
     ) -> Callable[..., Any]:
         rest, update, names = tuple(fixed.items()), self.conv.edge_update, self.reads[0].names()
         rows, of_update = RowCount(), tuple(names)
@@ -249,6 +306,7 @@ class UpdateCall(PropagateCall):
         def called(*given_rows: Tensor) -> Any:
             *tensors, index = given_rows
             given = {**dict(zip(order, tensors)), **dict(rest), **dict.fromkeys(numbers, index)}
+            given |= {name: given[first] for name, first in twice}
             made = update(**{name: given[name] for name in of_update})
             return made.new_zeros(rows, *made.shape[1:]).index_add(0, index, made)
 
@@ -258,7 +316,8 @@ class UpdateCall(PropagateCall):
 
 def _standing(conv: Any, edge_index: Tensor) -> Tensor | None:
     """Return what messages are weighed by, where a hook of ours does so; refuse hooks of others."""
-    stands_for: Tensor | None = conv._weft.stands_for
+    state = vars(conv).get("_weft")
+    stands_for: Tensor | None = None if state is None else state.stands_for
     hooks = [name for name in HOOKS for _ in getattr(conv, name)]
     if conv.explain or hooks != ([] if stands_for is None else ["_message_forward_hooks"]):
         raise NotCovered("it is being explained or has message-passing hooks")

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft.compiler.graphs import value
 from weft.graph.message.compiled import compiled_of, compiles, pays
 from weft.interop.pyg.accelerate.calls import WHOLE, PropagateCall, UpdateCall, parameters, propagated
 from weft.interop.pyg.accelerate.edge_updates import EdgeUpdate, Form, edge_values
@@ -174,19 +173,8 @@ def _keep_apart(conv: Any, training: bool, reason: str) -> None:
 
 def _form_of(update: EdgeUpdate) -> Form | None:
     """Return the shape and type of what `edge_updater` gives; None where the edges are too few."""
-    if special := sorted(WHOLE & {*parameters(type(update.conv).edge_update)}):
-        raise NotCovered(f"its edge_update reads {special[0]!r}")
     call = UpdateCall(update)
-    if not pays(call.block, call.how):
-        return None
-    found = compiled_of(call.how)
-    if isinstance(found, str):
-        raise NotCovered(f"its edge_update is not compiled: {found}")
-    (made,) = (node.args[0] for node in found[0].graph.nodes if node.op == "output")
-    rows = value(made[0] if isinstance(made, (tuple, list)) else made)  # type: ignore[arg-type]
-    if not rows.is_floating_point():
-        return None
-    return (update.edge_index.shape[1], *rows.shape[1:]), found[0].dtype
+    return call.form() if pays(call.block, call.how) else None
 
 
 def _run(conv: Any, own: Callable[..., Any], edge_index: Any, size: Any, kwargs: dict[str, Any]) -> Any:
