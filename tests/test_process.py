@@ -59,6 +59,31 @@ def settings_after(code: str, **given: str) -> dict[str, str]:
     return dict(zip(names, told.stdout.split()))
 
 
+def test_steps_that_take_the_same_memory_again_have_no_page_faults() -> None:
+    code = """
+import resource, torch
+from weft.process import kept_memory, prepare
+prepare()
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(50):
+        torch.zeros(1 << 19)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+given_back = faults()
+with kept_memory():
+    faults()
+    kept = faults()
+print(given_back, kept, faults())
+"""
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
+    plain |= {"THP_MEM_ALLOC_ENABLE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=plain, capture_output=True, text=True, check=True)
+    given_back, kept, after = map(int, done.stdout.split())
+    assert kept < 0.1 * given_back
+    assert after > 0.5 * given_back
+
+
 def test_threads_sleep_wherever_weft_is_used_before_torch() -> None:
     cores = str(machine.usable_cores())
     sleeping = {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": cores}

@@ -21,6 +21,8 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -32,8 +34,9 @@ FILE_NAME = "libweftcore.so"
 ONEDNN = "ONEDNN_MAX_CPU_ISA"
 """The variable that limits the instructions of torch's dense products."""
 WITHOUT_TILES = "AVX512_CORE_BF16"
-_M_MMAP_THRESHOLD = -3  # of mallopt, in malloc.h
-_LARGE = 1 << 20
+_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1  # of mallopt, in malloc.h
+_LARGE, _KEPT = 1 << 20, 32 << 20
+_TRIMMED = 128 << 10  # glibc's own
 _CPU = Path("/proc/cpuinfo")
 # More threads want to run than there are cores, whatever this process does itself.
 _BUSY = 1.25
@@ -50,9 +53,27 @@ def prepare() -> None:
         if name not in os.environ:
             os.environ[name] = value
             _chosen.add(name)
+    _set_malloc({_M_MMAP_THRESHOLD: _LARGE})
+
+
+@contextmanager
+def kept_memory() -> Iterator[None]:
+    """Keep memory of up to 32 MiB that is freed for whoever asks next, instead of giving it back.
+
+    For steps that take the same sizes again and again: most of writing a new tensor is page faults.
+    """
+    _set_malloc({_M_MMAP_THRESHOLD: _KEPT, _M_TRIM_THRESHOLD: 8 * _KEPT})
+    try:
+        yield
+    finally:
+        _set_malloc({_M_MMAP_THRESHOLD: _LARGE, _M_TRIM_THRESHOLD: _TRIMMED})
+
+
+def _set_malloc(parameters: Mapping[int, int]) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
-        mallopt(_M_MMAP_THRESHOLD, _LARGE)
+        for name, value in parameters.items():
+            mallopt(name, value)
 
 
 def environment() -> dict[str, str]:

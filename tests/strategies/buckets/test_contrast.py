@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from weft.strategies.buckets.contrast import Workspace, contrast
+from weft.strategies.buckets.contrast import Workspace, compared, contrast
 from weft.tasks.pair_loss import pair_loss
 from weft.tasks.scores.compared import Nearness, Product
 
@@ -47,6 +47,26 @@ def test_a_large_score_stays_finite(compare: Product | Nearness) -> None:
     )
     assert all(bool(each.isfinite().all()) for each in found)
     assert float(found[0]) > 100.0
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_a_softmax_has_the_gradients_of_autograd_where_candidates_are_left_out(temperature: float) -> None:
+    """Of one pair nothing is left to compare with: it has no loss."""
+    generator = torch.Generator().manual_seed(5)
+    queries, true = (torch.randn(2, 3, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    keys = torch.randn(2, 6, 4, generator=generator, dtype=torch.float64)
+    keys[:, 0] = 0
+
+    def mask(scores: torch.Tensor) -> None:
+        scores[0, 1, -5:] = -torch.inf
+        scores[1, 2, -2:] = -torch.inf
+
+    loss = pair_loss("softmax", temperature=temperature)
+    expected = compared(queries, true, keys, compare=Product(), loss=loss, mask=mask)
+    given = {"compare": Product(), "loss": loss, "temperature": temperature, "mask": mask}
+    found = contrast(queries, true, keys, space=Workspace(), **given)
+    torch.testing.assert_close(found, expected)
+    assert not found[1][0, 1].any()
 
 
 def test_memory_is_taken_once() -> None:

@@ -52,11 +52,13 @@ def contrast(
     """Return the sum of losses and its gradients.
 
     `queries` and `true` are [chunks, n, d]; `keys` [chunks, 1 + m, d] has zeros in row 0 of each chunk.
-    `mask` is given scores [chunks, n, 1 + m] and puts -inf where a candidate is no negative. `temperature`
-    is that of a softmax, whose scores are divided by it.
+    `mask` is given scores [chunks, n, 1 + m], or [chunks, n, m] of candidates alone, and puts -inf where one
+    is no negative. `temperature` is that of a softmax, whose scores are divided by it.
     """
     if not isinstance(compare, Product):
         return compared(queries, true, keys, compare=compare, loss=loss, mask=mask)
+    if loss.name in SOFTMAX and not loss.own and queries.device.type == "cpu":
+        return _by_shares(queries, true, keys, temperature, mask, space)
     chunks, n, width = queries.shape
     columns = keys.shape[1]
     scores = space.take("scores", chunks, n, columns, like=queries)
@@ -70,6 +72,58 @@ def contrast(
     by_queries = torch.bmm(slope, keys, out=space.take("queries", chunks, n, width, like=queries))
     by_queries.addcmul_(of_true, true)
     return total, by_queries, of_true * queries, by_keys
+
+
+def _by_shares(
+    queries: Tensor,
+    true: Tensor,
+    keys: Tensor,
+    temperature: float,
+    mask: Callable[[Tensor], None],
+    space: Workspace,
+) -> Gradients:
+    """Return what `contrast` does of a softmax, from scores [chunks, n, m] of candidates alone.
+
+    On a CPU a product that writes rows of 1 + m numbers, which begin anywhere in memory, takes half as long
+    again. With P the shares of candidates among themselves and a their share of all, the gradients are
+    a (P K - true) by queries, Pᵀ (a Q) by keys and -a Q by true keys.
+    """
+    own, (chunks, n, width) = torch.linalg.vecdot(queries, true), queries.shape
+    scores, shares = (space.take(name, chunks, n, keys.shape[1] - 1, like=queries) for name in _TABLES)
+    by_keys = space.take("keys", *keys.shape, like=queries)
+    torch.bmm(queries, keys[:, 1:].transpose(1, 2), out=scores)
+    mask(scores)
+    if temperature != 1.0:
+        scores.div_(temperature)
+        own.div_(temperature)
+    log_sum = _log_sum(scores, shares)
+    whole = torch.logaddexp(log_sum, own)
+    share = (log_sum - whole).exp_().div_(temperature).unsqueeze(2)
+    scaled = torch.mul(queries, share, out=space.take("scaled", chunks, n, width, like=queries))
+    torch.bmm(shares.transpose(1, 2), scaled, out=by_keys[:, 1:])
+    by_keys[:, 0] = 0.0
+    by_queries = space.take("queries", chunks, n, width, like=queries)
+    torch.baddbmm(true, shares, keys[:, 1:], beta=-1, out=by_queries).mul_(share)
+    return (whole - own).sum(), by_queries, scaled.neg(), by_keys
+
+
+_TABLES = ("scores", "slope")
+
+
+def _log_sum(scores: Tensor, shares: Tensor) -> Tensor:
+    """Return the logarithm of the sum of exponentials of each row, and write the softmax of rows to `shares`.
+
+    A row of which nothing is left has no shares.
+    """
+    torch.softmax(scores, 2, out=shares)
+    most = scores.amax(2)
+    # The largest share is at least 1 / m: its logarithm is safe where others may not be.
+    found = most - shares.amax(2).log_()
+    none = most == -torch.inf
+    if bool(none.any()):
+        shares.masked_fill_(none.unsqueeze(2), 0.0)
+        found.masked_fill_(none, -torch.inf)
+    return found
 
 
 def compared(

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from weft.process import kept_memory
 from weft.stores.row_steps import rowwise_adagrad_parts
 from weft.strategies.buckets.chunks import BucketBatches, BucketEdges, Candidates, ChunkBatch, End
 from weft.strategies.buckets.contrast import Workspace, contrast
@@ -58,6 +59,7 @@ class BucketSteps:
         # A side at a time; what it gives is read before the other one begins.
         self._space = Workspace()
 
+    @kept_memory()
     def train(
         self,
         edges: BucketEdges,
@@ -168,7 +170,7 @@ class BucketSteps:
         if self.objective.candidates.exclude == "known":
             true[side].leave_out(scores, batch.edges, nodes.contiguous())
         else:
-            scores[:, :, 1:].masked_fill_(ends[:, :, None] == nodes[:, None], LEFT_OUT)
+            scores[:, :, -nodes.shape[1] :].masked_fill_(ends[:, :, None] == nodes[:, None], LEFT_OUT)
 
     def _true_ends(
         self, edges: BucketEdges, rows: dict[End, PartitionRows], order: Tensor

@@ -14,7 +14,7 @@ from weft.kernels import native
 from weft.tasks.ranking import LEFT_OUT
 
 _P, _L, _I = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-_SIGNATURE: dict[str, list[type]] = {"weft_leave_out": [_P, _P, _P, _P, _L, _L, _P, _L, _P, _I, _I]}
+_SIGNATURE: dict[str, list[type]] = {"weft_leave_out": [_P, _P, _P, _P, _L, _L, _P, _L, _L, _P, _I, _I]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +52,13 @@ class TrueEnds:
     def leave_out(self, scores: Tensor, edges: slice, candidates: Tensor) -> None:
         """Put -inf where scores [chunks, n, 1 + m] of edges are those of true pairs.
 
-        `candidates` are [chunks, m]; the edges are those of all chunks, one after the other.
+        `candidates` are [chunks, m]; the edges are those of all chunks, one after the other. Scores of
+        candidates alone are [chunks, n, m].
         """
         core = native.library() if scores.device.type == "cpu" else None
         if core is None:
-            scores.view(-1).index_fill_(0, self.places(edges, candidates), LEFT_OUT)
+            before = scores.shape[2] - candidates.shape[1]
+            scores.view(-1).index_fill_(0, self.places(edges, candidates, before), LEFT_OUT)
             return
         native.declare(_SIGNATURE)
         chunks, rows, columns = scores.shape
@@ -66,13 +68,16 @@ class TrueEnds:
         assert len(first) == chunks * rows
         status = core.weft_leave_out(
             *(each.data_ptr() for each in (scores, first, count, self.ends)),
-            *(chunks, rows, candidates.data_ptr(), columns - 1, self.where.data_ptr()),
+            *(chunks, rows, candidates.data_ptr(), candidates.shape[1], columns, self.where.data_ptr()),
             *(native.DTYPE_CODES[scores.dtype], native.threads()),
         )
         native.check(status, "candidates of a chunk")
 
-    def places(self, edges: slice, candidates: Tensor) -> Tensor:
-        """Return where the scores of true pairs are, numbered one by one: what the core is held to."""
+    def places(self, edges: slice, candidates: Tensor, before: int = 1) -> Tensor:
+        """Return where the scores of true pairs are, numbered one by one: what the core is held to.
+
+        A row has so many numbers before those of candidates.
+        """
         chunks, columns = candidates.shape
         first, count = self.first[edges], self.count[edges]
         rows = len(first) // max(1, chunks)
@@ -87,4 +92,4 @@ class TrueEnds:
         low, times, row = low[hit], (high - low)[hit], row[hit]
         again = torch.repeat_interleave(times)
         turn = torch.arange(len(again), device=again.device) - (times.cumsum(0) - times)[again]
-        return row[again] * (1 + columns) + 1 + column[low[again] + turn] % columns
+        return row[again] * (before + columns) + before + column[low[again] + turn] % columns
