@@ -207,6 +207,20 @@ class Group:
         self.ledger.received(peer, into.numel() * into.element_size(), label)
         return into
 
+    def start_send(self, tensor: Tensor, member: int, *, label: Label = OTHER) -> Pending:
+        """Begin to hand a tensor to a member; what is sent to one arrives in the order of these calls."""
+        peer, held = self.ranks[member], tensor.detach().contiguous()
+        self.ledger.sent(peer, held.numel() * held.element_size(), label)
+        work = self._start("send", False, lambda group: dist.isend(held, peer, group=group))
+        return Pending(self, held, label, work=work, holds=held, between_two=True)
+
+    def start_receive(self, into: Tensor, member: int, *, label: Label = OTHER) -> Pending:
+        """Begin to fill a contiguous tensor with what a member sends next."""
+        peer = self.ranks[member]
+        self.ledger.received(peer, into.numel() * into.element_size(), label)
+        work = self._start("receive", False, lambda group: dist.irecv(into, peer, group=group))
+        return Pending(self, into, label, work=work, between_two=True)
+
     def barrier(self) -> None:
         """Return when every member has come here."""
         self.all_reduce(torch.zeros(1, dtype=torch.int32, device=self.device), label=Label("barrier")).wait()

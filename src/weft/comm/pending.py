@@ -25,14 +25,18 @@ class Pending:
         *,
         work: dist.Work | None = None,
         holds: Tensor | None = None,
+        between_two: bool = False,
     ) -> None:
+        """`between_two`: a message to or from one member, whose end gloo tells to who waits for it alone."""
         self._group, self._result, self._label = group, result, label
         self._work = work
         self._finishes: list[Callable[[Tensor], Tensor]] = []
         self._holds = holds  # the buffer that is sent must live until it is
         self._started = time.perf_counter()
         self._ended: list[float] = []
-        if work is not None:
+        if between_two:
+            self._ended.append(self._started)  # so that no time counts as hidden
+        elif work is not None:
             work.get_future().add_done_callback(lambda _: self._ended.append(time.perf_counter()))
 
     def done(self) -> bool:
