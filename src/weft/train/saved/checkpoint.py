@@ -248,15 +248,20 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[Tensors, dict[str
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors, rest: Mapping[str, Any]) -> None:
-    """Give an optimiser the state that `optimizer_state` took."""
-    state: dict[int, dict[str, Any]] = {int(index): dict(value) for index, value in rest["values"].items()}
+    """Give an optimiser the state that `optimizer_state` took, perhaps of one that has other weights too."""
+    own = optimizer.state_dict()["param_groups"]
+    known = {index for group in own for index in group["params"]}
+    state: dict[int, dict[str, Any]] = {
+        int(index): dict(value) for index, value in rest["values"].items() if int(index) in known
+    }
     for key, value in tensors.items():
         index, _, name = key.partition(".")
         state.setdefault(int(index), {})[name] = value
     # JSON has no tuples, and Adam's pair of betas is one.
     groups = [
         {key: tuple(value) if key == "betas" else value for key, value in group.items()}
-        for group in rest["groups"]
+        | {"params": held["params"]}
+        for group, held in zip(rest["groups"], own)
     ]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
