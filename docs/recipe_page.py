@@ -45,7 +45,7 @@ No default: the key is needed, or nothing is set.
 --set strategy.exchange.p=0.1`.
 """
 # What the trainer gives to a strategy, the strategy to an exchange or a sampler, the graph to a model.
-TO_STRATEGY = (*inspect.signature(Strategy).parameters, "part_rank", "speed")
+TO_STRATEGY = (*inspect.signature(Strategy).parameters, "part_rank", "speed", "whole")
 TO_EXCHANGE = ("plan", "group", "clock")
 TO_SAMPLER = ("graph", "fanout", "seed", "expand", "temporal")
 TO_MODEL = ("in_features", "out_features", "info", "layer", "options")

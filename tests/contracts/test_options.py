@@ -23,6 +23,7 @@ BATCHES = "strategies/minibatch"
 CUT = f"{BATCHES}/test_sampled.py::test_parts_in_one_process_take_the_same_steps"
 NEAR = f"{BATCHES}/test_sampled.py::test_neighbourhoods_that_all_hold_are_asked_of_nobody_and_change_nothing"
 LOADER = "samplers/test_pool.py::test_threads_stay_only_so_far_ahead"
+STAGES = "strategies/pipeline/test_pipeline.py::test_two_stages_compute_what_one_process_does_and_go_on"
 
 # What each strategy runs with, and for each option another value, or the test that shows what it does.
 BASE: dict[str, dict[str, Any]] = {
@@ -30,9 +31,26 @@ BASE: dict[str, dict[str, Any]] = {
     "control_variate": {"fanout": [1], "batch_size": 16},
     "clustered": {"clusters": 6, "together": 2, "partitioner": "range"},
     "saint": {"size": 20, "steps": 3},
+    "pipeline": {"fanout": [3, 2], "batch_size": 16},
     "sliced": {"fanout": [3, 2], "batch_size": 16, "parts": 2, "partitioner": "range"},
 }
 OTHER: dict[str, dict[str, Any]] = {
+    "pipeline": {
+        "parts": CUT,
+        "partitioner": CUT,
+        "stages": STAGES,
+        "replicas": STAGES,
+        "plan": "strategies/pipeline/test_plan.py::test_plans_differ_where_replicas_may",
+        "schedule": STAGES,
+        "micro_batches": STAGES,
+        "versions": STAGES,
+        "recompute": STAGES,
+        "fanout": [3, 1],
+        "batch_size": 12,
+        "sampler": "labor",
+        "grow": {"every": 1},
+        "prepare": LOADER,
+    },
     "sampled": {
         "parts": CUT,
         "partitioner": CUT,
@@ -93,7 +111,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "neighbor": {"replace": True, "weight": "weight", "resample": "step"},
     "labor": {"iterations": 2, "shared_hops": True, "resample": "epoch"},
 }
-GIVEN = (*signature(Strategy).parameters, "part_rank", "speed")
+GIVEN = (*signature(Strategy).parameters, "part_rank", "speed", "whole")
 
 
 @pytest.fixture(autouse=True)

@@ -37,6 +37,7 @@ PURPOSES = {
     ("pull", "forward"): "products of slices",
     ("pull", "backward"): "gradients of products",
     ("weights", "forward"): "weights of slices, gathered",
+    ("stage weights", "forward"): "weights of stages, gathered",
     ("closure", "forward"): "copies of neighbourhoods",
     ("learned rows", "forward"): "learned rows",
     ("learned rows", "backward"): "gradients of learned rows",

@@ -82,6 +82,8 @@ class Strategy:
     """Whether a step is on a batch rather than the graph, which then need not lie where the model is."""
     takes_whole: ClassVar[bool] = True
     """Whether one process may hold the graph itself instead of its parts."""
+    draws_from_whole: ClassVar[bool] = False
+    """Whether every worker draws from the whole graph, beside the parts of it that it evaluates."""
     has_layers: ClassVar[bool] = True
     """Whether a model of layers makes rows of nodes; else they are learned, and there is no [model]."""
     cuts: ClassVar[str] = "nodes"

@@ -199,7 +199,7 @@ def resolve_strategy(
     """Return the name and the options, checked, of a strategy."""
     name, options = _split_name(section, default, "strategy")
     kind = strategies[name]
-    given = (*signature(Strategy).parameters, "part_rank", "speed")
+    given = (*signature(Strategy).parameters, "part_rank", "speed", "whole")
     several = parameters(strategies[SEVERAL], given=given)
     for key in options if "name" not in section and not kind.on_workers else ():
         if key in several:

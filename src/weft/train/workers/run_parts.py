@@ -6,6 +6,7 @@ The data of a run may be cut already, by `weft partition`: then nobody reads the
 import gc
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,6 +210,21 @@ def read_parts(
     if part_rank is not None:
         identity["part_rank"] = list(part_rank)
     return LocalGraph(shard, dtype=dtype, facts=facts), identity
+
+
+def read_whole(folder: Path, dtype: torch.dtype, features: bool) -> Shard:
+    """Return all parts of a graph as one shard; without features where nobody reads them."""
+    shards = [_read(folder, part) for part in range(read_partition(folder).num_parts)]
+    if not features:
+        shards = [replace(shard, node_data=_without_features(shard)) for shard in shards]
+    return LocalGraph(Shard.merge(shards), dtype=dtype).home
+
+
+def _without_features(shard: Shard) -> dict[str, Any]:
+    return {
+        kind: {name: value for name, value in data.items() if name != "x"}
+        for kind, data in shard.node_data.items()
+    }
 
 
 def _read(folder: Path, part: int) -> Shard:

@@ -34,7 +34,7 @@ from weft.train.saved.run_folder import RunFolder, versions
 from weft.train.saved.summary import Summary
 from weft.train.settings import choose_device
 from weft.train.trainer import Place
-from weft.train.workers.run_parts import arrange, check_loops, prepare_parts, read_parts
+from weft.train.workers.run_parts import arrange, check_loops, prepare_parts, read_parts, read_whole
 
 
 def prepare(recipe: Recipe, out: Path, *, workers: int) -> None:
@@ -111,6 +111,8 @@ def train_parts(resolved: Resolved, place: Place, group: Group) -> Summary | Non
     if trainers < workers:
         group = group.subgroup(range(trainers), purpose="trainers")
     placed = _by_speed(resolved, parts, place, group)
+    if strategies[resolved.strategy].draws_from_whole:
+        placed["whole"] = partial(read_whole, parts, dtype)
     graph, identity = _held(resolved, parts, group, placed.get("part_rank"), dtype)
     model, task = resolved.model, resolved.make_task(graph)
     task.read(parts)

@@ -1,0 +1,103 @@
+"""Micro-batches, made by each stage for itself: seeds and draws are functions of (seed, epoch, step, node).
+
+All stages find the same rows in the same order, so no edges, ids or shapes travel. A stage draws no further
+than the hops that it and those behind it look: the last one, a few edges a seed. Features are read by the
+first alone. A micro-batch is a share of the seeds of a step with a neighbourhood of its own; a node has the
+same sample and the same dropout in all of a step.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor
+
+from weft.comm.group import Group
+from weft.config import Range, bind
+from weft.errors import RecipeError
+from weft.graph.parts.shard import Shard
+from weft.samplers.base import Batch
+from weft.samplers.loader import Loader, PreparingPool
+from weft.samplers.workers.partitioned import PartitionedSampler
+from weft.strategies.minibatch.neighbours import DrawSettings
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A batch size that grows: by `factor` after each `every` epochs, up to `most`."""
+
+    every: Annotated[int, Range(least=1)]
+    factor: Annotated[float, Range(least=1)] = 2.0
+    most: Annotated[int, Range(least=1)] | None = None
+
+    @staticmethod
+    def of(given: Mapping[str, Any] | None) -> "Growth | None":
+        """Return what the table of a recipe says, checked."""
+        if given is None:
+            return None
+        if "every" not in given:
+            raise RecipeError("strategy.grow: after how many epochs? give every, as {every = 10, factor = 2}")
+        made: Growth = Growth(**bind(Growth, given, "strategy.grow"))
+        return made
+
+    def size(self, first: int, epoch: int) -> int:
+        """Return the batch size of an epoch, from that of the first; no later one is smaller."""
+        grown = int(first * self.factor ** (epoch // self.every))
+        return max(first, grown if self.most is None else min(grown, self.most))
+
+
+class NoFeatures:
+    """In place of features, for stages that read none."""
+
+    def gather(self, ids: Tensor) -> None:
+        """Return nothing."""
+
+
+class MicroBatches:
+    """The micro-batches of one stage; `micro` of them a step."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        seeds: Tensor,
+        fanout: Sequence[Any],
+        drawing: DrawSettings,
+        *,
+        micro: int,
+        growth: Growth | None,
+        features: bool,
+    ) -> None:
+        options = {"kind": drawing.kind, **drawing.options}
+        source = None if features else NoFeatures()
+        self.sampler = PartitionedSampler(shard, Group.alone(), list(fanout), features=source, **options)
+        self.loader = Loader(self.sampler, seeds.sort().values, batch_size=drawing.batch_size, threads=0)
+        self.first, self.growth, self.micro, self.threads = drawing.batch_size, growth, micro, drawing.threads
+        self._typed = len(shard.node_types) > 1
+
+    def seek(self, epoch: int) -> int:
+        """Go to an epoch, and return how many steps it has."""
+        size = self.first if self.growth is None else self.growth.size(self.first, epoch)
+        self.loader.batch_size = size
+        return len(self.loader)
+
+    def shares(self, epoch: int, step: int) -> list[Tensor]:
+        """Return the seeds of each micro-batch of a step; none is empty."""
+        seeds = self.loader.seeds_of(epoch, step)
+        parts = seeds.tensor_split(min(self.micro, max(len(seeds), 1)))
+        return [part.sort().values for part in parts] if self._typed else list(parts)
+
+    def make(self, epoch: int, step: int, seeds: Tensor) -> Batch:
+        """Return a micro-batch, with a moment of its own that dropout is drawn by."""
+        batch = self.sampler.sample(seeds, epoch, step).fetch()
+        batch.set_clock(torch.tensor([self.sampler.seed, epoch, step], dtype=torch.int64))
+        return batch
+
+    @contextmanager
+    def prepared(self, epoch: int, jobs: Sequence[tuple[int, Tensor]]) -> Iterator[Callable[[int], Batch]]:
+        """Give what returns the n-th of some (step, seeds), in their order, made ahead by threads."""
+        with PreparingPool(
+            lambda job: self.make(epoch, *jobs[job]), range(len(jobs)), self.threads, self.threads + 2
+        ) as pool:
+            yield pool.get

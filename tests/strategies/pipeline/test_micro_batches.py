@@ -1,0 +1,52 @@
+"""Micro-batches: shares of a step, which all stages draw alike, each no further than it must."""
+
+from typing import Any
+
+import pytest
+import torch
+from halo_jobs import graph_of
+
+from weft.errors import RecipeError
+from weft.graph.parts.shard import Shard, make_shards
+from weft.strategies.minibatch.neighbours import DrawSettings
+from weft.strategies.pipeline.micro_batches import Growth, MicroBatches
+
+
+def batches(fanout: list[int], **options: Any) -> MicroBatches:
+    graph = graph_of("directed")
+    shard = Shard.merge(make_shards(graph, (torch.arange(graph.num_nodes) % 2).int()))
+    drawing = DrawSettings("neighbor", {"seed": 3}, batch_size=10, threads=0)
+    given = {"micro": 3, "growth": None, "features": True} | options
+    return MicroBatches(shard, torch.arange(25), fanout, drawing, **given)
+
+
+def test_shares_are_the_seeds_of_a_step_and_none_is_empty() -> None:
+    made = batches([2, 2])
+    assert made.seek(0) == 3
+    assert [len(share) for share in made.shares(0, 0)] == [4, 3, 3]
+    every = torch.cat([share for step in range(3) for share in made.shares(0, step)])
+    assert sorted(every.tolist()) == list(range(25))
+    assert len(batches([2], micro=50).shares(0, 2)) == 5
+
+
+def test_a_later_stage_draws_the_last_blocks_of_what_the_first_draws() -> None:
+    first, last = batches([2, 2, 2]), batches([2], features=False)
+    for step in range(3):
+        seeds = first.shares(1, step)[0]
+        whole, some = first.make(1, step, seeds), last.make(1, step, seeds)
+        assert len(some.blocks) == 1
+        assert torch.equal(some.blocks[0].src_ids, whole.blocks[-1].src_ids)
+        assert torch.equal(some.blocks[0].indptr, whole.blocks[-1].indptr)
+        assert torch.equal(some.blocks[0].indices, whole.blocks[-1].indices)
+        assert some.x is None
+        assert whole.x is not None
+        assert torch.equal(some.y, whole.y)  # type: ignore[arg-type]
+
+
+def test_batches_grow_with_epochs_up_to_the_most() -> None:
+    made = batches([2], growth=Growth.of({"every": 2, "factor": 1.5, "most": 20}))
+    assert [made.seek(epoch) for epoch in (0, 1, 2, 4, 9)] == [3, 3, 2, 2, 2]
+    assert made.loader.batch_size == 20
+    assert Growth.of(None) is None
+    with pytest.raises(RecipeError, match="give every"):
+        Growth.of({"factor": 2.0})
