@@ -109,6 +109,53 @@ def test_no_module_is_longer_than_450_lines() -> None:
     assert {name: lines for name, lines in counts.items() if lines > 450} == {}
 
 
+def lines_of_code(function: ast.FunctionDef) -> int:
+    """Return the lines of a function without its signature and its docstring."""
+    told = ast.get_docstring(function) is not None
+    body = function.body[1:] if told else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_no_function_has_more_than_45_lines_of_code() -> None:
+    functions = [
+        (f"{path.relative_to(SOURCE)}: {node.name}", lines_of_code(node))
+        for path in FILES
+        if path.parent.name != "triton"  # a kernel is one function, unless its parts are worth a name
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef)
+    ]
+    assert [(name, lines) for name, lines in functions if lines > 45] == []
+
+
+# Attributes of torch, and of named tuples, that have no public name.
+TORCHS = {"_schema", "_version", "_name", "_parameters", "_buffers", "_modules", "_replace", "_asdict"}
+TORCHS |= {"_weft"}  # what weft.accelerate writes on modules of PyG
+
+
+def names_made(tree: ast.AST) -> Iterator[str]:
+    """Give what a module defines or sets, by name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def private_of_others(path: Path, private: set[str]) -> list[str]:
+    """Return the private attributes of weft that a module reads and does not make itself."""
+    own = {*names_made(tree_of(path)), *TORCHS}
+    read = (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Attribute))
+    others = [node for node in read if ast.unparse(node.value) not in ("self", "cls", "super()")]
+    return [ast.unparse(node) for node in others if node.attr in private - own]
+
+
+def test_nobody_reads_the_private_attributes_of_other_modules() -> None:
+    made = {name for path in FILES for name in names_made(tree_of(path))}
+    private = {name for name in made if name.startswith("_") and not name.startswith("__")}
+    asked = {str(path.relative_to(SOURCE)): private_of_others(path, private) for path in FILES}
+    assert {name: found for name, found in asked.items() if found} == {}, "give the class a public method"
+
+
 def test_contributors_are_told_the_same_direction() -> None:
     page = (Path(__file__).resolve().parents[1] / "CONTRIBUTING.md").read_text()
     (line,) = [line for line in page.splitlines() if line.startswith("errors ") and "←" in line]

@@ -127,7 +127,7 @@ def load(path: "str | os.PathLike[str]", verify: bool = True) -> "Graph":
     return Graph.load(path, verify=verify)
 
 
-def _draw_report(out: "str | os.PathLike[str]") -> None:
+def draw_report(out: "str | os.PathLike[str]") -> None:
     """Draw the report of a run: what `weft.train` does after it."""
     from weft.report import write_report
 

@@ -127,7 +127,7 @@ def _rows_upto(graph: weft.Graph, num_dst: int) -> Block:
         edge_type=whole.edge_type[:last],
         num_relations=whole.num_relations,
         edge_data=graph.edge_data,
-        degrees=whole._degrees,
+        degrees=whole.degree_source,
     )
 
 

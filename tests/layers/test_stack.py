@@ -23,7 +23,7 @@ def _chain(graph: weft.Graph, sizes: list[int]) -> list[Block]:
         last = int(whole.indptr[num_dst])
         keep = Block(
             whole.indptr[: num_dst + 1], whole.indices[:last], num_src=num_src, src_ids=torch.arange(num_src),
-            edge_ids=torch.arange(last), degrees=whole._degrees,
+            edge_ids=torch.arange(last), degrees=whole.degree_source,
         )  # fmt: skip
         blocks.append(keep)
         num_src = num_dst

@@ -125,6 +125,10 @@ class Delayed(Exchange):
         """Say that the features or gradients of these nodes hold what `source` brought, call by call."""
         self._relayed[what] = source, torch.bincount(_bins(ids, self.r), minlength=self.r)
 
+    def oldest(self, what: str, slot: int, turn: int) -> int:
+        """Return the epoch of the oldest number in the rows of a bin that are read now."""
+        return self._histories[what, slot].when[turn].oldest
+
     def pull(self, h: Tensor, slot: int) -> Arrival:
         """Return the rows of the history, and send those whose turn it is."""
         if not self.r:
@@ -194,7 +198,7 @@ class Delayed(Exchange):
         self.plan = self.whole_plan
         oldest = self._now
         if what in self._relayed:
-            oldest = self._relayed[what][0]._histories[what, slot].when[self._turn].oldest
+            oldest = self._relayed[what][0].oldest(what, slot, self._turn)
         history.depart(self._turn, rows, self._places(what), _When(self._now, oldest))
 
     def _places(self, what: str) -> Tensor:

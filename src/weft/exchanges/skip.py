@@ -154,15 +154,15 @@ class Skip(Exchange):
         """Return all histories."""
         adapted = self._error is not None and self.change is not None
         chosen = {"change": self.change, "ceiling": self._ceiling} if adapted else {}
-        held = {name: torch.tensor(value, dtype=torch.float64) for name, value in chosen.items()}
+        state = {name: torch.tensor(value, dtype=torch.float64) for name, value in chosen.items()}
         for (what, slot), history in self._histories.items():
             name = f"{what}.{slot}"
             assert history.held is not None, "saved between steps"
-            held[f"{name}.held"] = history.held
-            held[f"{name}.ages"] = torch.tensor([history.ages, history.turns])
+            state[f"{name}.held"] = history.held
+            state[f"{name}.ages"] = torch.tensor([history.ages, history.turns])
             if history.sent is not None:
-                held[f"{name}.sent"] = history.sent
-        return held
+                state[f"{name}.sent"] = history.sent
+        return state
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continue with those histories."""
@@ -231,18 +231,18 @@ class Skip(Exchange):
         # Not "more than": what is not a number has changed.
         return not bool(moved <= self.change * torch.linalg.vector_norm(history.sent))
 
-    def _move(self, held: Tensor | None, rows: Tensor, due: Sequence[bool], way: _Way) -> Arrival:
-        if held is not None and not any(due):
-            return Later(lambda: held)
+    def _move(self, history: Tensor | None, rows: Tensor, due: Sequence[bool], way: _Way) -> Arrival:
+        if history is not None and not any(due):
+            return Later(lambda: history)
         me, receive = self.group.rank, list(way.receive)
         arriving = [count if sends else 0 for count, sends in zip(receive, due)]
         send = list(way.send) if due[me] else [0] * self.group.size
         moved = self.group.all_to_all(rows, send, arriving, label=way.label)
-        if held is None or all(due):
+        if history is None or all(due):
             return moved
 
         def merge(received: Tensor) -> Tensor:
-            pairs = zip(torch.split(received, arriving), torch.split(held, receive), due)
+            pairs = zip(torch.split(received, arriving), torch.split(history, receive), due)
             return torch.cat([fresh if sends else old for fresh, old, sends in pairs])
 
         return moved.then(merge)

@@ -4,7 +4,8 @@
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast
+from copy import copy
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ class BlockEdges:
     What was made with a block goes with it to another device; each class says what of it was not.
     """
 
-    looked_up: ClassVar[frozenset[str]] = frozenset({"_degrees", "_memory", "_transpose", "_clock"})
+    looked_up: ClassVar[frozenset[str]] = frozenset({"degree_source", "_memory", "_transpose", "_clock"})
     """Attributes in which it looks things up, and which outlive it: they belong to the graph, or to a run."""
     derived_from: ClassVar[frozenset[str]] = frozenset({"parent"})
     """Attributes that are other blocks, which have what they hold themselves."""
@@ -62,9 +63,10 @@ class BlockEdges:
         self.num_relations = num_relations
         self.parent = parent  # the block this one was derived from, whose clock it shares
         self._clock = clock
-        self._src_ids, self._dst_ids, self._edge_ids = src_ids, dst_ids, edge_ids
-        self._edge_data: Mapping[str, Tensor] = {} if edge_data is None else edge_data
-        self._degrees = degrees
+        self._src_ids, self._dst_ids = src_ids, dst_ids
+        self.picked_edges = edge_ids  # [E] ids of the graph's edges that these are; None: all, in order
+        self.edge_data: Mapping[str, Tensor] = {} if edge_data is None else edge_data  # by id of edge
+        self.degree_source = degrees  # None: these edges are the whole graph
         self._type_ranges = type_ranges
         self._transpose = transposed
         self._cache: dict[Hashable, Any] = {}
@@ -102,9 +104,9 @@ class BlockEdges:
     @property
     def edge_ids(self) -> Tensor:
         """The global id of each edge: its place in the canonical order of the whole graph, [E] int64."""
-        if self._edge_ids is None:
+        if self.picked_edges is None:
             return self.cached("edge_ids", lambda: torch.arange(self.num_edges, device=self.device))
-        return self._edge_ids
+        return self.picked_edges
 
     @property
     def transposed(self) -> "kernels.Transposed":
@@ -127,31 +129,31 @@ class BlockEdges:
 
     def edge(self, name: str) -> Tensor:
         """Return the edge weight, features or time under `name`, [E, ...] in block order."""
-        if name not in self._edge_data:
-            known = ", ".join(self._edge_data) or "none"
+        if name not in self.edge_data:
+            known = ", ".join(self.edge_data) or "none"
             raise GraphError(f"the graph has no edge data {name!r}; it has: {known}")
-        if self._edge_ids is None:
-            return self._edge_data[name]
-        return self.cached(("edge", name), lambda: self._edge_data[name][self.edge_ids])
+        if self.picked_edges is None:
+            return self.edge_data[name]
+        return self.cached(("edge", name), lambda: self.edge_data[name][self.edge_ids])
 
     def has_edge(self, name: str) -> bool:
         """Return whether `edge(name)` would find something."""
-        return name in self._edge_data
+        return name in self.edge_data
 
     def in_degree(self, rows: Rows = "dst", relation: int | None = None, *, weighted: bool = False) -> Tensor:
         """Return the in-degrees, in the whole graph, of the source or destination rows."""
-        return self._degree("in", rows, relation, weighted)
+        return self.row_degree("in", rows, relation, weighted)
 
     def out_degree(
         self, rows: Rows = "src", relation: int | None = None, *, weighted: bool = False
     ) -> Tensor:
         """Return the out-degrees, in the whole graph, of the source or destination rows."""
-        return self._degree("out", rows, relation, weighted)
+        return self.row_degree("out", rows, relation, weighted)
 
     def edge_in_degree(self, end: Rows = "dst", relation: int | None = None) -> Tensor:
         """Return the in-degree, in the whole graph, of one end of each edge (of a relation, in it), [E]."""
         rows = self.edge_dst if end == "dst" else self.indices.long()
-        chosen = rows if relation is None else rows[self._relation_edges(relation)]
+        chosen = rows if relation is None else rows[self.relation_edges(relation)]
         return self.in_degree(end, relation)[chosen]
 
     def type_ranges(self, rows: Rows = "src") -> dict[str, slice]:
@@ -164,6 +166,9 @@ class BlockEdges:
         """Return (node type, range of rows) in the order of rows; a type may have several in a sample."""
         ranges = [(kind, part) for kind, part in self.type_ranges(rows).items() if part.stop > part.start]
         return sorted(ranges, key=lambda item: item[1].start)
+
+    by_time: bool = False
+    """Whether rows see the edges before a time of their own, and degrees go by it."""
 
     def multiplicity(self) -> Tensor | None:
         """Return how many edges of the whole graph each edge stands for, [E]; None: itself alone."""
@@ -189,6 +194,21 @@ class BlockEdges:
                 self._cache[key] = make()
         return cast(T, self._cache[key])
 
+    def moved(self, move: Callable[[Any], Any], begun: Callable[[Self], None]) -> Self:
+        """Return a copy whose own parts went through `move`; it remembers nothing.
+
+        `begun` is given the copy before its parts are moved, which may name it as their parent.
+        """
+        for name in self.edge_data:
+            self.edge(name)  # picked here: the data of all edges do not travel
+        made = copy(self)
+        begun(made)
+        for name, value in vars(self).items():
+            if name not in (*self.looked_up, "edge_data"):
+                setattr(made, name, move(value))
+        made._memory = Memory()
+        return made
+
     def draw_clock(self) -> Tensor:
         """Return the clock that draws of this block use: its own, or a fresh one from torch's generator."""
         return torch.randint(2**62, (3,), device="cpu") if self.clock is None else self.clock
@@ -199,7 +219,7 @@ class BlockEdges:
 
     # Underneath
 
-    def _edge_scale(
+    def edge_factors(
         self, weight: Tensor | None, src_scale: Tensor | None, dst_scale: Tensor | None
     ) -> Tensor | None:
         src = None if src_scale is None else src_scale[self.indices.long()]
@@ -207,16 +227,16 @@ class BlockEdges:
         factors = [factor for factor in (weight, src, dst) if factor is not None]
         return torch.stack(factors).prod(0) if factors else None
 
-    def _transposed_for(self, *inputs: Tensor | None) -> "kernels.Transposed | None":
+    def transposed_for(self, *inputs: Tensor | None) -> "kernels.Transposed | None":
         """Give backward the transposed edges, and build them only where there will be a backward."""
         wanted = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
         return self.transposed if wanted else None
 
-    def _degree(
+    def row_degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
     ) -> Tensor:
         def make() -> Tensor:
-            degrees = self._degrees or OwnDegrees(self)
+            degrees = self.degree_source or OwnDegrees(self)
             degree = degrees.degree(direction, relation, weighted)
             ids = self._src_ids if rows == "src" or self._dst_ids is None else self._dst_ids
             if ids is not None and not isinstance(degrees, OwnDegrees):
@@ -225,7 +245,7 @@ class BlockEdges:
 
         return self.cached((direction, rows, relation, weighted), make)
 
-    def _own_degree(self, direction: str, relation: int | None, weighted: bool) -> Tensor:
+    def counted_degree(self, direction: str, relation: int | None, weighted: bool) -> Tensor:
         """Count the block's own edges: right for a block that was made by hand and is the whole graph."""
         ends = self.edge_dst if direction == "in" else self.indices.long()
         one = torch.ones(1, dtype=torch.float64, device=ends.device).expand(len(ends))
@@ -236,7 +256,7 @@ class BlockEdges:
         degree = torch.bincount(ends, counted, minlength=num_nodes)
         return degree if weighted else degree.float()
 
-    def _relation_edges(self, relation: int) -> Tensor | slice:
+    def relation_edges(self, relation: int) -> Tensor | slice:
         kinds = self.edge_type
         if kinds is None:
             return slice(None)
@@ -250,4 +270,4 @@ class OwnDegrees:
         self.block = block
 
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
-        return self.block._own_degree(direction, relation, weighted)
+        return self.block.counted_degree(direction, relation, weighted)

@@ -36,13 +36,13 @@ def write(path: str | os.PathLike[str], parts: Parts, overwrite: bool = False) -
     if csr.edge_type is not None:
         arrays["edge_type"] = as_array(csr.edge_type)
     edges = [
-        store_value(f"edge_{place}", {"name": name}, value, arrays)
-        for place, (name, value) in enumerate(parts.edge_data.items())
+        store_value(f"edge_{index}", {"name": name}, value, arrays)
+        for index, (name, value) in enumerate(parts.edge_data.items())
     ]
     nodes = [
-        store_value(f"node_{number}_{place}", {"type": kind, "name": name}, value, arrays)
+        store_value(f"node_{number}_{index}", {"type": kind, "name": name}, value, arrays)
         for number, kind in enumerate(parts.node_types)
-        for place, (name, value) in enumerate(parts.node_data[kind].items())
+        for index, (name, value) in enumerate(parts.node_data[kind].items())
     ]
     ids = {
         kind: f"ids_{number}.parquet"

@@ -51,7 +51,7 @@ class Graph(NodeData):
         self.edge_types: list[EdgeType] = parts.edge_types
         self.node_data: dict[str, dict[str, Features]] = parts.node_data
         self.node_ids: dict[str, NodeIds] = parts.node_ids
-        self._degrees: dict[tuple[str, int | None, bool], Tensor] = {}
+        self.known_degrees: dict[tuple[str, int | None, bool], Tensor] = {}
         self._block: Block | None = None
 
     @classmethod
@@ -251,8 +251,8 @@ class Graph(NodeData):
         """Return the range of global rows of a node type."""
         if node_type not in self.node_types:
             raise GraphError(f"no node type {node_type!r}; the graph has: {', '.join(self.node_types)}")
-        place = self.node_types.index(node_type)
-        return slice(self.node_offsets[place], self.node_offsets[place + 1])
+        number = self.node_types.index(node_type)
+        return slice(self.node_offsets[number], self.node_offsets[number + 1])
 
     # Degrees and blocks
 
@@ -267,9 +267,9 @@ class Graph(NodeData):
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
         """Return in_degree or out_degree; what blocks of this graph ask."""
         key = (direction, relation, weighted)
-        if key not in self._degrees:
-            self._degrees[key] = self._count_degree(*key)
-        return self._degrees[key]
+        if key not in self.known_degrees:
+            self.known_degrees[key] = self._count_degree(*key)
+        return self.known_degrees[key]
 
     def block(self, clock: Tensor | None = None) -> Block:
         """Return the block of the whole graph, the same one each time; a `clock` given replaces its clock."""

@@ -51,6 +51,10 @@ class HeldGraph(Protocol):
         """What is known of own rows of the target type."""
 
     @property
+    def is_labelled(self) -> bool:
+        """Whether nodes of some type have a y."""
+
+    @property
     def target_type(self) -> str:
         """The node type that has labels."""
 

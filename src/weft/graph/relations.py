@@ -36,7 +36,7 @@ class RelationBlock(Block):
             num_src=occurring.numel(),
             src_ids=block.src_ids[self.rows],
             dst_ids=block.dst_ids,
-            edge_ids=block._edge_ids,
+            edge_ids=block.picked_edges,
             edge_type=block.edge_type,
             num_relations=block.num_relations,
             parent=block,

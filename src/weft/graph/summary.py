@@ -101,4 +101,4 @@ def _histogram(degree: Tensor) -> list[list[int]]:
     """Return [lowest degree, nodes] of each bin: 0, then powers of two, as degrees span magnitudes."""
     exponent = torch.where(degree > 0, torch.log2(degree.clamp(min=1).double()).floor().long() + 1, 0)
     counts = torch.bincount(exponent).tolist()
-    return [[0 if place == 0 else 2 ** (place - 1), count] for place, count in enumerate(counts)]
+    return [[0 if index == 0 else 2 ** (index - 1), count] for index, count in enumerate(counts)]

@@ -1,11 +1,25 @@
 """Features, labels and splits by name: the same for a whole graph and for the rows that a rank holds."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from weft.errors import GraphError
+from weft.graph.checks import SPLITS
 from weft.graph.sparse import Features
+
+
+def data_by_splits(y: Tensor, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+    """Return the data of rows that stand one split after the other: y, and which rows each split has."""
+    data, first = {"y": y}, 0
+    for split, size in sizes.items():
+        if f"{split}_mask" in SPLITS:
+            mask = data[f"{split}_mask"] = torch.zeros(len(y), dtype=torch.bool)
+            mask[first : first + size] = True
+        first += size
+    return data
 
 
 class NodeData:
@@ -35,6 +49,11 @@ class NodeData:
         A class of -1 and a number nan are unknown.
         """
         return self.of_target("y")
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether nodes of some type have a y."""
+        return any("y" in data for data in self.node_data.values())
 
     @property
     def has_values(self) -> bool:

@@ -28,24 +28,39 @@ HUGE_BYTES = 1 << 24
 DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 INDEX_CODES = {torch.int32: 0, torch.int64: 1}
 
-_P, _I, _L, _D = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_double
+POINTER, INT, LONG, DOUBLE = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_double
 # Argument types of every function of the C interface, in its order; each returns a status (see `check`).
 SIGNATURES: dict[str, list[type]] = {
-    "weft_spmm": [*[_P] * 9, *[_L] * 5, *[_I] * 4],
-    "weft_extreme": [*[_P] * 5, *[_L] * 4, *[_I] * 4],
-    "weft_extreme_backward": [*[_P] * 7, *[_L] * 4, *[_I] * 3],
-    "weft_sddmm_dot": [*[_P] * 9, *[_L] * 5, *[_I] * 4],
-    "weft_sddmm": [*[_P] * 5, _I, *[_L] * 4, *[_I] * 3],
-    "weft_edge_softmax": [*[_P] * 3, *[_L] * 3, *[_I] * 2],
-    "weft_edge_softmax_backward": [*[_P] * 4, *[_L] * 3, *[_I] * 2],
-    "weft_dropout": [_P, _P, _P, _P, _I, _L, _L, _P, _L, _L, ctypes.c_uint64, _D, _I, _I],
-    "weft_draw": [_P, _L, _L, _P, _L, _L, _P, _I],
-    "weft_gather": [_P, _L, _P, _L, _L, _P, _I, _I],
-    "weft_group": [_P, _L, _P, _L, _L, _P, _P, _P, _I, _I, _I],
-    "weft_build_csr": [_P, _P, _P, _L, _L, _P, _P, _P, _I, _I],
-    "weft_relabel": [_P, _L, _P, _P, _P],
-    "weft_advise": [_P, _L],
-    "weft_set_level": [_I],
+    "weft_spmm": [*[POINTER] * 9, *[LONG] * 5, *[INT] * 4],
+    "weft_extreme": [*[POINTER] * 5, *[LONG] * 4, *[INT] * 4],
+    "weft_extreme_backward": [*[POINTER] * 7, *[LONG] * 4, *[INT] * 3],
+    "weft_sddmm_dot": [*[POINTER] * 9, *[LONG] * 5, *[INT] * 4],
+    "weft_sddmm": [*[POINTER] * 5, INT, *[LONG] * 4, *[INT] * 3],
+    "weft_edge_softmax": [*[POINTER] * 3, *[LONG] * 3, *[INT] * 2],
+    "weft_edge_softmax_backward": [*[POINTER] * 4, *[LONG] * 3, *[INT] * 2],
+    "weft_dropout": [
+        POINTER,
+        POINTER,
+        POINTER,
+        POINTER,
+        INT,
+        LONG,
+        LONG,
+        POINTER,
+        LONG,
+        LONG,
+        ctypes.c_uint64,
+        DOUBLE,
+        INT,
+        INT,
+    ],
+    "weft_draw": [POINTER, LONG, LONG, POINTER, LONG, LONG, POINTER, INT],
+    "weft_gather": [POINTER, LONG, POINTER, LONG, LONG, POINTER, INT, INT],
+    "weft_group": [POINTER, LONG, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT, INT, INT],
+    "weft_build_csr": [POINTER, POINTER, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT, INT],
+    "weft_relabel": [POINTER, LONG, POINTER, POINTER, POINTER],
+    "weft_advise": [POINTER, LONG],
+    "weft_set_level": [INT],
     "weft_detected_level": [],
 }
 # Functions that give the size of a C structure, to the size of its mirror here.
@@ -152,7 +167,7 @@ def declare(signatures: dict[str, list[type]], *, sizes: Mapping[str, int] | Non
 def _declare(core: ctypes.CDLL, signatures: dict[str, list[type]]) -> None:
     for name, argtypes in signatures.items():
         function = getattr(core, name)
-        function.argtypes, function.restype = argtypes, _I
+        function.argtypes, function.restype = argtypes, INT
 
 
 def _compare(core: ctypes.CDLL, sizes: Mapping[str, int]) -> None:

@@ -17,10 +17,31 @@ BITS = (2, 4, 8, 16)
 _HEAD = 8  # bytes: the least value and the step
 _MASK = {2: 3, 4: 15, 8: 255, 16: 65535}
 
-_P, _I, _L = native._P, native._I, native._L
 _SIGNATURES: dict[str, list[type]] = {
-    "weft_quantise": [_P, _P, _P, _L, _L, _I, _P, _L, _L, _P, _I, _I],
-    "weft_dequantise": [_P, _P, _L, _L, _I, _P, _I, _I],
+    "weft_quantise": [
+        native.POINTER,
+        native.POINTER,
+        native.POINTER,
+        native.LONG,
+        native.LONG,
+        native.INT,
+        native.POINTER,
+        native.LONG,
+        native.LONG,
+        native.POINTER,
+        native.INT,
+        native.INT,
+    ],
+    "weft_dequantise": [
+        native.POINTER,
+        native.POINTER,
+        native.LONG,
+        native.LONG,
+        native.INT,
+        native.POINTER,
+        native.INT,
+        native.INT,
+    ],
 }
 native.declare(_SIGNATURES)
 

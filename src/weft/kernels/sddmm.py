@@ -69,6 +69,7 @@ def _dot_cpu(
         return reference.sddmm_dot(
             indptr, indices, edges, a, b, src_scale, dst_scale, mean, src_mean, t_indptr, t_indices, t_edges
         )
+    # Dots of halves are kept in float32: they are gradients of weights, which are float32 in any case.
     out = native.empty((indices.shape[0], *a.shape[1:-1]), accumulator(a.dtype))
     dense = [native.dense(tensor) for tensor in (indptr, indices, a, b, src_scale, dst_scale, t_indptr)]
     edges = native.dense(edges if edges is None else edges.to(indices.dtype))
@@ -99,6 +100,7 @@ def _dot_fake(indptr: Tensor, indices: Tensor, edges: Tensor | None, a: Tensor, 
 
 
 def _dot_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    # 7 and 8 are the two flags of means, which are no tensors.
     ctx.save_for_backward(*inputs[:7], *inputs[9:])
     ctx.means = inputs[7:9]
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -113,6 +114,22 @@ class Batch:
         for block in self.blocks:
             block.clock = clock
 
+    def moved(self, move: Callable[[Any], Any], graph: Any, carry: "Callable[[Batch], Batch]") -> "Batch":
+        """Return a copy whose tensors and blocks went through `move`, of a graph that lies there.
+
+        `carry` moves the batch that `to_pyg` makes, once it is asked for.
+        """
+        once, made = self._once, copy(self)
+        for name, value in vars(self).items():
+            setattr(made, name, move(value))
+        made.graph = graph
+        made._once = None if once is None else lambda: carry(once())
+        return made
+
+    def brings(self, name: str) -> bool:
+        """Return whether `x` or `y` is here already, and not to be read from the graph."""
+        return name in self._held
+
     def to_pyg(self) -> Any:
         """Return a PyG `Data` (or `HeteroData`) of the seeds' neighbourhood, each node drawn for once.
 
@@ -205,16 +222,16 @@ class Sampler(ABC):
 def as_seeds(graph: HeldGraph, seeds: Any) -> Tensor:
     """Return seeds as [n] int64, or say what is wrong with them; those of several types sorted by type."""
     try:
-        given = torch.as_tensor(seeds)
+        ids = torch.as_tensor(seeds)
     except (TypeError, ValueError, RuntimeError):
         raise GraphError(f"expected seeds [n] of node ids, got {str(seeds)[:60]}") from None
-    if given.numel() == 0:
+    if ids.numel() == 0:
         return torch.zeros(0, dtype=torch.int64)
-    if given.dim() != 1 or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
-        raise GraphError(f"expected seeds [n] of node ids, got {given.dtype} of shape {list(given.shape)}")
-    given = given.to("cpu", torch.int64).contiguous()
+    if ids.dim() != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise GraphError(f"expected seeds [n] of node ids, got {ids.dtype} of shape {list(ids.shape)}")
+    ids = ids.to("cpu", torch.int64).contiguous()
     if len(graph.node_types) > 1:
-        kinds = torch.bucketize(given, torch.tensor(graph.node_offsets[1:-1]), right=True)
+        kinds = torch.bucketize(ids, torch.tensor(graph.node_offsets[1:-1]), right=True)
         if bool((kinds[1:] < kinds[:-1]).any()):
             raise GraphError("seeds of several node types must be sorted by type; use torch.sort(seeds)")
-    return given
+    return ids

@@ -192,6 +192,8 @@ class EdgeLoader(TogetherLoader):
         """Return the batch of a step, whatever comes next."""
         everybody = self.pairs_of(epoch, step)
         pairs = self.own(everybody)
+        # Negatives are drawn for own pairs alone, but told of all pairs of the step: in-batch ones are the
+        # ends of others, and every worker must see the same batch.
         drawn: Any = pairs.src.new_empty(len(pairs), 0)
         if self.negatives is not None:
             drawn = self.negatives(pairs, epoch, step, batch=everybody)
@@ -200,6 +202,7 @@ class EdgeLoader(TogetherLoader):
         ends = EndRows.of(pairs, negative, timed=self.draws.times is not None)
         if ends.times is not None:
             more["times"] = ends.times
+        # Seeds are ends of any type, of which most have no y to be read.
         nodes = self.neighbours.sample(ends.seeds, epoch, step, **more).without_labels()
         masked, log_q = (getattr(drawn, name, None) for name in ("masked", "log_q"))
         return EdgeBatch(nodes, pairs, ends.src, ends.dst, ends.negative, masked, log_q, total=len(everybody))
@@ -213,6 +216,7 @@ class EdgeLoader(TogetherLoader):
 
     def _hidden(self, pairs: Pairs) -> HiddenPairs:
         src, dst, kinds = pairs.src, pairs.dst, pairs.relation
+        # Pairs without a relation may be of any: reverses are hidden where some relation has them.
         both = self._both.any().expand(len(src)) if kinds is None else self._both[kinds]
         return HiddenPairs(torch.cat([src, dst[both]]), torch.cat([dst, src[both]]))
 

@@ -76,8 +76,10 @@ class LaborSampler(Sampler):
 
     def worker_obstacle(self) -> str:
         """Return why several workers cannot draw like this, or nothing."""
-        told = "iterations: they need all rows of a hop, which several workers hold; leave them out, or use "
-        return f"{told}one process" if self.iterations else ""
+        message = (
+            "iterations: they need all rows of a hop, which several workers hold; leave them out, or use "
+        )
+        return f"{message}one process" if self.iterations else ""
 
     def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
         """Return the batch of these nodes."""
@@ -88,6 +90,8 @@ class LaborSampler(Sampler):
 
     def keys(self, epoch: int, step: int) -> NDArray[np.uint64]:
         """Return the keys of all hops [hops, relations]: a source has one number for all relations."""
+        # One key for all relations of a hop: a source that two relations could draw is drawn by both or by
+        # neither, and that is what makes batches small.
         keys = [self.key(epoch, step, 0 if self.shared_hops else hop) for hop in range(self.hops)]
         return np.repeat(np.array(keys, dtype=np.uint64)[:, None], self.fanout.shape[1], axis=1)
 

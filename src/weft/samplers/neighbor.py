@@ -235,6 +235,7 @@ class NeighborSampler(Sampler):
         if self.weight is None or self.pick == "top":
             return hop.scale.float()
         # Given the threshold, the draws of a row are independent: an edge is in with chance 1 − exp(−w · t).
+        # expm1, since chances of light edges are far below what 1 − exp keeps of them.
         return torch.expm1(-self.weight[hop.edge_ids] * hop.scale).neg_().reciprocal_().float()
 
 

@@ -53,6 +53,8 @@ class SaintDraws:
         if self.how == "walk":
             return self._walk(key, (places * self.topology.num_nodes).astype(np.int64))
         running = self._running.numpy()
+        # Weights are whole numbers and their running sum is exact, so that a table in parts finds the same
+        # node.
         wanted = (places * float(running[-1])).astype(np.int64)
         drawn: Ints = np.minimum(np.searchsorted(running, wanted, side="right"), len(running) - 1)
         if self.how == "node":
@@ -91,6 +93,8 @@ class Chances:
         self.nodes = torch.zeros(draws.topology.num_nodes)
         self.edges = torch.zeros(num_edges)
         covered = 0
+        # By nodes covered and not by a number of trials: large subgraphs need fewer of them for equal
+        # estimates.
         while covered < coverage * max(len(self.nodes), 1):
             found = draws.nodes(trial_key(seed, self.num_trials))
             covered += len(found)
@@ -105,6 +109,8 @@ class Chances:
 
     def edge_scale(self, dst: Tensor, edges: Tensor) -> Tensor:
         """Return what edges count in sums, given the node that each ends in: its count over the edge's."""
+        # An edge may come that no trial had: counted as 1 it weighs at most what its destination's count
+        # allows.
         return self.nodes[dst].clamp(min=1) / self.edges[edges].clamp(min=1)
 
     def loss_weight(self, seeds: Tensor, num_seeds: int) -> Tensor:

@@ -198,6 +198,8 @@ class Store(RowSource):
             raise GraphError(f"expected ids [n] of rows, got {given.dtype} of shape {list(given.shape)}")
         given = given.to("cpu", torch.int64).contiguous()
         if given.numel():
+            # Checked before a read: a wrong id of a mapped or shared file would be a segmentation fault, not
+            # an error.
             least, most = given.aminmax()
             if int(least) < 0 or int(most) >= self.num_rows:
                 wrong = int(least) if int(least) < 0 else int(most)

@@ -186,14 +186,14 @@ def _open(
 
 def _of_graph(path: Path, writable: bool, node_type: str | None) -> Tensor:
     arrays, meta = read_directory(path, verify=False)
-    found = {entry["type"]: entry for entry in meta.get("node_data", []) if entry["name"] == "x"}
-    if node_type is None and len(found) == 1:
-        node_type = next(iter(found))
-    if writable or node_type not in found or "sparse" in found[node_type]:
+    entries = {entry["type"]: entry for entry in meta.get("node_data", []) if entry["name"] == "x"}
+    if node_type is None and len(entries) == 1:
+        node_type = next(iter(entries))
+    if writable or node_type not in entries or "sparse" in entries[node_type]:
         why = "a graph's folder has checksums and is for reading only" if writable else ""
-        why = why or f"no dense features x of {node_type!r} in it; node types with x: {', '.join(found)}"
+        why = why or f"no dense features x of {node_type!r} in it; node types with x: {', '.join(entries)}"
         raise FormatError(f"{path}: {why}")
-    array, kind = arrays[found[node_type]["array"]], getattr(torch, found[node_type]["dtype"])
+    array, kind = arrays[entries[node_type]["array"]], getattr(torch, entries[node_type]["dtype"])
     if not isinstance(array, np.memmap) or array.filename is None:  # without rows nothing is mapped
         return torch.empty(array.shape, dtype=kind)
     return _mapped(Path(array.filename), array.shape, kind, array.offset, writable=False)
@@ -247,9 +247,9 @@ def _mapped(path: Path, shape: Sequence[int], dtype: torch.dtype, offset: int, w
         return torch.empty(tuple(shape), dtype=dtype)
     if path.is_symlink() or not path.is_file():
         raise FormatError(f"{path}: not a file in the store's folder")
-    needed, held = offset + count * dtype.itemsize, path.stat().st_size
-    if held < needed:
-        raise FormatError(f"{path}: {tuple(shape)} needs {needed:,} bytes, the file holds {held:,}")
+    needed, size = offset + count * dtype.itemsize, path.stat().st_size
+    if size < needed:
+        raise FormatError(f"{path}: {tuple(shape)} needs {needed:,} bytes, the file holds {size:,}")
     try:
         with open(path, "r+b" if writable else "rb") as file:
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_COPY
@@ -269,8 +269,8 @@ def _reserve(path: Path, size: int) -> None:
 
 def _remove(made: Sequence[Path]) -> None:
     """Remove a folder with what is in it, then those around it, where nobody put anything meanwhile."""
-    for place, folder in enumerate(made):
-        if place == 0:
+    for index, folder in enumerate(made):
+        if index == 0:
             shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             folder.rmdir()

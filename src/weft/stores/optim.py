@@ -140,6 +140,8 @@ def adam_rows(
 ) -> None:
     """Take Adam's step number `step`, from 1, on rows [m] of values [n, ...], each given once, in place."""
     first, second = betas
+    # Moments of rows that were not read stay as they are, where Adam would let them decay: torch's SparseAdam
+    # does the same, and a table larger than a step could not be gone through.
     new_mean = mean[rows].mul_(first).add_(grad, alpha=1 - first)
     new_square = square[rows].mul_(second).addcmul_(grad, grad, value=1 - second)
     mean[rows], square[rows] = new_mean, new_square
@@ -164,6 +166,7 @@ def rowwise_adagrad_rows(
     A row may be given again with a gradient of zeros.
     """
     flat = grad.reshape(len(grad), grad.shape[1:].numel())
+    # Added, not assigned: `summed_rows` on a GPU may name a row again with zeros, which must change nothing.
     total.index_add_(0, rows, torch.linalg.vecdot(flat, flat) / max(1, flat.shape[1]))
     scale = total.index_select(0, rows).sqrt_().add_(eps).reciprocal_().mul_(-lr)
     values.index_add_(0, rows, grad * scale.view(-1, *[1] * (grad.dim() - 1)))
@@ -178,6 +181,7 @@ def summed_rows(rows: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     if rows.device.type == "cpu":
         found, place = torch.unique(rows, return_inverse=True)
         return found, grad.new_zeros(len(found), *grad.shape[1:]).index_add_(0, place, grad)
+    # Stable, so that gradients of a row are added in the order given: atomic adds would differ between runs.
     order = rows.argsort(stable=True)
     held = rows[order]
     place = torch.zeros_like(held)

@@ -27,8 +27,8 @@ class TypedStores:
     ) -> None:
         self.held, self.capacity = dict(held), capacity
         self.ranges = {
-            kind: (node_offsets[place], node_offsets[place + 1])
-            for place, kind in enumerate(node_types)
+            kind: (node_offsets[index], node_offsets[index + 1])
+            for index, kind in enumerate(node_types)
             if kind in self.held
         }
         for kind, (first, last) in self.ranges.items():

@@ -97,6 +97,7 @@ class LearnedTable:
 
     def step(self) -> None:
         """Change the rows that any worker read since the last step; called by all."""
+        # Empty ones first: the optimiser's step is one of all workers, also of one that has read nothing.
         rows, gradients = [self._nothing().new_zeros(0, dtype=torch.int64)], [self._nothing()]
         for read in self._reads:
             gradient = torch.zeros_like(read.rows) if read.rows.grad is None else read.rows.grad

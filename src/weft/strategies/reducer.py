@@ -161,6 +161,8 @@ class GradientReducer:
 
     def _arrived(self, parameter: Tensor) -> None:
         self._bucket_of[id(parameter)].missing.discard(id(parameter))
+        # A bucket that is full before its turn waits: ranks may fill them in different orders, and
+        # collectives are matched by order alone.
         while self._next < len(self.buckets) and not self.buckets[self._next].missing:
             self._depart()
 
@@ -178,6 +180,8 @@ def _fill(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
     for parameter in parameters:
         if not parameter.requires_grad:
             continue
+        # About 1 MiB: large enough that latency is small beside travel, small enough that the first departs
+        # early in backward.
         if held and (size >= BUCKET_BYTES or held[0].dtype != parameter.dtype):
             yield held
             held, size = [], 0
@@ -190,6 +194,8 @@ def _fill(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
 def _packed(parameters: list[nn.Parameter]) -> Tensor:
     """Return all gradients in a row, and after them for each parameter whether there is one."""
     grads = [p.new_zeros(p.numel()) if p.grad is None else p.grad.detach().reshape(-1) for p in parameters]
+    # Told with the gradients: where no rank has one, .grad stays None, and an optimiser with momentum or
+    # decay leaves the parameter alone, as in one process.
     there = torch.tensor([p.grad is not None for p in parameters])
     return torch.cat([*grads, there.to(grads[0])])
 

@@ -27,7 +27,7 @@ class _Train(ModuleType):
     def __call__(self, *args: Any, **options: Any) -> Summary:
         summary = train(*args, **options)
         if summary.out is not None and os.environ.get("RANK", "0") == "0":
-            weft._draw_report(summary.out)  # the front knows both; this package stands below reports
+            weft.draw_report(summary.out)  # the front knows both; this package stands below reports
         return summary
 
 

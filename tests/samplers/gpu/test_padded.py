@@ -109,7 +109,7 @@ def test_edge_data_may_come_with_the_batch(
     def brought(batch: Batch) -> Batch:
         made = courier.carry(batch)
         for block in made.blocks:  # those of all edges lie where nobody reads them
-            block._edge_data = {name: value.to("meta") for name, value in block._edge_data.items()}
+            block.edge_data = {name: value.to("meta") for name, value in block.edge_data.items()}
         return made
 
     model = weft.nn.Stack(5, 3, layer=layer, layers=2, hidden=6, **options).to(DEVICE)

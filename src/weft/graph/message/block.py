@@ -45,9 +45,10 @@ class Block(BlockEdges):
     - `_aggregate` and `_propagate`, behind `aggregate` and `propagate`; `_reduce_messages`, behind the
       latter, after messages were weighed; `attend`; `aggregate_pairs` and `attend_pairs`, where pairs are
       to be made part by part;
-    - `_degree`, behind `in_degree` and `out_degree`; `edge_in_degree`; `edge`; `type_ranges`; `multiplicity`;
-    - `_only`, behind `relation`, and `by_relation`: the blocks of one relation and of (relation, source)
-      pairs, which must bring the same rows as this one;
+    - `row_degree`, behind `in_degree` and `out_degree`; `edge_in_degree`; `edge`; `type_ranges`;
+      `multiplicity`;
+    - `only_relation`, behind `relation`, and `by_relation`: the blocks of one relation and of (relation,
+      source) pairs, which must bring the same rows as this one;
     - `aggregates_sparse` and `prefers_aggregate_first`: decisions that all ranks must take alike;
     - `whole_rows`, which says that results are merged with those of other ranks.
     """
@@ -160,10 +161,10 @@ class Block(BlockEdges):
         options: dict[str, Any] = {
             "edge": score.edge,
             "dropout": dropout,
-            "edge_ids": self._edge_ids,
+            "edge_ids": self.picked_edges,
             "clock": self.draw_clock() if dropout > 0 else None,
             "layer": layer,
-            "transposed": self._transposed_for(source, value, dst, score.edge),
+            "transposed": self.transposed_for(source, value, dst, score.edge),
         }
         rows, value = self.src(source), self.src(value)
         at = (self.indptr, self.indices)
@@ -245,7 +246,7 @@ class Block(BlockEdges):
             raise GraphError(f"relation {relation} asked for, the block has {self.num_relations}: 0 … n - 1")
         if self.edge_type is None:
             return self
-        return self.cached(("relation", relation), lambda: self._only(relation))
+        return self.cached(("relation", relation), lambda: self.only_relation(relation))
 
     def by_relation(self) -> "RelationBlock":
         """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
@@ -261,8 +262,8 @@ class Block(BlockEdges):
         def compute() -> Features:
             part = self if how.relation is None else self.relation(how.relation)
             reduce = "sum" if how.adds else how.reduce
-            scale = self._scale_of_rows(how, h.dtype)
-            return part._reduce(self.src(h), reduce, self._chosen_weight(how), how.src_scale, scale)
+            scale = self.scale_of_rows(how, h.dtype)
+            return part.reduce_rows(self.src(h), reduce, self.chosen_weight(how), how.src_scale, scale)
 
         return self._memory.recall(how.question, (h, *how.tensors), compute)
 
@@ -277,20 +278,20 @@ class Block(BlockEdges):
 
     # Underneath
 
-    def _scale_of_rows(self, how: Aggregation, dtype: torch.dtype) -> Tensor | None:
+    def scale_of_rows(self, how: Aggregation, dtype: torch.dtype) -> Tensor | None:
         """Return what the rows of the result are multiplied with."""
         if how.reduce != "mean":
             return how.dst_scale
         mean = self.mean_scale(dtype, how.relation)
         return mean if how.dst_scale is None else mean * how.dst_scale
 
-    def _chosen_weight(self, how: Aggregation) -> Tensor | None:
+    def chosen_weight(self, how: Aggregation) -> Tensor | None:
         """Return the weights of the edges that are reduced: all, or those of one relation."""
         if how.weight is None or how.relation is None:
             return how.weight
-        return how.weight[self._relation_edges(how.relation)]
+        return how.weight[self.relation_edges(how.relation)]
 
-    def _reduce(
+    def reduce_rows(
         self,
         h: Features,
         reduce: str,
@@ -300,7 +301,7 @@ class Block(BlockEdges):
     ) -> Features:
         if isinstance(h, SparseFeatures):
             if reduce == "sum" and self.aggregates_sparse(h):
-                return product(self.indptr, self.indices, h, self._edge_scale(weight, src_scale, dst_scale))
+                return product(self.indptr, self.indices, h, self.edge_factors(weight, src_scale, dst_scale))
             h = h.to_dense()
         flat = h if h.dim() in (2, 3) else h.reshape(h.shape[0], -1)
         out = kernels.spmm(
@@ -311,12 +312,12 @@ class Block(BlockEdges):
             reduce,
             src_scale=src_scale,
             dst_scale=dst_scale,
-            transposed=self._transposed_for(h, weight),
+            transposed=self.transposed_for(h, weight),
         )
         return out if flat is h else out.reshape(self.num_dst, *h.shape[1:])
 
-    def _only(self, relation: int) -> "Block":
-        edges = cast(Tensor, self._relation_edges(relation))
+    def only_relation(self, relation: int) -> "Block":
+        edges = cast(Tensor, self.relation_edges(relation))
         before = torch.searchsorted(edges, self.indptr)  # edges of the relation before each row
         return Block(
             before,
@@ -325,8 +326,8 @@ class Block(BlockEdges):
             src_ids=self._src_ids,
             dst_ids=self._dst_ids,
             edge_ids=self.edge_ids[edges],
-            edge_data=self._edge_data,
-            degrees=self._degrees or OwnDegrees(self),
+            edge_data=self.edge_data,
+            degrees=self.degree_source or OwnDegrees(self),
             type_ranges=self._type_ranges,
             parent=self,
         )

@@ -138,7 +138,7 @@ def _reduced(
     if reduction.program is not None:
         kernel = None if beside and reduction.kind != "sum" else match(reduction.program)
         if kernel is not None:
-            out = kernel.run(block.indptr, block.indices, block._transposed_for(*loads), loads)
+            out = kernel.run(block.indptr, block.indices, block.transposed_for(*loads), loads)
             return shaped(reduction, out, block.num_dst), None
         if not obstacle(reduction.program, edges, loads):
             out, other = reduce_edges(reduction.program, edges, lambda: transposed_edges(block), loads)

@@ -50,11 +50,11 @@ def _parts(graph: Graph, nodes: Tensor, edges: Tensor, own: Tensor) -> Parts:
     offsets = torch.searchsorted(nodes, torch.tensor(graph.node_offsets)).tolist()
     ends = torch.stack([graph.indices[edges].long(), edge_destinations(graph.indptr)[edges]])
     node_data, node_ids = {}, {}
-    for place, kind in enumerate(graph.node_types):
-        local = nodes[offsets[place] : offsets[place + 1]] - graph.node_offsets[place]
+    for index, kind in enumerate(graph.node_types):
+        local = nodes[offsets[index] : offsets[index + 1]] - graph.node_offsets[index]
         node_data[kind] = {name: value[local] for name, value in graph.node_data[kind].items()}
         if "train_mask" in node_data[kind]:
-            node_data[kind]["train_mask"] &= own[local + graph.node_offsets[place]]  # type: ignore[operator]
+            node_data[kind]["train_mask"] &= own[local + graph.node_offsets[index]]  # type: ignore[operator]
         if kind in graph.node_ids:
             node_ids[kind] = NodeIds(np.asarray(graph.node_ids[kind].values)[local.numpy()])
     kinds = None if graph.edge_type is None else graph.edge_type[edges]
@@ -75,4 +75,4 @@ def _keep_degrees(graph: Graph, made: Graph, nodes: Tensor) -> None:
         for weighted in (False, True) if "weight" in graph.edge_data else (False,):
             for direction in ("in", "out"):
                 degree = graph.degree(direction, relation, weighted)  # type: ignore[arg-type]
-                made._degrees[direction, relation, weighted] = degree[nodes]
+                made.known_degrees[direction, relation, weighted] = degree[nodes]

@@ -100,26 +100,31 @@ def write_partition(
         )
         for name, data in (files or {}).items():
             format.atomic_write(folder / name, data)
-        body = {
-            "kind": "weft partition",
-            "version": VERSION,
-            "num_parts": assignment.num_parts,
-            "num_nodes": graph.num_nodes,
-            "num_edges": graph.num_edges,
-            "cuts": assignment.cuts,
-            "name": assignment.name,
-            "options": assignment.options,
-            "assignment": assignment.sha256,
-            "parts": [vars(part) for part in parts],
-            "quality": None if assignment.quality is None else assignment.quality.to_dict(),
-        }
-        if assignment.grid is not None:
-            body["grid"] = list(assignment.grid)
+        body = _manifest(graph, assignment, [vars(part) for part in parts])
         digest = _digest(body)
         if accept is not None:
             accept(digest)
         format.atomic_write(folder / FILE, json.dumps({**body, "sha256": digest}, indent=1).encode())
     return read_partition(path)
+
+
+def _manifest(graph: Graph, assignment: Assignment, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the file of a partition says, but for its fingerprint."""
+    grid = {} if assignment.grid is None else {"grid": list(assignment.grid)}
+    return {
+        "kind": "weft partition",
+        "version": VERSION,
+        "num_parts": assignment.num_parts,
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
+        "cuts": assignment.cuts,
+        "name": assignment.name,
+        "options": assignment.options,
+        "assignment": assignment.sha256,
+        "parts": parts,
+        "quality": None if assignment.quality is None else assignment.quality.to_dict(),
+        **grid,
+    }
 
 
 def read_partition(path: str | os.PathLike[str]) -> PartitionInfo:
@@ -188,13 +193,13 @@ def _write_shard(folder: Path, shard: Shard, assignment: str) -> PartInfo:
         }
     meta = {"kind": _KIND, "assignment": assignment} | {key: getattr(shard, key) for key in _PLAIN + _TARGET}
     meta["edge_data"] = [
-        store_value(f"edge_{place}", {"name": key}, value, arrays)
-        for place, (key, value) in enumerate(shard.edge_data.items())
+        store_value(f"edge_{index}", {"name": key}, value, arrays)
+        for index, (key, value) in enumerate(shard.edge_data.items())
     ]
     meta["node_data"] = [
-        store_value(f"node_{number}_{place}", {"type": kind, "name": key}, value, arrays)
+        store_value(f"node_{number}_{index}", {"type": kind, "name": key}, value, arrays)
         for number, kind in enumerate(shard.node_types)
-        for place, (key, value) in enumerate(shard.node_data[kind].items())
+        for index, (key, value) in enumerate(shard.node_data[kind].items())
     ]
     format.write_directory(folder / name, arrays, meta)
     manifest = (folder / name / format.MANIFEST).read_bytes()

@@ -90,7 +90,7 @@ class Shard:
         """Return the own rows of each node type."""
         offsets = torch.tensor(self.node_offsets, device=self.node_ids.device)
         bounds = torch.searchsorted(self.node_ids, offsets).tolist()
-        return {kind: slice(*bounds[place : place + 2]) for place, kind in enumerate(self.node_types)}
+        return {kind: slice(*bounds[index : index + 2]) for index, kind in enumerate(self.node_types)}
 
     def of_target(self, name: str, ids: Tensor) -> Tensor | None:
         """Return what nodes of the target type have under a name; None where one is not here."""
@@ -170,17 +170,17 @@ def _cut_out(graph: Graph, assignment: Assignment, piece: Piece, degrees: Degree
 
 def _localise(edge_src: Tensor, node_ids: Tensor, node_part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return halo ids, their owners, and the local row of each source; `node_part` is [N], by global id."""
-    place = torch.searchsorted(node_ids, edge_src)
-    own = place < len(node_ids)
-    own &= node_ids[place.clamp(max=max(len(node_ids) - 1, 0))] == edge_src if len(node_ids) else own
+    row_of = torch.searchsorted(node_ids, edge_src)
+    own = row_of < len(node_ids)
+    own &= node_ids[row_of.clamp(max=max(len(node_ids) - 1, 0))] == edge_src if len(node_ids) else own
     remote = edge_src[~own]
     halo = distinct(remote)
     owner = node_part[halo]
     order = torch.argsort(owner, stable=True)
     row = torch.empty_like(order)
     row[order] = torch.arange(len(order))
-    place[~own] = len(node_ids) + row[torch.searchsorted(halo, remote)]
-    return halo[order], owner[order].int(), place.to(index_dtype(len(node_ids) + len(halo)))
+    row_of[~own] = len(node_ids) + row[torch.searchsorted(halo, remote)]
+    return halo[order], owner[order].int(), row_of.to(index_dtype(len(node_ids) + len(halo)))
 
 
 def _row_pointers(edge_dst: Tensor, node_ids: Tensor) -> Tensor:
@@ -199,8 +199,8 @@ def _by_destination(src: Tensor, dst: Tensor, edges: Tensor, num_rows: int) -> t
 def _rows_of_data(graph: Graph, node_ids: Tensor) -> dict[str, dict[str, Features]]:
     bounds = torch.searchsorted(node_ids, torch.tensor(graph.node_offsets)).tolist()
     data: dict[str, dict[str, Features]] = {}
-    for place, kind in enumerate(graph.node_types):
-        rows = node_ids[bounds[place] : bounds[place + 1]] - graph.node_offsets[place]
+    for index, kind in enumerate(graph.node_types):
+        rows = node_ids[bounds[index] : bounds[index + 1]] - graph.node_offsets[index]
         data[kind] = {name: value[rows] for name, value in graph.node_data[kind].items()}
     return data
 
@@ -220,13 +220,13 @@ def _merge(shards: list[Shard]) -> Shard:
     edge_ids, by_edge = torch.sort(torch.cat([shard.edge_ids for shard in shards]))
     edge_src = torch.cat([shard.row_ids[shard.indices.long()] for shard in shards])[by_edge]
     edge_dst = torch.cat([shard.node_ids.repeat_interleave(shard.indptr.diff()) for shard in shards])[by_edge]
-    held_ids, held = _first_of_each(torch.cat([shard.row_ids for shard in shards]))
-    owner = torch.cat([torch.cat([shard.node_part, shard.halo_part]) for shard in shards])[held]
+    held_ids, first_places = _first_of_each(torch.cat([shard.row_ids for shard in shards]))
+    owner = torch.cat([torch.cat([shard.node_part, shard.halo_part]) for shard in shards])[first_places]
     halo_ids, halo_part, indices = _localise_sparse(edge_src, node_ids, held_ids, owner)
     degrees = first.degrees
     for shard in shards[1:]:
         degrees = degrees.followed_by(shard.degrees)
-    rows = held[torch.searchsorted(held_ids, torch.cat([node_ids, halo_ids]))]
+    rows = first_places[torch.searchsorted(held_ids, torch.cat([node_ids, halo_ids]))]
     edge_type = None
     if first.edge_type is not None:
         edge_type = torch.cat([s.edge_type for s in shards if s.edge_type is not None])[by_edge]
@@ -248,14 +248,14 @@ def _merge(shards: list[Shard]) -> Shard:
 
 
 def _check_alike(shards: list[Shard]) -> None:
-    held = [part for shard in shards for part in shard.parts]
+    parts = [part for shard in shards for part in shard.parts]
     if any(shard.cuts == "grid" for shard in shards):
-        raise GraphError(f"merge: parts {sorted(held)} are blocks of a grid; a worker holds one block")
-    if len(set(held)) != len(held):
-        raise GraphError(f"merge: parts {sorted(held)} hold one part twice")
+        raise GraphError(f"merge: parts {sorted(parts)} are blocks of a grid; a worker holds one block")
+    if len(set(parts)) != len(parts):
+        raise GraphError(f"merge: parts {sorted(parts)} hold one part twice")
     whole = {(s.num_parts, s.num_nodes, s.num_edges, s.cuts, tuple(s.node_offsets)) for s in shards}
     if len(whole) > 1:
-        raise GraphError(f"merge: parts {sorted(held)} are of different partitions")
+        raise GraphError(f"merge: parts {sorted(parts)} are of different partitions")
 
 
 def _first_of_each(ids: Tensor) -> tuple[Tensor, Tensor]:

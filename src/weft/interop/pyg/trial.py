@@ -165,7 +165,7 @@ def _halves(graph: Graph, kind: type[Block] = Block) -> list[Block]:
                 edge_type=None if whole.edge_type is None else whole.edge_type[first:last],
                 num_relations=whole.num_relations,
                 edge_data=graph.edge_data,
-                degrees=whole._degrees,
+                degrees=whole.degree_source,
             )
         )
     return blocks

@@ -104,6 +104,7 @@ def _forward_kernel(
     share = tl.zeros([BH], tl.float32)
     positive = tl.zeros([BH, BV], tl.float32)
     indices += start
+    # Indices are one tile ahead: the loads of rows depend on them, and would else wait twice.
     following = tl.load(indices + offsets, mask=offsets < count, other=0)
     for k in tl.range(0, count, BE, num_stages=STAGES):
         live = k + offsets < count
@@ -122,11 +123,15 @@ def _forward_kernel(
         )
         high, mass, powers, shrink = online(high, mass, score)
         if KEEP:
+            # The gradient of an additive score is one number on edges above zero and another below: with the
+            # sums over those above, and over all, backward needs no second look at the edges.
             share = share * shrink + tl.sum(tl.where(need == 1.0, powers, 0.0), 0)
         if DROPOUT:
             ids = place
             if HAS_IDS:
                 ids = tl.load(edge_ids + place, mask=live, other=0)
+            # After the mass was counted: what is dropped are weights of the finished softmax, which do not
+            # add up to 1 then, as in torch.
             powers *= keep_tile(key, ids, h, below, keep)
         result = result * shrink[:, None] + tl.sum(powers[:, :, None] * rows_in, 0)
         if KEEP:
@@ -137,6 +142,8 @@ def _forward_kernel(
             slot = tl.program_id(0).to(tl.int64)
             tl.store(part_top + slot * H + h, high, mask=h < H)
             tl.store(part_total + slot * H + h, mass, mask=h < H)
+            # Not divided by the mass: segments are merged as sums, and a segment whose edges are all masked
+            # has none.
             tl.store(part_out + slot * (H * V) + at, result, mask=inside)
             if KEEP:
                 tl.store(part_kept + slot * (H * V + H) + at, positive, mask=inside)
@@ -148,6 +155,7 @@ def _forward_kernel(
     if HUBS:
         alone = h < tl.where(degree <= SEGMENT, H, 0)
     tl.store(top + row * H + h, high, mask=alone)
+    # The mass itself, 0 of a row without edges: its logarithm, −inf, is what a merge with other ranks needs.
     tl.store(total + row * H + h, mass, mask=alone)
     tl.store(out + row * (H * V) + at, result.to(out.dtype.element_ty), mask=inside & alone[:, None])
     if KEEP:

@@ -33,6 +33,7 @@ def take(best, ties, value, count):
 @triton.jit
 def over_edges(value, count):
     """Give the largest value along axis 0, which stays, and the sum of the counts that go with it."""
+    # tl.max passes over NaN, torch's max keeps it: whether there is one is asked beside it.
     bad = tl.max((value != value).to(tl.int32), 0, keep_dims=True) > 0
     top = tl.max(tl.where(value != value, float("-inf"), value), 0, keep_dims=True)
     top = tl.where(bad, float("nan"), top)
@@ -69,6 +70,8 @@ def _extreme_kernel(
     f = tl.program_id(1) * BF + tl.arange(0, BF)
     inside = f < F
     offsets = tl.arange(0, BE)
+    # A running best for each lane of edges, reduced once at the end: a reduction in every turn would cost
+    # more than the loads.
     best = tl.full([BE, BF], float("-inf"), tl.float32)
     number = tl.zeros([BE, BF], tl.int32)
     for k in range(0, length, BE):
@@ -85,6 +88,7 @@ def _extreme_kernel(
             at = tl.program_id(0).to(tl.int64) * F + f
             tl.store(part_value + at, top, mask=inside)
             tl.store(part_count + at, ties, mask=inside)
+    # sign is −1 for min: the least is the negated largest of negated values, and one kernel serves both.
     top = tl.where(degree > 0, top * sign, 0.0)
     alone = inside
     if HUBS:

@@ -47,6 +47,7 @@ def plan_of(indptr: Tensor, num_edges: int) -> HubPlan:
     if held is not None and held[0] == (indptr._version, num_edges, SEGMENT):
         plan: HubPlan = held[1]
         return plan
+    # With fewer edges than a segment there is no hub, and nobody waits for the GPU to say so.
     plan = _find(indptr) if num_edges > SEGMENT else _no_hubs(indptr)
     _plans[indptr] = ((indptr._version, num_edges, SEGMENT), plan)
     return plan
@@ -69,6 +70,8 @@ def order_of(indptr: Tensor) -> Tensor:
         order: Tensor = held[1]
         return order
     degree = indptr.diff()
+    # A warp that takes rows of one length has no idle lanes; in windows, so that rows next to each other,
+    # which share neighbours, stay near in time.
     degree = torch.where(degree > SEGMENT, 0, degree)
     window = torch.arange(len(degree), device=degree.device) // WINDOW
     order = torch.argsort(window * (SEGMENT + 1) + degree, stable=True).to(torch.int32)
@@ -90,6 +93,7 @@ def bounded(indptr: Tensor, num_edges: int) -> None:
 
 
 def _bounded(indptr: Tensor, num_edges: int) -> HubPlan:
+    # So many rows at most can be longer than a segment: a bound that the host knows without asking.
     most = num_edges // (SEGMENT + 1)
     if not most:
         return _no_hubs(indptr)

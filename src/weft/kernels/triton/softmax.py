@@ -18,6 +18,7 @@ def online(top, total, score):
     Gives also the exponentials and the factor that brings older sums to the new maximum.
     """
     above = tl.maximum(top, tl.max(score, 0))
+    # Where every score so far is −inf (masked edges, or none) the difference of two infinities would be NaN.
     base = tl.where(above == float("-inf"), 0.0, above)
     powers = tl.exp(score - base[None, :])
     shrink = tl.exp(top - base)
@@ -58,6 +59,7 @@ def _stats_kernel(
         high, mass, _, _ = online(high, mass, score)
     if HUBS:
         if segment:
+            # In 64 bits: segments × heads pass 2^31 on graphs that a GPU holds.
             at = tl.program_id(0).to(tl.int64) * H + h
             tl.store(part_top + at, high, mask=inside)
             tl.store(part_total + at, mass, mask=inside)
@@ -65,6 +67,7 @@ def _stats_kernel(
     if HUBS:
         alone = h < tl.where(degree <= SEGMENT, H, 0)
     tl.store(top + row * H + h, tl.where(high == float("-inf"), 0.0, high), mask=alone)
+    # A row without edges has no mass; 1 keeps whoever divides by it from writing NaN.
     tl.store(total + row * H + h, tl.where(mass == 0.0, 1.0, mass), mask=alone)
 
 
@@ -137,6 +140,7 @@ def _shape(indptr: Tensor, scores: Tensor, plan: HubPlan) -> tuple[tuple[int, in
     heads = math.prod(scores.shape[1:])
     block = min(power(heads), 32)
     grid = (indptr.shape[0] - 1 + plan.num_segments, triton.cdiv(heads, block))
+    # One warp a program: most rows have fewer edges than a warp has lanes, and hubs come in segments.
     options = {"H": heads, "HUBS": plan.num_hubs > 0, "SEGMENT": plan.segment, "BH": block, "num_warps": 1}
     return grid, options | {"BE": min(max(256 // block, 8), 64)}
 

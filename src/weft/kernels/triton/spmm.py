@@ -73,6 +73,7 @@ def _spmm_kernel(
     inside = f < F
     offsets = tl.arange(0, BE)
     indices += start
+    # A sum for each lane of edges, added up once behind the loop, always in the same order.
     total = tl.zeros([BE, BF], tl.float32)
     # the next indices are fetched while the rows of these are on their way
     source = tl.load(indices + offsets, mask=offsets < count, other=0)
@@ -121,6 +122,7 @@ def tile_for(indptr: Tensor, indices: Tensor, x: Tensor, width: int) -> Tile:
     Rows with few edges are read whole. Otherwise all rows are done for one slice of the columns before the
     next: of 128 bytes where so much of x stays in cache, else of 256, with three tiles on their way.
     """
+    # By mean degree, not by the row at hand: all programs of a launch have one shape.
     few = indices.shape[0] < 32 * (indptr.shape[0] - 1)
     cached = x.shape[0] * 128 <= CACHE
     slice_bytes = 512 if few else 128 if cached else 256
@@ -154,6 +156,7 @@ def spmm(
     if src_mean and t_indptr is not None:
         src_scale = reference.inverse_degree(t_indptr, torch.float32, src_scale)
     plan = plan_of(indptr, indices.shape[0])
+    # In float32 whatever x is: segments of a hub are added afterwards, and halves would round each.
     partial = out if not plan.num_hubs else out.new_empty((plan.num_segments, width), dtype=torch.float32)
     heads = weight.shape[1] if weight is not None and weight.dim() == 2 else 1
     tile = tile_for(indptr, indices, x, width)

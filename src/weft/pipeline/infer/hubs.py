@@ -104,20 +104,20 @@ class HubBlock(PieceBlock):
 
     def _aggregate(self, h: Features, how: Aggregation) -> Features:
         rows = h if isinstance(h, Tensor) else h.to_dense()
-        scaled = replace(how, dst_scale=self._scale_of_rows(how, rows.dtype))
+        scaled = replace(how, dst_scale=self.scale_of_rows(how, rows.dtype))
         return aggregate_part(self.part, self.merge, rows, scaled)
 
     def _propagate(self, how: Propagation) -> Tensor:
         return reduce_messages(self.part, self.merge, how, self)
 
-    def _only(self, relation: int) -> Block:
+    def only_relation(self, relation: int) -> Block:
         raise GraphError("the edges of one relation of a hub are no block of their own; use --engine torch")
 
-    def _degree(
+    def row_degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
     ) -> Tensor:
         if relation is None or self.edge_type is None:
-            return super()._degree(direction, rows, relation, weighted)
+            return super().row_degree(direction, rows, relation, weighted)
         if (direction, rows, weighted) != ("in", "dst", False):
             raise GraphError("of a hub's relations only in-degrees are known; use --engine torch")
         held = [self._of_relations[node][relation] for node in self.dst_ids.tolist()]

@@ -57,17 +57,17 @@ class PieceBlock(SampledBlock):
         """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
         return Block.by_relation(self)
 
-    def _only(self, relation: int) -> Block:
-        return Block._only(self, relation)
+    def only_relation(self, relation: int) -> Block:
+        return Block.only_relation(self, relation)
 
-    def _degree(
+    def row_degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
     ) -> Tensor:
         count = self.num_dst if rows == "dst" else self.num_src
         if relation is not None and self.edge_type is not None:
             if (direction, rows) != ("in", "dst"):
                 raise GraphError("degrees of a relation are known of destinations only; use --engine torch")
-            return self._own_degree("in", relation, weighted)[:count]
+            return self.counted_degree("in", relation, weighted)[:count]
         place = DEGREES.index((direction, weighted))
         if place >= self._carried.shape[1]:
             raise GraphError("the graph has no edge weights")
@@ -151,14 +151,6 @@ def _blocks(
     indptr = np.zeros(len(node) + 1, dtype=np.int64)
     np.cumsum(np.bincount(dst, minlength=len(node)), out=indptr[1:])
     edges = edges.take(order)
-    data = {
-        name: (
-            torch.from_numpy(np.array(edges.column(name).to_numpy())).to(kind.dtype)
-            if width is None
-            else matrix(edges, name, kind.dtype).reshape(len(edges), width)
-        )
-        for name, width in kind.edge_data
-    }
     relation = torch.from_numpy(np.array(edges.column("relation").to_numpy())).to(torch.int32)
     rows = np.searchsorted(hop, np.arange(hops + 1), side="right")
     whole = {
@@ -167,10 +159,22 @@ def _blocks(
         "edge_type": relation if kind.num_relations > 1 else None,
         "ids": torch.from_numpy(np.array(node)),
         "carried": matrix(nodes, "degrees", torch.float64),
-        "data": data,
+        "data": _edge_data(kind, edges),
     }
-    sizes = [(int(rows[place - 1]), int(rows[place])) for place in range(hops, 0, -1)]
+    sizes = [(int(rows[index - 1]), int(rows[index])) for index in range(hops, 0, -1)]
     return [_block(kind, whole, *size, make) for size in sizes]
+
+
+def _edge_data(kind: Kind, edges: "pa.Table") -> dict[str, Tensor]:
+    """Return what is known of edges, by name, in their order."""
+    return {
+        name: (
+            torch.from_numpy(np.array(edges.column(name).to_numpy())).to(kind.dtype)
+            if width is None
+            else matrix(edges, name, kind.dtype).reshape(len(edges), width)
+        )
+        for name, width in kind.edge_data
+    }
 
 
 def _block(

@@ -94,7 +94,7 @@ class SampledBlock(Scaled):
     ) -> None:
         super().__init__(indptr, indices, num_src=num_src, **parts)
         self.enhanced = enhanced
-        self._seen_degree = seen_degree
+        self._seen_degree, self.by_time = seen_degree, seen_degree is not None
         self._node_types, self._node_offsets = tuple(node_types), tuple(node_offsets)
         self.edge_scale = edge_scale
         self._row_scale = row_scale
@@ -138,20 +138,20 @@ class SampledBlock(Scaled):
         places = zip(values.tolist(), [0, *ends], ends)
         return [(self._node_types[kind], slice(start, stop)) for kind, start, stop in places]
 
-    def _degree(
+    def row_degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
     ) -> Tensor:
         seen = self._seen_degree
         if seen is None:
-            return super()._degree(direction, rows, relation, weighted)
+            return super().row_degree(direction, rows, relation, weighted)
         if direction == "out" or weighted:
             what = "weighted degrees" if weighted else "out-degrees"
             raise GraphError(f"{what} before a seed's time are not known; use a layer that needs none")
         degree = self.cached(("seen", relation), lambda: seen(relation))
         return degree[: self.num_dst if rows == "dst" else self.num_src]
 
-    def _only(self, relation: int) -> Block:
-        plain, chosen = super()._only(relation), self._relation_edges(relation)
+    def only_relation(self, relation: int) -> Block:
+        plain, chosen = super().only_relation(relation), self.relation_edges(relation)
         return SampledBlock(
             plain.indptr,
             plain.indices,
@@ -163,8 +163,8 @@ class SampledBlock(Scaled):
             node_offsets=self._node_offsets,
             src_ids=self.src_ids,
             edge_ids=plain.edge_ids,
-            edge_data=self._edge_data,
-            degrees=plain._degrees,
+            edge_data=self.edge_data,
+            degrees=plain.degree_source,
             parent=self,
             enhanced=self.enhanced,
         )

@@ -37,6 +37,8 @@ class Hidden:
     @classmethod
     def between(cls, graph: EdgeView, src: Tensor, dst: Tensor) -> "Hidden":
         """Return all edges from src[i] to dst[i]: every parallel copy, of whatever relation."""
+        # Only rows that a pair leads to are gone through: a batch hides a thousand pairs of a graph of any
+        # size.
         pairs = torch.unique(src * graph.num_nodes + dst)
         indptr, slots = entries_of_rows(graph.indptr, torch.unique(dst))
         targets = torch.unique(dst)[edge_destinations(indptr)]
@@ -70,6 +72,8 @@ class Hidden:
             turned = self.graph.transposed
             indptr, slots = entries_of_rows(turned.indptr, nodes)
             edges = turned.edges[slots].long()
+        # Counted anew from the edges that are left, not subtracted: parallel copies and weights are then
+        # right, to the last bit, whatever was hidden.
         left = ~torch.isin(edges, self.edges)
         return edge_destinations(indptr)[left], edges[left]
 

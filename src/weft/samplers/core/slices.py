@@ -24,10 +24,10 @@ def node_rows(graph: HeldGraph, nodes: Tensor, *, pin: bool = False) -> Any:
     bounds = torch.tensor(graph.node_offsets[1:-1], device=nodes.device)
     kinds = torch.bucketize(nodes, bounds, right=True)
     found = {}
-    for place, kind in enumerate(graph.node_types):
+    for index, kind in enumerate(graph.node_types):
         if "x" in graph.node_data[kind]:
             found[kind] = take_rows(
-                graph.node_data[kind]["x"], nodes[kinds == place] - graph.node_offsets[place], pin=pin
+                graph.node_data[kind]["x"], nodes[kinds == index] - graph.node_offsets[index], pin=pin
             )
     return found
 

@@ -121,6 +121,7 @@ class PaddedBatch(Batch):
             value[: len(given)].copy_(given)  # type: ignore[arg-type]
         for own, block in zip(self.blocks, batch.blocks):
             own.indptr[: block.num_dst + 1].copy_(block.indptr)
+            # Rows beyond the batch begin and end behind its last edge: they have none.
             own.indptr[block.num_dst + 1 :].fill_(block.num_edges)
             own.indices[: block.num_edges].copy_(block.indices)
             own.edge_ids[: block.num_edges].copy_(block.edge_ids)
@@ -154,18 +155,19 @@ def _block(block: Block, nodes: Tensor, num_dst: int, num_src: int, fanout: int)
         num_src=num_src,
         src_ids=nodes[:num_src],
         edge_ids=torch.zeros(room, dtype=torch.int64, device=device),
-        edge_data=block._edge_data,
-        degrees=block._degrees,
+        edge_data=block.edge_data,
+        degrees=block.degree_source,
     )
     made.brought = {
         name: torch.zeros((room, *value.shape[1:]), dtype=value.dtype, device=device)
-        for name, value in block._edge_data.items()
+        for name, value in block.edge_data.items()
         if value.device != device
     }
     return made
 
 
 def _again(block: PaddedBlock) -> PaddedBlock:
+    # Said before the capture, which may not wait for the GPU: a row has at most its fanout of edges.
     gpu.without_hubs(block.indptr, block.num_edges)
     made = PaddedBlock(
         block.indptr,
@@ -173,8 +175,8 @@ def _again(block: PaddedBlock) -> PaddedBlock:
         num_src=block.num_src,
         src_ids=block.src_ids,
         edge_ids=block.edge_ids,
-        edge_data=block._edge_data,
-        degrees=block._degrees,
+        edge_data=block.edge_data,
+        degrees=block.degree_source,
     )
     made.brought = block.brought
     return made

@@ -4,7 +4,6 @@ What lies on the CPU goes through pinned memory, so that the copy needs no threa
 What is made on the GPU itself, the draws of a graph that lies there, runs on these streams too.
 """
 
-import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -17,7 +16,6 @@ from weft.errors import InputError
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block, DegreeSource
 from weft.graph.node_pairs import Pairs
-from weft.graph.remembered import Memory
 from weft.graph.sparse import SparseFeatures
 from weft.kernels import gpu
 from weft.samplers.base import Batch
@@ -77,13 +75,8 @@ class Courier:
         """Return a batch of the CPU on the device."""
         if self.near is None:
             batch.fetch(pin=self.device.type == "cuda")
-        once, mover = batch._once, Mover(self.device, self.degrees)
-        made = copy.copy(batch)
-        for name, held in vars(batch).items():
-            setattr(made, name, mover(held))
-        made.graph = batch.graph if self.near is None else self.near
-        made._once = None if once is None else lambda: self.carry(once())
-        return made
+        graph = batch.graph if self.near is None else self.near
+        return batch.moved(Mover(self.device, self.degrees), graph, self.carry)
 
     def moved(self, value: Any) -> Any:
         """Return tensors, pairs, and containers of them on the device."""
@@ -126,22 +119,19 @@ class Mover:
         return value.to(self.device, non_blocking=True)
 
     def _block(self, block: Block) -> Block:
-        if getattr(block, "_seen_degree", None) is not None:
+        if block.by_time:
             raise InputError("batches by time stay on the CPU; leave out the loader's device")
-        for name in block._edge_data:
-            block.edge(name)  # picked here: the data of all edges do not travel
-        made = copy.copy(block)
-        self._moved[id(block)] = (block, made)  # before its parts, which may name it as their parent
-        for name, held in vars(block).items():
-            if name not in (*block.looked_up, "_edge_data"):
-                setattr(made, name, self(held))
-        made._memory = Memory()
-        if block._degrees is self.degrees.graph:
-            made._degrees = self.degrees
-        elif isinstance(block._degrees, Hidden):
-            made._degrees = self(block._degrees)
-        elif block._degrees is not None:
-            made._degrees = DeviceDegrees(block._degrees, self.device)
+
+        def begun(made: Block) -> None:
+            self._moved[id(block)] = (block, made)
+
+        made, degrees = block.moved(self, begun), block.degree_source
+        if degrees is self.degrees.graph:
+            made.degree_source = self.degrees
+        elif isinstance(degrees, Hidden):
+            made.degree_source = self(degrees)
+        elif degrees is not None:
+            made.degree_source = DeviceDegrees(degrees, self.device)
         return made
 
 

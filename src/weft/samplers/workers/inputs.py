@@ -127,13 +127,13 @@ class PartitionedInputs(PartitionedSampler):
         found = self.reach(seeds, epoch, step)
         requests, rows, hops = found.requests, found.rows, self.draws.hops
         inner = requests.first(hops, self.group)  # those that something was drawn for
-        every = self._answered(inner, [self._all(ids) for ids in inner.ids])
+        every = self.answered(inner, [self.all_edges_of(ids) for ids in inner.ids])
         nodes, local = self._find(rows, every.src)
         requests.add(nodes[len(rows) :])
-        degrees = BatchDegrees(self._degrees(requests))
+        degrees = BatchDegrees(self.degrees_of(requests))
         read = requests.first(hops + 1, self.group)  # those that a row is computed for
-        own = self._own(torch.cat(read.ids))
-        x = self._features(read, rows)
+        own = self.own_rows(torch.cat(read.ids))
+        x = self.features_of(read, rows)
         sums = [read.fixed(each[own]) for each in self.sums]
         weights = {name: value[:0] for name, value in self.shard.edge_data.items()}
         first = InputBlock(rows, x, sums, edge_data=weights, degrees=degrees)

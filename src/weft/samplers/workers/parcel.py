@@ -33,28 +33,28 @@ Held = Tensor | None
 def pack(batch: Batch, shard: Shard) -> list[Held]:
     """Return a batch that a `PartitionedSampler` of this shard made as tensors, in an order of their own."""
     first = cast(SampledBlock, batch.blocks[0])
-    degrees = cast(BatchDegrees, first._degrees).degrees
+    degrees = cast(BatchDegrees, first.degree_source).degrees
     numbers = [batch.seeds.numel(), *(block.num_src for block in batch.blocks)]
-    held: list[Held] = [torch.tensor(numbers), batch.nodes, batch.y]
-    held += [*_row_tensors(degrees.into), *_row_tensors(degrees.out_of)]
+    tensors: list[Held] = [torch.tensor(numbers), batch.nodes, batch.y]
+    tensors += [*_row_tensors(degrees.into), *_row_tensors(degrees.out_of)]
     for block in cast(list[SampledBlock], batch.blocks):
-        held += [block.indptr, block.indices, block.edge_ids, block.edge_scale, block.edge_type]
-        held += [cast(ByEdge, block._edge_data[name]).values for name in shard.edge_data]
+        tensors += [block.indptr, block.indices, block.edge_ids, block.edge_scale, block.edge_type]
+        tensors += [cast(ByEdge, block.edge_data[name]).values for name in shard.edge_data]
     for kind in _featured(shard):
         x = batch.x if len(shard.node_types) == 1 else batch.x[kind]
-        held += [x.indptr, x.indices, x.values] if isinstance(x, SparseFeatures) else [x]
-    return held
+        tensors += [x.indptr, x.indices, x.values] if isinstance(x, SparseFeatures) else [x]
+    return tensors
 
 
-def unpack(held: list[Held], shard: Shard, graph: HeldGraph, *, epoch: int, step: int) -> Batch:
+def unpack(tensors: list[Held], shard: Shard, graph: HeldGraph, *, epoch: int, step: int) -> Batch:
     """Return the batch; `shard` is the receiver's part of the same graph, `graph` what batches belong to."""
-    given = iter(held)
-    numbers, nodes, y = (_there(next(given)).tolist(), _there(next(given)), next(given))
+    rest = iter(tensors)
+    numbers, nodes, y = (_there(next(rest)).tolist(), _there(next(rest)), next(rest))
     num_seeds, *num_src = numbers
-    degrees = BatchDegrees(Degrees(_row_degrees(given), _row_degrees(given)))
-    blocks = [_block(given, shard, nodes[:count], degrees) for count in num_src]
-    found = {kind: _features(given, shard, kind) for kind in _featured(shard)}
-    x: Any = found if len(shard.node_types) > 1 else next(iter(found.values()), None)
+    degrees = BatchDegrees(Degrees(_row_degrees(rest), _row_degrees(rest)))
+    blocks = [_block(rest, shard, nodes[:count], degrees) for count in num_src]
+    features = {kind: _features(rest, shard, kind) for kind in _featured(shard)}
+    x: Any = features if len(shard.node_types) > 1 else next(iter(features.values()), None)
     return Batch(
         graph, list(blocks), nodes, num_seeds=num_seeds, epoch=epoch, step=step, held={"x": x, "y": y}
     )
@@ -65,14 +65,14 @@ def header_size(hops: int, shard: Shard) -> int:
     return _WORDS * (3 + 12 + hops * (5 + len(shard.edge_data)) + 3 * len(shard.node_types))
 
 
-def to_bytes(held: list[Held], size: int) -> tuple[Tensor, Tensor]:
+def to_bytes(tensors: list[Held], size: int) -> tuple[Tensor, Tensor]:
     """Return the header of some tensors, [size] int64, and their bytes one after the other."""
-    words = [word for value in held for word in _described(value)]
+    words = [word for value in tensors for word in _described(value)]
     header = torch.tensor(words + [_NONE] * (size - len(words)))
     data = torch.zeros(num_bytes(header), dtype=torch.uint8)
-    for value, place in zip(held, from_bytes(header, data)):
-        if value is not None and place is not None:
-            place.copy_(value.detach())
+    for value, target in zip(tensors, from_bytes(header, data)):
+        if value is not None and target is not None:
+            target.copy_(value.detach())
     return header, data
 
 
@@ -83,16 +83,16 @@ def num_bytes(header: Tensor) -> int:
 
 def from_bytes(header: Tensor, data: Tensor) -> list[Held]:
     """Return the tensors again; they share the memory of the bytes."""
-    held: list[Held] = []
+    tensors: list[Held] = []
     start = 0
     for kind, shape in _entries(header):
         if kind is None:
-            held.append(None)
+            tensors.append(None)
             continue
         used, length = _extent(kind, shape)
-        held.append(data[start : start + used].view(kind).reshape(shape))
+        tensors.append(data[start : start + used].view(kind).reshape(shape))
         start += length
-    return held
+    return tensors
 
 
 # A header
@@ -125,27 +125,27 @@ def _row_tensors(degrees: RowDegrees) -> list[Held]:
     return [getattr(degrees, item.name) for item in fields(RowDegrees)]
 
 
-def _row_degrees(given: Iterator[Held]) -> RowDegrees:
-    return RowDegrees(*(next(given) for _ in fields(RowDegrees)))  # type: ignore[arg-type]
+def _row_degrees(rest: Iterator[Held]) -> RowDegrees:
+    return RowDegrees(*(next(rest) for _ in fields(RowDegrees)))  # type: ignore[arg-type]
 
 
-def _block(given: Iterator[Held], shard: Shard, src_ids: Tensor, degrees: BatchDegrees) -> SampledBlock:
-    indptr, indices, edge_ids = (_there(next(given)) for _ in range(3))
-    edge_scale, edge_type = next(given), next(given)
-    data = [_there(next(given)) for _ in shard.edge_data]
-    held = (edge_ids, edge_scale, edge_type, data)
-    return block_of_part(shard, indptr, indices, *held, nodes=src_ids, degrees=degrees)
+def _block(rest: Iterator[Held], shard: Shard, src_ids: Tensor, degrees: BatchDegrees) -> SampledBlock:
+    indptr, indices, edge_ids = (_there(next(rest)) for _ in range(3))
+    edge_scale, edge_type = next(rest), next(rest)
+    data = [_there(next(rest)) for _ in shard.edge_data]
+    columns = (edge_ids, edge_scale, edge_type, data)
+    return block_of_part(shard, indptr, indices, *columns, nodes=src_ids, degrees=degrees)
 
 
 def _featured(shard: Shard) -> list[str]:
     return [kind for kind in shard.node_types if "x" in shard.node_data[kind]]
 
 
-def _features(given: Iterator[Held], shard: Shard, kind: str) -> Any:
+def _features(rest: Iterator[Held], shard: Shard, kind: str) -> Any:
     x = shard.node_data[kind]["x"]
     if not isinstance(x, SparseFeatures):
-        return _there(next(given))
-    indptr, columns, values = (_there(next(given)) for _ in range(3))
+        return _there(next(rest))
+    indptr, columns, values = (_there(next(rest)) for _ in range(3))
     return SparseFeatures(indptr, columns, values, (len(indptr) - 1, x.shape[1]))
 
 

@@ -103,13 +103,15 @@ class PartitionedSampler(Sampler):
         """Return what `weft.graph.ends.mirrored` does of the whole graph, [R] bool; all members call it."""
         return mirrored_on_workers(WorkerEdges(self.shard), self.owner, self.group)
 
-    def hold(self, held: Shard, nodes: Tensor) -> None:
-        """Draw from `held` from now on, which has these nodes of others too, and ask nobody for them."""
-        self.held, self.near = held, self.owner.clone()
+    def hold(self, shard: Shard, nodes: Tensor) -> None:
+        """Draw from `shard` from now on, which has these nodes of others too, and ask nobody for them."""
+        self.held, self.near = shard, self.owner.clone()
+        # `owner` stays what it was: who owns a node decides whose loss it is, who holds a copy only whom to
+        # ask.
         self.near[nodes] = self.group.rank
-        self.graph = WorkerEdges(held)
+        self.graph = WorkerEdges(shard)
         self.draws = self._drawing(self.graph)
-        self.slots = _with_ids(self.draws, held)
+        self.slots = _with_ids(self.draws, shard)
 
     def sample(
         self,
@@ -129,12 +131,12 @@ class PartitionedSampler(Sampler):
         gone = None
         if hidden is not None:
             gone = HiddenPart(self.graph, hidden, self.owner, self.group, label=LABEL)
-        found = self.reach(seeds, epoch, step, times=times, hidden=gone)
-        rows, requests, hops, num_seeds = found.rows, found.requests, found.hops, found.num_seeds
-        degrees = BatchDegrees(self._degrees(requests, gone), self._seen_degrees(requests, gone))
+        reached = self.reach(seeds, epoch, step, times=times, hidden=gone)
+        rows, requests, hops, num_seeds = reached.rows, reached.requests, reached.hops, reached.num_seeds
+        degrees = BatchDegrees(self.degrees_of(requests, gone), self._seen_degrees(requests, gone))
         blocks = [self._block(*hop, rows, degrees) for hop in reversed(hops)]
-        held = {"x": self._features(requests, rows), "y": self.shard.of_target("y", rows[:num_seeds])}
-        moment: dict[str, Any] = {"epoch": epoch, "step": step, "held": held, "seed_of": found.seed_of}
+        values = {"x": self.features_of(requests, rows), "y": self.shard.of_target("y", rows[:num_seeds])}
+        moment: dict[str, Any] = {"epoch": epoch, "step": step, "held": values, "seed_of": reached.seed_of}
         return PartitionedBatch(self.graph, blocks, rows, num_seeds=num_seeds, requests=requests, **moment)
 
     def reach(
@@ -147,14 +149,16 @@ class PartitionedSampler(Sampler):
         hidden: HiddenPart | None = None,
     ) -> "Reached":
         """Return the rows and the drawn edges of a batch, without what is known of its rows."""
-        given, count = as_seeds(self.graph, seeds), self.shard.num_nodes
+        first_rows, count = as_seeds(self.graph, seeds), self.shard.num_nodes
         timed = self._times is not None
-        checked_seeds(given, count, distinct=not timed)
+        checked_seeds(first_rows, count, distinct=not timed)
         # Rows are known by one number: the node, or seed · nodes + node.
-        rows = given + torch.arange(len(given)) * count if timed else given
+        rows = first_rows + torch.arange(len(first_rows)) * count if timed else first_rows
         keys, requests, hops = self.draws.keys(epoch, step), RowRequests(self.near, self.group), []
-        tell = self._teller(given, times)
+        tell = self._teller(first_rows, times)
         known = 0
+        # A hop is one exchange of ids and one of edges: the owner of a row draws for everybody who asks, by
+        # the row's own key, and so draws for all of them the same.
         for hop in range(self.draws.hops):
             requests.add(*tell(rows[known:]))
             known = len(rows)
@@ -165,8 +169,10 @@ class PartitionedSampler(Sampler):
             rows, local = self._find(rows, sources)
             hops.append((drawn, local, len(rows)))
         requests.add(*tell(rows[known:]))
+        # The rows of the last hop are asked for as well: nothing is drawn for them, but their features are
+        # read.
         seed_of = rows // count if timed else None
-        return Reached(rows % count if timed else rows, len(given), requests, hops, seed_of)
+        return Reached(rows % count if timed else rows, len(first_rows), requests, hops, seed_of)
 
     # Edges
 
@@ -189,26 +195,26 @@ class PartitionedSampler(Sampler):
             self._draw(ids, hop, keys, **gone, **self._seen(requests, i))
             for i, ids in enumerate(requests.ids)
         ]
-        return self._answered(requests, answers)
+        return self.answered(requests, answers)
 
-    def _answered(self, requests: RowRequests, answers: "list[_Drawn]") -> "_Drawn":
+    def answered(self, requests: RowRequests, answers: "list[_Drawn]") -> "_Drawn":
         names = list(self.shard.edge_data)
         joined = [torch.cat(parts) for parts in zip(*(answer.columns(names) for answer in answers))]
         indptr, columns = requests.ragged(torch.cat([answer.counts for answer in answers]), joined)
         scaled = answers[0].scale is not None
         return _Drawn.of(indptr, columns, names, scaled=scaled, typed=self._typed)
 
-    def _all(self, ids: Tensor) -> "_Drawn":
+    def all_edges_of(self, ids: Tensor) -> "_Drawn":
         """Return all edges into own nodes, in the order of their ids."""
-        indptr, place = entries_of_rows(self.graph.indptr, ids)
+        indptr, edges = entries_of_rows(self.graph.indptr, ids)
         kinds, data = self.held.edge_type, self.held.edge_data
         return _Drawn(
             indptr,
-            self.graph.indices[place].long(),
-            self.held.edge_ids[place],
+            self.graph.indices[edges].long(),
+            self.held.edge_ids[edges],
             None,
-            None if kinds is None else kinds[place],
-            {name: value[place] for name, value in data.items()},
+            None if kinds is None else kinds[edges],
+            {name: value[edges] for name, value in data.items()},
         )
 
     def _seen(self, requests: RowRequests, member: int) -> dict[str, Tensor]:
@@ -224,21 +230,21 @@ class PartitionedSampler(Sampler):
 
     def _draw(self, ids: Tensor, hop: int, keys: Any, **seen: Tensor | None) -> "_Drawn":
         """Return what is drawn for own nodes in one hop, with what this member knows of the edges."""
-        found = run(request_of(self.draws, self.slots, ids, keys, slice(hop, hop + 1), **seen))
-        (edges,) = found.hops
-        place = torch.searchsorted(self.held.edge_ids, edges.edge_ids) if self._looks_up else None
+        sample = run(request_of(self.draws, self.slots, ids, keys, slice(hop, hop + 1), **seen))
+        (edges,) = sample.hops
+        places = torch.searchsorted(self.held.edge_ids, edges.edge_ids) if self._looks_up else None
         scale = torch.zeros(0) if self._scaled else None  # of no rows the core says nothing
         if edges.scale is not None:
-            local = edges if place is None else replace(edges, edge_ids=place)
+            local = edges if places is None else replace(edges, edge_ids=places)
             scale = self.draws.scale_of(local)
         kinds = self.held.edge_type
         return _Drawn(
             edges.indptr,
-            found.nodes[edges.indices.long()],
+            sample.nodes[edges.indices.long()],
             edges.edge_ids,
             scale,
-            None if kinds is None or place is None else kinds[place],
-            {} if place is None else {name: value[place] for name, value in self.held.edge_data.items()},
+            None if kinds is None or places is None else kinds[places],
+            {} if places is None else {name: value[places] for name, value in self.held.edge_data.items()},
         )
 
     @property
@@ -262,8 +268,8 @@ class PartitionedSampler(Sampler):
     def _find(self, rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return all rows, new ones at the end, and the row of each id."""
         if len(self.shard.node_types) > 1 or self._times is not None:
-            found, local = find_rows(rows.numpy(), ids.numpy(), self.shard.node_offsets)
-            return torch.from_numpy(found), torch.from_numpy(local)
+            nodes, local = find_rows(rows.numpy(), ids.numpy(), self.shard.node_offsets)
+            return torch.from_numpy(nodes), torch.from_numpy(local)
         distinct, places = kernels.relabel(torch.cat([rows, ids]))
         return distinct, places[len(rows) :]
 
@@ -271,30 +277,32 @@ class PartitionedSampler(Sampler):
         self, drawn: "_Drawn", local: Tensor, num_src: int, nodes: Tensor, degrees: "BatchDegrees"
     ) -> Block:
         shard = self.shard
-        held = (drawn.edge_ids, drawn.scale, drawn.edge_type, list(drawn.data.values()))
+        columns = (drawn.edge_ids, drawn.scale, drawn.edge_type, list(drawn.data.values()))
         nodes = nodes[:num_src]
         known: dict[str, Any] = {"nodes": nodes, "degrees": degrees, "seen_degree": degrees.seen(num_src)}
-        return block_of_part(shard, drawn.indptr, local.int(), *held, **known, kind=self.block_type)
+        return block_of_part(shard, drawn.indptr, local.int(), *columns, **known, kind=self.block_type)
 
     # Rows
 
-    def _own(self, ids: Tensor) -> Tensor:
+    def own_rows(self, ids: Tensor) -> Tensor:
         return torch.searchsorted(self.held.node_ids, ids)
 
-    def _features(self, requests: RowRequests, nodes: Tensor) -> Any:
+    def features_of(self, requests: RowRequests, nodes: Tensor) -> Any:
         shard = self.held
         if self.features is not None:
             return self.features.gather(nodes)
         if len(shard.node_types) == 1:
             x = shard.node_data[shard.node_types[0]].get("x")
-            return None if x is None else _bring(requests, x, self._own(torch.cat(requests.ids)), self.label)
-        found, ranges = {}, shard.type_ranges()
+            return (
+                None if x is None else _bring(requests, x, self.own_rows(torch.cat(requests.ids)), self.label)
+            )
+        features, ranges = {}, shard.type_ranges()
         for kind, first, last in zip(shard.node_types, shard.node_offsets, shard.node_offsets[1:]):
             if "x" in shard.node_data[kind]:
                 chosen = requests.only(first, last, nodes)
-                rows = self._own(torch.cat(chosen.ids)) - ranges[kind].start
-                found[kind] = _bring(chosen, shard.node_data[kind]["x"], rows, self.label)
-        return found
+                rows = self.own_rows(torch.cat(chosen.ids)) - ranges[kind].start
+                features[kind] = _bring(chosen, shard.node_data[kind]["x"], rows, self.label)
+        return features
 
     def _seed_times(self, seeds: Tensor) -> Tensor:
         shard = self.shard
@@ -317,11 +325,11 @@ class PartitionedSampler(Sampler):
         counts = requests.fixed(torch.stack(seen, 1))
         return dict(zip(columns, counts.unbind(1)))
 
-    def _degrees(self, requests: RowRequests, hidden: HiddenPart | None = None) -> Degrees:
+    def degrees_of(self, requests: RowRequests, hidden: HiddenPart | None = None) -> Degrees:
         ids = torch.cat(requests.ids)
-        held = self.held.degrees.rows(self._own(ids))
-        held = held if hidden is None else hidden.degrees(ids, held)
-        both = (held.into, held.out_of)
+        own = self.held.degrees.rows(self.own_rows(ids))
+        own = own if hidden is None else hidden.degrees(ids, own)
+        both = (own.into, own.out_of)
         count = requests.fixed(torch.stack([each.count for each in both], 1))
         weights = [each.weight for each in both if each.weight is not None]
         weight = requests.fixed(torch.stack(weights, 1)) if weights else None
@@ -402,10 +410,12 @@ def _bring(requests: RowRequests, x: Any, rows: Tensor, label: Label) -> Any:
     return SparseFeatures(indptr, columns, values, (len(indptr) - 1, part.shape[1]))
 
 
-def _row_degrees(requests: RowRequests, held: RowDegrees, count: Tensor, weight: Tensor | None) -> RowDegrees:
-    if held.indptr is None or held.relation is None or held.relation_count is None:
+def _row_degrees(
+    requests: RowRequests, degrees: RowDegrees, count: Tensor, weight: Tensor | None
+) -> RowDegrees:
+    if degrees.indptr is None or degrees.relation is None or degrees.relation_count is None:
         return RowDegrees(count, weight, None, None, None, None)
-    parts = [held.relation, held.relation_count]
-    parts += [] if held.relation_weight is None else [held.relation_weight]
-    indptr, found = requests.ragged(held.indptr.diff(), parts)
-    return RowDegrees(count, weight, indptr, found[0], found[1], found[2] if len(found) > 2 else None)
+    parts = [degrees.relation, degrees.relation_count]
+    parts += [] if degrees.relation_weight is None else [degrees.relation_weight]
+    indptr, columns = requests.ragged(degrees.indptr.diff(), parts)
+    return RowDegrees(count, weight, indptr, columns[0], columns[1], columns[2] if len(columns) > 2 else None)

@@ -69,12 +69,12 @@ def with_replicas(sampler: PartitionedSampler, nodes: Tensor) -> Shard:
     wanted = nodes[sampler.owner[nodes] != sampler.group.rank]
     requests = RowRequests(sampler.owner, sampler.group)
     requests.add(wanted)
-    edges = sampler._answered(requests, [sampler._all(ids) for ids in requests.ids])
-    x = None if sampler.features is not None else sampler._features(requests, wanted)
+    edges = sampler.answered(requests, [sampler.all_edges_of(ids) for ids in requests.ids])
+    x = None if sampler.features is not None else sampler.features_of(requests, wanted)
     halo = distinct(edges.src)
     halo = halo[~torch.isin(halo, wanted)]
     requests.add(halo)
-    parts = requests.fixed(shard.node_part[sampler._own(torch.cat(requests.ids))])
+    parts = requests.fixed(shard.node_part[sampler.own_rows(torch.cat(requests.ids))])
     rows, order = torch.cat([wanted, halo]).sort()
     data: dict[str, Any] = x if isinstance(x, dict) else {shard.node_types[0]: x}
     kept: dict[str, dict[str, Features]] = {
@@ -92,7 +92,7 @@ def with_replicas(sampler: PartitionedSampler, nodes: Tensor) -> Shard:
         edge_ids=edges.edge_ids,
         edge_type=edges.edge_type,
         edge_data=edges.data,
-        degrees=sampler._degrees(requests),
+        degrees=sampler.degrees_of(requests),
         node_data=kept,
     )
     names = {kind: list(held) for kind, held in kept.items()}

@@ -41,13 +41,13 @@ class RowRequests:
         new_rows, new_ids = torch.split(order + first, counts.tolist()), torch.split(arrived, asked)
         self._rows = [torch.cat(pair) for pair in zip(self._rows, new_rows)]
         self._ids = [torch.cat(pair) for pair in zip(self._ids, new_ids)]
-        for place, column in enumerate(columns):
+        for index, column in enumerate(columns):
             told = self.group.all_to_all(column[order], counts.tolist(), asked, label=LABEL).wait()
             parts = list(torch.split(told, asked))
-            if place == len(self._more):
+            if index == len(self._more):
                 self._more.append(parts)
             else:
-                self._more[place] = [torch.cat(pair) for pair in zip(self._more[place], parts)]
+                self._more[index] = [torch.cat(pair) for pair in zip(self._more[index], parts)]
         self._marks.append(([len(rows) for rows in self._rows], [len(held) for held in self._ids]))
 
     @property

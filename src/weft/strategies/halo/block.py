@@ -74,12 +74,12 @@ class HaloBlock(ShardBlock):
         """Return whether the aggregate of a constant stays sparse; decided for all ranks together."""
         if self.whole is not self:
             return self.whole.aggregates_sparse(h)
-        h = next((own for own, joined in self._joined if joined is h), h)
+        h = next((own for own, joined in self.joined_inputs if joined is h), h)
         if not self.constant(h):
             return False
 
         def decide() -> bool:
-            lengths = self._join_constant(h).indptr.diff()
+            lengths = self.join_constant(h).indptr.diff()
             counts = torch.stack([lengths[self.indices.long()].sum(), lengths.new_tensor(self.num_dst)])
             terms, rows = self.group.all_reduce(counts).wait().tolist()
             return bool(terms <= rows * min(h.shape[1] / 8, 256))
@@ -93,7 +93,7 @@ class HaloBlock(ShardBlock):
         if h.shape[0] != self.num_own:
             return super().src(h)
         if self.constant(h):
-            return self.whole._join_constant(h)
+            return self.whole.join_constant(h)
         h = h if isinstance(h, Tensor) else h.to_dense()
         return torch.cat([h, self._brought(h, self.exchange.gather)])
 
@@ -104,7 +104,7 @@ class HaloBlock(ShardBlock):
         h = h if isinstance(h, Tensor) else h.to_dense()
         return self._sum(h, how) if how.adds else super()._aggregate(h, how)
 
-    def _crossed(self, how: Propagation) -> Propagation:
+    def crossed(self, how: Propagation) -> Propagation:
         """Return the same messages of what should travel for them; what is here already is not sent again."""
         if any(t.shape[0] != self.num_own for t in how.src):
             return how
@@ -132,18 +132,18 @@ class HaloBlock(ShardBlock):
     # Underneath
 
     def _sum(self, h: Tensor, how: Aggregation) -> Tensor:
-        cut = self._cut(how.relation)
+        cut = self.cut_of(how.relation)
         local_weight, halo_weight = self._split(how.weight, how.relation)
-        dst_scale = self._scale_of_rows(how, h.dtype)
+        dst_scale = self.scale_of_rows(how, h.dtype)
         local_scale = None if how.src_scale is None else how.src_scale[: self.num_own]
         held = self._brought.find(h)
         transfer = self.exchange.start(h) if held is None else None
-        local = cut.local._reduce(h, "sum", local_weight, local_scale, dst_scale)
+        local = cut.local.reduce_rows(h, "sum", local_weight, local_scale, dst_scale)
         rows = held
         if transfer is not None:
             rows = self._brought.keep(h, self.exchange.finish(transfer))
         halo_scale = self._halo_scale(how.src_scale, h.dtype)
-        halo = cut.halo._reduce(cast(Tensor, rows), "sum", halo_weight, halo_scale, dst_scale)
+        halo = cut.halo.reduce_rows(cast(Tensor, rows), "sum", halo_weight, halo_scale, dst_scale)
         return cast(Tensor, local).add_(cast(Tensor, halo))  # nobody else holds it
 
     def _halo_scale(self, src_scale: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -159,7 +159,7 @@ class HaloBlock(ShardBlock):
         rows = src_scale[self.num_own :] if kept is None else src_scale[self.num_own :][kept]
         return rows * scale if isinstance(scale, Tensor) or scale != 1.0 else rows
 
-    def _cut(self, relation: int | None) -> "Cut":
+    def cut_of(self, relation: int | None) -> "Cut":
         """Return local and halo edges apart; halo columns count the rows that exist."""
         return self.cached(("cut", relation), lambda: self._make_cut(relation))
 
@@ -178,7 +178,7 @@ class HaloBlock(ShardBlock):
         if weight is None:
             return None, None
         # Places of edges are not kept: they would be larger than the edges.
-        edges = slice(None) if relation is None else self._relation_edges(relation)
+        edges = slice(None) if relation is None else self.relation_edges(relation)
         remote, chosen = self.indices[edges] >= self.num_own, weight[edges]
         return chosen[~remote], chosen[remote]
 
@@ -186,11 +186,11 @@ class HaloBlock(ShardBlock):
         """Return the places of the edges from halo rows, ascending; kept."""
         return self.cached("halo edges", lambda: (self.indices >= self.num_own).nonzero().flatten())
 
-    def _degree(
+    def row_degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
     ) -> Tensor:
         if self.whole is not self:
-            return self.whole._degree(direction, rows, relation, weighted)
+            return self.whole.row_degree(direction, rows, relation, weighted)
 
         def make() -> Tensor:
             degree = self.shard.degree(direction, relation, weighted)
@@ -198,7 +198,7 @@ class HaloBlock(ShardBlock):
 
         return self.cached((direction, rows, relation, weighted), make)
 
-    def _only(self, relation: int) -> Block:
+    def only_relation(self, relation: int) -> Block:
         return OneRelation(self, relation)
 
     # Constants, underneath
@@ -207,17 +207,17 @@ class HaloBlock(ShardBlock):
         """Return the exact aggregate of an input over all edges, from memory after the first time."""
         whole = self.whole
         if self is not whole and how.weight is not None:
-            names = [name for name in self._edge_data if self._edge_data[name] is how.weight]
+            names = [name for name in self.edge_data if self.edge_data[name] is how.weight]
             if not names:
                 raise GraphError("an input was aggregated with edge weights that the graph does not hold")
             how = replace(how, weight=whole.edge(names[0]))
-        joined = len(whole._joined)
-        result = Block._aggregate(whole, h, whole._asked_before(how))
+        joined = len(whole.joined_inputs)
+        result = Block._aggregate(whole, h, whole.asked_before(how))
         if isinstance(h, Tensor):
-            del whole._joined[joined:]  # the aggregate is remembered, its wide inputs need not be
+            del whole.joined_inputs[joined:]  # the aggregate is remembered, its wide inputs need not be
         return result
 
-    def _asked_before(self, how: Aggregation) -> Aggregation:
+    def asked_before(self, how: Aggregation) -> Aggregation:
         """Return the same question with the equal scales of before: memory goes by identity, these are new.
 
         Decided by all ranks together: where all degrees are 1, say, two scales are equal on one rank alone,

@@ -56,7 +56,7 @@ class DrawnBlock(HaloBlock):
         """Return the edge weight, features or time under `name`, [E, ...] in block order."""
         if name not in self.shard.edge_data:
             return super().edge(name)  # which refuses
-        return self.cached(("edge", name), lambda: self.shard.edge_data[name][self._exists()])
+        return self.cached(("edge", name), lambda: self.shard.edge_data[name][self.exists()])
 
     def has_edge(self, name: str) -> bool:
         """Return whether `edge(name)` would find something."""
@@ -66,7 +66,7 @@ class DrawnBlock(HaloBlock):
         """Return what `Block.attend` does, over own and drawn rows."""
         edges = self._compact()
         if dropout > 0:
-            edges._edge_ids = self._edge_ids
+            edges.picked_edges = self.picked_edges
         brought: Score
         if isinstance(score, DotScore):
             brought = replace(score, key=self._rows(score.key))
@@ -79,7 +79,7 @@ class DrawnBlock(HaloBlock):
             return super()._aggregate(h, how)
         how.check_plain()
         own = h if isinstance(h, Tensor) else h.to_dense()
-        return self._compact()._reduce(self._rows(own), how.reduce, None, None, None)
+        return self._compact().reduce_rows(self._rows(own), how.reduce, None, None, None)
 
     def _reduce_messages(self, how: Propagation) -> Tensor:
         return propagate(self._compact(), replace(how, src=[self._rows(t) for t in how.src]))
@@ -99,12 +99,12 @@ class DrawnBlock(HaloBlock):
         def make() -> Block:
             own = torch.arange(self.num_own, device=self.kept.device)
             place = torch.cat([own, self.num_own + self.kept.cumsum(0) - 1])
-            columns = place.to(self.shard.indices.dtype).index_select(0, self.shard.indices[self._exists()])
+            columns = place.to(self.shard.indices.dtype).index_select(0, self.shard.indices[self.exists()])
             return _Compact(self, columns)
 
         return self.cached("compact", make)
 
-    def _exists(self) -> Tensor:
+    def exists(self) -> Tensor:
         """Return whether the source of each edge of the shard exists, [E] bool."""
         every = torch.cat([self.kept.new_ones(self.num_own), self.kept])
         return every.index_select(0, self.shard.indices)
@@ -122,7 +122,7 @@ class DrawnBlock(HaloBlock):
     def _make_cut(self, relation: int | None) -> Cut:
         # Local edges are the same in every step, and so is what backward makes of them: only the few
         # edges of the halo are gone through again.
-        cut = self.whole._cut(relation)
+        cut = self.whole.cut_of(relation)
         return Cut(cut.local, _only_kept(cut.halo, self.kept))
 
 
@@ -133,17 +133,17 @@ class _Compact(Block):
         super().__init__(of.indptr, columns, num_src=of.num_own + int(of.kept.sum()), parent=of)
         self._of = of
 
-    def _degree(
+    def row_degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
     ) -> Tensor:
-        degree = self._of._degree(direction, rows, relation, weighted)
+        degree = self._of.row_degree(direction, rows, relation, weighted)
         own = self._of.num_own
         return degree if rows == "dst" else torch.cat([degree[:own], degree[own:][self._of.kept]])
 
 
 def _row_pointers(block: DrawnBlock) -> Tensor:
     small = torch.int32 if len(block.shard.indices) < 2**31 else torch.int64
-    before = block._exists().cumsum(0, dtype=small)  # edges that exist up to each, itself included
+    before = block.exists().cumsum(0, dtype=small)  # edges that exist up to each, itself included
     ends = before[(block.shard.indptr[1:] - 1).clamp(min=0)] if len(before) else block.shard.indptr[1:]
     first = block.shard.indptr[1:] == 0  # rows before the first edge
     return torch.cat([block.shard.indptr[:1], ends.long().masked_fill(first, 0)])
@@ -152,7 +152,7 @@ def _row_pointers(block: DrawnBlock) -> Tensor:
 def _of_edges(name: str) -> Callable[[DrawnBlock], Tensor | None]:
     def make(block: DrawnBlock) -> Tensor | None:
         held = getattr(block.shard, name)
-        return None if held is None else held[block._exists()]
+        return None if held is None else held[block.exists()]
 
     return make
 
@@ -162,9 +162,9 @@ _EDGES: dict[str, Callable[[DrawnBlock], Any]] = {
     "indptr": _row_pointers,
     "indices": _of_edges("indices"),
     "edge_type": _of_edges("edge_type"),
-    "_edge_ids": _of_edges("edge_ids"),
+    "picked_edges": _of_edges("edge_ids"),
     "num_edges": lambda block: int(block.indptr[-1]),
-    "_edge_data": lambda block: {name: block.edge(name) for name in block.shard.edge_data},
+    "edge_data": lambda block: {name: block.edge(name) for name in block.shard.edge_data},
 }
 
 

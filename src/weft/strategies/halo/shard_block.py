@@ -23,34 +23,34 @@ class ShardBlock(Block):
     def __init__(self, shard: Shard, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.shard = shard
-        self._joined: list[tuple[Any, Any]] = []
+        self.joined_inputs: list[tuple[Any, Any]] = []
 
     def edge(self, name: str) -> Tensor:
         """Return the edge weight, features or time under `name`, [E, ...] in block order."""
-        if name not in self._edge_data:
-            known = ", ".join(self._edge_data) or "none"
+        if name not in self.edge_data:
+            known = ", ".join(self.edge_data) or "none"
             raise GraphError(f"the graph has no edge data {name!r}; it has: {known}")
-        return self._edge_data[name]
+        return self.edge_data[name]
 
     def type_ranges(self, rows: Rows = "src") -> dict[str, slice]:
         """Return the rows of each node type among those that a caller holds, whichever end is meant."""
         return self.shard.type_ranges()
 
     def _propagate(self, how: Propagation) -> Tensor:
-        return super()._propagate(self._crossed(how))
+        return super()._propagate(self.crossed(how))
 
-    def _crossed(self, how: Propagation) -> Propagation:
+    def crossed(self, how: Propagation) -> Propagation:
         """Return the same messages of what should travel for them."""
         return how
 
-    def _join_constant(self, h: Any) -> Any:
+    def join_constant(self, h: Any) -> Any:
         """Return an input with the rows of others below it: fetched once, exactly."""
-        for held, joined in self._joined:
+        for held, joined in self.joined_inputs:
             if held is h:
                 return joined
         with torch.inference_mode(False), torch.no_grad():
             joined = fetch_halo(h, self.exchange.whole_plan, self.exchange.group)
-        self._joined.append((h, joined))
+        self.joined_inputs.append((h, joined))
         return joined
 
 
@@ -58,7 +58,7 @@ class OneRelation(Block):
     """The edges of one relation, with the degrees and edge data of the block they are from."""
 
     def __init__(self, block: ShardBlock, relation: int) -> None:
-        edges = cast(Tensor, block._relation_edges(relation))
+        edges = cast(Tensor, block.relation_edges(relation))
         super().__init__(
             torch.searchsorted(edges, block.indptr),
             block.indices[edges],
@@ -66,7 +66,7 @@ class OneRelation(Block):
             src_ids=block.src_ids,
             dst_ids=block.dst_ids,
             edge_ids=block.edge_ids[edges],
-            edge_data={name: value[edges] for name, value in block._edge_data.items()},
+            edge_data={name: value[edges] for name, value in block.edge_data.items()},
             parent=block,
         )
         self._whole, self._edges = block, edges
@@ -77,9 +77,9 @@ class OneRelation(Block):
 
     def edge(self, name: str) -> Tensor:
         """Return edge data in the order of this block."""
-        if name not in self._edge_data:
+        if name not in self.edge_data:
             return self._whole.edge(name)
-        return self._edge_data[name]
+        return self.edge_data[name]
 
     def multiplicity(self) -> Tensor | None:
         """Return how many edges of the whole graph each edge stands for, [E]; None: itself alone."""
@@ -87,13 +87,13 @@ class OneRelation(Block):
         return None if whole is None else whole[self._edges]
 
     def _propagate(self, how: Propagation) -> Tensor:
-        return super()._propagate(self._whole._crossed(how))
+        return super()._propagate(self._whole.crossed(how))
 
     def _aggregate(self, h: Features, how: Aggregation) -> Features:
         stands_for = self.multiplicity() if how.adds else None
         return super()._aggregate(h, how if stands_for is None else how.weighed(stands_for, h.dtype))
 
-    def _degree(
+    def row_degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
     ) -> Tensor:
-        return self._whole._degree(direction, rows, relation, weighted)
+        return self._whole.row_degree(direction, rows, relation, weighted)

@@ -73,7 +73,7 @@ class GridBlock(MergingBlock):
         if h.shape[0] != self.num_own:
             return super().src(h)
         if self.constant(h):
-            return self._join_constant(h)
+            return self.join_constant(h)
         h = h if isinstance(h, Tensor) else h.to_dense()
         return torch.cat([h, self._recall(h, self.exchange.gather)])
 
@@ -85,20 +85,20 @@ class GridBlock(MergingBlock):
         if end == "src":
             return super().edge_in_degree(end, relation)
         rows = self.cached("shard rows", lambda: edge_destinations(self.shard.indptr))
-        chosen = rows if relation is None else rows[self._relation_edges(relation)]
+        chosen = rows if relation is None else rows[self.relation_edges(relation)]
         return self.shard.degree("in", relation, False)[chosen]
 
     def _sources(self, h: Features) -> Features:
-        joined = len(self._joined)
+        joined = len(self.joined_inputs)
         rows = super()._sources(h)
-        del self._joined[joined:]  # the aggregate is remembered, its inputs need not be
+        del self.joined_inputs[joined:]  # the aggregate is remembered, its inputs need not be
         return rows
 
     def _source_values(self, own: Tensor) -> Tensor:
         plan, group = self.exchange.whole_plan, self.exchange.group
         return torch.cat([own, plan.pull(group, own, label=_PLAN).wait()])
 
-    def _degree(
+    def row_degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
     ) -> Tensor:
         def make() -> Tensor:

@@ -30,6 +30,8 @@ class Merge:
         self._others: slice | Tensor = slice(plan.num_rows, None)
         self.alone = spread.group.size == 1
         """Whether no other rank has anything to add."""
+        # `send_rows` read backwards: the rows that this owner would spread are those that contributions come
+        # for.
         self.by_row = ByRow.of(torch.cat([torch.arange(plan.num_rows), plan.send_rows]), plan.num_rows)
 
     def begin_step(self) -> None:

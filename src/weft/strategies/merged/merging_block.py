@@ -100,7 +100,7 @@ class MergingBlock(ShardBlock):
     def _aggregate(self, h: Features, how: Aggregation) -> Features:
         def compute(merge: Merge) -> Features:
             rows = self._sources(h)
-            scaled = replace(how, dst_scale=self._scale_of_rows(how, h.dtype))
+            scaled = replace(how, dst_scale=self.scale_of_rows(how, h.dtype))
             if isinstance(rows, SparseFeatures) and how.adds and self.aggregates_sparse(cast(Any, h)):
                 return _sum_sparse(self.part, merge, rows, scaled)
             rows = rows if isinstance(rows, Tensor) else rows.to_dense()
@@ -117,7 +117,7 @@ class MergingBlock(ShardBlock):
         if not self.merge.alone:
             sums = crossed_sums(how, self._is_here, travels=self.travels)
         if sums is None:
-            return self._merged(self._crossed(how))
+            return self._merged(self.crossed(how))
         out = sums.finished(self._merged(sums.how), self.in_degree("dst"))
         return times_rows(out, self.mean_scale(out.dtype)) if how.reduce == "mean" else out
 
@@ -129,7 +129,7 @@ class MergingBlock(ShardBlock):
         """Return whether the rows that sources read of a tensor are here, or will be in every later step."""
         return self.constant(h)
 
-    def _crossed(self, how: Propagation) -> Propagation:
+    def crossed(self, how: Propagation) -> Propagation:
         """Return the same messages of what should travel for them."""
         return crossed(how, self._is_here, travels=self.travels) if self.travels else how
 
@@ -143,7 +143,7 @@ class MergingBlock(ShardBlock):
         """Return a number for each source row, from those of the rows that the caller holds."""
         return own
 
-    def _only(self, relation: int) -> Block:
+    def only_relation(self, relation: int) -> Block:
         raise GraphError(
             "the edges of one relation are no block of their own here; use aggregate(h, relation=...)"
         )
@@ -175,7 +175,7 @@ class MergedRelations(RelationBlock):
 
     def _aggregate(self, h: Features, how: Aggregation) -> Features:
         rows = Block.src(self, cast(Any, h))
-        scaled = replace(how, dst_scale=self._block._scale_of_rows(how, rows.dtype))
+        scaled = replace(how, dst_scale=self._block.scale_of_rows(how, rows.dtype))
         return aggregate_part(self.part, self._merge(), rows, scaled)
 
     def _propagate(self, how: Propagation) -> Tensor:
@@ -187,19 +187,19 @@ def aggregate_part(part: Block, merge: Merge, rows: Tensor, how: Aggregation) ->
     """Return the merged aggregate of source rows; `how.dst_scale` is the whole scale of the caller's rows."""
     edges = part if how.relation is None else Block.relation(part, how.relation)
     if how.adds:
-        total = Block._reduce(edges, rows, "sum", part._chosen_weight(how), how.src_scale, None)
+        total = Block.reduce_rows(edges, rows, "sum", part.chosen_weight(how), how.src_scale, None)
         return times_rows(merge(reduction("sum"), Contribution(cast(Tensor, total))), how.dst_scale)
     how.check_plain()
     flat = as_matrix(rows)
     at = edges.indptr, edges.indices
-    found = kernels.extreme(*at, flat, how.reduce, transposed=edges._transposed_for(flat))
+    found = kernels.extreme(*at, flat, how.reduce, transposed=edges.transposed_for(flat))
     merged = merge(reduction(how.reduce), Contribution(*found))
     return merged.reshape(len(merged), *rows.shape[1:])
 
 
 def _sum_sparse(part: Block, merge: Merge, rows: SparseFeatures, how: Aggregation) -> SparseFeatures:
     edges = part if how.relation is None else Block.relation(part, how.relation)
-    scale = edges._edge_scale(part._chosen_weight(how), how.src_scale, None)
+    scale = edges.edge_factors(part.chosen_weight(how), how.src_scale, None)
     total = merge.sum_sparse(product(edges.indptr, edges.indices, rows, scale))
     if how.dst_scale is None:
         return total
@@ -227,7 +227,7 @@ def attend_part(part: Block, merge: Merge, score: Score, value: Tensor, dropout:
         edge_ids=part.edge_ids,
         clock=part.draw_clock() if dropout > 0 else None,
         layer=layer,
-        transposed=part._transposed_for(source, value, dst, score.edge),
+        transposed=part.transposed_for(source, value, dst, score.edge),
     )
     return merge(reduction("softmax"), Contribution(out, mass))
 

@@ -78,7 +78,7 @@ class StagedBlock(ShardBlock):
         """Return False: what travels is dense."""
         return False
 
-    def _only(self, relation: int) -> Block:
+    def only_relation(self, relation: int) -> Block:
         refuse("the edges of one relation")
 
     def _propagate(self, how: Propagation) -> Tensor:
@@ -108,11 +108,11 @@ class StagedBlock(ShardBlock):
             rows = times_rows(dense, how.src_scale)
             flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
             summed: Tensor = _Sum.apply(flat, self, how.weight)  # type: ignore[no-untyped-call]
-            return times_rows(summed.reshape(rows.shape), self._scale_of_rows(how, rows.dtype))
+            return times_rows(summed.reshape(rows.shape), self.scale_of_rows(how, rows.dtype))
 
         return self._memory.recall(how.question, (h, *how.tensors), compute)
 
-    def _degree(
+    def row_degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
     ) -> Tensor:
         return self.shard.degree(direction, relation, weighted)[: self.num_dst]

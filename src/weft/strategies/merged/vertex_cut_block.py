@@ -99,7 +99,7 @@ class VertexCutBlock(MergingBlock):
         at = shard.indptr, shard.indices
         super().__init__(shard, *at, num_src=len(ids), src_ids=ids, exact=exact, group=group, clock=clock)
 
-    def _degree(
+    def row_degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
     ) -> Tensor:
         return self.cached(
@@ -126,7 +126,7 @@ class LocalBlock(ShardBlock):
         )
         self.whole_rows = shard.num_parts == len(shard.parts)
 
-    def _only(self, relation: int) -> Block:
+    def only_relation(self, relation: int) -> Block:
         return OneRelation(self, relation)
 
 

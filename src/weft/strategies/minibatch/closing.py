@@ -43,8 +43,8 @@ def closed_shard(shard: Shard, group: Group, seeds: Tensor, hops: int) -> Shard:
         edge_ids=drawn.edge_ids[canonical],
         edge_type=None if drawn.edge_type is None else drawn.edge_type[canonical],
         edge_data={name: values[canonical] for name, values in drawn.data.items()},
-        degrees=sampler._degrees(found.requests).rows(order),
-        node_data=_node_data(shard, sampler._features(found.requests, found.rows), found.rows, node_ids),
+        degrees=sampler.degrees_of(found.requests).rows(order),
+        node_data=_node_data(shard, sampler.features_of(found.requests, found.rows), found.rows, node_ids),
     )
 
 

@@ -143,8 +143,8 @@ class HistoryBlock(Block):
             num_src=every.num_src,
             src_ids=every.src_ids,
             edge_ids=every.edge_ids[:stop],
-            edge_data=every._edge_data,
-            degrees=every._degrees,
+            edge_data=every.edge_data,
+            degrees=every.degree_source,
         )
         self.drawn, self.layer, self.history = drawn, layer, history
         self.num_held = drawn.num_src
@@ -176,12 +176,12 @@ class HistoryBlock(Block):
         if not how.adds:
             self._refuse(f"the {how.reduce} of neighbours")
         call, self.calls = self.calls, self.calls + 1
-        scales = (how.weight, how.src_scale, self._scale_of_rows(how, h.dtype))
+        scales = (how.weight, how.src_scale, self.scale_of_rows(how, h.dtype))
         if self.safe:
             mean_rows, mean_sums = self.means[call]
             return mean_sums + self._drawn_sum(h - mean_rows, *scales, root=True)
         held = self.history.read(self.layer, call, h)
-        whole: Any = self._reduce(held, "sum", *scales)
+        whole: Any = self.reduce_rows(held, "sum", *scales)
         found: Tensor = whole + self._drawn_sum(h - held[: self.num_held], *scales, root=False)
         self.given.append(h.detach())
         self.means.append((h, found))
@@ -201,7 +201,7 @@ class HistoryBlock(Block):
         ratio = (ratio.sqrt() if root else ratio).to(
             torch.float64 if h.dtype == torch.float64 else torch.float32
         )
-        summed: Any = self.drawn._reduce(
+        summed: Any = self.drawn.reduce_rows(
             h,
             "sum",
             None if weight is None else weight[self._place],

@@ -114,4 +114,4 @@ class Replay:
 
 def reads_x(batch: Batch) -> bool:
     """Return whether a step reads the features itself: a matrix on the GPU, from which it takes rows."""
-    return isinstance(batch.graph.x, Tensor) and batch.graph.x.is_cuda and "x" not in batch._held
+    return isinstance(batch.graph.x, Tensor) and batch.graph.x.is_cuda and not batch.brings("x")

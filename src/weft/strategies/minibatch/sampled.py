@@ -93,16 +93,9 @@ class Sampled(Strategy):
         **given: Unpack[Given],
     ) -> None:
         super().__init__(graph, **given)
-        if replicate is not None and self.group.size == 1:
-            raise RecipeError(
-                "strategy.replicate: one process holds every neighbourhood; leave it out, or add --workers N"
-            )
-        if samplers and self.group.parent is None:
-            check_samplers(samplers, 1)
+        self._check_group(replicate, samplers, sample_on)
         if self.task.over == "pairs":
             refuse_typed_store(store, graph.node_types)
-        if sample_on == "gpu" and self.device.type != "cuda":
-            raise RecipeError("strategy.sample_on: 'gpu' needs one; set train.device = 'cuda'")
         source = source_of(self.shared, graph, part_rank=part_rank, store=store, ranked=True)
         kind, options = check_sampler(sampler)
         options = {"seed": int(self.clock[0]), **options, **({"temporal": True} if temporal else {})}
@@ -114,20 +107,26 @@ class Sampled(Strategy):
         else:
             special = store is not None or replicate is not None or samplers or temporal
             usual = closes(partitioner) and not special and self.task.over == "nodes"
-            neighbours = PartNeighbours(
-                source,
-                drawing,
-                store=store,
-                replicate=None if replicate is None else check_replicate(replicate),
-                samplers=samplers,
-                closed=usual if closed is None else closed,
-                local=seeds == "local",
-            )
+            closed = usual if closed is None else closed
+            copies = None if replicate is None else check_replicate(replicate)
+            held: dict[str, Any] = {"store": store, "replicate": copies, "samplers": samplers}
+            neighbours = PartNeighbours(source, drawing, **held, closed=closed, local=seeds == "local")
         hops = by_hop(fanout, graph.edge_types, "strategy.fanout")
         batching = Neighbourhoods(neighbours, fanout=hops, evaluate=evaluate, temporal=temporal)
         self.compose(source.layout, batching, reducer_of(self.group))
         if temporal:
             self._check_times()
+
+    def _check_group(self, replicate: Any, samplers: int, sample_on: Where) -> None:
+        """Refuse what takes several workers, or a GPU, where there is none."""
+        if replicate is not None and self.group.size == 1:
+            raise RecipeError(
+                "strategy.replicate: one process holds every neighbourhood; leave it out, or add --workers N"
+            )
+        if samplers and self.group.parent is None:
+            check_samplers(samplers, 1)
+        if sample_on == "gpu" and self.device.type != "cuda":
+            raise RecipeError("strategy.sample_on: 'gpu' needs one; set train.device = 'cuda'")
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:

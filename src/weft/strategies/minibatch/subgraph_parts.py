@@ -50,11 +50,11 @@ class PartBlock(Scaled, HaloBlock):
         """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
         return self.cached("by_relation", lambda: SampledRelations(self))
 
-    def _degree(
+    def row_degree(
         self, direction: Literal["in", "out"], rows: Rows, relation: int | None, weighted: bool
     ) -> Tensor:
         if not self.counted:
-            return super()._degree(direction, rows, relation, weighted)
+            return super().row_degree(direction, rows, relation, weighted)
         asked = (direction, relation, weighted)
         own = self.cached(("own", *asked), lambda: self._own_count(*asked))
         if rows == "dst":
@@ -63,7 +63,7 @@ class PartBlock(Scaled, HaloBlock):
 
     def _own_count(self, direction: str, relation: int | None, weighted: bool) -> Tensor:
         """Count the edges of the subgraph at own rows; those out of them other workers hold too."""
-        held, plan = self._own_degree(direction, relation, weighted), self.exchange.plan
+        held, plan = self.counted_degree(direction, relation, weighted), self.exchange.plan
         own, halo = held[: self.num_own], held[self.num_own :]
         if direction == "in":
             return own

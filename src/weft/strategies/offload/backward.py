@@ -83,10 +83,10 @@ class Backward:
         """Return the gradients of the leaves, and add those of the parameters to the totals."""
         above = [grad.to(out.dtype) for grad, out in zip(grads, outs)]
         found = torch.autograd.grad(outs, [*leaves, *self.params], above, allow_unused=True)
-        for place, gradient in enumerate(found[len(leaves) :]):
-            held = self.totals[place]
+        for index, gradient in enumerate(found[len(leaves) :]):
+            held = self.totals[index]
             if gradient is not None:
-                self.totals[place] = gradient if held is None else held.add_(gradient)
+                self.totals[index] = gradient if held is None else held.add_(gradient)
         return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found)]
 
 

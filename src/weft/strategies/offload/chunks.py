@@ -104,10 +104,10 @@ class ChunkBlock(SampledBlock):
 
     def edge(self, name: str) -> Tensor:
         """Return the edge data of the chunk."""
-        return self._edge_data[name] if name in self._edge_data else super().edge(name)
+        return self.edge_data[name] if name in self.edge_data else super().edge(name)
 
-    def _only(self, relation: int) -> Block:
-        return Block._only(self, relation)
+    def only_relation(self, relation: int) -> Block:
+        return Block.only_relation(self, relation)
 
 
 def cut_rows(graph: Graph, cost: Cost, budget: int) -> Iterator[GraphChunk]:

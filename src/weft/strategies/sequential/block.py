@@ -109,7 +109,7 @@ class SequentialBlock(HaloBlock):
             return super()._aggregate(h, how)
         if not self.constant(h):
             return self._reduced(h, how, self.kind)
-        asked = self._asked_before(how)
+        asked = self.asked_before(how)
         return self._memory.recall(
             asked.question, (h, *asked.tensors), lambda: self._reduced(h, how, "features")
         )
@@ -119,10 +119,10 @@ class SequentialBlock(HaloBlock):
         if any(t.shape[0] != self.num_own for t in how.src):
             return super()._propagate(how)
         out = self._by_program(how)
-        out = self._as_it_is(self._crossed(how)) if out is None else out
+        out = self._as_it_is(self.crossed(how)) if out is None else out
         return times_rows(out, self.mean_scale(out.dtype)) if how.reduce == "mean" else out
 
-    def _crossed(self, how: Propagation) -> Propagation:
+    def crossed(self, how: Propagation) -> Propagation:
         """Return the same messages of what should travel for them; no row of others is kept."""
         return crossed(how, lambda h: False)
 
@@ -137,7 +137,7 @@ class SequentialBlock(HaloBlock):
         if self._sends_loads(whole, how):
             ending, extra = ProgramInParts(whole, self.num_dst), whole.loads(self)
             return whole.finished(self, self._run(parts, ending, whole.sent(self.num_own), extra=extra))
-        narrow = cast(Planned, planned(self._crossed(how)))
+        narrow = cast(Planned, planned(self.crossed(how)))
         ending, extra = ProgramInParts(narrow, self.num_dst), narrow.loads(self)
         transform, params = narrow.transform()
         options: dict[str, Any] = {"params": params, "extra": extra, "transform": transform}
@@ -148,7 +148,7 @@ class SequentialBlock(HaloBlock):
         """Return whether what the program loads is fetched, not the narrowest values; known after a call."""
 
         def decide() -> tuple[Planned, bool]:
-            narrow = planned(self._crossed(how))
+            narrow = planned(self.crossed(how))
             return whole, narrow is None or whole.bytes_of_loads <= narrow.bytes_of_rows
 
         # By identity, which the answer keeps from being used again.
@@ -171,7 +171,7 @@ class SequentialBlock(HaloBlock):
         parts = self._parts(how.relation, own_parts=False)
         ending: Ending
         if how.adds:
-            scales = {"src_scale": how.src_scale, "dst_scale": self._scale_of_rows(how, h.dtype)}
+            scales = {"src_scale": how.src_scale, "dst_scale": self.scale_of_rows(how, h.dtype)}
             ending = WeightedSum(self.num_dst, learned=_learned(how.weight), **scales)
         else:
             how.check_plain()
@@ -205,7 +205,7 @@ class SequentialBlock(HaloBlock):
         fetched: list[Tensor] = []
         places = []
         for tensor in src:
-            known = [place for place, held in enumerate(fetched) if held is tensor]
+            known = [index for index, held in enumerate(fetched) if held is tensor]
             places.append(known[0] if known else len(fetched))
             if not known:
                 fetched.append(tensor)
@@ -229,7 +229,7 @@ class SequentialBlock(HaloBlock):
         every = relation is None or self.edge_type is None
 
         def make() -> EdgeParts:
-            edges = None if every else cast(Tensor, self._relation_edges(cast(int, relation)))
+            edges = None if every else cast(Tensor, self.relation_edges(cast(int, relation)))
             return split_edges(self, self.rounds, own_parts=own_parts, edges=edges)
 
         if relation is not None and not 0 <= relation < self.num_relations:

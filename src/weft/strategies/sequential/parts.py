@@ -64,6 +64,7 @@ def make_rounds(
     sent_part = shard.node_part[plan.send_rows]
     rounds = []
     for turn in range(1, group.size):
+        # A ring: in a round nobody is sent to by two, so that no link waits behind another's rows.
         source, target = parts[group.rank - turn], (group.rank + turn) % group.size
         for number in range(most):
             wanted = source[number] if number < len(source) else -1

@@ -120,6 +120,7 @@ def run_in_parts(call: Call, tensors: Sequence[Tensor | None]) -> Tensor:
 
 def _visit(call: Call, src: Sequence[Tensor], visit: Callable[[Part, Rows], None]) -> None:
     """Call `visit` with every part and its rows; the next remote part is under way meanwhile."""
+    # The first remote rows set out before own parts are worked on, behind which their travel hides.
     pending = call.pull(0, src)
     for part in call.parts.own:
         visit(part, part.of_own(src))
@@ -146,6 +147,7 @@ class _InParts(torch.autograd.Function):
         _visit(call, src, visit)
         out = call.ending.result()
         ctx.shapes = [(t.shape, t.dtype, t.device) for t in src]
+        # Own rows are not kept either where backward does without: their shapes are enough for the gradients.
         kept = tensors if call.needs_rows else (*[None] * call.num_src, *tensors[call.num_src :])
         ctx.save_for_backward(*kept, *call.ending.running.let_go())
         return out
@@ -165,6 +167,7 @@ class _InParts(torch.autograd.Function):
             with ctx.replay():
                 _visit(call, src, lambda part, rows: homeward.give(part, work.gradients(part, rows)))
         elif any(needs):
+            # One remote part first: its gradients travel while those of all own parts are computed.
             for part in (*call.parts.remote[:1], *call.parts.own, *call.parts.remote[1:]):
                 homeward.give(part, work.gradients(part, []))
         call.ending.running.let_go()
@@ -184,6 +187,7 @@ class _Backward:
 
     def gradients(self, part: Part, rows: Rows) -> list[Tensor | None]:
         """Return those of the rows that were fetched, and add the others to the totals."""
+        # Zeros are sent all the same: the owner waits for the gradients of every round.
         if rows and not part.block.num_edges:
             return [torch.zeros_like(t) for t in rows]
         if self.call.transform is None:
@@ -194,6 +198,8 @@ class _Backward:
 
     def _through(self, part: Part, rows: Rows) -> list[Tensor | None]:
         """Make the rows of pairs again, with gradients, and go back through what made them."""
+        # Cut off from the graph of the step, so that what is made again for one part is let go before the
+        # next.
         leaves = [t.detach().requires_grad_(want) for t, want in zip(rows, self.wanted)]
         params = [
             t.detach().requires_grad_(total is not None) for t, total in zip(self.params, self.totals[0].of)
@@ -251,6 +257,7 @@ class _Homeward:
                 part.add_columns(self._total(number), gradient)
         if part.round is not None:
             self._land()
+            # Those of the part before have landed by now; two parts at most are in memory, as in forward.
             self._under_way = departed
 
     def arrived(self) -> list[Tensor | None]:

@@ -42,11 +42,13 @@ def accelerate(model: Model, *, check: bool = True) -> Model:
         elif is_message_passing(module) and not (why := obstacle(module)):
             compile_messages_of(module, check=check)
         elif swappable(module) or is_message_passing(module):
-            told = f"{type(module).__name__} runs PyG's own forward: {reason or why}"
-            warnings.warn(told, WeftWarning, stacklevel=2)
+            message = f"{type(module).__name__} runs PyG's own forward: {reason or why}"
+            warnings.warn(message, WeftWarning, stacklevel=2)
     if not accelerated(model):
-        told = f"nothing in {type(model).__name__} could be accelerated; covered are {', '.join(covered())}"
-        warnings.warn(told, WeftWarning, stacklevel=2)
+        message = (
+            f"nothing in {type(model).__name__} could be accelerated; covered are {', '.join(covered())}"
+        )
+        warnings.warn(message, WeftWarning, stacklevel=2)
     return model
 
 
