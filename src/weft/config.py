@@ -240,8 +240,10 @@ def _replace_source(data: dict[str, Any], changes: Mapping[tuple[str, ...], Any]
             del data[key]
         lost = [f"data.{key}" for key in dropped if key not in ("path", "name")]
         if lost:
-            told = f"data.{source}={new} is another source of data: {', '.join(lost)} of the recipe dropped"
-            warnings.warn(told, WeftWarning, stacklevel=3)
+            message = (
+                f"data.{source}={new} is another source of data: {', '.join(lost)} of the recipe dropped"
+            )
+            warnings.warn(message, WeftWarning, stacklevel=3)
 
 
 def _assign(sections: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:

@@ -84,8 +84,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(result))
         return 0
-    told = f"{result['records']:,} records, {result['bytes']:,} bytes, in {result['out']}"
-    print(f"{told}; each node is there {result['replication']:.1f} times", file=sys.stderr)
+    message = f"{result['records']:,} records, {result['bytes']:,} bytes, in {result['out']}"
+    print(f"{message}; each node is there {result['replication']:.1f} times", file=sys.stderr)
     return 0
 
 

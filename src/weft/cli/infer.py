@@ -40,6 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="RUN", help="folder of a run of weft train")
     parser.add_argument("--graph", metavar="GRAPH", help="the graph to run it on (that of the run)")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to write")
+    _add_questions(parser)
+    _add_engine(parser)
+    parser.add_argument(
+        "--fanout", help="edges drawn a node in each hop, -1 for all, such as 10,10 (all, exactly)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of these draws (0)")
+    parser.add_argument("--device", default="cpu", help="where torch runs the model: cpu, cuda, auto (cpu)")
+    parser.add_argument("--overwrite", action="store_true", help="replace an output that is there")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+
+def _add_questions(parser: argparse.ArgumentParser) -> None:
+    """Declare what may be asked: nodes, pairs, answers, partners, the like."""
     parser.add_argument(
         "--nodes", metavar="FILE", help="Parquet or CSV of the ids asked for (the target type)"
     )
@@ -66,6 +79,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all-edges", action="store_true", help="let messages flow along every edge (those of training)"
     )
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    """Declare what runs it, and its memory."""
     known = ("torch", *engines.names())
     parser.add_argument("--engine", choices=known, default="torch", help="what runs it (torch)")
     parser.add_argument("--master", metavar="URL", help="master of a Spark cluster (local[*])")
@@ -73,13 +90,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's own"
     )
     parser.add_argument("--memory", metavar="SIZE", help="memory of a piece, or of the engine")
-    parser.add_argument(
-        "--fanout", help="edges drawn a node in each hop, -1 for all, such as 10,10 (all, exactly)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of these draws (0)")
-    parser.add_argument("--device", default="cpu", help="where torch runs the model: cpu, cuda, auto (cpu)")
-    parser.add_argument("--overwrite", action="store_true", help="replace an output that is there")
-    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -118,14 +128,19 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.json:
         print(json.dumps(result))
-        return 0
-    seconds = sum(result["seconds"].values())
-    told = f"{_what(result)} in {seconds:.1f} s: {', '.join(result['files'])} in {result['out']}"
-    print(told, file=sys.stderr)
-    if result["messages"] == "training":
-        told = "rows of nodes are made of the edges that training showed the model; --all-edges takes all"
-        print(told, file=sys.stderr)
+    else:
+        _say(result)
     return 0
+
+
+def _say(result: dict[str, Any]) -> None:
+    """Tell what was written, and of what."""
+    seconds = sum(result["seconds"].values())
+    message = f"{_what(result)} in {seconds:.1f} s: {', '.join(result['files'])} in {result['out']}"
+    print(message, file=sys.stderr)
+    if result["messages"] == "training":
+        message = "rows of nodes are made of the edges that training showed the model; --all-edges takes all"
+        print(message, file=sys.stderr)
 
 
 def _what(result: dict[str, Any]) -> str:

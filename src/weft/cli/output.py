@@ -145,11 +145,11 @@ def show_ledger(run_folder: str) -> None:
     if held is None:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for place, name in enumerate(LEDGER_HEAD):
-        table.add_column(name, justify="right" if place else "left", no_wrap=True)
+    for index, name in enumerate(LEDGER_HEAD):
+        table.add_column(name, justify="right" if index else "left", no_wrap=True)
     rows = ledger_rows(held)
-    for place, row in enumerate(rows):
-        table.add_row(*row, style="bold" if place == len(rows) - 1 else None)
+    for index, row in enumerate(rows):
+        table.add_row(*row, style="bold" if index == len(rows) - 1 else None)
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     console.print()
     console.print(table)

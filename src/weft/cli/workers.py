@@ -120,8 +120,8 @@ def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
     ):
         if not launched():
             # One line a machine: that of its first rank.
-            told = f"rank {group.rank} waits for rank 0, which reads and cuts the graph"
-            group.prepare(cut, told=told if local_rank == "0" else "")
+            message = f"rank {group.rank} waits for rank 0, which reads and cuts the graph"
+            group.prepare(cut, told=message if local_rank == "0" else "")
         summary = _train(options, recipe, out, group)
     return summary if group.rank == 0 else None
 

@@ -196,9 +196,9 @@ class Group:
 
     def send(self, tensor: Tensor, member: int, *, label: Label = OTHER) -> None:
         """Hand a tensor to a member that is ready to `receive` one of this shape and type."""
-        peer, held = self.ranks[member], tensor.detach().contiguous()
-        self.ledger.sent(peer, held.numel() * held.element_size(), label)
-        self._to_or_from("send", lambda group: dist.isend(held, peer, group=group), label)
+        peer, dense = self.ranks[member], tensor.detach().contiguous()
+        self.ledger.sent(peer, dense.numel() * dense.element_size(), label)
+        self._to_or_from("send", lambda group: dist.isend(dense, peer, group=group), label)
 
     def receive(self, into: Tensor, member: int, *, label: Label = OTHER) -> Tensor:
         """Fill a contiguous tensor with what a member sends, and return it."""
@@ -264,11 +264,11 @@ class Group:
     def agree(self, **facts: Any) -> None:
         """Check that all members hold the same facts (recipe, version, partition); name two that differ."""
         mine = {name: _fingerprint(value) for name, value in facts.items()}
-        held = self.all_gather_json(mine)
-        for member, theirs in enumerate(held):
-            for name in sorted({*held[0], *theirs}):
-                if theirs.get(name) != held[0].get(name):
-                    first, other = (_shown(each.get(name)) for each in (held[0], theirs))
+        facts_of = self.all_gather_json(mine)
+        for member, theirs in enumerate(facts_of):
+            for name in sorted({*facts_of[0], *theirs}):
+                if theirs.get(name) != facts_of[0].get(name):
+                    first, other = (_shown(each.get(name)) for each in (facts_of[0], theirs))
                     raise InputError(
                         f"ranks disagree on {name}: rank {self.ranks[0]} has {first}, rank "
                         f"{self.ranks[member]} has {other}; start every rank with the same recipe, code "
@@ -282,10 +282,10 @@ class Group:
         what may overtake other traffic among the same members needs a purpose of its own.
         """
         members = sorted(ranks)
-        place = members.index(self.ranks[self.rank])
+        rank = members.index(self.ranks[self.rank])
         link = self._part(purpose, members) if self._link is not None and len(members) > 1 else None
         return Group(
-            place,
+            rank,
             members,
             device=self.device,
             timeout=self.timeout,

@@ -53,11 +53,11 @@ def read_table(path: Path, *, columns: int | None = None) -> Array:
         except pa.ArrowInvalid as error:
             raise FormatError(f"{path}: not a table of numbers: {_one_line(error)}") from error
     values = []
-    for place, column in enumerate(table.columns):
+    for index, column in enumerate(table.columns):
         array = column.to_numpy()
         if array.dtype.kind not in "iuf":
             raise FormatError(
-                f"{path}: column {place} is not numeric; expected a table of numbers, no header"
+                f"{path}: column {index} is not numeric; expected a table of numbers, no header"
             )
         values.append(array)
     if columns is not None and len(values) != columns:

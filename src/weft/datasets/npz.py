@@ -71,8 +71,8 @@ def npz(path: Path, *, split: int | None = None) -> Graph:
 class _Arrays(dict[str, Array]):
     """The arrays of a file, and which of them somebody took."""
 
-    def __init__(self, held: dict[str, Array]) -> None:
-        super().__init__(held)
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        super().__init__(arrays)
         self.taken: set[str] = set()
 
     def __getitem__(self, name: str) -> Array:
@@ -91,10 +91,10 @@ class _Arrays(dict[str, Array]):
             left = [name for name in left if not _SPLIT.fullmatch(name)]
         if left:
             took = ", ".join(sorted(self.taken & self.keys()))
-            told = (
+            line = (
                 f"{path}: took {took}; left out {', '.join(sorted(left))}, names that a graph does not have"
             )
-            warnings.warn(f"{told} (docs/ingest.md lists those it has)", DataNote, stacklevel=3)
+            warnings.warn(f"{line} (docs/ingest.md lists those it has)", DataNote, stacklevel=3)
 
 
 def _check_class_names(arrays: _Arrays, num_classes: int, path: Path) -> None:
@@ -153,8 +153,8 @@ def _triples(arrays: _Arrays, path: Path) -> Graph:
     parts = [arrays[name] if name in arrays else np.empty((0, 3), np.int64) for name in _TRIPLES]
     for name, part in zip(_TRIPLES, parts):
         if part.ndim != 2 or part.shape[1] != 3 or part.dtype.kind not in "iu":
-            told = f"whole numbers (n, 3), head, relation and tail, got {part.dtype} {part.shape}"
-            raise FormatError(f"{path}: {name} must hold {told}")
+            expected = f"whole numbers (n, 3), head, relation and tail, got {part.dtype} {part.shape}"
+            raise FormatError(f"{path}: {name} must hold {expected}")
     triples = np.concatenate(parts).astype(np.int64)
     split = np.repeat(np.arange(len(parts), dtype=np.int8), [len(part) for part in parts])
     entities = arrays.get(_ENTITY)
@@ -173,8 +173,8 @@ def _names(arrays: _Arrays, name: str, numbers: Array, path: Path) -> list[str]:
     count = int(numbers.max(initial=-1)) + 1
     words = _words(arrays[name]) if name in arrays else [str(number) for number in range(count)]
     if len(words) < count or len(set(words)) < len(words) or numbers.min(initial=0) < 0:
-        told = f"a word of its own for each of the numbers 0 … {count - 1:,} of the triples"
-        raise FormatError(f"{path}: {name} must hold {told}")
+        expected = f"a word of its own for each of the numbers 0 … {count - 1:,} of the triples"
+        raise FormatError(f"{path}: {name} must hold {expected}")
     return words
 
 
@@ -188,41 +188,45 @@ def by_type(graph: Graph, node_type: Array, names: Array | None, path: Path) -> 
     kinds = np.unique(node_type) if names is None else np.arange(len(names))
     called = [str(kind) for kind in kinds] if names is None else _words(names)
     rows = [np.flatnonzero(node_type == kind) for kind in kinds]
-    place = np.empty(graph.num_nodes, np.int64)
-    for held in rows:
-        place[held] = np.arange(len(held))
-    nodes = {kind: _of_type(graph, held) for kind, held in zip(called, rows)}
-    return Graph.from_types(nodes, _edges_by_type(graph, np.searchsorted(kinds, node_type), place, called))
+    place_in_type = np.empty(graph.num_nodes, np.int64)
+    for members in rows:
+        place_in_type[members] = np.arange(len(members))
+    nodes = {kind: _of_type(graph, members) for kind, members in zip(called, rows)}
+    return Graph.from_types(
+        nodes, _edges_by_type(graph, np.searchsorted(kinds, node_type), place_in_type, called)
+    )
 
 
-def _edges_by_type(graph: Graph, kind: Array, place: Array, called: list[str]) -> dict[Any, dict[str, Any]]:
-    """Return the edges by types of their ends and relation; `kind` and `place` are those of each node."""
+def _edges_by_type(
+    graph: Graph, kind: Array, place_in_type: Array, called: list[str]
+) -> dict[Any, dict[str, Any]]:
+    """Return the edges by types of their ends and relation; `kind` and `place_in_type` are of each node."""
     src, dst = (end.numpy() for end in graph.edge_index)
     ids, relation = graph.edge_ids.numpy(), np.zeros(graph.num_edges, np.int64)
     if graph.edge_type is not None:
         relation[ids] = graph.edge_type.numpy()
     triples = np.stack([kind[src], relation, kind[dst]])
-    found, whose = np.unique(triples, axis=1, return_inverse=True)
+    kinds, whose = np.unique(triples, axis=1, return_inverse=True)
     order = whose.argsort(kind="stable")
     given = ids.argsort()  # from the user's order to that of edge data
     edges: dict[Any, dict[str, Any]] = {}
-    for triple, inside in zip(found.T, np.split(order, np.bincount(whose).cumsum()[:-1])):
+    for triple, inside in zip(kinds.T, np.split(order, np.bincount(whose).cumsum()[:-1])):
         data = {name: value[given[inside]] for name, value in graph.edge_data.items()}
         name = "to" if graph.edge_type is None else str(triple[1])
-        ends = np.stack([place[src[inside]], place[dst[inside]]])
+        ends = np.stack([place_in_type[src[inside]], place_in_type[dst[inside]]])
         edges[called[triple[0]], name, called[triple[2]]] = {"edge_index": ends, **data}
     return edges
 
 
 def _of_type(graph: Graph, rows: Array) -> dict[str, Any]:
     """Return the data of some nodes; labels and masks only where one of them has any."""
-    held: dict[str, Any] = {"num_nodes": len(rows), "node_ids": rows}
+    data: dict[str, Any] = {"num_nodes": len(rows), "node_ids": rows}
     picked = torch.from_numpy(rows)
     for name, value in graph.node_data["node"].items():
         part: Any = value.rows(picked) if isinstance(value, SparseFeatures) else value[picked]
         if name == "x" or bool((part >= 0).any() if name == "y" and part.dim() == 1 else part.any()):
-            held[name] = part
-    return held
+            data[name] = part
+    return data
 
 
 def _check_node_type(node_type: Array, num_nodes: int, names: Array | None, path: Path) -> None:
@@ -232,8 +236,8 @@ def _check_node_type(node_type: Array, num_nodes: int, names: Array | None, path
             f"{node_type.dtype} {node_type.shape}"
         )
     if names is not None and (node_type.min() < 0 or node_type.max() >= len(names)):
-        told = f"node_types names {len(names)} types, node_type has {node_type.min()} … {node_type.max()}"
-        raise FormatError(f"{path}: {told}")
+        problem = f"node_types names {len(names)} types, node_type has {node_type.min()} … {node_type.max()}"
+        raise FormatError(f"{path}: {problem}")
 
 
 def _words(names: Array) -> list[str]:
@@ -257,8 +261,8 @@ def _masks(arrays: _Arrays, path: Path, split: int | None, num_nodes: int | None
     if not numbers or num_nodes is None:
         return single
     chosen = numbers[-1] if split is None else split
-    held = [name for name in MASKS if f"{name}_{chosen}" in arrays]
-    return {f"{name}_mask": mask_of(arrays[f"{name}_{chosen}"], num_nodes, path) for name in held}
+    names = [name for name in MASKS if f"{name}_{chosen}" in arrays]
+    return {f"{name}_mask": mask_of(arrays[f"{name}_{chosen}"], num_nodes, path) for name in names}
 
 
 def _rows(arrays: _Arrays, split: int, path: Path) -> dict[str, Any]:

@@ -44,16 +44,7 @@ def prepare(
     seed is given: 60 % train, 20 % validation and the rest test unless said otherwise. A note
     (`weft.DataNote`) tells of what was decided here.
     """
-    if symmetrise == "auto" and (symmetrise := one_way(graph)):
-        told = f"no edge has its reverse, so the other direction of all {graph.num_edges:,} was added"
-        _note(f"{told} (data.symmetrise = false keeps them as they are)")
-    if symmetrise:
-        graph = graph.symmetrise()
-    if inverse_relations == "auto" and (inverse_relations := some_type_receives_nothing(graph)):
-        told = "some type of node is the target of no relation, so the inverse of every relation was added"
-        _note(f"{told} (data.inverse_relations = false keeps them as they are)")
-    if inverse_relations:
-        graph = _no_targets(graph.add_inverse_relations(), graph.num_edges)
+    graph = _both_ways(graph, symmetrise, inverse_relations)
     if self_loops:
         graph = graph.add_self_loops()
     if identity_features:
@@ -63,9 +54,24 @@ def prepare(
     asked = not (train_fraction is None and val_fraction is None and split_seed is None)
     if asked or (graph.y is not None and graph.train_mask is None):
         if not asked:
-            told = f"{NO_SPLIT}, so one was drawn: 60 % train, 20 % validation, 20 % test"
-            _note(f"{told} (data.train_fraction, data.val_fraction and data.split_seed draw another)")
+            message = f"{NO_SPLIT}, so one was drawn: 60 % train, 20 % validation, 20 % test"
+            _note(f"{message} (data.train_fraction, data.val_fraction and data.split_seed draw another)")
         graph = split_nodes(graph, train=train_fraction or 0.6, val=val_fraction or 0.2, seed=split_seed or 0)
+    return graph
+
+
+def _both_ways(graph: Graph, symmetrise: bool | Auto, inverse_relations: bool | Auto) -> Graph:
+    """Return the graph with the other direction of edges, and the inverses of relations, where wanted."""
+    if symmetrise == "auto" and (symmetrise := one_way(graph)):
+        message = f"no edge has its reverse, so the other direction of all {graph.num_edges:,} was added"
+        _note(f"{message} (data.symmetrise = false keeps them as they are)", depth=5)
+    if symmetrise:
+        graph = graph.symmetrise()
+    if inverse_relations == "auto" and (inverse_relations := some_type_receives_nothing(graph)):
+        message = "some type of node is the target of no relation, so the inverse of every relation was added"
+        _note(f"{message} (data.inverse_relations = false keeps them as they are)", depth=5)
+    if inverse_relations:
+        graph = _no_targets(graph.add_inverse_relations(), graph.num_edges)
     return graph
 
 
@@ -79,8 +85,8 @@ def _no_targets(graph: Graph, first: int) -> Graph:
     return graph.with_edges(graph.edge_index, graph.given_edge_type(), {**graph.given_edge_data(), **data})
 
 
-def _note(told: str) -> None:
-    warnings.warn(told, DataNote, stacklevel=4)
+def _note(told: str, *, depth: int = 4) -> None:
+    warnings.warn(told, DataNote, stacklevel=depth)
 
 
 def with_identity(graph: Graph) -> Graph:
@@ -143,8 +149,8 @@ def draw_split(labelled: NDArray[np.bool_], *, train: float, val: float, seed: i
     ids = ids[permutation(fold(seed, Stream.SPLIT), len(ids))]
     ends = [0, round(train * len(ids)), round((train + val) * len(ids)), len(ids)]
     masks = {}
-    for place, name in enumerate(SPLITS):
-        chosen = ids[ends[place] : ends[place + 1]]
+    for index, name in enumerate(SPLITS):
+        chosen = ids[ends[index] : ends[index + 1]]
         if len(chosen):  # an empty mask is an error to a graph: a part too small to hold a node is left out
             masks[name] = np.zeros(len(labelled), np.bool_)
             masks[name][chosen] = True

@@ -22,7 +22,7 @@ Ends = dict[tuple[str, str, str], dict[str, Any]]
 
 def names_types(arrays: Mapping[str, Array]) -> bool:
     """Return whether edges lie in arrays that are named by the types that they join."""
-    return "edge_index" not in arrays and any(_relation(*held) for held in arrays.items())
+    return "edge_index" not in arrays and any(_relation(*entry) for entry in arrays.items())
 
 
 def graph_of_arrays(
@@ -34,8 +34,8 @@ def graph_of_arrays(
 ) -> Graph:
     """Return the graph; `features` reads those of a name, `names` the words of numbers."""
     edges: Ends = {}
-    for name, held in arrays.items():
-        relation = _relation(name, held)
+    for name, array in arrays.items():
+        relation = _relation(name, array)
         if relation is not None:
             edges[relation] = {"edge_index": arrays[name]}
     types = dict.fromkeys(kind for ends in edges for kind in (ends[0], ends[2]))
@@ -51,22 +51,22 @@ def graph_of_arrays(
     return Graph.from_types(nodes, edges)
 
 
-def _relation(name: str, held: Array) -> tuple[str, str, str] | None:
+def _relation(name: str, array: Array) -> tuple[str, str, str] | None:
     """Return the (source, relation, target) that an array's name tells; None where it holds no edges."""
     words = name.split("_")
     if words[0] != "edge" or len(words) not in (3, 4) or not all(words):
         return None
-    if held.ndim != 2 or len(held) != 2 or held.dtype.kind not in "iu":
+    if array.ndim != 2 or len(array) != 2 or array.dtype.kind not in "iu":
         return None
     return words[1], words[2] if len(words) == 4 else "to", words[-1]
 
 
 def _checked_triples(arrays: Mapping[str, Array], name: str, path: Path) -> Array:
-    held = arrays[name]
-    if held.ndim != 2 or held.shape[1] != 3 or held.dtype.kind not in "iu":
-        told = f"whole numbers (n, 3), head, relation and tail, got {held.dtype} {held.shape}"
-        raise FormatError(f"{path}: {name} must hold {told}")
-    return held.astype(np.int64)
+    triples = arrays[name]
+    if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype.kind not in "iu":
+        expected = f"whole numbers (n, 3), head, relation and tail, got {triples.dtype} {triples.shape}"
+        raise FormatError(f"{path}: {name} must hold {expected}")
+    return triples.astype(np.int64)
 
 
 def _nodes(
@@ -74,31 +74,31 @@ def _nodes(
 ) -> dict[str, Any]:
     """Return how many nodes a type has, their names and features."""
     ends = [
-        held["edge_index"][side] for ends, held in edges.items() for side in (0, 1) if ends[2 * side] == kind
+        edge["edge_index"][side] for ends, edge in edges.items() for side in (0, 1) if ends[2 * side] == kind
     ]
     count = 1 + max(int(end.max(initial=-1)) for end in ends)
     for name in (f"num_{kind}", f"num_{kind}s", f"num_{kind.removesuffix('y')}ies"):
         if name in arrays and arrays[name].size == 1:
             count = int(arrays[name].item())
-    found: dict[str, Any] = {"num_nodes": count}
+    data: dict[str, Any] = {"num_nodes": count}
     if kind in arrays and arrays[kind].ndim == 1:
         words = arrays[kind].tolist()
         ids = [word.decode() if isinstance(word, bytes) else word for word in words]
-        found = {"num_nodes": len(ids), "node_ids": np.array(ids)}
+        data = {"num_nodes": len(ids), "node_ids": np.array(ids)}
     x = features(f"x_{kind}")
-    return found if x is None else {**found, "x": x}
+    return data if x is None else {**data, "x": x}
 
 
 def _add_edge_data(arrays: Mapping[str, Array], edges: Ends, path: Path) -> None:
     """Give each `edge_NAME` to the relation that has as many edges."""
-    for name, held in arrays.items():
-        if not name.startswith("edge_") or _relation(name, held) is not None:
+    for name, array in arrays.items():
+        if not name.startswith("edge_") or _relation(name, array) is not None:
             continue
-        size = len(held) if held.ndim else 1
+        size = len(array) if array.ndim else 1
         able = [ends for ends, known in edges.items() if known["edge_index"].shape[1] == size]
         if len(able) != 1:
-            told = "several relations have" if able else "no relation has"
-            raise FormatError(f"{path}: {name} holds {size:,} values, and {told} as many edges")
+            how_many = "several relations have" if able else "no relation has"
+            raise FormatError(f"{path}: {name} holds {size:,} values, and {how_many} as many edges")
         values = arrays[name]
         exact = name != "edge_weight"  # which messages are multiplied by
         edges[able[0]][name.removeprefix("edge_")] = values if exact else values.astype(np.float32)
@@ -108,11 +108,11 @@ def _add_node_data(arrays: Mapping[str, Array], nodes: dict[str, dict[str, Any]]
     """Give `TYPE_NAME`, one value per node, to the nodes of the type."""
     for name, values in arrays.items():
         kind, _, what = name.partition("_")
-        held = nodes.get(kind)
+        data = nodes.get(kind)
         if (
-            held is not None
+            data is not None
             and what
             and not name.endswith(_TRIPLES)
-            and values.shape[:1] == (held["num_nodes"],)
+            and values.shape[:1] == (data["num_nodes"],)
         ):
-            held[what] = arrays[name]
+            data[what] = arrays[name]

@@ -56,11 +56,10 @@ class GraphInfo:
         ends = graph.node_offsets
         attr = graph.edge_data.get("attr")
         x = {t: graph.node_data.get(t, {}).get("x") for t in graph.node_types}
-        has_labels = any("y" in data for data in graph.node_data.values())
         return cls(
             in_features={t: 0 if v is None else _width(v) for t, v in x.items()},
             num_nodes={t: ends[i + 1] - ends[i] for i, t in enumerate(graph.node_types)},
-            num_classes=graph.num_classes if has_labels else 0,
+            num_classes=graph.num_classes if graph.is_labelled else 0,
             node_types=tuple(graph.node_types),
             edge_types=tuple(graph.edge_types),
             num_relations=len(graph.edge_types),

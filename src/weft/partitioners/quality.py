@@ -16,6 +16,7 @@ return, forward and backward alike: exact 4 · M · 4 W, delayed 5 a fifth of it
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,6 +34,36 @@ LAYERS = 3
 _FLOAT = 4
 
 
+class _Assigned(NamedTuple):
+    """What an assignment, of nodes or of edges, comes to."""
+
+    owner: Tensor
+    """[N] the part that a node counts in."""
+    edge_part: Tensor
+    """[E] the part that an edge lies in, int64."""
+    link: Tensor
+    """[M] of each row that a part reads of another: reader · parts + owner."""
+    row_part: Tensor
+    """[R] the part of each row that is held: of nodes, or of their replicas."""
+    row_bytes: Tensor
+    """[R] float64 the bytes of its data."""
+    cut_edges: int
+
+
+def _of_edges(graph: Graph, parts: Tensor, num_parts: int) -> _Assigned:
+    held = replicas(graph, parts, num_parts)
+    own = held.root[held.node] == held.part
+    link = held.part.long()[~own] * num_parts + held.root[held.node[~own]]
+    return _Assigned(held.root, parts.long(), link, held.part, _row_bytes(graph)[held.node], 0)
+
+
+def _of_nodes(graph: Graph, parts: Tensor, num_parts: int) -> _Assigned:
+    edge_part = parts[edge_destinations(graph.indptr)].long()
+    pairs = _halo_pairs(graph, parts)
+    link = (pairs // graph.num_nodes) * num_parts + parts[pairs % graph.num_nodes]
+    return _Assigned(parts, edge_part, link, parts, _row_bytes(graph), count_cut(graph, parts, num_parts))
+
+
 def measure(
     graph: Graph,
     parts: Tensor,
@@ -44,33 +75,18 @@ def measure(
     moved: int = 0,
 ) -> Quality:
     """Return the quality of an assignment of nodes or of edges; the predictions are for the given model."""
-    if cuts == "edges":
-        held = replicas(graph, parts, num_parts)
-        owner, edge_part = held.root, parts.long()
-        own = held.root[held.node] == held.part
-        link = held.part.long()[~own] * num_parts + held.root[held.node[~own]]
-        rows = torch.bincount(held.part, minlength=num_parts)
-        row_data = (
-            torch.zeros(num_parts).double().index_add_(0, held.part.long(), _row_bytes(graph)[held.node])
-        )
-        cut_edges = 0
-    else:
-        owner, edge_part = parts, parts[edge_destinations(graph.indptr)].long()
-        pairs = _halo_pairs(graph, parts)
-        link = (pairs // graph.num_nodes) * num_parts + parts[pairs % graph.num_nodes]
-        rows = torch.bincount(parts, minlength=num_parts)
-        row_data = torch.zeros(num_parts).double().index_add_(0, parts.long(), _row_bytes(graph))
-        cut_edges = count_cut(graph, parts, num_parts)
-    links = torch.bincount(link, minlength=num_parts**2).reshape(num_parts, num_parts)
-    edges = torch.bincount(edge_part, minlength=num_parts)
-    halo = int(links.sum())
+    found = (_of_edges if cuts == "edges" else _of_nodes)(graph, parts, num_parts)
+    links = torch.bincount(found.link, minlength=num_parts**2).reshape(num_parts, num_parts)
+    edges, rows = (torch.bincount(each, minlength=num_parts) for each in (found.edge_part, found.row_part))
+    owner, halo = found.owner, int(links.sum())
+    row_data = torch.zeros(num_parts).double().index_add_(0, found.row_part.long(), found.row_bytes)
     size = (
         row_data + 8.0 * rows + _edge_bytes(graph) * edges + 12.0 * (links.sum(1) if cuts == "nodes" else 0)
     )
     return Quality(
         cuts=cuts,
-        cut_edges=cut_edges,
-        cut_share=cut_edges / max(graph.num_edges, 1),
+        cut_edges=found.cut_edges,
+        cut_share=found.cut_edges / max(graph.num_edges, 1),
         halo_rows=halo,
         halo_share=halo / (graph.num_nodes + halo),
         replication=1 + halo / graph.num_nodes,

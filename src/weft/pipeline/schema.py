@@ -102,9 +102,9 @@ class EdgeTable(Table):
         """Return the column to predict and how it is read, checked."""
         if self.label is None or isinstance(self.label, str):
             return None if self.label is None else Feature(self.label)
-        told = '{ column = "rating", encode = "number" } or "index"'
+        message = '{ column = "rating", encode = "number" } or "index"'
         if "column" not in self.label or self.label.get("encode") not in (None, "number", "index"):
-            raise RecipeError(f"{where}.label: expected a column, or {told}, got {self.label!r}")
+            raise RecipeError(f"{where}.label: expected a column, or {message}, got {self.label!r}")
         return Feature(**bind(Feature, self.label, f"{where}.label"))
 
 
@@ -136,8 +136,8 @@ def features_of(table: Table, where: str) -> list[Feature]:
         elif isinstance(given, Mapping) and "column" in given:
             found.append(Feature(**bind(Feature, given, f"{where}.features")))
         else:
-            told = 'a column or { column = "city", encode = "one-hot" }'
-            raise RecipeError(f"{where}.features: expected {told}, got {given!r}")
+            message = 'a column or { column = "city", encode = "one-hot" }'
+            raise RecipeError(f"{where}.features: expected {message}, got {given!r}")
     return found
 
 
@@ -176,10 +176,10 @@ def add_files(schema: Schema, arguments: Sequence[str]) -> Schema:
         table, equals, path = argument.partition("=")
         part, _, key = table.partition(".")
         if not equals or part not in ("nodes", "edges", "triples") or not path:
-            told = (
+            message = (
                 "nodes=FILE, nodes.TYPE=FILE, edges=FILE, edges.SOURCE.RELATION.TARGET=FILE or triples=FILE"
             )
-            raise RecipeError(f"{argument}: expected {told}")
+            raise RecipeError(f"{argument}: expected {message}")
         if part == "nodes":
             _set_nodes(made, key, path, fresh)
     for argument in arguments:

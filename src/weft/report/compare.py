@@ -54,15 +54,15 @@ class Entry:
 
     def points(self, value: Callable[[Any], float | None], at: Callable[[Any], float | None]) -> Points:
         """The points of a curve: a value against a position, of each epoch that has both."""
-        held = [(at(epoch), value(epoch)) for epoch in self.run.epochs]
-        return [(x, y) for x, y in held if x is not None and y is not None and math.isfinite(x)]
+        points = [(at(epoch), value(epoch)) for epoch in self.run.epochs]
+        return [(x, y) for x, y in points if x is not None and y is not None and math.isfinite(x)]
 
 
 def render_comparison(runs: Sequence[Run]) -> str:
     """Return the page as HTML that loads nothing."""
     entries = [
-        Entry(run, name, f"t{place % _TONES + 1}", dashed=place >= _TONES)
-        for place, (run, name) in enumerate(zip(runs, _names(runs)))
+        Entry(run, name, f"t{index % _TONES + 1}", dashed=index >= _TONES)
+        for index, (run, name) in enumerate(zip(runs, _names(runs)))
     ]
     sections = [_results(entries), _curves(entries), _costs(entries), _differences(entries), _again(entries)]
     tags = sorted({title(run) for run in runs})
@@ -114,18 +114,18 @@ def _results(entries: Sequence[Entry]) -> Section:
                 words.size(entry.memory),
             ]
         )
-    told = table(head, rows, words=3 + len(named), tones=[entry.tone for entry in entries])
+    results = table(head, rows, words=3 + len(named), tones=[entry.tone for entry in entries])
     remark = small(
         "Epoch: the median one, without evaluation. Sent: payload in an epoch of training, all workers "
         "together; for evaluation, the same apart. Waited: the mean worker in an epoch of training. Peak "
         "memory: the largest worker."
     )
-    return Section("Results", panels(panel("All runs", told + remark, wide=True)), lead=_lead(entries))
+    return Section("Results", panels(panel("All runs", results + remark, wide=True)), lead=_lead(entries))
 
 
 def _model(run: Run) -> str:
-    held = run.table("recipe", "model")
-    return str(held.get("name") or held.get("class") or words.NOTHING)
+    model = run.table("recipe", "model")
+    return str(model.get("name") or model.get("class") or words.NOTHING)
 
 
 def _lead(entries: Sequence[Entry]) -> str:
@@ -148,8 +148,8 @@ def _curves(entries: Sequence[Entry]) -> Section | None:
     metric = entries[0].run.metric
 
     def score(epoch: Any) -> float | None:
-        held: float | None = epoch.scores.get("val", {}).get(metric)
-        return held
+        value: float | None = epoch.scores.get("val", {}).get(metric)
+        return value
 
     def epoch_number(epoch: Any) -> float:
         return float(epoch.number)
@@ -206,8 +206,10 @@ def _chart(
     ends = [x for line in lines for x, _ in line.points]
     x = epoch_axis(int(min(ends)), int(max(ends))) if unit is None else _scaled(0.0, max(ends), unit)
     if share:
-        held = linear_axis(100 * min(values), min(100.0, 100 * max(values)), "%")
-        y = Axis(held.low / 100, held.high / 100, tuple((v / 100, told) for v, told in held.ticks), "%")
+        percent = linear_axis(100 * min(values), min(100.0, 100 * max(values)), "%")
+        y = Axis(
+            percent.low / 100, percent.high / 100, tuple((v / 100, tick) for v, tick in percent.ticks), "%"
+        )
     else:
         low, high = min(values), max(values)
         y = log_axis(low, high) if low > 0 and high / low > 30 else linear_axis(min(low, 0.0), high)
@@ -218,7 +220,7 @@ def _chart(
 
 def _scaled(low: float, high: float, unit: Callable[[float], tuple[float, str]]) -> Axis:
     scale, name = unit(high)
-    ticks = [(v * scale, told) for v, told in linear_axis(low, high / scale).ticks if v * scale <= high]
+    ticks = [(v * scale, tick) for v, tick in linear_axis(low, high / scale).ticks if v * scale <= high]
     return Axis(low, max(high, scale * 1e-9), tuple(ticks), name)
 
 
@@ -251,24 +253,24 @@ def _bars(
 
 def _differences(entries: Sequence[Entry]) -> Section:
     """The settings that are not the same in every run."""
-    held = []
+    differing = []
     for entry in entries:
         kept = entry.run.table("recipe")
         kept.pop("graph", None)
-        held.append(dict(_flat(kept)))
-    keys = list(dict.fromkeys(key for settings in held for key in settings))
-    unlike = [key for key in keys if len({settings.get(key, words.NOTHING) for settings in held}) > 1]
+        differing.append(dict(_flat(kept)))
+    keys = list(dict.fromkeys(key for settings in differing for key in settings))
+    unlike = [key for key in keys if len({settings.get(key, words.NOTHING) for settings in differing}) > 1]
     if not unlike:
         return Section("What differs", small("All runs have the same settings."))
-    rows = [[key, *(settings.get(key, words.NOTHING) for settings in held)] for key in unlike]
+    rows = [[key, *(settings.get(key, words.NOTHING) for settings in differing)] for key in unlike]
     told = table(["setting", *(entry.name for entry in entries)], rows, words=len(entries) + 1)
     return Section(
         "What differs", panels(panel("Settings that are not the same everywhere", told, wide=True))
     )
 
 
-def _flat(held: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in held.items():
+def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in section.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
         else:
@@ -281,5 +283,5 @@ def _again(entries: Sequence[Entry]) -> Section:
 
 
 def _over(total: Any, count: float) -> float | None:
-    held = words.number(total)
-    return held / count if held is not None and count else held
+    whole = words.number(total)
+    return whole / count if whole is not None and count else whole

@@ -51,8 +51,8 @@ def quality_rows(quality: Quality) -> list[tuple[str, str]]:
         counts = getattr(quality, name)
         shown = size(max(counts)) if name == "bytes" else count(max(counts))
         words = name.replace("_", " ")
-        told = f"{value:.3f} (largest part {shown})" if sum(counts) else "none"
-        rows.append((f"balance of {words}", told))
+        message = f"{value:.3f} (largest part {shown})" if sum(counts) else "none"
+        rows.append((f"balance of {words}", message))
     if quality.moved:
         rows.append(("moved", f"{quality.moved:,} nodes, to fill empty parts"))
     model = f"{quality.layers} layers of {quality.hidden}"

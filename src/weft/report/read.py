@@ -74,18 +74,18 @@ class Run:
 
     def table(self, *names: str) -> dict[str, Any]:
         """The object at a path of names in run.json; an empty one where there is none."""
-        held: Any = self.meta
+        table: Any = self.meta
         for name in names:
-            held = held.get(name) if isinstance(held, dict) else None
-        return dict(held) if isinstance(held, dict) else {}
+            table = table.get(name) if isinstance(table, dict) else None
+        return dict(table) if isinstance(table, dict) else {}
 
     def all(self, event: str) -> Iterator[dict[str, Any]]:
         """The events of one kind."""
-        return (held for held in self.events if held.get("event") == event)
+        return (record for record in self.events if record.get("event") == event)
 
     def last(self, event: str) -> dict[str, Any]:
         """The last event of one kind; an empty one when there is none."""
-        return dict(next((held for held in reversed(self.events) if held.get("event") == event), {}))
+        return dict(next((record for record in reversed(self.events) if record.get("event") == event), {}))
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -101,8 +101,8 @@ class Run:
     @cached_property
     def workers(self) -> int:
         """The number of workers, 1 where nothing says more."""
-        told = number(self.summary.get("workers")) or number(self.last("start").get("workers"))
-        return int(told) if told and told < 2**31 else 1
+        count = number(self.summary.get("workers")) or number(self.last("start").get("workers"))
+        return int(count) if count and count < 2**31 else 1
 
     @cached_property
     def graph(self) -> dict[str, Any]:
@@ -112,8 +112,8 @@ class Run:
     @cached_property
     def task(self) -> str:
         """What was learned, by name; of a run that does not say, what its labels suggest."""
-        told = self.meta.get("task") or self.last("start").get("task")
-        return str(told or ("node_multilabel" if self.graph.get("multilabel") else "node_classification"))
+        name = self.meta.get("task") or self.last("start").get("task")
+        return str(name or ("node_multilabel" if self.graph.get("multilabel") else "node_classification"))
 
     @cached_property
     def of_classes(self) -> bool:
@@ -128,29 +128,31 @@ class Run:
     @cached_property
     def metrics(self) -> list[str]:
         """Names of the metrics measured in any epoch, the one the run is judged by first."""
-        found = dict.fromkeys(
-            name for epoch in self.epochs for held in epoch.scores.values() for name in held
+        names = dict.fromkeys(
+            name for epoch in self.epochs for scores in epoch.scores.values() for name in scores
         )
-        found.pop("loss", None)
+        names.pop("loss", None)
         chosen = str(self.summary.get("metric") or self.last("start").get("metric"))
-        return list(dict.fromkeys(name for name in (chosen, *_PREFERRED, *found) if name in found))
+        return list(dict.fromkeys(name for name in (chosen, *_PREFERRED, *names) if name in names))
 
     @cached_property
     def metric(self) -> str:
         """The metric the run is judged by."""
-        told = self.summary.get("metric") or self.last("start").get("metric") or _PREFERRED[0]
-        return self.metrics[0] if self.metrics else str(told)
+        name = self.summary.get("metric") or self.last("start").get("metric") or _PREFERRED[0]
+        return self.metrics[0] if self.metrics else str(name)
 
     def lower_is_better(self, metric: str) -> bool:
         """Whether a metric is an error rather than a score."""
-        told = self.last("start").get("lower_is_better")
-        return metric in (told if isinstance(told, list) else ("rmse", "mae"))
+        names = self.last("start").get("lower_is_better")
+        return metric in (names if isinstance(names, list) else ("rmse", "mae"))
 
     def is_share(self, metric: str) -> bool:
         """Whether a metric is shown as per cent: a score that was always between 0 and 1."""
         if metric in _NUMBERS or self.lower_is_better(metric):
             return False
-        values = (held[metric] for epoch in self.epochs for held in epoch.scores.values() if metric in held)
+        values = (
+            scores[metric] for epoch in self.epochs for scores in epoch.scores.values() if metric in scores
+        )
         return all(not math.isfinite(value) or 0 <= value <= 1 for value in values)
 
     def show(self, metric: str, value: float | None, digits: int = 1) -> str:
@@ -168,45 +170,45 @@ class Run:
         scored = [epoch for epoch in self.epochs if math.isfinite(self._merit(epoch))]
         highest = max(scored, key=self._merit, default=None)
         named = number(self.summary.get("best_epoch"))
-        told = next((epoch for epoch in scored if epoch.number == named), None)
+        best = next((epoch for epoch in scored if epoch.number == named), None)
         # Without `restore_best` the summary names the last epoch, whose weights were kept, not the best one.
-        same = told and highest and self._merit(told) == self._merit(highest)
-        return told if same else highest
+        same = best and highest and self._merit(best) == self._merit(highest)
+        return best if same else highest
 
     def _merit(self, epoch: Epoch) -> float:
         """What the best epoch is the highest in: the metric, or the loss below zero where that decides."""
-        held = epoch.scores.get("val", {})
-        if self.table("recipe", "train").get("best_by") == "loss" and self.metric in held:
-            return -held.get("loss", math.nan)
-        value = held.get(self.metric, math.nan)
+        scores = epoch.scores.get("val", {})
+        if self.table("recipe", "train").get("best_by") == "loss" and self.metric in scores:
+            return -scores.get("loss", math.nan)
+        value = scores.get(self.metric, math.nan)
         return -value if self.lower_is_better(self.metric) else value
 
     def score(self, split: str) -> float | None:
         """The judged metric on a split: of the summary, else the best epoch, else the last that has it."""
-        held = self.summary.get("metrics")
-        scores = held.get(split) if isinstance(held, dict) else None
-        told = number(scores.get(self.metric)) if isinstance(scores, dict) else None
-        told = number(self.summary.get(f"{split}_{self.metric}")) if told is None else told
+        metrics = self.summary.get("metrics")
+        scores = metrics.get(split) if isinstance(metrics, dict) else None
+        value = number(scores.get(self.metric)) if isinstance(scores, dict) else None
+        value = number(self.summary.get(f"{split}_{self.metric}")) if value is None else value
         epochs = [*([self.best] if self.best else []), *reversed(self.epochs)]
         measured = (
             epoch.scores[split][self.metric] for epoch in epochs if self.metric in epoch.scores.get(split, {})
         )
-        return told if told is not None else next(measured, None)
+        return value if value is not None else next(measured, None)
 
     @cached_property
     def phases(self) -> list[str]:
         """Names of the phases that were timed, the usual ones first."""
-        found = dict.fromkeys(name for epoch in self.epochs for name in epoch.seconds)
-        return [name for name in PHASES if name in found] + [name for name in found if name not in PHASES]
+        names = dict.fromkeys(name for epoch in self.epochs for name in epoch.seconds)
+        return [name for name in PHASES if name in names] + [name for name in names if name not in PHASES]
 
     @cached_property
     def epoch_seconds(self) -> float | None:
         """The median epoch: of the summary, else the sum of the training phases."""
-        told = number(self.summary.get("epoch_seconds_median"))
+        seconds = number(self.summary.get("epoch_seconds_median"))
         sums = [
             sum(s for name, s in e.seconds.items() if name != "evaluate") for e in self.epochs if e.seconds
         ]
-        return told if told is not None else statistics.median(sums) if sums else None
+        return seconds if seconds is not None else statistics.median(sums) if sums else None
 
 
 def read_run(folder: Path | str) -> Run:
@@ -214,12 +216,12 @@ def read_run(folder: Path | str) -> Run:
     folder = Path(folder)
     meta = _read_meta(folder / "run.json")
     records, notes = _read_events(folder / "events.jsonl")
-    epochs = {held.number: held for held in map(_epoch, records) if held is not None}
+    epochs = {epoch.number: epoch for epoch in map(_epoch, records) if epoch is not None}
     rest = [record for record in records if record.get("event") != "epoch"]
     others: list[dict[str, Any]] = []
     for path in sorted(folder.glob("events-rank*.jsonl")):
-        told, remarks = _read_events(path)
-        others += told
+        events, remarks = _read_events(path)
+        others += events
         notes += remarks
     return Run(folder, meta, rest, [epochs[key] for key in sorted(epochs)], notes, others)
 
@@ -286,7 +288,7 @@ def _epoch(record: Mapping[str, Any]) -> Epoch | None:
         time=number(record.get("time")),
         lr=number(record.get("lr")),
         loss=_measured(record["loss"]) if "loss" in record else None,
-        scores={split: held for split, held in scores.items() if held},
+        scores={split: measured for split, measured in scores.items() if measured},
         seconds=_numbers(record.get("seconds")),
         memory_bytes=number(record.get("memory_bytes")),
         drift=_drift(record.get("drift")),
@@ -301,30 +303,33 @@ def _visits(value: Any) -> list[list[list[int]]]:
     rounds = value.get("visits") if isinstance(value, Mapping) else None
     if not isinstance(rounds, list) or not all(isinstance(visits, list) for visits in rounds):
         return []
-    found = [[each for each in visits if isinstance(each, list)] for visits in rounds]
+    lists = [[each for each in visits if isinstance(each, list)] for visits in rounds]
     small = all(
-        isinstance(one, int) and 0 <= one < 4096 for visits in found for each in visits for one in each
+        isinstance(one, int) and 0 <= one < 4096 for visits in lists for each in visits for one in each
     )
-    return found if small else []
+    return lists if small else []
 
 
 def _batches(value: Any) -> dict[str, dict[str, float]]:
-    held = value if isinstance(value, Mapping) else {}
-    told = {"counts": _numbers(held), **{name: _numbers(held.get(name)) for name in ("seconds", "store")}}
-    return {name: {key: v for key, v in each.items() if math.isfinite(v)} for name, each in told.items()}
+    counters = value if isinstance(value, Mapping) else {}
+    numbers = {
+        "counts": _numbers(counters),
+        **{name: _numbers(counters.get(name)) for name in ("seconds", "store")},
+    }
+    return {name: {key: v for key, v in each.items() if math.isfinite(v)} for name, each in numbers.items()}
 
 
 def _drift(value: Any) -> dict[int, float]:
     """Layer to error, from a list or from a table."""
-    held = dict(enumerate(value)) if isinstance(value, list) else value
-    return {int(layer): error for layer, error in _numbers(held).items() if layer.isdigit()}
+    layers = dict(enumerate(value)) if isinstance(value, list) else value
+    return {int(layer): error for layer, error in _numbers(layers).items() if layer.isdigit()}
 
 
 def _numbers(value: Any) -> dict[str, float]:
     if not isinstance(value, Mapping):
         return {}
-    held = {str(key): _measured(item) for key, item in value.items()}
-    return {key: item for key, item in held.items() if item is not None}
+    numbers = {str(key): _measured(item) for key, item in value.items()}
+    return {key: item for key, item in numbers.items() if item is not None}
 
 
 def _measured(value: Any) -> float | None:

@@ -165,9 +165,9 @@ class TrafficRecords:
     def flows(self) -> dict[Key, Flow]:
         """What an epoch sends, all ranks together, by purpose; seconds are those of the mean rank."""
         summed = _summed(self.usual)
-        told = len({record.rank for record in self.usual})
+        ranks = len({record.rank for record in self.usual})
         return {
-            key: summed[key].over(self.num_usual, told)
+            key: summed[key].over(self.num_usual, ranks)
             for key in sorted(summed, key=lambda key: key.order)
             if summed[key] != Flow()
         }
@@ -191,21 +191,21 @@ class TrafficRecords:
     def once(self) -> dict[str, float]:
         """Bytes of what only the first epoch sent, by purpose."""
         first = _summed([record for record in self.records if record.epoch == self.epochs[0]])
-        found: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         for key, flow in first.items():
             if key not in self.flows and flow.bytes_sent:
-                found[key.purpose] += flow.bytes_sent  # type: ignore[assignment]
-        return dict(found)
+                totals[key.purpose] += flow.bytes_sent  # type: ignore[assignment]
+        return dict(totals)
 
     @cached_property
     def links(self) -> list[list[float]]:
         """Bytes an epoch from each rank (row) to each rank (column)."""
-        place = {rank: index for index, rank in enumerate(self.ranks)}
-        held = [[0.0] * len(self.ranks) for _ in self.ranks]
+        column = {rank: index for index, rank in enumerate(self.ranks)}
+        matrix = [[0.0] * len(self.ranks) for _ in self.ranks]
         for record in self.usual:
             for peer, num_bytes in record.peers.items():
-                held[place[record.rank]][place[peer]] += num_bytes / self.num_usual
-        return held
+                matrix[column[record.rank]][column[peer]] += num_bytes / self.num_usual
+        return matrix
 
     @cached_property
     def staleness(self) -> dict[int, float]:
@@ -229,17 +229,17 @@ class TrafficRecords:
 
     def memory(self, rank: int) -> float | None:
         """The peak memory of a rank."""
-        held = [r.memory for r in self.records if r.rank == rank and r.memory is not None]
-        return max(held, default=None)
+        peaks = [r.memory for r in self.records if r.rank == rank and r.memory is not None]
+        return max(peaks, default=None)
 
     def by_epoch(self) -> dict[int, dict[str, Flow]]:
         """What every epoch sent, by purpose without the number of the exchange, all ranks together."""
-        found: dict[int, dict[str, Flow]] = {epoch: {} for epoch in self.epochs}
+        epochs: dict[int, dict[str, Flow]] = {epoch: {} for epoch in self.epochs}
         for record in self.records:
-            held = found[record.epoch]
+            flows = epochs[record.epoch]
             for key, flow in record.flows.items():
-                held[key.purpose] = held.get(key.purpose, Flow()) + flow
-        return found
+                flows[key.purpose] = flows.get(key.purpose, Flow()) + flow
+        return epochs
 
     def window(self, length: int = 3) -> list[int]:
         """Epochs in a row, at most `length`, that all ranks told in detail; of several the median one."""
@@ -276,8 +276,8 @@ class TrafficRecords:
 
 def read_traffic(events: Iterable[Mapping[str, Any]]) -> TrafficRecords | None:
     """Return the traffic that events tell; None where there is none. Of doubled records the last counts."""
-    found = {(held.epoch, held.rank): held for held in map(_record, events) if held is not None}
-    return TrafficRecords([found[key] for key in sorted(found)]) if found else None
+    records = {(record.epoch, record.rank): record for record in map(_record, events) if record is not None}
+    return TrafficRecords([records[key] for key in sorted(records)]) if records else None
 
 
 def _record(event: Mapping[str, Any]) -> Record | None:
@@ -320,11 +320,11 @@ def _key(row: Mapping[str, Any]) -> Key:
 
 
 def _summed(records: Iterable[Record]) -> dict[Key, Flow]:
-    found: dict[Key, Flow] = {}
+    totals: dict[Key, Flow] = {}
     for record in records:
         for key, flow in record.flows.items():
-            found[key] = found.get(key, Flow()) + flow
-    return found
+            totals[key] = totals.get(key, Flow()) + flow
+    return totals
 
 
 def _spans(value: Any) -> list[Span]:
@@ -349,10 +349,10 @@ def _is_age(value: Any) -> bool:
 
 
 def _whole(value: Any) -> int | None:
-    held = number(value)
-    return int(held) if held is not None and abs(held) < 2**53 else None
+    count = number(value)
+    return int(count) if count is not None and abs(count) < 2**53 else None
 
 
 def _positive(value: Any) -> float:
-    held = number(value)
-    return held if held is not None and 0 < held < float("inf") else 0.0
+    amount = number(value)
+    return amount if amount is not None and 0 < amount < float("inf") else 0.0

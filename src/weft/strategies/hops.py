@@ -54,7 +54,7 @@ def _by_trial(model: nn.Module, x: Tensor) -> int | None:
     device = next((each.device for each in model.parameters()), x.device)
     rows = x[torch.arange(_NODES) % len(x)].to(device)
     used: set[int] = set()
-    blocks = [_watched(place, used, rows) for place in range(_MOST)]
+    blocks = [_watched(index, used, rows) for index in range(_MOST)]
     try:
         with evaluating(model):
             model(blocks, rows)

@@ -214,6 +214,12 @@ class Task(ABC):
         """
         return {"output": lists(outputs)}
 
+    def class_names(self, training: Mapping[str, Any], target_type: str) -> list[str] | None:
+        """Return the names of classes in the data of training, by what its record tells; None without any."""
+        named = training.get("classes", {})
+        names = named.get(target_type) or (next(iter(named.values())) if len(named) == 1 else None)
+        return list(names) if names else None
+
     def holds(self, scored: Mapping[str, Targets]) -> bool:
         """Return whether the outputs of all targets may be in memory at once, for metrics that need them."""
         return True

@@ -134,14 +134,14 @@ class LinkPrediction(PairTask):
         if self._temporal and (folder / TIMES).is_file():
             self.node_time = load_file(folder / TIMES)["time"]
 
-    def targets(self, held: HeldGraph, total: Total) -> dict[str, Targets]:
+    def targets(self, graph: HeldGraph, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split, and settle what negatives are drawn from."""
-        self.among = self._nodes(held)
+        self.among = self._nodes(graph)
         self.rows_per_pair = len(self.evaluated.sides)
-        self.relations = [" ".join(kind) for kind in held.edge_types]
-        found = super().targets(held, total)
-        found["train"].count = self.rows_per_target * len(self._pairs["train"])
-        return found
+        self.relations = [" ".join(kind) for kind in graph.edge_types]
+        targets = super().targets(graph, total)
+        targets["train"].count = self.rows_per_target * len(self._pairs["train"])
+        return targets
 
     def make_targets(self, pairs: Pairs, split: str) -> Targets:
         """Return own pairs as targets."""
@@ -172,7 +172,7 @@ class LinkPrediction(PairTask):
         if self.evaluated.filtered:
             return False
         columns = 1 + (self.evaluated.count or int(self.among.offsets[-1]))
-        return columns * sum(held.count for held in scored.values()) <= MOST
+        return columns * sum(targets.count for targets in scored.values()) <= MOST
 
     def how(self, epoch: int) -> Negatives:
         """Return which negatives an epoch has, or an evaluation."""
@@ -229,8 +229,8 @@ class LinkPrediction(PairTask):
     def values_of_batch(self, batch: EdgeBatch) -> Tensor:
         """Return the corrections of in-batch negatives, or what is added to losses."""
         rows = batch.nodes.num_targets
-        found = self.corrections(_drawn(batch), batch.src, batch.dst, batch.negative, self.negatives, rows)
-        return found if batch.penalty is None else batch.penalty
+        terms = self.corrections(_drawn(batch), batch.src, batch.dst, batch.negative, self.negatives, rows)
+        return terms if batch.penalty is None else batch.penalty
 
     def scores(
         self,
@@ -251,22 +251,22 @@ class LinkPrediction(PairTask):
         heads, tails = rows_at(rows, src), rows_at(rows, dst)
         relation = None if pairs.relation is None else pairs.relation.to(rows.device)
         sides = []
-        for place, side in enumerate(how.sides):
+        for index, side in enumerate(how.sides):
             one, other = (heads, dst) if side == "dst" else (tails, src)
             if drawn.shared:
-                found = scorer.against(one, rows_at(rows, negative), relation, side=side)
+                negatives = scorer.against(one, rows_at(rows, negative), relation, side=side)
                 true = scorer(heads, tails, relation, side=side)[:, None]
             else:
-                own = negative[place * len(pairs) : (place + 1) * len(pairs)]
+                own = negative[index * len(pairs) : (index + 1) * len(pairs)]
                 # In one call, whose sums are made alike: else ends that are alike would not tie, and a model
                 # that gives all nodes the same row would be ranked by how sums are rounded.
                 both = own_scores(scorer, one, rows, torch.cat([other[:, None], own], 1), relation, side)
-                true, found = both[:, :1], both[:, 1:]
-            masked = drawn.masked[place * len(pairs) : (place + 1) * len(pairs)].to(rows.device)
-            found = found.masked_fill(masked, LEFT_OUT)
+                true, negatives = both[:, :1], both[:, 1:]
+            masked = drawn.masked[index * len(pairs) : (index + 1) * len(pairs)].to(rows.device)
+            negatives = negatives.masked_fill(masked, LEFT_OUT)
             if how.name == "hard":
-                found = found.topk(min(how.count or 1, found.shape[1]), dim=1).values
-            sides.append(torch.cat([true, found], 1))
+                negatives = negatives.topk(min(how.count or 1, negatives.shape[1]), dim=1).values
+            sides.append(torch.cat([true, negatives], 1))
         return torch.cat(sides).to(dtype)
 
     def penalties(
@@ -292,8 +292,8 @@ class LinkPrediction(PairTask):
             return torch.zeros(len(how.sides) * len(src), device=src.device)
         log_q = drawn.log_q.float().to(src.device)
         held, size = [], len(log_q) // len(how.sides)  # columns of each side
-        for place, side in enumerate(how.sides):
-            columns = slice(place * size, (place + 1) * size)
+        for index, side in enumerate(how.sides):
+            columns = slice(index * size, (index + 1) * size)
             of_row = log_q.new_zeros(num_rows).scatter(0, negative[columns], log_q[columns])
             true = of_row[dst if side == "dst" else src]
             held.append(torch.cat([true[:, None], log_q.expand(len(src), -1)], 1))
@@ -310,14 +310,14 @@ class LinkPrediction(PairTask):
         asked = {"all": self.evaluated.exclude or self.evaluated.filtered, "train": self.negatives.exclude}
         return [name for name, needed in asked.items() if needed]
 
-    def _nodes(self, held: HeldGraph) -> Nodes:
+    def _nodes(self, graph: HeldGraph) -> Nodes:
         """Return what negatives are drawn from: known to every worker by all training pairs alone."""
         train = self.training_pairs()
-        kinds = held.edge_types
+        kinds = graph.edge_types
         if train.relation is not None:
             kinds = [kinds[number] for number in torch.unique(train.relation).tolist()]
-        degrees = ends_of(train.src, train.dst, held.node_offsets[-1])
-        return Nodes.between(held, kinds, degrees, time=self.node_time)
+        degrees = ends_of(train.src, train.dst, graph.node_offsets[-1])
+        return Nodes.between(graph, kinds, degrees, time=self.node_time)
 
 
 def _drawn(batch: EdgeBatch) -> Drawn:

@@ -225,6 +225,11 @@ class PairTask(Task):
         """Return own pairs as targets."""
         raise NotImplementedError
 
+    def class_names(self, training: Mapping[str, Any], target_type: str) -> list[str] | None:
+        """Return the names of the classes of edges, where all relations have the same."""
+        named = list(training.get("edge_classes", {}).values())
+        return list(named[0]) if named and all(names == named[0] for names in named) else None
+
     @property
     def reads(self) -> Sequence[str]:
         """The names of what is read of a pair beside its ends and its relation."""

@@ -259,8 +259,8 @@ def _by_time(edges: _Edges, time: Tensor, val: float, test: float) -> _Edges:
         raise InputError(f"by='time': val and test are their first times, got {val!r} after {test!r}")
     if not bool((wanted & (time < val)).any()):
         some = time[wanted]
-        told = f"times are {some.min().item()} … {some.max().item()}" if len(some) else "there is none"
-        raise InputError(f"by='time': no edge comes before val={val!r}, its first time; {told}")
+        message = f"times are {some.min().item()} … {some.max().item()}" if len(some) else "there is none"
+        raise InputError(f"by='time': no edge comes before val={val!r}, its first time; {message}")
     part = (time >= val).long() + (time >= test).long()
     return replace(edges, part=torch.where(wanted, part, _NONE))
 
@@ -317,10 +317,10 @@ def _once_each(edges: _Edges, undirected: bool | None, time: Tensor | None) -> _
         first = torch.full((len(edges.ids),), 2).scatter_reduce_(0, edges.pair[at], part[at], "amin")
         again = (part >= 0) & (part != first[edges.pair])
         if bool(again.any()):
-            told = (
+            message = (
                 f"{int(again.sum()):,} later edges join pairs that an earlier split has: they are no targets"
             )
-            warnings.warn(f"by='time': {told}", DataNote, stacklevel=3)
+            warnings.warn(f"by='time': {message}", DataNote, stacklevel=3)
         part = torch.where(again, _NONE, part)
         at = (part >= 0).nonzero().flatten()
     back = edges.src[at] > edges.dst[at]

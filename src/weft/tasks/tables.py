@@ -20,18 +20,18 @@ from weft.tasks.scores import End
 Path = str | os.PathLike[str]
 
 
-def write_partners(path: Path, graph: Graph, found: Partners | Iterable[Partners]) -> None:
+def write_partners(path: Path, graph: Graph, partners: Partners | Iterable[Partners]) -> None:
     """Write one row per source and rank: source, rank (from 1), target, score.
 
-    Of a graph with several node types `source_type` and `target_type` stand before the ids. `found` may be
+    Of a graph with several node types `source_type` and `target_type` stand before the ids. `partners` may be
     what `partner_chunks` gives, which is then written as it comes.
     """
     names = _Names(graph)
-    given = [found] if isinstance(found, Partners) else found
-    write_tables(path, (_partner_columns(names, one) for one in given))
+    chunks = [partners] if isinstance(partners, Partners) else partners
+    write_tables(path, (_partner_columns(names, one) for one in chunks))
 
 
-def write_pairs(path: Path, graph: Graph, found: Iterable[tuple[Pairs, Mapping[str, Any]]]) -> None:
+def write_pairs(path: Path, graph: Graph, chunks: Iterable[tuple[Pairs, Mapping[str, Any]]]) -> None:
     """Write one row per pair: source, target, and the columns that are said of pairs, some at a time.
 
     Types stand as in `write_partners`, and `relation` first where the graph has several.
@@ -44,18 +44,18 @@ def write_pairs(path: Path, graph: Graph, found: Iterable[tuple[Pairs, Mapping[s
             | names.columns("source", pairs.src)
             | names.columns("target", pairs.dst)
             | dict(said)
-            for pairs, said in found
+            for pairs, said in chunks
         ),
     )
 
 
-def write_answers(path: Path, graph: Graph, found: Iterable[tuple[Partners, Tensor, int, End]]) -> None:
+def write_answers(path: Path, graph: Graph, chunks: Iterable[tuple[Partners, Tensor, int, End]]) -> None:
     """Write one row per question and rank: question (from 1), rank, head, relation, tail, score.
 
-    Each of `found` are the partners that answer questions of these rows, in a relation, at an end.
+    Each of `chunks` are the partners that answer questions of these rows, in a relation, at an end.
     """
     names = _Names(graph)
-    write_tables(path, (_answer_columns(names, *one) for one in found))
+    write_tables(path, (_answer_columns(names, *one) for one in chunks))
 
 
 def write_tables(path: Path, tables: Iterable[dict[str, Any]]) -> None:
@@ -100,22 +100,24 @@ def relation_names(graph: Graph) -> list[str]:
     return [" ".join(kind) for kind in graph.edge_types]
 
 
-def _partner_columns(names: _Names, found: Partners) -> dict[str, Any]:
-    row, rank = (found.ids >= 0).cpu().nonzero(as_tuple=True)
-    ids, scores = found.ids.cpu()[row, rank], found.scores.cpu()[row, rank]
-    source = names.columns("source", found.sources.cpu()[row])
+def _partner_columns(names: _Names, partners: Partners) -> dict[str, Any]:
+    row, rank = (partners.ids >= 0).cpu().nonzero(as_tuple=True)
+    ids, scores = partners.ids.cpu()[row, rank], partners.scores.cpu()[row, rank]
+    source = names.columns("source", partners.sources.cpu()[row])
     ranks = {"rank": (rank + 1).int().numpy()}
     return source | ranks | names.columns("target", ids) | {"score": _numpy(scores)}
 
 
-def _answer_columns(names: _Names, found: Partners, rows: Tensor, relation: int, side: End) -> dict[str, Any]:
-    row, rank = (found.ids >= 0).cpu().nonzero(as_tuple=True)
-    given, answer = found.sources.cpu()[row], found.ids.cpu()[row, rank]
-    head, tail = (given, answer) if side == "dst" else (answer, given)
+def _answer_columns(
+    names: _Names, partners: Partners, rows: Tensor, relation: int, side: End
+) -> dict[str, Any]:
+    row, rank = (partners.ids >= 0).cpu().nonzero(as_tuple=True)
+    known, answer = partners.sources.cpu()[row], partners.ids.cpu()[row, rank]
+    head, tail = (known, answer) if side == "dst" else (answer, known)
     word = names.graph.edge_types[relation][1]
-    told = {"question": rows[row].numpy() + 1, "rank": (rank + 1).int().numpy()}
-    told |= names.columns("head", head) | {"relation": np.full(len(row), word)}
-    return told | names.columns("tail", tail) | {"score": _numpy(found.scores.cpu()[row, rank])}
+    columns = {"question": rows[row].numpy() + 1, "rank": (rank + 1).int().numpy()}
+    columns |= names.columns("head", head) | {"relation": np.full(len(row), word)}
+    return columns | names.columns("tail", tail) | {"score": _numpy(partners.scores.cpu()[row, rank])}
 
 
 def _numpy(scores: Tensor) -> NDArray[Any]:

@@ -1,11 +1,12 @@
 """The settings of a training run: the keys of `[train]` in a recipe, and keywords of `weft.train`."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
+from torch import nn
 
 from weft.code import is_code
 from weft.config import Range
@@ -13,7 +14,7 @@ from weft.errors import DataNote, RecipeError
 from weft.strategies.learned import RowOptimizerName
 from weft.tasks.base import Task
 from weft.tasks.choose import known_metrics
-from weft.train.optim import OptimizerName, ScheduleName
+from weft.train.optim import OptimizerName, Schedule, ScheduleName, make_optimizer
 
 Count = Annotated[int, Range(least=1)]
 BestBy = Literal["metric", "loss"]
@@ -79,6 +80,16 @@ class Settings:
         if self.momentum and self.optimizer != "sgd":
             raise RecipeError(f"train.momentum: {self.optimizer!r} takes none; use optimizer = 'sgd'")
         _check_names(self)
+
+    def make_optimizer(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        """Return the optimiser of those of these parameters that train."""
+        how = {"lr": self.lr, "weight_decay": self.weight_decay, "momentum": self.momentum}
+        return make_optimizer(self.optimizer, parameters, **how)
+
+    def make_schedule(self) -> Schedule:
+        """Return the learning rate as a function of the epoch."""
+        every, factor = self.schedule_every, self.schedule_factor
+        return Schedule(self.schedule, lr=self.lr, epochs=self.epochs, every=every, factor=factor)
 
 
 # Settings that may change between a run and its continuation: they do not change what is computed.

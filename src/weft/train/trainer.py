@@ -23,7 +23,7 @@ from weft.strategies.learned import RowOptimizerName
 from weft.tasks.base import Task, head_of
 from weft.tasks.metrics import lower_is_better
 from weft.train.inference.infer import infer
-from weft.train.optim import Best, Schedule, make_optimizer
+from weft.train.optim import Best
 from weft.train.saved.checkpoint import Tensors, assign_weights, save_weights, weights_of
 from weft.train.saved.run_folder import RunFolder
 from weft.train.saved.saving import Progress, Rhythm, Saver, not_finite
@@ -72,11 +72,7 @@ class Trainer:
     ) -> None:
         self.graph, self.model, self.settings, self.folder = graph, model, settings, folder
         self.task = task
-        self.metric = choose_metric(settings.metric, task)
-        own = Own.of(settings) if own is None else own
-        self.metrics = {**task.metrics, **own.metrics}
-        watched = [name for name in (*task.watched, *own.metrics) if name != self.metric]
-        self.watched = {name: self.metrics[name] for name in (*watched, self.metric)}
+        self._choose_metrics(Own.of(settings) if own is None else own)
         self.returns_model = place.returns_model
         self.stop = place.stop or (lambda: False)
         self.events = self.traffic = Events()
@@ -93,22 +89,10 @@ class Trainer:
             note_empty(self.strategy.targets)
         self.strategy.check_model(model)
         self._lend_rows()
-        self.optimizer = make_optimizer(
-            settings.optimizer,
-            self.strategy.parameters(model),
-            lr=settings.lr,
-            weight_decay=settings.weight_decay,
-            momentum=settings.momentum,
-        )
+        self.optimizer = settings.make_optimizer(self.strategy.parameters(model))
         if self.strategy.loss_scale is not None:
             self.strategy.loss_scale.attach(self.optimizer)
-        self.schedule = Schedule(
-            settings.schedule,
-            lr=settings.lr,
-            epochs=settings.epochs,
-            every=settings.schedule_every,
-            factor=settings.schedule_factor,
-        )
+        self.schedule = settings.make_schedule()
         self.saver: Saver | None = None
         if folder is not None:
             self.saver = Saver(folder, model, self.optimizer, self.schedule, self.strategy)
@@ -122,6 +106,13 @@ class Trainer:
         self.compiled = SPENT.copy()
         self.timeline = Timeline(settings.epochs)
         self._open(folder, place)
+
+    def _choose_metrics(self, own: Own) -> None:
+        """Settle what the best epoch is judged by, what is told of every epoch, and what can be asked for."""
+        self.metric = choose_metric(self.settings.metric, self.task)
+        self.metrics = {**self.task.metrics, **own.metrics}
+        watched = [name for name in (*self.task.watched, *own.metrics) if name != self.metric]
+        self.watched = {name: self.metrics[name] for name in (*watched, self.metric)}
 
     def _check_scale(self) -> None:
         """Refuse float16 with a head that learns: gradients are scaled where the model's rows end."""

@@ -37,11 +37,11 @@ class Crossed:
     def __str__(self) -> str:
         """Return the same in words."""
         wide = "x".join(map(str, self.shape)) or "1"
-        told = f"{self.name}, {wide} wide, {self.row_bytes:,} bytes a row, {self.rows:,} rows: "
+        message = f"{self.name}, {wide} wide, {self.row_bytes:,} bytes a row, {self.rows:,} rows: "
         if self.once:
-            return told + "fetched once, nothing in a step"
+            return message + "fetched once, nothing in a step"
         ways = "there and as gradients back" if self.gradient else "one way"
-        return told + f"{shown(self.step_bytes)} a step, {ways}"
+        return message + f"{shown(self.step_bytes)} a step, {ways}"
 
 
 def crossed_rows(how: Propagation, rows: int, is_input: Callable[[Tensor], bool]) -> tuple[Crossed, ...]:
@@ -51,14 +51,14 @@ def crossed_rows(how: Propagation, rows: int, is_input: Callable[[Tensor], bool]
         return tuple(_of(each, rows) for each in found[0].sent)
     return tuple(
         Crossed(
-            f"source_{place}",
+            f"source_{index}",
             tuple(each.shape[1:]),
             prod(each.shape[1:]) * each.element_size(),
             each.requires_grad,
             is_input(each),
             rows,
         )
-        for place, each in enumerate(how.src)
+        for index, each in enumerate(how.src)
     )
 
 

@@ -49,10 +49,10 @@ class DuckDB(Engine):
         self.memory = memory_limit(memory)
         self.capacity = max(self.memory // ROW, 1 << 20)
         threads = threads or usable_cores()
-        place = ":memory:"
+        database = ":memory:"
         if folder is not None:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            place = str(Path(folder) / "work.duckdb") if keep else place
+            database = str(Path(folder) / "work.duckdb") if keep else database
         config = {
             "memory_limit": f"{self.memory}B",
             "threads": threads,
@@ -62,7 +62,7 @@ class DuckDB(Engine):
             "autoload_known_extensions": False,
         }
         with self._told():
-            self.connection = duckdb.connect(place, config=config)
+            self.connection = duckdb.connect(database, config=config)
             if watch is not None:
                 self.connection.execute("SET enable_progress_bar=true; SET enable_progress_bar_print=false")
 
@@ -168,8 +168,8 @@ class DuckDB(Engine):
 
     def has(self, table: str) -> bool:
         """Return whether there is a table of this name."""
-        found = self._run(f"SELECT count(*) FROM duckdb_tables() WHERE table_name = {text(table)}")
-        return bool(found[0][0])
+        count = self._run(f"SELECT count(*) FROM duckdb_tables() WHERE table_name = {text(table)}")
+        return bool(count[0][0])
 
     def drop(self, *tables: str) -> None:
         """Forget tables."""
@@ -254,10 +254,10 @@ def numbered(scan: str, columns: Sequence[str], known: Mapping[str, str]) -> str
     `known` holds names that no column has and expressions of filename, file_index and file_row_number. A
     column of such a name, in any case, would hide DuckDB's: while files are read, columns have numbers.
     """
-    numbers = [f"column_{place}" for place in range(len(columns))]
-    held = [f"{number} AS {name(column)}" for number, column in zip(numbers, columns)]
-    held += [f"{expression} AS {own}" for own, expression in known.items()]
-    return f"(SELECT {', '.join(held)} FROM {scan} AS t({', '.join(numbers)}))"
+    numbers = [f"column_{index}" for index in range(len(columns))]
+    columns_in_order = [f"{number} AS {name(column)}" for number, column in zip(numbers, columns)]
+    columns_in_order += [f"{expression} AS {own}" for own, expression in known.items()]
+    return f"(SELECT {', '.join(columns_in_order)} FROM {scan} AS t({', '.join(numbers)}))"
 
 
 def file_list(files: Sequence[str | Path]) -> str:

@@ -24,7 +24,7 @@ from weft.errors import FormatError, InputError, RecipeError
 from weft.pipeline.engines.base import Engine, open_engine
 from weft.pipeline.flatten.assemble import ABOUT, SUMMARY, Assembler, facts, part_name
 from weft.pipeline.flatten.chosen import MESSAGES, ChosenTargets, chosen_nodes, chosen_pairs
-from weft.pipeline.flatten.folder import open_graph
+from weft.pipeline.flatten.folder import GraphFolder, open_graph
 from weft.pipeline.flatten.hops import HopPlan, Hops
 from weft.sizes import shown
 
@@ -87,22 +87,26 @@ def flatten(
             parts = job.write(expected)
         for part in parts:
             os.replace(work / part["file"], partial / part["file"])
-        made: dict[str, Any] = {
-            "fanout": list(plan.fanout), "seed": plan.seed, "features": features,
-            "weight": weight, "temporal": temporal, "node_types": folder.meta["node_types"],
-            "node_offsets": folder.meta["node_offsets"], "edge_types": folder.meta["edge_types"],
-            "parts": parts, "graph": str(Path(graph).absolute()), "mark": chosen.folder.mark,
-            "num_edges": chosen.folder.meta["num_edges"], **chosen.told,
-        }  # fmt: skip
-        if features == "value":
-            made |= facts(chosen.folder)
-        files = [part["file"] for part in parts]
+        made = {**_manifest(folder, chosen, plan, features), "parts": parts}
         if (work / MESSAGES).is_dir():
             os.replace(work / MESSAGES, partial / MESSAGES)
-        format.seal_directory(partial, made, files=files, manifest=format.RECORDS)
+        format.seal_directory(partial, made, files=[part["file"] for part in parts], manifest=format.RECORDS)
     total = {key: sum(part[key] for part in parts) for key in ("records", "nodes", "edges", "bytes")}
     total["replication"] = total["nodes"] / max(folder.meta["num_nodes"], 1)
     return {"out": str(out), **total, "expected": expected, "parts": len(parts)}
+
+
+def _manifest(folder: GraphFolder, chosen: ChosenTargets, plan: HopPlan, features: str) -> dict[str, Any]:
+    """Return what the file of a folder of records says of them, but for the list of parts."""
+    meta, source = folder.meta, chosen.folder
+    made: dict[str, Any] = {
+        "fanout": list(plan.fanout), "seed": plan.seed, "features": features,
+        "weight": plan.weight, "temporal": plan.temporal, "node_types": meta["node_types"],
+        "node_offsets": meta["node_offsets"], "edge_types": meta["edge_types"],
+        "graph": str(Path(folder.path).absolute()), "mark": source.mark,
+        "num_edges": source.meta["num_edges"], **chosen.told,
+    }  # fmt: skip
+    return made | facts(source) if features == "value" else made
 
 
 def _fanout(fanout: Sequence[int]) -> tuple[int, ...]:

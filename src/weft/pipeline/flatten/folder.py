@@ -42,7 +42,7 @@ class GraphFolder:
     def by_relation(self) -> bool:
         """Whether a fanout counts for each relation by itself: where types or relations have names."""
         named = [kind[1] for kind in self.meta["edge_types"]]
-        numbers = [str(place) for place in range(len(named))]
+        numbers = [str(index) for index in range(len(named))]
         plain = named == ["edge"] or (len(named) > 1 and named == numbers)
         return self.meta["node_types"] != ["node"] or not plain
 
@@ -55,8 +55,8 @@ class GraphFolder:
     def target_type(self) -> str:
         """The node type that has labels (the first with a training mask, if several have)."""
         labelled, split = self.kinds_with("y"), self.kinds_with("train_mask")
-        found = [*(kind for kind in labelled if kind in split), *labelled, *self.meta["node_types"]]
-        return str(self.meta["target_type"] or found[0])
+        kinds = [*(kind for kind in labelled if kind in split), *labelled, *self.meta["node_types"]]
+        return str(self.meta["target_type"] or kinds[0])
 
     def data(self, name: str) -> tuple[str, Array] | None:
         """Return the first node type that has this data, and the data; None where none has."""
@@ -100,26 +100,26 @@ class GraphFolder:
         if wanted == "all":
             return np.arange(self.meta["num_nodes"], dtype=np.int64)
         name = "y" if wanted == "labelled" else f"{wanted}_mask"
-        found = self.data(name)
-        if found is None:
+        chosen = self.data(name)
+        if chosen is None:
             masks = {entry["name"] for entry in self.meta["node_data"]}
             held = sorted(mask.removesuffix("_mask") for mask in masks if mask.endswith("_mask"))
             held += ["labelled"] if "y" in masks else []
             known = ", ".join([*held, "all"])
             raise GraphError(f"targets: the graph has no {name}; targets may be: {known}")
-        kind, values = found
+        kind, values = chosen
         if wanted == "labelled":
             values = values >= 0 if values.ndim == 1 else np.ones(len(values), dtype=np.bool_)
         return np.flatnonzero(values).astype(np.int64) + self.first(kind)
 
     def of_nodes(self, name: str, nodes: NDArray[np.int64]) -> Array | None:
         """Return data of some nodes, -1 for those of types that have none; None where nobody has it."""
-        found = list(self.each(name))
-        if not found:
+        arrays = list(self.each(name))
+        if not arrays:
             return None
-        dtype = np.result_type(*(values.dtype for _, values in found))
-        held = np.full((len(nodes), *found[0][1].shape[1:]), -1, dtype=dtype)
-        for kind, values in found:
+        dtype = np.result_type(*(values.dtype for _, values in arrays))
+        held = np.full((len(nodes), *arrays[0][1].shape[1:]), -1, dtype=dtype)
+        for kind, values in arrays:
             inside = self.of_kind(kind, nodes)
             held[inside] = values[nodes[inside] - self.first(kind)]
         return held
@@ -136,8 +136,8 @@ class GraphFolder:
 
     def of_kind(self, kind: str, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which of some nodes are of a type."""
-        place = self.meta["node_types"].index(kind)
-        first, end = self.meta["node_offsets"][place : place + 2]
+        number = self.meta["node_types"].index(kind)
+        first, end = self.meta["node_offsets"][number : number + 2]
         return np.asarray((nodes >= first) & (nodes < end))
 
 
@@ -146,10 +146,10 @@ def open_graph(path: str | Path) -> GraphFolder:
     folder = format.as_path(path).absolute()
     mark = format.manifest_checksum(folder)
     format.read_directory(folder)  # all bytes once, against their checksums; other processes then map them
-    found = GraphFolder(str(folder), mark)
-    if found.meta.get("kind") != "graph":
+    opened = GraphFolder(str(folder), mark)
+    if opened.meta.get("kind") != "graph":
         raise FormatError(f"{path}: not a graph folder")
-    return found
+    return opened
 
 
 @lru_cache(maxsize=4)

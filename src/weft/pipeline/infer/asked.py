@@ -33,8 +33,7 @@ def asked_nodes(graph: Graph, path: str | Path | None, kind: str | None = None) 
     nodes are meant.
     """
     if path is None:
-        labelled = any("y" in data for data in graph.node_data.values())
-        meant = graph.target_rows if labelled else slice(0, graph.num_nodes)
+        meant = graph.target_rows if graph.is_labelled else slice(0, graph.num_nodes)
         return torch.arange(meant.start, meant.stop)
     table = _read_table(as_path(path), "ids")
     if "id" not in table.column_names and table.num_columns != 1:
@@ -108,8 +107,8 @@ def asked_questions(graph: Graph, path: str | Path, learned: Tensor) -> list[Que
     heads, tails = there.get("source", none), there.get("target", none)
     if bool((heads == tails).any()):
         row = int(np.flatnonzero(heads == tails)[0])
-        told = "both a head and a tail" if heads[row] else "neither a head nor a tail"
-        raise FormatError(f"{path}: row {row + 1:,} has {told}; leave the end that is asked for empty")
+        message = "both a head and a tail" if heads[row] else "neither a head nor a tail"
+        raise FormatError(f"{path}: row {row + 1:,} has {message}; leave the end that is asked for empty")
     relations, found = _relations(graph, table, learned, path), []
     groups = np.stack([relations, tails])
     for number, by_tail in dict.fromkeys(map(tuple, groups.T.tolist())):
@@ -144,8 +143,8 @@ def _values(table: "pa.Table", name: str, like: Tensor, path: Any) -> Tensor:
         values = torch.from_numpy(np.array(flat.cast(pa.float64()).to_numpy(zero_copy_only=False)))
         return values.reshape(len(column), *like.shape[1:]).to(like.dtype)
     except (pa.ArrowException, AttributeError, RuntimeError):
-        told = "a number" if like.dim() == 1 else f"a list of {width} numbers"
-        raise FormatError(f"{path}: {name!r} must hold {told} for each pair, as edges do") from None
+        message = "a number" if like.dim() == 1 else f"a list of {width} numbers"
+        raise FormatError(f"{path}: {name!r} must hold {message} for each pair, as edges do") from None
 
 
 def _relations(graph: Graph, table: "pa.Table", learned: Tensor, path: Any) -> NDArray[np.int64]:

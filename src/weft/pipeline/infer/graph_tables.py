@@ -47,8 +47,8 @@ def node_batches(graph: Graph, kind: Kind) -> "Iterator[pa.RecordBatch]":
     columns = [graph.degree(way, None, by) for way, by in DEGREES if weighted or not by]  # type: ignore[arg-type]
     degrees = torch.stack([column.double() for column in columns], dim=1)
     value = pa.float64() if kind.dtype == torch.float64 else pa.float32()
-    for place, name in enumerate(graph.node_types):
-        first, last = graph.node_offsets[place : place + 2]
+    for index, name in enumerate(graph.node_types):
+        first, last = graph.node_offsets[index : index + 2]
         for start in range(first, last, CHUNK):
             stop = min(start + CHUNK, last)
             h, at = _feature_lists(graph.node_data[name].get("x"), start - first, stop - first, kind.dtype)

@@ -133,8 +133,7 @@ def infer_model(
         if setting.fanout is not None or chain is None:
             pieces = _from_samples(scoring, chain, wanted, setting, device, counts)
         else:
-            needed = needed_nodes(graph, wanted, [stage.hops for stage in chain.stages])
-            counts["evaluations"] = sum(len(each) for each in needed)
+            counts["evaluations"] = _count_evaluations(graph, chain, wanted)
             if engine is None or not wanted.numel():  # of no node, empty files
                 pieces = _pieces(chain, Runner(graph, device), wanted, work, setting, told)
             else:
@@ -150,19 +149,23 @@ def infer_model(
             scoring.model.to("cpu")  # where the rows of nodes are
             counts |= asked.write(partial, rows, setting.memory)
         seconds["write"] = time.perf_counter() - began - seconds["rounds"]
-        result = {
-            "out": str(out),
-            "engine": setting.engine,
-            "device": str(device),
-            "fanout": None if setting.fanout is None else list(setting.fanout),
-            "nodes": wanted.numel(),
-            "layers": len(setting.fanout or ()) or rounds,
-            **counts,
-            "files": sorted(path.relative_to(partial).as_posix() for path in partial.rglob("*.parquet")),
-            "seconds": seconds,
-        }
+        files = sorted(path.relative_to(partial).as_posix() for path in partial.rglob("*.parquet"))
+        counts = {"nodes": wanted.numel(), "layers": len(setting.fanout or ()) or rounds, **counts}
+        result = {"out": str(out), **_shown(setting, device), **counts, "files": files, "seconds": seconds}
         write_note(partial, result)
     return result
+
+
+def _count_evaluations(graph: Any, chain: Chain, wanted: Tensor) -> int:
+    """Return how many rows all stages together compute for these nodes."""
+    needed = needed_nodes(graph, wanted, [stage.hops for stage in chain.stages])
+    return sum(len(each) for each in needed)
+
+
+def _shown(setting: Setting, device: torch.device) -> dict[str, Any]:
+    """Return how it was run, for the note beside the results."""
+    fanout = None if setting.fanout is None else list(setting.fanout)
+    return {"engine": setting.engine, "device": str(device), "fanout": fanout}
 
 
 def _chain(scoring: Scoring, setting: Setting) -> Chain | None:

@@ -87,7 +87,7 @@ def open_run(run: str | Path, graph: str | Path | None = None, *, all_edges: boo
         raise InputError(f"the graph does not fit the model of {folder}: {error}") from None
     if isinstance(model, NoLayers):
         _hold_rows(folder, model, held, own=graph is None)
-    classes = _classes(recipe["graph"], held, task)
+    classes = task.class_names(recipe["graph"], held.target_type)
     told = {"model": recipe["model"], "task": recipe.get("task"), "all_edges": all_edges}
     return Scoring(model, held, task, opened, classes, _mark(weights, data, told))
 
@@ -226,16 +226,6 @@ def _check_fit(folder: Path, trained: Event, graph: Graph) -> None:
                 f"the graph does not fit the model of {folder}: it was trained on {what} {_shown(before)}, "
                 f"this graph has {_shown(now)}"
             )
-
-
-def _classes(kept: Mapping[str, Any], graph: Graph, task: Task) -> list[str] | None:
-    """Return the names that the training data had for its classes, where it came from tables."""
-    if task.over == "pairs":
-        of_edges = list(kept.get("edge_classes", {}).values())
-        return list(of_edges[0]) if of_edges and all(names == of_edges[0] for names in of_edges) else None
-    named = kept.get("classes", {})
-    held = named.get(graph.target_type) or (next(iter(named.values())) if len(named) == 1 else None)
-    return list(held) if held else None
 
 
 def mark_of(model: nn.Module, graph: Graph) -> str:

@@ -51,9 +51,9 @@ class ColumnEncoder:
 
     def encode(self, values: "pa.Array", start: int) -> Array:
         """Return [rows, width] numbers, NaN where there is none."""
-        found: Array = values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)[:, None]
-        self.missing.add(~np.isfinite(found[:, 0]), start)
-        return found
+        columns: Array = values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)[:, None]
+        self.missing.add(~np.isfinite(columns[:, 0]), start)
+        return columns
 
     def names(self) -> list[str]:
         """Return the names of the columns it makes."""
@@ -88,8 +88,8 @@ class ListEncoder(ColumnEncoder):
         self.ragged: dict[int, WrongRows] = {}
         self.empty = WrongRows()
         query = source.scan({"width": source.engine.length(self.expression)}, position=False)
-        found = source.engine.rows(f"SELECT width FROM ({query}) WHERE width IS NOT NULL LIMIT 1")
-        self.width = int(found[0][0]) if found else 0
+        widths = source.engine.rows(f"SELECT width FROM ({query}) WHERE width IS NOT NULL LIMIT 1")
+        self.width = int(widths[0][0]) if widths else 0
 
     @property
     def expression(self) -> str:
@@ -98,7 +98,7 @@ class ListEncoder(ColumnEncoder):
 
     def names(self) -> list[str]:
         """Return the names of the columns it makes."""
-        return [f"{self.column}[{place}]" for place in range(self.width)]
+        return [f"{self.column}[{index}]" for index in range(self.width)]
 
     def encode(self, values: "pa.Array", start: int) -> Array:
         """Return [rows, width] numbers, NaN in rows of another length."""
@@ -108,21 +108,21 @@ class ListEncoder(ColumnEncoder):
         flat = values.flatten().to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
         right = lengths == self.width
         if right.all():
-            found: Array = flat.reshape(len(values), self.width)
+            rows: Array = flat.reshape(len(values), self.width)
         else:
-            found = np.full((len(values), self.width), np.nan, dtype=np.float32)
-            found[right] = flat[np.repeat(right, lengths.clip(min=0))].reshape(-1, self.width)
+            rows = np.full((len(values), self.width), np.nan, dtype=np.float32)
+            rows[right] = flat[np.repeat(right, lengths.clip(min=0))].reshape(-1, self.width)
             self._count_ragged(lengths, right, start)
-        self.missing.add(right & ~np.isfinite(found).all(axis=1), start)
-        return found
+        self.missing.add(right & ~np.isfinite(rows).all(axis=1), start)
+        return rows
 
     def _count_ragged(self, lengths: Array, right: Array, start: int) -> None:
         self.empty.add(lengths < 0, start)
         wrong = ~right & (lengths >= 0)
         positions = np.arange(start, start + len(lengths))
         number = np.searchsorted(self.source.offsets, positions, side="right") - 1
-        for place in np.unique(number[wrong]).tolist():
-            self.ragged.setdefault(place, WrongRows()).add(wrong & (number == place), start)
+        for file in np.unique(number[wrong]).tolist():
+            self.ragged.setdefault(file, WrongRows()).add(wrong & (number == file), start)
 
     def finish(self, problems: Problems) -> None:
         """Tell of missing numbers and of each file whose lists have another length."""
@@ -135,10 +135,10 @@ class ListEncoder(ColumnEncoder):
             lengths = self.source.look_up({"value": self.source.engine.length(self.expression)}, places.first)
             length = lengths[places.first[0]][0]
             which = f"file {number + 1} of {len(files)}, " if len(files) > 1 else ""
-            told = f"{which}a list of {length} where lists have {self.width}"
+            message = f"{which}a list of {length} where lists have {self.width}"
             row = self.source.locate(places.first[0])[1]
             problems.add(
-                "error", "ragged-list", self.source.table, told,
+                "error", "ragged-list", self.source.table, message,
                 file=files[number], row=row, column=self.column, value=length, count=places.count,
             )  # fmt: skip
 
@@ -171,16 +171,16 @@ class CategoryEncoder(ColumnEncoder):
         index = pc.fill_null(pc.index_in(values, self._words), -1).to_numpy(zero_copy_only=False)
         if not self.one_hot:
             return np.where(index < 0, len(self.known), index).astype(np.float32)[:, None]
-        found = np.zeros((len(index), self.width), dtype=np.float32)
+        columns = np.zeros((len(index), self.width), dtype=np.float32)
         rows = np.flatnonzero(index >= 0)
-        found[rows, index[rows]] = 1
-        return found
+        columns[rows, index[rows]] = 1
+        return columns
 
     def finish(self, problems: Problems) -> None:
         """Tell of categories that are none."""
         if self.one_hot and len(self.known) > MOST_ONE_HOT:
-            told = f'{len(self.known):,} different values make as many columns; use encode = "index"'
-            problems.add("error", "too-many-categories", self.source.table, told, column=self.column)
+            message = f'{len(self.known):,} different values make as many columns; use encode = "index"'
+            problems.add("error", "too-many-categories", self.source.table, message, column=self.column)
 
 
 def make_encoder(source: TableFiles, feature: Feature, problems: Problems) -> ColumnEncoder | None:
@@ -190,10 +190,10 @@ def make_encoder(source: TableFiles, feature: Feature, problems: Problems) -> Co
         query = source.scan({"v": f"CAST({name(feature.column)} AS STRING)"}, position=False)
         first = source.engine.rows(f"SELECT v FROM ({query}) WHERE v IS NOT NULL LIMIT 1")
         value = first[0][0] if first else None
-        told = f"holds {kind}{'' if value is None else f' ({show(value)})'}, which is no feature"
+        message = f"holds {kind}{'' if value is None else f' ({show(value)})'}, which is no feature"
         hint = 'encode = "one-hot" or "index" if it is a category, else turn it into numbers first'
         problems.add(
-            "error", "text-feature", source.table, f"{told}; {hint}", column=feature.column, value=value
+            "error", "text-feature", source.table, f"{message}; {hint}", column=feature.column, value=value
         )
         return None
     if encode in ("one-hot", "index"):
@@ -208,7 +208,7 @@ class MatrixColumns:
 
     def __init__(self, array: str, encoders: Sequence[ColumnEncoder], *, fill: bool) -> None:
         self.array, self.encoders, self.fill = array, list(encoders), fill
-        self.expressions = {f"{array}{place}": part.expression for place, part in enumerate(encoders)}
+        self.expressions = {f"{array}{index}": part.expression for index, part in enumerate(encoders)}
         self.width = sum(part.width for part in encoders)
         self.outputs: dict[str, tuple[Any, tuple[int, ...]]] = {array: (np.float32, (self.width,))}
 
@@ -251,12 +251,12 @@ class NumberColumn:
         values = batch.column(self.array)
         if self.dtype == np.int64:
             missing = values.is_null().to_numpy(zero_copy_only=False)
-            found = values.fill_null(0).to_numpy(zero_copy_only=False)
+            numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
         else:
-            found = values.to_numpy(zero_copy_only=False).astype(self.dtype, copy=False)
-            missing = ~np.isfinite(found)
+            numbers = values.to_numpy(zero_copy_only=False).astype(self.dtype, copy=False)
+            missing = ~np.isfinite(numbers)
         self.encoder.missing.add(missing, start)
-        return {self.array: np.where(missing, self.dtype(1), found) if self.fill else found}
+        return {self.array: np.where(missing, self.dtype(1), numbers) if self.fill else numbers}
 
     def finish(self, problems: Problems) -> None:
         """Tell of values that are none."""
@@ -266,11 +266,11 @@ class NumberColumn:
 def categories(source: TableFiles, expression: str) -> list[tuple[str, int]]:
     """Return the different values of a column as text, in order, and how often each is there."""
     query = source.scan({"v": expression}, position=False)
-    found = source.engine.rows(f"SELECT v, count(*) FROM ({query}) WHERE v IS NOT NULL GROUP BY v")
+    counts = source.engine.rows(f"SELECT v, count(*) FROM ({query}) WHERE v IS NOT NULL GROUP BY v")
     try:
-        return sorted(found, key=lambda pair: int(pair[0]))
+        return sorted(counts, key=lambda pair: int(pair[0]))
     except ValueError:
-        return sorted(found)
+        return sorted(counts)
 
 
 def label_expression(source: TableFiles, column: str) -> str:

@@ -52,9 +52,9 @@ class EdgeTargetArrays:
             found["label"] = held["y"] if self.number is None else self._numbers(batch, start)
         if "split" in self.outputs:
             found["split"] = np.full(batch.num_rows, -1, np.int8)
-            for place, part in enumerate(SPLITS):
+            for index, part in enumerate(SPLITS):
                 if f"{part}_mask" in held:
-                    found["split"][held[f"{part}_mask"]] = place
+                    found["split"][held[f"{part}_mask"]] = index
         return found
 
     def _numbers(self, batch: "pa.RecordBatch", start: int) -> Array:

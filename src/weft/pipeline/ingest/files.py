@@ -179,23 +179,9 @@ def _open_text(
     null: tuple[str, ...],
     words: Sequence[Sequence[str]],
 ) -> File | None:
-    try:
-        with gzip.open(path) if gz else open(path, "rb") as file:
-            head = file.read(_HEAD)
-        if not gz and path.suffix.lower() == ".gz":
-            wrong("wrong-extension", "is named .gz, but is not compressed; rename it")
-            return None
-        if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            wrong("encoding", "is UTF-16; save it as UTF-8")
-            return None
-        lines = head.decode("utf-8-sig", errors="replace" if len(head) < _HEAD else "ignore")
-    except (EOFError, zlib.error, OSError) as error:
-        wrong("damaged", f"truncated or damaged gz ({error})" if gz else f"cannot be read: {error}")
+    lines = _first_lines(path, gz, wrong, note)
+    if lines is None:
         return None
-    if head[:3] == b"\xef\xbb\xbf":
-        note("byte-order-mark", "begins with a byte order mark, which is skipped")
-    if b"\r\n" in head:
-        note("crlf", "lines end in CR LF, as on Windows; they are read as lines")
     comment = "#" if lines.startswith("#") else ""
     rows = [line for line in lines.splitlines() if not (comment and line.startswith(comment))]
     if not rows or not rows[0].strip():
@@ -210,13 +196,35 @@ def _open_text(
         said = {cell.strip().lower() for cell in cells}
         known = all(not said.isdisjoint(kind) for kind in words)
         header = known if words else not all(_number(cell) for cell in cells)
-    names = [cell.strip() or f"column{place}" for place, cell in enumerate(cells)]
-    names = names if header else [f"column{place}" for place in range(len(cells))]
+    names = [cell.strip() or f"column{index}" for index, cell in enumerate(cells)]
+    names = names if header else [f"column{index}" for index in range(len(cells))]
     repeated = [cell for cell in names if [other.lower() for other in names].count(cell.lower()) > 1]
     if repeated:
         wrong("same-name", f"two columns are named {repeated[0]!r}; rename one")
         return None
     return File(path, dict.fromkeys(names, TEXT), None, Text(delimiter, header, comment, gz, null))
+
+
+def _first_lines(path: Path, gz: bool, wrong: Any, note: Any) -> str | None:
+    """Return the beginning of a file as text; None where it is none, which is told."""
+    try:
+        with gzip.open(path) if gz else open(path, "rb") as file:
+            head = file.read(_HEAD)
+    except (EOFError, zlib.error, OSError) as error:
+        wrong("damaged", f"truncated or damaged gz ({error})" if gz else f"cannot be read: {error}")
+        return None
+    if not gz and path.suffix.lower() == ".gz":
+        wrong("wrong-extension", "is named .gz, but is not compressed; rename it")
+        return None
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        wrong("encoding", "is UTF-16; save it as UTF-8")
+        return None
+    if head[:3] == b"\xef\xbb\xbf":
+        note("byte-order-mark", "begins with a byte order mark, which is skipped")
+    if b"\r\n" in head:
+        note("crlf", "lines end in CR LF, as on Windows; they are read as lines")
+    # A head that was cut may end within a character, which says nothing of the file.
+    return head.decode("utf-8-sig", errors="replace" if len(head) < _HEAD else "ignore")
 
 
 def _fields(line: str, delimiter: str) -> tuple[int, int]:
@@ -250,17 +258,19 @@ def _agreeing(table: str, files: Sequence[File], problems: Problems) -> list[Fil
         if missing or changed:
             column = (missing or changed)[0]
             was = first.columns[column]
-            told = "has no such column" if missing else f"holds {file.columns[column]}, the first file {was}"
+            message = (
+                "has no such column" if missing else f"holds {file.columns[column]}, the first file {was}"
+            )
             shown = {"file": str(file.path), "column": column, "count": len(missing) + len(changed)}
             problems.add(
-                "error", "schema-drift", table, f"{place} {told} ({first.path.name} has it)", **shown
+                "error", "schema-drift", table, f"{place} {message} ({first.path.name} has it)", **shown
             )
         elif added:
-            told = f"{place} has a column that the first file has not; it is left out"
-            problems.add("warning", "schema-drift", table, told, file=str(file.path), column=added[0])
+            message = f"{place} has a column that the first file has not; it is left out"
+            problems.add("warning", "schema-drift", table, message, file=str(file.path), column=added[0])
         if (file.dialect is None) != (first.dialect is None):
-            told = f"{place} is {'Parquet' if file.dialect is None else 'text'}, the first file is not"
-            problems.add("error", "schema-drift", table, told, file=str(file.path))
+            message = f"{place} is {'Parquet' if file.dialect is None else 'text'}, the first file is not"
+            problems.add("error", "schema-drift", table, message, file=str(file.path))
         elif not missing and not changed:
             agreeing.append(file)
     return agreeing

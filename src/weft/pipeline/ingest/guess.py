@@ -48,8 +48,8 @@ def complete_nodes(kind: str, table: NodeTable, source: TableFiles, problems: Pr
     if fractions is not None and _all_whole(source, fractions):  # 1.0: whole numbers with gaps, of pandas
         label, fractions = fractions, None
     if fractions is not None:
-        told = "holds fractions, which are no classes, and is left out; name it in features to use it"
-        problems.add("warning", "label-fractions", source.table, told, column=fractions)
+        message = "holds fractions, which are no classes, and is left out; name it in features to use it"
+        problems.add("warning", "label-fractions", source.table, message, column=fractions)
     split, splitting = _split(source)
     time = _find_role(source, _TIME, (TIME,))
     used = {key, label, fractions, time, *splitting}
@@ -73,8 +73,8 @@ def complete_edges(table: EdgeTable, source: TableFiles, problems: Problems) -> 
     header = False if many and source.unnamed else table.header
     table = replace(table, src=src, dst=dst, relation=relation, header=header, guess=False)
     if many and None in (src, dst, relation):
-        told = f"triples need a head, a relation and a tail; the columns are: {', '.join(columns)}"
-        problems.add("error", "no-column", source.table, told)
+        message = f"triples need a head, a relation and a tail; the columns are: {', '.join(columns)}"
+        problems.add("error", "no-column", source.table, message)
     if said:
         return replace(table, features=table.features or [])
     weight = _find_role(source, _WEIGHT, _NUMBERS)

@@ -101,12 +101,12 @@ def _continue_or_start(intake: Intake) -> None:
         return  # it has none from before
     sources = [*intake.node_sources.values(), *intake.edge_sources.values()]
     stats = [(str(file.path), os.stat(file.path)) for source in sources for file in source.files]
-    held = {
+    stamp = {
         "schema": intake.schema.to_toml(),
         "fixes": sorted(intake.problems.fixes),
         "files": [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats],
     }
-    mark = hashlib.sha256(json.dumps(held).encode()).hexdigest()
+    mark = hashlib.sha256(json.dumps(stamp).encode()).hexdigest()
     engine = intake.engine
     if engine.has("plan") and engine.rows("SELECT mark FROM plan") == [(mark,)]:
         intake.say("continuing an interrupted ingest")
@@ -139,9 +139,9 @@ class _Writer:
             query = f'SELECT id FROM {intake.nodes[kind].table} ORDER BY "row"'
             intake.engine.write(query, self.folder / ids[kind])
         node_data = [entry for number, kind in enumerate(kinds) for entry in self._nodes(number, kind)]
-        given, columns = self._edge_data()
+        edge_data, columns = self._edge_data()
         intake.problems.check()
-        num_edges, repeated, loops = self._edges(dict(zip(kinds, offsets)), offsets[-1], given)
+        num_edges, repeated, loops = self._edges(dict(zip(kinds, offsets)), offsets[-1], edge_data)
         meta = {
             "kind": "graph",
             "num_nodes": offsets[-1],
@@ -153,19 +153,19 @@ class _Writer:
             "target_type": None,
             "node_data": node_data,
             "edge_data": [
-                {"name": name, "array": f"edge_{place}", "dtype": array.dtype.name}
-                for place, (name, array) in enumerate(given.items())
+                {"name": name, "array": f"edge_{index}", "dtype": array.dtype.name}
+                for index, (name, array) in enumerate(edge_data.items())
             ],
             "node_ids": ids,
         }
-        told: dict[str, Any] = {
+        report: dict[str, Any] = {
             "classes": self.classes,
             "edge_classes": self.edge_classes,
             "features": self.features,
             "schema": intake.schema.to_toml(),
         }
-        told |= {"repeated_edges": repeated, "self_loops": loops}
-        return {"meta": meta, "arrays": self.arrays, "files": list(ids.values()), "told": told}
+        report |= {"repeated_edges": repeated, "self_loops": loops}
+        return {"meta": meta, "arrays": self.arrays, "files": list(ids.values()), "told": report}
 
     def _relations(self) -> list[EdgeType]:
         """Return the relations of all tables, in their order."""
@@ -180,7 +180,7 @@ class _Writer:
             return []
         nodes = intake.nodes[kind]
         names = [name for reader in readers for name in reader.outputs]
-        files = {name: f"node_{number}_{place}" for place, name in enumerate(names)}
+        files = {name: f"node_{number}_{index}" for index, name in enumerate(names)}
         entries = self._stream(self.folder, files, readers, kind, nodes.count, nodes.keep)
         chosen: dict[str, int] = {}
         for reader in readers:
@@ -220,20 +220,20 @@ class _Writer:
         """Write edge data in the user's order, a file a relation, and return it as if it were one array."""
         joined: dict[str, _Joined] = {}
         sizes = [edges.count for edges in self.intake.edges.values()]
-        for place, (kind, edges) in enumerate(self.intake.edges.items()):
+        for index, (kind, edges) in enumerate(self.intake.edges.items()):
             readers = self.intake.edge_readers(kind)
             self.intake.problems.check()
             if not readers:
                 continue
             names = [name for reader in readers for name in reader.outputs]
-            files = {name: f"given_{place}_{name}" for name in names}
+            files = {name: f"given_{index}_{name}" for name in names}
             self._stream(self.work, files, readers, kind, edges.count, edges.keep)
             for reader in readers:
                 if isinstance(reader, EdgeTargetArrays) and reader.classes:
                     self.edge_classes[" ".join(kind)] = reader.classes
             for name in names:
-                held = np.load(self.work / f"{files[name]}.npy", mmap_mode="r")
-                joined.setdefault(name, _Joined(name, sizes)).parts[place] = held
+                values = np.load(self.work / f"{files[name]}.npy", mmap_mode="r")
+                joined.setdefault(name, _Joined(name, sizes)).parts[index] = values
         self._check_labels(joined.get("label"))
         counts = [len(edges.kinds) for edges in self.intake.edges.values()]
         columns = {
@@ -247,11 +247,11 @@ class _Writer:
         """Refuse classes in one relation and numbers in another: edge data is one array."""
         kinds = {part.dtype.kind for part in labels.parts.values()} if labels is not None else set()
         if len(kinds) > 1:
-            told = "some relations have classes and others numbers: give encode for each"
-            self.intake.problems.add("error", "label-value", "edges", told)
+            message = "some relations have classes and others numbers: give encode for each"
+            self.intake.problems.add("error", "label-value", "edges", message)
 
     def _edges(
-        self, first: dict[str, int], num_nodes: int, given: dict[str, "_Joined"]
+        self, first: dict[str, int], num_nodes: int, edge_data: dict[str, "_Joined"]
     ) -> tuple[int, int, int]:
         """Write the edges in canonical order; return how many there are, are repeated, and are loops."""
         intake = self.intake
@@ -262,7 +262,7 @@ class _Writer:
         files = {name: self._file(name, dtype, (num_edges,)) for name, dtype in kinds.items()}
         data = {
             name: self._file(f"edge_{place}", array.dtype, (num_edges, *array.tail))
-            for place, (name, array) in enumerate(given.items())
+            for place, (name, array) in enumerate(edge_data.items())
         }
         degrees, repeated, loops = np.zeros(num_nodes + 1, dtype=np.int64), 0, 0
         last = (-1, -1, -1)
@@ -276,7 +276,7 @@ class _Writer:
             files["edge_ids"].append(place)
             if several:
                 files["edge_type"].append(kind)
-            for name, array in given.items():
+            for name, array in edge_data.items():
                 data[name].append(array[place])
             same = (dst[1:] == dst[:-1]) & (src[1:] == src[:-1]) & (kind[1:] == kind[:-1])
             repeated += int(same.sum()) + ((int(dst[0]), int(kind[0]), int(src[0])) == last)
@@ -323,7 +323,7 @@ class _Joined:
         """Columns of each relation: 0 for one value per edge, None where there is nothing."""
         return [
             None if part is None else (part.shape[1] if part.ndim == 2 else 0)
-            for part in (self.parts.get(place) for place in range(len(self.sizes)))
+            for part in (self.parts.get(index) for index in range(len(self.sizes)))
         ]
 
     @property

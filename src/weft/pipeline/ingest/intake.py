@@ -53,24 +53,24 @@ class Intake:
         ends = [end for kind in self.schema.edges for end in (kind[0], kind[2])]
         for kind in ends:
             if kind not in self.schema.nodes:
-                told = "there is no such table: its nodes are the ids that edges name"
-                self.problems.add("note", "implied-nodes", f"nodes {kind}", told)
+                message = "there is no such table: its nodes are the ids that edges name"
+                self.problems.add("note", "implied-nodes", f"nodes {kind}", message)
                 self.schema.nodes[kind] = NodeTable()
 
     def load(self, *, strict: bool) -> None:
         """Turn ids into rows; `strict` stops at the first table with errors."""
-        for place, (kind, nodes) in enumerate(self.schema.nodes.items()):
-            found = self._load_nodes(place, kind, nodes)
+        for index, (kind, nodes) in enumerate(self.schema.nodes.items()):
+            found = self._load_nodes(index, kind, nodes)
             if found is not None:
                 self.nodes[kind] = found
                 self.say(f"nodes {kind}: {found.count:,}")
             if strict:
                 self.problems.check()
-        for place, (edge_kind, edges) in enumerate(self.schema.edges.items()):
+        for index, (edge_kind, edges) in enumerate(self.schema.edges.items()):
             source = self.edge_sources.get(edge_kind)
             if source is None or not self._whole(edge_kind):
                 continue
-            held = load_edges(self.engine, place, edge_kind, edges, source, self.nodes, self.problems)
+            held = load_edges(self.engine, index, edge_kind, edges, source, self.nodes, self.problems)
             if held is not None:
                 self.edges[edge_kind] = held
                 self.say(f"edges {'.'.join(edge_kind)}: {held.count:,}")
@@ -128,8 +128,8 @@ class Intake:
         for end in (kind[0], kind[2]):
             broken = [p for p in self.problems.errors if p.table == f"nodes {end}" and p.kind in torn]
             if broken or end not in self.nodes:
-                told = f"edges were not compared with nodes {end}, which could not all be read"
-                self.problems.add("note", "not-checked", f"edges {'.'.join(kind)}", told)
+                message = f"edges were not compared with nodes {end}, which could not all be read"
+                self.problems.add("note", "not-checked", f"edges {'.'.join(kind)}", message)
                 return False
         return True
 
@@ -175,8 +175,8 @@ class Intake:
         if column in source.kinds:
             return True
         known = ", ".join(source.kinds) or "none"
-        told = f"no such column; there are: {known}"
-        self.problems.add("error", "no-column", source.table, told, column=column)
+        message = f"no such column; there are: {known}"
+        self.problems.add("error", "no-column", source.table, message, column=column)
         return False
 
 

@@ -110,9 +110,9 @@ class TableFiles:
     ) -> None:
         """Add a problem at each of a few positions; `told` makes the words of each of the `values`."""
         values, told = fields.pop("values", None), fields.pop("told")
-        for place, position in enumerate(positions[:EXAMPLES]):
+        for index, position in enumerate(positions[:EXAMPLES]):
             file, row = self.locate(position)
-            value = None if values is None else values[place]
+            value = None if values is None else values[index]
             problems.add(level, kind, self.table, told(value), file=file, row=row, value=value, **fields)
 
     def _read_text(
@@ -157,8 +157,8 @@ class TableFiles:
         (counts,) = self.engine.rows(f"SELECT {', '.join(tests)} FROM ({scan})")
         self.engine.drop("sample_rejects", "sample_rejects_scans")
         kinds = {}
-        for place, column in enumerate(columns):
-            total, *held, with_point = counts[7 * place : 7 * place + 7]
+        for index, column in enumerate(columns):
+            total, *held, with_point = counts[7 * index : 7 * index + 7]
             fits = [kind for kind, count in zip((INTEGER, REAL, BOOL, TIME, LIST), held) if count == total]
             if with_point:
                 self.fractions.add(column)

@@ -51,13 +51,13 @@ class LoadedEdges:
 
 
 def load_nodes(
-    engine: Engine, place: int, kind: str, spec: NodeTable, source: TableFiles, problems: Problems
+    engine: Engine, number: int, kind: str, spec: NodeTable, source: TableFiles, problems: Problems
 ) -> LoadedNodes | None:
     """Return the nodes of a table of nodes; ids that are missing or there twice are problems."""
     column = str(spec.id)
     if not check_id(source, column, problems):
         return None
-    table = f"nodes_{place}"
+    table = f"nodes_{number}"
     if not engine.has(table):
         query = source.scan({"id": as_text(source, column)}, rejects="rejects")
         if not _keep_whole(engine, table, f'SELECT pos AS "row", id FROM ({query})', source, problems):
@@ -70,12 +70,12 @@ def load_nodes(
     )[0]
     if count == 0:
         problems.add("warning", "no-rows", source.table, "the table has no rows")
-    found = LoadedNodes(kind, table, key, count)
+    loaded = LoadedNodes(kind, table, key, count)
     if nulls:
         _tell_null_nodes(engine, table, column, nulls, source, problems)
     if repeated:
         _tell_repeated(engine, table, spec, repeated, source, problems)
-    return _without(engine, found, count) if nulls or repeated else found
+    return _without(engine, loaded, count) if nulls or repeated else loaded
 
 
 def _tell_null_nodes(
@@ -109,9 +109,9 @@ def _tell_repeated(
             "GROUP BY id HAVING count(DISTINCT split) > 1 LIMIT 1"
         )
         if leaks:
-            told = f"id {show(leaks[0][0])} stands in several rows, in different splits"
+            message = f"id {show(leaks[0][0])} stands in several rows, in different splits"
             shown = {"column": spec.split, "value": leaks[0][0], "count": leaks[0][1]}
-            problems.add("error", "split-leak", source.table, told, fix="drop-duplicates", **shown)
+            problems.add("error", "split-leak", source.table, message, fix="drop-duplicates", **shown)
 
 
 def _without(engine: Engine, nodes: LoadedNodes, rows: int) -> LoadedNodes:
@@ -124,10 +124,10 @@ def _without(engine: Engine, nodes: LoadedNodes, rows: int) -> LoadedNodes:
 
 
 def imply_nodes(
-    engine: Engine, place: int, kind: str, ends: Sequence[tuple[TableFiles, str]], problems: Problems
+    engine: Engine, number: int, kind: str, ends: Sequence[tuple[TableFiles, str]], problems: Problems
 ) -> LoadedNodes | None:
     """Return the nodes of a type that has no table: whatever the edges name, in order of ids."""
-    table = f"nodes_{place}"
+    table = f"nodes_{number}"
     if not check_ids(ends, problems):
         return None
     if not engine.has(table):
@@ -151,7 +151,7 @@ def imply_nodes(
 
 def load_edges(
     engine: Engine,
-    place: int,
+    number: int,
     kind: EdgeType,
     spec: EdgeTable,
     source: TableFiles,
@@ -162,15 +162,15 @@ def load_edges(
     src, dst = str(spec.src), str(spec.dst)
     if not check_ids([(source, src), (source, dst)], problems):
         return None
-    first, last, table = nodes[kind[0]], nodes[kind[2]], f"edges_{place}"
+    first, last, table = nodes[kind[0]], nodes[kind[2]], f"edges_{number}"
     if not engine.has(table):
         ends = {"src": as_key(source, src, first.key), "dst": as_key(source, dst, last.key)}
         named, joined = "", ""
         if spec.relation is not None:
-            _number_relations(engine, place, source, spec.relation)
+            _number_relations(engine, number, source, spec.relation)
             ends["relation"] = f"CAST({name(spec.relation)} AS STRING)"
             named = ', CAST(r."row" AS INTEGER) AS relation'
-            joined = f" LEFT JOIN relations_{place} r ON e.relation = r.id"
+            joined = f" LEFT JOIN relations_{number} r ON e.relation = r.id"
         small = "INTEGER" if max(first.count, last.count) < 2**31 else "BIGINT"
         query = (
             f'SELECT e.pos, CAST(s."row" AS {small}) AS src, CAST(d."row" AS {small}) AS dst{named} '
@@ -187,24 +187,24 @@ def load_edges(
     if bad:
         _tell_dangling(engine, table, kind, (src, dst), source, problems)
     edges = LoadedEdges(
-        kind, table, total, relations=_relations(engine, place, table, spec, source, problems)
+        kind, table, total, relations=_relations(engine, number, table, spec, source, problems)
     )
     return _kept_edges(engine, edges, total, bad, problems)
 
 
-def _number_relations(engine: Engine, place: int, source: TableFiles, column: str) -> None:
+def _number_relations(engine: Engine, number: int, source: TableFiles, column: str) -> None:
     """Keep the names of relations, numbered in their order, as the table `relations_PLACE` (row, id)."""
-    if engine.has(f"relations_{place}"):
+    if engine.has(f"relations_{number}"):
         return
     rows = source.scan({"id": f"CAST({name(column)} AS STRING)"}, position=False, rejects="rejects")
-    found = f"SELECT DISTINCT id FROM ({rows}) WHERE id IS NOT NULL"
+    distinct = f"SELECT DISTINCT id FROM ({rows}) WHERE id IS NOT NULL"
     engine.step(
-        f"relations_{place}", f'SELECT row_number() OVER (ORDER BY id) - 1 AS "row", id FROM ({found})'
+        f"relations_{number}", f'SELECT row_number() OVER (ORDER BY id) - 1 AS "row", id FROM ({distinct})'
     )
 
 
 def _relations(
-    engine: Engine, place: int, table: str, spec: EdgeTable, source: TableFiles, problems: Problems
+    engine: Engine, number: int, table: str, spec: EdgeTable, source: TableFiles, problems: Problems
 ) -> list[str] | None:
     """Return the names of a table's relations in the order of their numbers; rows without are problems."""
     if spec.relation is None:
@@ -217,7 +217,7 @@ def _relations(
             problems, "error", "null-relation", [row[0] for row in lacking], column=spec.relation,
             count=lacking[0][1], told=lambda _: "the edge has no relation",
         )  # fmt: skip
-    return [row[0] for row in engine.rows(f'SELECT id FROM relations_{place} ORDER BY "row"')]
+    return [row[0] for row in engine.rows(f'SELECT id FROM relations_{number} ORDER BY "row"')]
 
 
 def _kept_edges(engine: Engine, edges: LoadedEdges, total: int, bad: int, problems: Problems) -> LoadedEdges:
@@ -284,12 +284,12 @@ def check_id(source: TableFiles, column: str, problems: Problems) -> bool:
         return False
     if kind in _NO_ID or (kind == REAL and not source.is_text):
         hint = "; pandas makes fractions of whole numbers where a value is missing: cast them back"
-        told = f"ids are whole numbers or text, the column holds {kind}{hint if kind == REAL else ''}"
-        problems.add("error", "id-type", source.table, told, column=column)
+        message = f"ids are whole numbers or text, the column holds {kind}{hint if kind == REAL else ''}"
+        problems.add("error", "id-type", source.table, message, column=column)
         return False
     if kind == REAL and column in source.fractions:
-        told = "ids look like fractions; they are taken as text, so 1.0 and 1 are two ids"
-        problems.add("warning", "id-type", source.table, told, column=column)
+        message = "ids look like fractions; they are taken as text, so 1.0 and 1 are two ids"
+        problems.add("warning", "id-type", source.table, message, column=column)
     return True
 
 
@@ -349,19 +349,19 @@ def _tell_rejects(engine: Engine, source: TableFiles, problems: Problems) -> boo
         "JOIN rejects_scans s ON e.scan_id = s.scan_id AND e.file_id = s.file_id ORDER BY 1, 2"
     )
     headers = {str(file.path): file.dialect is not None and file.dialect.header for file in source.files}
-    for file, line, held, message in rows[:EXAMPLES]:
-        told = f"line {line:,} cannot be read: {' '.join(message.split())}"
+    for file, line, cells, message in rows[:EXAMPLES]:
+        text = f"line {line:,} cannot be read: {' '.join(message.split())}"
         row = line - headers.get(file, False)
         problems.add(
-            "error", "malformed-line", source.table, told, file=file, row=row, value=held, count=len(rows)
+            "error", "malformed-line", source.table, text, file=file, row=row, value=cells, count=len(rows)
         )
     return bool(rows)
 
 
 def _key_of(engine: Engine, table: str) -> str:
     """Return the type of the ids of a table, as SQL has it; of no ids it does not matter."""
-    found = engine.rows(f"SELECT typeof(id) FROM {table} WHERE id IS NOT NULL LIMIT 1")
-    return "BIGINT" if found and str(found[0][0]).upper() == "BIGINT" else "STRING"
+    kinds = engine.rows(f"SELECT typeof(id) FROM {table} WHERE id IS NOT NULL LIMIT 1")
+    return "BIGINT" if kinds and str(kinds[0][0]).upper() == "BIGINT" else "STRING"
 
 
 def _mask(engine: Engine, query: str, rows: int) -> NDArray[np.bool_]:

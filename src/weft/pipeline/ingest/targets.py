@@ -58,13 +58,13 @@ class TargetArrays:
             self.lists = ListEncoder(self.source, self.label)
             self.expressions["y"] = self.lists.expression
             self.outputs["y"] = np.float32, (self.lists.width,)
-            self.classes = [str(place) for place in range(self.lists.width)]
+            self.classes = [str(index) for index in range(self.lists.width)]
             return
         self.expressions["y"] = label_expression(self.source, self.label)
-        found = dict(categories(self.source, self.expressions["y"]))
-        self.none = found.pop("-1", 0)  # everybody's way to say "no label"
-        self.sizes = found
-        self.classes = list(found)
+        counts = dict(categories(self.source, self.expressions["y"]))
+        self.none = counts.pop("-1", 0)  # everybody's way to say "no label"
+        self.sizes = counts
+        self.classes = list(counts)
         self._words = pa.array(self.classes, pa.string())
         self._counts = np.zeros((len(self.classes) + 1, len(SPLITS)), dtype=np.int64)
         self.outputs["y"] = np.int64, ()
@@ -80,11 +80,11 @@ class TargetArrays:
 
     def read(self, batch: "pa.RecordBatch", start: int) -> dict[str, Array]:
         """Return the labels and masks of a batch."""
-        found = self._masks(batch, start)
+        arrays = self._masks(batch, start)
         if self.label is not None:
-            found["y"] = self._labels(batch.column("y"), start)
-        self._examine(found, start)
-        return found
+            arrays["y"] = self._labels(batch.column("y"), start)
+        self._examine(arrays, start)
+        return arrays
 
     def _labels(self, values: "pa.Array", start: int) -> Array:
         import pyarrow.compute as pc
@@ -111,24 +111,25 @@ class TargetArrays:
         known = np.zeros(len(words), dtype=np.bool_)
         masks = {}
         for part, spellings in _WORDS.items():
-            held = pc.is_in(words, pa.array(spellings)).to_numpy(zero_copy_only=False)
-            known |= held
+            chosen = pc.is_in(words, pa.array(spellings)).to_numpy(zero_copy_only=False)
+            known |= chosen
             if part:
-                masks[f"{part}_mask"] = held
+                masks[f"{part}_mask"] = chosen
         self.bad_split.add(~known, start)
         return masks
 
-    def _examine(self, found: Mapping[str, Array], start: int) -> None:
-        masks = [(part, found[f"{part}_mask"]) for part in SPLITS if f"{part}_mask" in found]
+    def _examine(self, arrays: Mapping[str, Array], start: int) -> None:
+        masks = [(part, arrays[f"{part}_mask"]) for part in SPLITS if f"{part}_mask" in arrays]
         for part, mask in masks:
             self.chosen[part] += int(mask.sum())
         if len(masks) > 1:
             self.both.add(np.sum([mask for _, mask in masks], axis=0) > 1, start)
-        labels = found.get("y")
+        labels = arrays.get("y")
         if labels is None or labels.ndim == 2:
             return
-        if "train_mask" in found and self.what == "node":  # an edge without a label is a message all the same
-            self.unlabelled.add(found["train_mask"] & (labels < 0), start)
+        # An edge without a label is a message all the same.
+        if "train_mask" in arrays and self.what == "node":
+            self.unlabelled.add(arrays["train_mask"] & (labels < 0), start)
         for part, mask in masks:
             self._counts[:, SPLITS.index(part)] += np.bincount(labels[mask] + 1, minlength=len(self._counts))
 
@@ -166,12 +167,12 @@ class TargetArrays:
             problems.add("error", "no-label", table, "the column holds no label at all", column=column)
             return
         if self.none:
-            told = f"label -1 is taken as no label ({self.none:,} rows)"
-            problems.add("note", "no-label", table, told, column=column)
+            message = f"label -1 is taken as no label ({self.none:,} rows)"
+            problems.add("note", "no-label", table, message, column=column)
         fraction = next((word for word in self.classes if "." in word), None)
         if fraction is not None and self.source.kinds[str(column)] in (REAL, TEXT) and _is_number(fraction):
-            told = f"{fraction} is no class: labels are whole numbers or words"
-            problems.add("error", "label-value", table, told, column=column, value=fraction)
+            message = f"{fraction} is no class: labels are whole numbers or words"
+            problems.add("error", "label-value", table, message, column=column, value=fraction)
         self._tell_many(problems)
         told_sizes = imbalance(self.sizes)
         if told_sizes:
@@ -188,8 +189,8 @@ class TargetArrays:
         number = self.source.kinds[str(self.label)] in (INTEGER, BIG, REAL)
         if count > (max(FEW, rows // ROWS_A_CLASS) if number else max(1000, rows // 2)):
             what = f"{count:,} different {'numbers' if number else 'values'} in {rows:,} rows"
-            told = f"{what} were taken as {count:,} classes: is it an id or a quantity?"
-            problems.add("warning", "many-classes", self.source.table, told, column=self.label)
+            message = f"{what} were taken as {count:,} classes: is it an id or a quantity?"
+            problems.add("warning", "many-classes", self.source.table, message, column=self.label)
 
     def _missing_in_train(self, problems: Problems) -> None:
         if not self.chosen["train"]:
@@ -200,9 +201,9 @@ class TargetArrays:
             if not train and sum(others)
         ]
         if unseen:
-            told = f"class {unseen[0]!r} is in val or test but never in train"
+            message = f"class {unseen[0]!r} is in val or test but never in train"
             shown = {"column": self.label, "count": len(unseen)}
-            problems.add("warning", "class-not-in-train", self.source.table, told, **shown)
+            problems.add("warning", "class-not-in-train", self.source.table, message, **shown)
 
 
 def _is_number(word: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 
 from weft.report import words
 from weft.report.columns import epoch_columns
@@ -24,19 +25,6 @@ def timing(run: Run) -> Section | None:
     totals = [sum(values) for values in held]
     whole = sum(totals) or 1.0
     tones = [f"t{index % 6 + 1}" for index in range(len(names))]
-    rows = []
-    for name, values, total in zip(names, held, totals):
-        spent = [value for value in values if value > 0]
-        median, longest = (statistics.median(spent), max(spent)) if spent else (0.0, 0.0)
-        rows.append(
-            [
-                name,
-                words.seconds(median),
-                words.seconds(longest),
-                words.seconds(total),
-                words.percent(total / whole),
-            ]
-        )
     shares = legend(
         [(tone, name, words.percent(t / whole, 0)) for tone, name, t in zip(tones, names, totals)]
     )
@@ -49,14 +37,23 @@ def timing(run: Run) -> Section | None:
     largest = max(range(len(names)), key=totals.__getitem__)
     share = words.percent(totals[largest] / whole, 0)
     lead = f"{names[largest].capitalize()} takes the largest share, {share} of the measured time."
-    medians = table(["phase", "median", "longest", "total", "share"], rows)
-    stages = _stages(run)
     body = panels(
         panel("Time per epoch", chart, wide=True, aside=shares),
-        panel("By phase", strip(zip(tones, (t / whole for t in totals))) + medians),
-        stages,
+        panel("By phase", strip(zip(tones, (t / whole for t in totals))) + _medians(names, held, whole)),
+        _stages(run),
     )
     return Section("Time", body, lead=lead)
+
+
+def _medians(names: Sequence[str], seconds: Sequence[Sequence[float]], whole: float) -> str:
+    """Return the table of phases, of whose `seconds` there is a row each."""
+    rows = []
+    for name, values in zip(names, seconds):
+        spent = [value for value in values if value > 0]
+        median, longest = (statistics.median(spent), max(spent)) if spent else (0.0, 0.0)
+        told = (words.seconds(value) for value in (median, longest, sum(values)))
+        rows.append([name, *told, words.percent(sum(values) / whole)])
+    return table(["phase", "median", "longest", "total", "share"], rows)
 
 
 def _stages(run: Run) -> str:

@@ -33,60 +33,60 @@ def graph(run: Run) -> Section | None:
         _relations(held),
     )
     pairs = run.last("start").get("over") == "pairs"
-    told = " Edges are those that carry messages; pairs that are targets alone are not among them."
-    return Section("Graph", body, lead=_lead(held) + (told if pairs else ""))
+    note = " Edges are those that carry messages; pairs that are targets alone are not among them."
+    return Section("Graph", body, lead=_lead(held) + (note if pairs else ""))
 
 
-def _lead(held: Mapping[str, Any]) -> str:
-    nodes, edges = words.number(held.get("num_nodes")), words.number(held.get("num_edges"))
+def _lead(facts: Mapping[str, Any]) -> str:
+    nodes, edges = words.number(facts.get("num_nodes")), words.number(facts.get("num_edges"))
     if nodes is None or edges is None:
         return ""
     mean = f", {words.decimal(edges / nodes)} a node" if nodes else ""
     return f"{words.plural(nodes, 'node')} and {words.plural(edges, 'edge')}{mean}."
 
 
-def _sizes(held: Mapping[str, Any]) -> list[tuple[str, str]]:
-    types, relations = _table(held, "node_types"), _table(held, "edge_types")
-    degrees = [(f" ({name})", _table(held, key)) for key, _, name in DIRECTIONS]
+def _sizes(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    types, relations = _table(facts, "node_types"), _table(facts, "edge_types")
+    degrees = [(f" ({name})", _table(facts, key)) for key, _, name in DIRECTIONS]
     if degrees[0][1] == degrees[1][1]:
         degrees = [("", degrees[0][1])]
-    several = bool(held.get("multilabel"))
+    several = bool(facts.get("multilabel"))
     rows = [
-        ("Nodes", _count(held, "num_nodes")),
-        ("Edges", _count(held, "num_edges")),
+        ("Nodes", _count(facts, "num_nodes")),
+        ("Edges", _count(facts, "num_edges")),
         ("Node types", words.count(len(types)) if len(types) > 1 else ""),
         ("Relations", words.count(len(relations)) if len(relations) > 1 else ""),
-        *_features(held),
-        ("Edge data", ", ".join(str(name) for name in _table(held, "edge_data"))),
-        ("Labels a node may have" if several else "Classes", _count(held, "num_classes")),
+        *_features(facts),
+        ("Edge data", ", ".join(str(name) for name in _table(facts, "edge_data"))),
+        ("Labels a node may have" if several else "Classes", _count(facts, "num_classes")),
         ("Mean degree", words.decimal(words.number(degrees[0][1].get("mean")))),
         *((f"Median degree{name}", _count(degree, "median")) for name, degree in degrees),
         *((f"Largest degree{name}", _count(degree, "max")) for name, degree in degrees),
-        ("Isolated nodes", _count(held, "isolated_nodes")),
-        ("Self loops", _count(held, "self_loops")),
+        ("Isolated nodes", _count(facts, "isolated_nodes")),
+        ("Self loops", _count(facts, "self_loops")),
     ]
     return [(name, value) for name, value in rows if value not in ("", words.NOTHING)]
 
 
-def _features(held: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _features(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Width and density of the features: of the one type, or of each."""
-    types, rows = _table(held, "features"), []
+    types, rows = _table(facts, "features"), []
     for kind, data in types.items():
         if not isinstance(data, Mapping):
             continue
-        of = f" of {kind}" if len(_table(held, "node_types")) > 1 else ""
+        of = f" of {kind}" if len(_table(facts, "node_types")) > 1 else ""
         columns, stored = words.number(data.get("columns")), words.number(data.get("stored_values"))
         rows.append((f"Features{of}", f"{words.count(columns)} {data.get('dtype', '')}".strip()))
-        cells = (columns or 0.0) * (words.number(_table(held, "node_types").get(kind)) or 0.0)
+        cells = (columns or 0.0) * (words.number(_table(facts, "node_types").get(kind)) or 0.0)
         if data.get("sparse") is True and stored is not None and cells:
             rows.append((f"Non-zero features{of}", words.density(stored / cells)))
     return rows if len(rows) <= 8 else []
 
 
-def _degrees(held: Mapping[str, Any]) -> str:
+def _degrees(facts: Mapping[str, Any]) -> str:
     """Nodes by degree in bins that double, both axes logarithmic."""
-    found = [(tone, name, _bins(_table(held, key).get("histogram"))) for key, tone, name in DIRECTIONS]
-    drawn = [(tone, name, bins) for tone, name, bins in found if any(degree >= 1 for degree, _ in bins)]
+    series = [(tone, name, _bins(_table(facts, key).get("histogram"))) for key, tone, name in DIRECTIONS]
+    drawn = [(tone, name, bins) for tone, name, bins in series if any(degree >= 1 for degree, _ in bins)]
     if not drawn:
         return ""
     if len(drawn) == 2 and drawn[0][2] == drawn[1][2]:
@@ -141,8 +141,8 @@ def _range(low: float) -> str:
     )
 
 
-def _classes(held: Mapping[str, Any]) -> str:
-    counts = held.get("class_counts")
+def _classes(facts: Mapping[str, Any]) -> str:
+    counts = facts.get("class_counts")
     values = [words.number(value) or 0.0 for value in counts] if isinstance(counts, list) else []
     pairs = sorted(((value, index) for index, value in enumerate(values)), key=lambda pair: -pair[0])
     total = sum(values)
@@ -168,14 +168,14 @@ def _classes(held: Mapping[str, Any]) -> str:
     return panel("Class balance", bars(rows) + remark)
 
 
-def _splits(held: Mapping[str, Any]) -> str:
-    sizes = {split: words.number(_table(held, "split").get(split)) or 0.0 for split in SPLITS}
+def _splits(facts: Mapping[str, Any]) -> str:
+    sizes = {split: words.number(_table(facts, "split").get(split)) or 0.0 for split in SPLITS}
     sizes = {split: size for split, size in sizes.items() if 0 < size < math.inf}
     if not sizes:
         return ""
     # Of a typed graph only one type has labels; shares of all nodes would say little.
-    plain = len(_table(held, "node_types")) <= 1
-    nodes = max(words.number(held.get("num_nodes")) or 0.0 if plain else 0.0, sum(sizes.values()))
+    plain = len(_table(facts, "node_types")) <= 1
+    nodes = max(words.number(facts.get("num_nodes")) or 0.0 if plain else 0.0, sum(sizes.values()))
     rows = [[NAMES[split], words.count(size), words.percent(size / nodes)] for split, size in sizes.items()]
     if sum(sizes.values()) < nodes:
         rest = nodes - sum(sizes.values())
@@ -197,8 +197,8 @@ def _targets(run: Run) -> str:
     return panel("Splits", strip(parts) + table(["split", "pairs", "share"], rows)) if sizes else ""
 
 
-def _types(held: Mapping[str, Any]) -> str:
-    types, features = _table(held, "node_types"), _table(held, "features")
+def _types(facts: Mapping[str, Any]) -> str:
+    types, features = _table(facts, "node_types"), _table(facts, "features")
     if len(types) < 2:
         return ""
     rows = [
@@ -208,8 +208,8 @@ def _types(held: Mapping[str, Any]) -> str:
     return panel("Node types", table(["type", "nodes", "features"], rows))
 
 
-def _relations(held: Mapping[str, Any]) -> str:
-    counts = [(words.number(value) or 0.0, str(name)) for name, value in _table(held, "edge_types").items()]
+def _relations(facts: Mapping[str, Any]) -> str:
+    counts = [(words.number(value) or 0.0, str(name)) for name, value in _table(facts, "edge_types").items()]
     if len(counts) < 2:
         return ""
     counts.sort(key=lambda pair: -pair[0])
@@ -221,10 +221,10 @@ def _relations(held: Mapping[str, Any]) -> str:
     return panel("Relations", bars(rows) + remark)
 
 
-def _count(held: Mapping[str, Any], name: str) -> str:
-    return words.count(words.number(held.get(name)))
+def _count(facts: Mapping[str, Any], name: str) -> str:
+    return words.count(words.number(facts.get(name)))
 
 
-def _table(held: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = held.get(name)
+def _table(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = facts.get(name)
     return value if isinstance(value, Mapping) else {}

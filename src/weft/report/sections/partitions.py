@@ -48,7 +48,7 @@ def _order(epoch: Epoch) -> str:
                 moment[one][one] = moment[one][one] or number
     picture = heat_map(
         [[float(value) for value in row] for row in moment],
-        names=[str(place) for place in range(count)],
+        names=[str(index) for index in range(count)],
         show=words.count,
         tell=lambda row, column: f"partitions {row} and {column}: round {moment[row][column]}",
         label=f"The order in which {count} partitions met in epoch {epoch.number}; later pairs are darker",

@@ -24,29 +24,29 @@ OTHERWISE = "t5"
 
 def workers(run: Run) -> Section | None:
     """The ledger of a run with several workers."""
-    held = run.traffic
-    if held is None:
+    traffic = run.traffic
+    if traffic is None:
         return Section("Workers", note="the events tell of no traffic") if run.workers > 1 else None
-    missing = sorted(set(range(run.workers)) - {record.rank for record in held.records})
+    missing = sorted(set(range(run.workers)) - {record.rank for record in traffic.records})
     note = f"nothing was told by rank {', '.join(map(str, missing))}" if missing else ""
     body = panels(
-        panel("What an epoch sends", _ledger(held), wide=True),
-        _when(held),
-        panel("Who sends to whom, in an epoch", _links(held)),
-        panel("By rank", _ranks(held)),
-        _by_epoch(held),
-        _waiting(held),
-        _staleness(held),
-        _skipped(held),
+        panel("What an epoch sends", _ledger(traffic), wide=True),
+        _when(traffic),
+        panel("Who sends to whom, in an epoch", _links(traffic)),
+        panel("By rank", _ranks(traffic)),
+        _by_epoch(traffic),
+        _waiting(traffic),
+        _staleness(traffic),
+        _skipped(traffic),
         _drift(run),
     )
-    return Section("Workers", body, lead=_lead(run, held), note=note)
+    return Section("Workers", body, lead=_lead(run, traffic), note=note)
 
 
-def ledger_rows(held: TrafficRecords) -> list[list[str]]:
+def ledger_rows(traffic: TrafficRecords) -> list[list[str]]:
     """What an epoch sends by purpose, in words: purpose, bytes, messages, seconds waited and hidden."""
-    rows = [[key.name, *_cells(flow)] for key, flow in held.flows.items()]
-    return [*rows, ["together", *_cells(held.total)]]
+    rows = [[key.name, *_cells(flow)] for key, flow in traffic.flows.items()]
+    return [*rows, ["together", *_cells(traffic.total)]]
 
 
 LEDGER_HEAD = ["in an epoch", "bytes", "messages", "waited", "hidden"]
@@ -60,35 +60,35 @@ def _cells(flow: Flow) -> list[str]:
     return [words.size(flow.bytes_sent), messages, *times]
 
 
-def _lead(run: Run, held: TrafficRecords) -> str:
-    total = held.total
+def _lead(run: Run, traffic: TrafficRecords) -> str:
+    total = traffic.total
     travel = total.exposed + total.hidden
     said = [
-        f"{words.plural(len(held.ranks), 'worker')} send each other {words.size(total.bytes_sent)} an epoch "
-        f"in {words.plural(total.messages, 'message')}"
+        f"{words.plural(len(traffic.ranks), 'worker')} send each other {words.size(total.bytes_sent)} "
+        f"an epoch in {words.plural(total.messages, 'message')}"
     ]
-    if held.evaluation.bytes_sent:
-        said.append(f", {words.size(held.evaluation.bytes_sent)} of it for evaluation")
+    if traffic.evaluation.bytes_sent:
+        said.append(f", {words.size(traffic.evaluation.bytes_sent)} of it for evaluation")
     said.append(f"; a worker waits {words.seconds(total.exposed)} for it")
     if travel:
         said.append(f", {words.percent(total.hidden / travel, 0)} of the transfers' time is hidden by work")
     return "".join(said) + "."
 
 
-def _ledger(held: TrafficRecords) -> str:
-    told = table(LEDGER_HEAD, ledger_rows(held))
+def _ledger(traffic: TrafficRecords) -> str:
+    ledger = table(LEDGER_HEAD, ledger_rows(traffic))
     remark = (
         "Bytes and messages of all workers together; seconds of the mean worker: waited while it stood "
         "still, hidden while it worked. Exchanges are numbered in the order in which a step makes them."
     )
-    if held.once:
-        sent = ", ".join(f"{name} {words.size(num_bytes)}" for name, num_bytes in held.once.items())
+    if traffic.once:
+        sent = ", ".join(f"{name} {words.size(num_bytes)}" for name, num_bytes in traffic.once.items())
         remark += f" Sent once, at the start: {sent}."
-    return told + small(remark)
+    return ledger + small(remark)
 
 
-def _links(held: TrafficRecords) -> str:
-    ranks, links = held.ranks, held.links
+def _links(traffic: TrafficRecords) -> str:
+    ranks, links = traffic.ranks, traffic.links
     if len(ranks) > _MOST:
         return small(f"{len(ranks)} ranks are too many to draw.")
     most = max(max(row) for row in links)
@@ -105,25 +105,25 @@ def _links(held: TrafficRecords) -> str:
     )
 
 
-def _ranks(held: TrafficRecords) -> str:
+def _ranks(traffic: TrafficRecords) -> str:
     rows = []
-    for place, rank in enumerate(held.ranks):
-        flow = held.of_rank(rank)
-        received = sum(row[place] for row in held.links)
+    for index, rank in enumerate(traffic.ranks):
+        flow = traffic.of_rank(rank)
+        received = sum(row[index] for row in traffic.links)
         times = [words.seconds(flow.exposed), words.seconds(flow.hidden)]
-        cells = [words.size(flow.bytes_sent), words.size(received), *times, words.size(held.memory(rank))]
+        cells = [words.size(flow.bytes_sent), words.size(received), *times, words.size(traffic.memory(rank))]
         rows.append([f"rank {rank}", *cells])
     head = ["", "sent", "received", "waited", "hidden", "peak memory"]
     remark = small("Sent, received and seconds are those of an epoch.")
-    return table(head, rows) + remark + _even(held)
+    return table(head, rows) + remark + _even(traffic)
 
 
-def _even(held: TrafficRecords) -> str:
+def _even(traffic: TrafficRecords) -> str:
     """Waiting and memory of each rank as bars, which show at once who is waited for."""
-    if not 1 < len(held.ranks) <= _LANES:
+    if not 1 < len(traffic.ranks) <= _LANES:
         return ""
-    waits = [held.of_rank(rank).exposed for rank in held.ranks]
-    sizes = [held.memory(rank) or 0.0 for rank in held.ranks]
+    waits = [traffic.of_rank(rank).exposed for rank in traffic.ranks]
+    sizes = [traffic.memory(rank) or 0.0 for rank in traffic.ranks]
     drawn = ""
     for name, tone, values, show in (
         ("Waited: the rank that waits least is the one that others wait for", "t2", waits, words.seconds),
@@ -131,29 +131,29 @@ def _even(held: TrafficRecords) -> str:
     ):
         most = max(values)
         if most:
-            lines = (Bar(f"rank {r}", v / most, show(v), tone) for r, v in zip(held.ranks, values))
+            lines = (Bar(f"rank {r}", v / most, show(v), tone) for r, v in zip(traffic.ranks, values))
             drawn += small(name) + bars(lines)
     return drawn
 
 
-def _when(held: TrafficRecords) -> str:
+def _when(traffic: TrafficRecords) -> str:
     """The timeline of a few typical epochs."""
-    epochs = held.window()
-    ranks = held.ranks[:_LANES]
-    if not epochs or not held.length(epochs):
+    epochs = traffic.window()
+    ranks = traffic.ranks[:_LANES]
+    if not epochs or not traffic.length(epochs):
         return ""
     ends, start = [], 0.0
     lanes: list[Lane] = []
     waits: list[Lane] = []
     for epoch in epochs:
-        for record in held.records:
+        for record in traffic.records:
             if record.epoch == epoch and record.rank in ranks:
                 row = ranks.index(record.rank)
                 lanes += [(row, LANES.get(n, OTHERWISE), start + at, took) for n, at, took in record.phases]
                 waits += [(row, WAITING, start + at, took) for _, at, took in record.waits]
-        start += held.duration(epoch)
+        start += traffic.duration(epoch)
         ends.append(start)
-    entries = _shares(held, epochs)
+    entries = _shares(traffic, epochs)
     text = f"What each rank did in {_span(epochs)}: {', '.join(f'{n} {v}' for _, n, v in entries)}."
     chart = draw_timeline(
         [*lanes, *waits],
@@ -162,7 +162,9 @@ def _when(held: TrafficRecords) -> str:
         title="Timeline",
         text=text,
     )
-    more = f" The first {len(ranks)} of {len(held.ranks)} ranks." if len(ranks) < len(held.ranks) else ""
+    more = (
+        f" The first {len(ranks)} of {len(traffic.ranks)} ranks." if len(ranks) < len(traffic.ranks) else ""
+    )
     remark = small(
         f"Lines across divide the epochs; what is left empty is neither timed nor waited for.{more}"
     )
@@ -174,11 +176,11 @@ def _span(epochs: list[int]) -> str:
     return f"epoch {first}" if len(epochs) == 1 else f"epochs {first} – {last}"
 
 
-def _shares(held: TrafficRecords, epochs: list[int]) -> list[tuple[str, str, str]]:
+def _shares(traffic: TrafficRecords, epochs: list[int]) -> list[tuple[str, str, str]]:
     """(tone, name, share) of each phase without the waits in it, and of waiting."""
     spent: dict[str, float] = {}
     waited = 0.0
-    for record in held.records:
+    for record in traffic.records:
         if record.epoch not in epochs:
             continue
         for name, at, took in record.phases:
@@ -193,20 +195,20 @@ def _shares(held: TrafficRecords, epochs: list[int]) -> list[tuple[str, str, str
     return [*shares, (WAITING, "waiting", words.percent(waited / whole, 0))]
 
 
-def _by_epoch(held: TrafficRecords) -> str:
+def _by_epoch(traffic: TrafficRecords) -> str:
     """Bytes by epoch, where they are not the same in every epoch."""
-    told = held.by_epoch()
-    sums = [sum(flow.bytes_sent for flow in told[epoch].values()) for epoch in held.epochs[1:]]
+    epochs = traffic.by_epoch()
+    sums = [sum(flow.bytes_sent for flow in epochs[epoch].values()) for epoch in traffic.epochs[1:]]
     if len(sums) < 2 or max(sums) - min(sums) <= 0.01 * max(sums):
         return ""
-    names = list(dict.fromkeys(key.purpose for key in held.flows))
+    names = list(dict.fromkeys(key.purpose for key in traffic.flows))
     layers = []
-    for place, name in enumerate(names):
-        values = [told[epoch].get(name, Flow()).bytes_sent for epoch in held.epochs]
+    for index, name in enumerate(names):
+        values = [epochs[epoch].get(name, Flow()).bytes_sent for epoch in traffic.epochs]
         if any(values):
-            layers.append((name, f"t{place % 6 + 1}", values))
+            layers.append((name, f"t{index % 6 + 1}", values))
     chart = epoch_columns(
-        held.epochs,
+        traffic.epochs,
         layers,
         title="Bytes by epoch",
         text="Bytes sent in each epoch, all workers together;",
@@ -216,10 +218,10 @@ def _by_epoch(held: TrafficRecords) -> str:
     return panel("Bytes by epoch", chart, aside=legend((tone, name, "") for name, tone, _ in layers))
 
 
-def _waiting(held: TrafficRecords) -> str:
-    told = held.by_epoch()
-    ranks = len({record.rank for record in held.records})
-    flows = [sum(told[epoch].values(), Flow()).over(1, ranks) for epoch in held.epochs]
+def _waiting(traffic: TrafficRecords) -> str:
+    epochs = traffic.by_epoch()
+    ranks = len({record.rank for record in traffic.records})
+    flows = [sum(epochs[epoch].values(), Flow()).over(1, ranks) for epoch in traffic.epochs]
     layers = [
         ("waited", "t2", [flow.exposed for flow in flows]),
         ("hidden", "t6", [flow.hidden for flow in flows]),
@@ -227,7 +229,7 @@ def _waiting(held: TrafficRecords) -> str:
     if not any(any(values) for _, _, values in layers):
         return ""
     chart = epoch_columns(
-        held.epochs,
+        traffic.epochs,
         layers,
         title="Time of transfers by epoch",
         text="Seconds of transfers in each epoch, waited for and hidden, of the mean worker;",
@@ -237,8 +239,8 @@ def _waiting(held: TrafficRecords) -> str:
     )
 
 
-def _staleness(held: TrafficRecords) -> str:
-    rows = held.staleness
+def _staleness(traffic: TrafficRecords) -> str:
+    rows = traffic.staleness
     if not rows or set(rows) == {0}:
         return ""
     most, whole = max(rows.values()) or 1.0, sum(rows.values()) or 1.0
@@ -253,8 +255,8 @@ def _staleness(held: TrafficRecords) -> str:
     return panel("Age of the rows that were used", drawn)
 
 
-def _skipped(held: TrafficRecords) -> str:
-    share = held.skipped
+def _skipped(traffic: TrafficRecords) -> str:
+    share = traffic.skipped
     if share is None:
         return ""
     drawn = bars(
@@ -272,10 +274,10 @@ def _drift(run: Run) -> str:
     lines = [
         Line(
             f"exchange {layer + 1}",
-            f"t{place % 6 + 1}",
+            f"t{index % 6 + 1}",
             [(float(e.number), e.drift[layer]) for e in run.epochs if layer in e.drift],
         )
-        for place, layer in enumerate(layers)
+        for index, layer in enumerate(layers)
     ]
     values = [value for line in lines for _, value in line.points if math.isfinite(value)]
     if not values:

@@ -77,9 +77,9 @@ class Records:
         if not values:
             return cls(target, ends, edges, scale, None, None, {})
         node_ends, nodes = _lists(table, "nodes")
-        held = {each.node_type: _lists(table, each.column)[1].reshape(-1, each.width) for each in values}
+        values_of = {each.node_type: _lists(table, each.column)[1].reshape(-1, each.width) for each in values}
         lists = {name: _items(table, name) for name in more}
-        return cls(target, ends, edges, scale, nodes, node_ends, held, lists)
+        return cls(target, ends, edges, scale, nodes, node_ends, values_of, lists)
 
 
 Parts = Sequence[tuple[Records, Ints]]
@@ -100,7 +100,7 @@ class RecordSource(Protocol):
     def known(self, parts: Parts, edge: Ints) -> "Graph | RecordValues":
         """Return degrees and edge data of some records, whose edges are given, by id."""
 
-    def labels(self, parts: Parts) -> dict[str, Tensor]:
+    def targets(self, parts: Parts) -> dict[str, Tensor]:
         """Return `y` of some records where they hold it; else the batch reads it of the graph."""
 
 
@@ -115,7 +115,7 @@ class WholeGraph:
         """Return the graph, which has all of it."""
         return self.graph
 
-    def labels(self, parts: Parts) -> dict[str, Tensor]:
+    def targets(self, parts: Parts) -> dict[str, Tensor]:
         """Return nothing."""
         return {}
 
@@ -133,22 +133,23 @@ def batch_of(
 
     `seeds` are the nodes that outputs are wanted for, by default the targets.
     """
-    target = np.concatenate([held.target[rows] for held, rows in parts]) if seeds is None else seeds
-    drawn = [gather(held.ends, rows) for held, rows in parts]
+    target = np.concatenate([records.target[rows] for records, rows in parts]) if seeds is None else seeds
+    drawn = [gather(records.ends, rows) for records, rows in parts]
     edges = {
-        name: np.concatenate([held.edges[name][at] for (held, _), at in zip(parts, drawn)]) for name in EDGES
+        name: np.concatenate([records.edges[name][at] for (records, _), at in zip(parts, drawn)])
+        for name in EDGES
     }
-    owner = np.concatenate([np.repeat(rows, np.diff(held.ends)[rows]) for held, rows in parts])
+    owner = np.concatenate([np.repeat(rows, np.diff(records.ends)[rows]) for records, rows in parts])
     scale = None
     if parts[0][0].scale is not None:
         scale = np.concatenate(
-            [held.scale[at] for (held, _), at in zip(parts, drawn) if held.scale is not None]
+            [records.scale[at] for (records, _), at in zip(parts, drawn) if records.scale is not None]
         )
     known = source.known(parts, edges["edge"])
     nodes, blocks = _blocks(known, target, edges, _Runs.of(owner, edges), scale, hops)
-    held = {"x": _features(source.graph, nodes, parts)} if parts[0][0].values else {}
-    held |= source.labels(parts)
-    return Batch(source.graph, blocks, nodes, num_seeds=len(target), epoch=epoch, step=step, held=held)
+    data = {"x": _features(source.graph, nodes, parts)} if parts[0][0].values else {}
+    data |= source.targets(parts)
+    return Batch(source.graph, blocks, nodes, num_seeds=len(target), epoch=epoch, step=step, held=data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,9 +177,9 @@ class _Runs:
         known, first = np.unique(self.dst[chosen], return_index=True)
         if not len(known):
             return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-        place = np.minimum(np.searchsorted(known, rows), len(known) - 1)
-        run = chosen[first[place]]
-        there = known[place] == rows
+        places = np.minimum(np.searchsorted(known, rows), len(known) - 1)
+        run = chosen[first[places]]
+        there = known[places] == rows
         return self.starts[run], np.where(there, self.lengths[run], 0)
 
 
@@ -227,28 +228,28 @@ def _find_rows(rows: Tensor, ids: Tensor, node_offsets: Sequence[int]) -> tuple[
     if len(node_offsets) > 2 and len(distinct) > before:
         new = distinct[before:]
         order = torch.bucketize(new, torch.tensor(node_offsets[1:-1]), right=True).argsort(stable=True)
-        place = torch.empty_like(order)
-        place[order] = torch.arange(len(order))
-        place = torch.cat([torch.arange(before), place + before])
-        distinct, local = torch.cat([rows, new[order]]), place[local]
+        places = torch.empty_like(order)
+        places[order] = torch.arange(len(order))
+        places = torch.cat([torch.arange(before), places + before])
+        distinct, local = torch.cat([rows, new[order]]), places[local]
     return distinct, local
 
 
 def _features(graph: HeldGraph, nodes: Tensor, parts: Sequence[tuple[Records, Ints]]) -> Any:
     """Return the features of the rows from the records: a matrix, or one for each type that has them."""
     ids = nodes.numpy()
-    found = {}
-    for place, kind in enumerate(graph.node_types):
+    features = {}
+    for number, kind in enumerate(graph.node_types):
         if kind not in parts[0][0].values:
             continue
-        first, last = graph.node_offsets[place : place + 2]
-        held = [_typed(records, rows, kind, first, last) for records, rows in parts]
-        known, at = np.unique(np.concatenate([each[0] for each in held]), return_index=True)
+        first, last = graph.node_offsets[number : number + 2]
+        typed = [_typed(records, rows, kind, first, last) for records, rows in parts]
+        known, at = np.unique(np.concatenate([each[0] for each in typed]), return_index=True)
         wanted = ids[(ids >= first) & (ids < last)]
-        values = np.concatenate([each[1] for each in held])[at[np.searchsorted(known, wanted)]]
+        values = np.concatenate([each[1] for each in typed])[at[np.searchsorted(known, wanted)]]
         dtype = graph.node_data[kind]["x"].dtype
-        found[kind] = torch.from_numpy(values).to(dtype)
-    return found if len(graph.node_types) > 1 else next(iter(found.values()))
+        features[kind] = torch.from_numpy(values).to(dtype)
+    return features if len(graph.node_types) > 1 else next(iter(features.values()))
 
 
 def _typed(

@@ -1,7 +1,7 @@
 """What records with features by value tell of their graph: all that training reads, without the graph.
 
-A worker holds the labels of its own records, and nothing of the size of the graph. Degrees and edge data of a
-batch are found by the ids of its nodes and edges, in the records that it was made of.
+A worker holds what is known of its own records, and nothing of the size of the graph. Degrees and edge data
+of a batch are found by the ids of its nodes and edges, in the records that it was made of.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,9 @@ from torch import Tensor
 
 from weft.errors import GraphError, InputError, RecipeError
 from weft.graph.sparse import Features
-from weft.graph.targets import NodeData
+from weft.graph.targets import NodeData, data_by_splits
 from weft.strategies.records.batch_blocks import Ints, Parts, gather
 from weft.strategies.records.loader import RecordFiles
-from weft.tasks.base import SPLITS
 
 
 class RecordGraph(NodeData):
@@ -87,33 +86,29 @@ class RecordGraph(NodeData):
         """What is read of the records beside their edges and features."""
         return ["y", *self.files.lists()]
 
-    def labels(self, parts: Parts) -> dict[str, Tensor]:
-        """Return the labels of some records, in their order."""
+    def targets(self, parts: Parts) -> dict[str, Tensor]:
+        """Return what is known of the targets of some records, in their order."""
         held = [records.lists["y"][1][gather(records.lists["y"][0], rows)] for records, rows in parts]
-        return {"y": self._as_labels(np.concatenate(held))}
+        return {"y": self._as_y(np.concatenate(held))}
 
     def known(self, parts: Parts, edge: Ints) -> "RecordValues":
         """Return degrees and edge data of some records, whose edges are given, by id."""
         return RecordValues(self, parts, edge)
 
     def _read_targets(self) -> None:
-        """Read the labels of the own records of each split."""
-        labels, sizes = [], {}
+        """Read what is known of the own records of each split."""
+        known, sizes = [], {}
         for split in self.files.splits:
             low, high = self.files.range_of(split, self.rank, self.workers)
-            labels.append(self._as_labels(self.files.labels(low, high)))
+            known.append(self._as_y(self.files.known(low, high)))
             sizes[split] = high - low
-        held = self.node_data[self.target_type]
-        held["y"] = torch.cat(labels)
-        self.target_rows = slice(0, len(held["y"]))
+        y = torch.cat(known)
+        self.node_data[self.target_type].update(data_by_splits(y, sizes))
+        self.target_rows = slice(0, len(y))
         self.first = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist()))
         """The first row of each split."""
-        for split in set(sizes) & set(SPLITS):
-            mask = torch.zeros(len(held["y"]), dtype=torch.bool)
-            mask[self.first[split] : self.first[split] + sizes[split]] = True
-            held[f"{split}_mask"] = mask
 
-    def _as_labels(self, values: NDArray[Any]) -> Tensor:
+    def _as_y(self, values: NDArray[Any]) -> Tensor:
         if self.multilabel:
             return torch.from_numpy(values.astype(np.float32).reshape(-1, self.num_classes))
         return torch.from_numpy(values.astype(np.float64 if values.dtype.kind == "f" else np.int64))

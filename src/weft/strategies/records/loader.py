@@ -77,56 +77,60 @@ class RecordFiles:
 
     def lists(self) -> list[str]:
         """Return the columns that stand for the graph where the records hold all that training reads."""
-        told = self.told
-        weight = ["degree.weight"] if "weight" in told["edge_data"] else []
+        manifest = self.told
+        weight = ["degree.weight"] if "weight" in manifest["edge_data"] else []
         kinds = ["edge.type", "degree.relations", "degree.relation", "degree.edges"]
-        return ["degree", *weight, *(kinds if told["typed_edges"] else [])] + [
-            f"edge.{name}" for name in told["edge_data"]
+        return ["degree", *weight, *(kinds if manifest["typed_edges"] else [])] + [
+            f"edge.{name}" for name in manifest["edge_data"]
         ]
 
     def values(self) -> list[Values]:
         """Return the features that the records hold; none where they lie in the graph."""
-        held = self.told.get("values") or []
-        if any(entry["sparse"] for entry in held):
+        entries = self.told.get("values") or []
+        if any(entry["sparse"] for entry in entries):
             return []
-        return [Values(entry["type"], entry["column"], int(entry["width"])) for entry in held]
+        return [Values(entry["type"], entry["column"], int(entry["width"])) for entry in entries]
 
     def check_kind(self) -> None:
         """Refuse records of other targets than training nodes, or of edges until a time."""
-        told = self.told
-        if told.get("temporal"):
+        manifest = self.told
+        if manifest.get("temporal"):
             raise InputError(
                 f"{self.folder}: records of edges until a time; training from them is not supported"
             )
         if "train" not in self.splits:
             raise InputError(
-                f"{self.folder} holds records of {told['targets']!r}; training needs those of the training "
-                "nodes: weft flatten GRAPH --targets train"
+                f"{self.folder} holds records of {manifest['targets']!r}; training needs those of the "
+                "training nodes: weft flatten GRAPH --targets train"
             )
 
     @property
     def graph_path(self) -> Path:
         """The folder of the graph that was flattened: of pairs that of their messages, among the records."""
-        told = self.told
-        return self.folder / told["messages"] if "messages" in told else Path(str(told.get("graph", "")))
+        manifest = self.told
+        return (
+            self.folder / manifest["messages"]
+            if "messages" in manifest
+            else Path(str(manifest.get("graph", "")))
+        )
 
     def check(self, graph: Graph, count: int) -> None:
         """Refuse records that are not of this graph's training nodes, or pairs."""
         self.check_kind()
-        told = self.told
+        manifest = self.told
         kinds = [list(kind) for kind in graph.edge_types]
-        edges = told.get("num_edges", graph.num_edges)
-        same = list(told["node_offsets"]) == list(graph.node_offsets) and told["edge_types"] == kinds
+        edges = manifest.get("num_edges", graph.num_edges)
+        same = list(manifest["node_offsets"]) == list(graph.node_offsets) and manifest["edge_types"] == kinds
         if not same or edges != graph.num_edges or not self._has_the_edges_of(graph):
             raise InputError(
                 f"{self.folder}: the records are of another graph than the one trained on, which may have "
                 "got other directions, inverse relations or self loops when it was opened: save that graph "
                 "(graph.add_self_loops().save(...)), flatten it and train on it"
             )
-        held = self.splits["train"]
-        if held != count:
+        trained = self.splits["train"]
+        if trained != count:
             raise InputError(
-                f"{self.folder} holds {held:,} records, the graph has {count:,} labelled "
+                f"{self.folder} holds {trained:,} records, the graph has {count:,} labelled "
                 "training nodes, or pairs; flatten it again"
             )
 
@@ -139,8 +143,8 @@ class RecordFiles:
             raise InputError(
                 f"{self.folder}: {path} was written anew since it was flattened; flatten it again"
             )
-        held = Graph.load(path, verify=False)
-        return bool((held.indptr == graph.indptr).all() and (held.indices == graph.indices).all())
+        graph_here = Graph.load(path, verify=False)
+        return bool((graph_here.indptr == graph.indptr).all() and (graph_here.indices == graph.indices).all())
 
     def read(self, part: int, start: int, stop: int, more: Sequence[str] = ()) -> Any:
         """Return some records of a file as a table; the file is read once, against its checksum.
@@ -162,16 +166,16 @@ class RecordFiles:
             raise FormatError(f"{path}: {table.num_rows:,} records, the manifest says {self.sizes[part]:,}")
         return table.slice(start, stop - start).combine_chunks()
 
-    def labels(self, low: int, high: int) -> NDArray[Any]:
-        """Return the labels of a range of all records, one after the other."""
+    def known(self, low: int, high: int) -> NDArray[Any]:
+        """Return what is known of the targets of a range of all records, one after the other."""
         arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
-        found: list[NDArray[Any]] = []
+        columns: list[NDArray[Any]] = []
         for part, start, stop in _segments(self.sizes, low, high):
             file = arrow.BufferReader(self._bytes(part))
             column = parquet.read_table(file, columns=["y"]).column("y").slice(start, stop - start)
             column = column.combine_chunks()
-            found.append((column.flatten() if hasattr(column.type, "value_type") else column).to_numpy())
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+            columns.append((column.flatten() if hasattr(column.type, "value_type") else column).to_numpy())
+        return np.concatenate(columns) if columns else np.zeros(0, np.int64)
 
     def _bytes(self, part: int) -> bytes:
         name, first = self.told["parts"][part]["file"], sum(self.sizes[:part])
@@ -219,7 +223,7 @@ class RecordLoader(Loader):
         self.shuffled = shuffle
         split = next(iter(files.splits)) if split is None else split
         self.num_records = files.splits[split]
-        bounds = [files.range_of(split, place, workers) for place in range(workers)]
+        bounds = [files.range_of(split, index, workers) for index in range(workers)]
         self.shares = [high - low for low, high in bounds]
         """The records of each worker."""
         self.segments = _segments(files.sizes, *bounds[rank])
@@ -238,7 +242,7 @@ class RecordLoader(Loader):
     def seeds_of(self, epoch: int, step: int) -> Tensor:
         """Return the own targets of a step."""
         rows = self._rows(epoch, step)
-        return torch.from_numpy(np.concatenate([held.target[at] for held, at in rows]))
+        return torch.from_numpy(np.concatenate([records.target[at] for records, at in rows]))
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Return the batch of a step: the neighbourhoods of its targets, each node once."""
@@ -255,12 +259,12 @@ class RecordLoader(Loader):
         """Return the own records of a step: windows, and rows in each."""
         share = self.shares[self.rank]
         first, last = self._end(share, step), self._end(share, step + 1)
-        found = []
+        parts = []
         for number in range(first // self.buffer, max(last - 1, first) // self.buffer + 1):
             window, order = self._window(epoch, number)
             start = number * self.buffer
-            found.append((window, order[max(first - start, 0) : max(last - start, 0)]))
-        return found
+            parts.append((window, order[max(first - start, 0) : max(last - start, 0)]))
+        return parts
 
     def _window(self, epoch: int, number: int) -> Window:
         """Return a window of the epoch's order, read by whoever asks first; the last two asked for stay."""
@@ -289,7 +293,7 @@ class RecordLoader(Loader):
         if self.shares[self.rank] <= self.buffer or not self.shuffled:
             return self.segments
         key = fold(self.sampler.seed, Stream.SHUFFLE, epoch, 0, self._lane() + self.workers + 1)
-        return [self.segments[place] for place in permutation(key, len(self.segments))]
+        return [self.segments[number] for number in permutation(key, len(self.segments))]
 
     def _lane(self) -> int:
         """Return what tells workers' draws apart; a worker alone draws as loaders of one process do."""
@@ -298,31 +302,31 @@ class RecordLoader(Loader):
 
 def _segments(sizes: list[int], low: int, high: int) -> list[tuple[int, int, int]]:
     """Return (file, first record, last record) of a range of all records."""
-    found, before = [], 0
+    segments, before = [], 0
     for part, size in enumerate(sizes):
         start, stop = max(low - before, 0), min(high - before, size)
         if start < stop:
-            found.append((part, start, stop))
+            segments.append((part, start, stop))
         before += size
-    return found
+    return segments
 
 
 def _cut(segments: list[tuple[int, int, int]], low: int, high: int) -> list[tuple[int, int, int]]:
     """Return the segments of a range of what they hold, in their order."""
-    found, before = [], 0
+    cuts, before = [], 0
     for part, first, last in segments:
         start, stop = max(low - before, 0), min(high - before, last - first)
         if start < stop:
-            found.append((part, first + start, first + stop))
+            cuts.append((part, first + start, first + stop))
         before += last - first
-    return found
+    return cuts
 
 
 def _sorted(rows: list[Window]) -> list[Window]:
     """Return the rows by target, which is by type; of several windows, in as many runs as that takes."""
-    windows = np.concatenate([np.full(len(at), place) for place, (_, at) in enumerate(rows)])
+    windows = np.concatenate([np.full(len(at), index) for index, (_, at) in enumerate(rows)])
     places = np.concatenate([at for _, at in rows])
-    target = np.concatenate([held.target[at] for held, at in rows])
+    target = np.concatenate([records.target[at] for records, at in rows])
     order = np.argsort(target, kind="stable")
     windows, places = windows[order], places[order]
     cuts = [0, *(np.flatnonzero(windows[1:] != windows[:-1]) + 1).tolist(), len(windows)]

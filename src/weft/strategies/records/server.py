@@ -87,30 +87,30 @@ class Servers:
         self.group.barrier()
         for rank, share in enumerate(self.shares):
             size = sum(value.numel() for value in share)
-            held = self.server.weights()
-            held = held if rank == self.group.rank else held.new_empty(size)
+            weights = self.server.weights()
+            weights = weights if rank == self.group.rank else weights.new_empty(size)
             if size:
-                _unpack(share, self.group.broadcast(held, rank, label=_LABEL))
+                _unpack(share, self.group.broadcast(weights, rank, label=_LABEL))
         self._settle_state()
 
     def _settle_state(self) -> None:
-        place_of = {id(value): place for place, value in enumerate(self.parameters)}
+        place_of = {id(value): number for number, value in enumerate(self.parameters)}
         own = {place_of[id(value)]: self.server.state_of(value) for value in self.shares[self.group.rank]}
-        told = [
-            [place, name, list(value.shape), str(value.dtype).removeprefix("torch.")]
+        entries_here = [
+            [number, name, list(value.shape), str(value.dtype).removeprefix("torch.")]
             if isinstance(value, Tensor)
-            else [place, name, None, value]
-            for place, state in own.items()
+            else [number, name, None, value]
+            for number, state in own.items()
             for name, value in state.items()
         ]
-        for rank, entries in enumerate(self.group.all_gather_json(told)):
-            for place, name, shape, rest in entries:
-                state = self.optimizer.state[self.parameters[place]]
+        for rank, entries in enumerate(self.group.all_gather_json(entries_here)):
+            for number, name, shape, rest in entries:
+                state = self.optimizer.state[self.parameters[number]]
                 if shape is None:
                     state[name] = rest
                     continue
                 mine = rank == self.group.rank
-                value = own[place][name].clone() if mine else torch.empty(shape, dtype=getattr(torch, rest))
+                value = own[number][name].clone() if mine else torch.empty(shape, dtype=getattr(torch, rest))
                 state[name] = self.group.broadcast(value.contiguous(), rank, label=_LABEL)
 
     # Underneath
@@ -124,12 +124,12 @@ class Servers:
 
     def _connect(self) -> dict[tuple[int, int], Group]:
         """Return the connections of this rank, made by all ranks in the same order."""
-        found = {}
+        links = {}
         for server, worker in permutations(range(self.group.size), 2):
             if self.group.rank in (server, worker):
                 ends = [self.group.ranks[server], self.group.ranks[worker]]
-                found[server, worker] = self.group.subgroup(ends, purpose=f"server {server}")
-        return found
+                links[server, worker] = self.group.subgroup(ends, purpose=f"server {server}")
+        return links
 
     def _servers(self) -> list[tuple[int, Group]]:
         """Return the servers of other ranks, and the way to them."""
@@ -216,9 +216,9 @@ class Server:
 
     def state_of(self, parameter: nn.Parameter) -> dict[str, Any]:
         """Return what the optimiser holds for a parameter of the share."""
-        place = next(place for place, value in enumerate(self.share) if value is parameter)
-        held = {} if self.optimizer is None else self.optimizer.state.get(self.masters[place], {})
-        return {name: value for name, value in held.items() if value is not None}
+        number = next(number for number, value in enumerate(self.share) if value is parameter)
+        state = {} if self.optimizer is None else self.optimizer.state.get(self.masters[number], {})
+        return {name: value for name, value in state.items() if value is not None}
 
     def fail(self, error: BaseException) -> None:
         """Have everybody who waits raise."""
@@ -247,8 +247,8 @@ class Server:
         count = len(self.masters)
         there = message[-count - 1 : -1].tolist()
         parts = torch.split(message[: -count - 1], [value.numel() for value in self.masters])
-        for master, part, given in zip(self.masters, parts, there):
-            master.grad = part.view_as(master).clone() if given else None
+        for master, part, gradient in zip(self.masters, parts, there):
+            master.grad = part.view_as(master).clone() if gradient else None
         if self.optimizer is not None:
             self.optimizer.step()
 
@@ -257,10 +257,10 @@ class Server:
         master_of = {id(value): master for value, master in zip(self.share, self.masters)}
         groups = []
         for group in optimizer.param_groups:
-            held = [master_of[id(value)] for value in group["params"] if id(value) in master_of]
+            masters = [master_of[id(value)] for value in group["params"] if id(value) in master_of]
             settings = {name: value for name, value in group.items() if name != "params"}
             settings["lr"] = settings["lr"] * self.rate
-            groups += [{"params": held, **settings}] if held else []
+            groups += [{"params": masters, **settings}] if masters else []
         if not groups:
             return None
         made = type(optimizer)(groups)  # type: ignore[call-arg]
@@ -281,9 +281,9 @@ def deal(sizes: Sequence[int], ranks: int) -> list[int]:
     [0, 0, 1, 1]
     """
     load, owner = [0] * ranks, [0] * len(sizes)
-    for place in sorted(range(len(sizes)), key=lambda place: (-sizes[place], place)):
-        owner[place] = load.index(min(load))
-        load[owner[place]] += sizes[place]
+    for number in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
+        owner[number] = load.index(min(load))
+        load[owner[number]] += sizes[number]
     return owner
 
 

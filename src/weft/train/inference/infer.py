@@ -83,8 +83,8 @@ def infer(
         else:
             chain = chain_of(model, graph)
             runner = Runner(graph, where)
-            held = by_layer(chain, runner, wanted, places=places, report=report, memory=memory)
-            rows = _finish(chain, wanted, held, places, memory, where)
+            stores = by_layer(chain, runner, wanted, places=places, report=report, memory=memory)
+            rows = _finish(chain, wanted, stores, places, memory, where)
     return Predictions.of_graph(graph, wanted, rows)
 
 
@@ -184,17 +184,17 @@ def by_layer(
     `report` is told (stage, stages, rows done, rows in all).
     """
     needed = needed_nodes(runner.graph, wanted, [stage.hops for stage in chain.stages])
-    start, held = _found(chain, places, keep)
+    start, stores = _found(chain, places, keep)
     for number in range(start, len(chain.stages)):
         began = time.perf_counter()
-        before = held[-1] if held else None
+        before = stores[-1] if stores else None
         task = _Task(number, len(chain.stages), chain.stages[number], runner, needed[number], before)
-        held.append(_run_stage(task, places, report, memory))
-        held[-1] = places.done(_name(number), held[-1], time.perf_counter() - began)
-        if len(held) > keep and not chain.keep_all:
+        stores.append(_run_stage(task, places, report, memory))
+        stores[-1] = places.done(_name(number), stores[-1], time.perf_counter() - began)
+        if len(stores) > keep and not chain.keep_all:
             places.drop(_name(number - keep))
-            held.pop(0)
-    return held
+            stores.pop(0)
+    return stores
 
 
 def _found(chain: Chain, places: RowPlaces, keep: int) -> tuple[int, list[Store]]:
@@ -250,19 +250,19 @@ def _run_stage(task: _Task, places: RowPlaces, report: Tell, memory: int) -> Sto
 
 
 def _finish(
-    chain: Chain, wanted: Tensor, held: list[Store], places: RowPlaces, memory: int, device: torch.device
+    chain: Chain, wanted: Tensor, stores: list[Store], places: RowPlaces, memory: int, device: torch.device
 ) -> Store:
     """Return the output of the wanted nodes from the rows that the stages gave."""
-    made = ((nodes, chain.finish(rows).cpu()) for nodes, rows in some_rows(wanted, held, memory, device))
+    made = ((nodes, chain.finish(rows).cpu()) for nodes, rows in some_rows(wanted, stores, memory, device))
     return _kept(made, wanted, places)
 
 
-def _sampled(found: Iterator[SampledOutputs], wanted: Tensor, places: RowPlaces, report: _Report) -> Store:
+def _sampled(outputs: Iterator[SampledOutputs], wanted: Tensor, places: RowPlaces, report: _Report) -> Store:
     """Return the outputs of the wanted nodes, which come in their order."""
 
     def told() -> Iterator[tuple[Tensor, Tensor]]:
         done = 0
-        for each in found:
+        for each in outputs:
             yield each.nodes, each.output
             done += each.nodes.numel()
             report(0, 1, done, wanted.numel())
@@ -284,14 +284,14 @@ def _kept(made: Iterator[tuple[Tensor, Tensor]], wanted: Tensor, places: RowPlac
 
 
 def some_rows(
-    wanted: Tensor, held: Sequence[Store], memory: int, device: torch.device
+    wanted: Tensor, stores: Sequence[Store], memory: int, device: torch.device
 ) -> Iterator[tuple[Tensor, list[Tensor]]]:
     """Give the wanted nodes, some at a time and at least once, with their rows after each stage held."""
-    size = sum(store.shape[1:].numel() * store.dtype.itemsize for store in held)
+    size = sum(store.shape[1:].numel() * store.dtype.itemsize for store in stores)
     rows = max(1, min(_ROWS, memory // (_COPIES * size)))
     for start in range(0, max(wanted.numel(), 1), rows):
         nodes = wanted[start : start + rows]
-        yield nodes, [store.gather(nodes).to(device) for store in held]
+        yield nodes, [store.gather(nodes).to(device) for store in stores]
 
 
 def pieces(graph: Graph, nodes: Tensor, hops: int, budget: int) -> Iterator[Tensor]:
@@ -331,15 +331,15 @@ def _widths(graph: Graph, before: Store | None) -> list[int]:
     if before is not None:
         return [before.shape[1:].numel()]
     x = graph.x
-    given = list(x.values()) if isinstance(x, dict) else [x]
-    return [int(each.shape[1]) for each in given if each is not None and len(each.shape) > 1]
+    features = list(x.values()) if isinstance(x, dict) else [x]
+    return [int(each.shape[1]) for each in features if each is not None and len(each.shape) > 1]
 
 
 def _value_bytes(graph: Graph, before: Store | None) -> int:
     """Return the bytes of a value of the rows that a stage reads, and of those that it makes of them."""
     x = graph.x if before is None else before
-    given = list(x.values()) if isinstance(x, dict) else [x]
-    return max(4, *(each.dtype.itemsize for each in given if each is not None), 4)
+    features = list(x.values()) if isinstance(x, dict) else [x]
+    return max(4, *(each.dtype.itemsize for each in features if each is not None), 4)
 
 
 def _wanted(graph: Graph, nodes: Any) -> Tensor:

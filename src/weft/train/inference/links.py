@@ -195,11 +195,11 @@ def choose_relation(graph: Graph, given: Any, learned: Tensor | None, where: str
     words = given if isinstance(given, str) or given is None else " ".join(map(str, given))
     meant = [place for place in able if words in (names[place], graph.edge_types[place][1])]
     if len(meant) != 1:
-        told = "name one" if given is None else f"{words!r} is {'more than one' if meant else 'none'}"
+        message = "name one" if given is None else f"{words!r} is {'more than one' if meant else 'none'}"
         known = [names[place] for place in able]
         near = "" if words is None or meant else suggest(words, [kind[1] for kind in graph.edge_types])
         more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
-        raise InputError(f"{where}: {near}{told} of {', '.join(map(repr, known[:_LISTED]))}{more}")
+        raise InputError(f"{where}: {near}{message} of {', '.join(map(repr, known[:_LISTED]))}{more}")
     return meant[0]
 
 

@@ -34,8 +34,8 @@ class Predictions:
     def of_graph(cls, graph: Graph, nodes: Tensor, rows: Store) -> "Predictions":
         """Return outputs with the ids that the graph has for the nodes."""
         ids: dict[str, NDArray[Any]] = {}
-        for place, kind in enumerate(graph.node_types):
-            start, stop = graph.node_offsets[place : place + 2]
+        for index, kind in enumerate(graph.node_types):
+            start, stop = graph.node_offsets[index : index + 2]
             local = (nodes[(nodes >= start) & (nodes < stop)] - start).numpy()
             if len(local):
                 ids[kind] = graph.node_ids[kind].values[local] if kind in graph.node_ids else local

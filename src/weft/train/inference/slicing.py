@@ -69,10 +69,11 @@ def trace(
             model.train(training)
             graph = _Tracer().trace(model, concrete_args=blocks)
     except Exception as error:
-        told = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise InputError(
-            f"{name} cannot be cut into layers, its forward cannot be followed ({told}); give weft.infer its "
-            "layers as a list, or a fanout, with which any model is run on samples ([-1, -1] takes all edges)"
+            f"{name} cannot be cut into layers, its forward cannot be followed ({reason}); give weft.infer "
+            "its layers as a list, or a fanout, with which any model is run on samples ([-1, -1] takes all "
+            "edges)"
         ) from None
     return SlicedModel(model, [ForwardStep.of(node) for node in graph.nodes], wrapped)
 
@@ -98,8 +99,8 @@ class _Tracer(fx.Tracer):
     """Follows a forward; layers, and what torch calls modules, are one step each."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        held = isinstance(m, (Dropout, Encoder, *BY_ROW)) or _is_layer(m)
-        return held or super().is_leaf_module(m, module_qualified_name)
+        leaf = isinstance(m, (Dropout, Encoder, *BY_ROW)) or _is_layer(m)
+        return leaf or super().is_leaf_module(m, module_qualified_name)
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class ForwardStep:
     def of(cls, node: fx.Node) -> "ForwardStep":
         """Return a node of a trace."""
         named: Any = lambda leaf: Value(leaf.name) if isinstance(leaf, fx.Node) else leaf  # noqa: E731
-        args, kwargs = (fx.node.map_aggregate(given, named) for given in (node.args, node.kwargs))
+        args, kwargs = (fx.node.map_aggregate(part, named) for part in (node.args, node.kwargs))
         name = X if node.op == "placeholder" and node.target == X else node.name
         return cls(name, node.op, node.target, args, kwargs, tuple(n.name for n in node.all_input_nodes))
 
@@ -150,22 +151,22 @@ class SlicedModel:
         for step in self.steps.values():
             self._check(step)
         self.end = next(reversed(self.steps))
-        self.carried = [self._live_after(place) for place in range(len(self.layers))]
+        self.carried = [self._live_after(index) for index in range(len(self.layers))]
         """After each layer, what of earlier rows is still read, the layer's own rows last."""
 
-    def layer(self, place: int) -> Layer:
+    def layer(self, number: int) -> Layer:
         """Return the layer of a stage."""
-        found = self._module(self.steps[self.layers[place]])
-        assert isinstance(found, Layer)
-        return found
+        layer = self._module(self.steps[self.layers[number]])
+        assert isinstance(layer, Layer)
+        return layer
 
     def check(self, graph: Graph) -> None:
         """Refuse a graph in which a convolution would see other self loops than in its own model.
 
         It adds those that are missing for itself alone, and a piece of a graph does not tell which are.
         """
-        held = {**dict(self.model.named_modules()), **self.wrapped}
-        adds = [name for name, layer in held.items() if isinstance(layer, PyG) and layer.self_loops]
+        modules = {**dict(self.model.named_modules()), **self.wrapped}
+        adds = [name for name, layer in modules.items() if isinstance(layer, PyG) and layer.self_loops]
         count = int((graph.indices == torch.repeat_interleave(graph.indptr.diff())).sum())
         if adds and 0 < count < graph.num_nodes:
             raise InputError(
@@ -178,21 +179,21 @@ class SlicedModel:
         known = {name: self.layer(number).out_width for number, name in enumerate(self.layers)}
         return [known.get(name, 0) for name in self.carried[place]]
 
-    def run(self, place: int, blocks: Sequence[Block], given: Any) -> Tensor:
+    def run(self, number: int, blocks: Sequence[Block], inputs: Any) -> Tensor:
         """Return what is carried after a stage, for the destinations of its last block, side by side."""
-        made = self._begin(place, given)
-        for name in [*self._between(place), self.layers[place]]:
+        made = self._begin(number, inputs)
+        for name in [*self._between(number), self.layers[number]]:
             made[name] = self._do(self.steps[name], made, blocks)
         count = blocks[-1].num_dst
-        held = [made[name] for name in self.carried[place]]
-        if any(isinstance(rows, dict) for rows in held):
+        carried = [made[name] for name in self.carried[number]]
+        if any(isinstance(rows, dict) for rows in carried):
             raise InputError("x of several node types is read after the first layer; encode it before")
-        parts = [dense(rows[:count]) for rows in held]
+        parts = [dense(rows[:count]) for rows in carried]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
-    def finish(self, given: Any) -> Tensor:
+    def finish(self, inputs: Any) -> Tensor:
         """Return the output from what is carried after the last stage."""
-        made = self._begin(len(self.layers), given)
+        made = self._begin(len(self.layers), inputs)
         for name in self._between(len(self.layers)):
             made[name] = self._do(self.steps[name], made, [])
         out: Tensor = made[self.end]
@@ -200,39 +201,39 @@ class SlicedModel:
 
     # Underneath
 
-    def _begin(self, place: int, given: Any) -> dict[str, Any]:
+    def _begin(self, number: int, inputs: Any) -> dict[str, Any]:
         """Return the values that a stage begins with: x, or the columns that the one before handed on."""
-        if place == 0:
-            return {X: given}
-        widths = self.widths(place - 1)
-        widths = [width or given.shape[1] - sum(widths) for width in widths]
-        return dict(zip(self.carried[place - 1], given.split(widths, dim=1), strict=True))
+        if number == 0:
+            return {X: inputs}
+        widths = self.widths(number - 1)
+        widths = [width or inputs.shape[1] - sum(widths) for width in widths]
+        return dict(zip(self.carried[number - 1], inputs.split(widths, dim=1), strict=True))
 
-    def _between(self, place: int) -> list[str]:
+    def _between(self, number: int) -> list[str]:
         """Return the steps that the layer of a stage, or the output, needs beyond what it begins with."""
-        known = {X} if place == 0 else set(self.carried[place - 1])
-        end = self.end if place == len(self.layers) else self.layers[place]
+        known = {X} if number == 0 else set(self.carried[number - 1])
+        end = self.end if number == len(self.layers) else self.layers[number]
         needed = self._needed([end], known)
         return [name for name in self.steps if name in needed and name not in self.layers]
 
     def _needed(self, ends: Sequence[str], known: set[str]) -> set[str]:
         """Return the steps that lead from known values to ends, these included."""
-        found: set[str] = set()
+        names: set[str] = set()
         ask = [name for name in ends if name not in known]
         while ask:
             name = ask.pop()
-            if name not in found and name not in self.inputs:
-                found.add(name)
+            if name not in names and name not in self.inputs:
+                names.add(name)
                 ask += [other for other in self.steps[name].reads if other not in known]
-        return found
+        return names
 
-    def _live_after(self, place: int) -> list[str]:
+    def _live_after(self, number: int) -> list[str]:
         """Return the rows, x and outputs of layers, that are read after a layer, and its own."""
-        before = [X, *self.layers[:place]]
-        known = {*before, self.layers[place]}
-        later = self._needed([*self.layers[place + 1 :], self.end], known)
+        before = [X, *self.layers[:number]]
+        known = {*before, self.layers[number]}
+        later = self._needed([*self.layers[number + 1 :], self.end], known)
         read = {name for step in later for name in self.steps[step].reads}
-        return [name for name in before if name in read] + [self.layers[place]]
+        return [name for name in before if name in read] + [self.layers[number]]
 
     def _do(self, step: ForwardStep, made: dict[str, Any], blocks: Sequence[Block]) -> Any:
         """Return the value of a step."""
@@ -247,7 +248,7 @@ class SlicedModel:
                 return item
             return made[item.name] if item.name in made else blocks[0]  # an encoder asks for a block
 
-        arguments, options = (fx.node.map_aggregate(given, value) for given in (step.args, step.kwargs))
+        arguments, options = (fx.node.map_aggregate(part, value) for part in (step.args, step.kwargs))
         if step.op == "output":
             return _only(arguments[0])
         if step.op == "get_attr":
@@ -303,5 +304,5 @@ def _only(output: Any) -> Any:
 
 def _of_columns(step: ForwardStep) -> bool:
     """Return whether a function that takes `dim` is told to work along columns."""
-    place, default = (2, 1) if step.target is F.normalize else (1, None)
-    return step.kwargs.get("dim", step.args[place] if len(step.args) > place else default) in (1, -1)
+    position, default = (2, 1) if step.target is F.normalize else (1, None)
+    return step.kwargs.get("dim", step.args[position] if len(step.args) > position else default) in (1, -1)

@@ -114,14 +114,14 @@ def _before_last(stages: Sequence[Stage]) -> Callable[[Sequence[Tensor]], Tensor
 
 
 def _of_list(parts: list[Any]) -> Chain:
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         across = isinstance(part, nn.Softmax | nn.LogSoftmax) and part.dim not in (1, -1)
         if across or not isinstance(part, (Layer, Dropout, Encoder, *BY_ROW)):
             raise InputError(
-                f"item {place} of the model, {type(part).__name__}, cannot be run on some rows at a time: "
+                f"item {index} of the model, {type(part).__name__}, cannot be run on some rows at a time: "
                 "expected weft layers and, between them, linear maps, norms, dropout and activations"
             )
-    at = [place for place, part in enumerate(parts) if isinstance(part, Layer)]
+    at = [index for index, part in enumerate(parts) if isinstance(part, Layer)]
     if not at:
         raise InputError("the model has no layer of weft: nothing reads edges, call it on the rows instead")
     bounds = [0, *at[1:], len(parts)]

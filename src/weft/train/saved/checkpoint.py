@@ -72,8 +72,8 @@ class Checkpoints:
         """Write what one worker's exchange holds; gives the entry that `save` is to keep under "ranks"."""
         folder = self.folder / f"ranks-{_moment(epoch, step)}"
         folder.mkdir(parents=True, exist_ok=True)
-        held = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
-        data = to_bytes(held)
+        state = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
+        data = to_bytes(state)
         path = folder / f"exchange-rank{rank:05d}.safetensors"
         atomic_write(path, data)
         return {"file": f"{folder.name}/{path.name}", "sha256": hashlib.sha256(data).hexdigest()}
@@ -105,9 +105,9 @@ class Checkpoints:
 
     def _newest(self) -> Checkpoint | None:
         """Return the last whole checkpoint where `latest` is gone; None where there is none at all."""
-        found = [_place(path.name) for path in self.folder.glob("epoch-*")] if self.folder.is_dir() else []
+        places = [_place(path.name) for path in self.folder.glob("epoch-*")] if self.folder.is_dir() else []
         problem: FormatError | None = None
-        for moment in sorted((each for each in found if each is not None), reverse=True):
+        for moment in sorted((each for each in places if each is not None), reverse=True):
             try:
                 return self._read(self.folder / f"epoch-{_moment(*moment)}")
             except FormatError as error:
@@ -151,8 +151,8 @@ class Checkpoints:
 
 def _place(name: str) -> tuple[int, int] | None:
     """Return the epochs and steps of the name of a checkpoint."""
-    found = re.fullmatch(r"epoch-(\d+)(?:-(\d+))?", name)
-    return None if found is None else (int(found[1]), int(found[2] or 0))
+    match = re.fullmatch(r"epoch-(\d+)(?:-(\d+))?", name)
+    return None if match is None else (int(match[1]), int(match[2] or 0))
 
 
 def _moment(epoch: int, step: int) -> str:
@@ -179,8 +179,8 @@ def load_weights(path: str | Path, model: nn.Module, *, rows: Mapping[str, Tenso
     except OSError as error:
         raise FormatError(f"cannot read weights {path}: {error.strerror}") from None
     tensors = from_bytes(data, Path(path))
-    told = _metadata(data)
-    if told is not None and told.get(_CHECKSUM) != checksum_of(tensors):
+    metadata = _metadata(data)
+    if metadata is not None and metadata.get(_CHECKSUM) != checksum_of(tensors):
         raise FormatError(
             f"{path}: damaged, the weights are not those of their checksum; restore it from a copy, or train "
             "again"
@@ -192,38 +192,38 @@ def load_weights(path: str | Path, model: nn.Module, *, rows: Mapping[str, Tenso
 
 def checksum_of(tensors: Mapping[str, Any]) -> str:
     """Return the SHA-256 of named tensors: their names, types, shapes and values."""
-    held = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, value in sorted(tensors.items()):
         if isinstance(value, Tensor):
-            held.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
-            held.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return held.hexdigest()
+            digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _metadata(data: bytes) -> dict[str, str] | None:
     """Return what the header of a safetensors file says beside its tensors; None: nothing."""
     size = int.from_bytes(data[:8], "little")
-    told: dict[str, str] | None = json.loads(data[8 : 8 + size]).get("__metadata__")
-    return told
+    metadata: dict[str, str] | None = json.loads(data[8 : 8 + size]).get("__metadata__")
+    return metadata
 
 
 def weights_of(model: nn.Module) -> Tensors:
     """Return copies of a model's parameters and buffers, on the CPU."""
-    held = model.state_dict()
-    others = [name for name, value in held.items() if not isinstance(value, Tensor)]
+    weights = model.state_dict()
+    others = [name for name, value in weights.items() if not isinstance(value, Tensor)]
     if others:
         raise InputError(f"the model's state {others[0]!r} is not a tensor, so a checkpoint cannot hold it")
-    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in held.items()}
+    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in weights.items()}
 
 
 def assign_weights(model: nn.Module, tensors: Tensors, *, where: str) -> None:
     """Copy tensors into a model, or raise naming those that do not fit it."""
     expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: tuple(value.shape) for name, value in tensors.items()}
-    if expected != found:
-        wrong = [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]
+    shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+    if expected != shapes:
+        wrong = [name for name in sorted({*expected, *shapes}) if expected.get(name) != shapes.get(name)]
         shown = [
-            f"{name} is {_shape(found.get(name))}, the model's is {_shape(expected.get(name))}"
+            f"{name} is {_shape(shapes.get(name))}, the model's is {_shape(expected.get(name))}"
             for name in wrong[:3]
         ]
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
@@ -235,16 +235,16 @@ def assign_weights(model: nn.Module, tensors: Tensors, *, where: str) -> None:
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[Tensors, dict[str, Any]]:
     """Return an optimiser's state as tensors by `parameter.name`, and all else as JSON values."""
-    held = optimizer.state_dict()
+    state = optimizer.state_dict()
     tensors: Tensors = {}
     values: dict[str, dict[str, Any]] = {}
-    for index, entries in held["state"].items():
+    for index, entries in state["state"].items():
         for name, value in entries.items():
             if isinstance(value, Tensor):
                 tensors[f"{index}.{name}"] = value.detach().to("cpu", copy=True).contiguous()
             else:
                 values.setdefault(str(index), {})[name] = value
-    return tensors, {"values": values, "groups": held["param_groups"]}
+    return tensors, {"values": values, "groups": state["param_groups"]}
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors, rest: Mapping[str, Any]) -> None:

@@ -33,8 +33,8 @@ class Followed(nn.Module):
         way = self._ways[self.training]
         held = [blocks] * len(way.layers) if isinstance(blocks, Block) else blocks
         h = x
-        for place in range(len(way.layers)):
-            h = way.run(place, [held[place]], h)
+        for index in range(len(way.layers)):
+            h = way.run(index, [held[index]], h)
         return way.finish(h)
 
     def add_module(self, name: str, module: nn.Module | None) -> None:

@@ -77,18 +77,18 @@ def rebuild_value(described: Any, tensors: Tensors) -> Any:
 
 def arguments_of(module: nn.Module) -> dict[str, Any]:
     """Return the arguments of a module's constructor that it keeps under their names, as PyG's do."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, item in signature(type(module)).parameters.items():
         if item.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
             continue
         value = getattr(module, name, Parameter.empty)
         if name == "bias" and value is not Parameter.empty:
-            found[name] = value is not None  # one that is there was asked for
+            arguments[name] = value is not None  # one that is there was asked for
         elif value is not Parameter.empty and not isinstance(value, Tensor):
-            found[name] = value
+            arguments[name] = value
         elif item.default is Parameter.empty:
             raise _CannotTell(f"{type(module).__name__} does not keep its argument {name!r}")
-    return found
+    return arguments
 
 
 def known_arguments(model: nn.Module) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class _Teller:
             raise _CannotTell(
                 f"{_at(path)}its class {told(type(module))} is not found in a module by that name"
             )
-        if any(held for key, held in vars(module).items() if key in _EVERY and key.endswith("_hooks")):
+        if any(hooks for key, hooks in vars(module).items() if key in _EVERY and key.endswith("_hooks")):
             raise _CannotTell(f"{_at(path)}it has hooks")
         self._paths[id(module)] = path
         described: dict[str, Any] = {"path": path, "class": name, "training": module.training}
@@ -163,16 +163,16 @@ class _Teller:
         """Return parameters, buffers and modules."""
         unkept = module._non_persistent_buffers_set
         parameters = [
-            (key, None if held is None else [self._tensor(held, _join(path, key)), held.requires_grad])
-            for key, held in module._parameters.items()
+            (key, None if part is None else [self._tensor(part, _join(path, key)), part.requires_grad])
+            for key, part in module._parameters.items()
         ]
         buffers = [
-            (key, None if held is None else self._tensor(held, _join(path, key)), key not in unkept)
-            for key, held in module._buffers.items()
+            (key, None if part is None else self._tensor(part, _join(path, key)), key not in unkept)
+            for key, part in module._buffers.items()
         ]
         modules = [
-            (key, None if held is None else self.module(held, _join(path, key)))
-            for key, held in module._modules.items()
+            (key, None if part is None else self.module(part, _join(path, key)))
+            for key, part in module._modules.items()
         ]
         return {"parameters": parameters, "buffers": buffers, "modules": modules}
 
@@ -216,12 +216,12 @@ class _Maker:
             raise InputError(f"model: {described['class']} is no torch.nn.Module")
         made = self._new(kind, described.get("arguments"))
         self._modules[described["path"]] = made
-        for name, held in described["parameters"]:
-            made.register_parameter(name, None if held is None else self._parameter(*held))
+        for name, part in described["parameters"]:
+            made.register_parameter(name, None if part is None else self._parameter(*part))
         for name, key, kept in described["buffers"]:
             made.register_buffer(name, None if key is None else self._buffer(key), persistent=kept)
-        for name, held in described["modules"]:
-            made.add_module(name, None if held is None else self.module(held))
+        for name, part in described["modules"]:
+            made.add_module(name, None if part is None else self.module(part))
         vars(made).update({name: self.value(value) for name, value in described["values"].items()})
         made.training = described["training"]
         return made
@@ -229,20 +229,20 @@ class _Maker:
     def value(self, described: Any) -> Any:
         if isinstance(described, _PLAIN):
             return described
-        kind, held = described["is"], described["of"]
+        kind, content = described["is"], described["of"]
         if kind in _LISTS:
-            return _LISTS[kind](self.value(item) for item in held)
+            return _LISTS[kind](self.value(item) for item in content)
         if kind in _DICTS:
-            return _DICTS[kind]((self.value(key), self.value(item)) for key, item in held)
+            return _DICTS[kind]((self.value(key), self.value(item)) for key, item in content)
         if kind == "tensor":
-            return self.tensors[held].clone()
+            return self.tensors[content].clone()
         if kind == "module":
-            return self.module(held)
+            return self.module(content)
         if kind == "record":
-            return load_code(described["class"], "model")(**self.value(held))
+            return load_code(described["class"], "model")(**self.value(content))
         if kind == "code":
-            return load_code(held, "model")
-        return getattr(torch, held) if kind == "dtype" else torch.device(held)
+            return load_code(content, "model")
+        return getattr(torch, content) if kind == "dtype" else torch.device(content)
 
     def _new(self, kind: type[nn.Module], arguments: Mapping[str, Any] | None) -> nn.Module:
         """Return a module without parameters, buffers and modules."""
@@ -254,8 +254,8 @@ class _Maker:
             made = kind(**{name: self.value(value) for name, value in arguments.items()})
         except (TypeError, ValueError) as error:
             raise _CannotTell(f"{kind.__name__}: {' '.join(str(error).split())}") from None
-        for held in (made._parameters, made._buffers, made._modules):
-            held.clear()  # type: ignore[attr-defined]
+        for table in (made._parameters, made._buffers, made._modules):
+            table.clear()  # type: ignore[attr-defined]
         return made
 
     def _buffer(self, key: str) -> Tensor:
