@@ -62,7 +62,7 @@ def own_width(layer: "PyG") -> int:
     graph = _graph(trial)
     whole = graph.block()
     given: dict[str, Any] = {"num_src": 12, "edge_type": whole.edge_type, "edge_data": graph.edge_data}
-    given |= {"num_relations": whole.num_relations, "degrees": whole._degrees}
+    given |= {"num_relations": whole.num_relations, "degrees": whole.degree_source}
     every = _OwnRowsBlock(whole.indptr, whole.indices, **given)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
