@@ -93,6 +93,19 @@ def test_every_order_trains_and_changes_the_result(order: str) -> None:
     assert train(order=order, partitions=5, epochs=1).loss != train(partitions=5, epochs=1).loss
 
 
+def test_a_small_type_may_have_one_partition(tmp_path: Path) -> None:
+    """It is in memory all the time: what is read and written are the partitions of the other, as ever."""
+    options = {"partitions": {"person": 5, "thing": 1}, "order": "chained", "epochs": 2}
+    for buffer in (2, 4):
+        train(tmp_path / str(buffer), buffer=buffer, **options)
+    told = [epochs_of(tmp_path / name) for name in ("2", "4")]
+    assert (rows_of(tmp_path / "2") == rows_of(tmp_path / "4")).all()
+    assert (rows_of(tmp_path / "2")[40:] != 0).any(1).all()
+    assert told[0][0]["buckets"]["swaps"] > told[1][0]["buckets"]["swaps"]
+    assert all(visit[-1] == 5 for visits in told[0][0]["buckets"]["visits"] for visit in visits)
+    assert told[0][1]["loss"] < told[0][0]["loss"]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -252,6 +265,12 @@ def test_a_killed_run_continues_bit_for_bit(tmp_path: Path) -> None:
     ("changes", "told"),
     [
         ({"partitions": 31}, "30 nodes of type 'thing' are too few for 31 partitions"),
+        (
+            {"partitions": {"person": 4, "thing": 1}, "order": "rounds"},
+            r"strategy\.partitions\.thing: its one partition is in every bucket",
+        ),
+        ({"partitions": {"person": 4, "thing": 3}}, r"strategy\.partitions: types that are divided have one"),
+        ({"partitions": {"person": 4, "thing": 0}}, r"strategy\.partitions: expected whole numbers of"),
         ({"buffer": 1}, r"strategy\.buffer: expected a number >= 2, got 1"),
         ({"order": "backwards"}, r"strategy\.order: expected one of"),
         ({"negatives": {"count": 0, "inbatch": False}}, r"strategy\.negatives: there are none"),

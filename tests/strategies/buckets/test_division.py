@@ -18,9 +18,10 @@ def test_a_shuffle_is_a_permutation_with_an_inverse(count: int) -> None:
         assert (places != Shuffle(count, seed=8)(np.arange(count))).mean() > 0.9
 
 
-@pytest.mark.parametrize("partitions", [1, 3, 4])
-def test_each_node_has_one_row_among_those_of_its_type(partitions: int) -> None:
-    division = Division(["a", "b"], [0, 10, 27], partitions, seed=2)
+@pytest.mark.parametrize("asked", [1, 3, 4, {"a": 1, "b": 4}, {"a": 1, "b": 1}], ids=str)
+def test_each_node_has_one_row_among_those_of_its_type(asked: int | dict[str, int]) -> None:
+    division = Division(["a", "b"], [0, 10, 27], asked, seed=2)
+    partitions = division.partitions
     ids = np.arange(27)
     held, row = division.places(ids)
     assert len({*zip(held.tolist(), row.tolist())}) == 27
@@ -33,9 +34,30 @@ def test_each_node_has_one_row_among_those_of_its_type(partitions: int) -> None:
         assert (division.kinds(found[starts[0] : starts[1]]) == 0).all()
         assert (division.kinds(found[starts[1] : starts[2]]) == 1).all()
     sizes = [division.size(partition) for partition in range(partitions)]
-    assert max(sizes) - min(sizes) <= 2
+    if division.common is None:
+        assert max(sizes) - min(sizes) <= 2
+    else:
+        assert partitions == 5
+        assert (held[:10] == division.common).all()
+        assert sizes == [4, 4, 4, 5, 10]
 
 
 def test_too_many_partitions_are_refused() -> None:
     with pytest.raises(RecipeError, match=r"strategy\.partitions: 3 nodes of type 'b' are too few for 4"):
         Division(["a", "b"], [0, 10, 13], 4)
+    Division(["a", "b"], [0, 10, 13], {"a": 4, "b": 1})
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"a": 4}, r"strategy\.partitions: nothing is said of nodes of type 'b'"),
+        (
+            {"a": 4, "b": 1, "c": 1},
+            r"strategy\.partitions\.c: there is no such type of nodes; there are a, b",
+        ),
+    ],
+)
+def test_types_that_are_not_those_of_the_graph_are_refused(asked: dict[str, int], told: str) -> None:
+    with pytest.raises(RecipeError, match=told):
+        Division(["a", "b"], [0, 10, 27], asked)

@@ -87,3 +87,12 @@ def test_draws_depend_on_seed_and_epoch_alone() -> None:
 def test_who_is_needed_last_goes_first() -> None:
     assert swaps([(0, 1), (0, 2), (1, 2)], 2) == [([0, 1], []), ([2], [1]), ([1], [0])]
     assert swaps([(0, 1), (2, 1), (0, 2)], 3, held=[2]) == [([0, 1], []), ([], []), ([], [])]
+
+
+@pytest.mark.parametrize("order", [*ORDERS])
+def test_a_partition_in_common_has_a_bucket_with_each_other(order: str) -> None:
+    visits = visits_of(order, 4, 2, common=4)
+    buckets = [bucket for visit in visits for bucket in visit.buckets]
+    assert sorted(buckets) == [(a, b) for a in range(5) for b in range(5)]
+    assert all({*bucket} <= {*visit.partitions} for visit in visits for bucket in visit.buckets)
+    assert num_swaps(visits, 3) == num_swaps(visits_of(order, 4, 2), 2)

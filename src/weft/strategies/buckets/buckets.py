@@ -8,7 +8,7 @@ from weft.errors import RecipeError
 from weft.graph.held import HeldGraph
 from weft.strategies.base import Given, Strategy, strategies
 from weft.strategies.buckets.chunks import Candidates
-from weft.strategies.buckets.division import Division
+from weft.strategies.buckets.division import Division, check_partitions
 from weft.strategies.buckets.node_tables import NodeTables, PartitionedRows
 from weft.strategies.buckets.orders import OrderName
 from weft.strategies.buckets.visits import Relations, Visits
@@ -22,10 +22,12 @@ class Buckets(Strategy):
     """Learn a row for each node, without layers, from links (PyTorch-BigGraph; Lerer et al., 2019).
 
     Nodes of each type are divided by chance into `partitions`, and an edge belongs to the bucket of its ends'
-    partitions. `buffer` partitions are in memory, the others in files of the run's folder. `order` is that of
-    buckets in an epoch: inside_out, outside_in, chained, random, buffered (fewest swaps, as Marius) or
-    rounds, in which several workers train buckets without a partition in common; auto is buffered in one
-    process, rounds on several. One process that takes rounds gives their numbers, bit for bit.
+    partitions. `{user = 8, country = 1}` says it by type: as in PyTorch-BigGraph a type has the number of all
+    others or 1, and is in memory all the time then. `buffer` partitions are in memory, the others in files of
+    the run's folder. `order` is that of buckets in an epoch: inside_out, outside_in, chained, random,
+    buffered (fewest swaps, as Marius) or rounds, in which several workers train buckets without a partition
+    in common; auto is buffered in one process, rounds on several. One process that takes rounds gives their
+    numbers, bit for bit.
 
     A step is a `batch` of edges in chunks of `chunk`. `negatives` says what true ends are compared with:
     `{count = 50, inbatch = true, side = "both", alpha = 0.0, exclude = "known"}`, nodes of the partition that
@@ -48,7 +50,7 @@ class Buckets(Strategy):
         self,
         graph: HeldGraph,
         *,
-        partitions: Annotated[int, Range(least=1)] = 1,
+        partitions: Annotated[int, Range(least=1)] | Mapping[str, int] = 1,
         buffer: Annotated[int, Range(least=2)] = 2,
         order: OrderName = "auto",
         batch: Annotated[int, Range(least=1)] = 1000,
@@ -76,6 +78,7 @@ class Buckets(Strategy):
     def check(cls, options: Mapping[str, Any]) -> None:
         """Refuse options that cannot be."""
         super().check(options)
+        check_partitions(options.get("partitions", 1))
         how = _candidates(options.get("negatives"))
         if not how.count and not how.inbatch:
             raise RecipeError("strategy.negatives: there are none; give a count, or inbatch = true")
@@ -85,13 +88,13 @@ class Buckets(Strategy):
     @classmethod
     def arrangement(cls, options: Mapping[str, Any], workers: int) -> dict[str, Any]:
         """Return nothing that a partition of the graph depends on; refuse what so many workers cannot do."""
-        _check_workers(workers, int(options.get("partitions", 1)), options.get("order", "auto"))
+        _check_workers(workers, options.get("partitions", 1), options.get("order", "auto"))
         return {}
 
     @classmethod
     def num_parts(cls, options: Mapping[str, Any], workers: int) -> int:
         """Return into how many parts the graph is cut: rows do not lie by them, so any number does."""
-        return max(workers, int(options.get("partitions", 1)))
+        return max(workers, check_partitions(options.get("partitions", 1)))
 
 
 def _candidates(given: Mapping[str, Any] | None) -> Candidates:
@@ -112,15 +115,23 @@ def _links(task: Task) -> LinkPrediction:
     return task
 
 
-def _check_workers(workers: int, partitions: int, order: OrderName) -> None:
+def _check_workers(workers: int, partitions: int | Mapping[str, int], order: OrderName) -> None:
+    count = check_partitions(partitions)
+    by_type = partitions if isinstance(partitions, Mapping) else {}
+    whole = [name for name, number in by_type.items() if number < count]
+    if whole and (workers > 1 or order == "rounds"):
+        raise RecipeError(
+            f"strategy.partitions.{whole[0]}: its one partition is in every bucket, and those of a round "
+            f"have none in common; give it {count}, or train in one process in another order"
+        )
     if workers == 1:
         return
     if order not in ("rounds", "auto"):
         raise RecipeError(
             f"strategy.order: {order!r} visits one bucket after the other; on {workers} workers use 'rounds'"
         )
-    if partitions < 2 * workers:
+    if count < 2 * workers:
         raise RecipeError(
             f"strategy.partitions: {workers} workers train buckets without a partition in common, of which "
-            f"there must be {2 * workers}, got {partitions}"
+            f"there must be {2 * workers}, got {count}"
         )

@@ -5,7 +5,7 @@ it stays below the count), and cut into partitions of equal size. So places of a
 places, are computed where they are asked for: nothing as long as the graph is kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -58,26 +58,51 @@ class Shuffle:
 
 
 class Division:
-    """Nodes of each type in `partitions` partitions; those of all types have one number each."""
+    """Nodes of each type in as many partitions as are said of it: in one number of them, or in one.
+
+    Partitions of all types that are divided have one number each. Types in one partition lie together in one
+    more, the last: it is in memory all the time, for their nodes may be ends of any edge.
+    """
 
     def __init__(
-        self, names: Sequence[str], offsets: Sequence[int], partitions: int, *, seed: int = 0
+        self,
+        names: Sequence[str],
+        offsets: Sequence[int],
+        partitions: int | Mapping[str, int],
+        *,
+        seed: int = 0,
     ) -> None:
-        self.names, self.offsets, self.partitions = [*names], np.asarray(offsets, np.int64), partitions
-        counts = np.diff(self.offsets)
-        if counts.size and int(counts.min()) < partitions:
-            few = self.names[int(counts.argmin())]
-            raise RecipeError(
-                f"strategy.partitions: {int(counts.min())} nodes of type {few!r} are too few for "
-                f"{partitions} partitions; use fewer"
-            )
-        self.mark = f"{seed} {partitions} {self.offsets.tolist()}"
+        self.names, self.offsets = [*names], np.asarray(offsets, np.int64)
+        counts, asked = np.diff(self.offsets).tolist(), _by_type(self.names, partitions)
+        self.divided = max(asked, default=1)
+        """How many partitions types have that are divided."""
+        self._whole = [self.divided > 1 and number == 1 for number in asked]
+        self.partitions = self.divided + any(self._whole)
+        """How many partitions there are, with the one of types that are not divided."""
+        for name, count, number in zip(self.names, counts, asked):
+            if count < number:
+                raise RecipeError(
+                    f"strategy.partitions: {count} nodes of type {name!r} are too few for {number} "
+                    f"partitions; use fewer, or {name} = 1 beside those of other types"
+                )
+        self.mark = f"{seed} {asked} {self.offsets.tolist()}"
         """What tells it from other divisions."""
-        self._shuffles = [
-            Shuffle(int(count), seed=seed, purpose=kind) for kind, count in enumerate(counts.tolist())
-        ]
-        steps = np.arange(partitions + 1)
-        self._bounds = np.stack([steps * int(count) // partitions for count in counts])  # [types, P + 1]
+        self._shuffles = [Shuffle(count, seed=seed, purpose=kind) for kind, count in enumerate(counts)]
+        self._bounds = np.stack(
+            [self._cut(count, whole) for count, whole in zip(counts, self._whole)]
+        )  # [types, partitions + 1]
+
+    @property
+    def common(self) -> int | None:
+        """The partition of types that are not divided while others are; None: there are none."""
+        return self.divided if self.partitions > self.divided else None
+
+    def _cut(self, count: int, whole: bool) -> Ints:
+        """Return where the nodes of a type, in the order of their places, begin in each partition."""
+        if whole:
+            return np.array([*[0] * self.partitions, count])
+        cut = np.arange(self.divided + 1) * count // self.divided
+        return np.concatenate([cut, np.full(self.partitions - self.divided, count)])
 
     @cached_property
     def type_starts(self) -> Ints:
@@ -101,7 +126,7 @@ class Division:
         for kind, shuffle in enumerate(self._shuffles):
             mine = slice(None) if len(self._shuffles) == 1 else np.flatnonzero(kinds == kind)
             place = shuffle(ids[mine] - self.offsets[kind])
-            held = np.searchsorted(self._bounds[kind], place, side="right") - 1
+            held = np.searchsorted(self._bounds[kind][1:-1], place, side="right")
             partition[mine] = held
             row[mine] = place - self._bounds[kind][held] + self.type_starts[held, kind]
         return partition, row
@@ -115,3 +140,35 @@ class Division:
                 for kind, shuffle in enumerate(self._shuffles)
             ]
         )
+
+
+def _by_type(names: Sequence[str], partitions: int | Mapping[str, int]) -> list[int]:
+    """Return the number of partitions of each type; refuse several, as PyTorch-BigGraph does, beside one."""
+    if not isinstance(partitions, Mapping):
+        return [partitions] * len(names)
+    for name in partitions:
+        if name not in names:
+            raise RecipeError(
+                f"strategy.partitions.{name}: there is no such type of nodes; there are {', '.join(names)}"
+            )
+    for name in names:
+        if name not in partitions:
+            raise RecipeError(
+                f"strategy.partitions: nothing is said of nodes of type {name!r}; give {name} = a number"
+            )
+    return [partitions[name] for name in names]
+
+
+def check_partitions(partitions: int | Mapping[str, int]) -> int:
+    """Return how many partitions types have that are divided; refuse numbers that cannot be."""
+    given = [*partitions.values()] if isinstance(partitions, Mapping) else [partitions]
+    for number in given:
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise RecipeError(f"strategy.partitions: expected whole numbers of at least 1, got {number!r}")
+    several = sorted({number for number in given if number > 1})
+    if len(several) > 1:
+        raise RecipeError(
+            f"strategy.partitions: types that are divided have one number of partitions, got {several}; give "
+            "all of them the same, or 1"
+        )
+    return max(given, default=1)

@@ -58,7 +58,8 @@ class NodeTables(Layout):
         files = PartitionFiles(
             folder, self.division, self.width, seed=seed, scale=self._scale, dtype=self.dtype
         )
-        buffer = Buffer(files, self.capacity, device=self.shared.device)
+        common = self.division.common is not None  # in memory all the time, beside the others
+        buffer = Buffer(files, self.capacity + common, device=self.shared.device)
         self._opened = True
         return Tables(files, buffer, group)
 

@@ -28,11 +28,18 @@ class Visit:
 
 
 def epoch_rounds(
-    order: OrderName, partitions: int, buffer: int, *, seed: int = 0, epoch: int = 0
+    order: OrderName,
+    partitions: int,
+    buffer: int,
+    *,
+    seed: int = 0,
+    epoch: int = 0,
+    common: int | None = None,
 ) -> list[list[Visit]]:
     """Return the visits of an epoch in rounds: visits of one have no partition in common.
 
-    In all orders but "rounds" one visit follows the other.
+    In all orders but "rounds" one visit follows the other. `common` is a partition that all visits have
+    beside their own, of types that are not divided.
     """
     key = fold(seed, Stream.SHUFFLE, epoch, layer=_LAYER)
     if partitions == 1:
@@ -40,7 +47,8 @@ def epoch_rounds(
     if order == "rounds":
         players = permutation(key, partitions).tolist()
         return _with_buckets(_tournament(players) if epoch else _grown(players))
-    return _with_buckets([[pair] for pair in ORDERS[order](partitions, buffer, key)])
+    found = _with_buckets([[pair] for pair in ORDERS[order](partitions, buffer, key)])
+    return found if common is None else _with_common(found, common)
 
 
 def inside_out(partitions: int, buffer: int, key: int) -> list[Pair]:
@@ -176,6 +184,21 @@ def _grown(players: Sequence[int]) -> list[list[Pair]]:
         left = [pair for pair in left if (min(pair), max(pair)) not in found[-1]]
         found[-1].sort()
         seen |= busy
+    return found
+
+
+def _with_common(rounds: Sequence[Sequence[Visit]], common: int) -> list[list[Visit]]:
+    """Return visits that have a partition in common: its buckets with another follow that one's own."""
+    found, first = [], True
+    for visits in rounds:
+        made = []
+        for visit in visits:
+            buckets = [(common, common)] if first else []
+            for a, b in visit.buckets:
+                buckets += [(a, b), (a, common), (common, a)] if a == b else [(a, b)]
+            made.append(Visit((*visit.partitions, common), tuple(buckets)))
+            first = False
+        found.append(made)
     return found
 
 

@@ -64,8 +64,9 @@ class Visits(Batching):
 
     def rounds(self, epoch: int) -> list[list[Visit]]:
         """Return the visits of an epoch, those of a round at the same time."""
-        layout, seed = self.layout, int(self.shared.clock[0])
-        return epoch_rounds(self.order, layout.division.partitions, layout.capacity, seed=seed, epoch=epoch)
+        division, buffer = self.layout.division, self.layout.capacity
+        clock = {"seed": int(self.shared.clock[0]), "epoch": epoch}
+        return epoch_rounds(self.order, division.divided, buffer, common=division.common, **clock)
 
     # The steps of an epoch
 
