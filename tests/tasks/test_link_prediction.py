@@ -394,6 +394,11 @@ def test_filtered_ranks_are_told_with_raw_ones_by_end_and_by_relation_on_any_num
     assert pairs == ends["dst"]["pairs"] + ends["src"]["pairs"]
     mean = sum(held["pairs"] * held["mrr"] for held in relations.values()) / pairs
     assert mean == pytest.approx(one.scores["mrr"])
+    for name in ("raw_mrr", "raw_hits@10", "hits@3"):
+        held = [
+            (each[end]["pairs"], each[end][name]) for each in relations.values() for end in ("src", "dst")
+        ]
+        assert sum(count * value for count, value in held) / pairs == pytest.approx(one.scores[name])
     assert two.details["test"]["by_end"]["src"] == pytest.approx(ends["src"]), "every pair counts once"
     assert json.loads(json.dumps(one.to_dict() | {"out": None}))["details"]["test"]["by_end"] == ends
 

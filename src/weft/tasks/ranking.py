@@ -162,27 +162,35 @@ AMONG_ALL: dict[str, Metric] = {
 """What `Ranks` have."""
 
 
-_PARTS = ("mrr", "hits@1", "hits@3", "hits@10")
+_HITS = (1, 3, 10)
+_PARTS = tuple(f"{kind}{name}" for kind in ("", "raw_") for name in ("mrr", *(f"hits@{k}" for k in _HITS)))
 
 
 def by_relation(ranks: Ranks | None, num_relations: int) -> Tensor:
-    """Return sums of 1 / place, of hits at 1, 3 and 10, and of rows, [R, 2, 5], which add up over workers."""
+    """Return sums of 1 / place and of hits at 1, 3 and 10, of filtered and of raw ranks, and of rows.
+
+    They are [R, 2, 9], by relation and end, and add up over workers.
+    """
     sums = torch.zeros(num_relations * len(ENDS), len(_PARTS) + 1, dtype=torch.float64)
     if ranks is not None:
-        hit = [ranks.places <= k for k in (1, 3, 10)]
-        found = torch.stack([ranks.places.reciprocal(), *hit, torch.ones_like(ranks.places)], 1)
+        parts = [part for held in (ranks.places, ranks.raw) for part in _parts(held)]
+        found = torch.stack([*parts, torch.ones_like(ranks.places)], 1)
         sums.index_add_(0, ranks.relation * len(ENDS) + ranks.side, found)
     return sums.view(num_relations, len(ENDS), -1)
 
 
+def _parts(places: Tensor) -> list[Tensor]:
+    return [places.reciprocal(), *(places <= k for k in _HITS)]
+
+
 def told_by_relation(sums: Tensor, names: Sequence[str]) -> dict[str, Any]:
-    """Return filtered ranks of sums [R, 2, 5]: by the end that is asked for, and by relation, each with both.
+    """Return the ranks of `by_relation`: by the end that is asked for, and by relation, each with both ends.
 
     Relations without a row are left out; `pairs` counts rows.
     """
     by_end = {end: _told(held) for end, held in zip(ENDS, sums.sum(0))}
     relations = {
-        name: {**_told(held.sum(0)), **{f"{end}_mrr": _told(each)["mrr"] for end, each in zip(ENDS, held)}}
+        name: {**_told(held.sum(0)), **{end: _told(each) for end, each in zip(ENDS, held) if each[-1]}}
         for name, held in zip(names, sums)
         if held[:, -1].sum()
     }

@@ -29,6 +29,13 @@ def test_the_disk_and_the_order_are_shown(draw: Draw) -> None:
     assert "Order of buckets, epoch 2" in html
 
 
+def test_a_partition_that_is_there_all_the_time_is_drawn_where_it_is_met(draw: Draw) -> None:
+    visits = [[[0, 1, 3]], [[0, 2, 3]], [[1, 2, 3]]]
+    html = section(draw(None, epochs({**TOLD, "visits": visits})), "partitions")
+    for a, b, number in ((0, 1, 1), (1, 2, 3), (0, 3, 1), (2, 3, 2), (3, 3, 1)):
+        assert f"partitions {a} and {b}: round {number}" in html
+
+
 @pytest.mark.parametrize("visits", [None, "all", [[0, 1]], [[["a", 1]]], [[[0, 10**9]]], [[[0]]]], ids=str)
 def test_an_order_that_cannot_be_drawn_is_left_out(draw: Draw, visits: Any) -> None:
     html = section(draw(None, epochs({**TOLD, "visits": visits})), "partitions")

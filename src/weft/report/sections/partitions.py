@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from itertools import combinations
 
 from weft.report import words
 from weft.report.markup import Section, facts, panel, panels, small
@@ -42,9 +43,9 @@ def _order(epoch: Epoch) -> str:
     moment = [[0] * count for _ in range(count)]
     for number, visits in enumerate(epoch.visits, 1):
         for each in visits:
-            a, b = each[0], each[-1]
-            moment[a][b] = moment[b][a] = number
-            for one in (a, b):
+            for a, b in combinations(each, 2):  # a third is there all the time: it counts where it is met
+                moment[a][b] = moment[b][a] = moment[a][b] or number
+            for one in each:
                 moment[one][one] = moment[one][one] or number
     picture = heat_map(
         [[float(value) for value in row] for row in moment],
