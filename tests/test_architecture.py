@@ -245,7 +245,7 @@ def test_what_an_entry_can_do_is_asked_of_its_class_and_not_of_its_name() -> Non
 
 KINDS_OF_GRAPH = {"Graph", "LocalGraph", "RecordGraph", "WorkerEdges", "PartitionedSampler", "Shard"}
 TELL_APART = {
-    "strategies/minibatch/source.py",  # the one place that makes a source of batches of what is held
+    "strategies/minibatch/batch_source.py",  # the one place that makes a source of batches of what is held
     "stores/open.py",  # rows of a store: all, or those of a rank
     "stores/rankers.py",
     "samplers/links/link_loader.py",  # what users give: a graph, or PyG's data

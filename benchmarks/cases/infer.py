@@ -18,7 +18,7 @@ from weft.layers.stack import Stack
 from weft.pipeline.flatten.flattening import flatten
 from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
 from weft.strategies.records.batch_blocks import WholeGraph
-from weft.strategies.records.loader import RecordFiles, RecordLoader
+from weft.strategies.records.record_loader import RecordFiles, RecordLoader
 from weft.train.model import adapt
 
 WIDTH, CLASSES = 128, 16

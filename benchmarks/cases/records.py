@@ -13,7 +13,7 @@ from benchmarks.measure import Study
 from weft.format import checked_bytes
 from weft.layers.stack import Stack
 from weft.pipeline.flatten.flattening import flatten
-from weft.strategies.records.loader import RecordFiles
+from weft.strategies.records.record_loader import RecordFiles
 from weft.strategies.records.records import RecordTraining
 
 FANOUT = (15, 10)

@@ -18,7 +18,7 @@ from weft.datasets import open_dataset
 from weft.events import read_events
 from weft.graph.parts.partition import write_partition
 from weft.partitioners import partition
-from weft.pipeline.infer.model import open_run
+from weft.pipeline.infer.scoring import open_run
 from weft.train.inference.infer import infer
 from weft.train.saved.run_folder import read_run
 

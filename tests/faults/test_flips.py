@@ -12,7 +12,7 @@ from weft.cli.main import main
 from weft.errors import FormatError, InputError
 from weft.pipeline.flatten.flattening import flatten
 from weft.pipeline.record_hops import read_records
-from weft.strategies.records.loader import RecordFiles
+from weft.strategies.records.record_loader import RecordFiles
 
 TRAIN = ["train", "--set", "train.epochs=2", "--set", "model.hidden=4"]
 

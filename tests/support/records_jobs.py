@@ -11,8 +11,8 @@ from pair_jobs import pair_graph
 import weft
 from weft.comm.group import Group
 from weft.layers.stack import Stack
-from weft.strategies.records.graph import RecordGraph
-from weft.strategies.records.loader import RecordFiles
+from weft.strategies.records.record_graph import RecordGraph
+from weft.strategies.records.record_loader import RecordFiles
 from weft.strategies.records.records import RecordTraining
 from weft.tasks.choose import TaskChoice
 from weft.train import METRICS

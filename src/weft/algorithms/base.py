@@ -24,9 +24,9 @@ from weft.comm.plan import spread as dealt
 from weft.errors import GraphError
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block
+from weft.graph.node_data import NodeData
 from weft.graph.parts.partition import read_partition, read_shard
 from weft.graph.parts.shard import Shard
-from weft.graph.targets import NodeData
 from weft.registry import Registry
 
 algorithms: Registry[Callable[..., Tensor]] = Registry("algorithm", "weft.algorithms")

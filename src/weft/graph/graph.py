@@ -21,10 +21,10 @@ from weft.graph import checks as validate
 from weft.graph.build import EdgeType, Parts, without_names
 from weft.graph.ids import NodeIds
 from weft.graph.message.block import Block
+from weft.graph.node_data import NodeData
 from weft.graph.source import RowSource
 from weft.graph.sparse import Features
 from weft.graph.summary import summarise
-from weft.graph.targets import NodeData
 from weft.graph.topology import Topology
 
 

@@ -11,7 +11,7 @@ from weft.samplers.base import Batch, Sampler, samplers
 from weft.samplers.cluster import ClusterSampler
 from weft.samplers.edges import EdgeBatch, EdgeLoader, split_edges
 from weft.samplers.labor import LaborSampler
-from weft.samplers.links.batch import LinkBatch
+from weft.samplers.links.link_batch import LinkBatch
 from weft.samplers.links.link_loader import LinkNeighborLoader
 from weft.samplers.loader import Loader
 from weft.samplers.negative import NegativeSampler

@@ -15,11 +15,9 @@ from weft.errors import GraphError, InputError
 from weft.graph.ends import drawn_order, edge_ends, first_of_each, mirrored, only, pair_ids
 from weft.graph.graph import Graph
 from weft.graph.held import EdgeView
-from weft.graph.message.block import Block
 from weft.graph.node_pairs import Pairs
-from weft.samplers.base import Batch
-from weft.samplers.core.ends import EndRows
 from weft.samplers.core.hidden import HiddenPairs
+from weft.samplers.core.pair_ends import AroundEnds, EndRows
 from weft.samplers.gpu.transfer import Courier
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
@@ -51,15 +49,13 @@ class Draws(Protocol):
 
 
 @dataclass(eq=False, repr=False)
-class EdgeBatch:
+class EdgeBatch(AroundEnds):
     """Pairs and their negatives: `h = model(batch.blocks, batch.x)` has a row for each end.
 
     `h[batch.src]`, `h[batch.dst]` are the ends of pairs, `h[batch.negative]` [n, count, ...] those that the
     sources are not joined to.
     """
 
-    nodes: Batch
-    """The neighbourhood of all ends."""
     pairs: Pairs
     """Those of the step; with workers, those whose `dst` this one owns."""
     src: Tensor
@@ -83,46 +79,12 @@ class EdgeBatch:
         return self.pairs.keys
 
     @property
-    def blocks(self) -> list[Block]:
-        """What a model takes."""
-        return self.nodes.blocks
-
-    @property
-    def x(self) -> Any:
-        """The features of the nodes."""
-        return self.nodes.x
-
-    @property
-    def num_nodes(self) -> int:
-        """The rows of x."""
-        return self.nodes.num_nodes
-
-    @property
-    def num_edges(self) -> int:
-        """The edges of all blocks."""
-        return self.nodes.num_edges
-
-    @property
     def num_targets(self) -> int:
         """What is asked for: the pairs."""
         return len(self.pairs)
 
-    @property
-    def device(self) -> torch.device:
-        """Where the batch lies."""
-        return self.nodes.device
-
     def __repr__(self) -> str:
         return f"EdgeBatch(pairs={len(self.pairs):,}, nodes={self.nodes!r})"
-
-    def fetch(self) -> "EdgeBatch":
-        """Do now what a step would wait for."""
-        self.nodes.fetch()
-        return self
-
-    def set_clock(self, clock: Tensor | None) -> None:
-        """Give all blocks the (seed, epoch, step) that dropout is drawn by."""
-        self.nodes.set_clock(clock)
 
     def carried(self, courier: Courier) -> "EdgeBatch":
         """Return the batch on the courier's device."""

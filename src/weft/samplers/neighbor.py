@@ -15,7 +15,7 @@ from weft.graph.held import EdgeView
 from weft.graph.message.block import Block
 from weft.kernels import native as core
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
-from weft.samplers.core import native, reference
+from weft.samplers.core import native_draws, reference
 from weft.samplers.core.block import block_of
 from weft.samplers.core.hidden import Hidden, HiddenPairs
 from weft.samplers.core.request import Hop, Request, Sample, Slots, request_of
@@ -246,7 +246,7 @@ def run(request: Request) -> Sample:
     library = core.library()
     if library is None or request.iterations:
         return reference.sample(request)
-    return native.sample(library, request)
+    return native_draws.sample(library, request)
 
 
 def check_fanouts(fanout: Any) -> None:

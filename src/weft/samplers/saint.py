@@ -12,8 +12,8 @@ from weft.draw import Stream, draw, fold
 from weft.errors import InputError
 from weft.graph.graph import Graph
 from weft.samplers.base import Batch, Sampler, samplers
+from weft.samplers.core.in_edges import InEdges, Ints
 from weft.samplers.core.subgraph import Rows
-from weft.samplers.core.topology import InEdges, Ints
 
 How = Literal["walk", "node", "edge"]
 _TRIAL = 1  # the layer of the keys of trial draws

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from weft.graph.node_data import NodeData
 from weft.graph.parts.shard import Shard
 from weft.graph.sparse import Features, SparseFeatures
-from weft.graph.targets import NodeData
 
 
 class LocalGraph(NodeData):

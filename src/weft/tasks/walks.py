@@ -6,7 +6,7 @@ import torch
 from weft.draw import Stream, fold, uniform
 from weft.graph.graph import Graph
 from weft.graph.node_pairs import Pairs
-from weft.samplers.core.topology import InEdges
+from weft.samplers.core.in_edges import InEdges
 
 
 def walk_pairs(graph: Graph, *, length: int, walks: int, seed: int = 0) -> Pairs:

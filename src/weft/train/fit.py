@@ -16,7 +16,7 @@ from weft.registry import require
 from weft.stores.open import with_file
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.local import LocalGraph
-from weft.strategies.records.graph import RecordGraph
+from weft.strategies.records.record_graph import RecordGraph
 from weft.tasks.base import Task, put_head
 from weft.train.model import adapt, build_model, checked_loops, ready
 from weft.train.needs import check_memory, out_of_memory, place_rows

@@ -15,7 +15,7 @@ from weft.graph.graph import Graph
 from weft.graph.held import HeldGraph
 from weft.layers.base import GraphInfo, layers, number_draws
 from weft.layers.stack import Stack
-from weft.strategies.records.graph import RecordGraph
+from weft.strategies.records.record_graph import RecordGraph
 from weft.tasks.base import Task, put_head
 from weft.tasks.choose import usual_task
 from weft.train.user.followed import Followed, followed, own_of

@@ -19,7 +19,7 @@ from weft.graph.graph import Graph
 from weft.layers.no_layers import NO_LAYERS
 from weft.meaning import meaning_of
 from weft.strategies.base import Strategy, strategies
-from weft.strategies.records.loader import RecordFiles
+from weft.strategies.records.record_loader import RecordFiles
 from weft.tasks.base import Task
 from weft.tasks.choose import TaskChoice
 from weft.train.model import check_options, describe_model

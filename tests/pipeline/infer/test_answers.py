@@ -11,7 +11,7 @@ import torch
 import weft
 from weft.cli.main import main
 from weft.graph.ends import edge_ends
-from weft.pipeline.infer.model import Scoring, open_run
+from weft.pipeline.infer.scoring import Scoring, open_run
 from weft.tasks.base import head_of
 
 NAMES = [f"e{row:02d}" for row in range(20)]

@@ -15,7 +15,7 @@ import weft
 from weft.cli.main import main
 from weft.errors import InputError
 from weft.graph import Graph
-from weft.pipeline.infer.model import Scoring, open_run
+from weft.pipeline.infer.scoring import Scoring, open_run
 from weft.tasks.base import EVALUATION, head_of
 
 IDS = [f"n{row:03d}" for row in range(40)]

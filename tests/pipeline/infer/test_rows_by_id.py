@@ -11,7 +11,7 @@ from weft.config import make_recipe
 from weft.errors import InputError
 from weft.graph import Graph
 from weft.pipeline.infer.inference import infer_run
-from weft.pipeline.infer.model import open_run
+from weft.pipeline.infer.scoring import open_run
 from weft.train.launch import run_recipe
 from weft.train.trainer import Place
 

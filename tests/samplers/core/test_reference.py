@@ -11,7 +11,7 @@ from weft.draw import draw_lanes, exact_log, row_keys
 from weft.graph import Graph
 from weft.kernels import native
 from weft.samplers import NeighborSampler
-from weft.samplers.core import native as samplers_native
+from weft.samplers.core import native_draws as samplers_native
 from weft.samplers.core import reference
 from weft.samplers.core.request import Request, Sample
 

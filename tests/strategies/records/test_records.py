@@ -20,7 +20,7 @@ from weft.pipeline.flatten.flattening import flatten
 from weft.samplers import Loader, NeighborSampler
 from weft.strategies.minibatch.sampled import Sampled
 from weft.strategies.records.batch_blocks import WholeGraph
-from weft.strategies.records.loader import RecordFiles, RecordLoader
+from weft.strategies.records.record_loader import RecordFiles, RecordLoader
 from weft.strategies.records.records import RecordTraining
 
 FANOUT = [3, 2]

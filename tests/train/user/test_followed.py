@@ -73,7 +73,7 @@ def test_dropout_is_on_in_training_and_off_in_evaluation(graph: weft.Graph) -> N
 
 
 def test_its_run_names_the_class_and_infers_with_it(graph: weft.Graph, tmp_path: Path) -> None:
-    from weft.pipeline.infer.model import open_run
+    from weft.pipeline.infer.scoring import open_run
     from weft.train.inference.infer import infer
     from weft.train.user.followed import own_of
 

@@ -164,7 +164,7 @@ def test_a_wrong_loss_or_metric_is_one_line(graph: weft.Graph, options: dict[str
 
 
 def test_a_model_that_was_trained_by_its_class_infers_from_its_run(tmp_path: Path) -> None:
-    from weft.pipeline.infer.model import open_run
+    from weft.pipeline.infer.scoring import open_run
 
     summary = run_recipe(recipe(), Place(out=tmp_path / "run"))
     held = open_run(tmp_path / "run")
@@ -176,7 +176,7 @@ def test_a_model_that_was_trained_by_its_class_infers_from_its_run(tmp_path: Pat
 def test_an_object_that_keeps_its_arguments_is_made_again_from_its_run(
     graph: weft.Graph, tmp_path: Path
 ) -> None:
-    from weft.pipeline.infer.model import open_run
+    from weft.pipeline.infer.scoring import open_run
 
     graph.save(tmp_path / "graph")
     train(graph, Looped(8, 3, scale=2.0), epochs=1, out=tmp_path / "kept")
@@ -191,7 +191,7 @@ def test_an_object_that_keeps_its_arguments_is_made_again_from_its_run(
 def test_code_in_the_folder_of_a_run_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import json
 
-    from weft.pipeline.infer.model import open_run
+    from weft.pipeline.infer.scoring import open_run
 
     run = tmp_path / "run"
     run_recipe(recipe(), Place(out=run))

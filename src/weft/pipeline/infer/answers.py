@@ -10,10 +10,10 @@ from torch import Tensor
 
 from weft.graph.source import RowSource
 from weft.pipeline.infer.asked import Question
-from weft.pipeline.infer.model import Scoring
+from weft.pipeline.infer.scoring import Scoring
 from weft.tasks.partners import Partners
+from weft.tasks.prediction_tables import write_answers
 from weft.tasks.scores import End
-from weft.tasks.tables import write_answers
 from weft.train.inference.links import ROOM, KnownEdges, Search, scorer_of, search
 
 ANSWERS = "answers.parquet"

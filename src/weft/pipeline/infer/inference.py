@@ -24,8 +24,8 @@ from weft.errors import FormatError, InputError
 from weft.pipeline.engines.base import Engine, check_on_cluster, engines, memory_limit, open_engine
 from weft.pipeline.infer.asked import asked_nodes
 from weft.pipeline.infer.links import Links
-from weft.pipeline.infer.model import Scoring, mark_of, open_run
 from weft.pipeline.infer.rounds import Rounds, worth_keeping
+from weft.pipeline.infer.scoring import Scoring, mark_of, open_run
 from weft.pipeline.infer.write import NOTE, OLD_NOTE, PREDICTIONS, Scored, Writer, write_note
 from weft.registry import suggest
 from weft.stores.base import Store

@@ -13,12 +13,12 @@ from weft.graph.node_pairs import Pairs
 from weft.graph.source import RowSource
 from weft.pipeline.infer.answers import Answers
 from weft.pipeline.infer.asked import asked_nodes, asked_pairs, asked_questions
-from weft.pipeline.infer.model import Scoring
+from weft.pipeline.infer.scoring import Scoring
 from weft.tasks.pairs import PairTask, about_pairs
 from weft.tasks.partners import pair_chunks
+from weft.tasks.prediction_tables import write_pairs, write_partners
 from weft.tasks.scores.cosine import Cosine
 from weft.tasks.split import target_relations
-from weft.tasks.tables import write_pairs, write_partners
 from weft.train.inference.links import (
     ROOM,
     KnownEdges,

@@ -13,10 +13,10 @@ from weft.graph.build import EdgeType
 from weft.graph.ends import mirrored
 from weft.graph.graph import Graph
 from weft.graph.node_pairs import Pairs
-from weft.samplers.core.ends import EndRows
 from weft.samplers.core.hidden import Hidden
-from weft.samplers.links.batch import LinkBatch
-from weft.samplers.links.words import NegativeSampling, by_hop, check_as_is, links_of
+from weft.samplers.core.pair_ends import EndRows
+from weft.samplers.links.link_batch import LinkBatch
+from weft.samplers.links.pyg_arguments import NegativeSampling, by_hop, check_as_is, links_of
 from weft.samplers.loader import Loader
 from weft.samplers.negative import NegativeSampler
 from weft.samplers.neighbor import NeighborSampler

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from weft import kernels
 from weft.graph.build import without_names
+from weft.graph.node_data import NodeData
 from weft.graph.parts.shard import Shard
-from weft.graph.targets import NodeData
 
 
 class WorkerEdges(NodeData):

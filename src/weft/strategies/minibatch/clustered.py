@@ -17,8 +17,8 @@ from weft.stores.open import check_store
 from weft.strategies.base import Given, Strategy, strategies
 from weft.strategies.call import SameBlock, hops_of
 from weft.strategies.local import LocalGraph
+from weft.strategies.minibatch.batch_source import BatchSource, source_of
 from weft.strategies.minibatch.loaded import LoadedBatches
-from weft.strategies.minibatch.source import BatchSource, source_of
 from weft.strategies.reducer import reducer_of
 from weft.strategies.shared import Shared
 

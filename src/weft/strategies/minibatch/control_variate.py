@@ -21,10 +21,10 @@ from weft.strategies.base import Given, Strategy, strategies
 from weft.strategies.call import evaluating
 from weft.strategies.hops import checked_hops, found_hops
 from weft.strategies.local import LocalGraph
+from weft.strategies.minibatch.batch_source import BatchSource, source_of
 from weft.strategies.minibatch.first_layer import norms_kept, sums_of_inputs
 from weft.strategies.minibatch.history_block import History, HistoryBlock, history_blocks, named, restore
 from weft.strategies.minibatch.loaded import LoadedBatches
-from weft.strategies.minibatch.source import BatchSource, source_of
 from weft.strategies.reducer import reducer_of
 
 

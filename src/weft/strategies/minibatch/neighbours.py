@@ -22,11 +22,11 @@ from weft.stores.cached import CachedStore
 from weft.stores.open import open_store
 from weft.stores.rankers import frequency
 from weft.stores.typed import TypedStores
+from weft.strategies.minibatch.batch_source import BatchSource, GraphSource, PartSource, Spec, train_ids
 from weft.strategies.minibatch.closing import CLOSURE, closed_shard
 from weft.strategies.minibatch.fanouts import Hops
 from weft.strategies.minibatch.placement import Where
 from weft.strategies.minibatch.sampler_ranks import ReceivingLoader, dismiss
-from weft.strategies.minibatch.source import BatchSource, GraphSource, PartSource, Spec, train_ids
 
 
 @dataclass(frozen=True)

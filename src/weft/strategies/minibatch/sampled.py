@@ -23,13 +23,13 @@ from weft.stores.base import stores
 from weft.stores.open import check_store
 from weft.strategies.base import Given, Strategy, strategies
 from weft.strategies.local import LocalGraph
+from weft.strategies.minibatch.batch_source import source_of
 from weft.strategies.minibatch.fanouts import Fanouts, by_hop, check_fanouts
 from weft.strategies.minibatch.neighbourhoods import Neighbourhoods
 from weft.strategies.minibatch.neighbours import DrawSettings, GraphNeighbours, Neighbours, PartNeighbours
 from weft.strategies.minibatch.pair_limits import check_timed_pairs, refuse_nodes_alone, refuse_typed_store
 from weft.strategies.minibatch.placement import Where
 from weft.strategies.minibatch.sampler_ranks import check_samplers
-from weft.strategies.minibatch.source import source_of
 from weft.strategies.reducer import reducer_of
 
 _NOT_CLOSED = ("store", "samplers", "replicate", "temporal")

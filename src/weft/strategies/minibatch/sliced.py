@@ -24,6 +24,7 @@ from weft.stores.sliced import SlicedStore
 from weft.strategies.base import Given, Strategy, strategies
 from weft.strategies.call import evaluating
 from weft.strategies.local import LocalGraph
+from weft.strategies.minibatch.batch_source import PartSource
 from weft.strategies.minibatch.fanouts import Fanouts, Hops, by_hop
 from weft.strategies.minibatch.first_layer import EnoughError, LaterBlock
 from weft.strategies.minibatch.neighbourhoods import Neighbourhoods
@@ -31,7 +32,6 @@ from weft.strategies.minibatch.neighbours import DrawSettings, PartNeighbours
 from weft.strategies.minibatch.sampled import Sampled, check_sampler
 from weft.strategies.minibatch.sliced_rows import Pushed, SlicedBlock, SlicedRows, push, refuse
 from weft.strategies.minibatch.sliced_weights import OwnedWeights, feature_dim
-from weft.strategies.minibatch.source import PartSource
 from weft.strategies.reducer import PlainReducer, reducer_of
 
 

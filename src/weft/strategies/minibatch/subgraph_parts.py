@@ -25,9 +25,9 @@ from weft.graph.sparse import SparseFeatures
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.cluster import no_loops
 from weft.samplers.core.block import SampledRelations, Scaled
+from weft.samplers.core.in_edges import InEdges
 from weft.samplers.core.slices import take_rows
 from weft.samplers.core.subgraph import Subgraph
-from weft.samplers.core.topology import InEdges
 from weft.samplers.saint import Chances, SaintDraws
 from weft.samplers.workers.worker_edges import WorkerEdges
 from weft.strategies.halo.block import HaloBlock

@@ -12,9 +12,9 @@ from weft.samplers.base import Batch
 from weft.strategies.batching import Batching
 from weft.strategies.hops import checked_hops
 from weft.strategies.layout import Layout
+from weft.strategies.minibatch.batch_source import train_ids
 from weft.strategies.minibatch.neighbourhoods import fanouts_of
 from weft.strategies.minibatch.neighbours import DrawSettings
-from weft.strategies.minibatch.source import train_ids
 from weft.strategies.pipeline.micro_batches import Growth, MicroBatches
 from weft.strategies.pipeline.plan import StagePlan
 from weft.strategies.pipeline.planner import LayerCosts

@@ -10,10 +10,10 @@ from weft.samplers.base import samplers
 from weft.samplers.workers.partitioned import on_workers
 from weft.strategies.base import Given, Strategy, strategies
 from weft.strategies.local import LocalGraph
+from weft.strategies.minibatch.batch_source import PartSource
 from weft.strategies.minibatch.fanouts import Fanouts, by_hop, check_fanouts
 from weft.strategies.minibatch.neighbours import DrawSettings
 from weft.strategies.minibatch.sampled import check_sampler
-from weft.strategies.minibatch.source import PartSource
 from weft.strategies.pipeline.batches import StagedBatches, StageFlow
 from weft.strategies.pipeline.micro_batches import Growth
 from weft.strategies.pipeline.plan import StagePlan

@@ -23,7 +23,7 @@ from weft.samplers.core.block import SampledBlock
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from weft.strategies.records.graph import RecordValues
+    from weft.strategies.records.record_graph import RecordValues
 
 Ints = NDArray[np.int64]
 EDGES = ("hop", "dst", "src", "edge")

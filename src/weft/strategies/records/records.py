@@ -27,16 +27,16 @@ from weft.strategies.batching import Beside
 from weft.strategies.hops import checked_hops, found_hops
 from weft.strategies.layout import Layout
 from weft.strategies.local import LocalGraph
+from weft.strategies.minibatch.batch_source import GraphSource, PartSource, source_of
 from weft.strategies.minibatch.fanouts import check_fanouts
 from weft.strategies.minibatch.loaded import LoadedBatches
 from weft.strategies.minibatch.neighbourhoods import Neighbourhoods
 from weft.strategies.minibatch.neighbours import DrawSettings, GraphNeighbours, Neighbours, PartNeighbours
 from weft.strategies.minibatch.pair_limits import refuse_nodes_alone
-from weft.strategies.minibatch.source import GraphSource, PartSource, source_of
 from weft.strategies.records.batch_blocks import RecordSource, WholeGraph
-from weft.strategies.records.graph import RecordGraph, check_whole
-from weft.strategies.records.loader import RecordFiles, RecordLoader
-from weft.strategies.records.pairs import PairLoader, check_pairs_of
+from weft.strategies.records.pair_records import PairLoader, check_pairs_of
+from weft.strategies.records.record_graph import RecordGraph, check_whole
+from weft.strategies.records.record_loader import RecordFiles, RecordLoader
 from weft.strategies.records.server import Servers
 from weft.strategies.reducer import PlainReducer, Summed, reducer_of
 from weft.strategies.shared import Shared

@@ -20,9 +20,9 @@ from weft.registry import suggest
 from weft.samplers.base import as_seeds
 from weft.tasks.base import head_of, of_nodes
 from weft.tasks.partners import Partners, joined, pair_chunks, pair_keys, partner_chunks
+from weft.tasks.prediction_tables import relation_names
 from weft.tasks.scores import End, Scorer
 from weft.tasks.scores.cosine import Cosine
-from weft.tasks.tables import relation_names
 from weft.train.inference.infer import infer
 from weft.train.inference.predictions import ByNode
 from weft.train.user.followed import own_of

@@ -16,7 +16,7 @@ from weft.graph.ids import NodeIds
 from weft.graph.source import RowSource
 from weft.registry import require
 from weft.stores.base import Store
-from weft.tasks.tables import write_tables
+from weft.tasks.prediction_tables import write_tables
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from weft.stores.open import with_file_rows
 from weft.strategies.base import strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.sampler_ranks import SamplerRank, check_samplers
-from weft.strategies.records.graph import RecordGraph
+from weft.strategies.records.record_graph import RecordGraph
 from weft.train.fit import fit
 from weft.train.model import build_model, checked_loops
 from weft.train.resolve import Resolved, resolve

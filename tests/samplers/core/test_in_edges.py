@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from weft.graph import Graph
-from weft.samplers.core.topology import InEdges
+from weft.samplers.core.in_edges import InEdges
 
 GRAPH = Graph.from_edges([[0, 1, 2, 0, 3], [1, 2, 1, 2, 2]], num_nodes=5)
 WHOLE = InEdges(GRAPH.indptr, GRAPH.indices)

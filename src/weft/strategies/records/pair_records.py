@@ -7,10 +7,10 @@ loader draws them again rather than reads them.
 from typing import Any
 
 from weft.errors import RecipeError
-from weft.samplers.core.ends import EndRows
+from weft.samplers.core.pair_ends import EndRows
 from weft.samplers.edges import EdgeBatch
 from weft.strategies.records.batch_blocks import batch_of
-from weft.strategies.records.loader import RecordFiles, RecordLoader
+from weft.strategies.records.record_loader import RecordFiles, RecordLoader
 from weft.tasks.base import Task
 
 

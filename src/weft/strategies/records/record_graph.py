@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft.errors import GraphError, InputError, RecipeError
+from weft.graph.node_data import NodeData, data_by_splits
 from weft.graph.sparse import Features
-from weft.graph.targets import NodeData, data_by_splits
 from weft.strategies.records.batch_blocks import Ints, Parts, gather
-from weft.strategies.records.loader import RecordFiles
+from weft.strategies.records.record_loader import RecordFiles
 
 
 class RecordGraph(NodeData):

@@ -11,7 +11,7 @@ from tables import schema_of
 from weft.config import make_recipe
 from weft.errors import DataNote, InputError
 from weft.pipeline.flatten.flattening import flatten
-from weft.pipeline.infer.model import open_run
+from weft.pipeline.infer.scoring import open_run
 from weft.pipeline.ingest.ingestion import ingest
 from weft.train.launch import run_recipe
 from weft.train.trainer import Place

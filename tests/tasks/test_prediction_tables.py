@@ -14,7 +14,7 @@ from weft.graph import Graph
 from weft.graph.node_pairs import Pairs
 from weft.stores import MemoryStore
 from weft.tasks.partners import chunk_sizes, joined, partner_chunks
-from weft.tasks.tables import write_pairs, write_partners
+from weft.tasks.prediction_tables import write_pairs, write_partners
 from weft.train.inference.predictions import Predictions
 
 parquet: Any = pytest.importorskip("pyarrow.parquet")

@@ -1,12 +1,15 @@
 """The seeds of pairs: each distinct end once, at each time that it is seen at."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from weft.errors import InputError
+from weft.graph.message.block import Block
 from weft.graph.node_pairs import Pairs
+from weft.samplers.base import Batch
 
 
 class EndRows(NamedTuple):
@@ -49,3 +52,45 @@ def _times(time: Tensor, negative: Tensor) -> Tensor:
         )
     sides = len(negative) // max(1, len(time))
     return torch.cat([time, time, time.repeat(sides).repeat_interleave(negative.shape[1])])
+
+
+@dataclass(eq=False, repr=False)
+class AroundEnds:
+    """What every batch of pairs has: the neighbourhood of their ends, which a model runs on."""
+
+    nodes: Batch
+    """The neighbourhood of all ends."""
+
+    @property
+    def blocks(self) -> list[Block]:
+        """What a model takes."""
+        return self.nodes.blocks
+
+    @property
+    def x(self) -> Any:
+        """The features of the nodes."""
+        return self.nodes.x
+
+    @property
+    def num_nodes(self) -> int:
+        """The rows of x."""
+        return self.nodes.num_nodes
+
+    @property
+    def num_edges(self) -> int:
+        """The edges of all blocks."""
+        return self.nodes.num_edges
+
+    @property
+    def device(self) -> torch.device:
+        """Where the batch lies."""
+        return self.nodes.device
+
+    def fetch(self) -> Self:
+        """Do now what a step would wait for."""
+        self.nodes.fetch()
+        return self
+
+    def set_clock(self, clock: Tensor | None) -> None:
+        """Give all blocks the (seed, epoch, step) that dropout is drawn by."""
+        self.nodes.set_clock(clock)

@@ -15,8 +15,8 @@ from weft.events import read_events
 from weft.layers.stack import Stack
 from weft.pipeline.flatten.flattening import flatten
 from weft.strategies.records.batch_blocks import WholeGraph
-from weft.strategies.records.graph import RecordGraph
-from weft.strategies.records.loader import RecordFiles, RecordLoader
+from weft.strategies.records.record_graph import RecordGraph
+from weft.strategies.records.record_loader import RecordFiles, RecordLoader
 from weft.strategies.records.records import RecordTraining
 from weft.tasks.base import SPLITS
 from weft.train import METRICS

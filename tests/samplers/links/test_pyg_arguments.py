@@ -5,7 +5,7 @@ import torch
 
 from weft.errors import GraphError, InputError
 from weft.graph import Graph
-from weft.samplers.links.words import NegativeSampling, by_hop, check_as_is, links_of
+from weft.samplers.links.pyg_arguments import NegativeSampling, by_hop, check_as_is, links_of
 
 LIKES = ("user", "likes", "item")
 PLAIN = Graph.from_edges([[0, 1, 2], [1, 2, 0]])

@@ -7,7 +7,7 @@ from skewed_graph import skewed_graph
 
 from weft.errors import GraphError
 from weft.kernels import native
-from weft.samplers.core import native as sampling
+from weft.samplers.core import native_draws as sampling
 from weft.samplers.core.request import Request, Slots
 
 

@@ -7,19 +7,16 @@ import torch
 from torch import Tensor
 
 from weft.graph.build import EdgeType
-from weft.graph.message.block import Block
-from weft.samplers.base import Batch
+from weft.samplers.core.pair_ends import AroundEnds
 
 
 @dataclass(eq=False, repr=False)
-class LinkBatch:
+class LinkBatch(AroundEnds):
     """Links of one step and the neighbourhood of their ends: `h = model(batch.blocks, batch.x)`.
 
     `h[batch.src]` and `h[batch.dst]` are the two ends; `to_pyg()` is the batch as PyG's loader gives it.
     """
 
-    nodes: Batch
-    """The neighbourhood of all ends."""
     input_id: Tensor
     """[n] places of the links among those that the loader was given."""
     src: Tensor
@@ -35,29 +32,10 @@ class LinkBatch:
     kind: EdgeType | None
     """The links' relation, where node types are named."""
 
-    @property
-    def blocks(self) -> list[Block]:
-        """What a model takes."""
-        return self.nodes.blocks
-
-    @property
-    def x(self) -> Any:
-        """The features of the nodes."""
-        return self.nodes.x
-
     def __repr__(self) -> str:
         drawn = 0 if self.negative is None else self.negative.numel()
         extra = len(self.src) - len(self.input_id) + drawn
         return f"LinkBatch(links={len(self.input_id):,}, negatives={extra:,}, nodes={self.nodes!r})"
-
-    def fetch(self) -> "LinkBatch":
-        """Do now what a step would wait for."""
-        self.nodes.fetch()
-        return self
-
-    def set_clock(self, clock: Tensor | None) -> None:
-        """Give all blocks the (seed, epoch, step) that dropout is drawn by."""
-        self.nodes.set_clock(clock)
 
     def to_pyg(self) -> Any:
         """Return a `Data` or `HeteroData` with edge_label_index, edge_label, edge_label_time and input_id, or

@@ -5,7 +5,7 @@ import torch
 
 from weft.errors import InputError
 from weft.graph.node_pairs import Pairs
-from weft.samplers.core.ends import EndRows
+from weft.samplers.core.pair_ends import EndRows
 
 PAIRS = Pairs(torch.tensor([7, 2]), torch.tensor([2, 9]), time=torch.tensor([50, 10]))
 NEGATIVE = torch.tensor([[2, 4], [7, 7]])
