@@ -1,4 +1,4 @@
-"""Messages in a model under torch.compile: compiled by weft, between graphs of torch."""
+"""Messages in a model under torch.compile: compiled by weft, as one operator or between graphs of torch."""
 
 from typing import Any
 
@@ -43,3 +43,74 @@ def test_torch_compile_has_the_compiled_message_inside(backend: str, monkeypatch
     assert calls == [1, 1], "once as it is, once between the graphs of torch.compile"
     for want, have in zip(*found):
         torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-4)
+
+
+class Attending(Gated):
+    """The same with a message that is a method."""
+
+    def __init__(self, width: int, reduce: str = "sum") -> None:
+        super().__init__(width)
+        self.reduce, self.beside = reduce, nn.Parameter(torch.ones(6))
+
+    def message(self, there: Tensor, here: Tensor) -> Any:
+        made = self.gate(torch.cat([there, here], 1))
+        return (made[:, 0], made.tanh()) if self.reduce == "softmax" else made.sigmoid() * self.beside
+
+    def forward(self, block: Any, x: Tensor) -> Tensor:
+        h = self.first(x).relu()
+        made = block.propagate(self.message, src=(h,), dst=(h,), reduce=self.reduce)
+        return self.last(made.tanh())  # type: ignore[no-any-return]
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("backend", "reduce"),
+    [
+        ("aot_eager", "mean"),
+        *(pytest.param("aot_eager", each, marks=SLOW) for each in ("sum", "max", "softmax")),
+        pytest.param("inductor", "softmax", marks=SLOW),
+    ],
+)
+def test_a_method_is_one_operator_in_one_graph(
+    backend: str, reduce: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch._dynamo.reset()
+    monkeypatch.setattr(compiled, "LEAST_NUMBERS", 0)
+    model = Attending(5, reduce).double()
+    fast = torch.compile(model, backend=backend, fullgraph=True)
+    for nodes in (40, 60, 80):  # another number of edges: the second graph takes any
+        block, found = weft.datasets.open_dataset(name="community", nodes=nodes).block(), []
+        for called in (model, fast):
+            x = torch.linspace(-1, 1, nodes * 5).double().reshape(nodes, 5).requires_grad_()
+            model.zero_grad()
+            with compiled.watched() as asked:
+                out = called(block, x)
+            out.square().sum().backward()
+            grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+            found.append([out, x.grad, *grads])
+            assert len(asked) == 1
+            assert not isinstance(asked[0].found, str)
+        with torch.no_grad():
+            found[0].append(model(block, x))
+            found[1].append(fast(block, x))
+        for want, have in zip(*found):
+            torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_changed_parameters_modules_and_modes_are_seen() -> None:
+    torch._dynamo.reset()
+    graph = weft.datasets.open_dataset(name="community", nodes=60)
+    block, model = graph.block(), nn.ModuleList([Attending(graph.x.shape[1])])
+    fast = torch.compile(lambda block, x: model[0](block, x), backend="aot_eager", fullgraph=True)
+    fast(block, graph.x)
+    with torch.no_grad():
+        model[0].gate.weight.mul_(2.0)
+    torch.testing.assert_close(fast(block, graph.x), model[0](block, graph.x))
+    model[0].reduce = "max"
+    torch.testing.assert_close(fast(block, graph.x), model[0](block, graph.x))
+    model[0] = Attending(graph.x.shape[1])
+    torch.testing.assert_close(fast(block, graph.x), model[0](block, graph.x))
+    assert torch._dynamo.explain(model[0])(block, graph.x).graph_break_count == 0

@@ -17,6 +17,7 @@ from torch._compile import _disable_dynamo
 
 from weft import kernels
 from weft.graph.message.compiled import propagate_compiled
+from weft.graph.message.opaque import propagated_opaquely
 from weft.graph.message.reduction import Message, Propagation, checked, times_rows
 from weft.graph.message.replay import ForwardState, captured
 from weft.graph.reductions import ByRow, Contribution, Running, reduction
@@ -44,13 +45,14 @@ def contribute(block: "Block", how: Propagation, *, beside: bool = True) -> Cont
     Without `beside` the compiler may leave out what merging takes.
     """
     if torch.compiler.is_compiling():
-        return _opaque(block, how, beside)
+        out = None if beside else propagated_opaquely(block, how)
+        return _opaque(block, how, beside) if out is None else Contribution(out)
     return Contribution(*(propagate_compiled(block, how, _as_it_is, beside=beside) or _as_it_is(block, how)))
 
 
 @_disable_dynamo  # as `torch.compiler.disable`, which would load all of torch's compiler at once
 def _opaque(block: "Block", how: Propagation, beside: bool) -> Contribution:
-    """Return the same to torch.compile, which makes one graph before it and one behind it."""
+    """Return the same to torch.compile where it is no operator: one graph before it and one behind it."""
     return contribute(block, how, beside=beside)
 
 

@@ -1,0 +1,201 @@
+"""Messages inside a graph of torch.compile: one operator that torch does not look into, with its gradient.
+
+An operator takes tensors and numbers. A message that is a method of a module, or a module, is known by a
+number: the module is found by it when the operator runs, and its parameters are among the tensors, so that
+gradients reach them. What no number leads back to (a function inside a function, edges that stand for
+others) is left to the caller, between two graphs of torch.
+"""
+
+import weakref
+from itertools import accumulate, pairwise
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from weft.compiler.captures import NotCompiled, captures
+from weft.graph.message.reduction import Message, Propagation, checked
+from weft.graph.reductions import reduction
+from weft.kernels.registration import define
+
+if TYPE_CHECKING:
+    from weft.graph.message.block import Block
+
+_methods: list[tuple[weakref.ref[nn.Module], str]] = []
+"""By number, a module and the name of its method; "" is the module itself."""
+_blocks = WeakTensorKeyDictionary()
+
+
+def propagated_opaquely(block: "Block", how: Propagation) -> Tensor | None:
+    """Return the reduced messages as one operator, a mean still a sum; None where it cannot be one.
+
+    Called while torch.compile records.
+    """
+    message: Any = how.message
+    if isinstance(message, MethodType) and isinstance(message.__self__, nn.Module):
+        owner, name = message.__self__, message.__name__
+    elif isinstance(message, nn.Module):
+        owner, name = message, ""
+    else:
+        return None
+    number = _number(owner, name)
+    if number < 0:
+        return None
+    own = [*owner.parameters()]
+    tensors = [*how.src, *how.dst, *how.edge, *how.params, *own]
+    counts = [len(how.src), len(how.dst), len(how.edge), len(how.params)]
+    at = block.indptr, block.indices, block.num_src
+    return torch.ops.weft.propagate(tensors, *at, number, how.kernel_reduce, counts)  # type: ignore[no-any-return]
+
+
+def _number(owner: nn.Module, name: str) -> int:
+    """Return the number of a method, -1 where it learns what are no parameters of its module."""
+    own = {id(each) for each in owner.parameters()}
+    try:
+        found = captures(_method(owner, name)).tensors
+    except NotCompiled:
+        return -1
+    if any(each.requires_grad and id(each) not in own for each in found):
+        return -1
+    _methods.append((weakref.ref(owner), name))
+    return len(_methods) - 1
+
+
+# As `torch.compiler.assume_constant_result`, which would load all of torch's compiler at once.
+_number._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _method(owner: nn.Module, name: str) -> Message:
+    return getattr(owner, name) if name else owner
+
+
+def _owner(number: int) -> tuple[nn.Module, str]:
+    reference, name = _methods[number]
+    owner = reference()
+    assert owner is not None, "who calls the operator has the module"
+    return owner, name
+
+
+def _asked(tensors: list[Tensor], number: int, reduce: str, counts: list[int]) -> Propagation:
+    src, dst, edge, params = (tensors[a:b] for a, b in pairwise([0, *accumulate(counts)]))
+    return Propagation(_method(*_owner(number)), src, dst, edge, reduce, params)
+
+
+def _block(indptr: Tensor, indices: Tensor, num_src: int) -> "Block":
+    """Return the edges as a block, kept with them."""
+    from weft.graph.message.block import Block
+
+    found = _blocks.get(indptr)  # type: ignore[no-untyped-call]
+    if found is None or found.indices is not indices or found.num_src != num_src:
+        found = _blocks[indptr] = Block(indptr, indices, num_src=num_src)
+    return found  # type: ignore[no-any-return]
+
+
+def _reduced(
+    tensors: list[Tensor],
+    indptr: Tensor,
+    indices: Tensor,
+    num_src: int,
+    number: int,
+    reduce: str,
+    counts: list[int],
+) -> Tensor:
+    from weft.graph.message.propagate import contribute
+
+    how = _asked(tensors, number, reduce, counts)
+    return contribute(_block(indptr, indices, num_src), how, beside=False).value
+
+
+def _forward(*given: Any) -> Tensor:
+    with torch.no_grad():
+        return _reduced(*given)
+
+
+def _fake(
+    tensors: list[Tensor],
+    indptr: Tensor,
+    indices: Tensor,
+    num_src: int,
+    number: int,
+    reduce: str,
+    counts: list[int],
+) -> Tensor:
+    forms = [(tuple(map(int, each.shape[1:])), each.dtype, each.device) for each in tensors]
+    whole = sum(counts[:3])
+    with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        rows = [torch.zeros(2, *shape, dtype=dtype, device=device) for shape, dtype, device in forms[:whole]]
+        shared = [
+            torch.zeros(tuple(map(int, each.shape)), dtype=each.dtype, device=each.device)
+            for each in tensors[whole : sum(counts)]
+        ]
+        made = checked(_method(*_owner(number))(*rows, *shared), reduce, 2)
+        result = reduction(reduce).result(made)
+        item, dtype = tuple(result.shape[1:]), result.dtype
+    return tensors[0].new_empty((indptr.shape[0] - 1, *item), dtype=dtype)
+
+
+def _setup(ctx: Any, inputs: Any, output: Tensor) -> None:
+    tensors, indptr, indices, *rest = inputs
+    ctx.save_for_backward(indptr, indices, *tensors)
+    ctx.rest = rest
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    indptr, indices, *tensors = ctx.saved_tensors
+    needs = [isinstance(each, Tensor) and each.requires_grad for each in tensors]
+    made = torch.ops.weft.propagate_backward(grad, tensors, indptr, indices, *ctx.rest, needs)
+    found = iter(made)
+    return [next(found) if need else None for need in needs], None, None, None, None, None, None
+
+
+def _autograd() -> Any:
+    """Return what lets autograd see operators inside of one, where torch keeps it out."""
+    keys, exclude = torch._C.DispatchKey, torch._C._dispatch_tls_local_exclude_set()
+    for each in (keys.AutogradFunctionality, keys.AutogradOther, keys.ADInplaceOrView):
+        exclude = exclude.remove(each)
+    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), exclude)
+
+
+def _gradients(
+    grad: Tensor,
+    tensors: list[Tensor],
+    indptr: Tensor,
+    indices: Tensor,
+    num_src: int,
+    number: int,
+    reduce: str,
+    counts: list[int],
+    needs: list[bool],
+) -> list[Tensor]:
+    given = sum(counts)
+    with _autograd(), torch.enable_grad():
+        leaves = [t.detach().requires_grad_(need) for t, need in zip(tensors[:given], needs)]
+        out = _reduced(leaves, indptr, indices, num_src, number, reduce, counts)
+        own = [*_owner(number)[0].parameters()]
+        wanted = [t for t, need in zip([*leaves, *own], needs) if need]
+        found = torch.autograd.grad(out, wanted, grad, allow_unused=True)
+    return [torch.zeros_like(t) if g is None else g for t, g in zip(wanted, found)]
+
+
+def _fake_gradients(
+    grad: Tensor, tensors: list[Tensor], indptr: Tensor, indices: Tensor, *rest: Any
+) -> list[Tensor]:
+    return [torch.empty_like(each) for each, need in zip(tensors, rest[-1]) if need]
+
+
+_AT = "Tensor indptr, Tensor indices, SymInt num_src, int number, str reduce, int[] counts"
+define(
+    f"propagate(Tensor[] tensors, {_AT}) -> Tensor",
+    reference=_forward,
+    fake=_fake,
+    setup=_setup,
+    backward=_backward,
+)
+define(
+    f"propagate_backward(Tensor grad, Tensor[] tensors, {_AT}, bool[] needs) -> Tensor[]",
+    reference=_gradients,
+    fake=_fake_gradients,
+)
