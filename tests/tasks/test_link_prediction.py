@@ -515,3 +515,13 @@ def test_a_share_that_nothing_hides_by_is_refused() -> None:
     for batches, hide in ((True, "auto"), (False, "none")):
         with pytest.raises(RecipeError, match=r"task\.share: is that of hide = 'disjoint'"):
             LinkPrediction(share=0.5, hide=hide).hides(batches)
+
+
+@pytest.mark.parametrize("loss", ["auto", "logistic", {"name": "self_adversarial", "temperature": 0.5}])
+def test_a_distance_without_an_offset_is_refused_where_the_sign_of_a_score_counts(loss: Any) -> None:
+    for score in ("transe", {"name": "rotate", "norm": "l2"}):
+        with pytest.raises(RecipeError, match=r"task\.score\.offset: .* is a distance"):
+            LinkPrediction(score=score, loss=loss)
+    LinkPrediction(score={"name": "transe", "offset": 9.0}, loss=loss)
+    for free in ("softmax", "margin", "bpr"):
+        LinkPrediction(score="transe", loss=free)

@@ -22,11 +22,11 @@ from weft.tasks.link_targets import LinkTargets, own_scores
 from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
 from weft.tasks.negatives import Drawn, Negatives, Nodes, ends_of, node_times
-from weft.tasks.pair_loss import CORRECTED, PAIR_LOSSES, pair_loss
+from weft.tasks.pair_loss import CORRECTED, PAIR_LOSSES, SIGNED, pair_loss
 from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
 from weft.tasks.penalty import check_penalty
 from weft.tasks.ranking import AMONG_ALL, LEFT_OUT, RANKING, RAW, num_negatives
-from weft.tasks.scores import check_scorer, make_scorer, rows_at
+from weft.tasks.scores import check_scorer, check_sign, make_scorer, rows_at
 
 KNOWN = {"all": "known.npy", "train": "known_train.npy"}
 """Files of links that there are: of all splits, and of those that training may know of."""
@@ -89,7 +89,10 @@ class LinkPrediction(PairTask):
             self.metrics = AMONG_ALL
         if self.negatives.name == "all":
             raise RecipeError("task.negatives: 'all' is for task.evaluate; use 'joint' with a count")
-        named = loss.get("name") if isinstance(loss, Mapping) else loss
+        named = loss.get("name", "auto") if isinstance(loss, Mapping) else loss
+        named = next(iter(self.losses)) if named == "auto" else named
+        if isinstance(named, str) and named in SIGNED:
+            check_sign(score, named)
         if self.penalty and self.negatives.name == "inbatch" and named in CORRECTED:
             raise RecipeError(
                 f"task.regularise: not beside the correction of 'inbatch' negatives in {named!r}; use 'joint'"

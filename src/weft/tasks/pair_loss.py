@@ -113,6 +113,8 @@ PAIR_LOSSES: dict[str, Callable[..., PairLoss]] = {
     "negative_sampling": negative_sampling,
 }
 """What makes a loss of links, by its name in a recipe; keywords are its options."""
+SIGNED = ("cross_entropy", "logistic", "self_adversarial", "negative_sampling")
+"""Those that tell true from false by the sign of a score."""
 CORRECTED = ("infonce", "softmax")
 """Those that have a use for `log_q`."""
 

@@ -7,6 +7,6 @@ one = scorer.query(src, relation, "src")                 # once, for candidates 
 scorer.compare.crossed(one, scorer.key(piece))           # [n, m], by one product of matrices if any
 """
 
-from weft.tasks.scores.base import End, Scorer, check_scorer, make_scorer, rows_at, scorers
+from weft.tasks.scores.base import End, Scorer, check_scorer, check_sign, make_scorer, rows_at, scorers
 
-__all__ = ["End", "Scorer", "check_scorer", "make_scorer", "rows_at", "scorers"]
+__all__ = ["End", "Scorer", "check_scorer", "check_sign", "make_scorer", "rows_at", "scorers"]

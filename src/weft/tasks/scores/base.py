@@ -39,6 +39,8 @@ class Scorer(nn.Module):
     """Whether what is known of a pair is read."""
     reciprocal: bool = False
     """Whether a relation has other weights where its sources are asked for: those of number r + R."""
+    distance: bool = False
+    """Whether no score is above the option `offset`: that of nodes that are where they should be."""
     compare: Comparison
 
     def __init__(self, width: int, *, num_relations: int = 1) -> None:
@@ -124,6 +126,17 @@ def check_scorer(
     if not isinstance(name, str):
         raise RecipeError(f'{where}: expected a name or a table with one, such as {{name = "dot"}}')
     return name, bind(scorers[name], given, where, given=_GIVEN)
+
+
+def check_sign(options: str | Mapping[str, Any], loss: str, *, where: str = "task.score") -> None:
+    """Refuse a distance whose scores a loss that goes by their sign would all take for false."""
+    name, bound = check_scorer(options, where=where)
+    if scorers[name].distance and not bound.get("offset", 0.0) > 0:
+        raise RecipeError(
+            f"{where}.offset: {name!r} is a distance, never above 0, and the loss {loss!r} takes what is "
+            f"below 0 for false; set one, as {{name = {name!r}, offset = 9}}, or use the loss softmax, margin or "
+            "bpr"
+        )
 
 
 def make_scorer(

@@ -22,6 +22,8 @@ class RotatE(Scorer):
     angles where its sources are asked for.
     """
 
+    distance = True
+
     def __init__(
         self,
         width: int,

@@ -18,6 +18,8 @@ class TransE(Scorer):
     a score need an `offset`. With `reciprocal` a relation has another row where its sources are asked for.
     """
 
+    distance = True
+
     def __init__(
         self,
         width: int,
