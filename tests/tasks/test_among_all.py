@@ -96,7 +96,7 @@ def test_candidates_come_in_any_pieces_and_order(monkeypatch: pytest.MonkeyPatch
     scorer = scored("complex")
     whole = ranking(ROWS, scorer)
     whole.add(torch.arange(NODES), ROWS)
-    monkeypatch.setattr(among_all, "BLOCK", 7)
+    monkeypatch.setattr(among_all, "BLOCK", {"cpu": 7, "cuda": 7})
     cut = ranking(ROWS, scorer)
     for some in (torch.tensor([1, 4, 9, 12]), torch.tensor([0, 2, 3]), torch.tensor([5, 6, 7, 8, 10, 11])):
         cut.add(some, ROWS[some])

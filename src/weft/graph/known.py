@@ -76,7 +76,7 @@ class Known:
     def map(cls, path: str | os.PathLike[str]) -> "Known":
         """Return the links in a file that `save` wrote; processes that map it share its memory."""
         try:
-            held = np.load(Path(path), mmap_mode="r", allow_pickle=False)
+            held = np.load(Path(path), mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise FormatError(
                 f"{path}: no file of known links ({' '.join(str(error).split())[:200]})"
@@ -94,19 +94,25 @@ class Known:
         return torch.from_numpy(self.keys[place] == wanted)
 
     def partners(
-        self, ends: Tensor, relation: Tensor | None = None, *, side: Side = "dst"
+        self,
+        ends: Tensor,
+        relation: Tensor | None = None,
+        *,
+        side: Side = "dst",
+        device: torch.device | str = "cpu",
     ) -> tuple[Tensor, Tensor]:
         """Return all known other ends of some nodes, as places among `ends` and nodes, one row a link.
 
-        Side "dst" has the targets of sources, "src" the sources of targets.
+        Side "dst" has the targets of sources, "src" the sources of targets. They are found on a device:
+        popular nodes have many.
         """
-        keys = self.keys if side == "dst" else self._turned
-        first = self._keys(ends, torch.zeros_like(ends), relation)
-        low, high = np.searchsorted(keys, first), np.searchsorted(keys, first + self.num_nodes)
+        keys = torch.from_numpy(self.keys if side == "dst" else self._turned).to(device)
+        first = torch.from_numpy(self._keys(ends, torch.zeros_like(ends), relation)).to(device)
+        low, high = torch.searchsorted(keys, first), torch.searchsorted(keys, first + self.num_nodes)
         counts = high - low
-        place = np.repeat(np.arange(len(first)), counts)
-        at = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(low, counts)
-        return torch.from_numpy(place), torch.from_numpy(np.asarray(keys[at] % self.num_nodes))
+        place = torch.repeat_interleave(counts)
+        at = torch.arange(len(place), device=device) + (low - (counts.cumsum(0) - counts))[place]
+        return place, keys[at] % self.num_nodes
 
     def _keys(self, src: Tensor, dst: Tensor, relation: Tensor | None) -> Ints:
         if relation is None and self.num_relations > 1:

@@ -20,8 +20,8 @@ from weft.tasks.negatives import Nodes
 from weft.tasks.ranking import ENDS, Ranks
 from weft.tasks.scores.base import End, Scorer
 
-BLOCK = 1 << 22
-"""Scores that are held at once."""
+BLOCK = {"cpu": 1 << 22, "cuda": 1 << 26}
+"""Scores that are held at once: more where each block is waited for."""
 
 
 @dataclass(eq=False)
@@ -53,7 +53,7 @@ class _Asked:
 
     def ranks(self, pairs: Pairs) -> Ranks:
         """Return where each pair stands."""
-        left_out = torch.bincount(self.rows, minlength=len(self.own))
+        left_out = torch.bincount(self.rows, minlength=len(self.own)).cpu()
         places, raw = (1.0 + (held[0] + 0.5 * held[1]).cpu() for held in (self.filtered, self.raw))
         relation = torch.zeros_like(pairs.src) if pairs.relation is None else pairs.relation
         return Ranks(
@@ -94,7 +94,9 @@ class AmongAll:
         pairs, device = self.pairs, heads.device
         relation = None if pairs.relation is None else pairs.relation.to(device)
         own, given = (pairs.dst, heads) if side == "dst" else (pairs.src, tails)
-        rows, nodes = known.partners(pairs.src if side == "dst" else pairs.dst, pairs.relation, side=side)
+        ends = pairs.src if side == "dst" else pairs.dst
+        rows, nodes = known.partners(ends, pairs.relation, side=side, device=device)
+        own = own.to(device)
         rows, nodes = (held[nodes != own[rows]] for held in (rows, nodes))
         order = nodes.argsort(stable=True)
         counts = torch.zeros(5, len(pairs), dtype=torch.float64, device=device)
@@ -104,7 +106,7 @@ class AmongAll:
             relation=relation,
             true=self.scorer(heads, tails, relation, side=side).to(self.dtype),
             own=own,
-            kind=torch.from_numpy(self.among.kind(own)),
+            kind=torch.from_numpy(self.among.kind(own.cpu())).to(device),
             rows=rows[order],
             nodes=nodes[order],
             filtered=counts[:2],
@@ -116,9 +118,10 @@ class AmongAll:
     @torch.no_grad()
     def add(self, ids: Tensor, rows: Tensor) -> None:
         """Count candidates: rising global ids [m] and their rows [m, d]."""
-        bounds = torch.searchsorted(ids, torch.from_numpy(self.among.offsets))
+        bounds, ids = torch.searchsorted(ids, torch.from_numpy(self.among.offsets)), ids.to(rows.device)
+        block = BLOCK[rows.device.type]
         for kind, (low, high) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist())):
-            step = max(1, min(high - low, BLOCK // max(1, min(len(self.pairs), 1024))))
+            step = max(1, min(high - low, block // max(1, min(len(self.pairs), 1024))))
             for first in range(low, high, step):
                 here = slice(first, min(first + step, high))
                 some = rows[here].double()
@@ -133,7 +136,7 @@ class AmongAll:
         rows, at = rows[inside >= 0], inside[inside >= 0]
         order = rows.argsort(stable=True)
         rows, at = rows[order], at[order]
-        for some in torch.split(chosen, max(1, BLOCK // len(ids))) if len(chosen) else ():
+        for some in torch.split(chosen, max(1, BLOCK[ids.device.type] // len(ids))) if len(chosen) else ():
             first, last = torch.searchsorted(rows, torch.stack([some[0], some[-1] + 1])).tolist()
             mine, column = rows[first:last], at[first:last]
             place = torch.searchsorted(some, mine).clamp(max=len(some) - 1)
@@ -144,22 +147,22 @@ class AmongAll:
         self, asked: _Asked, some: Tensor, ids: Tensor, candidates: Tensor, others: tuple[Tensor, Tensor]
     ) -> None:
         """Count some pairs with some candidates; `others` are places of other true answers in the block."""
-        here = some.to(candidates.device)
-        kind = None if asked.relation is None else asked.relation[here]
-        found = self.scorer.against(asked.given[here], candidates, kind, side=asked.side)
-        scores, true = found.to(self.dtype), asked.true[here]
-        log_sum = torch.logaddexp(asked.log_sum[here], torch.logsumexp(scores, 1))
+        kind = None if asked.relation is None else asked.relation[some]
+        found = self.scorer.against(asked.given[some], candidates, kind, side=asked.side)
+        scores, true = found.to(self.dtype), asked.true[some]
+        log_sum = torch.logaddexp(asked.log_sum[some], torch.logsumexp(scores, 1))
         if bool((log_sum + true).isnan().any()):
             raise InputError(
                 "scores are NaN and have no place; lower train.lr, or look for features that are not finite"
             )
         all = torch.stack([(scores > true[:, None]).sum(1), (scores == true[:, None]).sum(1)])
         own = _inside(ids, asked.own[some])
-        raw = all - _of(scores, true, torch.arange(len(some))[own >= 0], own[own >= 0])
-        asked.raw[:, here] += raw
-        asked.filtered[:, here] += raw - _of(scores, true, *others)
-        asked.log_sum[here] = log_sum
-        asked.seen[here] += len(ids)
+        held = (own >= 0).nonzero().flatten()
+        raw = all - _of(scores, true, held, own[held])
+        asked.raw[:, some] += raw
+        asked.filtered[:, some] += raw - _of(scores, true, *others)
+        asked.log_sum[some] = log_sum
+        asked.seen[some] += len(ids)
 
     def ranks(self) -> Ranks:
         """Return the ranks of all pairs, a row for each side in turn."""
@@ -168,7 +171,6 @@ class AmongAll:
 
 def _of(scores: Tensor, true: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Return how many scores at some places are above their row's true one, and how many equal, [2, n]."""
-    rows, columns = rows.to(scores.device), columns.to(scores.device)
     found, bar = scores[rows, columns], true[rows]
     chosen = (rows[found > bar], rows[found == bar])
     return torch.stack([torch.bincount(held, minlength=len(true)) for held in chosen])
