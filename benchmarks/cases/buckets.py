@@ -19,6 +19,7 @@ from weft.draw import draw, fold
 from weft.format import ArrayFile, new_directory, seal_directory
 from weft.strategies.buckets.bucket_edges import EdgeFiles
 from weft.strategies.buckets.buffer import Buffer
+from weft.strategies.buckets.captured import CapturedSteps
 from weft.strategies.buckets.chunks import BucketBatches, BucketEdges, Candidates, EndPool
 from weft.strategies.buckets.division import Division
 from weft.strategies.buckets.orders import Visit, epoch_rounds, oracle
@@ -31,17 +32,12 @@ WIDTH, NEGATIVES, SCORES = 400, 1000, ("complex", "distmult")
 
 
 def steps_of(score: str, width: int, relations: int, how: Candidates, device: str = "cpu") -> tuple[Any, Any]:
-    """Return what trains buckets, and what changes the weights of relations."""
+    """Return what trains buckets, and the optimiser of the weights of relations."""
     torch.manual_seed(0)
     scorer = make_scorer(score, width, num_relations=relations).to(device)
     optimizer = torch.optim.Adagrad([*scorer.parameters(), torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-
-    def step_weights() -> None:
-        optimizer.step()
-        optimizer.zero_grad()
-
     goal = Objective(scorer, pair_loss("softmax"), how)
-    return BucketSteps(goal, device=torch.device(device)), step_weights
+    return CapturedSteps(BucketSteps(goal, device=torch.device(device))), optimizer
 
 
 def facts(count: int) -> tuple[BucketEdges, int, int]:
@@ -58,14 +54,14 @@ def trained(
     """Return CPU seconds and seconds of all edges, after a few that warm up."""
     how = Candidates(count=NEGATIVES, inbatch=False, exclude=shape.pop("exclude", "known"))
     device = shape.pop("device", "cpu")
-    steps, step_weights = steps_of(score, WIDTH, relations, how, device)
+    steps, optimizer = steps_of(score, WIDTH, relations, how, device)
     rows = PartitionRows(torch.randn(entities, WIDTH) * 1e-3, torch.zeros(entities)).to(torch.device(device))
     pools: Any = {end: EndPool(np.array([0, entities])) for end in ("src", "dst")}
     took = (0.0, 0.0)
     for epoch in (0, 1):
         batches = BucketBatches(edges, pools, how, seed=0, epoch=epoch, bucket=0, **shape)
         begun = time.process_time(), time.perf_counter()
-        loss = steps.train(edges, batches, {"src": rows, "dst": rows}, lr=0.1, step_weights=step_weights)
+        loss = steps.train(edges, batches, {"src": rows, "dst": rows}, optimizer=optimizer)
         float(loss)
         took = time.process_time() - begun[0], time.perf_counter() - begun[1]
     return took
@@ -159,7 +155,7 @@ def visit_trained(
     rows: dict[int, PartitionRows],
     files: EdgeFiles,
     steps: Any,
-    step_weights: Any,
+    optimizer: Any,
     how: Candidates,
 ) -> int:
     """Train the buckets of a visit, and return how many edges they have."""
@@ -170,7 +166,7 @@ def visit_trained(
         shape: dict[str, int] = {"batch": 10_000, "chunk": 50, "seed": 0, "epoch": 0, "bucket": number}
         batches = BucketBatches(edges, files.ends(bucket, how), how, **shape)
         sides: Any = {"src": rows[bucket[0]], "dst": rows[bucket[1]]}
-        steps.train(edges, batches, sides, lr=0.1, step_weights=step_weights)
+        steps.train(edges, batches, sides, optimizer=optimizer)
         seen += len(edges)
     return seen
 
@@ -197,13 +193,13 @@ def child(kind: str) -> None:
             buffer.begin([tuple(range(division.partitions)), *(visit.partitions for visit in visits)])
             buffer.visit(0, tuple(range(division.partitions)))
             visits = visits[: max(4, len(visits) // 8)]
-        steps, step_weights = steps_of("dot", shape["width"], 1, how)
+        steps, optimizer = steps_of("dot", shape["width"], 1, how)
         begun, seen = time.perf_counter(), 0
         buffer.begin([visit.partitions for visit in visits])
         for number, visit in enumerate(visits):
             rows = buffer.visit(number, visit.partitions)
             buffer.prefetch(number + 1)
-            seen += visit_trained(visit, rows, edges, steps, step_weights, how)
+            seen += visit_trained(visit, rows, edges, steps, optimizer, how)
             buffer.trained(visit.partitions, 2 + number)
         seconds = time.perf_counter() - begun
         buffer.close()

@@ -47,6 +47,11 @@ def fold(seed: int, stream: int, epoch: int = 0, step: int = 0, layer: int = 0) 
     return key
 
 
+def signed(key: int) -> int:
+    """Return the 64-bit key as the signed number of the same bits, which is what torch and kernels take."""
+    return key - (1 << 64) if key >= 1 << 63 else key
+
+
 def draw(key: int, ids: NDArray[np.integer], lanes: NDArray[np.integer] | int = 0) -> NDArray[np.uint32]:
     """Return 32 uniform bits for each (id, lane); ids and lanes are broadcast against each other."""
     return draw_lanes(row_keys(key, ids), lanes)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.draw import GOLDEN32, GOLDEN64, threshold
+from weft.draw import GOLDEN32, GOLDEN64, signed, threshold
 from weft.errors import InputError
 from weft.kernels.registration import accumulator, index_dtype
 
@@ -307,20 +307,20 @@ def draw(clock: Tensor, stream: int, layer: int, ids: Tensor, lanes: Tensor) -> 
     seed, epoch, step = clock.to(ids.device).unbind()
     for value in (seed, stream, epoch, step, layer):
         key = _mix64(
-            key + (value + 1) * _signed(GOLDEN64) if isinstance(value, Tensor) else key + _golden(value)
+            key + (value + 1) * signed(GOLDEN64) if isinstance(value, Tensor) else key + _golden(value)
         )
-    row = _mix64(key + _signed(GOLDEN64) * (ids.long() + 1))
+    return draw_by(key, ids, lanes)
+
+
+def draw_by(key: Tensor, ids: Tensor, lanes: Tensor) -> Tensor:
+    """Return the 32 bits of weft.draw for each (id, lane), as int64; the key is one number, int64."""
+    row = _mix64(key + signed(GOLDEN64) * (ids.long() + 1))
     low, high = row & _MASK32, (row >> 32) & _MASK32
     return _mix32(_mix32((low + GOLDEN32 * lanes.long()) & _MASK32) ^ high)
 
 
 def _golden(value: int) -> int:
-    return _signed((GOLDEN64 * (value + 1)) & ((1 << 64) - 1))
-
-
-def _signed(value: int) -> int:
-    """Return the 64-bit two's complement number of the same bits: torch multiplies signed, modulo 2^64."""
-    return value - (1 << 64) if value >= 1 << 63 else value
+    return signed((GOLDEN64 * (value + 1)) & ((1 << 64) - 1))
 
 
 def _shift(value: Tensor, bits: int) -> Tensor:
@@ -328,8 +328,8 @@ def _shift(value: Tensor, bits: int) -> Tensor:
 
 
 def _mix64(value: Tensor) -> Tensor:
-    value = (value ^ _shift(value, 30)) * _signed(0xBF58476D1CE4E5B9)
-    value = (value ^ _shift(value, 27)) * _signed(0x94D049BB133111EB)
+    value = (value ^ _shift(value, 30)) * signed(0xBF58476D1CE4E5B9)
+    value = (value ^ _shift(value, 27)) * signed(0x94D049BB133111EB)
     return value ^ _shift(value, 31)
 
 

@@ -1,4 +1,4 @@
-"""Steps on learned rows whose gradients come in parts: on a CPU by the core, each row once."""
+"""Steps on learned rows whose gradients come in parts: each row is changed once, by the core or a kernel."""
 
 import ctypes
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from weft.kernels import native
+from weft.kernels import gpu, native
 from weft.stores.optim import rowwise_adagrad_rows, summed_rows
 
 Part = tuple[Tensor, Tensor]
@@ -22,6 +22,12 @@ def rowwise_adagrad_parts(
 
     Gradients of a row are added up first, in the order given; so any number of threads gives the same bits.
     """
+    if values.is_cuda and values.dtype == torch.float32 and gpu.available():
+        from weft.kernels.triton.rows import rowwise_adagrad  # where there is a GPU
+
+        rows, grads = (torch.cat(each) for each in zip(*parts))
+        rowwise_adagrad(values, total, rows, grads, lr=lr, eps=eps)
+        return
     core = native.library() if values.device.type == "cpu" else None
     if core is None or values.dtype not in (torch.float32, torch.float64) or not values.is_contiguous():
         rows, grads = (torch.cat(each) for each in zip(*parts))

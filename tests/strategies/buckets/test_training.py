@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from weft.strategies.buckets.chunks import BucketBatches, BucketEdges, Candidates, EndPool
-from weft.strategies.buckets.training import BucketSteps, Objective, PartitionRows
+from weft.strategies.buckets.training import BucketSteps, Objective, PartitionRows, StepPairs
 from weft.tasks.pair_loss import pair_loss
 from weft.tasks.penalty import Penalty
 from weft.tasks.scores import make_scorer
@@ -40,19 +40,39 @@ def batches_of(edges: BucketEdges, how: Candidates, batch: int, chunk: int) -> B
     return BucketBatches(edges, ends, how, batch=batch, chunk=chunk, seed=3, epoch=1, bucket=2)
 
 
+def pairs_of(
+    steps: BucketSteps, edges: BucketEdges, batches: BucketBatches, rows: dict[Any, PartitionRows]
+) -> list[tuple[Any, StepPairs]]:
+    """Return the batches of a bucket, each with the pairs of its step."""
+    held = edges.shuffled(batches.order(steps.device), steps.device)
+    true = steps.true_ends(held, rows)
+    found = []
+    for batch in batches:
+        here = batch.edges
+        ids: Any = {"src": held.src[here], "dst": held.dst[here]}
+        mine = {side: each.take(here) for side, each in true.items()}
+        found.append((batch, StepPairs(ids, held.relation[here], batches.drawn(batch), mine)))
+    return found
+
+
 def written_out(
-    goal: Objective, edges: BucketEdges, order: Tensor, batch: Any, rows: dict[Any, Tensor]
+    goal: Objective,
+    edges: BucketEdges,
+    batches: BucketBatches,
+    batch: Any,
+    rows: dict[Any, Tensor],
 ) -> Tensor:
     """Return the sum of losses of a batch: for each pair the score of each candidate, one by one."""
     true = {*zip(edges.src.tolist(), edges.relation.tolist(), edges.dst.tolist())}
-    places = order[batch.edges].reshape(batch.chunks, -1)
+    places = batches.order(torch.device("cpu"))[batch.edges].reshape(batch.chunks, -1)
+    drawn = batches.drawn(batch)
     total = torch.zeros((), dtype=torch.float64)
     for chunk, inside in enumerate(places):
         for edge in inside.tolist():
             src, kind, dst = int(edges.src[edge]), edges.relation[edge : edge + 1], int(edges.dst[edge])
             for side in goal.candidates.sides:
                 own = edges.dst[inside] if side == "dst" else edges.src[inside]
-                nodes = (own.tolist() if goal.candidates.inbatch else []) + batch.drawn[side][chunk].tolist()
+                nodes = (own.tolist() if goal.candidates.others else []) + drawn[side][chunk].tolist()
                 pairs = [(src, node) if side == "dst" else (node, dst) for node in nodes]
                 left = [
                     (a, b) == (src, dst) or (goal.candidates.exclude == "known" and (a, int(kind), b) in true)
@@ -79,6 +99,7 @@ WAYS = {
     "both": (Candidates(count=4), False),
     "drawn": (Candidates(count=5, inbatch=False, exclude="own"), True),
     "inbatch": (Candidates(count=0, side="src"), True),
+    "all": (Candidates(count="all"), False),
 }
 LOSSES = ["cross_entropy", "margin", "bpr", "self_adversarial", "negative_sampling"]
 CASES = [(score, "infonce", "both") for score in SCORES]
@@ -86,6 +107,7 @@ CASES += [(score, loss, "drawn") for score in ("distmult", SCORES[-2]) for loss 
 CASES += [
     ("complex", "softmax", "drawn"),
     ("complex", "softmax", "inbatch"),
+    ("complex", "softmax", "all"),
     (SCORES[-2], "softmax", "inbatch"),
 ]
 EVERY = [(score, loss, way) for score in SCORES for loss in ("infonce", *LOSSES) for way in WAYS]
@@ -108,18 +130,16 @@ def test_gradients_are_those_of_the_loss_written_out(score: Any, loss: str, way:
     edges, rows = bucket(14), tables(same)
     batches = batches_of(edges, how, 12, 4)
     steps = BucketSteps(goal, device=torch.device("cpu"))
-    true = steps._true_ends(edges, rows, batches.order)
-    held = edges.shuffled(batches.order, torch.device("cpu"))
     seen = 0
-    for batch in batches:
+    for batch, pairs in pairs_of(steps, edges, batches, rows):
         scorer.zero_grad()
-        found, changes = steps.gradients(held, batch, rows, true)
+        found, changes = steps.gradients(pairs, rows)
         weights = [value.grad for value in scorer.parameters()]
         tables_ = {end: rows[end].values.clone().requires_grad_() for end in rows}
         if same:
             tables_["dst"] = tables_["src"]
         scorer.zero_grad()
-        expected = written_out(goal, edges, batches.order, batch, tables_)
+        expected = written_out(goal, edges, batches, batch, tables_)
         expected.backward()
         torch.testing.assert_close(found, expected.detach())
         sums = {end: torch.zeros_like(rows[end].values) for end in rows}
@@ -143,11 +163,10 @@ def test_a_temperature_divides_the_scores_of_a_softmax() -> None:
     goal = Objective(scorer, pair_loss("infonce", temperature=0.3), how, temperature=0.3)
     batches = batches_of(edges, how, 12, 6)
     steps = BucketSteps(goal, device=torch.device("cpu"))
-    held, true = edges.shuffled(batches.order, steps.device), steps._true_ends(edges, rows, batches.order)
-    for batch in batches:
-        found, changes = steps.gradients(held, batch, rows, true)
+    for batch, pairs in pairs_of(steps, edges, batches, rows):
+        found, changes = steps.gradients(pairs, rows)
         tables_ = {end: rows[end].values.clone().requires_grad_() for end in rows}
-        expected = written_out(goal, edges, batches.order, batch, tables_)
+        expected = written_out(goal, edges, batches, batch, tables_)
         expected.backward()
         torch.testing.assert_close(found, expected.detach())
         sums = torch.zeros_like(rows["src"].values)
@@ -165,13 +184,8 @@ def test_training_lowers_the_loss_and_gives_the_same_bits_twice() -> None:
         optimizer = torch.optim.Adagrad(scorer.parameters(), lr=0.1)
         edges, rows = bucket(), tables(False)
         steps = BucketSteps(Objective(scorer, pair_loss("infonce"), how), device=torch.device("cpu"))
-
-        def step_weights(optimizer: Any = optimizer) -> None:
-            optimizer.step()
-            optimizer.zero_grad()
-
         losses = [
-            float(steps.train(edges, batches_of(edges, how, 8, 4), rows, lr=0.1, step_weights=step_weights))
+            float(steps.train(edges, batches_of(edges, how, 8, 4), rows, optimizer=optimizer))
             for _ in range(20)
         ]
         assert losses[-1] < 0.7 * losses[0]

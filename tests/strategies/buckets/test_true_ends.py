@@ -20,11 +20,11 @@ def test_candidates_that_make_a_true_edge_are_left_out(core: bool, before: int, 
     edges = slice(20, 32)
     if core:
         assert native.available()
-        ends.leave_out(scores, edges, candidates)
-        ends.leave_out(scores, edges, candidates)  # the table is as it was
+        ends.take(edges).leave_out(scores, candidates)
+        ends.take(edges).leave_out(scores, candidates)  # the table is as it was
     else:
         with native.disabled():
-            ends.leave_out(scores, edges, candidates)
+            ends.take(edges).leave_out(scores, candidates)
     for at, edge in enumerate(order[edges].tolist()):
         chunk, row = divmod(at, 4)
         found = scores[chunk, row].isinf().tolist()
@@ -37,5 +37,5 @@ def test_no_edge_has_nothing_to_leave_out() -> None:
     none = torch.zeros(0, dtype=torch.int64)
     ends = TrueEnds.of(none, none, none, 3)
     scores = torch.zeros(1, 0, 3)
-    ends.leave_out(scores, slice(0, 0), torch.tensor([[0, 1]]))
+    ends.leave_out(scores, torch.tensor([[0, 1]]))
     assert scores.numel() == 0

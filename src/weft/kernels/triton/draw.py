@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from weft.draw import fold
+from weft.draw import fold, signed
 
 
 @triton.jit
@@ -72,8 +72,3 @@ def folded(clock: Tensor, stream: int, layer: int) -> Tensor:
     out = torch.empty(1, dtype=torch.int64, device=clock.device)
     _fold_kernel[(1,)](clock, out, int(stream), layer, num_warps=1)
     return out
-
-
-def signed(key: int) -> int:
-    """Return the 64-bit key as the signed number of the same bits, which is what kernels take."""
-    return key - (1 << 64) if key >= 1 << 63 else key

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels import reference
-from weft.kernels.triton.plan import power
+from weft.kernels.triton.plan import bounded, power
 from weft.kernels.triton.spmm import FLOATS, spmm
 
 # rows are copied as numbers of the widest of these kinds that divides a value: views of it are aligned
@@ -50,6 +50,7 @@ def gather_backward(grad: Tensor, rows: Tensor, num_rows: int) -> Tensor:
     ordered, positions = torch.sort(rows, stable=True)
     bounds = torch.arange(num_rows + 1, device=rows.device, dtype=ordered.dtype)
     indptr = torch.searchsorted(ordered, bounds)
+    bounded(indptr, len(positions))  # how many rows are hubs would have to be waited for
     plain = (None, None, None, False, False, None, None, None)
     return spmm(indptr, positions, None, grad, *plain)
 

@@ -14,9 +14,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from weft.draw import signed
 from weft.errors import InputError
 from weft.kernels import gpu
-from weft.kernels.triton.draw import draw, row_key, signed
+from weft.kernels.triton.draw import draw, row_key
 from weft.kernels.triton.plan import power
 
 FREE = 2**31 - 1

@@ -32,8 +32,9 @@ class Buckets(Strategy):
     A step is a `batch` of edges in chunks of `chunk`. `negatives` says what true ends are compared with:
     `{count = 50, inbatch = true, side = "both", alpha = 0.0, exclude = "known"}`, nodes of the partition that
     are drawn for each chunk, uniformly or by degree^alpha, and the other ends of the chunk's own edges; ends
-    that make a training edge are left out, with exclude = "own" the pair's own alone. Rows are drawn with
-    standard deviation `scale` and change by row-wise Adagrad, weights of relations by Adagrad.
+    that make a training edge are left out, with exclude = "own" the pair's own alone. `count = "all"` takes
+    every node of the type in the partition, and a batch is one chunk. Rows are drawn with standard deviation
+    `scale` and change by row-wise Adagrad, weights of relations by Adagrad.
     """
 
     name: ClassVar[str] = "buckets"
@@ -80,8 +81,10 @@ class Buckets(Strategy):
         super().check(options)
         check_partitions(options.get("partitions", 1))
         how = _candidates(options.get("negatives"))
-        if not how.count and not how.inbatch:
+        if not how.count and not how.others:
             raise RecipeError("strategy.negatives: there are none; give a count, or inbatch = true")
+        if how.count == "all":
+            _check_all(options, how)
         if how.alpha and not how.count:
             raise RecipeError("strategy.negatives.alpha: is that of nodes that are drawn; give a count")
 
@@ -100,6 +103,16 @@ class Buckets(Strategy):
 def _candidates(given: Mapping[str, Any] | None) -> Candidates:
     made: Candidates = Candidates(**bind(Candidates, given or {}, "strategy.negatives"))
     return made
+
+
+def _check_all(options: Mapping[str, Any], how: Candidates) -> None:
+    """Refuse what has no meaning where all nodes are candidates."""
+    if how.inbatch:
+        raise RecipeError("strategy.negatives.inbatch: with count = 'all' every node is there; leave it out")
+    if how.alpha:
+        raise RecipeError("strategy.negatives.alpha: with count = 'all' nothing is drawn; leave it out")
+    if "chunk" in options:
+        raise RecipeError("strategy.chunk: with negatives.count = 'all' a batch is one chunk; leave it out")
 
 
 def _links(task: Task) -> LinkPrediction:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft.config import Range
-from weft.draw import Stream, draw, fold, permutation, uniform
+from weft.draw import Stream, draw, fold, permutation, signed, uniform
+from weft.kernels.reference import draw_by
 
 Ints = NDArray[np.int64]
 End = Literal["src", "dst"]
@@ -26,10 +27,10 @@ _SIDES: dict[str, tuple[End, ...]] = {"both": ("dst", "src"), "dst": ("dst",), "
 class Candidates:
     """Which nodes true ends are compared with: those of `strategy.negatives`."""
 
-    count: Annotated[int, Range(least=0)] = 50
-    """Drawn from the partition for each chunk."""
-    inbatch: bool = True
-    """Whether other ends of the chunk's own edges are candidates, too."""
+    count: Annotated[int, Range(least=0)] | Literal["all"] = 50
+    """Drawn from the partition for each chunk, or all nodes of the type that it has."""
+    inbatch: bool | None = None
+    """Whether other ends of the chunk's own edges are candidates, too: by default unless all nodes are."""
     side: Literal["both", "dst", "src"] = "both"
     """Which end is replaced."""
     alpha: Annotated[float, Range(least=0)] = 0.0
@@ -41,6 +42,11 @@ class Candidates:
     def sides(self) -> tuple[End, ...]:
         """The ends that are replaced, in order."""
         return _SIDES[self.side]
+
+    @property
+    def others(self) -> bool:
+        """Whether other ends of a chunk's own edges are candidates."""
+        return self.count != "all" if self.inbatch is None else self.inbatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,18 +67,21 @@ class BucketEdges:
 
     def shuffled(self, order: Tensor, device: torch.device) -> "BucketEdges":
         """Return the edges in an order, on a device."""
-        src, dst, relation = (each[order].long().to(device) for each in (self.src, self.dst, self.relation))
-        return BucketEdges(src, dst, relation, self.group[order], self.kinds)
+        columns = (self.src, self.dst, self.relation, self.group)
+        src, dst, relation, group = (each.to(device)[order].long() for each in columns)
+        return BucketEdges(src, dst, relation, group, self.kinds)
 
 
 @dataclass(frozen=True)
 class ChunkBatch:
-    """Places `edges` of the shuffled edges, in `chunks` of equal size, and candidates drawn for each side."""
+    """A batch: which of the shuffled edges, in how many chunks of equal size, of which types."""
 
     edges: slice
     chunks: int
-    drawn: dict[End, Tensor]
-    """By side: [chunks, count] rows of the side's partition."""
+    number: int
+    """That of its first chunk, by which candidates are drawn."""
+    kinds: dict[End, int]
+    """The types of both ends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +92,15 @@ class EndPool:
     weight: NDArray[np.float64] | None = None
     """[rows] cumulated weights of draws; None: uniform."""
 
-    def draw(self, key: int, chunks: Ints, kind: int, count: int) -> Ints:
-        """Return `count` rows of a type for each chunk, by its number, [chunks, count]."""
-        low, high = int(self.starts[kind]), int(self.starts[kind + 1])
+    def bounds(self, kind: int) -> tuple[int, int]:
+        """Return where the rows of a type begin and end."""
+        return int(self.starts[kind]), int(self.starts[kind + 1])
+
+    def draw(self, key: int, chunks: Ints, kind: int, count: int | Literal["all"]) -> Ints:
+        """Return `count` rows of a type for each chunk, by its number, [chunks, count]; or all of them."""
+        low, high = self.bounds(kind)
+        if count == "all":
+            return np.tile(np.arange(low, high), (len(chunks), 1))
         lanes = np.arange(count)
         if self.weight is None:
             bits = draw(key, chunks[:, None], lanes).astype(np.uint64)
@@ -114,46 +129,62 @@ class BucketBatches:
         epoch: int,
         bucket: int,
     ) -> None:
-        self._edges, self._ends, self._candidates = edges, ends, candidates
-        self._batch, self._chunk = max(batch // chunk, 1) * chunk, chunk
+        self._edges, self._candidates, self.ends = edges, candidates, ends
+        chunk = batch if candidates.count == "all" else chunk
+        self.chunk, self.chunks = chunk, max(batch // chunk, 1)
+        """Edges of a chunk, and chunks of a batch, at most."""
         self._key = fold(seed, Stream.SHUFFLE, epoch, bucket, 1)
-        self._keys = {end: fold(seed, Stream.NEGATIVE, epoch, bucket, place) for place, end in _PLACES}
-        shuffled = permutation(self._key, len(edges))
-        group = edges.group.numpy()[shuffled]
-        self.order = torch.from_numpy(shuffled[np.argsort(group, kind="stable")])
-        """[edges] by group, shuffled within each."""
-        self._sizes = np.bincount(group, minlength=len(edges.kinds))
+        self.keys = {end: fold(seed, Stream.NEGATIVE, epoch, bucket, place) for place, end in _PLACES}
+        """By side, that of draws of candidates."""
+
+    def order(self, device: torch.device) -> Tensor:
+        """Return how the edges are shuffled, [edges] on a device: by group, by chance within each."""
+        order = shuffled(self._key, len(self._edges), device)
+        if len(self._edges.kinds) == 1:
+            return order
+        return order[self._edges.group.to(device)[order].argsort(stable=True)]
 
     def __iter__(self) -> Iterator[ChunkBatch]:
         """Give batches, each of one group: those of all groups in random order."""
         pieces = [*self._pieces()]
         for place in permutation(self._key + 1, len(pieces)).tolist():
-            yield self._made(*pieces[place])
+            yield pieces[place]
 
-    def _pieces(self) -> Iterator[tuple[slice, int, tuple[int, int], int]]:
-        """Give which edges a batch has, in how many chunks, of which types, and the number of the first."""
+    def _pieces(self) -> Iterator[ChunkBatch]:
         first = number = 0
-        for kinds, size in zip(self._edges.kinds, self._sizes.tolist()):
-            for start in range(first, first + size, self._batch):
-                stop = min(start + self._batch, first + size)
-                whole = (stop - start) // self._chunk
-                middle = start + whole * self._chunk
+        sizes = torch.bincount(self._edges.group, minlength=len(self._edges.kinds)).tolist()
+        most = self.chunks * self.chunk
+        for (src, dst), size in zip(self._edges.kinds, sizes):
+            kinds: dict[End, int] = {"src": src, "dst": dst}
+            for start in range(first, first + size, most):
+                stop = min(start + most, first + size)
+                whole = (stop - start) // self.chunk
+                middle = start + whole * self.chunk
                 if whole:
-                    yield slice(start, middle), whole, kinds, number
+                    yield ChunkBatch(slice(start, middle), whole, number, kinds)
                 if middle < stop:
-                    yield slice(middle, stop), 1, kinds, number + whole
+                    yield ChunkBatch(slice(middle, stop), 1, number + whole, kinds)
                 number += whole + 1
             first += size
 
-    def _made(self, edges: slice, chunks: int, kinds: tuple[int, int], number: int) -> ChunkBatch:
-        held = self._candidates
-        numbers = np.arange(number, number + chunks)
-        kind: dict[End, int] = {"src": kinds[0], "dst": kinds[1]}
-        drawn = {
-            side: torch.from_numpy(self._ends[side].draw(self._keys[side], numbers, kind[side], held.count))
-            for side in held.sides
+    def drawn(self, batch: ChunkBatch) -> dict[End, Tensor]:
+        """Return by side the candidates of a batch that are drawn, [chunks, count] rows of the partition."""
+        numbers = np.arange(batch.number, batch.number + batch.chunks)
+        return {
+            side: torch.from_numpy(
+                self.ends[side].draw(self.keys[side], numbers, batch.kinds[side], self._candidates.count)
+            )
+            for side in self._candidates.sides
         }
-        return ChunkBatch(edges, chunks, drawn)
 
 
 _PLACES: tuple[tuple[int, End], ...] = ((0, "dst"), (1, "src"))
+
+
+def shuffled(key: int, count: int, device: torch.device) -> Tensor:
+    """Return `weft.draw.permutation`, made where it is asked for."""
+    if device.type == "cpu":
+        return torch.from_numpy(permutation(key, count))
+    ids = torch.arange(count, device=device)
+    high, low = (draw_by(ids.new_tensor(signed(key)), ids, ids.new_tensor(lane)) for lane in (0, 1))
+    return ((high << 32 | low) ^ -(1 << 63)).argsort(stable=True)  # the order of numbers without a sign

@@ -8,12 +8,13 @@ n m d. Scores that are no product (distances) and losses other than a softmax ha
 """
 
 from collections.abc import Callable
+from math import prod
 
 import torch
 from torch import Tensor
 
 from weft.tasks.loss import Loss
-from weft.tasks.scores.compared import Comparison, Product
+from weft.tasks.scores.compared import Comparison, Product, on_kernels
 
 SOFTMAX = ("infonce", "softmax")
 """Names of the loss whose gradient is written out here."""
@@ -24,18 +25,26 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 class Workspace:
     """Memory that steps have in common, by name: what is taken holds whatever was in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, spare: float = 0.0) -> None:
+        """`spare` is how much more than asked for is taken, as a share, for what may come."""
         self._held: dict[str, Tensor] = {}
+        self._spare = spare
+        self.grown = 0
+        """How often memory was taken anew: what was captured before reads that of before."""
 
     def take(self, name: str, *shape: int, like: Tensor) -> Tensor:
         """Return a tensor of a shape, of the type and on the device of another."""
-        count = 1
-        for size in shape:
-            count *= size
+        count = prod(shape)
         held = self._held.get(name)
         if held is None or held.numel() < count or held.dtype != like.dtype or held.device != like.device:
-            held = self._held[name] = like.new_empty(count)
+            held = self._held[name] = like.new_empty(count + int(count * self._spare))
+            self.grown += 1
         return held[:count].view(*shape)
+
+    def all_of(self, name: str, *shape: int) -> Tensor:
+        """Return what is held by a name, in rows of a shape, as many as there is room for."""
+        held, size = self._held[name], prod(shape)
+        return held[: held.numel() // size * size].view(-1, *shape)
 
 
 def contrast(
@@ -47,25 +56,27 @@ def contrast(
     loss: Loss,
     temperature: float = 1.0,
     mask: Callable[[Tensor], None],
+    live: Tensor | None = None,
     space: Workspace,
 ) -> Gradients:
     """Return the sum of losses and its gradients.
 
     `queries` and `true` are [chunks, n, d]; `keys` [chunks, 1 + m, d] has zeros in row 0 of each chunk.
     `mask` is given scores [chunks, n, 1 + m], or [chunks, n, m] of candidates alone, and puts -inf where one
-    is no negative. `temperature` is that of a softmax, whose scores are divided by it.
+    is no negative. `temperature` is that of a softmax, whose scores are divided by it. `live` [chunks * n] is
+    1 for pairs that count and 0 for others, None: all do.
     """
     if not isinstance(compare, Product):
-        return compared(queries, true, keys, compare=compare, loss=loss, mask=mask)
+        return compared(queries, true, keys, compare=compare, loss=loss, mask=mask, live=live)
     if loss.name in SOFTMAX and not loss.own and queries.device.type == "cpu":
-        return _by_shares(queries, true, keys, temperature, mask, space)
+        return _by_shares(queries, true, keys, temperature, mask, live, space)
     chunks, n, width = queries.shape
     columns = keys.shape[1]
     scores = space.take("scores", chunks, n, columns, like=queries)
     torch.bmm(queries, keys.transpose(1, 2), out=scores)
     scores[:, :, 0] = torch.linalg.vecdot(queries, true)
     mask(scores)
-    total, slope = _slope(scores.view(-1, columns), loss, temperature, space)
+    total, slope = _slope(scores.view(-1, columns), loss, temperature, live, space)
     slope = slope.view(chunks, n, columns)
     of_true = slope[:, :, :1]
     by_keys = torch.bmm(slope.transpose(1, 2), queries, out=space.take("keys", *keys.shape, like=queries))
@@ -80,6 +91,7 @@ def _by_shares(
     keys: Tensor,
     temperature: float,
     mask: Callable[[Tensor], None],
+    live: Tensor | None,
     space: Workspace,
 ) -> Gradients:
     """Return what `contrast` does of a softmax, from scores [chunks, n, m] of candidates alone.
@@ -98,13 +110,16 @@ def _by_shares(
         own.div_(temperature)
     log_sum = _log_sum(scores, shares)
     whole = torch.logaddexp(log_sum, own)
-    share = (log_sum - whole).exp_().div_(temperature).unsqueeze(2)
+    losses, share = whole - own, (log_sum - whole).exp_().div_(temperature)
+    if live is not None:
+        losses, share = losses * live.view(chunks, n), share * live.view(chunks, n)
+    share = share.unsqueeze(2)
     scaled = torch.mul(queries, share, out=space.take("scaled", chunks, n, width, like=queries))
     torch.bmm(shares.transpose(1, 2), scaled, out=by_keys[:, 1:])
     by_keys[:, 0] = 0.0
     by_queries = space.take("queries", chunks, n, width, like=queries)
     torch.baddbmm(true, shares, keys[:, 1:], beta=-1, out=by_queries).mul_(share)
-    return (whole - own).sum(), by_queries, scaled.neg(), by_keys
+    return losses.sum(), by_queries, scaled.neg(), by_keys
 
 
 _TABLES = ("scores", "slope")
@@ -134,6 +149,7 @@ def compared(
     compare: Comparison,
     loss: Loss,
     mask: Callable[[Tensor], None],
+    live: Tensor | None = None,
 ) -> Gradients:
     """Return what `contrast` does by autograd, for any comparison and loss."""
     with torch.enable_grad():
@@ -143,29 +159,44 @@ def compared(
         left_out = torch.zeros_like(scores)
         mask(left_out)
         rows = (scores + left_out).flatten(0, 1)
-        total = loss.summed(rows, rows.new_zeros(len(rows)))
+        total = _summed(rows, loss, live)
         gradients = torch.autograd.grad(total, held)
     return total.detach(), gradients[0], gradients[1], gradients[2]
 
 
-def _slope(scores: Tensor, loss: Loss, temperature: float, space: Workspace) -> tuple[Tensor, Tensor]:
+def _slope(
+    scores: Tensor, loss: Loss, temperature: float, live: Tensor | None, space: Workspace
+) -> tuple[Tensor, Tensor]:
     """Return the sum of losses of rows [n, 1 + m] and its gradient."""
     if loss.name not in SOFTMAX or loss.own:
-        return _differentiated(scores, loss)
+        return _differentiated(scores, loss, live)
+    if on_kernels(scores):
+        from weft.kernels.triton.contrast import softmax_slope  # where there is a GPU
+
+        return softmax_slope(scores, live, temperature).sum(), scores
     if temperature != 1.0:
         scores.div_(temperature)
     slope = space.take("slope", *scores.shape, like=scores)
     torch.softmax(scores, 1, out=slope)
     # The largest share is at least 1 / (1 + m): its logarithm is safe where that of the true pair may not be.
     log_sum = scores.amax(1) - slope.amax(1).log_()
-    total = (log_sum - scores[:, 0]).sum()
+    losses = log_sum - scores[:, 0]
     slope[:, 0] -= 1.0
+    if live is not None:
+        losses, slope = losses * live, slope.mul_(live[:, None])
+    total = losses.sum()
     return total, slope if temperature == 1.0 else slope.div_(temperature)
 
 
-def _differentiated(scores: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+def _differentiated(scores: Tensor, loss: Loss, live: Tensor | None) -> tuple[Tensor, Tensor]:
     with torch.enable_grad():
         held = scores.detach().requires_grad_()
-        total = loss.summed(held, held.new_zeros(len(held)))
+        total = _summed(held, loss, live)
         (slope,) = torch.autograd.grad(total, held)
     return total.detach(), slope
+
+
+def _summed(scores: Tensor, loss: Loss, live: Tensor | None) -> Tensor:
+    """Return the sum of the losses of rows that count."""
+    y = scores.new_zeros(len(scores))
+    return loss.summed(scores, y) if live is None else (loss.each(scores, y) * live).sum()

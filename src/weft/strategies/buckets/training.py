@@ -4,22 +4,24 @@ Rows are changed by row-wise Adagrad where they lie, in the partitions that are 
 batch are summed first. Weights of the scorer, those of relations, are the optimiser's.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from weft.process import kept_memory
-from weft.stores.row_steps import rowwise_adagrad_parts
-from weft.strategies.buckets.chunks import BucketBatches, BucketEdges, Candidates, ChunkBatch, End
+from weft.stores.row_steps import Part, rowwise_adagrad_parts
+from weft.strategies.buckets.chunks import BucketBatches, BucketEdges, Candidates, End
 from weft.strategies.buckets.contrast import Workspace, contrast
 from weft.strategies.buckets.true_ends import TrueEnds
 from weft.tasks.loss import Loss
 from weft.tasks.penalty import Penalty
 from weft.tasks.ranking import LEFT_OUT
 from weft.tasks.scores.base import Scorer, other_end
+from weft.tasks.scores.compared import on_kernels
+
+_ALIGNED = 16
+"""Candidates on a GPU are filled up to a multiple of so many."""
 
 
 @dataclass(eq=False)
@@ -51,13 +53,38 @@ class Objective:
     penalty: Penalty | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class StepPairs:
+    """The pairs of a step and what they are compared with, all where the rows are."""
+
+    ids: dict[End, Tensor]
+    """[n] rows of both ends, those of a chunk after those of another"""
+    relation: Tensor
+    """[n]"""
+    drawn: dict[End, Tensor]
+    """[chunks, count] by side: candidates"""
+    true: dict[End, TrueEnds]
+    """by side: what is no negative of each pair"""
+    live: Tensor | None = None
+    """[n] 1 for a pair, 0 for what only fills a chunk; None: all are pairs"""
+
+    @property
+    def chunks(self) -> int:
+        """How many there are, of equal size."""
+        return len(next(iter(self.drawn.values())))
+
+
+Changes = dict[End, list[Part]]
+"""By end, places of rows of its partition, perhaps several times, and their gradients."""
+
+
 class BucketSteps:
     """Goes downhill, batch after batch. One a worker: its memory serves every bucket."""
 
     def __init__(self, objective: Objective, *, device: torch.device) -> None:
         self.objective, self.device = objective, device
         # A side at a time; what it gives is read before the other one begins.
-        self._space = Workspace()
+        self.space = Workspace()
 
     @kept_memory()
     def train(
@@ -66,82 +93,89 @@ class BucketSteps:
         batches: BucketBatches,
         rows: dict[End, PartitionRows],
         *,
-        lr: float,
-        step_weights: Callable[[], None],
+        optimizer: torch.optim.Optimizer,
     ) -> Tensor:
         """Train on a bucket; return the sum of losses. `rows` are those of both sides, perhaps the same."""
-        order = batches.order
-        held = edges.shuffled(order, self.device)
-        true = self._true_ends(edges, rows, order)
+        held = edges.shuffled(batches.order(self.device), self.device)
+        true = self.true_ends(held, rows)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for batch in batches:
-            loss, changes = self.gradients(held, batch, rows, true)
-            total += loss
-            _apply(changes, rows, lr)
-            step_weights()
+            here = batch.edges
+            ids: dict[End, Tensor] = {"src": held.src[here], "dst": held.dst[here]}
+            drawn = {side: each.to(self.device) for side, each in batches.drawn(batch).items()}
+            mine = {side: each.take(here) for side, each in true.items()}
+            total += self.step(StepPairs(ids, held.relation[here], drawn, mine), rows, optimizer)
         return total
 
-    def gradients(
-        self, edges: BucketEdges, batch: ChunkBatch, rows: dict[End, PartitionRows], true: dict[End, TrueEnds]
-    ) -> tuple[Tensor, dict[End, list[tuple[Tensor, Tensor]]]]:
-        """Return the sum of losses of a batch, and what changes: by end places of rows and their gradients.
+    def step(
+        self, pairs: StepPairs, rows: dict[End, PartitionRows], optimizer: torch.optim.Optimizer
+    ) -> Tensor:
+        """Change rows and weights by the gradients of some pairs; return the sum of their losses."""
+        loss, changes = self.gradients(pairs, rows)
+        _apply(changes, rows, float(optimizer.param_groups[0]["lr"]))
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
 
-        Gradients of the scorer's weights are left in `.grad`. `edges` are shuffled.
+    def gradients(self, pairs: StepPairs, rows: dict[End, PartitionRows]) -> tuple[Tensor, Changes]:
+        """Return the sum of losses of pairs, and by end what changes.
+
+        Gradients of the scorer's weights are left in `.grad`.
         """
-        here, goal = batch.edges, self.objective
-        ids: dict[End, Tensor] = {"src": edges.src[here], "dst": edges.dst[here]}
-        relation = edges.relation[here]
+        goal, ids, relation = self.objective, pairs.ids, pairs.relation
         ends = {end: rows[end].values.index_select(0, ids[end]).requires_grad_() for end in ids}
-        changes: dict[End, list[tuple[Tensor, Tensor]]] = {"src": [], "dst": []}
+        others: dict[End, Tensor] = {}
         total = ends["src"].new_zeros((), dtype=torch.float64)
         outputs: list[Tensor] = []
         slopes: list[Tensor | None] = []
         for side in goal.candidates.sides:
-            drawn = batch.drawn[side].to(self.device)
+            drawn = pairs.drawn[side]
             with torch.enable_grad():
                 queries = goal.scorer.query(ends[other_end(side)], relation, other_end(side))
                 own = goal.scorer.key(ends[side])
-                others = rows[side].values.index_select(0, drawn.flatten()).requires_grad_()
-                keys = goal.scorer.key(others)
-            loss, given = self._side(side, batch, ids[side], drawn, (queries, own, keys), true)
+                others[side] = rows[side].values.index_select(0, drawn.flatten()).requires_grad_()
+                keys = goal.scorer.key(others[side])
+            loss, given = self._side(side, pairs, (queries, own, keys))
             total += loss
             outputs += [queries, own, keys]
             slopes += given
-            changes[side].append((drawn.flatten(), others))
         if goal.penalty is not None:
             with torch.enable_grad():
                 for side in goal.candidates.sides:
                     added = goal.penalty.each(goal.scorer, ends["src"], ends["dst"], relation, side=side)
-                    outputs.append(added.sum())
+                    outputs.append((added if pairs.live is None else added * pairs.live).sum())
                     slopes.append(None)
                     total += outputs[-1].detach()
-        torch.autograd.backward(outputs, slopes)
-        found = {end: [(at, _gradient(held)) for at, held in changes[end]] for end in changes}
-        for end in ("src", "dst"):
-            found[end].insert(0, (ids[end], _gradient(ends[end])))
-        return total, found
+        weights = [each for each in goal.scorer.parameters() if each.requires_grad]
+        leaves = [*ends.values(), *others.values(), *weights]
+        found = torch.autograd.grad(outputs, leaves, slopes, allow_unused=True)
+        for weight, gradient in zip(weights, found[len(ends) + len(others) :]):
+            weight.grad = gradient
+        held = [torch.zeros_like(leaf) if each is None else each for leaf, each in zip(leaves, found)]
+        changes: Changes = {end: [(ids[end], each)] for end, each in zip(ends, held)}
+        for side, each in zip(others, held[len(ends) :]):
+            changes[side].append((pairs.drawn[side].flatten(), each))
+        return total, changes
 
     def _side(
-        self,
-        side: End,
-        batch: ChunkBatch,
-        ends: Tensor,
-        drawn: Tensor,
-        held: tuple[Tensor, Tensor, Tensor],
-        true: dict[End, TrueEnds],
+        self, side: End, pairs: StepPairs, held: tuple[Tensor, Tensor, Tensor]
     ) -> tuple[Tensor, list[Tensor | None]]:
         """Return the loss of one side, and its gradients by queries, own keys and keys of drawn rows."""
-        goal, chunks = self.objective, batch.chunks
+        goal, chunks, drawn = self.objective, pairs.chunks, pairs.drawn[side]
         queries, own, keys = (each.detach() for each in held)
         n, width = len(queries) // chunks, queries.shape[1]
-        inside = n if goal.candidates.inbatch else 0
+        inside = n if goal.candidates.others else 0
         queries, own = queries.view(chunks, n, width), own.view(chunks, n, width)
-        table = self._space.take("candidates", chunks, 1 + inside + drawn.shape[1], width, like=queries)
+        count = 1 + inside + drawn.shape[1]
+        # A GPU multiplies matrices of odd shapes at half the rate.
+        columns = -(-count // _ALIGNED) * _ALIGNED if on_kernels(queries) else count
+        table = self.space.take("candidates", chunks, columns, width, like=queries)
         table[:, 0] = 0.0
+        table[:, count:] = 0.0
         if inside:
             table[:, 1 : 1 + n] = own
-        table[:, 1 + inside :] = keys.view(chunks, -1, width)
-        nodes = torch.cat([ends.view(chunks, n), drawn], 1) if inside else drawn
+        table[:, 1 + inside : count] = keys.view(chunks, -1, width)
+        nodes = torch.cat([pairs.ids[side].view(chunks, n), drawn], 1) if inside else drawn
         loss, by_queries, by_own, by_keys = contrast(
             queries,
             own,
@@ -149,51 +183,39 @@ class BucketSteps:
             compare=goal.scorer.compare,
             loss=goal.loss,
             temperature=goal.temperature,
-            mask=partial(self._mask, side, batch, ends.view(chunks, n), nodes, true),
-            space=self._space,
+            mask=lambda scores: _leave_out(scores, pairs, side, nodes.contiguous(), inside),
+            live=pairs.live,
+            space=self.space,
         )
         by_own = by_own + by_keys[:, 1 : 1 + n] if inside else by_own
-        given = by_queries, by_own, by_keys[:, 1 + inside :]
+        given = by_queries, by_own, by_keys[:, 1 + inside : count]
         # Copies: the other side is given the same memory.
         return loss, [each.reshape(-1, width).clone() for each in given]
 
-    def _mask(
-        self,
-        side: End,
-        batch: ChunkBatch,
-        ends: Tensor,
-        nodes: Tensor,
-        true: dict[End, TrueEnds],
-        scores: Tensor,
-    ) -> None:
-        """Leave out candidates that are no negatives."""
-        if self.objective.candidates.exclude == "known":
-            true[side].leave_out(scores, batch.edges, nodes.contiguous())
-        else:
-            scores[:, :, -nodes.shape[1] :].masked_fill_(ends[:, :, None] == nodes[:, None], LEFT_OUT)
-
-    def _true_ends(
-        self, edges: BucketEdges, rows: dict[End, PartitionRows], order: Tensor
-    ) -> dict[End, TrueEnds]:
-        """Return the true ends of edges in their order, of each side that is replaced."""
-        if self.objective.candidates.exclude != "known":
-            return {}
+    def true_ends(self, edges: BucketEdges, rows: dict[End, PartitionRows]) -> dict[End, TrueEnds]:
+        """Return what is no negative of edges, for each side that is replaced."""
         ends: dict[End, Tensor] = {"src": edges.src, "dst": edges.dst}
         found: dict[End, TrueEnds] = {}
         for side in self.objective.candidates.sides:
-            stays, moves, count = ends[other_end(side)], ends[side], len(rows[side].values)
-            made = TrueEnds.of(stays, edges.relation, moves, count).take(order)
-            found[side] = made if self.device.type == "cpu" else made.to(self.device)
+            count = len(rows[side].values)
+            if self.objective.candidates.exclude == "known":
+                found[side] = TrueEnds.of(ends[other_end(side)], edges.relation, ends[side], count)
+            else:
+                found[side] = TrueEnds.own(ends[side], count)
         return found
 
 
-def _gradient(held: Tensor) -> Tensor:
-    return torch.zeros_like(held) if held.grad is None else held.grad
+def _leave_out(scores: Tensor, pairs: StepPairs, side: End, nodes: Tensor, inside: int) -> None:
+    """Leave out candidates [chunks, m] that are no negatives; the first `inside` are ends of the pairs."""
+    pairs.true[side].leave_out(scores, nodes)
+    first = min(1, scores.shape[2] - nodes.shape[1])  # the true pair's own may stand before them
+    scores[:, :, first + nodes.shape[1] :] = LEFT_OUT
+    if inside and pairs.live is not None:
+        dead = (pairs.live == 0).view(pairs.chunks, 1, inside)
+        scores[:, :, first : first + inside].masked_fill_(dead, LEFT_OUT)
 
 
-def _apply(
-    changes: dict[End, list[tuple[Tensor, Tensor]]], rows: dict[End, PartitionRows], lr: float
-) -> None:
+def _apply(changes: Changes, rows: dict[End, PartitionRows], lr: float) -> None:
     """Change rows by their gradients; where both sides are one partition, by their sum."""
     joined = [changes["src"] + changes["dst"]] if rows["src"] is rows["dst"] else [*changes.values()]
     tables = [rows["src"]] if len(joined) == 1 else [rows[end] for end in changes]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from weft.errors import RecipeError
 from weft.layers.no_layers import NoLayers
 from weft.strategies.batching import Batching, Beside
+from weft.strategies.buckets.captured import CapturedSteps
 from weft.strategies.buckets.chunks import BucketBatches, Candidates, End
 from weft.strategies.buckets.node_tables import NodeTables
 from weft.strategies.buckets.orders import OrderName, Visit, epoch_rounds
@@ -40,7 +41,7 @@ class Visits(Batching):
         super().__init__(shared, layout)
         self.task, self.order, self.candidates = task, order, candidates
         self._sizes = {"batch": batch, "chunk": chunk}
-        self._steps: BucketSteps | None = None
+        self._steps: CapturedSteps | None = None
         self._rounds: list[list[Visit]] = []
         self._own: list[tuple[int, Visit]] = []
         self._done = 0
@@ -148,12 +149,7 @@ class Visits(Batching):
     ) -> float:
         """Train the buckets of a visit; return the sum of losses."""
         steps, files, clock = self._steps_of(model), self.layout.edges, self.shared.clock.tolist()
-        rate, total = float(optimizer.param_groups[0]["lr"]), 0.0
-
-        def step_weights() -> None:
-            optimizer.step()
-            optimizer.zero_grad()
-
+        total = 0.0
         for bucket in visit.buckets:
             edges, ends = files.read(bucket), files.ends(bucket, self.candidates)
             number = bucket[0] * self.layout.division.partitions + bucket[1]
@@ -161,7 +157,7 @@ class Visits(Batching):
             batches = BucketBatches(edges, ends, self.candidates, **self._sizes, **when)
             sides: dict[End, PartitionRows] = {"src": rows[bucket[0]], "dst": rows[bucket[1]]}
             if len(edges):
-                total += float(steps.train(edges, batches, sides, lr=rate, step_weights=step_weights))
+                total += float(steps.train(edges, batches, sides, optimizer=optimizer))
         return total
 
     def _hand_over(self, visits: Sequence[Visit], rounds: Sequence[Sequence[Visit]]) -> None:
@@ -178,7 +174,7 @@ class Visits(Batching):
                     return place % self.shared.group.size != self.shared.group.rank
         return False
 
-    def _steps_of(self, model: nn.Module) -> BucketSteps:
+    def _steps_of(self, model: nn.Module) -> CapturedSteps:
         if self._steps is None:
             scorer, given = head_of(model), self.task.given_loss
             assert isinstance(scorer, Scorer), "checked with the model"
@@ -186,7 +182,7 @@ class Visits(Batching):
             goal = Objective(
                 scorer, self.task.loss, self.candidates, temperature=heat, penalty=self.task.penalty
             )
-            self._steps = BucketSteps(goal, device=self.shared.device)
+            self._steps = CapturedSteps(BucketSteps(goal, device=self.shared.device))
         return self._steps
 
     # Outputs

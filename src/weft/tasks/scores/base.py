@@ -134,8 +134,8 @@ def check_sign(options: str | Mapping[str, Any], loss: str, *, where: str = "tas
     if scorers[name].distance and not bound.get("offset", 0.0) > 0:
         raise RecipeError(
             f"{where}.offset: {name!r} is a distance, never above 0, and the loss {loss!r} takes what is "
-            f"below 0 for false; set one, as {{name = {name!r}, offset = 9}}, or use the loss softmax, margin or "
-            "bpr"
+            f"below 0 for false; set one, as {{name = {name!r}, offset = 9}}, or use the loss softmax, "
+            "margin or bpr"
         )
 
 

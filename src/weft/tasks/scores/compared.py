@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from weft.kernels import gpu
 from weft.kernels.second import first_derivatives_only
 
 _AT_ONCE = 1 << 22
@@ -54,6 +55,8 @@ class Nearness:
 
     def crossed(self, query: Tensor, key: Tensor) -> Tensor:
         """Return all scores: of the norm 2 by lengths and one product of matrices."""
+        if self.norm == 1 and _has_sums(query):
+            return self.offset - _summed(query, key, parts=1)
         apart: Tensor = torch.cdist(query, key, p=self.norm, compute_mode="use_mm_for_euclid_dist")
         return self.offset - apart
 
@@ -70,18 +73,38 @@ class ComplexNearness:
 
     def crossed(self, query: Tensor, key: Tensor) -> Tensor:
         """Return all scores, made from a few queries at a time, in backward too."""
-        batches = prod(query.shape[:-2])
-        flat = (rows.reshape(batches, *rows.shape[-2:]) for rows in (query, key))
-        apart: Tensor = _Moduli.apply(*flat)  # type: ignore[no-untyped-call]
-        return self.offset - apart.reshape(*query.shape[:-1], key.shape[-2])
+        return self.offset - _summed(query, key, parts=2)
+
+
+def _summed(query: Tensor, key: Tensor, *, parts: int) -> Tensor:
+    """Return the sums of moduli of differences: of numbers of so many parts."""
+    batches = prod(query.shape[:-2])
+    flat = (rows.reshape(batches, *rows.shape[-2:]) for rows in (query, key))
+    apart: Tensor = _Moduli.apply(*flat, parts)  # type: ignore[no-untyped-call]
+    return apart.reshape(*query.shape[:-1], key.shape[-2])
+
+
+def on_kernels(rows: Tensor) -> bool:
+    """Return whether kernels of weft's own take rows: on a GPU, of the type that these are made for."""
+    return rows.is_cuda and rows.dtype == torch.float32 and gpu.available()
+
+
+def _has_sums(rows: Tensor) -> bool:
+    """Return whether kernels sum distances of rows: in float64, too, in which ranks are counted."""
+    return rows.is_cuda and rows.dtype in (torch.float32, torch.float64) and gpu.available()
 
 
 class _Moduli(torch.autograd.Function):
     """The sums of moduli of differences, [b, n, m]; the moduli themselves would be k numbers a score."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, parts: int) -> Tensor:
         ctx.save_for_backward(query, key)
+        ctx.parts = parts
+        if _has_sums(query):
+            from weft.kernels.triton import distances  # where there is a GPU
+
+            return distances.sums(query, key, parts)
         found = query.new_empty(*query.shape[:2], key.shape[1])
         for batch, some in _pieces(query, key):
             found[batch, some] = moduli(query[batch, some, None] - key[batch]).sum(-1)
@@ -89,8 +112,12 @@ class _Moduli(torch.autograd.Function):
 
     @staticmethod
     @first_derivatives_only("the score of many pairs at once", "need `paired`, a score a pair")
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         query, key = ctx.saved_tensors
+        if _has_sums(query):
+            from weft.kernels.triton import distances  # where there is a GPU
+
+            return *distances.slopes(query, key, gradient, ctx.parts), None
         of_query, of_key = torch.zeros_like(query), torch.zeros_like(key)
         for batch, some in _pieces(query, key):
             apart = query[batch, some, None] - key[batch]
@@ -99,7 +126,7 @@ class _Moduli(torch.autograd.Function):
             slopes = (_parts(apart) * share.unsqueeze(-2)).flatten(-2)
             of_query[batch, some] = slopes.sum(1)
             of_key[batch] -= slopes.sum(0)
-        return of_query, of_key
+        return of_query, of_key, None
 
 
 def moduli(rows: Tensor) -> Tensor:

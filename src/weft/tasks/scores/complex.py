@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from weft.layers.base import glorot_
 from weft.tasks.scores.base import End, Scorer, halves, scorers
-from weft.tasks.scores.compared import moduli
+from weft.tasks.scores.compared import moduli, on_kernels
 
 
 @scorers.add("complex")
@@ -52,6 +52,10 @@ class _Times(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, weight: Tensor, conjugate: bool) -> Tensor:
         ctx.save_for_backward(rows, weight)
         ctx.conjugate = conjugate
+        if rows.shape == weight.shape and rows.dim() == 2 and on_kernels(rows) and on_kernels(weight):
+            from weft.kernels.triton.contrast import complex_product as product  # where there is a GPU
+
+            return product(rows.contiguous(), weight.contiguous(), conjugate)
         (real, other), (turn, side) = rows.chunk(2, -1), weight.chunk(2, -1)
         shape = torch.broadcast_shapes(rows.shape, weight.shape)  # type: ignore[no-untyped-call]
         found = rows.new_empty(shape)
