@@ -22,8 +22,10 @@ template <class T>
 struct Packed {
     std::vector<std::unique_ptr<T[]>> held;
     std::vector<void*> pointers;
+    std::vector<char> finite;
 
-    explicit Packed(const ProgramCall& call) : held(call.code.num_steps), pointers(call.code.num_steps) {
+    explicit Packed(const ProgramCall& call)
+        : held(call.code.num_steps), pointers(call.code.num_steps), finite(call.code.num_steps) {
         for (int64_t i = 0; i < call.code.num_steps; ++i) {
             const ProgramStep& step = call.code.steps[i];
             if (step.op != kDot && step.op != kDotT) continue;
@@ -32,6 +34,7 @@ struct Packed {
             WEFT_CALL(pack_panels, static_cast<const T*>(call.tensors[step.tensor]), step.op == kDotT, depth,
                       columns, held[i].get());
             pointers[i] = held[i].get();
+            finite[i] = WEFT_CALL(finite, static_cast<const T*>(call.tensors[step.tensor]), depth * columns);
         }
     }
 };
@@ -65,7 +68,7 @@ struct Workspace {
     ProgramState state{};
 
     Workspace(const ProgramCode& code, const T* once, T* slot)
-        : arena(new T[code.arena + 64]()),
+        : arena(new T[code.arena + 128]()),
           places(new int64_t[2 * kNumLists * code.tile]),
           segments(new Segment[code.tile]) {
         // From the beginning of a line: a wide vector across two costs twice.
@@ -112,6 +115,7 @@ Status run_program(ProgramCall& call, int64_t num_outputs, int threads) {
     const int64_t tasks = call.code.slot && units > kSlots ? kSlots : units;
     Packed<T> packed(call);
     call.packed = packed.pointers.data();
+    call.finite = packed.finite.data();
     HubParts<T> parts(call, num_outputs, pieces);
     std::unique_ptr<T[]> slots(new T[call.code.slot * tasks]());
     Workspace<T> first(call.code, nullptr, nullptr);

@@ -45,39 +45,46 @@ enum ProgramOp : int64_t {
     kExpand,
     kSumWidth,
     kSumHeads,
+    kDotWidth,
     kDot,
     kDotT,
     kLoadRow,
     kLoadOther,
     kLoadEdge,
+    kLoadFlags,
     kLoadShared,
     kNumOps
 };
 
 constexpr const char* kOpNames[kNumOps] = {
-    "neg",   "abs",   "sign",    "not",     "relu",     "reciprocal", "sqrt",      "exp",       "expm1",
-    "log",   "log1p", "sigmoid", "tanh",    "erf",      "sin",        "cos",       "add",       "sub",
-    "mul",   "div",   "maximum", "minimum", "pow",      "eq",         "ne",        "lt",        "le",
-    "gt",    "ge",    "same",    "where",   "constant", "expand",     "sum_width", "sum_heads", "dot",
-    "dot_t", "row",   "other",   "edge",    "shared"};
+    "neg", "abs",   "sign",    "not",     "relu",     "reciprocal", "sqrt",      "exp",       "expm1",
+    "log", "log1p", "sigmoid", "tanh",    "erf",      "sin",        "cos",       "add",       "sub",
+    "mul", "div",   "maximum", "minimum", "pow",      "eq",         "ne",        "lt",        "le",
+    "gt",  "ge",    "same",    "where",   "constant", "expand",     "sum_width", "sum_heads", "dot_width",
+    "dot", "dot_t", "row",     "other",   "edge",     "flags",      "shared"};
 
 enum ProgramKind : int64_t {
     kSumRows,
+    kSumWeighted,
+    kSumMixed,
     kMaxRows,
     kMinRows,
     kSoftmaxRows,
     kEachEdge,
+    kEachFlag,
     kSumShared,
     kSumWeight,
     kNumKinds
 };
 
-constexpr const char* kKindNames[kNumKinds] = {"sum", "max", "min", "softmax", "edge", "shared", "weight"};
+constexpr const char* kKindNames[kNumKinds] = {"sum",     "weighted", "mixed", "max",    "min",
+                                               "softmax", "edge",     "flags", "shared", "weight"};
 
 // Elementwise steps loop over sizes[0] · edges, sizes[1] and sizes[2], where
 // each argument has a stride along each, the last 0 or 1; the value written is
 // dense. Of other steps: sum_width [sizes[0] · edges, sizes[2]], sum_heads
-// [edges · sizes[0], sizes[1], sizes[2]], dot and dot_t [edges · sizes[0], k =
+// [edges · sizes[0], sizes[1], sizes[2]], dot_width of two arguments [edges,
+// sizes[1], sizes[2]], dot and dot_t [edges · sizes[0], k =
 // sizes[1]] times a matrix with n = sizes[2] columns, loads sizes[0] · edges
 // values.
 struct ProgramStep {
@@ -91,28 +98,32 @@ struct ProgramStep {
     int64_t from[3];  // an argument read from its tensor, by the edge's list, or
                       // -1: from the arena
     int64_t lists[3];
-    int64_t work;  // elementary operations for an edge
+    int64_t sparse;  // a product of values that may be mostly 0
+    int64_t work;    // elementary operations for an edge
 };
 
 // args: places in the arena. heads, width: of a row result; of a softmax those
-// of the score's heads; of a weight its rows and columns. outputs: of the first
+// of the score's heads; of a weight its rows and columns. A weighted sum has
+// weights, a number a head, and values of `rows` heads, 1 or as many; a mixed one
+// adds up the `rows` heads that it weighs. outputs: of the first
 // tensor and the second, -1 for none.
 struct ProgramResult {
     int64_t kind;
     int64_t args[2];
     int64_t heads, width;
-    int64_t rows;  // of an edge, for a weight
+    int64_t rows;  // of an edge, for a weight; heads of weighted values
     int64_t outputs[2];
     int64_t scratch;     // softmax: place of its scratch in the arena; sums over all
                          // edges: place in a slot
     int64_t from, list;  // as of a step, for the value that is reduced
+    int64_t sparse;      // of a weight: the left side may be mostly 0
     int64_t work;
 };
 
 // Rows of a tensor that the edges of a tile read, by one of the lists: those of
 // the next tile are asked for while this one is worked on.
 struct ProgramGather {
-    int64_t tensor, width, list;
+    int64_t tensor, bytes, list;
 };
 
 struct ProgramCode {
@@ -135,7 +146,8 @@ struct ProgramCall {
     const void* places;  // of each edge in tensors of one row per edge, or null: its own
     void* const* tensors;
     void* const* outputs;
-    void** packed;  // by step, the weight of a product in the order it is read
+    void** packed;       // by step, the weight of a product in the order it is read
+    const char* finite;  // by step, whether all of that weight is finite
     int64_t num_rows, num_other, num_edges;
     bool wide_other, wide_places;  // int64, not int32
 };
@@ -159,7 +171,7 @@ struct ProgramState {
     void* slot;
     int64_t *lists[kNumLists],
         *ahead[kNumLists];  // by edge of the tile; of the edges after it
-    int64_t asked, to_ask;  // rows of the next tile
+    int64_t asking, asked;  // of the next tile: a gather, and how many of its rows
     double owed, ask_rate;  // rows to ask for, in all and for an operation
     Segment* segments;
     int64_t count, num_segments;

@@ -1,38 +1,6 @@
 // Products of a tile's values with matrices, for one instruction set (see
 // each_isa.h).
-//
-// A matrix is read in panels of columns, a vector wide; where the columns are
-// no multiple of the vector the last panel overlaps its neighbour, and of fewer
-// columns than lanes the rest is 0.
-#include "program_steps.h"
-
-// Rows of a block: with the panels of a block, all its sums are in registers.
-constexpr int kRowsAtOnce = 4;
-constexpr int kPanels = kVectorBytes == 64 ? 4 : 2;
-
-template <class T>
-WEFT_INLINE int64_t num_panels(int64_t columns) {
-    return (columns + kLanes<T> - 1) / kLanes<T>;
-}
-template <class T>
-WEFT_INLINE int64_t panel_begin(int64_t columns, int64_t panel) {
-    const int64_t begin = panel * kLanes<T>, last = columns - kLanes<T>;
-    return begin < last ? begin : last < 0 ? 0 : last;
-}
-
-// The panels of a matrix [rows, columns] one after the other; `transposed`: of
-// [columns, rows].
-template <class T>
-void pack_panels(const T* matrix, bool transposed, int64_t rows, int64_t columns, T* to) {
-    for (int64_t panel = 0; panel < num_panels<T>(columns); ++panel) {
-        const int64_t begin = panel_begin<T>(columns, panel);
-        for (int64_t row = 0; row < rows; ++row)
-            for (int64_t column = begin; column < begin + kLanes<T>; ++column)
-                *to++ = column >= columns ? T{0}
-                        : transposed      ? matrix[column * rows + row]
-                                          : matrix[row * columns + column];
-    }
-}
+#include "program_sparse.h"
 
 template <int P, class T>
 __attribute__((noinline)) void dot_block(const T* from, const T* panels, T* to, int64_t depth,
@@ -59,29 +27,33 @@ __attribute__((noinline)) void dot_block(const T* from, const T* panels, T* to, 
             store<Lanes>(to + row * columns + panel_begin<T>(columns, panel + p), sum[row][p]);
 }
 
-// `between` is called with the operations of every block of rows.
+// `between` is called with the operations of every block of rows. Where rows
+// are `sparse`, the blocks whose values are mostly 0 go over the others alone.
 template <int P, class T, class Between>
 WEFT_INLINE void dot_panels(const T* from, const T* panels, T* to, int64_t rows, int64_t depth,
-                            int64_t columns, int64_t panel, const Between& between) {
+                            int64_t columns, int64_t panel, bool sparse, const Between& between) {
+    const T* matrix = panels + panel * depth * kLanes<T>;
     for (int64_t row = 0; row < rows; row += kRowsAtOnce) {
         between(kRowsAtOnce * depth * P * kLanes<T>);
-        dot_block<P>(from + row * depth, panels + panel * depth * kLanes<T>, to + row * columns, depth,
-                     columns, panel);
+        const T* at = from + row * depth;
+        if (!sparse || !sparse_block<P>(at, matrix, to + row * columns, depth, columns, panel))
+            dot_block<P>(at, matrix, to + row * columns, depth, columns, panel);
     }
 }
 
 // to [rows, columns] = from [rows, depth] · matrix; rows are rounded up.
 template <class T, class Between>
 WEFT_INLINE void dot(const T* from, const T* panels, T* to, int64_t rows, int64_t depth, int64_t columns,
-                     const Between& between) {
+                     bool sparse, const Between& between) {
     const int64_t count = num_panels<T>(columns);
     int64_t panel = 0;
     for (; panel + kPanels <= count; panel += kPanels)
-        dot_panels<kPanels>(from, panels, to, rows, depth, columns, panel, between);
+        dot_panels<kPanels>(from, panels, to, rows, depth, columns, panel, sparse, between);
     if constexpr (kPanels > 2)
         for (; panel + 2 <= count; panel += 2)
-            dot_panels<2>(from, panels, to, rows, depth, columns, panel, between);
-    for (; panel < count; ++panel) dot_panels<1>(from, panels, to, rows, depth, columns, panel, between);
+            dot_panels<2>(from, panels, to, rows, depth, columns, panel, sparse, between);
+    for (; panel < count; ++panel)
+        dot_panels<1>(from, panels, to, rows, depth, columns, panel, sparse, between);
 }
 
 // Adds four rows of aᵀ b, of P panels of b's columns, to `to`, whose rows are
@@ -114,11 +86,16 @@ __attribute__((noinline)) void outer_block(const T* a, const T* b, T* to, int64_
         }
 }
 
-// Adds aᵀ b over rows to `to` [a_columns rounded up, panels of b's columns].
+// Adds aᵀ b over rows to `to` [a_columns rounded up, panels of b's columns];
+// after it, where a is `sparse`, lies as much again for the sum of these rows.
 template <class T, class Between>
 WEFT_INLINE void add_outer(const T* a, const T* b, T* to, int64_t rows, int64_t a_columns, int64_t columns,
-                           const Between& between) {
+                           bool sparse, const Between& between) {
     const int64_t count = num_panels<T>(columns), stride = count * kLanes<T>;
+    if (sparse && mostly_zero(a, rows, a_columns) && finite(b, rows * columns)) {
+        between(rows * a_columns * columns / 4);
+        return add_sparse_outer(a, b, to, rows, a_columns, columns);
+    }
     for (int64_t i = 0; i < a_columns; i += kRowsAtOnce, a += kRowsAtOnce, to += kRowsAtOnce * stride) {
         int64_t panel = 0;
         between(rows * kRowsAtOnce * columns);

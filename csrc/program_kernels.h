@@ -2,7 +2,7 @@
 // each_isa.h): rows are gathered into the tile, each step runs over all its
 // edges, and what comes out is reduced. Tiles are cut by the CSR and the
 // program alone, so results do not depend on the number of threads.
-#include "program_reduce.h"
+#include "program_weighted.h"
 
 template <class T>
 WEFT_INLINE void copy_row(const T* from, T* to, int64_t width) {
@@ -33,6 +33,31 @@ __attribute__((noinline)) void gather_rows(const T* from, T* to, int64_t width, 
     for (int64_t e = 0; e < count; ++e, to += width) copy_row(from + places[e] * width, to, width);
 }
 
+// Bytes that stand for whole numbers, one row per edge, as values.
+template <class T>
+__attribute__((noinline)) void gather_flags(const uint8_t* from, T* to, int64_t width, const int64_t* places,
+                                            int64_t count) {
+    for (int64_t e = 0; e < count; ++e, to += width)
+        in_vectors<T, kLanes<T>>(width, [&](auto zero, int64_t i) __attribute__((always_inline)) {
+            constexpr int W = kWidth<decltype(zero), T>;
+            const Vec<int32_t, W> whole =
+                __builtin_convertvector(load<W>(from + places[e] * width + i), Vec<int32_t, W>);
+            put(to + i, __builtin_convertvector(whole, Vec<T, W>));
+        });
+}
+
+template <class T>
+__attribute__((noinline)) void store_flags(const T* from, uint8_t* to, int64_t width, const int64_t* places,
+                                           int64_t count) {
+    for (int64_t e = 0; e < count; ++e, from += width)
+        in_vectors<T, kLanes<T>>(width, [&](auto zero, int64_t i) __attribute__((always_inline)) {
+            constexpr int W = kWidth<decltype(zero), T>;
+            const Vec<int32_t, W> whole =
+                __builtin_convertvector(get<decltype(zero)>(from + i), Vec<int32_t, W>);
+            store<W>(to + places[e] * width + i, __builtin_convertvector(whole, Vec<uint8_t, W>));
+        });
+}
+
 template <class T>
 void run_step(const ProgramCall& call, ProgramState& state, int64_t number, int64_t edges) {
     const ProgramStep& step = call.code.steps[number];
@@ -43,8 +68,14 @@ void run_step(const ProgramCall& call, ProgramState& state, int64_t number, int6
     const int64_t *n = step.sizes, rows = n[0] * edges;
     if (step.op == kDot || step.op == kDotT)
         return dot(arena + step.args[0], static_cast<const T*>(call.packed[number]), out, rows, n[1], n[2],
+                   step.sparse && call.finite[number],
                    [&](int64_t work) { ask_ahead<T>(call, state, work); });
+    const Tile<T> tile{call, state, arena, edges};
+    if (step.op == kDotWidth) return dot_width(step, tile);
     ask_ahead<T>(call, state, step.work * edges);
+    if (step.op < kAdd) return unary_step(step, arena, edges);
+    if (step.op < kWhere || step.op == kExpand) return binary_step(step, tile);
+    if (step.op == kWhere) return where_loops(step, tile);
     switch (step.op) {
         case kLoadRow:
             return gather_rows(from, out, n[0], state.lists[kRowList], edges);
@@ -52,6 +83,9 @@ void run_step(const ProgramCall& call, ProgramState& state, int64_t number, int6
             return gather_rows(from, out, n[0], state.lists[kOtherList], edges);
         case kLoadEdge:
             return gather_rows(from, out, n[0], state.lists[kPlaceList], edges);
+        case kLoadFlags:
+            return gather_flags(static_cast<const uint8_t*>(call.tensors[step.tensor]), out, n[0],
+                                state.lists[kPlaceList], edges);
         case kLoadShared:
             return copy_row(from, out, n[0]);
         case kConstant:
@@ -62,13 +96,6 @@ void run_step(const ProgramCall& call, ProgramState& state, int64_t number, int6
         case kSumHeads:
             return sum_heads(from, out, rows, n[1], n[2]);
     }
-    const Tile<T> tile{call, state, arena, edges};
-    if (step.op < kAdd)
-        unary_step(step, arena, edges);
-    else if (step.op == kWhere)
-        where_loops(step, tile);
-    else
-        binary_step(step, tile);
 }
 
 template <class T>
@@ -79,6 +106,9 @@ WEFT_INLINE void run_result(const ProgramCall& call, ProgramState& state, const 
     switch (result.kind) {
         case kSumRows:
             return sum_segments<T>(call, result, state);
+        case kSumWeighted:
+        case kSumMixed:
+            return weighted_segments<T>(call, result, state);
         case kMaxRows:
         case kMinRows:
             return extreme_segments<T>(call, result, state);
@@ -90,6 +120,9 @@ WEFT_INLINE void run_result(const ProgramCall& call, ProgramState& state, const 
                 copy_row(rows.at(e), out + state.lists[kPlaceList][e] * width, width);
             return;
         }
+        case kEachFlag:
+            return store_flags(rows.base, static_cast<uint8_t*>(call.outputs[result.outputs[0]]), width,
+                               state.lists[kPlaceList], state.count);
         case kSumShared: {
             T* tile = slot + width;  // summed by tile first: fewer roundings
             sum_rows(rows, state.count, tile, true);
@@ -98,7 +131,8 @@ WEFT_INLINE void run_result(const ProgramCall& call, ProgramState& state, const 
         }
         case kSumWeight:
             return add_outer(rows.base, arena + result.args[1], slot, state.count * result.rows, result.heads,
-                             result.width, [&](int64_t work) { ask_ahead<T>(call, state, work); });
+                             result.width, result.sparse,
+                             [&](int64_t work) { ask_ahead<T>(call, state, work); });
     }
 }
 
@@ -121,8 +155,8 @@ WEFT_INLINE void run_tile(const ProgramCall& call, ProgramState& state, int64_t 
     if (!state.count) return;
     read_numbers(call.other, call.wide_other, next, state.count, state.ahead[kOtherList], call.num_edges);
     read_numbers(call.places, call.wide_places, next, state.count, state.ahead[kPlaceList], call.num_edges);
-    state.asked = 0, state.to_ask = state.count * call.code.num_gathers;
-    state.owed = 0, state.ask_rate = static_cast<double>(call.code.num_gathers) / call.code.work;
+    state.asking = state.asked = 0, state.owed = 0;
+    state.ask_rate = static_cast<double>(call.code.num_gathers) / call.code.work;
     for (int64_t i = call.code.num_once; i < call.code.num_steps; ++i)
         run_step<T>(call, state, i, state.count);
     for (int64_t i = 0; i < call.code.num_results; ++i) run_result<T>(call, state, call.code.results[i]);
@@ -164,7 +198,7 @@ WEFT_INLINE void empty_row(const ProgramCall& call, int64_t row) {
         const int64_t width = result.heads * result.width;
         T* out = static_cast<T*>(call.outputs[result.outputs[0]]) + row * width;
         for (int64_t k = 0; k < width; ++k) out[k] = 0;
-        if (result.kind == kSumRows) continue;
+        if (result.kind <= kSumMixed) continue;
         void* beside = call.outputs[result.outputs[1]];
         if (result.kind == kSoftmaxRows)
             for (int64_t k = 0; k < result.heads; ++k)

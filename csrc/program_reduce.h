@@ -3,20 +3,6 @@
 // of a tile goes on where it was left.
 #include "program_dot.h"
 
-// Asks for rows of the next tile, in step with the work on this one.
-template <class T>
-WEFT_INLINE void ask_ahead(const ProgramCall& call, ProgramState& state, int64_t work) {
-    state.owed += state.ask_rate * static_cast<double>(work);
-    while (state.owed >= 1 && state.asked < state.to_ask) {
-        const ProgramGather& gather = call.code.gathers[state.asked / state.count];
-        const int64_t row = state.ahead[gather.list][state.asked % state.count];
-        prefetch(static_cast<const T*>(call.tensors[gather.tensor]) + row * gather.width,
-                 gather.width * sizeof(T));
-        ++state.asked;
-        state.owed -= 1;
-    }
-}
-
 // Rows of values one after the other, or those at `places` of a tensor.
 template <class T>
 struct Rows {
@@ -30,11 +16,10 @@ struct Rows {
     }
 };
 
-// The value that a result reduces.
+// The value that a result reduces, `width` numbers an edge.
 template <class T>
 WEFT_INLINE Rows<T> rows_of(const ProgramCall& call, const ProgramState& state, const ProgramResult& result,
-                            int64_t place) {
-    const int64_t width = result.heads * result.width;
+                            int64_t place, int64_t width) {
     if (result.from < 0) return {static_cast<const T*>(state.arena) + place, nullptr, width};
     return {static_cast<const T*>(call.tensors[result.from]), state.lists[result.list], width};
 }
@@ -69,7 +54,7 @@ WEFT_INLINE void sum_rows(const Rows<T>& rows, int64_t count, T* to, bool first)
 template <class T>
 __attribute__((noinline)) void sum_segments(const ProgramCall& call, const ProgramResult& result,
                                             ProgramState& state) {
-    const Rows<T> rows = rows_of<T>(call, state, result, result.args[0]);
+    const Rows<T> rows = rows_of<T>(call, state, result, result.args[0], result.heads * result.width);
     T* to = static_cast<T*>(state.dests[result.outputs[0]]);
     for (int64_t i = 0; i < state.num_segments; ++i) {
         const Segment& segment = state.segments[i];
@@ -111,7 +96,7 @@ __attribute__((noinline)) void extreme_segment(const Rows<T>& rows, int64_t coun
 
 template <class T>
 void extreme_segments(const ProgramCall& call, const ProgramResult& result, ProgramState& state) {
-    const Rows<T> rows = rows_of<T>(call, state, result, result.args[0]);
+    const Rows<T> rows = rows_of<T>(call, state, result, result.args[0], result.heads * result.width);
     T* value = static_cast<T*>(state.dests[result.outputs[0]]);
     int32_t* ties = static_cast<int32_t*>(state.dests[result.outputs[1]]);
     const int64_t width = result.heads * result.width;
@@ -199,7 +184,8 @@ WEFT_INLINE void weighted_head(const T* weight, int64_t heads, const Rows<T>& ro
     });
 }
 
-// The same for all heads. Where a head is whole vectors, four of a row at a time.
+// The same for all heads; what is there already is multiplied by `factor`, null: 1. Where a head is whole
+// vectors, four of a row at a time.
 template <class T>
 WEFT_INLINE void weighted_sum(const ProgramResult& result, const T* weight, const T* factor,
                               const Rows<T>& rows, int64_t count, T* to, bool first) {
@@ -212,7 +198,10 @@ WEFT_INLINE void weighted_sum(const ProgramResult& result, const T* weight, cons
             int64_t head[4];
             for (int k = 0; k < 4; ++k) head[k] = (done + k * Lanes) / width;
             if (!first)
-                for (int k = 0; k < 4; ++k) sum[k] = load<Lanes>(to + done + k * Lanes) * factor[head[k]];
+                for (int k = 0; k < 4; ++k) {
+                    sum[k] = load<Lanes>(to + done + k * Lanes);
+                    if (factor) sum[k] *= factor[head[k]];
+                }
             for (int64_t e = 0; e < count; ++e) {
                 const T *at = rows.at(e) + done, *by = weight + e * heads;
 #pragma GCC unroll 4
@@ -222,7 +211,8 @@ WEFT_INLINE void weighted_sum(const ProgramResult& result, const T* weight, cons
         }
     for (int64_t head = done / width; head < heads; ++head) {
         const int64_t begin = head * width < done ? done : head * width, end = (head + 1) * width;
-        weighted_head(weight + head, heads, rows, begin, count, end - begin, to + begin, first, factor[head]);
+        weighted_head(weight + head, heads, rows, begin, count, end - begin, to + begin, first,
+                      factor ? factor[head] : T{1});
     }
 }
 
@@ -273,7 +263,7 @@ template <class T>
 __attribute__((noinline)) void softmax_segments(const ProgramCall& call, const ProgramResult& result,
                                                 ProgramState& state) {
     const SoftmaxScratch<T> held(result, static_cast<T*>(state.arena), call.code.tile);
-    const Rows<T> values = rows_of<T>(call, state, result, result.args[1]);
+    const Rows<T> values = rows_of<T>(call, state, result, result.args[1], result.heads * result.width);
     const int64_t heads = result.heads;
     softmax_weights(result, state, held);
     T* out = static_cast<T*>(state.dests[result.outputs[0]]);
@@ -305,7 +295,7 @@ void merge_parts(T, const ProgramResult& result, void* const* parts, void* const
     const int64_t width = result.heads * result.width;
     T *part = static_cast<T*>(parts[result.outputs[0]]) + first * width,
       *out = static_cast<T*>(outputs[result.outputs[0]]) + row * width;
-    if (result.kind == kSumRows) return sum_rows(Rows<T>{part, nullptr, width}, count, out, true);
+    if (result.kind <= kSumMixed) return sum_rows(Rows<T>{part, nullptr, width}, count, out, true);
     if (result.kind == kSoftmaxRows) {
         const int64_t heads = result.heads;
         T* tops = static_cast<T*>(parts[result.outputs[1]]) + first * 2 * heads;

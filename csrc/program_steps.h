@@ -5,37 +5,7 @@
 // edge's value has the same bits wherever the edge lies: what a tile's buffer
 // has past its end is computed too. Of steps that round once (arithmetic,
 // comparisons) narrow vectors and wide ones give the same.
-#include "program_math.h"
-
-template <class T>
-constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
-
-// Calls body(vector of Lanes, place) over n values: as many whole vectors as
-// fit, then narrower ones.
-template <class T, int Lanes, class Body>
-WEFT_INLINE void in_vectors(int64_t n, const Body& body) {
-    int64_t i = 0;
-    for (; i + Lanes <= n; i += Lanes) body(Vec<T, Lanes>{}, i);
-    if constexpr (Lanes >= 16)
-        if (i + 8 <= n) body(Vec<T, 8>{}, i), i += 8;
-    if constexpr (Lanes >= 8)
-        if (i + 4 <= n) body(Vec<T, 4>{}, i), i += 4;
-    if constexpr (Lanes >= 4)
-        if (i + 2 <= n) body(Vec<T, 2>{}, i), i += 2;
-    for (; i < n; ++i) body(Vec<T, 1>{}, i);
-}
-
-template <class V, class T>
-constexpr int kWidth = static_cast<int>(sizeof(V) / sizeof(T));
-
-template <class V, class T>
-WEFT_INLINE V get(const T* from) {
-    return load<kWidth<V, T>>(from);
-}
-template <class V, class T>
-WEFT_INLINE void put(T* to, const V& value) {
-    store<kWidth<V, T>>(to, value);
-}
+#include "program_narrow.h"
 
 // Whole vectors over n values and what lies after them.
 template <class T, class F>
@@ -46,33 +16,6 @@ WEFT_INLINE void each_vector(const ProgramStep& step, T* arena, int64_t edges, c
     const int64_t n = step.sizes[0] * edges * step.sizes[1] * step.sizes[2];
     for (int64_t i = 0; i < n; i += Lanes) store<Lanes>(out + i, f(load<Lanes>(a + i)));
 }
-
-// An argument: dense in the arena, or rows of a tensor by a list of the tile's
-// edges.
-template <class T>
-struct Argument {
-    const T* base;
-    const int64_t *places, *strides;
-
-    WEFT_INLINE const T* at(int64_t i, int64_t j) const {
-        return base + (places ? places[i] : i) * strides[0] + j * strides[1];
-    }
-};
-
-// The arena, the tensors and the edges of the tile.
-template <class T>
-struct Tile {
-    const ProgramCall& call;
-    const ProgramState& state;
-    T* arena;
-    int64_t edges;
-
-    WEFT_INLINE Argument<T> argument(const ProgramStep& step, int i) const {
-        if (step.from[i] < 0) return {arena + step.args[i], nullptr, step.strides[i]};
-        return {static_cast<const T*>(call.tensors[step.from[i]]), state.lists[step.lists[i]],
-                step.strides[i]};
-    }
-};
 
 // The loops of a step with two arguments; each is one value along the innermost
 // axis where its stride is 0.
@@ -90,11 +33,6 @@ WEFT_INLINE void pairs(const T* a, const T* b, T* out, int64_t n, const F& f) {
 // Whether all axes are one: the innermost is the first then, and whole vectors
 // are computed.
 WEFT_INLINE bool dense(const ProgramStep& step) { return step.sizes[1] == 1 && step.sizes[2] == 1; }
-
-template <class T>
-WEFT_INLINE int64_t whole_vectors(int64_t n) {
-    return (n + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
-}
 
 WEFT_INLINE bool one_value(const ProgramStep& step, int argument) {
     return step.strides[argument][dense(step) ? 0 : 2] == 0;
@@ -123,6 +61,7 @@ __attribute__((noinline)) void pair_loops(const ProgramStep& step, const Tile<T>
 
 template <class T, class F>
 WEFT_INLINE void each_pair(const ProgramStep& step, const Tile<T>& tile, const F& f) {
+    if (narrow<T>(step) && narrow_pairs(step, tile, f)) return;
     const bool one_a = one_value(step, 0), one_b = one_value(step, 1);
     if (one_a && one_b)
         pair_loops<true, true>(step, tile, f);
@@ -260,46 +199,3 @@ __attribute__((noinline)) void binary_step(const ProgramStep& step, const Tile<T
 #undef WEFT_PAIR
 #undef WEFT_COMPARE
 #undef WEFT_DOUBLE
-
-// The sum of each of `rows` rows of `width` values. Four rows at a time, each
-// in the same order wherever it lies: the vectors of a row are added up, the
-// last without what belongs to the next row or came before.
-template <class T>
-__attribute__((noinline)) void sum_width(const T* from, T* to, int64_t rows, int64_t width) {
-    constexpr int Lanes = kLanes<T>;
-    typedef Vec<T, Lanes> V;
-    typedef Vec<AccInt<T>, Lanes> Int;
-    const int64_t whole = width / Lanes, rest = width - whole * Lanes;
-    const int64_t last = width >= Lanes ? width - Lanes : 0;
-    Int lane;
-    for (int i = 0; i < Lanes; ++i) lane[i] = i;
-    const Int kept =
-        width >= Lanes ? lane >= static_cast<AccInt<T>>(Lanes - rest) : lane < static_cast<AccInt<T>>(width);
-    for (int64_t row = 0; row < rows; row += 4, from += 4 * width, to += 4) {
-        V sum[4] = {};
-        for (int64_t i = 0; i < whole; ++i)
-#pragma GCC unroll 4
-            for (int k = 0; k < 4; ++k) sum[k] += load<Lanes>(from + k * width + i * Lanes);
-        if (rest)
-#pragma GCC unroll 4
-            for (int k = 0; k < 4; ++k) sum[k] += kept ? load<Lanes>(from + k * width + last) : V{};
-        if constexpr (Lanes >= 4) {
-            sums<T, Lanes, 4>(sum, to);
-        } else {
-            sums<T, Lanes, 2>(sum, to);
-            sums<T, Lanes, 2>(sum + 2, to + 2);
-        }
-    }
-}
-
-// The sum over the middle axis of [rows, heads, width].
-template <class T>
-__attribute__((noinline)) void sum_heads(const T* from, T* to, int64_t rows, int64_t heads, int64_t width) {
-    for (int64_t row = 0; row < rows; ++row, from += heads * width, to += width)
-        in_vectors<T, kLanes<T>>(width, [&](auto zero, int64_t i) __attribute__((always_inline)) {
-            using V = decltype(zero);
-            V sum = get<V>(from + i);
-            for (int64_t head = 1; head < heads; ++head) sum += get<V>(from + head * width + i);
-            put(to + i, sum);
-        });
-}

@@ -8,7 +8,7 @@ import torch
 from tests.support.messages import forms_of
 from torch import Tensor, nn
 
-from weft.compiler import description as description_module
+from weft.compiler import cpu
 from weft.compiler.captures import captures
 from weft.compiler.compile import compile_message
 from weft.compiler.cost import EdgeCounts, Work
@@ -86,7 +86,7 @@ def test_flags_between_passes_are_told_where_a_device_keeps_them(monkeypatch: py
     inputs = made.inputs([*given["src"], *given["dst"]], captures(message, made.executed))
     found = []
     for keeps in (False, True):
-        monkeypatch.setattr(description_module, "keeps_flags", lambda device, keeps=keeps: keeps)
+        monkeypatch.setattr(cpu, "KEEPS_FLAGS", keeps)
         found.append(described(made, inputs, SIZES, torch.device("cpu"), RUNS).kernels[0])
     without, having = found
     assert without.stored == ()

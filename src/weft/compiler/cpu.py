@@ -21,8 +21,10 @@ native.declare(
     }
 )
 _DTYPES = (torch.float32, torch.float64)
-KEEPS_FLAGS = False
-"""Whether conditions go from one gradient pass to the other: here tiles are near, and memory is far."""
+KEEPS_FLAGS = True
+"""Whether conditions go from one gradient pass to the other."""
+JOINS_PASSES = True
+"""Whether one gradient pass gives all that two would, where none is needed for rows."""
 
 
 def obstacle(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> str:
@@ -32,10 +34,10 @@ def obstacle(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> str:
     given = [edges.indptr, edges.other, *tensors]
     if any(each.device.type != "cpu" for each in given):
         return "a tensor is not on the CPU"
-    dtypes = {each.dtype for each in tensors}
+    dtypes = {each.dtype for number, each in enumerate(tensors) if number not in _flags(program, tensors)}
     if len(dtypes) > 1 or not dtypes <= set(_DTYPES):
         return "the tensors are not all float32 or all float64"
-    coded = _coded(program, 8)
+    coded = _coded(program, 8, _flags(program, tensors))
     return coded if isinstance(coded, str) else ""
 
 
@@ -43,7 +45,7 @@ def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tenso
     """Return the tensors of all results, in their order."""
     core = native.library()
     dtype = tensors[0].dtype if tensors else torch.float32
-    coded = _coded(program, dtype.itemsize)
+    coded = _coded(program, dtype.itemsize, _flags(program, tensors))
     assert core is not None
     assert isinstance(coded, Encoded), coded
     _check(program, edges, tensors)
@@ -70,10 +72,16 @@ def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tenso
     return outputs
 
 
+def _flags(program: Program, tensors: Sequence[Tensor]) -> frozenset[int]:
+    """Return the loads of edges that are bytes."""
+    pairs = enumerate(zip(program.loads, tensors))
+    return frozenset(n for n, (load, each) in pairs if load.source == "edge" and each.dtype == torch.uint8)
+
+
 @lru_cache(maxsize=512)
-def _coded(program: Program, itemsize: int) -> Encoded | str:
+def _coded(program: Program, itemsize: int, flags: frozenset[int]) -> Encoded | str:
     """Return the program as the core takes it, or what it has that the core does not know."""
-    return encode(program, itemsize, _code)
+    return encode(program, itemsize, _code, flags=flags)
 
 
 def _code(name: str, *, kind: bool = False) -> int:
@@ -115,8 +123,9 @@ def _outputs(program: Program, result: Result, edges: Edges, dtype: torch.dtype)
     """Return uninitialised tensors for a result."""
     shapes: list[Shape] = [program.shapes[each] for each in result.args]
     rows, (heads, width) = edges.num_rows, shapes[-1]
-    if result.kind == "edge":
-        return [native.empty((edges.num_edges, heads, width), dtype)]
+    if result.kind in ("edge", "flags"):
+        kind = dtype if result.kind == "edge" else torch.uint8
+        return [native.empty((edges.num_edges, heads, width), kind)]
     if result.kind == "shared":
         return [native.empty((heads, width), dtype)]
     if result.kind == "weight":

@@ -24,12 +24,11 @@ from weft.compiler.cost import (
     total,
     values_of,
 )
-from weft.compiler.gradient import gradients
 from weft.compiler.graphs import close, has_rows, item_shape, name_of, reduced, reductions, value, width
 from weft.compiler.keep import Kept, kept, kept_bytes, storing
 from weft.compiler.match import match
 from weft.compiler.program import Program
-from weft.compiler.run import keeps_flags
+from weft.compiler.run import passes_of
 from weft.compiler.scatters import take_rows
 from weft.compiler.trace import Form, trace
 
@@ -260,7 +259,7 @@ def _backward(
     """Return the cost of all passes, the operations that make values again, and the flags that they keep."""
     if not any(wanted):
         return None, 0, ()
-    passes = gradients(program, wanted, kept=chosen, flags=keeps_flags(at.device))
+    passes = passes_of(program, wanted, chosen, at.device)
     found, again = Work(), 0
     for each, over in ((passes.of_rows, at.counts), (passes.of_others, at.counts.swapped)):
         if each is not None:

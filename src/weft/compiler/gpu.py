@@ -27,6 +27,8 @@ HALVED = 64
 """Rows and columns of a weight that is multiplied in halves."""
 KEEPS_FLAGS = True
 """Whether conditions go from one gradient pass to the other: here reading rows again costs more."""
+JOINS_PASSES = False
+"""Whether one gradient pass gives all that two would, where none is needed for rows."""
 WARPS = 32
 """Warps for each multiprocessor, where a program works on many groups of rows."""
 

@@ -44,18 +44,26 @@ _EXTRA: dict[str, tuple[str, ...]] = {
 
 
 def gradients(
-    program: Program, wanted: Sequence[bool], *, kept: Sequence[int] = (), flags: bool = False
+    program: Program,
+    wanted: Sequence[bool],
+    *,
+    kept: Sequence[int] = (),
+    flags: bool = False,
+    joined: bool = False,
 ) -> Gradients:
     """Return the passes for the gradients of the wanted loads of a program with one result, per row.
 
     `kept` are values that forward stored; all others are made again. With `flags` conditions go from one pass
-    to the other where that spares more than it costs.
+    to the other where that spares more than it costs. With `joined` the pass over other ends gives what is
+    summed over all edges too, where there would be nothing else for the pass over rows.
     """
     (result,) = program.results
     made, adjoint = _swept(program, kept)
     found = [(place, each) for place, want in enumerate(wanted) if want for each in adjoint.results(place)]
     others = [pair for pair in found if program.loads[pair[0]].source == "other"]
     rows = [pair for pair in found if program.loads[pair[0]].source != "other"]
+    if joined and others and all(each.kind in ("shared", "weight") for _, each in rows):
+        rows, others = [], [*others, *rows]
     row_places, other_places = (tuple(place for place, _ in pairs) for pairs in (rows, others))
     of_rows, of_others = ([each for _, each in pairs] for pairs in (rows, others))
     first = made.program(of_rows) if rows else None

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from weft.compiler.fuse import WIDE, fused, sparse
 from weft.compiler.program import ARITY, BINARY, TERNARY, Program, Result, Shape, Step, broadcast
 
 _TILE_BYTES = 96 << 10
@@ -18,8 +19,6 @@ _LEAST_TILE, _MOST_TILE = 32, 256
 _PAD = 16
 """Values of the widest vector: steps run on whole vectors, also past the end."""
 _PRODUCTS = ("dot", "dot_t")
-_WIDE = 16
-"""Values of a row that is read where it is, not copied into the tile first."""
 _LISTS = {"row": 0, "other": 1, "edge": 2}
 _COSTLY = ("exp", "expm1", "log", "log1p", "sigmoid", "tanh", "erf", "sin", "cos", "pow", "div", "sqrt")
 
@@ -70,6 +69,8 @@ class _Values:
     once: list[bool] = field(default_factory=list)
     direct: set[int] = field(default_factory=set)
     """Loads that are read from their tensors where they are used."""
+    flags: frozenset[int] = frozenset()
+    """Loads of one byte a number."""
     ready: set[int] = field(default_factory=set)
 
     def use(self, value: int) -> None:
@@ -80,7 +81,8 @@ class _Values:
         self.ready.add(value)
         if value in self.direct:
             return
-        self.tasks.append(_TileStep(load.source, value, (), load.shape, self.once[value], value))
+        op = "flags" if value in self.flags else load.source
+        self.tasks.append(_TileStep(op, value, (), load.shape, self.once[value], value))
 
     def whole(self, value: int, shape: Shape) -> int:
         """Return the value with one row per edge in this shape."""
@@ -93,14 +95,20 @@ class _Values:
         return len(self.shapes) - 1
 
 
-def encode(program: Program, itemsize: int, codes: Codes) -> Encoded | str:
-    """Return the arrays of a program for values of `itemsize` bytes, or what the core does not know."""
+def encode(
+    program: Program, itemsize: int, codes: Codes, *, flags: frozenset[int] = frozenset()
+) -> Encoded | str:
+    """Return the arrays of a program for values of `itemsize` bytes, or what the core does not know.
+
+    `flags` are the loads that are bytes.
+    """
     for name in sorted({step.op for step in program.steps}):
         if codes(name) < 0:
             return f"the core has no step {name!r}"
-    values = _Values(program, shapes=list(program.shapes))
+    program = fused(program)
+    values = _Values(program, shapes=list(program.shapes), flags=flags)
     values.once = [load.source in ("shared", "weight") for load in program.loads]
-    values.direct = _direct(program)
+    values.direct = _direct(program) - flags
     first = len(program.loads)
     for number, step in enumerate(program.steps, first):
         _add_step(values, number, step)
@@ -110,19 +118,22 @@ def encode(program: Program, itemsize: int, codes: Codes) -> Encoded | str:
 
 def _direct(program: Program) -> set[int]:
     """Return the wide loads that only steps and reductions take which read rows wherever they lie."""
-    copied = {each for step in program.steps if step.op not in BINARY + TERNARY for each in step.args}
+    reading = (*BINARY, *TERNARY, "dot_width")
+    copied = {each for step in program.steps if step.op not in reading for each in step.args}
     for result in program.results:
         if result.kind == "softmax":
             score, value = result.args
             copied.add(score)
             if broadcast(program.shapes[score], program.shapes[value]) != program.shapes[value]:
                 copied.add(value)
+        elif result.kind in ("weighted", "mixed"):
+            copied.add(result.args[0])
         elif result.kind not in ("sum", "max", "min"):
             copied.update(result.args)
     return {
         number
         for number, load in enumerate(program.loads)
-        if load.source in _LISTS and load.shape[0] * load.shape[1] >= _WIDE and number not in copied
+        if load.source in _LISTS and load.shape[0] * load.shape[1] >= WIDE and number not in copied
     }
 
 
@@ -154,6 +165,7 @@ class _Layout:
         self, values: _Values, results: Sequence[tuple[Result, tuple[int, ...]]], itemsize: int, codes: Codes
     ) -> None:
         self.values, self.results, self.codes = values, results, codes
+        self.itemsize, self.sparse = itemsize, sparse(values.program)
         self.tasks = [t for t in values.tasks if t.once] + [t for t in values.tasks if not t.once]
         self.num_once = sum(task.once for task in self.tasks)
         self.last_use = {each: i for i, task in enumerate(self.tasks) for each in task.args}
@@ -214,7 +226,7 @@ class _Layout:
             results.append(row)
         loads = self.values.program.loads
         gathers = [
-            [number, loads[number].shape[0] * loads[number].shape[1], _LISTS[loads[number].source]]
+            [number, self._row_bytes(number), _LISTS[loads[number].source]]
             for number in sorted(self.values.ready)
             if loads[number].source in ("other", "edge")
         ]
@@ -228,8 +240,13 @@ class _Layout:
             np.array(self.numbers, np.float64),
         )
 
+    def _row_bytes(self, load: int) -> int:
+        heads, width = self.values.shapes[load]
+        return heads * width * (1 if load in self.values.flags else self.itemsize)
+
     def _depth(self, task: _TileStep) -> int:
-        return self.values.shapes[task.args[0]][1] if task.op in _PRODUCTS else 1
+        deep = task.op in (*_PRODUCTS, "dot_width")
+        return max(self.values.shapes[each][1] for each in task.args) if deep else 1
 
     def _step_row(self, task: _TileStep) -> list[int]:
         heads, width = task.shape
@@ -245,6 +262,8 @@ class _Layout:
             sizes = [1, self.values.shapes[args[0]][0], width]
         elif task.op in _PRODUCTS:
             sizes = [heads, self._depth(task), width]
+        elif task.op == "dot_width":
+            sizes, strides = [1, heads, self._depth(task)], [self._strides(each, task) for each in args]
         elif args:
             args = args * 2 if task.op == "expand" else args
             strides = [self._strides(each, task) for each in args]
@@ -256,7 +275,17 @@ class _Layout:
         sources = [self._source(each) for each in args] + [(-1, 0)] * rest
         work = heads * width * self._depth(task) * (8 if task.op in _COSTLY else 1)
         row = [self.codes(task.op), self.places[task.value], *places, *sizes, *flat, tensor]
-        return [*row, *[each for each, _ in sources], *[each for _, each in sources], work]
+        return [
+            *row,
+            *[each for each, _ in sources],
+            *[each for _, each in sources],
+            self._sparse(args),
+            work,
+        ]
+
+    def _sparse(self, args: Sequence[int]) -> int:
+        """Return whether the left side of a product may be mostly 0."""
+        return int(bool(args) and args[0] in self.sparse)
 
     def _source(self, value: int) -> tuple[int, int]:
         """Return the tensor and the list of rows that a value is read by, -1 where it is in the tile."""
@@ -284,16 +313,23 @@ class _Layout:
             scratch, at, outputs = 3 * _up(heads, 64) + 3 * (self.tile * heads + 64), arena, 2
         elif result.kind in ("max", "min"):
             outputs = 2
+        elif result.kind in ("weighted", "mixed"):
+            weights = self.values.shapes[args[0]][0]
+            rows, work = heads, weights * heads * width
+            if weights == 1:  # one weight for all heads: they are one row
+                heads, width, rows = 1, heads * width, 1
+            else:
+                heads = 1 if result.kind == "mixed" else weights
         elif result.kind == "shared":
             kept, at = _padded(2 * heads * width), slot
         elif result.kind == "weight":
             rows, heads = heads, self.values.shapes[args[0]][1]
-            kept, at = _up(heads, 4) * _up(width, _PAD), slot
+            kept, at = (1 + self._sparse(args)) * _up(heads, 4) * _up(width, _PAD), slot
             work = rows * heads * width
         second = output + 1 if outputs == 2 else -1
         code = self.codes(result.kind, kind=True)
         row = [code, places[0], places[-1], heads, width, rows, output, second, at]
-        row += [*self._source(args[-1]), work]
+        row += [*self._source(args[-1]), self._sparse(args), work]
         return row, scratch, kept, outputs
 
 

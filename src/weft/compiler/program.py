@@ -17,7 +17,8 @@ from torch import Tensor
 
 Shape = tuple[int, int]
 Source = Literal["row", "other", "edge", "shared", "weight"]
-Kind = Literal["sum", "max", "min", "softmax", "edge", "flags", "shared", "weight"]
+Kind = Literal["sum", "max", "min", "softmax", "edge", "flags", "shared", "weight", "weighted", "mixed"]
+"""The last two only in what is made of a program for the native core, see `fuse`."""
 
 UNARY = (
     *("neg", "abs", "sign", "not", "relu", "reciprocal", "sqrt", "exp", "expm1", "log", "log1p"),

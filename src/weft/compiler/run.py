@@ -26,10 +26,11 @@ def _backend(device: torch.device) -> Any:
     return None if name is None else import_module(name)
 
 
-def keeps_flags(device: torch.device) -> bool:
-    """Return whether conditions of edges go from one gradient pass to the other on a device."""
+def passes_of(program: Program, wanted: tuple[bool, ...], chosen: Kept, device: torch.device) -> Gradients:
+    """Return the gradient passes of a program as they run on a device."""
     backend = _backend(device)
-    return backend is not None and bool(backend.KEEPS_FLAGS)
+    flags, joined = (False, False) if backend is None else (backend.KEEPS_FLAGS, backend.JOINS_PASSES)
+    return _passes(program, wanted, chosen, flags, joined)
 
 
 def obstacle(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> str:
@@ -54,7 +55,7 @@ def _obstacle_of_passes(
     edges: Edges,
     tensors: Sequence[Tensor],
 ) -> str:
-    passes = _passes(program, wanted, chosen, backend.KEEPS_FLAGS)
+    passes = passes_of(program, wanted, chosen, edges.indptr.device)
     given = [*tensors, *[tensors[0]] * (len(passes.extra) + len(chosen))]  # of the same type and place
     flags = [tensors[0].new_empty(0, dtype=torch.uint8)] if passes.flags else []
     back = ((passes.of_rows, given), (passes.of_others, [*given, *flags]))
@@ -144,9 +145,7 @@ class _Reduced(torch.autograd.Function):
         kind = ctx.program.results[0].kind
         stored = rest[len(rest) - len(ctx.chosen) :]
         given = [*tensors, *extra_tensors(kind, out, rest, grad, beside), *stored]
-        backend = _backend(out.device)
-        flags = backend is not None and backend.KEEPS_FLAGS
-        passes = _passes(ctx.program, ctx.needs_input_grad[4:], ctx.chosen, flags)
+        passes = passes_of(ctx.program, ctx.needs_input_grad[4:], ctx.chosen, out.device)
         return None, None, None, None, *_gradients(passes, ctx.edges, ctx.transposed, given, len(tensors))
 
 
@@ -156,8 +155,8 @@ def _plain(ctx: Any, given: Sequence[Tensor]) -> list[Tensor]:
 
 
 @lru_cache(maxsize=1024)
-def _passes(program: Program, wanted: tuple[bool, ...], chosen: Kept, flags: bool) -> Gradients:
-    return gradients(program, wanted, kept=chosen, flags=flags)
+def _passes(program: Program, wanted: tuple[bool, ...], chosen: Kept, flags: bool, joined: bool) -> Gradients:
+    return gradients(program, wanted, kept=chosen, flags=flags, joined=joined)
 
 
 def extra_tensors(
