@@ -63,3 +63,17 @@ def test_what_is_not_there_is_one_line(
     assert main(["explain", *given]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+@pytest.mark.parametrize("model", ["edgeconv", "own"])
+def test_a_graph_without_labels_is_explained(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    import weft
+
+    weft.datasets.open_dataset(name="community", nodes=150).with_data(y=None).save(tmp_path / "graph")
+    (tmp_path / "own.py").write_text(NET)
+    named = model if model != "own" else f"{tmp_path / 'own.py'}:Net"
+    assert main(["explain", named, "--graph", str(tmp_path / "graph"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["messages"]
+    assert {each["destinations"] for each in found} == {150}

@@ -74,3 +74,13 @@ def test_what_is_no_model_or_graph_is_refused(graph: weft.Graph) -> None:
         weft.explain("gcn", graph)  # type: ignore[arg-type]
     with pytest.raises(weft.InputError, match=r"expected a weft.Graph"):
         weft.explain(Gated(3), "cora.npz")  # type: ignore[arg-type]
+
+
+def test_the_compiler_that_is_off_is_said_to_be_off(graph: weft.Graph) -> None:
+    before = weft.compile_messages(False)
+    try:
+        text = str(weft.explain(Gated(graph.x.shape[1]), graph))
+    finally:
+        weft.compile_messages(before)
+    assert "the compiler is off" in text
+    assert "\n  compiled: " not in text

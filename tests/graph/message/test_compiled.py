@@ -183,3 +183,13 @@ def test_few_edges_are_left_to_torch(ways: list[str], monkeypatch: pytest.Monkey
     h = torch.randn(NODES, 4)
     graph().block().propagate(lambda u: u * 2, src=(h,))
     assert ways == []
+
+
+def test_one_watch_inside_another_leaves_the_outer_one_on() -> None:
+    block, h = graph().block(), torch.randn(NODES, 4)
+    with module.watched() as outer:
+        with module.watched() as inner:
+            block.propagate(lambda u: u * 2, src=(h,))
+        block.propagate(lambda u: u * 3, src=(h,))
+    block.propagate(lambda u: u * 4, src=(h,))
+    assert (len(outer), len(inner)) == (1, 1)

@@ -33,6 +33,8 @@ REDUCTIONS = ("sum", "max", "min", "softmax")
 _COMPILED = (*REDUCTIONS, OWN)
 """And messages that are made of these."""
 
+SWITCHED_OFF = "the compiler is off: weft.compile_messages(True) switches it on"
+
 _switch = {"on": True}
 
 
@@ -50,14 +52,14 @@ _watching: list[Asked] | None = None
 
 @contextmanager
 def watched() -> Iterator[list[Asked]]:
-    """Note every call of `propagate` in this process while it lasts."""
+    """Note every call of `propagate` in this process while it lasts; one around it goes on afterwards."""
     global _watching
     asked: list[Asked] = []
-    _watching = asked
+    before, _watching = _watching, asked
     try:
         yield asked
     finally:
-        _watching = None
+        _watching = before
 
 
 def compile_messages(on: bool) -> bool:
@@ -80,7 +82,7 @@ def propagate_compiled(
     `plain` reduces what has no program.
     """
     if _watching is not None:
-        _watching.append(Asked(block, how, compiled_of(how)))
+        _watching.append(Asked(block, how, compiled_of(how) if compiles() else SWITCHED_OFF))
     if not compiles() or how.kernel_reduce not in _COMPILED or not pays(block, how):
         return None
     found = compiled_of(how)
