@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from weft.kernels import gpu, reference
-from weft.kernels.triton.plan import power
 from weft.kernels.triton.spmm import FLOATS
+from weft.kernels.triton.tiles import block_of, tile_of
 
 BLOCK = 64
 # Segments of more rows than this on average go to the vendor's matrix product, one call each.
@@ -58,14 +58,8 @@ def _matmul_kernel(
     total = tl.zeros([BM, BN], tl.float32)
     for first in range(0, K, BK):
         k = first + tl.arange(0, BK)
-        left = tl.load(
-            x + rows[:, None] * K + k[None, :], mask=(rows < end)[:, None] & (k < K)[None, :], other=0.0
-        )
-        right = tl.load(
-            weights + segment * (K * N) + k[:, None] * N + n[None, :],
-            mask=(k < K)[:, None] & (n < N)[None, :],
-            other=0.0,
-        )
+        left = tile_of(x, rows, rows < end, k, K)
+        right = tile_of(weights + segment * (K * N), k, k < K, n, N)
         total = tl.dot(left, right, total, input_precision=PRECISION)
     inside = (rows < end)[:, None] & (n < N)[None, :]
     tl.store(out + rows[:, None] * N + n[None, :], total.to(out.dtype.element_ty), mask=inside)
@@ -97,9 +91,7 @@ def _outer_kernel(
         left = tl.load(
             x + rows[None, :] * K + k[:, None], mask=(place < count)[None, :] & (k < K)[:, None], other=0.0
         )
-        right = tl.load(
-            grad + rows[:, None] * N + n[None, :], mask=(place < count)[:, None] & (n < N)[None, :], other=0.0
-        )
+        right = tile_of(grad, rows, place < count, n, N)
         total = tl.dot(left, right, total, input_precision=PRECISION)
     inside = (k < K)[:, None] & (n < N)[None, :]
     at = segment * (K * N) + k[:, None] * N + n[None, :]
@@ -166,7 +158,7 @@ def _short(x: Tensor, offsets: Tensor) -> bool:
 
 
 def _block(width: int) -> int:
-    return min(max(power(width), 16), 64)
+    return min(block_of(width), 64)
 
 
 def _precision() -> str:

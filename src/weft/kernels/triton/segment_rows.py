@@ -10,8 +10,9 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels import gpu, reference
-from weft.kernels.triton.plan import power
+from weft.kernels.triton.spmm import FLOATS
 from weft.kernels.triton.steps import product, upper
+from weft.kernels.triton.tiles import block_of, tile_of
 
 WIDEST = 128
 """Columns up to which a weight and a block of rows fit into fast memory."""
@@ -20,7 +21,6 @@ BLOCK = 64
 DEEP = 32
 """Rows of a block that are added up."""
 PROGRAMS = 264
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @triton.jit
@@ -49,10 +49,7 @@ def _product_kernel(
     """
     k = tl.arange(0, BK)
     n = tl.arange(0, BN)
-    weight = tl.load(
-        turned + n[:, None] * K + k[None, :], mask=(n < N)[:, None] & (k < K)[None, :], other=0.0
-    )
-    weight = tl.trans(weight)
+    weight = tl.trans(tile_of(turned, n, n < N, k, K))
     high = upper(weight, PRECISION)
     rest = weight - high
     for block in range(tl.program_id(0), tl.cdiv(count, BM), tl.num_programs(0)):
@@ -62,9 +59,7 @@ def _product_kernel(
         row = tl.load(rows + at, mask=live, other=0).to(tl.int64)
         source = at if ADDS else row
         target = row if ADDS else at
-        given = tl.load(
-            x + source[:, None] * K + k[None, :], mask=live[:, None] & (k < K)[None, :], other=0.0
-        )
+        given = tile_of(x, source, live, k, K)
         made = product(given, high, rest, PRECISION)
         cell = out + target[:, None] * N + n[None, :]
         inside = live[:, None] & (n < N)[None, :]
@@ -97,8 +92,8 @@ def _outer_kernel(
         live = place < count
         at = first + place
         row = tl.load(rows + at, mask=live, other=0).to(tl.int64)
-        left = tl.load(x + row[:, None] * K + k[None, :], mask=live[:, None] & (k < K)[None, :], other=0.0)
-        right = tl.load(grad + at[:, None] * N + n[None, :], mask=live[:, None] & (n < N)[None, :], other=0.0)
+        left = tile_of(x, row, live, k, K)
+        right = tile_of(grad, at, live, n, N)
         total = tl.dot(tl.trans(left), right, total, input_precision=PRECISION)
     cell = part + tl.program_id(0) * (K * N) + k[:, None] * N + n[None, :]
     tl.store(cell, total, mask=(k < K)[:, None] & (n < N)[None, :])
@@ -128,7 +123,7 @@ def segment_matmul_of_rows(
 def segment_outer_of(x: Tensor, rows: Tensor, grad: Tensor, offsets: Tensor) -> Tensor:
     """Return what `reference.segment_outer_of` returns."""
     (depth, width), num_segments = (x.shape[1], grad.shape[1]), offsets.shape[0] - 1
-    if x.dtype not in _FLOATS or max(depth, width) > WIDEST:
+    if x.dtype not in FLOATS or max(depth, width) > WIDEST:
         return reference.segment_outer_of(x, rows, grad, offsets)
     out = x.new_zeros((num_segments, depth, width))
     x, rows, grad = x.contiguous(), rows.contiguous(), grad.contiguous()
@@ -147,8 +142,8 @@ def segment_outer_of(x: Tensor, rows: Tensor, grad: Tensor, offsets: Tensor) -> 
                 N=width,
                 PRECISION=_precision(x),
                 BM=DEEP,
-                BK=_block(depth),
-                BN=_block(width),
+                BK=block_of(depth),
+                BN=block_of(width),
                 num_warps=4,
             )
             out[segment] = part[:programs].sum(0)
@@ -173,18 +168,14 @@ def _multiply(x: Tensor, rows: Tensor, offsets: Tensor, turned: Tensor, out: Ten
                 ADDS=adds,
                 PRECISION=_precision(x),
                 BM=BLOCK,
-                BK=_block(depth),
-                BN=_block(width),
+                BK=block_of(depth),
+                BN=block_of(width),
                 num_warps=4,
             )
 
 
 def _fits(x: Tensor, weights: Tensor) -> bool:
-    return x.dtype in _FLOATS and max(weights.shape[1:]) <= WIDEST
-
-
-def _block(width: int) -> int:
-    return max(power(width), 16)
+    return x.dtype in FLOATS and max(weights.shape[1:]) <= WIDEST
 
 
 def _precision(x: Tensor) -> str:
