@@ -129,6 +129,13 @@ def test_a_softmax_of_rows_and_any_aggregation_are_compiled(aggr: Any) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
 
 
+def test_a_forward_that_insists_on_attention_weights_runs_again() -> None:
+    conv = pyg.RGATConv(6, 4, 2).double().eval()
+    fast, args = weft.accelerate(copy.deepcopy(conv)), page.arguments(("edge_type",))
+    for _ in range(2):  # the first call compares, and runs PyG's own message for it
+        torch.testing.assert_close(fast(*args), conv(*args))
+
+
 def test_attention_weights_are_pygs_own() -> None:
     torch.manual_seed(0)
     conv = pyg.TransformerConv(6, 4, edge_dim=3).double()

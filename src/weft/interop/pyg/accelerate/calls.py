@@ -237,7 +237,11 @@ class PropagateCall:
 
     def run(self) -> Any:
         """Return what `propagate` returns."""
-        return self.updated(contribute(self.block, self.how, beside=False).value.movedim(0, self.axis))
+        out = contribute(self.block, self.how, beside=False).value.movedim(0, self.axis)
+        for name in self.how.scratch:
+            if getattr(self.conv, name, out) is None:  # forward insists that there is something
+                setattr(self.conv, name, out.new_empty(0))
+        return self.updated(out)
 
     def updated(self, out: Tensor) -> Any:
         """Return what `propagate` returns, from reduced messages."""
