@@ -4,6 +4,7 @@ python docs/convolutions_page.py            # write the page
 python docs/convolutions_page.py --check    # exit 1 if the page is out of date
 """
 
+import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from weft.compiler.match import match
 from weft.graph.message import compiled
 
 PAGE = Path(__file__).with_name("convolutions.md")
+RESULT = Path(__file__).parents[1] / "benchmarks" / "results" / "convolutions.json"
 NODES, EDGES = 20, 90
 
 Case = tuple[Callable[[], nn.Module], tuple[str, ...]]
@@ -29,74 +31,86 @@ def mlp(width: int, out: int = 6) -> nn.Module:
     return nn.Sequential(nn.Linear(width, 8), nn.ReLU(), nn.Linear(8, out))
 
 
-def cases() -> dict[str, Case]:
-    """Return PyG's convolutions of one kind of nodes, each as it is usually made."""
+def cases(wide: int = 6, out: int = 4) -> dict[str, Case]:
+    """Return PyG's convolutions of one kind of nodes, each as it is usually made, from `wide` columns to `out`."""
     from torch_geometric import nn as pyg
 
     degrees = torch.tensor([1, 5, 6, 4])
     return {
         "AGNNConv": (pyg.AGNNConv, ()),
         "APPNP": (lambda: pyg.APPNP(2, 0.1), ()),
-        "ARMAConv": (lambda: pyg.ARMAConv(6, 4), ()),
-        "AntiSymmetricConv": (lambda: pyg.AntiSymmetricConv(6), ()),
-        "CGConv": (lambda: pyg.CGConv(6, dim=3), ("edge_attr",)),
-        "ChebConv": (lambda: pyg.ChebConv(6, 4, K=3), ()),
-        "ClusterGCNConv": (lambda: pyg.ClusterGCNConv(6, 4), ()),
-        "EGConv": (lambda: pyg.EGConv(6, 4, num_heads=2), ()),
-        "EdgeConv": (lambda: pyg.EdgeConv(mlp(12)), ()),
-        "FAConv": (lambda: pyg.FAConv(6), ("x_0",)),
-        "FeaStConv": (lambda: pyg.FeaStConv(6, 4, heads=2), ()),
-        "FiLMConv": (lambda: pyg.FiLMConv(6, 4), ()),
-        "GATConv, edge features": (lambda: pyg.GATConv(6, 4, edge_dim=3), ("edge_attr",)),
-        "GATConv": (lambda: pyg.GATConv(6, 4, heads=2), ()),
-        "GATv2Conv": (lambda: pyg.GATv2Conv(6, 4, heads=2), ()),
-        "GCN2Conv": (lambda: pyg.GCN2Conv(6, 0.1), ("x_0",)),
-        "GCNConv": (lambda: pyg.GCNConv(6, 4), ()),
-        "GENConv": (lambda: pyg.GENConv(6, 4), ()),
-        "GINConv": (lambda: pyg.GINConv(mlp(6)), ()),
-        "GINEConv": (lambda: pyg.GINEConv(mlp(6), edge_dim=3), ("edge_attr",)),
-        "GINEConv, max": (lambda: pyg.GINEConv(mlp(6), edge_dim=3, aggr="max"), ("edge_attr",)),
-        "GMMConv": (lambda: pyg.GMMConv(6, 4, dim=3, kernel_size=2), ("edge_attr",)),
-        "GatedGraphConv": (lambda: pyg.GatedGraphConv(6, num_layers=2), ()),
-        "GeneralConv": (lambda: pyg.GeneralConv(6, 4), ()),
-        "GraphConv": (lambda: pyg.GraphConv(6, 4), ("edge_weight",)),
-        "LEConv": (lambda: pyg.LEConv(6, 4), ()),
+        "ARMAConv": (lambda: pyg.ARMAConv(wide, out), ()),
+        "AntiSymmetricConv": (lambda: pyg.AntiSymmetricConv(wide), ()),
+        "CGConv": (lambda: pyg.CGConv(wide, dim=3), ("edge_attr",)),
+        "ChebConv": (lambda: pyg.ChebConv(wide, out, K=3), ()),
+        "ClusterGCNConv": (lambda: pyg.ClusterGCNConv(wide, out), ()),
+        "EGConv": (lambda: pyg.EGConv(wide, out, num_heads=2), ()),
+        "EdgeConv": (lambda: pyg.EdgeConv(mlp(2 * wide, wide)), ()),
+        "FAConv": (lambda: pyg.FAConv(wide), ("x_0",)),
+        "FeaStConv": (lambda: pyg.FeaStConv(wide, out, heads=2), ()),
+        "FiLMConv": (lambda: pyg.FiLMConv(wide, out), ()),
+        "GATConv, edge features": (lambda: pyg.GATConv(wide, out, edge_dim=3), ("edge_attr",)),
+        "GATConv": (lambda: pyg.GATConv(wide, out, heads=2), ()),
+        "GATv2Conv": (lambda: pyg.GATv2Conv(wide, out, heads=2), ()),
+        "GCN2Conv": (lambda: pyg.GCN2Conv(wide, 0.1), ("x_0",)),
+        "GCNConv": (lambda: pyg.GCNConv(wide, out), ()),
+        "GENConv": (lambda: pyg.GENConv(wide, out), ()),
+        "GINConv": (lambda: pyg.GINConv(mlp(wide)), ()),
+        "GINEConv": (lambda: pyg.GINEConv(mlp(wide), edge_dim=3), ("edge_attr",)),
+        "GINEConv, max": (lambda: pyg.GINEConv(mlp(wide), edge_dim=3, aggr="max"), ("edge_attr",)),
+        "GMMConv": (lambda: pyg.GMMConv(wide, out, dim=3, kernel_size=2), ("edge_attr",)),
+        "GatedGraphConv": (lambda: pyg.GatedGraphConv(wide, num_layers=2), ()),
+        "GeneralConv": (lambda: pyg.GeneralConv(wide, out), ()),
+        "GraphConv": (lambda: pyg.GraphConv(wide, out), ("edge_weight",)),
+        "LEConv": (lambda: pyg.LEConv(wide, out), ()),
         "LGConv": (pyg.LGConv, ()),
-        "MFConv": (lambda: pyg.MFConv(6, 4), ()),
-        "MixHopConv": (lambda: pyg.MixHopConv(6, 4), ()),
-        "NNConv": (lambda: pyg.NNConv(6, 4, mlp(3, 24)), ("edge_attr",)),
-        "PDNConv": (lambda: pyg.PDNConv(6, 4, 3, 4), ("edge_attr",)),
-        "PNAConv": (lambda: pyg.PNAConv(6, 4, ["mean", "std"], ["identity"], degrees), ()),
-        "PPFConv": (lambda: pyg.PPFConv(mlp(10), mlp(6)), ("pos", "normal")),
-        "PointNetConv": (lambda: pyg.PointNetConv(mlp(9), mlp(6)), ("pos",)),
-        "PointTransformerConv": (lambda: pyg.PointTransformerConv(6, 4), ("pos",)),
-        "RGATConv": (lambda: pyg.RGATConv(6, 4, 2), ("edge_type",)),
-        "RGCNConv": (lambda: pyg.RGCNConv(6, 4, 2), ("edge_type",)),
-        "RGCNConv, blocks": (lambda: pyg.RGCNConv(6, 4, 2, num_blocks=2), ("edge_type",)),
-        "ResGatedGraphConv": (lambda: pyg.ResGatedGraphConv(6, 4), ()),
-        "SAGEConv": (lambda: pyg.SAGEConv(6, 4), ()),
-        "SGConv": (lambda: pyg.SGConv(6, 4, K=2), ()),
-        "SSGConv": (lambda: pyg.SSGConv(6, 4, alpha=0.1, K=2), ()),
+        "MFConv": (lambda: pyg.MFConv(wide, out), ()),
+        "MixHopConv": (lambda: pyg.MixHopConv(wide, out), ()),
+        "NNConv": (lambda: pyg.NNConv(wide, out, mlp(3, wide * out)), ("edge_attr",)),
+        "PDNConv": (lambda: pyg.PDNConv(wide, out, 3, 4), ("edge_attr",)),
+        "PNAConv": (lambda: pyg.PNAConv(wide, out, ["mean", "std"], ["identity"], degrees), ()),
+        "PPFConv": (lambda: pyg.PPFConv(mlp(wide + 4), mlp(6)), ("pos", "normal")),
+        "PointNetConv": (lambda: pyg.PointNetConv(mlp(wide + 3), mlp(6)), ("pos",)),
+        "PointTransformerConv": (lambda: pyg.PointTransformerConv(wide, out), ("pos",)),
+        "RGATConv": (lambda: pyg.RGATConv(wide, out, 2), ("edge_type",)),
+        "RGCNConv": (lambda: pyg.RGCNConv(wide, out, 2), ("edge_type",)),
+        "RGCNConv, blocks": (lambda: pyg.RGCNConv(wide, out, 2, num_blocks=2), ("edge_type",)),
+        "ResGatedGraphConv": (lambda: pyg.ResGatedGraphConv(wide, out), ()),
+        "SAGEConv": (lambda: pyg.SAGEConv(wide, out), ()),
+        "SGConv": (lambda: pyg.SGConv(wide, out, K=2), ()),
+        "SSGConv": (lambda: pyg.SSGConv(wide, out, alpha=0.1, K=2), ()),
         "SimpleConv": (lambda: pyg.SimpleConv("mean"), ()),
-        "SuperGATConv": (lambda: pyg.SuperGATConv(6, 4), ()),
-        "TAGConv": (lambda: pyg.TAGConv(6, 4), ()),
-        "TransformerConv": (lambda: pyg.TransformerConv(6, 4, heads=2), ()),
-        "TransformerConv, edge features": (lambda: pyg.TransformerConv(6, 4, edge_dim=3), ("edge_attr",)),
+        "SuperGATConv": (lambda: pyg.SuperGATConv(wide, out), ()),
+        "TAGConv": (lambda: pyg.TAGConv(wide, out), ()),
+        "TransformerConv": (lambda: pyg.TransformerConv(wide, out, heads=2), ()),
+        "TransformerConv, edge features": (
+            lambda: pyg.TransformerConv(wide, out, edge_dim=3),
+            ("edge_attr",),
+        ),
         "WLConvContinuous": (pyg.WLConvContinuous, ()),
     }
 
 
-def arguments(names: tuple[str, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    """Return x, edge_index and the rest of a call on a small graph: each pair of nodes at most once."""
+def arguments(
+    names: tuple[str, ...],
+    dtype: torch.dtype = torch.float64,
+    nodes: int = NODES,
+    edges: int = EDGES,
+    wide: int = 6,
+) -> list[Tensor]:
+    """Return x, edge_index and the rest of a call; on a small graph each pair of nodes is there at most once."""
     draw = torch.Generator().manual_seed(2)
-    pairs = torch.randperm(NODES * NODES, generator=draw)[:EDGES]
-    edge_index = torch.stack([pairs // NODES, pairs % NODES])
-    rows = {"x": (NODES, 6), "x_0": (NODES, 6), "pos": (NODES, 3), "normal": (NODES, 3)}
-    rows |= {"edge_attr": (EDGES, 3), "edge_weight": (EDGES,)}
+    if nodes == NODES:
+        pairs = torch.randperm(nodes * nodes, generator=draw)[:edges]
+    else:
+        pairs = torch.randint(0, nodes * nodes, (edges,), generator=draw)
+    edge_index = torch.stack([pairs // nodes, pairs % nodes])
+    rows = {"x": (nodes, wide), "x_0": (nodes, wide), "pos": (nodes, 3), "normal": (nodes, 3)}
+    rows |= {"edge_attr": (edges, 3), "edge_weight": (edges,)}
     made = {
         name: torch.rand(shape, generator=draw, dtype=dtype).requires_grad_() for name, shape in rows.items()
     }
-    made["edge_type"] = torch.randint(0, 2, (EDGES,), generator=draw)
+    made["edge_type"] = torch.randint(0, 2, (edges,), generator=draw)
     first = [made["x"], *(made[name] for name in names if name in ("x_0", "pos", "normal"))]
     return [*first, edge_index, *(made[name] for name in names if name.startswith("edge"))]
 
@@ -132,9 +146,19 @@ def on_edges(found: Any) -> str:
     return ", ".join(sorted(kinds))
 
 
+def speedups() -> dict[str, str]:
+    """Return how many times PyG's own speed each convolution has, where `convolutions` was measured."""
+    if not RESULT.exists():
+        return {}
+    table = json.loads(RESULT.read_text())["table"][2:]
+    found = ([each.strip() for each in line.strip("|").split("|")] for line in table)
+    return {name: f"{ratio} x" for name, _, _, ratio in found}
+
+
 def lines() -> Iterator[str]:
     """Give the page."""
     yield from _HEAD
+    measured = speedups()
     for name in sorted(cases(), key=str.lower):
         conv, reasons, edges = tried(name)
         own = [each.split(": ", 1)[1] for each in reasons if " runs PyG's own " in each]
@@ -145,7 +169,8 @@ def lines() -> Iterator[str]:
             else "compiled"
         )
         shown = "; ".join(edges) if how == "compiled" and not own else ""
-        yield f"| `{name}` | {how if covered and not own else '-'} | {shown} | {'; '.join(own)} |"
+        how = how if covered and not own else "-"
+        yield f"| `{name}` | {how} | {shown} | {measured.get(name, '')} | {'; '.join(own)} |"
 
 
 _HEAD = [
@@ -155,10 +180,12 @@ _HEAD = [
     "gradients with PyG's own. *hand-made*: a forward of weft's on its kernels. *compiled*: PyG's own forward, whose",
     "messages and aggregation weft compiles ([Messages](messages.md)); what is then left on edges is a kernel of weft's,",
     "a program of the compiler's, or plain torch, which has an operator that programs do not. Where nothing stands,",
-    "PyG's own code runs, for the reason given.",
+    "PyG's own code runs, for the reason given. *PyG / weft* is the time of PyG's own forward and backward over that of",
+    "the accelerated ones, on two threads of a CPU (`python -m benchmarks.run convolutions`,",
+    "[with the times](../benchmarks/results/README.md)); where nothing stands, it was not measured.",
     "",
-    "| convolution | runs | on edges | PyG's own code, because |",
-    "|---|---|---|---|",
+    "| convolution | runs | on edges | PyG / weft | PyG's own code, because |",
+    "|---|---|---|---|---|",
 ]
 
 
