@@ -138,6 +138,11 @@ class Group:
         copies = rows.detach().repeat(self.size, *[1] * (rows.dim() - 1)) if self._link is not None else rows
         return self.all_to_all(copies, [len(rows)] * self.size, counts, background=background, label=label)
 
+    def gather_unequal(self, rows: Tensor, *, label: Label = OTHER) -> tuple[Tensor, list[int]]:
+        """Return the rows of all members, who may have different numbers of them, and how many each has."""
+        counts = self.all_gather(torch.tensor([len(rows)]), label=label).wait().tolist()
+        return self.all_gather(rows, counts, label=label).wait(), counts
+
     def reduce_scatter(
         self, rows: Tensor, counts: Sequence[int], *, background: bool = False, label: Label = OTHER
     ) -> Pending:

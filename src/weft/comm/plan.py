@@ -80,8 +80,8 @@ class HaloPlan:
 
         `node_ids` are the ids of one's own rows. The halo has the rows of one member after the other.
         """
-        counts = group.all_gather(torch.tensor([len(node_ids)]), label=_PLAN).wait().tolist()
-        held = torch.split(group.all_gather(node_ids, counts, label=_PLAN).wait(), counts)
+        ids, counts = group.gather_unequal(node_ids, label=_PLAN)
+        held = torch.split(ids, counts)
         others = [member for member in range(group.size) if member != group.rank]
         return HaloPlan(
             num_rows=len(node_ids),

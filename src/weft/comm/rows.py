@@ -84,8 +84,7 @@ def owners(node_ids: Tensor, num_nodes: int | None, group: Group, *, label: Labe
 
     Without `num_nodes` they hold all there are.
     """
-    counts = group.all_gather(torch.tensor([len(node_ids)]), label=label).wait().tolist()
-    ids = group.all_gather(node_ids, counts, label=label).wait()
+    ids, counts = group.gather_unequal(node_ids, label=label)
     table = torch.full((len(ids) if num_nodes is None else num_nodes,), -1, dtype=torch.int32)
     table[ids] = torch.repeat_interleave(
         torch.arange(len(counts), dtype=torch.int32), torch.tensor(counts), output_size=len(ids)

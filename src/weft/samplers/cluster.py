@@ -72,6 +72,7 @@ class ClusterSampler(Sampler):
         if self.enhance:
             indptr, src, _ = edges
             dst = torch.repeat_interleave(indptr.diff(), output_size=len(src))
+            # Of the self loops alone: the diagonal of the paper's A + λ · diag(A), which there must be.
             scale = 1.0 + self.enhance * (src == dst)
         more: dict[str, Any] = {"edge_scale": scale, "enhanced": self.enhance > 0}
         return self.rows.batch(nodes, num_seeds, edges, **more, epoch=epoch, step=step)

@@ -77,6 +77,7 @@ class Pool:
         at = np.zeros(len(rows) * count, np.int64)
         free = np.zeros(len(at), bool)
         for turn in range(ROUNDS):
+            # Every try has a lane of its own, so that how often one place is drawn again changes no other.
             row, lanes = place // count, place % count + turn * count
             at[place] = self._pick(rows[row], lanes, low[row], high[row])
             stuck = taken(row, self._nodes(at[place]))
@@ -104,6 +105,7 @@ class Pool:
         return at if self.order is None else self.order[at]
 
     def _pick(self, rows: NDArray[np.uint64], lanes: Ints, low: Ints, high: Ints) -> Ints:
+        # Two draws of 32 bits: one alone could not reach every node of a group of more than 2^32 weight.
         bits = draw_lanes(rows, 2 * lanes).astype(np.uint64) << np.uint64(32)
         bits |= draw_lanes(rows, 2 * lanes + 1).astype(np.uint64)
         share = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -112,4 +114,5 @@ class Pool:
         else:
             first, last = self._sum[low], self._sum[high]
             found = np.searchsorted(self._sum, first + share * (last - first), side="right") - 1
+        # A share next to 1 may round up to the end of the range, in float64 too.
         return np.clip(found, low, high - 1)

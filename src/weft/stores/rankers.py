@@ -105,6 +105,7 @@ def _frequency(reads: Reads, degree: Tensor, epochs: int = 3) -> Tensor:
     for epoch in range(epochs):
         for step in range(steps):
             counts += torch.bincount(nodes(_FAR + epoch, step), minlength=len(counts))
+    # Below 1, so that degrees only decide among nodes that were read equally often.
     return counts + degree / (1.0 + float(degree.max() if len(degree) else 0.0))
 
 
@@ -112,8 +113,7 @@ def _degree(graph: Graph | Shard, group: Group) -> Tensor:
     """Return the out-degree of every node, [N], from those that each rank holds."""
     if isinstance(graph, Graph):
         return out_degree(graph)
-    counts = group.all_gather(torch.tensor([len(graph.node_ids)]), label=_PLAN).wait().tolist()
-    ids = group.all_gather(graph.node_ids, counts, label=_PLAN).wait()
+    ids, counts = group.gather_unequal(graph.node_ids, label=_PLAN)
     own = graph.degrees.out_of.count[: len(graph.node_ids)].double().contiguous()
     degree = torch.zeros(graph.num_nodes, dtype=torch.float64)
     degree[ids] = group.all_gather(own, counts, label=_PLAN).wait()

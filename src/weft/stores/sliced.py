@@ -41,8 +41,7 @@ class SlicedStore(Store):
         """Return the store of a matrix of which each rank holds the rows `node_ids` [n]; columns move."""
         group = group or Group.alone()
         label, bounds = Label("store slices"), slice_bounds(rows.shape[1], group.size)
-        counts = group.all_gather(torch.tensor([len(rows)]), label=label).wait().tolist()
-        ids = group.all_gather(node_ids, counts, label=label).wait()
+        ids, counts = group.gather_unequal(node_ids, label=label)
         pieces = [rows[:, start:stop].flatten() for start, stop in pairwise(bounds)]
         width = bounds[group.rank + 1] - bounds[group.rank]
         sizes = [len(piece) for piece in pieces]
@@ -75,6 +74,8 @@ class SlicedStore(Store):
         out = torch.empty((ids.numel(), self.shape[1]), dtype=self.dtype, device=self.device)
         out[:, self.columns] = kernels.gather(self.values, ids)
         # Slices differ in width by a column: values travel as one flat row of numbers.
+        # The ids that were asked, not one's own: every rank answers for its columns of all rows that others
+        # want.
         mine = kernels.gather(self.values, asked).flatten()
         widths = [self.bounds[rank + 1] - self.bounds[rank] for rank in range(size)]
         outgoing = [count * widths[me] for count in counts]

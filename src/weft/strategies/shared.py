@@ -51,5 +51,4 @@ class Shared:
 
     def everyones(self, rows: Tensor) -> Tensor:
         """Return the rows of all workers, in their order; called by all."""
-        counts = self.group.all_gather(torch.tensor([len(rows)]), label=EVALUATE).wait().tolist()
-        return self.group.all_gather(rows, counts, label=EVALUATE).wait()
+        return self.group.gather_unequal(rows, label=EVALUATE)[0]

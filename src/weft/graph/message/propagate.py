@@ -149,6 +149,8 @@ def _bounds(indptr: Tensor, size: int) -> list[int]:
     indptr = indptr.cpu()
     bounds, last = [0], int(indptr[-1])
     while bounds[-1] < last:
+        # Cut at the end of a row where that can be: a row in two chunks is merged, which costs a pass over
+        # it.
         row = int(torch.searchsorted(indptr, bounds[-1] + size, right=True)) - 1
         stop = int(indptr[row])
         bounds.append(stop if stop > bounds[-1] else min(bounds[-1] + size, last))
@@ -247,6 +249,7 @@ def _add_gradient(plan: ChunkPlan, chunk: EdgeRange, place: int, total: Tensor, 
     elif place < num_src + num_dst:
         total[chunk.rows] += reduction("sum").reduced(chunk.by_row, Contribution(part)).value
     elif place < num_src + num_dst + num_edge:
+        # Assigned: an edge is in one chunk.
         total[chunk.edges] = part
     else:
         total += part

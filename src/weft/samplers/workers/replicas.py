@@ -54,6 +54,8 @@ def important(shard: Shard, group: Group, asked: Replicate) -> Tensor:
         rows = importance(shard, group, hops) >= asked.threshold
         for _ in range(hops - 1):
             found = torch.zeros(shard.num_nodes, dtype=torch.int32)
+            # max of marks, since several ranks may find one node; each then has the same set without a list
+            # of ids.
             found[src[rows[dst]]] = 1
             rows = rows | group.all_reduce(found, "max", label=LABEL).wait().bool()
         chosen |= rows

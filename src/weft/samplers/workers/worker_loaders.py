@@ -36,6 +36,8 @@ class TogetherLoader(Loader):
         """Give the batches from the present step on, some prepared ahead where a thread does it."""
         epoch, first, stop = self.epoch, self.step, len(self)
         prepare = partial(self._prepare, epoch)
+        # One thread, whatever `threads` is: preparing a batch is a sequence of collectives, and two at a time
+        # would meet in another order on another worker.
         lane = _Lane(prepare) if self.threads else None
         self._begun.clear()
         coming = iter(range(first, stop))
@@ -105,6 +107,7 @@ class PartitionedLoader(TogetherLoader):
         if not self.local:
             seeds = super().seeds_of(epoch, step)
             return seeds[self.owner[seeds] == self.rank]
+        # rank + 1: 0 has the shuffle of all seeds together.
         key = fold(self.sampler.seed, Stream.SHUFFLE, epoch, 0, self.rank + 1)
         order = torch.from_numpy(permutation(key, len(self.own)))
         return self.own[order[step * self.share : (step + 1) * self.share]]
