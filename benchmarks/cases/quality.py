@@ -1,0 +1,146 @@
+"""How well learned rows answer on knowledge graphs: filtered test ranks of recipes over seeds.
+
+Every run is a `weft train` of a recipe as a user gives it, in a process of its own; a few run side by side.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from benchmarks.graphs import DATA, tiny
+from benchmarks.measure import Study
+
+SEEDS = (0, 1, 2)
+RECIPES = Path(__file__).parents[2] / "recipes"
+SIDE_BY_SIDE = int(os.environ.get("WEFT_BENCH_RUNS", "15" if torch.cuda.is_available() else "1"))
+"""Runs at a time: each of them leaves most of a GPU idle."""
+PATIENCE = 3600.0
+"""Seconds for a run."""
+
+
+class Row(NamedTuple):
+    """One line of the table: a recipe, what is set in it, and the test MRR aimed at, if any."""
+
+    name: str
+    recipe: str
+    least: float | None
+    settings: tuple[str, ...] = ()
+
+
+DRAWN = ("strategy.negatives.count=1000", "strategy.negatives.inbatch=false", "strategy.chunk=1000")
+FB15K237 = (
+    Row("ComplEx", "knowledge_graph", 0.34),
+    Row("DistMult", "knowledge_graph", 0.335, ("task.score.name=distmult",)),
+    Row("TransE", "fb15k237_transe", 0.305),
+)
+PARTITIONS = (
+    Row("1 partition", "knowledge_graph", None, DRAWN),
+    Row("8 partitions", "knowledge_graph", None, (*DRAWN, "strategy.partitions=8")),
+)
+WN18RR = (Row("ComplEx", "wn18rr_complex", 0.465), Row("RotatE", "wn18rr_rotate", 0.465))
+RGCN = (Row("R-GCN + DistMult", "fb15k237_rgcn", 0.24),)
+
+
+def started(row: Row, seed: int, data: Path, folder: Path) -> tuple[subprocess.Popen[str], Path]:
+    """Begin a run; return it, and the file that gets its summary."""
+    told = folder / f"{row.recipe}-{'-'.join(row.settings).replace('/', '_')}-{seed}.json"
+    small = ("train.epochs=1", "train.eval_every=1", "task.width=8") if tiny() else ()
+    settings = (f"data.path={data}", f"train.seed={seed}", *row.settings, *small)
+    command = [sys.executable, "-m", "weft", "train", str(RECIPES / f"{row.recipe}.toml"), "--json"]
+    for each in settings:
+        command += ["--set", each]
+    threads = os.environ | {"OMP_NUM_THREADS": "1"}
+    with open(told, "w") as out, open(told.with_suffix(".log"), "w") as log:
+        return subprocess.Popen(command, stdout=out, stderr=log, text=True, env=threads), told
+
+
+def summaries(rows: tuple[Row, ...], data: Path, folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return what the runs of each row told, one a seed."""
+    seeds = SEEDS[:1] if tiny() else SEEDS
+    waiting = [(row, seed) for row in rows for seed in seeds]
+    found: dict[str, list[dict[str, Any]]] = {row.name: [] for row in rows}
+    while waiting:
+        some, waiting = waiting[:SIDE_BY_SIDE], waiting[SIDE_BY_SIDE:]
+        for (row, _), (run, told) in [(each, started(*each, data, folder)) for each in some]:
+            if run.wait(PATIENCE):
+                raise RuntimeError(f"{row.name}: {told.with_suffix('.log').read_text()[-2000:]}")
+            found[row.name].append(json.loads(told.read_text().splitlines()[-1]))
+    return found
+
+
+def table(rows: tuple[Row, ...], file: str) -> Iterator[str]:
+    """Give a line for each row: mean and spread of the test metrics over seeds."""
+    yield "| | test MRR | aim | hits@1 | hits@10 | epochs | seconds an epoch |"
+    yield "|---|---|---|---|---|---|---|"
+    with tempfile.TemporaryDirectory(prefix="weft-quality-") as name:
+        data = small_facts(Path(name)) if tiny() else DATA / file
+        told = summaries(rows, data, Path(name))
+    for row in rows:
+        runs = told[row.name]
+        cells = [
+            _spread([run["metrics"]["test"][key] for run in runs]) for key in ("mrr", "hits@1", "hits@10")
+        ]
+        cells.insert(1, "" if row.least is None else f"{row.least:g}")
+        seconds = statistics.median(run["epoch_seconds_median"] for run in runs)
+        yield f"| {row.name} | {' | '.join(cells)} | {runs[0]['epochs']} | {seconds:.2f} |"
+
+
+def small_facts(folder: Path) -> Path:
+    """Write a few random facts, to see that the case runs."""
+    random = np.random.default_rng(0)
+    parts = {name: random.integers(0, [60, 4, 60], (count, 3)) for name, count in _SMALL.items()}
+    names = {
+        "entity": np.array([f"e{n}" for n in range(60)]),
+        "relation": np.array([f"r{n}" for n in range(4)]),
+    }
+    np.savez(folder / "facts.npz", **parts, **names)
+    return folder / "facts.npz"
+
+
+_SMALL = {"train": 400, "valid": 20, "test": 20}
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.mean(values):.4f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.4f}"
+
+
+_NOTE = (
+    "Filtered ranks of both ends among all entities, ties in the middle; the epoch with the best validation "
+    "MRR. ± is the standard deviation over 3 seeds. Runs go side by side, so seconds are no measure of speed."
+)
+CASES = [
+    Study(
+        "quality_fb15k237",
+        "knowledge graphs: filtered test ranks on FB15k-237",
+        partial(table, FB15K237, "fb15k237.npz"),
+        note=_NOTE,
+    ),
+    Study(
+        "quality_partitions",
+        "knowledge graphs: ComplEx on FB15k-237 in one partition and in 8, 1,000 candidates drawn a chunk",
+        partial(table, PARTITIONS, "fb15k237.npz"),
+        note=_NOTE,
+    ),
+    Study(
+        "quality_wn18rr",
+        "knowledge graphs: filtered test ranks on WN18RR",
+        partial(table, WN18RR, "wn18rr.npz"),
+        note=_NOTE,
+    ),
+    Study(
+        "quality_rgcn",
+        "knowledge graphs: filtered test ranks of R-GCN with DistMult on FB15k-237",
+        partial(table, RGCN, "fb15k237.npz"),
+        note=_NOTE,
+    ),
+]
