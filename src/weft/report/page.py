@@ -22,6 +22,7 @@ from weft.report.sections.graph_facts import graph
 from weft.report.sections.headline import headline, title
 from weft.report.sections.learning import classes, learning
 from weft.report.sections.partitions import partitions
+from weft.report.sections.pipeline import pipeline
 from weft.report.sections.relations import relations
 from weft.report.sections.setup import again, environment, recipe, remarks
 from weft.report.sections.workers import workers
@@ -34,6 +35,7 @@ SECTIONS: list[Callable[[Run], Section | None]] = [
     timing,
     batches,
     partitions,
+    pipeline,
     workers,
     memory,
     graph,

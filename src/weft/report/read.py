@@ -56,6 +56,8 @@ class Epoch:
     """Of learned rows in partitions: swaps, bytes and the share of time that the disk was waited for."""
     visits: list[list[list[int]]] = field(default_factory=list)
     """The partitions of each visit, by round."""
+    pipeline: dict[str, Any] = field(default_factory=dict)
+    """Of stages of layers: what each worker did, and how long it stood idle."""
 
 
 @dataclass(frozen=True)
@@ -295,6 +297,7 @@ def _epoch(record: Mapping[str, Any]) -> Epoch | None:
         batches=_batches(record.get("batches")),
         buckets=_numbers(record.get("buckets")),
         visits=_visits(record.get("buckets")),
+        pipeline=dict(record["pipeline"]) if isinstance(record.get("pipeline"), Mapping) else {},
     )
 
 

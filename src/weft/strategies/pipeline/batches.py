@@ -85,9 +85,10 @@ class StagedBatches(Batching):
             )
             self.plan.keep()
         assert self._batches is not None, "made with the stage"
-        steps = self._batches.seek(int(self.shared.clock[1]))
+        epoch = int(self.shared.clock[1])
+        steps = self._batches.seek(epoch)
         self._steps = min(steps, 1) if self._flows else steps
-        self._story = Story(self.plan.division, self.shared.group)
+        self._story = Story(self.plan.division, self.shared.group, epoch)
 
     @property
     def _flows(self) -> bool:

@@ -9,6 +9,8 @@ from weft.strategies.pipeline.stage_run import RoundRecord
 
 _SHOWN = 120
 """Jobs of a worker that a picture shows, those of the first rounds."""
+_PICTURED = 3
+"""Epochs whose jobs are told one by one."""
 _ROUNDS = 500
 """Rounds of an epoch that the share of idle time is measured in."""
 
@@ -16,8 +18,9 @@ _ROUNDS = 500
 class Story:
     """What one worker did in an epoch; `told` joins those of all."""
 
-    def __init__(self, division: StageDivision, group: Group) -> None:
+    def __init__(self, division: StageDivision, group: Group, epoch: int) -> None:
         self.division, self.group = division, group
+        self.shown = _SHOWN if epoch < _PICTURED else 0
         self.in_flight = self.versions = self.micro_batches = self.rounds = 0
         self.busy = 0.0
         self._spans: list[tuple[float, float]] = []
@@ -28,7 +31,7 @@ class Story:
         self.rounds += 1
         self.micro_batches += micro_batches
         self.in_flight, self.versions = max(self.in_flight, record.in_flight), max(self.versions, versions)
-        self._jobs += record.done[: max(_SHOWN - len(self._jobs), 0)]
+        self._jobs += record.done[: max(self.shown - len(self._jobs), 0)]
         if record.done and len(self._spans) < _ROUNDS:
             self.busy += sum(end - begin for _, _, begin, end in record.done)
             self._spans.append((record.done[0][2], record.done[-1][3]))
