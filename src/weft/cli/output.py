@@ -1,7 +1,7 @@
 """What people see, all of it on standard error: progress while training, a short table at the end."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -169,9 +169,18 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("epochs", f"{summary.epochs} ({summary.stopped}; weights of epoch {summary.best_epoch})"),
         ("epoch time", f"{format_seconds(summary.epoch_seconds_median)} (median)"),
         ("total time", format_seconds(summary.seconds)),
+        *(_cost_rows(summary.cost) if summary.cost else []),
         ("peak memory", f"{summary.peak_memory_bytes / 2**30:.2f} GiB{_largest(summary)}"),
         ("run folder", str(summary.out)),
     ]
+
+
+def _cost_rows(cost: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a run cost, and by which table of prices."""
+    value = "–" if cost["value"] is None else f"{cost['value']:.4g}"
+    by = f"{cost['machines']} x {cost['machine']} at {cost['hour']:g} an hour"
+    table = f"1 / (time x cost); prices of {cost['date']}, {cost['sha256'][:8]}"
+    return [("cost", f"{cost['dollars']:.4g} dollars ({by})"), ("value", f"{value} ({table})")]
 
 
 def format_seconds(seconds: float) -> str:

@@ -71,6 +71,7 @@ def train(
     checkpoint_every: int | None = None,
     tensorboard: bool = False,
     trace: bool = False,
+    prices: str | None = None,
     task: str | Mapping[str, Any] | None = None,
     strategy: str | Mapping[str, Any] | None = None,
     parts: int | None = None,

@@ -117,6 +117,7 @@ def resolve(recipe: Recipe, *, workers: int = 1) -> Resolved:
     check_precision(settings, strategy_options)
     check_optimizer(settings, strategy)
     choose_device(settings.device)
+    settings.known_prices()
     Own.of(settings)  # what they name is there
     return Resolved(data, name, options, strategy, strategy_options, settings, folder, task=task)
 

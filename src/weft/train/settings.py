@@ -15,6 +15,7 @@ from weft.strategies.learned import RowOptimizerName
 from weft.tasks.base import Task
 from weft.tasks.choose import known_metrics
 from weft.train.optim import OptimizerName, Schedule, ScheduleName, make_optimizer
+from weft.train.saved.prices import Prices, read_prices
 
 Count = Annotated[int, Range(least=1)]
 BestBy = Literal["metric", "loss"]
@@ -75,6 +76,12 @@ class Settings:
     """Also write TensorBoard files into the run folder."""
     trace: bool = False
     """Also write trace.json, a Chrome trace of every phase, into the run folder."""
+    prices: str | None = None
+    """Your own table of prices, a TOML file with [cluster.prices]: the run then tells dollars and value."""
+
+    def known_prices(self) -> Prices | None:
+        """Return what the table of prices says, or refuse it; None without one."""
+        return None if self.prices is None else read_prices(self.prices)
 
     def __post_init__(self) -> None:
         if self.momentum and self.optimizer != "sgd":
@@ -93,7 +100,7 @@ class Settings:
 
 
 # Settings that may change between a run and its continuation: they do not change what is computed.
-FREE_ON_RESUME = ("epochs", "checkpoint_every", "tensorboard", "trace")
+FREE_ON_RESUME = ("epochs", "checkpoint_every", "tensorboard", "trace", "prices")
 
 
 def check_validation(settings: Settings, splits: Iterable[str]) -> None:

@@ -98,8 +98,8 @@ class Trainer:
             self.saver = Saver(folder, model, self.optimizer, self.schedule, self.strategy)
         self.best = Best()
         self.best_weights: Tensors | None = None
-        self.start = 0
-        self.loss = math.nan
+        self.start, self.loss = 0, math.nan
+        self.prices = settings.known_prices()
         self.history: list[float] = []
         self.stopped = "done"
         self.rhythm = Rhythm()
@@ -311,6 +311,7 @@ class Trainer:
             metric=self.metric,
             metrics=scores,
             details=self.strategy.details(),
+            cost=None if self.prices is None else self.prices.cost(self.events.now(), self.strategy.workers),
             stopped=self.stopped,
             model=self.model,
         )

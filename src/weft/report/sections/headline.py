@@ -78,6 +78,14 @@ def _tiles(run: Run, metric: str, val: float | None) -> list[tuple[str, str, str
         ("Epoch", words.seconds(run.epoch_seconds), "median"),
         ("Memory", words.size(memory), "peak" if run.workers == 1 else "peak, largest worker"),
     ]
+    cost = run.table("summary", "cost")
+    if cost:
+        by = f"{cost.get('machines')} x {cost.get('machine')}, prices of {cost.get('date')}"
+        table = f"1 / (time x cost), table {str(cost.get('sha256'))[:8]}"
+        tiles += [
+            ("Cost", f"{words.decimal(words.number(cost.get('dollars')))} dollars", by),
+            ("Value", words.decimal(words.number(cost.get("value"))), table),
+        ]
     if run.traffic is not None:
         total = run.traffic.total
         tiles += [

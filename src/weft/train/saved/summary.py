@@ -51,6 +51,8 @@ class Summary:
     """The trained model."""
     details: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
     """What a task tells of a split beyond metrics: of filtered ranks, by end and by relation."""
+    cost: dict[str, Any] | None = None
+    """Dollars and value, 1 / (time x cost), by the user's table of prices; None without one."""
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any], model: nn.Module) -> "Summary":
@@ -73,6 +75,7 @@ class Summary:
         told = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "model"}
         if not any("accuracy" in held for held in self.metrics.values()):
             del told["test_accuracy"], told["val_accuracy"]
-        if not self.details:
-            del told["details"]
+        for name in ("details", "cost"):
+            if not told[name]:
+                del told[name]
         return {**self.scores, **told}
