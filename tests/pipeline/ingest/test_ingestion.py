@@ -292,3 +292,18 @@ def test_spark_and_duckdb_make_the_same_typed_graph(
     assert main(["ingest", *words[:2], "--engine", "spark", "--out", str(tmp_path / "refused")]) == 2
     assert "lives.parquet, row 3, column 'src': the edge has no id here" in capsys.readouterr().err
     assert not list(tmp_path.glob("*refused*"))
+
+
+@GROUP
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+def test_spark_and_duckdb_make_the_same_graph_of_facts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = [("b", "likes", "a"), ("a", "knows", "c"), ("c", "likes", "a")]
+    for name, rows in (("train", facts[:2]), ("test", facts[2:])):
+        (tmp_path / name).mkdir()
+        for place, row in enumerate(rows):
+            columns = {key: [value] for key, value in zip(("head", "relation", "tail"), row)}
+            write_parquet(tmp_path / name / f"part-{place}.parquet", columns)
+    _same_by_both(tmp_path, [f"triples.{name}={tmp_path / name}" for name in ("train", "test")], capsys)

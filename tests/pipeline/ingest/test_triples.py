@@ -80,6 +80,29 @@ def test_files_tell_the_split(tmp_path: Path) -> None:
     assert "file_splits" in read_report(tmp_path / "g")["schema"]
 
 
+def parts_of(folder: Path, rows: list[Any], *, text: bool) -> Path:
+    """Write rows as two files of a folder."""
+    folder.mkdir()
+    for place, some in enumerate((rows[:1], rows[1:])):
+        if text:
+            (folder / f"part-{place}.tsv").write_text(lines(some))
+        else:
+            columns = zip(("head", "relation", "tail"), zip(*some))
+            write_parquet(folder / f"part-{place}.parquet", {name: [*held] for name, held in columns})
+    return folder
+
+
+def test_several_files_a_folder_and_parts_of_parquet_are_one_table(tmp_path: Path) -> None:
+    text, parquet = (parts_of(tmp_path / str(kind), FACTS[:4], text=kind) for kind in (True, False))
+    files = [f"triples={text}/part-{place}.tsv" for place in (0, 1)]
+    expected = [(*fact, -1) for fact in FACTS[:4]]
+    for place, given in enumerate((files, [f"triples={text}"], [f"triples={parquet}/*.parquet"])):
+        assert facts_of(graph_of(tmp_path / f"g{place}", *given)) == expected
+    test = parts_of(tmp_path / "test", [FACTS[4], ("rome", "in", "italy")], text=False)
+    graph = graph_of(tmp_path / "split", f"triples.train={parquet}", f"triples.test={test}")
+    assert [fact[3] for fact in facts_of(graph)] == [0] * 4 + [2] * 2
+
+
 def test_a_first_fact_whose_head_is_its_tail_is_no_header(tmp_path: Path) -> None:
     (tmp_path / "facts.tsv").write_text("a\tlikes\ta\na\tknows\tb\n")
     graph = graph_of(tmp_path / "g", f"triples={tmp_path / 'facts.tsv'}")
