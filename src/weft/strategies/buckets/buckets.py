@@ -11,6 +11,7 @@ from weft.strategies.buckets.chunks import Candidates
 from weft.strategies.buckets.division import Division, check_partitions
 from weft.strategies.buckets.node_tables import NodeTables, PartitionedRows
 from weft.strategies.buckets.orders import OrderName
+from weft.strategies.buckets.room import check_room, room_of
 from weft.strategies.buckets.visits import Relations, Visits
 from weft.tasks.base import Task
 from weft.tasks.link_prediction import USUAL, LinkPrediction
@@ -71,6 +72,20 @@ class Buckets(Strategy):
         run, width = given.get("folder"), task.node_width
         layout = NodeTables(self.shared, graph, division, buffer=buffer, width=width, scale=scale, run=run)
         how = _candidates(negatives)
+        drawn = (
+            how.count if isinstance(how.count, int) else max(map(division.size, range(division.partitions)))
+        )
+        room = room_of(
+            division,
+            width,
+            len(task.pairs["train"]),
+            buffer=buffer,
+            arriving=2 if order in ("random", "rounds") else 1,
+            batch=batch,
+            columns=drawn + (chunk if how.others else 0),
+        )
+        if self.group.rank == 0:
+            check_room(room, run, first=run is None or not (run / "tables").exists())
         visits = Visits(self.shared, layout, task, order=order, candidates=how, batch=batch, chunk=chunk)
         self.learned = PartitionedRows(layout)
         self.compose(layout, visits, Relations(self.device))
