@@ -114,3 +114,26 @@ def test_changed_parameters_modules_and_modes_are_seen() -> None:
     model[0] = Attending(graph.x.shape[1])
     torch.testing.assert_close(fast(block, graph.x), model[0](block, graph.x))
     assert torch._dynamo.explain(model[0])(block, graph.x).graph_break_count == 0
+
+
+class Dropping(Attending):
+    """A message that draws."""
+
+    def message(self, there: Tensor, here: Tensor) -> Any:
+        return nn.functional.dropout(super().message(there, here), 0.5, self.training)
+
+
+def test_a_message_that_draws_is_no_operator() -> None:
+    torch._dynamo.reset()
+    graph = weft.datasets.open_dataset(name="community", nodes=40)
+    model, block = Dropping(graph.x.shape[1]), graph.block()
+    fast = torch.compile(model, backend="eager")
+    found = []
+    for called in (model, fast):
+        model.zero_grad()
+        torch.manual_seed(4)
+        called(block, graph.x).sum().backward()
+        found.append(model.gate.weight.grad.clone())
+    torch.testing.assert_close(*found)
+    assert torch._dynamo.explain(model)(block, graph.x).graph_break_count > 0
+    assert torch._dynamo.explain(model.eval())(block, graph.x).graph_break_count == 0

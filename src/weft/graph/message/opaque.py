@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from weft.compiler.captures import NotCompiled, captures
+from weft.errors import InputError
 from weft.graph.message.reduction import Message, Propagation, checked
 from weft.graph.reductions import reduction
 from weft.kernels.registration import define
@@ -41,7 +42,10 @@ def propagated_opaquely(block: "Block", how: Propagation) -> Tensor | None:
         owner, name = message, ""
     else:
         return None
-    number = _number(owner, name)
+    whole = [*how.src, *how.dst, *how.edge]
+    forms = tuple((tuple(t.shape[1:]), t.dtype, t.device) for t in whole)
+    shared = tuple((tuple(t.shape), t.dtype, t.device) for t in how.params)
+    number = _number(owner, name, forms, shared, owner.training)
     if number < 0:
         return None
     own = [*owner.parameters()]
@@ -51,17 +55,37 @@ def propagated_opaquely(block: "Block", how: Propagation) -> Tensor | None:
     return torch.ops.weft.propagate(tensors, *at, number, how.kernel_reduce, counts)  # type: ignore[no-any-return]
 
 
-def _number(owner: nn.Module, name: str) -> int:
-    """Return the number of a method, -1 where it learns what are no parameters of its module."""
-    own = {id(each) for each in owner.parameters()}
+def _number(owner: nn.Module, name: str, forms: Any, shared: Any, training: bool) -> int:
+    """Return the number of a method; -1: it learns what are no parameters of its module, or draws numbers.
+
+    What is drawn in forward would be drawn anew in backward.
+    """
+    own, method = {id(each) for each in owner.parameters()}, _method(owner, name)
     try:
-        found = captures(_method(owner, name)).tensors
+        found = captures(method).tensors
     except NotCompiled:
         return -1
-    if any(each.requires_grad and id(each) not in own for each in found):
+    if any(each.requires_grad and id(each) not in own for each in found) or _tried(method, forms, shared)[1]:
         return -1
     _methods.append((weakref.ref(owner), name))
     return len(_methods) - 1
+
+
+def _tried(method: Message, forms: Any, shared: Any) -> tuple[Any, bool]:
+    """Return what a message gives for two edges of zeros, and whether it draws random numbers."""
+    with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng():
+        rows = [torch.zeros(2, *shape, dtype=dtype, device=device) for shape, dtype, device in forms]
+        rest = [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in shared]
+        before = _draws()
+        made = method(*rows, *rest)
+        return made, before != _draws()
+
+
+def _draws() -> bytes:
+    """Return the state of torch's generators."""
+    states = [torch.get_rng_state()]
+    states += [torch.cuda.get_rng_state()] if torch.cuda.is_available() else []
+    return b"".join(each.numpy().tobytes() for each in states)
 
 
 # As `torch.compiler.assume_constant_result`, which would load all of torch's compiler at once.
@@ -114,26 +138,14 @@ def _forward(*given: Any) -> Tensor:
         return _reduced(*given)
 
 
-def _fake(
-    tensors: list[Tensor],
-    indptr: Tensor,
-    indices: Tensor,
-    num_src: int,
-    number: int,
-    reduce: str,
-    counts: list[int],
-) -> Tensor:
-    forms = [(tuple(map(int, each.shape[1:])), each.dtype, each.device) for each in tensors]
+def _fake(tensors: list[Tensor], indptr: Tensor, *rest: Any) -> Tensor:
+    _, _, number, reduce, counts = rest
     whole = sum(counts[:3])
-    with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        rows = [torch.zeros(2, *shape, dtype=dtype, device=device) for shape, dtype, device in forms[:whole]]
-        shared = [
-            torch.zeros(tuple(map(int, each.shape)), dtype=each.dtype, device=each.device)
-            for each in tensors[whole : sum(counts)]
-        ]
-        made = checked(_method(*_owner(number))(*rows, *shared), reduce, 2)
-        result = reduction(reduce).result(made)
-        item, dtype = tuple(result.shape[1:]), result.dtype
+    forms = [(tuple(map(int, each.shape[1:])), each.dtype, each.device) for each in tensors[:whole]]
+    shared = [(tuple(map(int, each.shape)), each.dtype, each.device) for each in tensors[whole : sum(counts)]]
+    made, _ = _tried(_method(*_owner(number)), forms, shared)
+    result = reduction(reduce).result(checked(made, reduce, 2))
+    item, dtype = tuple(result.shape[1:]), result.dtype
     return tensors[0].new_empty((indptr.shape[0] - 1, *item), dtype=dtype)
 
 
@@ -159,30 +171,23 @@ def _autograd() -> Any:
     return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), exclude)
 
 
-def _gradients(
-    grad: Tensor,
-    tensors: list[Tensor],
-    indptr: Tensor,
-    indices: Tensor,
-    num_src: int,
-    number: int,
-    reduce: str,
-    counts: list[int],
-    needs: list[bool],
-) -> list[Tensor]:
+def _gradients(grad: Tensor, tensors: list[Tensor], *rest: Any) -> list[Tensor]:
+    *at, needs = rest
+    number, counts = at[3], at[5]
     given = sum(counts)
     with _autograd(), torch.enable_grad():
         leaves = [t.detach().requires_grad_(need) for t, need in zip(tensors[:given], needs)]
-        out = _reduced(leaves, indptr, indices, num_src, number, reduce, counts)
+        before = _draws()
+        out = _reduced(leaves, *at)
+        if before != _draws():
+            raise InputError("a message draws random numbers since torch.compile recorded it: compile anew")
         own = [*_owner(number)[0].parameters()]
         wanted = [t for t, need in zip([*leaves, *own], needs) if need]
         found = torch.autograd.grad(out, wanted, grad, allow_unused=True)
     return [torch.zeros_like(t) if g is None else g for t, g in zip(wanted, found)]
 
 
-def _fake_gradients(
-    grad: Tensor, tensors: list[Tensor], indptr: Tensor, indices: Tensor, *rest: Any
-) -> list[Tensor]:
+def _fake_gradients(grad: Tensor, tensors: list[Tensor], *rest: Any) -> list[Tensor]:
     return [torch.empty_like(each) for each, need in zip(tensors, rest[-1]) if need]
 
 

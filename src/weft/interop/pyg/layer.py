@@ -83,6 +83,8 @@ class PyG(Layer):
 
     def forward(self, block: Block, h: Features) -> Tensor:
         rows = dense(h)
+        if self.call != "normalised":
+            block.need_sums(f"{type(self.conv).__name__} of PyG")
         if self._travels(block, h):
             try:
                 return self.on_own_rows(block, rows)
@@ -93,8 +95,6 @@ class PyG(Layer):
                 f"{type(self.conv).__name__} needs all incoming edges of a row on one worker, which this "
                 f"strategy does not have; use strategy 'halo'{_because(self.raw.get(self.training))}"
             )
-        if self.call != "normalised":
-            block.need_sums(f"{type(self.conv).__name__} of PyG")
         return self._called(block, block.src(rows), block.dst(rows))
 
     def on_own_rows(self, block: Block, rows: Tensor) -> Tensor:
