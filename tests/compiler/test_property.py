@@ -162,3 +162,31 @@ def test_random_messages_have_the_same_bits_on_any_number_of_threads(seed: int, 
             torch.set_num_threads(before)
     for other in found[1:]:
         assert all(a is None or torch.equal(a, b) for a, b in zip(found[0], other))
+
+
+STEEP: dict[str, Callable[[Tensor], Tensor]] = {
+    "root": torch.sqrt,
+    "log": torch.log,
+    "inverse": lambda x: 1.0 / x,
+    "power": lambda x: x**0.3,
+    "length": lambda x: (x * x).sum(-1, keepdim=True).sqrt(),
+    "share": lambda x: x / x.sum(-1, keepdim=True),
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(sorted(STEEP)), st.sampled_from(["sum", "max"]))
+def test_rows_that_no_edge_reads_have_the_gradient_0_where_a_slope_is_infinite(
+    seed: int, name: str, reduce: str
+) -> None:
+    edges, steep = edges_of(seed), STEEP[name]
+    make = torch.Generator().manual_seed(seed)
+    u, v = (
+        torch.rand(count, WIDTH, dtype=torch.float64, generator=make) + 0.5
+        for count in (edges.num_other, edges.num_rows)
+    )
+    u[[each for each in range(len(u)) if each not in edges.other.tolist()]] = 0.0
+    v[edges.indptr.diff() == 0] = 0.0
+    matrix = torch.rand(WIDTH, WIDTH, dtype=torch.float64, generator=make).requires_grad_()
+    given = {"src": [u.requires_grad_()], "dst": [v.requires_grad_()]}
+    assert_same(lambda a, b: steep(a @ matrix) * steep(b), edges, reduce, [matrix], **given)

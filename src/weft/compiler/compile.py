@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from weft.compiler.annotate import check, movement, residency
 from weft.compiler.axes import rows_first
 from weft.compiler.captures import Captures, Made, NotCompiled, captures, explained
-from weft.compiler.graphs import close, reductions, value
+from weft.compiler.graphs import close, name_of, reductions, value
 from weft.compiler.levels import inner_graphs
 from weft.compiler.lower import Loaded, lower
 from weft.compiler.passes import rewrite
@@ -32,6 +32,36 @@ _MOST_OF_CODE = 32
 
 
 _ENDS = ("source", "destination")
+_STEEP = frozenset(
+    [
+        *(
+            "sqrt",
+            "rsqrt",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "reciprocal",
+            "div",
+            "pow",
+            "exp",
+            "exp2",
+            "expm1",
+        ),
+        *(
+            "linalg_vector_norm",
+            "acos",
+            "asin",
+            "acosh",
+            "atanh",
+            "atan2",
+            "tan",
+            "xlogy",
+            "native_layer_norm",
+        ),
+    ]
+)
+"""Operators whose slope may be infinite."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +102,8 @@ class Compiled:
     """That of the messages."""
     values: tuple[fx.Node | Loaded, ...]
     """What `before` gives."""
+    steep: tuple[tuple[int, str], ...] = ()
+    """The inputs, with the end that has their rows, that go through such operators before the reductions."""
     inner: tuple["Compiled", ...] = ()
     """What is reduced first, in this order; `before` takes the rows of all of it after its other inputs."""
 
@@ -250,7 +282,19 @@ def _staged(graph: fx.Graph, traced: Traced, twins: Twins) -> Compiled:
     if after is not None:
         check_stage(after, [*nodes, *needed], outputs)
     known = graph, traced.captured, traced.executed
-    return Compiled(*known, before, parts, after, places, counts, traced.dtype, tuple(made.values))
+    last = traced.dtype, tuple(made.values), _steep_inputs(graph, inputs)
+    return Compiled(*known, before, parts, after, places, counts, *last)
+
+
+def _steep_inputs(graph: fx.Graph, inputs: Sequence[fx.Node]) -> tuple[tuple[int, str], ...]:
+    """Return the inputs of nodes whose rows an operator reads that has no slope somewhere, with their end."""
+    ends = [node for node in graph.nodes if residency(node) in _ENDS]
+    found = {node for node in ends if name_of(node) in _STEEP}
+    for node in reversed(ends):
+        if node in found:
+            found.update(each for each in node.all_input_nodes if residency(each) in _ENDS)
+    given = [node for node in inputs if node.name != "count"]
+    return tuple((place, residency(node)) for place, node in enumerate(given) if node in found)
 
 
 def inputs_of(graph: fx.Graph) -> list[fx.Node]:

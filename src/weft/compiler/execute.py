@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 from weft.compiler.compile import Compiled, Reduction
@@ -39,8 +40,23 @@ def _reductions(
     """Return the results of all reductions, and what was made before them."""
     sizes = edges.num_other, edges.num_rows, edges.num_edges
     counts = [] if made.counts is None else [edges.indptr.diff().to(made.counts)]
-    values = made.before(*sizes, *inputs, *counts)
+    values = made.before(*sizes, *_as_read(made, inputs, edges), *counts)
     return [reduce(each, values) for each in made.reductions], values
+
+
+def _as_read(made: Compiled, inputs: Sequence[Tensor], edges: Edges) -> list[Tensor]:
+    """Return the inputs with a row that an edge reads in the place of those that none does.
+
+    What becomes of such a row has the gradient 0, and where a slope is infinite 0 times that is not 0.
+    """
+    taken = [*inputs]
+    for place, end in made.steep if torch.is_grad_enabled() else ():
+        unread = edges.unread_other if end == "source" else edges.unread_rows
+        rows = taken[place]
+        if unread is not None and rows.is_floating_point() and len(rows) == len(unread):
+            read = rows.detach()[unread.to(torch.uint8).argmin()] if edges.num_edges else rows.new_ones(())
+            taken[place] = torch.where(unread.view(-1, *[1] * (rows.dim() - 1)), read, rows)
+    return taken
 
 
 def shaped(reduction: Reduction, out: Tensor, num_rows: int) -> Tensor:

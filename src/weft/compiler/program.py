@@ -11,8 +11,10 @@ the edges whose value, made again in the other order, is the row's.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal, cast
 
+import torch
 from torch import Tensor
 
 Shape = tuple[int, int]
@@ -143,6 +145,19 @@ class Edges:
     def num_edges(self) -> int:
         """The edges of the CSR."""
         return len(self.other)
+
+    @cached_property
+    def unread_rows(self) -> Tensor | None:
+        """Which rows have no edge, [rows] of true and false; None: all have one."""
+        unread = self.indptr.diff() == 0
+        return unread if bool(unread.any()) else None
+
+    @cached_property
+    def unread_other(self) -> Tensor | None:
+        """Which rows of the other end no edge reads; None: all are read."""
+        unread = torch.ones(self.num_other, dtype=torch.bool, device=self.other.device)
+        unread[self.other.long()] = False
+        return unread if bool(unread.any()) else None
 
 
 def broadcast(*shapes: Shape) -> Shape:
