@@ -139,6 +139,8 @@ def test_any_contraction_equals_einsum_or_is_left_alone(
         ("ef,e->f", [(11, 4), (11,)]),  # a sum over edges
         ("eff->ef", [(11, 4, 4)]),  # a diagonal
         ("ef,o->efo", [(11, 4), (2,)]),  # an outer product
+        ("ehf,hfo->eh", [(11, 3, 4), (3, 4, 5)]),  # columns of the matrices are added up
+        ("ehf,hfo->ef", [(11, 3, 4), (3, 4, 5)]),
     ],
 )
 def test_what_is_no_contraction_of_an_edge_is_left_to_torch(

@@ -159,6 +159,8 @@ def test_all_reductions_are_described() -> None:
         ),
         (lambda u, v, index, count: total(u, index, count, "mul"), "not known|numbers of nodes"),
         (lambda u, v, index, count: at_least_zero(u, index, count), "not known"),
+        (lambda u, v, index, count: u.new_zeros(count, 2, 3).index_add(0, index, u, alpha=2), "is scaled"),
+        (lambda u, v, index, count: u.new_ones(count, 2, 3).index_add(0, index, u), "numbers of nodes"),
         (lambda u, v, index, count: u, "row per destination"),
         (lambda u, v, index, count: total(u, index, None), "reads the values of a tensor"),
     ],

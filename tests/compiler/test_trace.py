@@ -19,6 +19,7 @@ from weft.compiler.trace import EDGES, Form, trace
 
 ROWS = Form("source", torch.Size([4]), torch.float32, torch.device("cpu"))
 MAP = nn.Linear(4, 3)
+COMPUTED = MAP.weight.sum(0)
 
 
 def inner(rows: Tensor) -> Tensor:
@@ -92,6 +93,7 @@ def test_a_profiler_that_cannot_be_put_back_is_left_in_place() -> None:
         (lambda rows: rows.add_(1), "in-place"),
         (lambda rows: rows + torch.rand(()), "random"),
         (lambda rows: rows if rows.sum() > 0 else -rows, "reads the values of a tensor"),
+        (lambda rows: rows * COMPUTED, "a computed tensor with a gradient"),
     ],
 )
 def test_what_has_no_trace_says_why(given: Any, reason: str) -> None:

@@ -193,3 +193,18 @@ def test_one_watch_inside_another_leaves_the_outer_one_on() -> None:
         block.propagate(lambda u: u * 3, src=(h,))
     block.propagate(lambda u: u * 4, src=(h,))
     assert (len(outer), len(inner)) == (1, 1)
+
+
+def test_a_whole_number_and_one_with_a_point_are_two() -> None:
+    block, h = graph().block(), torch.randn(NODES, 4, dtype=torch.float64)
+    bytes_of_edges = torch.full((block.num_edges, 1), 200, dtype=torch.uint8)
+
+    def both(u: Tensor, e: Tensor) -> Tensor:
+        return u * (e * 2) + u * (e * 2.0)  # 400 does not fit a byte
+
+    (src, dst), found = block.edge_index(), block.propagate(both, src=(h,), edge=(bytes_of_edges,))
+    want = torch.zeros_like(h).index_add(0, dst, h[src] * (144 + 400.0))
+    torch.testing.assert_close(found, want)
+    for factor, times in ((2, 144.0), (2.0, 400.0)):
+        found = block.propagate(lambda u, e, by=factor: u * (e * by), src=(h,), edge=(bytes_of_edges,))
+        torch.testing.assert_close(found, torch.zeros_like(h).index_add(0, dst, h[src] * times))
