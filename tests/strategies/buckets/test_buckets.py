@@ -330,3 +330,17 @@ def test_rows_without_a_folder_leave_nothing_behind() -> None:
     strategy.close()
     assert not folder.exists()
     assert torch.tensor(found["rows"]).isfinite().all()
+
+
+def test_all_nodes_are_candidates_where_that_is_asked_for() -> None:
+    for given, named in (
+        ({}, r"strategy\.chunk"),
+        ({"alpha": 0.5}, r"negatives\.alpha"),
+        ({"inbatch": True}, r"negatives\.inbatch"),
+    ):
+        with pytest.raises(RecipeError, match=named):
+            train(epochs=1, negatives={"count": "all", **given})
+    strategy = {"name": "buckets", "batch": 40, "negatives": {"count": "all"}}
+    settings: dict[str, Any] = {"optimizer": "adagrad", "lr": 0.1, "task": TASK, "strategy": strategy}
+    first, last = (weft.train(typed_links(), weft.nn.NoLayers(), epochs=n, **settings).loss for n in (1, 8))
+    assert last < 0.97 * first < 0.97 * np.log(41)  # at first chance among the nodes of a type

@@ -8,6 +8,9 @@ from torch import Tensor
 from weft.kernels.triton.draw import draw, row_key
 from weft.kernels.triton.plan import power
 
+_MANY = 4096
+"""Rows of scores that fill a GPU."""
+
 
 @triton.jit
 def _bits_kernel(key, ids, out, lanes, BL: tl.constexpr):
@@ -76,6 +79,7 @@ def leave_out(scores: Tensor, first: Tensor, count: Tensor, ends: Tensor, candid
     assert scores.is_contiguous()
     if not scores.numel() or not columns:
         return
+    few = chunks * rows < _MANY  # a row of many true ends is then what all wait for
     nodes, column = torch.sort(candidates.to(torch.int32), dim=1)  # half the passes of 64 bits
     _leave_out_kernel[(chunks * rows,)](
         scores,
@@ -88,8 +92,8 @@ def leave_out(scores: Tensor, first: Tensor, count: Tensor, ends: Tensor, candid
         columns,
         width,
         STEPS=columns.bit_length(),
-        BE=512,
-        num_warps=4,
+        BE=512 if few else 128,
+        num_warps=4 if few else 2,
     )
 
 
