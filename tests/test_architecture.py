@@ -352,6 +352,7 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
         for name, command in commands.choices.items()
     }
     assert options == {
+        "scale": ["--help", "-h", "folder", "workers"],
         "train": [
             *("--help", "--json", "--max-restarts", "--out", "--parts", "--resume", "--set", "--workers"),
             *("-h", "recipe"),

@@ -8,6 +8,7 @@ in a recipe and in every process of a run.
 
 import difflib
 import pkgutil
+import threading
 from abc import ABC
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -17,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from weft.errors import MissingExtra, RecipeError, UnknownName, WeftError
 
 T = TypeVar("T")
+_reading = threading.RLock()
 
 
 class Registry(Generic[T]):
@@ -26,7 +28,7 @@ class Registry(Generic[T]):
         self.kind = kind
         self.package = package
         self._entries: dict[str, T] = {}
-        self._read = False
+        self._read = self._begun = False
 
     def add(self, *names: str) -> Callable[[T], T]:
         """Enter the decorated class or function under the given names; the first is the one shown."""
@@ -45,11 +47,20 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """Return all names, sorted."""
         if not self._read:
-            self._read = True
+            with _reading:  # another thread waits for all entries; what is being read may look some up itself
+                self._read_folder()
+        return sorted(self._entries)
+
+    def _read_folder(self) -> None:
+        if self._begun:
+            return
+        self._begun = True
+        try:
             folder = import_module(self.package).__path__
             for module in pkgutil.walk_packages(folder, prefix=f"{self.package}."):
                 import_module(module.name)
-        return sorted(self._entries)
+        finally:
+            self._read = True
 
     def __contains__(self, name: str) -> bool:
         return ":" in name or name in self.names()

@@ -32,6 +32,7 @@ VARIABLES = (
     "WEFT_JOIN",
     "WEFT_NATIVE",
     "WEFT_COMMAND",
+    "WEFT_MEMBER",
     "WEFT_ATTEMPT",
     "WEFT_LAUNCHER",
     "WEFT_BEGAN",

@@ -28,6 +28,7 @@ from weft.cli import (
     ingest,
     partition,
     report,
+    scale,
     selftest,
     train,
     validate,
@@ -39,6 +40,7 @@ from weft.sizes import shown
 
 COMMANDS = {
     "train": train,
+    "scale": scale,
     "ingest": ingest,
     "validate": validate,
     "flatten": flatten,

@@ -11,6 +11,7 @@ examples:
   weft train --set data.path=cora.npz --set task.name=link_prediction --json
   weft train --out runs/cora --resume
   weft train recipes/cora_gat.toml --workers 4 --set strategy.exchange.name=sampled
+  weft train recipes/cora_gat.toml --workers 2:8 --out runs/cora
   torchrun --nproc-per-node 4 -m weft train recipes/cora_gat.toml --out runs/cora
 """
 
@@ -23,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli import workers
+from weft.cli import elastic, workers
 from weft.cli.settings import add_settings
 from weft.comm.failure import INTERRUPTED, guarded, is_worker
 from weft.config import Recipe, make_recipe, read_recipe
@@ -49,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
     """Train, show how it goes, write the report, print the summary."""
     if not is_worker():
         return _run(options)
+    if elastic.is_member():
+        return guarded(lambda: _run_member(options))
     alone = os.environ["WORLD_SIZE"] == "1"  # torchrun may start one process only: that is no worker
     return guarded(lambda: _run(options) if alone else _run_worker(options))
 
@@ -60,13 +63,21 @@ def _run_worker(options: argparse.Namespace) -> int:
     return 0 if summary is None else conclude(summary, json=options.json)
 
 
+def _run_member(options: argparse.Namespace) -> int:
+    summary = elastic.train_as_member(options, resolve(options))
+    return 0 if summary is None else conclude(summary, json=options.json)
+
+
 def _run(options: argparse.Namespace) -> int:
     if options.out == "":
         raise InputError(
             "--out: expected a folder, got an empty name; leave it out for runs/NAME-TIME-PROCESS"
         )
-    recipe, count = resolve(options), workers.count_workers(options)
+    recipe, span = resolve(options), elastic.span_of(options)
     out = Path(options.out) if options.out else default_out(recipe, options.recipe)
+    if span is not None:
+        return elastic.start(options, recipe, out, span)
+    count = workers.count_workers(options)
     if count > 1:
         return workers.start_workers(options, recipe, out, count)
     if options.max_restarts:

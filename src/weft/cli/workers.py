@@ -8,6 +8,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.cli.elastic import workers_given
 from weft.comm.failure import launched
 from weft.config import Recipe
 from weft.errors import InputError, RecipeError, WeftError
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that concern workers."""
-    parser.add_argument("--workers", type=int, metavar="N", help="number of processes (1)")
+    parser.add_argument(
+        "--workers",
+        type=workers_given,
+        metavar="N",
+        help="number of processes (1); 2:8 for workers that come and go, 2 at least and 8 at most",
+    )
     parser.add_argument("--parts", type=int, metavar="M", help="number of parts of the graph (one a worker)")
     parser.add_argument(
         "--max-restarts",
@@ -66,19 +72,24 @@ def _run_workers(options: argparse.Namespace, out: Path, workers: int) -> int:
     from weft.comm import run_workers
     from weft.train.saved.run_folder import command_line
 
-    command = [sys.executable, "-m", "weft", "train", *([options.recipe] if options.recipe else [])]
-    command += [f"--set={setting}" for setting in options.settings] + [f"--out={out}"]
-    command += [f"--parts={options.parts}"] if options.parts else []
-    command += [f"--{flag}" for flag in ("resume", "json") if getattr(options, flag)]
+    command = worker_command(options, out)
     # What the run's folder tells later is what the user typed, not how a worker was started.
     told = {"WEFT_COMMAND": command_line()}
     code = run_workers(command, workers, max_restarts=options.max_restarts, env=told, began=options.began)
     if code:
-        _conclude(out, code)
+        conclude_failed(out, code)
     return code
 
 
-def _conclude(out: Path, code: int) -> None:
+def worker_command(options: argparse.Namespace, out: Path) -> list[str]:
+    """Return the command of each worker: this one, with the folder that was chosen."""
+    command = [sys.executable, "-m", "weft", "train", *([options.recipe] if options.recipe else [])]
+    command += [f"--set={setting}" for setting in options.settings] + [f"--out={out}"]
+    command += [f"--parts={options.parts}"] if options.parts else []
+    return command + [f"--{flag}" for flag in ("resume", "json") if getattr(options, flag)]
+
+
+def conclude_failed(out: Path, code: int) -> None:
     """Leave word in the folder of a run that its workers could not end themselves, and draw its report."""
     from weft.comm.failure import INTERRUPTED
     from weft.report import write_report

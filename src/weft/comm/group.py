@@ -15,19 +15,20 @@ from types import TracebackType
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from weft.comm.elastic.hub import Hub
+from weft.comm.elastic.part_link import PartLink
 from weft.comm.failure import JOIN, LOAD, STALL, Failure, launched, seconds
 from weft.comm.heartbeat import PREPARING
 from weft.comm.ledger import OTHER, Label, Ledger
 from weft.comm.link import Link
 from weft.comm.pending import Pending, sum_blocks
 from weft.comm.rendezvous import RankPlace
+from weft.comm.wire import Transit, Wire
 from weft.errors import InputError, WorkerLost
 
 Reduction = Literal["sum", "max", "min"]
-_OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 TIMEOUT = 30.0
 
 
@@ -42,12 +43,15 @@ class Group:
         device: torch.device | str = "cpu",
         timeout: float = TIMEOUT,
         ledger: Ledger | None = None,
-        link: Link | None = None,
+        link: Link | PartLink | None = None,
         attempt: int = 0,
         parent: "Group | None" = None,
+        processes: int | None = None,
     ) -> None:
         self.parent = parent
         """The group that this one is a part of."""
+        self.processes = len(ranks) if processes is None else processes
+        """How many processes the members are in; each is one of its own unless parts are the members."""
         self.ranks = list(ranks)
         """The members, as ranks of the whole run."""
         self.rank = rank
@@ -59,7 +63,7 @@ class Group:
         """How often the run was restarted."""
         self.ledger = ledger if ledger is not None else Ledger()
         self._link = link
-        self._parts: dict[tuple[str, tuple[int, ...]], Link] = {}
+        self._parts: dict[tuple[str, tuple[int, ...]], Link | PartLink] = {}
         self._posts: Counter[str] = Counter()
 
     @staticmethod
@@ -93,6 +97,19 @@ class Group:
             place.rank, range(place.size), device=device, timeout=timeout, link=link, attempt=place.attempt
         )
 
+    @staticmethod
+    def of_parts(hub: Hub, part: int, *, attempt: int = 0) -> "Group":
+        """Return the group of all parts of a run as one of them has it; threads hold the others here."""
+        link = PartLink(hub, part, range(len(hub.deal)))
+        return Group(
+            part,
+            range(len(hub.deal)),
+            timeout=hub.timeout,
+            link=link,
+            attempt=attempt,
+            processes=hub.processes,
+        )
+
     # Rows
 
     def all_to_all(
@@ -117,9 +134,7 @@ class Group:
         work = self._start(
             "all_to_all",
             background,
-            lambda group: dist.all_to_all_single(
-                received, rows, list(recv_counts), list(send_counts), group=group, async_op=True
-            ),
+            lambda wire: wire.all_to_all(received, rows, recv_counts, send_counts),
         )
         return Pending(self, received, label, work=work, holds=rows)
 
@@ -175,7 +190,7 @@ class Group:
         work = self._start(
             "all_reduce",
             background,
-            lambda group: dist.all_reduce(flat, _OPS[op], group=group, async_op=True),
+            lambda wire: wire.all_reduce(flat, op),
         )
         reduced = Pending(self, flat, label, work=work)
         return reduced if flat is whole else reduced.then(whole.copy_)
@@ -194,7 +209,7 @@ class Group:
         work = self._start(
             "broadcast",
             False,
-            lambda group: dist.broadcast(tensor.detach(), self.ranks[root], group=group, async_op=True),
+            lambda wire: wire.broadcast(tensor.detach(), self.ranks[root]),
         )
         Pending(self, tensor, label, work=work).wait()
         return tensor
@@ -203,12 +218,12 @@ class Group:
         """Hand a tensor to a member that is ready to `receive` one of this shape and type."""
         peer, dense = self.ranks[member], tensor.detach().contiguous()
         self.ledger.sent(peer, dense.numel() * dense.element_size(), label)
-        self._to_or_from("send", lambda group: dist.isend(dense, peer, group=group), label)
+        self._to_or_from("send", lambda wire: wire.send(dense, peer), label)
 
     def receive(self, into: Tensor, member: int, *, label: Label = OTHER) -> Tensor:
         """Fill a contiguous tensor with what a member sends, and return it."""
         peer = self.ranks[member]
-        self._to_or_from("receive", lambda group: dist.irecv(into, peer, group=group), label)
+        self._to_or_from("receive", lambda wire: wire.receive(into, peer), label)
         self.ledger.received(peer, into.numel() * into.element_size(), label)
         return into
 
@@ -216,14 +231,14 @@ class Group:
         """Begin to hand a tensor to a member; what is sent to one arrives in the order of these calls."""
         peer, held = self.ranks[member], tensor.detach().contiguous()
         self.ledger.sent(peer, held.numel() * held.element_size(), label)
-        work = self._start("send", False, lambda group: dist.isend(held, peer, group=group))
+        work = self._start("send", False, lambda wire: wire.send(held, peer))
         return Pending(self, held, label, work=work, holds=held, between_two=True)
 
     def start_receive(self, into: Tensor, member: int, *, label: Label = OTHER) -> Pending:
         """Begin to fill a contiguous tensor with what a member sends next."""
         peer = self.ranks[member]
         self.ledger.received(peer, into.numel() * into.element_size(), label)
-        work = self._start("receive", False, lambda group: dist.irecv(into, peer, group=group))
+        work = self._start("receive", False, lambda wire: wire.receive(into, peer))
         return Pending(self, into, label, work=work, between_two=True)
 
     def barrier(self) -> None:
@@ -302,7 +317,7 @@ class Group:
 
     # The end
 
-    def complete(self, work: dist.Work) -> None:
+    def complete(self, work: Transit) -> None:
         """Wait for work of this group or a part of it; raises WorkerLost with the guilty rank."""
         try:
             work.wait()
@@ -353,16 +368,14 @@ class Group:
 
     # Inside
 
-    def _part(self, purpose: str, members: list[int]) -> Link:
+    def _part(self, purpose: str, members: list[int]) -> Link | PartLink:
         assert self._link is not None, "a group of one has no connections"
         key = (purpose, tuple(members))
         if key not in self._parts:
             self._parts[key] = self._link.part(members, purpose)
         return self._parts[key]
 
-    def _start(
-        self, doing: str, background: bool, call: Callable[[dist.ProcessGroup], dist.Work | None]
-    ) -> dist.Work:
+    def _start(self, doing: str, background: bool, call: Callable[[Wire], Transit]) -> Transit:
         link = self._link
         assert link is not None, "a group of one starts nothing"
         link.heart.enter(doing)
@@ -370,23 +383,18 @@ class Group:
             work = call(link.background if background else link.main)
         except RuntimeError as error:
             raise link.heart.blame(error, doing) from None
-        assert work is not None, "asynchronous calls give work"
         if background:
             link.in_flight = [*(each for each in link.in_flight if not each.is_completed()), work]
         return work
 
-    def _to_or_from(
-        self, doing: str, call: Callable[[dist.ProcessGroup], dist.Work | None], label: Label
-    ) -> None:
+    def _to_or_from(self, doing: str, call: Callable[[Wire], Transit], label: Label) -> None:
         """Do one half of a message between two members, in the lane of the background."""
         link = self._link
         assert link is not None, "a group of one has nobody to write to"
         link.heart.enter(doing)
         began = time.perf_counter()
         try:
-            work = call(link.background)
-            assert work is not None, "who is told to send is a member"
-            work.wait()
+            call(link.background).wait()
         except RuntimeError as error:
             raise link.heart.blame(error, doing) from None
         self.ledger.waited(time.perf_counter() - began, 0.0, label)

@@ -62,11 +62,11 @@ def run_workers(
         # The socket is bound before the store runs: ranks can start while this process still loads torch.
         socket.create_server((ADDRESS, 0), backlog=1024) as listener,
         tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder,
-        _signals() as signals,
+        counted_signals() as signals,
     ):
         launch = _Launch(list(command), workers, env or {}, Path(folder), listener, signals, stall)
         launch.began = time.time() if began is None else began
-        launch.tick, launch.say = tick, say or _say
+        launch.tick, launch.say = tick, say or tell_user
         try:
             return launch.run(max_restarts)
         finally:
@@ -81,7 +81,7 @@ class _Launch:
         env: Mapping[str, str],
         folder: Path,
         listener: socket.socket,
-        signals: "_Signals",
+        signals: "Signals",
         stall: float,
     ) -> None:
         self.command, self.workers, self.env = command, workers, env
@@ -94,7 +94,7 @@ class _Launch:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.outputs: list[RankOutput] = []
         self.tick: Callable[[], None] = lambda: None
-        self.say: Callable[[str], None] = _say
+        self.say: Callable[[str], None] = tell_user
 
     def run(self, max_restarts: int) -> int:
         """Run up to 1 + max_restarts attempts."""
@@ -345,7 +345,7 @@ class _Beats:
         return next(iter(self.watch.silent(self.stall)), None)
 
 
-class _Signals:
+class Signals:
     """Ctrl-C and SIGTERM, counted: the first has the workers stop in order, the second at once."""
 
     def __init__(self) -> None:
@@ -360,8 +360,8 @@ class _Signals:
 
 
 @contextmanager
-def _signals() -> Iterator[_Signals]:
-    signals = _Signals()
+def counted_signals() -> Iterator[Signals]:
+    signals = Signals()
     if threading.current_thread() is not threading.main_thread():
         yield signals  # only the main thread may set handlers
         return
@@ -380,6 +380,6 @@ def _exit_code(failures: list[Failure]) -> int:
     return InputError.exit_code if own and all(f.kind == "refused" for f in own) else WorkerLost.exit_code
 
 
-def _say(text: str) -> None:
+def tell_user(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

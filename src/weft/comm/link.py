@@ -11,6 +11,7 @@ from weft.comm.failure import Failure
 from weft.comm.heartbeat import Heartbeat, post_failure
 from weft.comm.rendezvous import PrefixStore, RankPlace, Store, connect_store, join, open_store, use_loopback
 from weft.comm.shutdown import bounded, farewell
+from weft.comm.wire import Direct, Transit, Wire
 from weft.errors import WorkerLost
 
 _PATIENCE = (
@@ -38,8 +39,8 @@ class Link:
         place: RankPlace,
         store: Store,
         heart: Heartbeat,
-        main: dist.ProcessGroup,
-        background: dist.ProcessGroup,
+        main: Wire,
+        background: Wire,
         *,
         timeout: float,
         whole: bool,
@@ -49,7 +50,7 @@ class Link:
         self.timeout = timeout
         self.whole = whole
         self.closed = False
-        self.in_flight: list[dist.Work] = []
+        self.in_flight: list[Transit] = []
         self._gathered = 0
 
     @staticmethod
@@ -87,7 +88,7 @@ class Link:
         main = dist.group.WORLD
         background = dist.new_group(timeout=bound)
         assert main is not None, "the group was just made"
-        return Link(place, store, heart, main, background, timeout=timeout, whole=True)
+        return Link(place, store, heart, Direct(main), Direct(background), timeout=timeout, whole=True)
 
     def part(self, ranks: list[int], purpose: str) -> "Link":
         """Return new connections among some ranks."""
@@ -95,7 +96,7 @@ class Link:
         self.heart.enter("subgroup")
         try:
             main, background = (
-                dist.new_group(ranks, timeout=bound, use_local_synchronization=True) for _ in range(2)
+                Direct(dist.new_group(ranks, timeout=bound, use_local_synchronization=True)) for _ in range(2)
             )
         except RuntimeError as error:
             raise self.heart.blame(error, "subgroup") from None
@@ -153,7 +154,7 @@ class Link:
         except RuntimeError as error:
             raise self.heart.blame(error, "expect") from None
 
-    def take_background(self) -> list[dist.Work]:
+    def take_background(self) -> list[Transit]:
         """Return the background work of this group, and forget it."""
         taken, self.in_flight = self.in_flight, []
         return taken

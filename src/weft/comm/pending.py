@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from weft.comm.ledger import Label
+from weft.comm.wire import Transit
 
 if TYPE_CHECKING:
     from weft.comm.group import Group
@@ -23,7 +23,7 @@ class Pending:
         result: Tensor,
         label: Label,
         *,
-        work: dist.Work | None = None,
+        work: Transit | None = None,
         holds: Tensor | None = None,
         between_two: bool = False,
     ) -> None:

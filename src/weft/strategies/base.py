@@ -72,6 +72,8 @@ class Strategy:
     """Whether a step can leave edges out of its messages."""
     on_workers: ClassVar[bool] = False
     """Whether several workers can train together."""
+    elastic: ClassVar[bool] = False
+    """Whether workers may come and go: each part then computes as a worker of its own, wherever it is."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     """Where one process can train."""
     worker_devices: ClassVar[tuple[str, ...]] = ("cpu",)

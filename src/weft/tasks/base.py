@@ -18,6 +18,7 @@ from weft.graph.graph import Graph
 from weft.graph.held import HeldGraph
 from weft.graph.node_pairs import Pairs
 from weft.layers.base import GraphInfo
+from weft.layers.seeded import seeded
 from weft.registry import Registry
 from weft.samplers.edges import Draws
 from weft.samplers.loader import Loader
@@ -266,8 +267,7 @@ def of_nodes(head: nn.Module | None) -> bool:
 def put_head(task: Task, model: nn.Module, info: GraphInfo, *, seed: int) -> nn.Module:
     """Return the model with the task's head, whose first weights depend on the seed alone."""
     if head_of(model) is None:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             head = task.make_head(task.columns(info), info)
         if head is not None:
             model.add_module(HEAD, head)

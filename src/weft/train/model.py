@@ -14,6 +14,7 @@ from weft.errors import GraphError
 from weft.graph.graph import Graph
 from weft.graph.held import HeldGraph
 from weft.layers.base import GraphInfo, layers, number_draws
+from weft.layers.seeded import seeded
 from weft.layers.stack import Stack
 from weft.strategies.records.record_graph import RecordGraph
 from weft.tasks.base import Task, put_head
@@ -80,8 +81,7 @@ def build_model(
     if not columns:
         raise GraphError("the graph has no labels y; training needs them, with -1 for nodes without a label")
     info = replace(info, num_classes=columns)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = make_model(name, options, info)
     return put_head(task, model, info, seed=seed)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,9 +25,10 @@ from weft.tasks.base import Task, head_of
 from weft.tasks.metrics import lower_is_better
 from weft.train.inference.infer import infer
 from weft.train.optim import Best
+from weft.train.saved.announce import announce
 from weft.train.saved.checkpoint import Tensors, assign_weights, save_weights, weights_of
 from weft.train.saved.run_folder import RunFolder
-from weft.train.saved.saving import Progress, Rhythm, Saver, not_finite
+from weft.train.saved.saving import Handover, Moved, Progress, Rhythm, Saver, not_finite
 from weft.train.saved.summary import Summary
 from weft.train.saved.timeline import Timeline
 from weft.train.saved.usage import memory_bytes, peak_memory_bytes
@@ -53,6 +55,8 @@ class Place:
     """Whether the model goes back to who asked for the run: whole, then, on every worker."""
     began: float = field(default_factory=time.time)
     """When the user began to wait: the time of reading, cutting and starting workers is the run's too."""
+    handover: Handover | None = None
+    """How the run goes on when its workers change; None where they stay."""
 
 
 class Trainer:
@@ -75,6 +79,7 @@ class Trainer:
         self._choose_metrics(Own.of(settings) if own is None else own)
         self.returns_model = place.returns_model
         self.stop = place.stop or (lambda: False)
+        self.handover = place.handover
         self.events = self.traffic = Events()
         autocast = AUTOCAST.get(settings.precision)
         run = None if folder is None else folder.path
@@ -144,6 +149,8 @@ class Trainer:
         try:
             self.fit()
             return self.finish()
+        except Moved:
+            raise
         except BaseException as error:
             wrong = isinstance(error, InputError) and not isinstance(error, TrainingError)
             refused = wrong and math.isnan(self.loss)
@@ -169,10 +176,12 @@ class Trainer:
             if self.stopped == "interrupted":  # between two steps of the epoch
                 break
             self.record(epoch + 1)
-            interrupted, due = self.strategy.agree(self.stop(), self.checkpoint_due(epoch + 1))
+            asked = self.stop(), self.checkpoint_due(epoch + 1), self._next_generation()
+            interrupted, due, following = self.strategy.agree(*asked)
             self.timeline.begin()
             if interrupted or due:
                 self.save(epoch + 1)
+            self._hand_over(epoch + 1, int(following))
             if interrupted:
                 self.stopped = "interrupted"
                 break
@@ -180,12 +189,30 @@ class Trainer:
     def between_steps(self) -> bool:
         """Save within an epoch where that is due by the clock, and return whether to leave it there."""
         late = self.settings.checkpoint_every is None and self.checkpoint_due(self.start)
-        interrupted, due = self.strategy.agree(self.stop(), late)
+        interrupted, due, following = self.strategy.agree(self.stop(), late, self._next_generation())
         if interrupted:
             self.stopped = "interrupted"  # and the end saves
+        elif following:
+            self.strategy.batching.settle()
+            self._hand_over(self.start, int(following))
         elif due:
             self.save(self.start)
         return bool(interrupted)
+
+    def _next_generation(self) -> int:
+        return 0 if self.handover is None else self.handover.asked()
+
+    def _hand_over(self, epoch: int, following: int) -> None:
+        """Keep what others continue from, and leave where another generation of workers is to follow."""
+        if self.handover is None:
+            return
+        assert self.saver is not None, "a run whose workers change has a folder"
+        progress = Progress(epoch, self.loss, self.best, self.best_weights)
+        self.handover.keep(partial(self.saver.snapshot, progress, elapsed=self.events.now()))
+        if following:
+            if self.saver.keeps_own() or self.handover.by_disk(following):
+                self.save(epoch)
+            raise Moved
 
     def exhausted(self) -> bool:
         """Return whether patience has ended."""
@@ -305,7 +332,7 @@ class Trainer:
             batch_wait_share=self.strategy.batching.wait_share,
             peak_memory_bytes=int(peak),
             strategy=self.strategy.name,
-            workers=self.strategy.workers,
+            workers=self.strategy.group.processes,
             out=str(self.folder.path) if self.folder else None,
             task=self.task.name,
             metric=self.metric,
@@ -342,33 +369,7 @@ class Trainer:
             self.events, self.traffic = (silent if folder.rank else kept), kept
             folder.write("running", task=self.task.name)
         self.strategy.events = self.events
-        self._announce()
-
-    def _announce(self) -> None:
-        if self.start:
-            self.events.write("resume", epoch=self.start, epochs=self.settings.epochs)
-        else:
-            parameters = sum(value.numel() for value in self.model.parameters()) + self.strategy.learned.size
-            self.events.write("graph", **self.graph.summary())
-            self.events.write(
-                "start",
-                epochs=self.settings.epochs,
-                strategy=self.strategy.name,
-                workers=self.strategy.workers,
-                device=str(self._device()),
-                parameters=parameters,
-                task=self.task.name,
-                over=self.task.over,
-                targets=self._sizes(),
-                metric=self.metric,
-                lower_is_better=[name for name, held in self.metrics.items() if lower_is_better(held)],
-                why=_why(self.strategy.workers),
-            )
-
-    def _sizes(self) -> dict[str, int]:
-        """Return how many targets each split has; a pair is one, whatever stands beside it."""
-        pairs = {split: len(held) for split, held in self.task.pairs.items()}
-        return pairs or {split: held.count for split, held in self.strategy.targets.items()}
+        announce(self)
 
     def _count_past(self, events: list[Event]) -> None:
         """Add the traffic of earlier sessions."""
@@ -430,10 +431,6 @@ class Trainer:
 def _outputs(model: nn.Module, graph: Graph) -> Tensor:
     """Return the exact outputs of the target type, piece by piece."""
     return infer(model, graph).tensor()
-
-
-def _why(workers: int) -> str:
-    return "one process, as no more were asked for" if workers == 1 else f"{workers} processes, as asked for"
 
 
 def _training_seconds(event: Event) -> float:

@@ -35,6 +35,7 @@ class Halo(Strategy):
     name: ClassVar[str] = "halo"
     over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
     on_workers: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
     takes_whole: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     worker_devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")

@@ -66,6 +66,7 @@ class Sampled(Strategy):
     over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
     hides_batches: ClassVar[bool] = True
     on_workers: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
     in_batches: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     rows_by_owner: ClassVar[bool] = True

@@ -35,6 +35,7 @@ class Sequential(Strategy):
     name: ClassVar[str] = "sequential"
     over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
     on_workers: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
     takes_whole: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     exchanges: ClassVar[tuple[str, ...]] = ("exact", "quantised")

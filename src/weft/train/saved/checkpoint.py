@@ -15,7 +15,8 @@ import json
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor, nn
 
 from weft.errors import FormatError, InputError
+from weft.events import dumps
 from weft.format import atomic_write, read_directory, read_extra, write_directory
 
 Tensors = dict[str, Tensor]
@@ -46,6 +48,27 @@ class Checkpoint:
     state: dict[str, Any]
     """Everything that is no tensor."""
 
+    def copied(self) -> "Checkpoint":
+        """Return the same with tensors of its own, which an optimiser may go on changing."""
+        tensors = {
+            group: {name: value.clone() for name, value in held.items()}
+            for group, held in self.tensors.items()
+        }
+        return replace(self, tensors=tensors, state=deepcopy(self.state))
+
+    def to_bytes(self) -> bytes:
+        """Return it as it travels to a worker that has none: the length of a text, the text, the tensors."""
+        text = dumps({"epoch": self.epoch, "state": self.state, "groups": sorted(self.tensors)}).encode()
+        return len(text).to_bytes(8, "little") + text + to_bytes(_joined(self.tensors))
+
+    @staticmethod
+    def from_bytes(data: bytes, folder: Path) -> "Checkpoint":
+        """Return what `to_bytes` gave."""
+        end = 8 + int.from_bytes(data[:8], "little")
+        told = json.loads(data[8:end])
+        tensors = _by_group(from_bytes(data[end:], folder), told["groups"])
+        return Checkpoint(folder, told["epoch"], tensors, told["state"])
+
 
 class Checkpoints:
     """The checkpoints of one run folder; only the latest is kept, and it holds the best weights as well."""
@@ -60,7 +83,7 @@ class Checkpoints:
         name = f"epoch-{_moment(epoch, step)}"
         target = self.folder / name
         # One file for all groups: syncing a file to disk costs more than writing it.
-        joined = {f"{group}/{key}": value for group, held in tensors.items() for key, value in held.items()}
+        joined = _joined(tensors)
         meta = {"epoch": epoch, "state": dict(state), "groups": sorted(tensors)}
         write_directory(target, {}, meta, overwrite=True, files={FILE: to_bytes(joined)})
         atomic_write(self.folder / "latest", f"{name}\n".encode())
@@ -135,10 +158,7 @@ class Checkpoints:
             epoch, groups, state = int(meta["epoch"]), list(meta["groups"]), dict(meta["state"])
         except (KeyError, TypeError, ValueError):
             raise FormatError(f"{folder}: a folder of weft, but not a checkpoint") from None
-        tensors: dict[str, Tensors] = {group: {} for group in groups}
-        for name, value in from_bytes(read_extra(folder, FILE), folder / FILE).items():
-            group, _, key = name.partition("/")
-            tensors[group][key] = value
+        tensors = _by_group(from_bytes(read_extra(folder, FILE), folder / FILE), groups)
         return Checkpoint(folder, epoch, tensors, state)
 
     def _remove_all_but(self, name: str) -> None:
@@ -147,6 +167,18 @@ class Checkpoints:
             number = re.fullmatch(r"(?:epoch|ranks)-(\d+(?:-\d+)?)", path.name)
             if abandoned or (number and f"epoch-{number[1]}" != name):
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _joined(tensors: Mapping[str, Tensors]) -> Tensors:
+    return {f"{group}/{key}": value for group, held in tensors.items() for key, value in held.items()}
+
+
+def _by_group(joined: Tensors, groups: list[str]) -> dict[str, Tensors]:
+    tensors: dict[str, Tensors] = {group: {} for group in groups}
+    for name, value in joined.items():
+        group, _, key = name.partition("/")
+        tensors[group][key] = value
+    return tensors
 
 
 def _place(name: str) -> tuple[int, int] | None:

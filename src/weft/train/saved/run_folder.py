@@ -36,15 +36,24 @@ class RunFolder:
     """One run's folder. Opening it checks that the run may start or continue there; `create` makes it."""
 
     def __init__(
-        self, path: str | Path, *, recipe: Mapping[str, Any], resume: bool = False, rank: int = 0
+        self,
+        path: str | Path,
+        *,
+        recipe: Mapping[str, Any],
+        resume: bool = False,
+        rank: int = 0,
+        resumed: Checkpoint | None = None,
     ) -> None:
+        """`resumed` is what to continue from where that is not the checkpoint in the folder."""
         self.path = Path(path)
         self.recipe = recipe
         self.rank = rank
         """Of several workers only the first, 0, writes more than its own events."""
         self.checkpoints = Checkpoints(self.path / "checkpoint")
-        self.resumed: Checkpoint | None = None
+        self.resumed = resumed
         self._there, self._before = False, set[str]()
+        if resumed is not None:
+            return
         check_folder(self.path, resume=resume)
         if resume:
             self.resumed = self.checkpoints.load()
@@ -215,7 +224,7 @@ def _on_any_workers(recipe: dict[str, Any], other: Mapping[str, Any]) -> dict[st
     """
     graph, theirs = dict(recipe.get("graph", {})), other.get("graph", {})
     cut = "partition" in graph and "partition" in theirs
-    for name in ("workers", "part_rank", *(() if cut else ("parts", "partition"))):
+    for name in ("workers", "elastic", "part_rank", *(() if cut else ("parts", "partition"))):
         graph.pop(name, None)
     strategy = {
         name: value for name, value in recipe.get("strategy", {}).items() if name != "parts" or not cut

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from weft.strategies.base import Strategy
 from weft.train.optim import Best, Schedule
 from weft.train.saved.checkpoint import (
+    Checkpoint,
     Tensors,
     assign_weights,
     optimizer_state,
@@ -58,6 +59,28 @@ class Rhythm:
         self._took = self._ended - begun
 
 
+class Moved(Exception):
+    """Leaves training at a boundary: another generation of workers goes on."""
+
+
+@dataclass(frozen=True)
+class Handover:
+    """How one part goes on when workers change."""
+
+    resumed: Checkpoint | None
+    """What it continues from, in memory; None: the checkpoint of the run's folder, if there is one."""
+    asked: Callable[[], int]
+    """Returns the generation that is to follow at the next boundary, 0 where none is."""
+    keep: Callable[[Callable[[], Checkpoint | None]], None]
+    """Keeps what a function takes of the run at a boundary, to continue from where a worker is lost."""
+    by_disk: Callable[[int], bool]
+    """Returns whether the generation of that number goes on from a checkpoint in the run's folder."""
+    span: str
+    """The least and the most workers, as the user gave them."""
+    told: Callable[[], dict[str, Any]]
+    """Returns what the event of this generation says."""
+
+
 class Saver:
     """Writes the checkpoints of a run into its folder, and continues from the one that was found there."""
 
@@ -78,17 +101,30 @@ class Saver:
         tensors, rest = optimizer_state(self.optimizer)
         tensors = self.strategy.reducer.joined_state(self.optimizer, tensors)
         if not self.folder.rank:
-            self._save_run(progress, (tensors, rest), ranks, elapsed)
+            groups, state = self._run(progress, (tensors, rest), ranks, elapsed)
+            self.folder.checkpoints.save(progress.epoch, groups, state, step=self._steps())
         # Who does not write waits here, patiently, not in the next collective: a slow disk is no lost rank.
         self.strategy.gather(None)
 
-    def _save_run(
+    def keeps_own(self) -> bool:
+        """Return whether this worker keeps something that others do not; so on every worker, or on none."""
+        return bool(packed(self.strategy))
+
+    def snapshot(self, progress: Progress, *, elapsed: float) -> Checkpoint | None:
+        """Return what a checkpoint would hold; None where this worker keeps something of its own beside."""
+        if self.keeps_own():
+            return None
+        groups, state = self._run(progress, optimizer_state(self.optimizer), [], elapsed)
+        return Checkpoint(self.folder.checkpoints.folder, progress.epoch, groups, state)
+
+    def _run(
         self,
         progress: Progress,
         optimizer: tuple[Tensors, dict[str, Any]],
         ranks: list[dict[str, str]],
         elapsed: float,
-    ) -> None:
+    ) -> tuple[dict[str, Tensors], dict[str, Any]]:
+        """Return the tensors, by group, and all else that a checkpoint holds."""
         tensors, rest = optimizer
         groups = {
             "model": weights_of(self.model),
@@ -106,7 +142,7 @@ class Saver:
             "elapsed": elapsed,
             "ranks": ranks,
         }
-        self.folder.checkpoints.save(progress.epoch, groups, state, step=self._steps())
+        return groups, state
 
     def restore(self) -> Progress | None:
         """Put everything back to the folder's checkpoint and return how far it had come; None without one."""

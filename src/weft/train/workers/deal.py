@@ -104,3 +104,24 @@ def with_parts_of(strategy: Mapping[str, Any], kept: Mapping[str, Any], out: str
         raise RecipeError(f"--parts {asked}: {out} has {parts} parts, and keeps them; leave it out")
     own = {"parts": parts} if "parts" in signature(strategies[name]).parameters else {}
     return {"name": name, **strategy, **own}
+
+
+def check_elastic(strategy: Mapping[str, Any], train: Mapping[str, Any], parts: int, most: int) -> None:
+    """Refuse what workers that come and go cannot do, by the sections of a recipe."""
+    kind = strategies[strategy["name"]]
+    if not kind.elastic:
+        able = ", ".join(name for name in strategies.names() if strategies[name].elastic)
+        raise RecipeError(f"--workers: {kind.name!r} keeps its number of workers; those of {able} may change")
+    if strategy.get("samplers"):
+        raise RecipeError("strategy.samplers: workers that only sample do not come and go; leave it out")
+    exchange = strategy.get("exchange")
+    if isinstance(exchange, Mapping) and "auto" in exchange.values():
+        raise RecipeError(
+            "strategy.exchange: 'auto' goes by links that change with the workers; give a number"
+        )
+    if train.get("device", "auto") not in ("auto", "cpu"):
+        raise RecipeError("train.device: workers that come and go train on the CPU; use 'cpu'")
+    if parts < most:
+        raise RecipeError(
+            f"strategy.parts: {parts} parts cannot occupy {most} workers; ask for at least {most}"
+        )

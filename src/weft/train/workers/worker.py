@@ -36,6 +36,9 @@ from weft.train.settings import choose_device
 from weft.train.trainer import Place
 from weft.train.workers.run_parts import arrange, check_loops, prepare_parts, read_parts, read_whole
 
+Kept = dict[int, tuple[LocalGraph | RecordGraph, dict[str, Any]]]
+"""What a process holds of the graph, by member of the group, and what tells partitions apart."""
+
 
 def prepare(recipe: Recipe, out: Path, *, workers: int) -> None:
     """Check a recipe for several workers and write the parts they will read."""
@@ -96,8 +99,11 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary | None:
     return train_parts(resolve(recipe, workers=group.size), place, group)
 
 
-def train_parts(resolved: Resolved, place: Place, group: Group) -> Summary | None:
-    """Train as `run_worker` does, with a recipe that is checked and a graph that is cut."""
+def train_parts(resolved: Resolved, place: Place, group: Group, kept: Kept | None = None) -> Summary | None:
+    """Train as `run_worker` does, with a recipe that is checked and a graph that is cut.
+
+    `kept` is what this process holds of the graph from before, by member.
+    """
     settings = resolved.settings
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
     parts = resolved.partition
@@ -113,7 +119,10 @@ def train_parts(resolved: Resolved, place: Place, group: Group) -> Summary | Non
     placed = _by_speed(resolved, parts, place, group)
     if strategies[resolved.strategy].draws_from_whole:
         placed["whole"] = partial(read_whole, parts, dtype)
-    graph, identity = _held(resolved, parts, group, placed.get("part_rank"), dtype)
+    kept = {} if kept is None else kept
+    if group.rank not in kept:
+        kept[group.rank] = _held(resolved, parts, group, placed.get("part_rank"), dtype)
+    graph, identity = kept[group.rank]
     model, task = resolved.model, resolved.make_task(graph)
     task.read(parts)
     if isinstance(model, str):
@@ -121,11 +130,9 @@ def train_parts(resolved: Resolved, place: Place, group: Group) -> Summary | Non
             model = build_model(graph, model, resolved.options, task=task, seed=settings.seed)
         if is_code(resolved.model) and resolved.records is None:
             check_loops(parts, model)
-    counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
-    kept = resolved.to_dict()
-    kept["graph"] = {**kept["graph"], **counts, "workers": workers, **identity}
+    recipe = _told(resolved, graph, place, {"workers": workers, **identity})
     # Section by section, so that a disagreement is easy to find.
-    group.agree(**{f"[{name}]": section for name, section in kept.items()}, versions=versions())
+    group.agree(**{f"[{name}]": section for name, section in recipe.items()}, versions=versions())
     place = replace(place, resume=place.resume or group.attempt > 0)
     kind = partial(
         cast(Any, strategies[resolved.strategy]), group=group, **placed, **resolved.strategy_options
@@ -137,11 +144,21 @@ def train_parts(resolved: Resolved, place: Place, group: Group) -> Summary | Non
             resolved.options,
             settings=settings,
             kind=kind,
-            folder=_open(place, kept, group),
+            folder=_open(place, recipe, group),
             place=place,
             task=task,
             own=resolved.own,
         )
+
+
+def _told(
+    resolved: Resolved, graph: LocalGraph | RecordGraph, place: Place, identity: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the recipe as a run tells it, with what is known of the graph and of its workers."""
+    counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
+    elastic = {} if place.handover is None else {"elastic": place.handover.span}
+    recipe = resolved.to_dict()
+    return {**recipe, "graph": {**recipe["graph"], **counts, **identity, **elastic}}
 
 
 def _own_rows(resolved: Resolved, graph: LocalGraph | RecordGraph, group: Group) -> Tensor | None:
@@ -225,6 +242,8 @@ def _open(place: Place, recipe: dict[str, object], group: Group) -> RunFolder | 
     """Return the run's folder; all ranks continue from the checkpoint that rank 0 found."""
     if place.out is None:
         return None
+    if place.handover is not None and place.handover.resumed is not None:
+        return RunFolder(place.out, recipe=recipe, rank=group.rank, resumed=place.handover.resumed)
     folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if group.rank == 0 else None
     found = folder.resumed.epoch if folder is not None and folder.resumed else None
     epoch = group.all_gather_json(found)[0]

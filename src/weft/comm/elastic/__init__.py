@@ -1,0 +1,1 @@
+"""Workers that come and go: parts that compute alike wherever they are held, and who holds which when."""

@@ -1,0 +1,429 @@
+"""Starts the workers of a run that may come and go, and says who trains: `weft train --workers 2:8`.
+
+The launcher serves the store and is no worker, so nobody whom the run could lose holds it together. A worker
+that is lost ends its generation at once; one that comes or leaves in order does so at a boundary.
+"""
+
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from weft import machine
+from weft.comm.failure import FOLDER_PREFIX, INTERRUPTED, STALL, Failure, describe_exit, seconds
+from weft.comm.launch import ADDRESS, POLL, STOP, Signals, counted_signals, tell_user
+from weft.errors import WorkerLost
+from weft.process import environment, set_by_user
+
+_MENDS = 3  # times that a generation whose workers all live is formed anew, after connections were lost
+_SETTLE = 2.0  # seconds in which a worker that others lost is found to be gone
+_TOGETHER = 20.0  # seconds that one who comes waits for others on their way, to come at the same boundary
+_START = 600.0  # seconds after which a worker that never came is given up
+_EXIT = 60.0  # seconds that workers have to leave once the run has ended
+
+
+class Process(Protocol):
+    """A process that was started, as `subprocess` has it."""
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def wait(self) -> int:
+        """Return the exit code when it has ended."""
+
+
+Spawn = Callable[[dict[str, str]], Process]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many workers: at least, at most, and at first."""
+
+    least: int
+    most: int
+    parts: int
+
+
+def run_elastic(
+    command: Sequence[str],
+    size: Size,
+    *,
+    env: Mapping[str, str],
+    wanted: Callable[[], int | None],
+    max_restarts: int = 0,
+    began: float | None = None,
+    say: Callable[[str], None] = tell_user,
+    spawn: Spawn | None = None,
+) -> int:
+    """Run a command as workers that may come and go; return the exit code of the run.
+
+    It begins with the least number. `spawn` starts a worker of a number in an environment, by default the
+    command as a process here. `wanted` is asked now and then for the number that the user wants, None:
+    nothing new. A lost worker is replaced up to `max_restarts` times.
+    """
+    with (
+        socket.create_server((ADDRESS, 0), backlog=1024) as listener,
+        tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder,
+        counted_signals() as signals,
+    ):
+        run = _Coordinator(list(command), size, env, Path(folder), listener, signals)
+        run.wanted, run.restarts, run.say = wanted, max_restarts, say
+        run.spawn = run.spawn if spawn is None else spawn
+        run.began = time.time() if began is None else began
+        try:
+            return run.run()
+        finally:
+            run.close()
+
+
+@dataclass
+class _Started:
+    number: int
+    process: Process
+    started: float = field(default_factory=time.monotonic)
+    ready: bool = False
+    leaving: bool = False
+    lost: bool = False
+    """Whether it has ended, in order or not."""
+    left: bool = False
+    """Whether it ended in order."""
+
+
+@dataclass(eq=False)
+class _Formed:
+    """The latest generation, and who has said what of it."""
+
+    number: int = 0
+    members: list[int] = field(default_factory=list)
+    holders: dict[int, int] = field(default_factory=dict)
+    up: bool = False
+    broken: float | None = None
+
+
+class _Coordinator:
+    def __init__(
+        self,
+        command: list[str],
+        size: Size,
+        env: Mapping[str, str],
+        folder: Path,
+        listener: socket.socket,
+        signals: Signals,
+    ) -> None:
+        self.command, self.size, self.env = command, size, env
+        self.folder, self.listener, self.signals = folder, listener, signals
+        self.port = listener.getsockname()[1]
+        self.stall = seconds("WEFT_STALL", STALL)
+        self.target = size.least
+        self.workers: dict[int, _Started] = {}
+        self.formed, self.before = _Formed(), _Formed()
+        self.restarts, self.mended = 0, 0
+        self.began = time.time()
+        self.wanted: Callable[[], int | None] = lambda: None
+        self.say: Callable[[str], None] = tell_user
+        self.spawn: Spawn = self._spawn
+        self._started = 0
+        self._stopping = 0.0
+        self._waited: float | None = None
+
+    def run(self) -> int:
+        """Watch over the run until it ends."""
+        self._start_missing()
+        from weft.comm.heartbeat import Watch
+        from weft.comm.rendezvous import PrefixStore, host_store
+
+        self.store = host_store(self.listener, ADDRESS, timeout=self.stall)
+        self.watch = Watch(PrefixStore("members", self.store), [])
+        looked = 0.0
+        while True:
+            code = self._turn()
+            if code is not None:
+                return code
+            if time.monotonic() - looked > 1.0:
+                looked = time.monotonic()
+                self._end_silent()
+                self._scale()
+            time.sleep(POLL)
+
+    def close(self) -> None:
+        """Leave nothing behind: every process that still runs is ended, by its id."""
+        for worker in self.workers.values():
+            if worker.process.poll() is None:
+                worker.process.kill()
+        for worker in self.workers.values():
+            worker.process.wait()
+
+    # One look at everything
+
+    def _turn(self) -> int | None:
+        if self.signals.asked:
+            ended = self._ask_to_stop()
+            if ended is not None:
+                return ended
+        for worker in list(self.workers.values()):
+            code = worker.process.poll()
+            if code is None:
+                worker.ready = worker.ready or self.store.check([f"ready/{worker.number}"])
+                self._note_leave(worker)
+            elif not worker.lost:
+                failed = self._ended(worker, code)
+                if failed is not None:
+                    return failed
+        if self._finished():
+            return self._conclude()
+        return self._reform()
+
+    def _note_leave(self, worker: _Started) -> None:
+        if not worker.leaving and self.store.check([f"leave/{worker.number}"]):
+            worker.leaving = True
+            self.target = max(self.target - 1, 0)
+            self.say(f"weft: worker {worker.number} leaves at the next boundary")
+
+    def _ended(self, worker: _Started, code: int) -> int | None:
+        """Note that a process has ended; return the exit code of a run that ends with it."""
+        worker.lost = True
+        if code == 0 and worker.number not in self.formed.members:
+            worker.left = True
+            return None
+        told = self._record(worker.number)
+        if told is not None and told.kind in ("raised", "refused") and code != INTERRUPTED:
+            self._tell(told)
+            return told.exit_code if told.kind == "refused" else WorkerLost.exit_code
+        if worker.number in (*self.formed.members, *self.before.members) or not worker.ready:
+            self.say(f"weft: worker {worker.number} {describe_exit(code)}")
+        if self.restarts > 0:
+            self.restarts -= 1
+        elif not worker.leaving:
+            self.target = max(self.target - 1, 0)
+        return None
+
+    def _record(self, number: int) -> Failure | None:
+        with suppress(OSError, ValueError, TypeError):
+            return Failure.from_json((self.folder / f"{number}.json").read_text(encoding="utf-8"))
+        return None
+
+    def _tell(self, failure: Failure) -> None:
+        if failure.traceback:
+            self.say(f"weft: worker {failure.rank} raised:\n{failure.traceback.rstrip()}")
+        told = failure.message if failure.kind == "refused" else failure.told.replace("rank", "worker", 1)
+        self.say(f"weft: error: {told}")
+
+    def _end_silent(self) -> None:
+        """End a worker that is stopped: it cannot leave by itself, and others wait for it."""
+        for worker in self.workers.values():
+            if not worker.lost:
+                self.watch.silence.setdefault(worker.number, 0.0)
+            if not worker.ready and time.monotonic() - worker.started > _START:
+                worker.process.kill()
+        self.watch.look()
+        for number in self.watch.silent(self.stall):
+            worker = self.workers[number]
+            if worker.process.poll() is None and not worker.lost:
+                self.say(f"weft: worker {number} has sent no heartbeat for {self.stall:g} s and is ended")
+                worker.process.kill()
+            self.watch.silence[number] = 0.0
+
+    def _scale(self) -> None:
+        number = self.wanted()
+        if number is None or number == self.target:
+            return
+        self.say(f"weft: {number} workers from the next boundary on, as asked for")
+        self.target = number
+        staying = [each for each in self.workers.values() if not each.lost and not each.leaving]
+        for worker in sorted(staying, key=lambda each: -each.number)[: max(len(staying) - number, 0)]:
+            worker.leaving = True
+
+    # Generations
+
+    def _reform(self) -> int | None:
+        """Write the next generation where the workers that can train are others; or end the run."""
+        alive = [each for each in self.workers.values() if not each.lost]
+        if (
+            len([each for each in alive if not each.leaving]) < self.size.least
+            and self.target < self.size.least
+        ):
+            return self._too_few(alive)
+        self._start_missing()
+        members = [each.number for each in alive if each.ready and not each.leaving]
+        torn = [each for each in (self.formed, self.before) if self._torn(each)]
+        if not self.formed.number and len(members) < self.target:
+            return None  # the first ones begin together
+        if not torn and self.formed.number and not (self.formed.up and self._others(members)):
+            return self._mend(members)
+        if len(members) >= self.size.least:
+            lost = [number for each in torn for number in each.members if self._gone(number)]
+            why = f"worker {lost[0]} was lost" if lost else self._why(members)
+            # Who is about to form a generation that never came to be goes on to the next one at once.
+            ended = [*torn, *([] if self.formed.up or self.formed in torn else [self.formed])]
+            self._form(members, why, [each.number for each in ended])
+        return None
+
+    def _others(self, members: list[int]) -> bool:
+        """Return whether it is time for other members: those who come together are taken together."""
+        if members == self.formed.members:
+            self._waited = None
+            return False
+        coming = any(not each.ready and not each.lost for each in self.workers.values())
+        self._waited = time.monotonic() if self._waited is None else self._waited
+        if coming and time.monotonic() - self._waited < _TOGETHER:
+            return False
+        self._waited = None
+        return True
+
+    def _torn(self, formed: _Formed) -> bool:
+        return any(self._gone(number) for number in formed.members)
+
+    def _gone(self, number: int) -> bool:
+        return self.workers[number].lost and not self.workers[number].left
+
+    def _why(self, members: list[int]) -> str:
+        came = [number for number in members if number not in self.formed.members]
+        left = [number for number in self.formed.members if number not in members]
+        if not self.formed.number:
+            return "the run began"
+        told = [f"worker {number} came" for number in came] + [f"worker {number} left" for number in left]
+        return ", ".join(told)
+
+    def _form(self, members: list[int], why: str, breaks: list[int]) -> None:
+        from weft.comm.elastic.generation import Generation, dealt, write_generation
+
+        number = self.formed.number + 1
+        deal = dealt(self.size.parts, members, self.formed.holders)
+        generation = Generation(number, members, deal, why, breaks)
+        runs = self.formed if self.formed.up else self.before
+        self.before = _Formed() if self._torn(runs) else runs
+        holders = {part: members[place] for part, place in enumerate(deal)}
+        self.formed = _Formed(number, members, holders)
+        write_generation(self.store, generation)
+        if number > 1:
+            self.say(f"weft: generation {number}: workers {', '.join(map(str, members))} ({why})")
+
+    def _mend(self, members: list[int]) -> int | None:
+        """See how far the latest generation is; form it anew where its workers live but lost each other."""
+        formed = self.formed
+        if not formed.up and formed.number:
+            formed.up = self._all_said("up")
+            self.before = _Formed() if formed.up else self.before
+        if formed.broken is None and self._any_said("broken"):
+            formed.broken = time.monotonic()
+        if formed.broken is not None and time.monotonic() - formed.broken > _SETTLE:
+            self.mended += 1
+            if self.mended > _MENDS:
+                self.say("weft: error: workers lose each other again and again, though all of them live")
+                return WorkerLost.exit_code
+            self._form(members, "workers lost each other", [formed.number])
+        return None
+
+    def _all_said(self, what: str) -> bool:
+        formed = self.formed
+        return self.store.check([f"{what}/{formed.number}/{number}" for number in formed.members])
+
+    def _any_said(self, what: str) -> bool:
+        formed = self.formed
+        return any(self.store.check([f"{what}/{formed.number}/{number}"]) for number in formed.members)
+
+    def _too_few(self, alive: list[_Started]) -> int | None:
+        """End a run that has fewer workers than it may: those that are left save, where they can."""
+        if self._stopping or not self.formed.up or self._torn(self.formed):
+            return None if self._stopping and alive and not self._torn(self.formed) else self._lost_too_many()
+        self._stopping = time.monotonic()
+        self.say(
+            f"weft: fewer than {self.size.least} workers would be left; the run saves and ends; continue it "
+            "with --resume"
+        )
+        self._post_stop()
+        return None
+
+    def _lost_too_many(self) -> int:
+        self.say(
+            f"weft: error: fewer than {self.size.least} workers are left; continue from the last checkpoint "
+            "with --resume, or have lost workers replaced with --max-restarts K"
+        )
+        return WorkerLost.exit_code
+
+    # Starting
+
+    def _start_missing(self) -> None:
+        there = [each for each in self.workers.values() if not each.lost and not each.leaving]
+        for _ in range(self.target - len(there)):
+            number, self._started = self._started, self._started + 1
+            env = {**os.environ, **self._defaults(), **self.env, **self._place(number)}
+            self.workers[number] = _Started(number, self.spawn(env))
+
+    def _spawn(self, env: dict[str, str]) -> Process:
+        return subprocess.Popen(self.command, env=env, stdin=subprocess.DEVNULL)
+
+    def _defaults(self) -> dict[str, str]:
+        """Return the environment of workers where the user has not set it.
+
+        Threads are as many for each part however many workers there are: products may depend on them.
+        """
+        chosen = {
+            **environment(),
+            "OMP_NUM_THREADS": str(max(1, machine.usable_cores() // self.size.parts)),
+            "TORCH_CPP_LOG_LEVEL": "ERROR",
+        }
+        return {name: value for name, value in chosen.items() if not set_by_user(name)}
+
+    def _place(self, number: int) -> dict[str, str]:
+        return {
+            "RANK": str(number),
+            "LOCAL_RANK": str(number),
+            "WORLD_SIZE": str(max(self.size.most, number + 1, 2)),
+            "LOCAL_WORLD_SIZE": "0",
+            "MASTER_ADDR": ADDRESS,
+            "MASTER_PORT": str(self.port),
+            "GLOO_SOCKET_IFNAME": "lo",
+            "WEFT_MEMBER": str(number),
+            "WEFT_LAUNCHER": str(os.getpid()),
+            "WEFT_BEGAN": f"{self.began:.3f}",
+            "WEFT_FAILURES": str(self.folder),
+            "WEFT_STALL": f"{self.stall:g}",
+        }
+
+    # The end
+
+    def _post_stop(self) -> None:
+        from weft.comm.elastic.generation import STOP as KEY
+
+        self.store.set(KEY, "1")
+
+    def _ask_to_stop(self) -> int | None:
+        if not self._stopping:
+            self._stopping = time.monotonic()
+            self.say(
+                "weft: interrupted; the workers finish their epoch and save; Ctrl-C again stops them at once"
+            )
+            self._post_stop()
+        late = time.monotonic() - self._stopping > STOP
+        return INTERRUPTED if late or self.signals.count > 1 or not self.formed.number else None
+
+    def _finished(self) -> bool:
+        return self.formed.up and self._all_said("finished")
+
+    def _conclude(self) -> int:
+        """Let all workers leave, and return how the run ended: the holder of the first part says."""
+        from weft.comm.elastic.generation import END as KEY
+
+        self.store.set(KEY, "1")
+        deadline = time.monotonic() + _EXIT
+        alive = [each for each in self.workers.values() if not each.lost]
+        while any(each.process.poll() is None for each in alive) and time.monotonic() < deadline:
+            time.sleep(POLL)
+        first = self.workers[self.formed.holders[0]]
+        code = first.process.poll()
+        told = self._record(first.number)
+        if told is not None and code not in (0, INTERRUPTED):
+            self._tell(told)
+        if code not in (0, INTERRUPTED, 2):
+            return WorkerLost.exit_code
+        return WorkerLost.exit_code if code == INTERRUPTED and not self.signals.asked else int(code)

@@ -1,0 +1,138 @@
+"""A worker of a run whose workers come and go: it trains in each generation that lists it."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from weft.comm.elastic.generation import END, STOP, Generation, latest_number, read_generation
+from weft.comm.elastic.hub import Hub
+from weft.comm.failure import LOAD, STALL, seconds
+from weft.comm.group import TIMEOUT
+from weft.comm.heartbeat import Heartbeat
+from weft.comm.rendezvous import PrefixStore, RankPlace, connect_store, use_loopback
+
+MEMBER = "WEFT_MEMBER"
+POLL = 0.05
+
+
+class Member:
+    """This process among the workers of the run."""
+
+    def __init__(self) -> None:
+        place = RankPlace.from_environment(os.environ)
+        assert place is not None, "the launcher sets the environment"
+        use_loopback(place)
+        self.number = int(os.environ[MEMBER])
+        self.timeout = seconds("WEFT_TIMEOUT", TIMEOUT)
+        self.stall = seconds("WEFT_STALL", STALL)
+        self.store = connect_store(place, timeout=LOAD)
+        self._watched = connect_store(place, timeout=LOAD)
+        beats = PrefixStore("members", connect_store(place, timeout=max(self.timeout, self.stall)))
+        # It watches nobody: the launcher does, and says who trains on.
+        self.heart = Heartbeat(beats, self.number, 1, stall=self.stall, host=place.host)
+        self.running: Generation | None = None
+        self.up = False
+        """Whether all workers of the generation have met."""
+        self.hub: Hub | None = None
+        self.stopping = False
+        """Whether the run is to end after this epoch."""
+        self._ended = False
+        self._latest = 0
+        self._leaving = False
+        self._told_leaving = False
+        self._closing = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="weft-member", daemon=True)
+
+    @contextmanager
+    def present(self) -> Iterator["Member"]:
+        """Be one of the workers, until told to leave."""
+        before = signal.signal(signal.SIGTERM, self._warned)
+        self.heart.start()
+        self._watcher.start()
+        self.store.set(f"ready/{self.number}", "1")
+        try:
+            yield self
+        finally:
+            self._closing.set()
+            self._watcher.join(timeout=2.0)
+            self.heart.stop()
+            signal.signal(signal.SIGTERM, before)
+
+    def next(self, after: int) -> Generation | None:
+        """Wait for a later generation with this worker; None where the run has ended or goes on without.
+
+        It waits as long as the launcher lives: a boundary may be far away. Without one the heartbeat ends
+        this process.
+        """
+        while True:
+            if self._ended:
+                return None
+            if self._latest > after:
+                generation = read_generation(self.store, self._latest)
+                if self.number in generation.members:
+                    return generation
+                if self.running is not None:
+                    return None
+                after = generation.number
+            time.sleep(POLL / 5)
+
+    def form(self, generation: Generation) -> Hub:
+        """Return the hub of a generation."""
+        store = PrefixStore(f"g{generation.number}", self.store)
+        place = generation.members.index(self.number)
+        self.up = False
+        self.hub = Hub(store, place, generation.deal, timeout=self.timeout)
+        self.running = generation
+        if self._latest > generation.number:  # which the watcher may have seen a moment ago
+            self.hub.give_up("another generation has followed")
+        return self.hub
+
+    def following(self) -> int:
+        """Return the number of the generation that is to follow at a boundary; 0 where none is."""
+        running = self.running.number if self.running is not None else 0
+        return self._latest if self._latest > running else 0
+
+    def say(self, what: str) -> None:
+        """Tell the launcher how far this worker is with its generation: up, done, broken or finished."""
+        assert self.running is not None, "there is one"
+        self.store.set(f"{what}/{self.running.number}/{self.number}", "1")
+
+    def meet(self, what: str, *, patience: float) -> None:
+        """Wait until all workers of the generation have said so, for a while, and as long as it stands."""
+        assert self.running is not None, "there is one"
+        keys = [f"{what}/{self.running.number}/{member}" for member in self.running.members]
+        deadline = time.monotonic() + patience
+        while not self.store.check(keys) and time.monotonic() < deadline and not self._outdated():
+            time.sleep(POLL / 10)
+
+    def _outdated(self) -> bool:
+        return self.hub is None or bool(self.hub.broken)
+
+    # The watcher, and the signal
+
+    def _watch(self) -> None:
+        while not self._closing.wait(POLL):
+            with suppress(RuntimeError):  # the store is gone: the heartbeat says so, and ends this process
+                self._look()
+
+    def _look(self) -> None:
+        if self._leaving and not self._told_leaving:
+            self._told_leaving = True
+            self._watched.set(f"leave/{self.number}", "1")
+        self.stopping = self.stopping or self._watched.check([STOP])
+        latest = latest_number(self._watched)
+        running = self.running
+        if latest > self._latest and running is not None and self.hub is not None:
+            for number in range(max(self._latest, running.number) + 1, latest + 1):
+                generation = read_generation(self._watched, number)
+                if running.number in generation.breaks or not self.up:
+                    self.hub.give_up(generation.why)
+        self._latest = latest
+        self._ended = self._ended or self._watched.check([END])
+
+    def _warned(self, number: int, frame: FrameType | None) -> None:
+        self._leaving = True

@@ -1,0 +1,26 @@
+"""What the launcher of workers that come and go does with processes that never train."""
+
+import json
+import sys
+
+from weft.comm.elastic.coordinator import Size, run_elastic
+
+
+def code_of(program: str, **options: int) -> tuple[int, list[str]]:
+    said: list[str] = []
+    command = [sys.executable, "-c", program]
+    code = run_elastic(command, Size(1, 2, 2), env={}, wanted=lambda: None, say=said.append, **options)
+    return code, said
+
+
+def test_a_worker_that_ends_at_once_ends_the_run_and_is_replaced_as_often_as_may_be() -> None:
+    code, said = code_of("import sys; sys.exit(7)", max_restarts=1)
+    assert code == 3
+    assert said[:2] == ["weft: worker 0 ended with exit code 7", "weft: worker 1 ended with exit code 7"]
+    assert "fewer than 1 workers are left" in said[2]
+
+
+def test_the_users_mistake_is_told_in_one_line() -> None:
+    record = {"rank": 0, "kind": "refused", "message": "train.lr: no", "exit_code": 2}
+    program = f"import os; open(os.environ['WEFT_FAILURES'] + '/0.json', 'w').write({json.dumps(record)!r}); "
+    assert code_of(program + "os._exit(2)") == (2, ["weft: error: train.lr: no"])

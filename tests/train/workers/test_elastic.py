@@ -1,0 +1,145 @@
+"""Workers come and go while a run trains, real processes: losses and weights are those of a fixed run."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import elastic_jobs as jobs
+import pytest
+
+
+def fixed(out: Path, sections: dict[str, Any], workers: int = 1) -> tuple[list[float], bytes]:
+    with jobs.Elastic(out, sections, workers, most=workers) as run:
+        assert run.end() == 0, run.said
+    return jobs.came_to(out)
+
+
+def test_two_workers_become_four_and_three_and_one_is_killed(tmp_path: Path) -> None:
+    sections = jobs.recipe(6)
+    with jobs.Elastic(tmp_path / "moved", sections, gate=1) as run:
+        run.after_epoch(1)
+        run.wanted = 4
+        run.announced(2)
+        run.go_on(3)
+        run.after_epoch(3)
+        run.signal(0, signal.SIGTERM)
+        run.announced(3)
+        run.go_on(5)
+        run.after_epoch(5)
+        run.signal(1, signal.SIGKILL)
+        run.announced(4)
+        run.go_on(9)
+        assert run.end() == 0, run.said
+    told = run.generations()
+    assert [(each["epoch"], each["workers"]) for each in told] == [
+        (0, [0, 1]),
+        (1, [0, 1, 2, 3]),
+        (3, [1, 2, 3]),
+        (4, [2, 3]),  # the end of the fifth epoch was not agreed on
+    ]
+    assert jobs.came_to(tmp_path / "moved") == fixed(tmp_path / "fixed", sections)
+
+
+STRATEGIES = {
+    "sequential": {"name": "sequential"},
+    "sampled": {"name": "sampled", "fanout": [3, 3], "batch_size": 20},
+    "stale": {"name": "halo", "exchange": "stale"},  # keeps rows by part, which go by the checkpoint
+    "learned": {"name": "halo", "embedding": {"width": 3}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+def test_what_parts_keep_goes_with_them(tmp_path: Path, name: str) -> None:
+    strategy = dict(STRATEGIES[name])
+    embedding = strategy.pop("embedding", None)
+    sections = jobs.recipe(8, strategy)
+    if embedding:
+        sections["model"]["embedding"] = embedding
+    with jobs.Elastic(tmp_path / "moved", sections, gate=2) as run:
+        run.after_epoch(2)
+        run.wanted = 4
+        run.announced(2)
+        run.go_on(4)
+        run.after_epoch(4)
+        run.signal(1, signal.SIGTERM)
+        run.announced(3)
+        run.go_on(6)
+        run.after_epoch(6)
+        run.signal(0, signal.SIGKILL)
+        run.announced(4)
+        run.go_on(9)
+        assert run.end() == 0, run.said
+    assert jobs.came_to(tmp_path / "moved") == fixed(tmp_path / "fixed", sections, 2)
+
+
+@pytest.mark.slow
+def test_workers_come_and_go_between_the_steps_of_an_epoch(tmp_path: Path) -> None:
+    sections = jobs.recipe(3, {**STRATEGIES["sampled"], "batch_size": 2, "prepare": 0}, nodes=400)
+    with jobs.Elastic(tmp_path / "moved", sections, gate=1) as run:
+        run.after_epoch(1)
+        run.go_on(9)
+        run.wanted = 3
+        run.announced(2)
+        assert run.end() == 0, run.said
+    assert [each["workers"] for each in run.generations()] == [[0, 1], [0, 1, 2]]
+    assert jobs.came_to(tmp_path / "moved") == fixed(tmp_path / "fixed", sections, 2)
+
+
+@pytest.mark.slow
+def test_workers_that_fail_in_many_ways_change_no_bit(tmp_path: Path) -> None:
+    """One is stopped; two are killed at once; one comes while another leaves; one is killed as it comes."""
+    sections = jobs.recipe(10)
+    with jobs.Elastic(tmp_path / "moved", sections, 1, gate=1, stall=3.0) as run:
+        run.after_epoch(1)
+        run.wanted = 4
+        run.announced(2)
+        run.go_on(2)
+        run.after_epoch(2)
+        run.signal(2, signal.SIGSTOP)  # noticed by its silence
+        run.announced(3)
+        run.go_on(4)
+        run.after_epoch(4)
+        for worker in (0, 3):  # the holder of the first part, and another
+            run.signal(worker, signal.SIGKILL)
+        run.announced(4)
+        run.go_on(6)
+        run.after_epoch(6)
+        run.wanted = 2
+        run.until(lambda: len(run.workers) == 5)
+        run.signal(1, signal.SIGTERM)
+        run.until(lambda: any("worker 4 came" in text for text in run.said))
+        run.go_on(8)
+        run.after_epoch(8)
+        run.wanted = 4
+        run.until(lambda: len(run.workers) >= 7)
+        run.signal(5, signal.SIGKILL)
+        run.until(lambda: any("worker 6 came" in text for text in run.said))
+        run.go_on(20)
+        assert run.end() == 0, run.said
+    assert jobs.came_to(tmp_path / "moved") == fixed(tmp_path / "fixed", sections)
+
+
+@pytest.mark.slow
+def test_any_boundary_will_do(tmp_path: Path) -> None:
+    """Two workers become four, one leaves with warning and one is killed, from each of 12 epochs on."""
+    sections = jobs.recipe(12)
+    wanted = fixed(tmp_path / "fixed", sections)
+    for epoch in range(1, 12):
+        with jobs.Elastic(tmp_path / str(epoch), sections, gate=epoch) as run:
+            run.after_epoch(epoch)
+            run.wanted = 4
+            run.announced(2)
+            run.go_on(epoch + 1)
+            if epoch < 11:
+                run.after_epoch(epoch + 1)
+                run.signal(1, signal.SIGTERM)
+                run.announced(3)
+                run.go_on(epoch + 2)
+            if epoch < 10:
+                run.after_epoch(epoch + 2)
+                run.signal(2, signal.SIGKILL)
+                run.announced(4)
+            run.go_on(99)
+            assert run.end() == 0, run.said
+        assert jobs.came_to(tmp_path / str(epoch)) == wanted
