@@ -22,6 +22,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LEVELS = [
     {
         "errors",
+        "reading",
         "registry",
         "code",
         "config",

@@ -173,7 +173,7 @@ def test_a_pickle_renamed_to_npy_is_refused_and_not_run(
         manifest["arrays"]["a"] |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
     rewrite_manifest(folder, change)
-    with pytest.raises(FormatError, match=r"Python objects|not a plain .npy array"):
+    with pytest.raises(FormatError, match=r"Python objects|not in the format it should have"):
         format.read_directory(folder)
     assert not (tmp_path / "exploded").exists()
 
@@ -314,3 +314,10 @@ def test_atomic_write_replaces_a_file_and_keeps_its_neighbours(tmp_path: Path) -
     format.atomic_write(tmp_path / "run.json", b'{"a": 1}')
     assert (tmp_path / "run.json").read_bytes() == b'{"a": 1}'
     assert [item.name for item in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_linked_manifest_is_refused(folder: Path) -> None:
+    (folder / "manifest.json").rename(folder.parent / "elsewhere.json")
+    (folder / "manifest.json").symlink_to(folder.parent / "elsewhere.json")
+    with pytest.raises(FormatError, match=r"manifest\.json: a symbolic link"):
+        format.read_directory(folder)

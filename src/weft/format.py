@@ -23,12 +23,22 @@ from numpy.typing import NDArray
 
 from weft.errors import FormatError
 from weft.placing import PARTIAL, move_into_place, sync_directory, tidy_after_killed_writers, writer_tag
+from weft.reading.arrays import read_header
+from weft.reading.json_values import Each, WholeNumber, expect_shape, read_json
 
 VERSION = 1
 MANIFEST = "manifest.json"
 RECORDS = "records.json"
 """The manifest of a folder of records, by which it is told from one of arrays."""
+MESSAGES = "messages"
+"""The graph that the messages of pairs flow along: a folder among the records."""
 _KIND = "weft"
+_FILE = {"file": str, "bytes": WholeNumber(), "sha256": str}
+_MANIFEST = {
+    "meta": Each(object),
+    "arrays": Each(_FILE | {"dtype": str, "shape": [WholeNumber()]}),
+    "files": Each(_FILE),
+}
 _DAMAGED = "damaged, its SHA-256 differs from the manifest; write the folder again"
 
 
@@ -313,10 +323,9 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> dict[str, Any]:
             "a folder of records written by weft flatten" if name == RECORDS else "a folder written by weft"
         )
         raise FormatError(f"{folder} holds no {name}: it is not {what}")
-    try:
-        manifest = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: damaged, not valid JSON ({_reason(error)})") from error
+    if path.is_symlink():
+        raise FormatError(f"{path}: a symbolic link; weft reads only files that lie in the folder itself")
+    manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("kind") != _KIND:
         raise FormatError(f"{path}: not a manifest written by weft")
     version = manifest.get("version")
@@ -324,37 +333,24 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> dict[str, Any]:
         raise FormatError(f"{path}: format version {version}, this weft reads up to {VERSION}; upgrade weft")
     if manifest.get("checksum") != _manifest_checksum(manifest):
         raise FormatError(f"{path}: damaged, its checksum differs; write the folder again")
-    if not all(isinstance(manifest.get(key), dict) for key in ("meta", "arrays", "files")):
-        raise FormatError(f"{path}: lists no arrays; it was not written by weft")
-    return manifest
-
-
-def npy_layout(path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return the shape of a .npy file, whether it is in column order, its type, and where values begin."""
-    headers = np.lib.format
-    try:
-        with open(path, "rb") as file:
-            first = headers.read_magic(file) == (1, 0)
-            read = headers.read_array_header_1_0 if first else headers.read_array_header_2_0
-            return (*read(file), file.tell())
-    except (ValueError, EOFError) as error:
-        raise FormatError(f"{path}: not a plain .npy array ({_reason(error)})") from error
+    expect_shape(manifest, _MANIFEST, path)
+    return dict(manifest)
 
 
 def _read_array(folder: Path, name: str, entry: Mapping[str, Any], verify: bool) -> NDArray[Any]:
     path = _check_file(folder, name, entry, verify)
-    shape, fortran, dtype, offset = npy_layout(path)
-    if dtype.hasobject:
-        raise FormatError(f"{path}: holds Python objects, which weft never reads")
+    with open(path, "rb") as file:
+        header = read_header(file, path)
+    shape, dtype, offset = header.shape, header.dtype, header.offset
     if list(shape) != entry["shape"] or np.lib.format.dtype_to_descr(dtype) != entry["dtype"]:
         expected = f"{entry['dtype']} {tuple(entry['shape'])}"
         raise FormatError(f"{path}: the manifest says {expected}, the file holds {dtype.str} {shape}")
-    needed = offset + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    needed = offset + header.bytes
     if path.stat().st_size < needed:
         raise FormatError(
             f"{path}: {shape} of {dtype.str} needs {needed:,} bytes, the file holds {path.stat().st_size:,}"
         )
-    order: Any = "F" if fortran else "C"
+    order: Any = "F" if header.fortran else "C"
     if needed == offset:  # an empty range cannot be mapped
         return np.empty(shape, dtype, order)
     return np.memmap(path, dtype, mode="c", offset=offset, shape=shape, order=order)
@@ -418,7 +414,3 @@ def _told(path: Path, verb: str = "read") -> Iterator[None]:
         if cause.errno in (errno.ENOSPC, errno.EDQUOT):
             hint = "; free some space or write elsewhere. No part of it was left behind"
         raise FormatError(f"cannot {verb} {path}: {cause.strerror or cause}{hint}") from cause
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -6,16 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.datasets.foreign_files import (
-    mask_of,
-    naming,
-    read_json,
-    read_npy,
-    read_npz,
-    read_table,
-    read_words,
-    whole_numbers,
-)
+from weft.datasets.foreign_files import mask_of, naming, read_table, read_words, whole_numbers
 from weft.errors import FormatError, GraphError
 
 
@@ -42,24 +33,28 @@ def test_damaged_table_is_named(tmp_path: Path, content: bytes) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_damaged_words_and_json_are_named(tmp_path: Path) -> None:
+def test_table_that_unpacks_to_more_than_may_be_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"1,2\n" * 2_000_000))
+    monkeypatch.setenv("WEFT_READ_LIMIT", "4MB")
+    with pytest.raises(FormatError, match=r"t\.csv\.gz: .* may be read; .*WEFT_READ_LIMIT"):
+        read_table(path)
+    monkeypatch.setenv("WEFT_READ_LIMIT", "16MB")
+    assert len(read_table(path)) == 2_000_000
+
+
+def test_list_of_types_that_is_no_list_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "w.csv.gz").write_bytes(gzip.compress(b"a" * 2_000_000))
+    with pytest.raises(FormatError, match=r"w\.csv\.gz: expected a list of types"):
+        read_words(tmp_path / "w.csv.gz")
+
+
+def test_damaged_words_are_named(tmp_path: Path) -> None:
     (tmp_path / "w.csv.gz").write_bytes(gzip.compress(b"a,b\n")[:-9])
-    (tmp_path / "v.json").write_text('{"a": 1')
     with pytest.raises(FormatError, match=r"w\.csv\.gz: truncated"):
         read_words(tmp_path / "w.csv.gz")
-    with pytest.raises(FormatError, match=r"v\.json: "):
-        read_json(tmp_path / "v.json")
-
-
-def test_array_and_archive_are_not_mistaken_for_each_other(tmp_path: Path) -> None:
-    np.save(tmp_path / "one.npy", np.arange(3))
-    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
-    with pytest.raises(FormatError, match=r"one\.npz: holds a single array"):
-        read_npz(tmp_path / "one.npz")
-    np.savez(tmp_path / "many.npz", a=np.arange(3))
-    (tmp_path / "many.npz").rename(tmp_path / "many.npy")
-    with pytest.raises(FormatError, match=r"many\.npy: holds an archive"):
-        read_npy(tmp_path / "many.npy")
 
 
 def test_mask_holds_the_listed_nodes() -> None:

@@ -96,8 +96,43 @@ def test_array_of_objects_is_refused(tmp_path: Path, protocol: int) -> None:
         read_opcodes(written(tmp_path, np.array([1, None], object), protocol))
 
 
+def deep_key(levels: int) -> bytes:
+    """Return a dictionary whose key is a tuple in a tuple in a tuple …: comparing it ended the process."""
+    return b"\x80\x02}(" + b")" + b"\x85" * levels + b"K\x01u."
+
+
+def much_of_little(times: int) -> bytes:
+    """Return a list of the same string, encoded again and again: 0.4 MB became gigabytes."""
+    text = b"X" + (50_000).to_bytes(4, "little") + b"a" * 50_000
+    call = b"c_codecs\nencode\nh\x00X\x06\x00\x00\x00latin1\x86R"
+    return b"\x80\x02](" + text + b"q\x00" + call * times + b"e."
+
+
+def same_places(count: int) -> bytes:
+    """Return a dictionary of whole numbers that all have the same hash: its time grew as their square."""
+    keys = b"".join(
+        b"\x8a\x0f" + (1 + place * (2**61 - 1)).to_bytes(15, "little") + b"K\x00" for place in range(count)
+    )
+    return b"\x80\x02}(" + keys + b"u."
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (deep_key(300_000), "has a tuple as a key"),
+        (much_of_little(3000), "makes far more of its strings than it holds"),
+        (same_places(20_000), "has the number .* as a key"),
+    ],
+    ids=["deep", "much", "collisions"],
+)
+def test_small_files_cannot_take_much_time_or_memory(tmp_path: Path, content: bytes, told: str) -> None:
+    (tmp_path / "f").write_bytes(content)
+    with pytest.raises(FormatError, match=told):
+        read_opcodes(tmp_path / "f")
+
+
 def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"nothing: No such file"):
+    with pytest.raises(FormatError, match=r"nothing: no such file"):
         read_opcodes(tmp_path / "nothing")
 
 

@@ -89,7 +89,7 @@ def test_one_of_several_data_sets_is_chosen_by_name(tmp_path: Path) -> None:
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     (write_folder(tmp_path) / "ind.tiny.ally").unlink()
-    with pytest.raises(FormatError, match=r"ind\.tiny\.ally: No such file"):
+    with pytest.raises(FormatError, match=r"ind\.tiny\.ally: no such file"):
         planetoid(tmp_path)
     write_folder(tmp_path)
     (tmp_path / "ind.tiny.test.index").unlink()
@@ -100,7 +100,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
 def test_truncated_file_is_named(tmp_path: Path) -> None:
     file = write_folder(tmp_path) / "ind.tiny.allx"
     file.write_bytes(file.read_bytes()[:-40])
-    with pytest.raises(FormatError, match=r"ind\.tiny\.allx: truncated"):
+    with pytest.raises(FormatError, match=r"ind\.tiny\.allx: damaged"):
         planetoid(tmp_path)
 
 

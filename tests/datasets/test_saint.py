@@ -81,7 +81,7 @@ def test_truncated_file_is_named(tmp_path: Path, name: str) -> None:
         ({"feats": X[0]}, r"feats\.npy: expected numbers \[nodes, features\]"),
         ({"feats": np.array([[1, None]] * 4, object)}, r"feats\.npy: holds Python objects"),
         ({"feats": X * np.nan}, "NaN"),
-        ({"role": {"tr": [0]}}, r"role\.json: expected lists of node ids"),
+        ({"role": {"tr": [0]}}, r"role\.json: lacks va"),
         ({"role": {"tr": [0, 9], "va": [1], "te": [2]}}, r"role\.json: node ids must lie in 0 … 3, found 9"),
         (
             {"class_map": {"0": [1, 0], "1": [1]}},
@@ -94,3 +94,15 @@ def test_truncated_file_is_named(tmp_path: Path, name: str) -> None:
 def test_wrong_contents_are_named(tmp_path: Path, replaced: dict[str, Any], message: str) -> None:
     with pytest.raises((FormatError, GraphError), match=message):
         saint(write_folder(tmp_path, **replaced))
+
+
+@pytest.mark.parametrize(
+    ("classes", "told"),
+    [
+        ({"0": 1.9, "1": 0, "2": 1, "3": 2}, "expected whole numbers for classes"),
+        ({"0": 1, "00": 0, "2": 1, "3": 2}, "node ids must be whole numbers, got '00'"),
+    ],
+)
+def test_classes_and_nodes_are_not_rounded_or_merged(tmp_path: Path, classes: Any, told: str) -> None:
+    with pytest.raises(FormatError, match=rf"class_map\.json: {told}"):
+        saint(write_folder(tmp_path, class_map=classes))

@@ -205,3 +205,9 @@ def test_the_name_of_a_relation_says_nothing_about_its_data() -> None:
         Graph.from_types(
             {"a": {"num_nodes": 2}}, {weighty: {"edge_index": [[0], [1]], "edge_weight": [[1.0, 2.0]]}}
         )
+
+
+def test_relations_that_nobody_can_hold_are_refused() -> None:
+    edges = torch.zeros(2, 3, dtype=torch.int64)
+    with pytest.raises(GraphError, match=r"1,000,000,000,000 relations for 3 edges"):
+        Graph.from_edges(edges, num_nodes=1, edge_type=torch.zeros(3).int(), num_relations=10**12)

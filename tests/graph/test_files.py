@@ -156,11 +156,11 @@ def shorten(name: str) -> Any:
         (shorten("edge_0"), "lengths of the arrays do not fit"),
         (shorten("edge_type"), "lengths of the arrays do not fit"),
         (shorten("indices"), "lengths of the arrays do not fit"),
-        (drop("indices"), "the manifest does not describe a graph"),
-        (drop("edge_0"), "the manifest does not describe a graph"),
+        (drop("indices"), "damaged, or not in the format"),
+        (drop("edge_0"), "damaged, or not in the format"),
         (lambda arrays, meta: meta.update(num_nodes=5), "do not fit together"),
         (lambda arrays, meta: meta.update(node_offsets=[0, 9]), "do not fit together"),
-        (lambda arrays, meta: meta.pop("node_types"), "the manifest does not describe a graph"),
+        (lambda arrays, meta: meta.pop("node_types"), "damaged, or not in the format"),
     ],
 )
 def test_arrays_that_kernels_could_not_trust_are_refused(tmp_path: Path, change: Any, message: str) -> None:

@@ -14,6 +14,7 @@ from weft.config import bind
 from weft.errors import FormatError, RecipeError
 from weft.format import as_path
 from weft.graph.graph import Graph
+from weft.reading.damage import reading
 from weft.registry import Registry
 
 __all__ = ["datasets", "formats", "open_dataset", "recognise"]
@@ -42,7 +43,10 @@ def open_dataset(path: str | Path | None = None, *, name: str | None = None, **o
     name = name if name is not None else recognise(path or Path("."))
     entry = datasets[name]
     own, common = _split_options(entry, prepare, options, path=path, name=name)
-    graph = entry(**own) if path is None else entry(path, **own)
+    if path is None:
+        return prepare(entry(**own), **common)
+    with reading(path):
+        graph = entry(path, **own)
     return prepare(graph, **common)
 
 

@@ -1,45 +1,19 @@
 """Reading arrays and tables of other people's files: one clear line for each way they can be bad."""
 
-import json
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import FormatError, GraphError
+from weft.reading.arrays import Array
+from weft.reading.bounds import CountedStream
+from weft.reading.damage import one_line, reading
 
-Array = NDArray[Any]
-
-
-def read_npz(path: Path) -> dict[str, Array]:
-    """Return the arrays of a `.npz` file, which may hold numbers and strings but no objects."""
-    with _readable(path):
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise FormatError(f"{path}: holds a single array (.npy), expected an archive of arrays (.npz)")
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
-
-
-def read_npy(path: Path) -> Array:
-    """Return the array of a `.npy` file, mapped into memory and not yet read; writes stay in memory."""
-    with _readable(path):
-        loaded = np.load(path, mmap_mode="c", allow_pickle=False)
-        if not isinstance(loaded, np.ndarray):
-            loaded.close()
-            raise FormatError(f"{path}: holds an archive of arrays (.npz), expected a single one (.npy)")
-        return loaded
-
-
-def read_json(path: Path) -> Any:
-    """Return the value of a JSON file."""
-    with _readable(path):
-        return json.loads(path.read_bytes())
+_SMALL = 1 << 20
+"""Bytes that a list of types may have."""
 
 
 def read_table(path: Path, *, columns: int | None = None) -> Array:
@@ -47,11 +21,13 @@ def read_table(path: Path, *, columns: int | None = None) -> Array:
     import pyarrow as pa
     from pyarrow import csv
 
-    with _readable(path):
+    with reading(path):
         try:
-            table = csv.read_csv(path, read_options=csv.ReadOptions(autogenerate_column_names=True))
+            with pa.input_stream(str(path)) as stream:
+                text = pa.PythonFile(CountedStream(stream, path), "r")
+                table = csv.read_csv(text, csv.ReadOptions(autogenerate_column_names=True))
         except pa.ArrowInvalid as error:
-            raise FormatError(f"{path}: not a table of numbers: {_one_line(error)}") from error
+            raise FormatError(f"{path}: not a table of numbers: {one_line(error)}") from error
     values = []
     for index, column in enumerate(table.columns):
         array = column.to_numpy()
@@ -69,8 +45,11 @@ def read_words(path: Path) -> list[list[str]]:
     """Return the fields of a small csv or csv.gz file, row by row, as text."""
     import gzip
 
-    with _readable(path):
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    with reading(path):
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            raw = stream.read(_SMALL + 1)
+        if len(raw) > _SMALL:
+            raise FormatError(f"{path}: expected a list of types and counts, got more than {_SMALL:,} bytes")
         return [line.split(",") for line in raw.decode().splitlines() if line]
 
 
@@ -105,26 +84,3 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from error
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FormatError:
-        raise
-    except FileNotFoundError as error:
-        raise FormatError(f"{path}: no such file") from error
-    except (EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise FormatError(f"{path}: truncated or damaged ({_one_line(error)})") from error
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {_one_line(error)}") from error
-    except ValueError as error:
-        text = _one_line(error)
-        if "pickle" in text or "Object arrays" in text or "Python objects" in text:
-            text = "holds Python objects (a pickle), which weft never opens"
-        raise FormatError(f"{path}: {text}") from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

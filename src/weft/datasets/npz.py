@@ -20,6 +20,7 @@ Arrays of other names are left out, and a note says which.
 
 import re
 import warnings
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -28,12 +29,13 @@ import numpy as np
 import torch
 
 from weft.datasets import datasets, formats
-from weft.datasets.foreign_files import Array, mask_of, naming, read_npz
+from weft.datasets.foreign_files import mask_of, naming
 from weft.datasets.typed_arrays import graph_of_arrays, names_types
 from weft.errors import DataNote, FormatError
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.meaning import CLASS_NAMES
+from weft.reading.arrays import Array, NpzArrays
 
 MASKS = ("train", "val", "test")
 _EDGE_DATA = ("weight", "attr", "time", "year", "label", "rating", "split")  # as edge_NAME
@@ -52,7 +54,7 @@ def is_npz(path: Path) -> bool:
 def npz(path: Path, *, split: int | None = None) -> Graph:
     """Return the graph in a `.npz` file; `split` chooses among several, by default the first or largest."""
     path = Path(path)
-    arrays = _Arrays(read_npz(path))
+    arrays = _Arrays(NpzArrays(path))
     with naming(path):
         if "node_types" in arrays and "node_type" not in arrays:
             graph = _typed_graph(arrays, path, split)
@@ -68,16 +70,28 @@ def npz(path: Path, *, split: int | None = None) -> Graph:
     return graph
 
 
-class _Arrays(dict[str, Array]):
-    """The arrays of a file, and which of them somebody took."""
+class _Arrays(Mapping[str, Array]):
+    """The arrays of a file, each read once when somebody takes it, and which of them were taken."""
 
-    def __init__(self, arrays: dict[str, Array]) -> None:
-        super().__init__(arrays)
+    def __init__(self, held: Mapping[str, Array]) -> None:
+        self._held = held
+        self._read: dict[str, Array] = {}
         self.taken: set[str] = set()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._held
 
     def __getitem__(self, name: str) -> Array:
         self.taken.add(name)
-        return super().__getitem__(name)
+        if name not in self._read:
+            self._read[name] = self._held[name]
+        return self._read[name]
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return an array that may not be there."""

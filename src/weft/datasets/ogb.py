@@ -13,17 +13,16 @@ from numpy.typing import NDArray
 
 from weft.datasets import datasets, formats
 from weft.datasets.foreign_files import (
-    Array,
     expect_rows,
     mask_of,
     naming,
-    read_npz,
     read_table,
     read_words,
     whole_numbers,
 )
 from weft.errors import FormatError
 from weft.graph.graph import Graph
+from weft.reading.arrays import Array, NpzArrays
 
 MARKERS = ("edge.csv.gz", "data.npz", "triplet-type-list.csv.gz")
 ROLES = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
@@ -75,7 +74,7 @@ def _tables(raw: Path) -> dict[str, Any]:
 def _binary(raw: Path) -> dict[str, Any]:
     """Return the arrays of the npz layout."""
     path = raw / "data.npz"
-    arrays = read_npz(path)
+    arrays = NpzArrays(path)
     missing = [name for name in ("edge_index", "num_nodes_list") if name not in arrays]
     if missing:
         raise FormatError(f"{path}: lacks {', '.join(missing)}; it holds: {', '.join(sorted(arrays))}")
@@ -89,7 +88,7 @@ def _binary(raw: Path) -> dict[str, Any]:
         key: arrays[name] for name, key in (("node_feat", "x"), ("edge_feat", "edge_attr")) if name in arrays
     }
     if (file := raw / "node-label.npz").is_file():
-        held = read_npz(file)
+        held = NpzArrays(file)
         if "node_label" not in held:
             raise FormatError(f"{file}: lacks node_label; it holds: {', '.join(sorted(held))}")
         expect_rows(held["node_label"], num_nodes, file, "node")

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import FormatError
+from weft.reading.damage import reading
 
 
 @dataclass
@@ -31,18 +32,19 @@ class CsrArrays:
 
 def read_opcodes(path: Path) -> Any:
     """Return the array, `CsrArrays`, dictionary or list that the file describes; nothing in it runs."""
-    machine = _Machine()
-    try:
+    with reading(path):
         raw = path.read_bytes()
-        for opcode, argument, _ in genops(raw):
-            machine.step(opcode.name, argument)
-        return _finished(machine.stack[-1])
-    except OSError as error:
-        raise FormatError(f"{path}: {error.strerror}") from error
-    except _Refused as error:
-        raise FormatError(f"{path}: {error}") from error
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{path}: truncated, or not in the Planetoid format ({error})") from error
+        machine = _Machine(room=_FEW + _TIMES * len(raw))
+        try:
+            for opcode, argument, _ in genops(raw):
+                machine.step(opcode.name, argument)
+            return _finished(machine.stack[-1])
+        except _Refused as error:
+            raise FormatError(f"{path}: {error}") from error
+
+
+# A file may name one string many times; what is made of it is bounded by what the file holds.
+_FEW, _TIMES = 1 << 20, 8
 
 
 class _Refused(Exception):
@@ -114,6 +116,8 @@ _PUTS, _GETS = {"PUT", "BINPUT", "LONG_BINPUT"}, {"GET", "BINGET", "LONG_BINGET"
 class _Machine:
     """A stack, a memo, and one step an opcode. All values are inert: numbers, bytes, lists, descriptions."""
 
+    room: int
+    """Bytes that may still be made of strings."""
     stack: list[Any] = field(default_factory=list)
     memo: dict[int, Any] = field(default_factory=dict)
 
@@ -153,6 +157,9 @@ class _Machine:
                 self.stack[-2:] = [_name(*self.stack[-2:])]
             case "REDUCE" | "NEWOBJ":
                 arguments = self.stack.pop()
+                self.room -= sum(len(each) for each in arguments if isinstance(each, str | bytes))
+                if self.room < 0:
+                    raise _Refused("makes far more of its strings than it holds")
                 self.stack[-1] = _make(self.stack[-1], arguments)
             case "BUILD":
                 state = self.stack.pop()
@@ -170,6 +177,11 @@ class _Machine:
 
 
 def _pairs(values: list[Any]) -> dict[Any, Any]:
+    """Return a dictionary by node or by name; other keys could take any time, or any depth, to compare."""
+    for key in values[::2]:
+        if not isinstance(key, str) and not (type(key) is int and 0 <= key < 2**40):
+            kind = f"the number {key:.3g}" if isinstance(key, int) else f"a {type(key).__name__}"
+            raise _Refused(f"has {kind} as a key where a node or a name was expected")
     return dict(zip(values[::2], values[1::2], strict=True))
 
 

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.datasets import datasets, formats
-from weft.datasets.foreign_files import Array, expect_rows, naming
+from weft.datasets.foreign_files import expect_rows, naming
 from weft.datasets.npz import sparse_features
 from weft.datasets.opcodes import CsrArrays, read_opcodes
 from weft.errors import FormatError
 from weft.graph.graph import Graph
+from weft.reading.arrays import Array
 
 NUM_VALIDATION = 500  # the public split: the 500 nodes after the training nodes
 

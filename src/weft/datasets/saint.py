@@ -1,5 +1,6 @@
 """GraphSAINT folders (Flickr, Reddit, Yelp …): adj_full.npz, feats.npy, class_map.json, role.json."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.datasets import datasets, formats
-from weft.datasets.foreign_files import Array, expect_rows, mask_of, naming, read_json, read_npy, read_npz
+from weft.datasets.foreign_files import expect_rows, mask_of, naming, whole_numbers
 from weft.errors import FormatError
 from weft.graph.graph import Graph
+from weft.reading.arrays import Array, NpzArrays, read_npy
+from weft.reading.json_values import WholeNumber, read_json
 
 ROLES = {"tr": "train_mask", "va": "val_mask", "te": "test_mask"}
 
@@ -50,7 +53,7 @@ def saint(path: Path, *, standardise: bool = False) -> Graph:
 
 
 def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
-    arrays = read_npz(path)
+    arrays = NpzArrays(path)
     missing = [name for name in ("indptr", "indices", "shape") if name not in arrays]
     if missing:
         raise FormatError(f"{path}: expected a CSR matrix as scipy saves it; it lacks {', '.join(missing)}")
@@ -67,9 +70,7 @@ def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
 
 
 def _roles(path: Path, num_nodes: int) -> dict[str, Any]:
-    roles = read_json(path)
-    if not isinstance(roles, dict) or set(ROLES) - set(roles):
-        raise FormatError(f"{path}: expected lists of node ids under 'tr', 'va' and 'te'")
+    roles = read_json(path, {role: [WholeNumber()] for role in ROLES})
     return {mask: mask_of(np.array(roles[role]), num_nodes, path) for role, mask in ROLES.items()}
 
 
@@ -78,6 +79,9 @@ def _labels(path: Path, num_nodes: int) -> Array:
     classes: Any = read_json(path)
     if not isinstance(classes, dict) or not classes:
         raise FormatError(f"{path}: expected an object with the class, or the list of labels, of each node")
+    odd = next((node for node in classes if not re.fullmatch("0|[1-9][0-9]{0,17}", node)), None)
+    if odd is not None:  # "00" would be another name of node 0
+        raise FormatError(f"{path}: node ids must be whole numbers, got {odd[:40]!r}")
     try:
         ids = np.array([int(node) for node in classes], np.int64)
         values = np.array(list(classes.values()))
@@ -94,7 +98,7 @@ def _labels(path: Path, num_nodes: int) -> Array:
             f"{path}: node {absent} has no list of labels; where nodes have several, each needs one"
         )
     labels = np.full((num_nodes, *values.shape[1:]), -1 if values.ndim == 1 else 0, np.int64)
-    labels[ids] = values
+    labels[ids] = whole_numbers(values, path, "classes")
     return labels if values.ndim == 1 else labels.astype(np.uint8)
 
 

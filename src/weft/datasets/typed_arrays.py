@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.datasets.foreign_files import Array
 from weft.errors import FormatError
 from weft.graph.graph import Graph
+from weft.reading.arrays import Array
 
 _TRIPLES = "_triples"
 Ends = dict[tuple[str, str, str], dict[str, Any]]

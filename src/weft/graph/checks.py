@@ -23,6 +23,10 @@ SPLITS = ("train_mask", "val_mask", "test_mask")
 _SMALL = 1 << 26
 
 
+_RELATIONS = 1 << 20
+"""Relations that a graph may have though it has fewer edges."""
+
+
 def as_tensor(value: Any, name: str) -> Tensor:
     """Return a tensor that shares memory with the given array where it can."""
     if isinstance(value, Tensor):
@@ -223,6 +227,8 @@ def as_edge_type(value: Any, num_edges: int, num_relations: int | None) -> tuple
     _check_rows(kinds, num_edges, "edge_type", "edge")
     low, high = (int(kinds.min()), int(kinds.max())) if kinds.numel() else (0, 0)
     limit = max(high + 1, 1) if num_relations is None else num_relations
+    if limit > max(num_edges, _RELATIONS):  # each has a name and, in many models, weights
+        raise GraphError(f"{limit:,} relations for {num_edges:,} edges; number those that are used from 0")
     if low < 0 or high >= limit or high >= 2**31 - 1:
         worst = low if low < 0 else high
         raise GraphError(

@@ -20,6 +20,7 @@ from weft.graph.ids import from_parquet, to_parquet
 from weft.graph.source import RowSource
 from weft.graph.sparse import Features, SparseFeatures
 from weft.graph.topology import Csr, Topology
+from weft.reading.damage import reading
 
 _KIND = "graph"
 
@@ -71,12 +72,8 @@ def read(path: str | os.PathLike[str], verify: bool = True) -> Parts:
     arrays, meta = format.read_directory(path, verify)
     if meta.get("kind") != _KIND:
         raise FormatError(f"{path}: holds {meta.get('kind', 'something')!r}, not a graph")
-    try:
+    with reading(os.fspath(path)):
         return _assemble(path, arrays, meta, verify)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise FormatError(
-            f"{path}: the manifest does not describe a graph ({type(error).__name__}: {error})"
-        ) from error
 
 
 def _assemble(path: Any, arrays: dict[str, NDArray[Any]], meta: dict[str, Any], verify: bool) -> Parts:

@@ -23,9 +23,10 @@ from torch import Tensor
 
 from weft import kernels
 from weft.errors import FormatError, InputError
-from weft.format import MANIFEST, as_path, atomic_write, npy_layout, read_directory
+from weft.format import MANIFEST, as_path, atomic_write, read_directory
 from weft.kernels import native
 from weft.kernels.buffers import reused
+from weft.reading.arrays import read_header
 from weft.stores.base import FeatureRows, Store, stores
 from weft.stores.memory import put_rows
 from weft.stores.storage import Storage, decode, encode, row_bytes, storage_type
@@ -231,14 +232,16 @@ def _mapped_folder(folder: Path, note: dict[str, Any], writable: bool) -> tuple[
 
 
 def _mapped_npy(path: Path, writable: bool) -> Tensor:
-    shape, fortran, dtype, offset = npy_layout(path)
+    with open(path, "rb") as file:
+        header = read_header(file, path)
+    shape, fortran, dtype = header.shape, header.fortran, header.dtype
     kinds = {"<f8": torch.float64, "<f4": torch.float32, "<f2": torch.float16}
     if dtype.str not in kinds or fortran or not shape:
         order = ", in column order" if fortran else ""
         raise FormatError(
             f"{path}: expected rows of float16, float32 or float64, got {dtype.str} {shape}{order}"
         )
-    return _mapped(path, shape, kinds[dtype.str], offset, writable)
+    return _mapped(path, shape, kinds[dtype.str], header.offset, writable)
 
 
 def _mapped(path: Path, shape: Sequence[int], dtype: torch.dtype, offset: int, writable: bool) -> Tensor:

@@ -1,5 +1,6 @@
 """Partitioned graphs on disk: what is read is what was written, and nothing else passes."""
 
+import hashlib
 import json
 import shutil
 from dataclasses import fields
@@ -161,3 +162,17 @@ def assert_same_shard(a: Shard, b: Shard) -> None:
         assert a.node_data[kind].keys() == data.keys()
         for name, value in data.items():
             assert_equal(a.node_data[kind][name], value)
+
+
+def test_parts_that_lie_elsewhere_are_refused(tmp_path: Path) -> None:
+    import foreign_folders
+
+    path = foreign_folders.shards(tmp_path)
+    body = json.loads((path / "partition.json").read_bytes())
+    body.pop("sha256")
+    for name in ("../part-00000", "/tmp/part-00000", "part-00001"):
+        body["parts"][0]["folder"] = name
+        digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        (path / "partition.json").write_text(json.dumps({**body, "sha256": digest}))
+        with pytest.raises(FormatError, match=r"partition\.json: part 0 lies in .*, not in the folder"):
+            read_shard(path, 0)

@@ -27,6 +27,8 @@ from weft.graph.parts.assignment import Assignment, Cuts, Quality
 from weft.graph.parts.cut import as_assignment
 from weft.graph.parts.shard import Shard, iterate_shards
 from weft.graph.sparse import Features
+from weft.reading.damage import reading
+from weft.reading.json_values import Each, Maybe, WholeNumber, expect_shape, read_json
 
 VERSION = 1
 FILE = "partition.json"
@@ -141,15 +143,40 @@ def read_partition(path: str | os.PathLike[str]) -> PartitionInfo:
         )
     if not file.is_file():
         raise FormatError(f"{folder} holds no {FILE}: expected a folder that `weft partition` wrote")
-    try:
-        body = json.loads(file.read_bytes())
-        kind, version, told = body["kind"], body["version"], body.pop("sha256")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{file}: damaged, not the description of a partition ({error})") from error
-    if kind != "weft partition" or not isinstance(version, int) or version > VERSION:
+    body = read_json(file, {"kind": str, "version": WholeNumber(), "sha256": str})
+    kind, version, told = body["kind"], body["version"], body.pop("sha256")
+    if kind != "weft partition" or version > VERSION:
         raise FormatError(f"{file}: {kind!r} version {version}, this weft reads up to version {VERSION}")
     if _digest(body) != told:
         raise FormatError(f"{file}: damaged, its checksum differs; partition the graph again")
+    expect_shape(body, _BODY, file)
+    with reading(file):
+        return _info(folder, body, told)
+
+
+_BODY = {
+    "num_parts": WholeNumber(1, 2**31 - 1),
+    "num_nodes": WholeNumber(),
+    "num_edges": WholeNumber(),
+    "cuts": str,
+    "name": str,
+    "options": Each(object),
+    "assignment": str,
+    "quality": Maybe(Each(object)),
+    "parts": [
+        dict.fromkeys(("folder", "manifest"), str)
+        | {key: WholeNumber() for key in ("nodes", "edges", "halo", "bytes")}
+    ],
+    "grid": Maybe([WholeNumber(1)]),
+}
+
+
+def _info(folder: Path, body: Mapping[str, Any], told: str) -> PartitionInfo:
+    for place, part in enumerate(body["parts"]):
+        if part["folder"] != _folder_of(place):
+            raise FormatError(f"{folder / FILE}: part {place} lies in {part['folder']!r}, not in the folder")
+    if len(body["parts"]) != body["num_parts"]:
+        raise FormatError(f"{folder / FILE}: lists {len(body['parts'])} of {body['num_parts']} parts")
     quality = None if body["quality"] is None else Quality.from_dict(body["quality"])
     plain = {item.name: body[item.name] for item in fields(PartitionInfo) if item.name in body}
     plain |= {"parts": [PartInfo(**part) for part in body["parts"]], "quality": quality}
@@ -173,16 +200,15 @@ def read_shard(path: str | os.PathLike[str], part: int, *, verify: bool = True) 
             f"{folder}: not the part that {FILE} lists; copy part {part} of the same partition again"
         )
     arrays, meta = format.read_directory(folder, verify)
-    try:
+    with reading(folder):
         shard = _assemble(arrays, meta)
-    except (KeyError, TypeError, IndexError) as error:
-        raise FormatError(f"{folder}: does not hold a shard ({type(error).__name__}: {error})") from error
-    _check(folder, shard, info, part, verify)
+        _check(folder, shard, info, part, verify)
     return shard
 
 
 def _write_shard(folder: Path, shard: Shard, assignment: str) -> PartInfo:
-    name = f"part-{shard.part:05d}"
+    assert isinstance(shard.part, int), "shards of several parts are not written"
+    name = _folder_of(shard.part)
     arrays = {key: as_array(getattr(shard, key)) for key in _ARRAYS}
     if shard.edge_type is not None:
         arrays["edge_type"] = as_array(shard.edge_type)
@@ -255,6 +281,10 @@ def _check(folder: Path, shard: Shard, info: PartitionInfo, part: int, verify: b
         raise FormatError(f"{folder}: the arrays of the part do not fit together; partition the graph again")
     if verify:
         check_rows(folder, "edges", shard.indptr, shard.indices, rows)
+
+
+def _folder_of(part: int) -> str:
+    return f"part-{part:05d}"
 
 
 def _shape(told: Any) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import GraphError, RecipeError
+from weft.format import MESSAGES
 from weft.graph.graph import Graph
 from weft.pipeline.flatten.assemble import describe
 from weft.pipeline.flatten.folder import GraphFolder, open_graph
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Ints = NDArray[np.int64]
-MESSAGES = "messages"
-"""The graph that the messages of pairs flow along: a folder among the records."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from weft import format
 from weft.errors import FormatError, InputError, RecipeError
+from weft.format import MESSAGES
 from weft.pipeline.engines.base import Engine, open_engine
 from weft.pipeline.flatten.assemble import ABOUT, SUMMARY, Assembler, facts, part_name
-from weft.pipeline.flatten.chosen import MESSAGES, ChosenTargets, chosen_nodes, chosen_pairs
+from weft.pipeline.flatten.chosen import ChosenTargets, chosen_nodes, chosen_pairs
 from weft.pipeline.flatten.folder import GraphFolder, open_graph
 from weft.pipeline.flatten.hops import HopPlan, Hops
 from weft.sizes import shown

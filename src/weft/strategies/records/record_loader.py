@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +20,32 @@ from torch import Tensor
 
 from weft.draw import Stream, fold, permutation
 from weft.errors import FormatError, InputError
-from weft.format import MANIFEST, RECORDS, checked_bytes, manifest_checksum, read_manifest
+from weft.format import MANIFEST, MESSAGES, RECORDS, checked_bytes, manifest_checksum, read_manifest
 from weft.graph.graph import Graph
+from weft.reading.damage import reading
+from weft.reading.json_values import Each, Maybe, WholeNumber, expect_shape
 from weft.registry import require
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.loader import Loader
 from weft.strategies.records.batch_blocks import EDGES, Records, RecordSource, Values, batch_of
 
-if TYPE_CHECKING:
-    pass
+_META = {
+    "fanout": [WholeNumber(-1)],
+    "splits": Each(WholeNumber()),
+    "node_offsets": [WholeNumber()],
+    "node_types": [str],
+    "edge_types": [[str]],
+    "parts": [{"file": str, "records": WholeNumber()}],
+    "num_edges": Maybe(WholeNumber()),
+    "values": Maybe([{"type": str, "column": str, "width": WholeNumber(), "sparse": bool}]),
+    "num_classes": Maybe(WholeNumber()),
+    "target_type": Maybe(str),
+    "edge_data": Maybe(Each([WholeNumber()])),
+    "graph": Maybe(str),
+    "mark": Maybe(str),
+    "messages": Maybe(str),
+    "temporal": Maybe(bool),
+}
 
 Window = tuple[Records, NDArray[np.int64]]
 """Records that were read together, and the order in which they are used."""
@@ -49,6 +66,7 @@ class RecordFiles:
     def open(cls, folder: str | Path) -> "RecordFiles":
         """Return the files of a folder that `weft flatten` wrote."""
         manifest = read_manifest(Path(folder), RECORDS)
+        expect_shape(manifest["meta"], _META, Path(folder) / RECORDS)
         return cls(Path(folder), manifest["meta"], manifest["files"], manifest["checksum"])
 
     @property
@@ -108,11 +126,7 @@ class RecordFiles:
     def graph_path(self) -> Path:
         """The folder of the graph that was flattened: of pairs that of their messages, among the records."""
         manifest = self.told
-        return (
-            self.folder / manifest["messages"]
-            if "messages" in manifest
-            else Path(str(manifest.get("graph", "")))
-        )
+        return self.folder / MESSAGES if "messages" in manifest else Path(str(manifest.get("graph", "")))
 
     def check(self, graph: Graph, count: int) -> None:
         """Refuse records that are not of this graph's training nodes, or pairs."""
@@ -152,16 +166,14 @@ class RecordFiles:
         `more` names columns beside targets, edges and features.
         """
         arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
-        path = self.folder / self.told["parts"][part]["file"]
-        try:
+        path = self._path(part)
+        with reading(path):
             file = parquet.ParquetFile(arrow.BufferReader(self._bytes(part)))
             known = set(file.schema_arrow.names)
             columns = ["target", *EDGES, *(["scale"] if "scale" in known else [])]
             if self.values():
                 columns += ["nodes", *(each.column for each in self.values())]
             table = file.read(columns=[*columns, *more])
-        except (OSError, arrow.ArrowException) as error:
-            raise FormatError(f"{path}: not a file of records ({' '.join(str(error).split())})") from None
         if table.num_rows != self.sizes[part]:
             raise FormatError(f"{path}: {table.num_rows:,} records, the manifest says {self.sizes[part]:,}")
         return table.slice(start, stop - start).combine_chunks()
@@ -172,10 +184,15 @@ class RecordFiles:
         columns: list[NDArray[Any]] = []
         for part, start, stop in _segments(self.sizes, low, high):
             file = arrow.BufferReader(self._bytes(part))
-            column = parquet.read_table(file, columns=["y"]).column("y").slice(start, stop - start)
-            column = column.combine_chunks()
-            columns.append((column.flatten() if hasattr(column.type, "value_type") else column).to_numpy())
+            with reading(self._path(part)):
+                column = parquet.read_table(file, columns=["y"]).column("y").slice(start, stop - start)
+                column = column.combine_chunks()
+                plain = column.flatten() if hasattr(column.type, "value_type") else column
+                columns.append(plain.to_numpy())
         return np.concatenate(columns) if columns else np.zeros(0, np.int64)
+
+    def _path(self, part: int) -> Path:
+        return self.folder / str(self.told["parts"][part]["file"])
 
     def _bytes(self, part: int) -> bytes:
         name, first = self.told["parts"][part]["file"], sum(self.sizes[:part])

@@ -29,6 +29,8 @@ from torch import Tensor, nn
 from weft.errors import FormatError, InputError
 from weft.events import dumps
 from weft.format import atomic_write, read_directory, read_extra, write_directory
+from weft.reading.damage import reading
+from weft.reading.json_values import Each, WholeNumber, expect_shape
 
 Tensors = dict[str, Tensor]
 FILE = "tensors.safetensors"
@@ -154,12 +156,10 @@ class Checkpoints:
 
     def _read(self, folder: Path) -> Checkpoint:
         _, meta = read_directory(folder)
-        try:
-            epoch, groups, state = int(meta["epoch"]), list(meta["groups"]), dict(meta["state"])
-        except (KeyError, TypeError, ValueError):
-            raise FormatError(f"{folder}: a folder of weft, but not a checkpoint") from None
-        tensors = _by_group(from_bytes(read_extra(folder, FILE), folder / FILE), groups)
-        return Checkpoint(folder, epoch, tensors, state)
+        expect_shape(meta, {"epoch": WholeNumber(), "groups": [str], "state": Each(object)}, folder)
+        with reading(folder):
+            tensors = _by_group(from_bytes(read_extra(folder, FILE), folder / FILE), meta["groups"])
+        return Checkpoint(folder, meta["epoch"], tensors, meta["state"])
 
     def _remove_all_but(self, name: str) -> None:
         for path in self.folder.iterdir():
@@ -211,7 +211,8 @@ def load_weights(path: str | Path, model: nn.Module, *, rows: Mapping[str, Tenso
     except OSError as error:
         raise FormatError(f"cannot read weights {path}: {error.strerror}") from None
     tensors = from_bytes(data, Path(path))
-    metadata = _metadata(data)
+    with reading(path):
+        metadata = _metadata(data)
     if metadata is not None and metadata.get(_CHECKSUM) != checksum_of(tensors):
         raise FormatError(
             f"{path}: damaged, the weights are not those of their checksum; restore it from a copy, or train "

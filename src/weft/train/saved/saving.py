@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from weft.reading.damage import reading
 from weft.strategies.base import Strategy
 from weft.train.optim import Best, Schedule
 from weft.train.saved.checkpoint import (
@@ -150,15 +151,21 @@ class Saver:
         if saved is None:
             return None
         assign_weights(self.model, saved.tensors["model"], where=f"checkpoint {saved.folder}")
+        with reading(saved.folder):
+            progress = self._restore_here(saved)
+        self.strategy.seek(saved.epoch)
+        held = unpacked(self.folder.checkpoints, saved, self.strategy, self.folder.rank)
+        self.strategy.load_state(held)
+        self._restore_random(saved.tensors["random"])
+        return progress
+
+    def _restore_here(self, saved: Checkpoint) -> Progress:
+        """Put back what no other worker takes part in, and return how far the run had come."""
         held = self.strategy.reducer.own_state(self.optimizer, saved.tensors["optimizer"])
         restore_optimizer(self.optimizer, held, saved.state["optimizer"])
         self.schedule.restore(saved.state["schedule"])
         if self.strategy.loss_scale is not None:
             self.strategy.loss_scale.restore(saved.state["loss_scale"])
-        self.strategy.seek(saved.epoch)
-        held = unpacked(self.folder.checkpoints, saved, self.strategy, self.folder.rank)
-        self.strategy.load_state(held)
-        self._restore_random(saved.tensors["random"])
         loss = math.nan if saved.state["loss"] is None else float(saved.state["loss"])
         return Progress(saved.epoch, loss, Best(**saved.state["best"]), saved.tensors["best"] or None)
 

@@ -1,0 +1,160 @@
+"""Damaged files of every format: read, or refused in one line; nothing else, whatever the damage."""
+
+import hashlib
+import io
+import json
+import shutil
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import foreign_folders
+import pytest
+import torch
+from mutated import files_of, mutations
+from torch import nn
+
+import weft
+from weft.datasets import open_dataset
+from weft.errors import WeftError
+from weft.format import _manifest_checksum as manifest_checksum
+from weft.graph.parts.partition import _digest as partition_digest
+from weft.graph.parts.partition import read_partition, read_shard
+from weft.reading.damage import reading
+from weft.strategies.records.record_loader import RecordFiles
+from weft.train.saved.checkpoint import Checkpoints, assign_weights, restore_optimizer
+
+
+def read_parts(path: Path) -> None:
+    for part in range(min(read_partition(path).num_parts, 4)):
+        read_shard(path, part)
+
+
+def read_records(path: Path) -> None:
+    files = RecordFiles.open(path)
+    files.check_kind()
+    files.range_of("train", 0, 2)
+    for part, size in enumerate(files.sizes[:4]):
+        files.read(part, 0, size)
+    files.known(0, sum(files.sizes))
+
+
+def resume(path: Path) -> None:
+    saved = Checkpoints(path).load()
+    if saved is None:
+        return
+    model = nn.Linear(3, 2)
+    with reading(saved.folder):
+        assign_weights(model, saved.tensors["model"], where="checkpoint")
+        optimizer = torch.optim.Adam(model.parameters())
+        restore_optimizer(optimizer, saved.tensors["optimizer"], saved.state["optimizer"])
+
+
+READERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Any]]] = {
+    "npz": (foreign_folders.npz, open_dataset),
+    "folder": (foreign_folders.folder, weft.Graph.load),
+    "shards": (foreign_folders.shards, read_parts),
+    "records": (foreign_folders.records, read_records),
+    "checkpoint": (foreign_folders.checkpoint, resume),
+    "saint": (foreign_folders.saint, lambda path: open_dataset(path, name="saint")),
+    "ogb": (foreign_folders.ogb, lambda path: open_dataset(path, name="ogb")),
+    "planetoid": (foreign_folders.planetoid, lambda path: open_dataset(path, name="planetoid")),
+}
+
+
+def damaged(file: Path, seed: int, count: int) -> Iterator[bytes]:
+    """Give damaged forms of a file, and of archives and manifests such as say that they are right."""
+    content = file.read_bytes()
+    yield from mutations(content, seed, count)
+    if zipfile.is_zipfile(file):
+        yield from damaged_members(content, seed, 2 * count)
+    if file.suffix == ".json":
+        for form in mutations(content, seed + 1, 3 * count):
+            yield sealed(form)
+
+
+def damaged_members(content: bytes, seed: int, count: int) -> Iterator[bytes]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    for name, held in members.items():
+        for form in mutations(held, seed, count):
+            out = io.BytesIO()
+            with zipfile.ZipFile(out, "w") as made:
+                for other, data in (members | {name: form}).items():
+                    made.writestr(other, data)
+            yield out.getvalue()
+
+
+def sealed(content: bytes) -> bytes:
+    """Return odd JSON with the checksum that belongs to it."""
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return content
+    if isinstance(value, dict) and "checksum" in value:
+        value["checksum"] = manifest_checksum(value)
+    elif isinstance(value, dict) and "sha256" in value:
+        value.pop("sha256")
+        value["sha256"] = partition_digest(value)
+    return json.dumps(value).encode()
+
+
+def resealed(folder: Path, file: Path) -> None:
+    """Let the manifest beside a damaged file say that the damage is what it should hold."""
+    for name in ("manifest.json", "records.json"):
+        manifest = file.parent / name
+        if manifest.is_file() and manifest != file:
+            value = json.loads(manifest.read_bytes())
+            for entry in [*value["arrays"].values(), *value["files"].values()]:
+                if entry["file"] == file.name:
+                    data = file.read_bytes()
+                    entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            value["checksum"] = manifest_checksum(value)
+            manifest.write_bytes(json.dumps(value).encode())
+
+
+def tried(name: str, tmp_path: Path, count: int, seed: int = 0) -> int:
+    """Damage every file of a format in many ways, read each, and return how many were tried."""
+    make, read = READERS[name]
+    (tmp_path / "whole").mkdir()
+    whole = make(tmp_path / "whole")
+    read(whole)
+    done = 0
+    copy = tmp_path / "copy"
+    for place, file in enumerate(files_of(whole)):
+        for number, content in enumerate(damaged(file, seed + place, count)):
+            shutil.copytree(whole, copy) if whole.is_dir() else shutil.copy(whole, copy.with_suffix(".npz"))
+            path = copy if whole.is_dir() else copy.with_suffix(".npz")
+            target = path / file.relative_to(whole) if whole.is_dir() else path
+            target.write_bytes(content)
+            if number % 2:
+                resealed(path, target)
+            read_or_refuse(read, path, (name, str(file.relative_to(tmp_path)), seed + place, number))
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            done += 1
+    return done
+
+
+def read_or_refuse(read: Callable[[Path], Any], path: Path, which: tuple[Any, ...]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            read(path)
+        except Exception as error:
+            if not isinstance(error, WeftError) or "\n" in str(error):
+                raise AssertionError(f"{which}: {type(error).__name__}: {error}") from error
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damage_is_read_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    assert tried(name, tmp_path, 4) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_much_damage_is_read_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    for seed in range(10):
+        (tmp_path / str(seed)).mkdir()
+        assert tried(name, tmp_path / str(seed), 30, seed=100 * seed) > 50
