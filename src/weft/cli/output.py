@@ -42,6 +42,7 @@ class Lines:
             self.epochs = event["epochs"]
             _say(describe_start(self.graph, event))
         elif kind == "resume":
+            self.epochs = event["epochs"]
             _say(f"continuing after epoch {event['epoch']}")
         elif kind == "compiled":
             _say(describe_compiled(event))

@@ -24,3 +24,9 @@ def test_the_users_mistake_is_told_in_one_line() -> None:
     record = {"rank": 0, "kind": "refused", "message": "train.lr: no", "exit_code": 2}
     program = f"import os; open(os.environ['WEFT_FAILURES'] + '/0.json', 'w').write({json.dumps(record)!r}); "
     assert code_of(program + "os._exit(2)") == (2, ["weft: error: train.lr: no"])
+
+
+def test_records_lie_in_a_folder_that_workers_without_a_launcher_remove() -> None:
+    made = "'/weft-launch-' in os.path.dirname(os.environ['WEFT_FAILURES'])"
+    program = f"import os, sys; sys.exit(9 if {made} else 7)"
+    assert code_of(program)[1][0] == "weft: worker 0 ended with exit code 9"

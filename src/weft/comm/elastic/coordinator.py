@@ -120,7 +120,9 @@ class _Coordinator:
         signals: Signals,
     ) -> None:
         self.command, self.size, self.env = command, size, env
-        self.folder, self.listener, self.signals = folder, listener, signals
+        # Workers whose launcher was killed remove the folder above that of their records.
+        self.records, self.listener, self.signals = folder / "records", listener, signals
+        self.records.mkdir()
         self.port = listener.getsockname()[1]
         self.stall = seconds("WEFT_STALL", STALL)
         self.target = size.least
@@ -208,7 +210,7 @@ class _Coordinator:
 
     def _record(self, number: int) -> Failure | None:
         with suppress(OSError, ValueError, TypeError):
-            return Failure.from_json((self.folder / f"{number}.json").read_text(encoding="utf-8"))
+            return Failure.from_json((self.records / f"{number}.json").read_text(encoding="utf-8"))
         return None
 
     def _tell(self, failure: Failure) -> None:
@@ -386,7 +388,7 @@ class _Coordinator:
             "WEFT_MEMBER": str(number),
             "WEFT_LAUNCHER": str(os.getpid()),
             "WEFT_BEGAN": f"{self.began:.3f}",
-            "WEFT_FAILURES": str(self.folder),
+            "WEFT_FAILURES": str(self.records),
             "WEFT_STALL": f"{self.stall:g}",
         }
 
