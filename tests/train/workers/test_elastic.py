@@ -7,6 +7,8 @@ from typing import Any
 import elastic_jobs as jobs
 import pytest
 
+from weft.report import write_report
+
 
 def fixed(out: Path, sections: dict[str, Any], workers: int = 1) -> tuple[list[float], bytes]:
     with jobs.Elastic(out, sections, workers, most=workers) as run:
@@ -38,6 +40,7 @@ def test_two_workers_become_four_and_three_and_one_is_killed(tmp_path: Path) -> 
         (4, [2, 3]),  # the end of the fifth epoch was not agreed on
     ]
     assert jobs.came_to(tmp_path / "moved") == fixed(tmp_path / "fixed", sections)
+    assert "worker 1 was lost" in write_report(tmp_path / "moved").read_text()
 
 
 STRATEGIES = {

@@ -39,8 +39,27 @@ def workers(run: Run) -> Section | None:
         _staleness(traffic),
         _skipped(traffic),
         _drift(run),
+        _generations(run),
     )
     return Section("Workers", body, lead=_lead(run, traffic), note=note)
+
+
+def _generations(run: Run) -> str:
+    """Who trained when, where workers came and went."""
+    told = [event for event in run.events if event.get("event") == "generation"]
+    rows = [
+        [
+            str(event.get("generation", "")),
+            str(event.get("epoch", "")),
+            ", ".join(map(str, event.get("workers", ()))),
+            ", ".join(map(str, event.get("parts", ()))),
+            str(event.get("why", "")),
+            words.seconds(float(event.get("seconds", 0.0))),
+        ]
+        for event in told
+    ]
+    head = ["generation", "after epoch", "workers", "worker of each part", "why", "until it trained"]
+    return panel("Who trained when", table(head, rows), wide=True) if rows else ""
 
 
 def ledger_rows(traffic: TrafficRecords) -> list[list[str]]:
