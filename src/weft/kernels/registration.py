@@ -85,7 +85,7 @@ def eager(overload: Any, *arguments: Any) -> Any:
         if isinstance(value, Tensor):
             # A subclass has its own __torch_function__ or __torch_dispatch__, which a direct call would step
             # over.
-            if type(value) not in _PLAIN or not (value.is_cpu or value.is_cuda):
+            if is_subclass(value) or not (value.is_cpu or value.is_cuda):
                 return overload(*arguments)
             wanted, on_gpu = wanted or value.requires_grad, on_gpu or value.is_cuda
     direct = _direct[overload, on_gpu]
@@ -95,6 +95,11 @@ def eager(overload: Any, *arguments: Any) -> Any:
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def is_subclass(tensor: Tensor) -> bool:
+    """Return whether a tensor is of a type of its own, whose values are not at hand."""
+    return type(tensor) not in _PLAIN
 
 
 def _watched() -> bool:

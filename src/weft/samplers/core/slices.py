@@ -15,6 +15,7 @@ from weft.graph.source import RowSource
 from weft.graph.sparse import Features, SparseFeatures
 from weft.kernels import native
 from weft.kernels.buffers import reused
+from weft.kernels.registration import is_subclass
 
 
 def node_rows(graph: HeldGraph, nodes: Tensor, *, pin: bool = False) -> Any:
@@ -44,7 +45,7 @@ def take_rows(x: Features, rows: Tensor, *, pin: bool = False) -> Features:
     if not x.is_cpu:
         return kernels.gather(x, rows)
     core = native.library()
-    if core is None or not x.is_contiguous():
+    if core is None or not x.is_contiguous() or is_subclass(x):
         return x[rows]
     shape = (rows.numel(), *x.shape[1:])
     out = torch.empty(shape, dtype=x.dtype, device="cpu", pin_memory=True) if pin else reused(shape, x.dtype)
