@@ -43,7 +43,7 @@ LEVELS = [
     {"tasks"},
     {"strategies"},
     {"train"},
-    {"planner", "pipeline", "report"},
+    {"plan", "pipeline", "report"},
     {"cli", "__main__"},
 ]
 LEVEL_OF = {name: number for number, names in enumerate(LEVELS) for name in names}
@@ -336,7 +336,8 @@ def test_public_names_change_only_on_purpose() -> None:
     assert set(weft.__all__) == {
         *("Block", "Graph", "SparseFeatures", "Summary", "Recipe"),
         *("DataNote", "InputError", "WeftError", "WeftWarning"),
-        *("accelerate", "accelerated", "infer", "load", "nearest", "partners", "read_events", "read_recipe"),
+        *("accelerate", "accelerated", "infer", "load", "nearest", "partners", "plan"),
+        *("read_events", "read_recipe"),
         *("compile_messages", "explain", "score_pairs", "train"),
         *("algorithms", "datasets", "draw", "errors", "kernels", "layers", "nn", "partitioners", "report"),
         *("samplers", "stores", "strategies"),
@@ -357,6 +358,20 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
         "train": [
             *("--help", "--json", "--max-restarts", "--out", "--parts", "--resume", "--set", "--workers"),
             *("-h", "recipe"),
+        ],
+        "plan": [
+            *("--classes", "--cluster", "--degree", "--edges", "--epochs", "--features", "--help", "--json"),
+            *(
+                "--measure",
+                "--memory",
+                "--nodes",
+                "--only",
+                "--picture",
+                "--set",
+                "--workers",
+                "-h",
+                "recipe",
+            ),
         ],
         "ingest": [
             *(

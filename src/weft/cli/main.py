@@ -27,6 +27,7 @@ from weft.cli import (
     infer,
     ingest,
     partition,
+    planning,
     report,
     scale,
     selftest,
@@ -41,6 +42,7 @@ from weft.sizes import shown
 COMMANDS = {
     "train": train,
     "scale": scale,
+    "plan": planning,
     "ingest": ingest,
     "validate": validate,
     "flatten": flatten,

@@ -1,0 +1,151 @@
+"""Say before a run what every way of doing it costs: memory, bytes, seconds, dollars; and recommend one.
+
+Bytes and messages are those that a run will count; seconds are by the rates of this machine, measured once
+(--measure) and kept. --cluster describes machines that are not here, with prices. A graph that one does not
+have yet is described by --nodes and --edges or --degree, --features and --classes.
+
+examples:
+  weft plan recipes/cora_gat.toml
+  weft plan recipes/cora_gat.toml --workers 1:8 --memory 4GiB --json
+  weft plan --nodes 2000000 --edges 60000000 --features 128 --workers 1:16 --cluster cluster.toml
+  weft plan --measure
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.cli.settings import add_settings
+from weft.config import read_recipe
+from weft.errors import InputError
+
+if TYPE_CHECKING:
+    from weft.plan.planning import Plan
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE.toml", help="the recipe; see recipes/")
+    add_settings(parser, "override one setting")
+    parser.add_argument("--workers", metavar="1:16", help="numbers of workers, a range or a list (1,2,4)")
+    parser.add_argument("--memory", metavar="16GiB", help="what a worker may take (default: what is free)")
+    parser.add_argument("--cluster", metavar="cluster.toml", help="machines that are not here")
+    parser.add_argument("--only", metavar="NAME,NAME", help="strategies to compare (all)")
+    parser.add_argument("--epochs", type=int, metavar="N", help="epochs to count one by one (as few as tell)")
+    parser.add_argument("--nodes", type=int, metavar="N", help="nodes of a graph that is not here")
+    parser.add_argument("--edges", type=int, metavar="N", help="its edges, each direction one")
+    parser.add_argument("--degree", type=float, metavar="D", help="or its edges a node")
+    parser.add_argument("--features", type=int, metavar="N", help="its features a node (64)")
+    parser.add_argument("--classes", type=int, metavar="N", help="its classes (8)")
+    parser.add_argument("--measure", action="store_true", help="measure this machine anew, in 20 seconds")
+    parser.add_argument("--picture", metavar="FILE", help="draw seconds against memory and dollars, as SVG")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure where asked to, plan, show."""
+    from weft.events import dumps
+    from weft.plan.machine import cache_folder
+
+    if options.measure and not _asks_for_plan(options):
+        found = _machine(measure=True)
+        if options.json:
+            print(dumps({"machine": dict(found.measured), "kept": str(cache_folder())}))
+        else:
+            _say_table("machine", [[name, str(value)] for name, value in found.measured.items()])
+        return 0
+    plan = _planned(options)
+    if options.picture:
+        from weft.plan.picture import draw
+
+        Path(options.picture).write_text(draw(plan), encoding="utf-8")
+    if options.json:
+        print(dumps(plan.to_dict()))
+    else:
+        _show(plan)
+    return 0
+
+
+def _asks_for_plan(options: argparse.Namespace) -> bool:
+    return bool(options.recipe or options.settings or options.nodes)
+
+
+def _planned(options: argparse.Namespace) -> "Plan":
+    from weft.plan import plan
+
+    return plan(
+        read_recipe(options.recipe, overrides=options.settings),
+        workers=numbers(options.workers),
+        memory=options.memory,
+        cluster=options.cluster,
+        only=options.only.split(",") if options.only else (),
+        epochs=options.epochs,
+        nodes=options.nodes,
+        edges=options.edges,
+        degree=options.degree,
+        features=options.features,
+        classes=options.classes,
+        machine=_machine(measure=options.measure),
+        tell=_tell,
+    )
+
+
+def numbers(given: str | None) -> list[int] | None:
+    """Return numbers of workers: "1:16" are the powers of two between both, and these themselves.
+
+    >>> numbers("1:16"), numbers("3"), numbers("2,6"), numbers("1:6")
+    ([1, 2, 4, 8, 16], [3], [2, 6], [1, 2, 4, 6])
+    """
+    if given is None:
+        return None
+    try:
+        if ":" in given:
+            low, high = (int(each) for each in given.split(":"))
+            between = [2**power for power in range(20) if low < 2**power < high]
+            found = sorted({low, *between, high})
+        else:
+            low, found = 1, [int(each) for each in given.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1 or (":" in given and low > high):
+        raise InputError(f"--workers: expected a number, a list 1,2,4 or a range 1:16, got {given!r}")
+    return found
+
+
+def _machine(*, measure: bool):  # type: ignore[no-untyped-def]
+    from weft.plan.machine import keep_machine, read_machine
+
+    found = None if measure else read_machine()
+    if found is None:
+        from weft.plan.measure.measuring import measure_machine
+
+        print("weft: measuring this machine, once, in some 20 seconds", file=sys.stderr)
+        found = measure_machine()
+        keep_machine(found)
+    return found
+
+
+def _tell(line: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[Kweft: {line}", end="", file=sys.stderr, flush=True)
+
+
+def _show(plan: "Plan") -> None:
+    from weft.plan.shown import chosen, lost, table
+
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    print(f"recommended: {chosen(plan)}\n")
+    _say_table("", list(table(plan)))
+    for line in lost(plan):
+        print(f"- {line}")
+
+
+def _say_table(title: str, rows: list[list[str]]) -> None:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    if title:
+        print(title)
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    print()

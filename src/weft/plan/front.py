@@ -1,0 +1,74 @@
+"""From what the user says to a plan: `weft.plan(...)` in Python, `weft plan` on the command line."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from weft.config import Recipe, make_recipe, read_recipe
+from weft.errors import InputError
+from weft.plan.cluster import read_cluster
+from weft.plan.machine import Machine, keep_machine, read_machine
+from weft.plan.planning import WORKERS, Plan, make_plan
+from weft.plan.statistics import Statistics, planned
+from weft.sizes import parse_bytes
+from weft.strategies.base import strategies
+
+
+def plan(
+    recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
+    *,
+    workers: Sequence[int] | None = None,
+    memory: int | str | None = None,
+    cluster: str | Path | None = None,
+    only: Collection[str] = (),
+    epochs: int | None = None,
+    nodes: int | None = None,
+    edges: int | None = None,
+    degree: float | None = None,
+    features: int | None = None,
+    classes: int | None = None,
+    machine: Machine | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Plan:
+    """Return what every configuration of a recipe costs, the recommended one first.
+
+    `recipe` is a file, a table of its sections, or a `Recipe`; `workers` the numbers to compare, `memory`
+    what one may take (what is free, or what the cluster has). A graph that is not there is described by
+    `nodes` and `edges` or `degree`. `machine` is by default the one that was measured; `only` names
+    strategies.
+    """
+    for name in only:
+        strategies[name]  # refused by name
+    if epochs is not None and epochs < 2:
+        raise InputError(f"--epochs {epochs}: expected at least 2, as the first epoch is like no other")
+    found = machine or read_machine()
+    if found is None:
+        from weft.plan.measure.measuring import measure_machine
+
+        found = measure_machine()
+        keep_machine(found)
+    described = None if cluster is None else read_cluster(cluster)
+    room = None if memory is None else parse_bytes(memory, "memory")
+    make = partial(
+        make_plan,
+        machine=found,
+        place=None if described is None else described.machine,
+        workers=tuple(workers or WORKERS),
+        memory=room,
+        only=only,
+        epochs=epochs,
+        tell=tell,
+    )
+    known = Statistics.of(nodes, edges, degree, features, classes)
+    chosen = _recipe(recipe)
+    return make(chosen) if known is None else planned(known, make, replace(chosen, data={}))
+
+
+def _recipe(given: Recipe | Mapping[str, Any] | str | Path | None) -> Recipe:
+    if isinstance(given, Recipe):
+        return given
+    if isinstance(given, Mapping):
+        return make_recipe(dict(given), overrides=[])
+    return read_recipe(None if given is None else str(given), overrides=[])

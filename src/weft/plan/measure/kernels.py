@@ -1,0 +1,74 @@
+"""Rates of single operators: what a unit of each kind of work takes one thread."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from weft import kernels
+
+_SECONDS = 0.1
+_NODES, _DEGREE = 20_000, 10
+WIDTHS = (16, 64, 256)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Return the least seconds of a call, among as many as fit into a time."""
+    work()
+    best, ends = float("inf"), time.perf_counter() + _SECONDS
+    while best == float("inf") or time.perf_counter() < ends:
+        began = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def rates() -> tuple[dict[str, float], dict[str, str]]:
+    """Return seconds a unit of each kind of work, and what was found, in words."""
+    generator = torch.Generator().manual_seed(0)
+    indptr = torch.arange(0, _NODES * _DEGREE + 1, _DEGREE)
+    indices = torch.randint(_NODES, (_NODES * _DEGREE,), generator=generator, dtype=torch.int32)
+    told: dict[str, str] = {}
+    found: dict[str, float] = {}
+    sums: dict[int, float] = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        for width in WIDTHS:
+            rows = torch.rand(_NODES, width, generator=generator).to(dtype)
+            taken = timed(partial(kernels.spmm, indptr, indices, rows))
+            name = f"sums of edges, width {width}, {str(dtype)[6:]}"
+            told[name] = f"{len(indices) * width / taken / 1e9:.2f} G values/s"
+            sums.setdefault(width, taken)
+    # Of the narrow rows, which stay in the cache: half of their time is the edge, half its values.
+    narrow = WIDTHS[0]
+    found["edges"] = sums[narrow] / len(indices) / 2
+    found["edge_values"] = sums[WIDTHS[1]] / len(indices) / WIDTHS[1]
+    found |= _dense(told, generator)
+    return found, told
+
+
+def _dense(told: dict[str, str], generator: torch.Generator) -> dict[str, float]:
+    rows, weight = torch.rand(4096, 256, generator=generator), torch.rand(256, 128, generator=generator)
+    product = timed(lambda: rows @ weight) / (rows.numel() * 128)
+    large = torch.rand(1 << 22, generator=generator)
+    touch = timed(lambda: large + 1.0) / (8 * large.numel())
+    picked = torch.randint(4096, (8192,), generator=generator)
+    gather = timed(lambda: rows[picked]) / (2 * 8192 * 256 * 4)
+    small = torch.rand(16)
+    call = timed(lambda: small + 1.0)
+    told["dense products"] = f"{2 / product / 1e9:.1f} GFLOP/s"
+    told["copies"] = f"{1 / touch / 1e9:.1f} GB/s"
+    told["rows by index"] = f"{1 / gather / 1e9:.1f} GB/s"
+    return {"products": product, "touched": touch, "gathered": gather, "calls": call}
+
+
+def sampled_edge() -> float:
+    """Return the seconds that an edge of a drawn batch takes."""
+    from weft.datasets import open_dataset
+    from weft.samplers.neighbor import NeighborSampler
+
+    graph = open_dataset(name="community", nodes=5000, features=8)
+    sampler = NeighborSampler(graph, [10, 10])
+    seeds = torch.arange(0, 5000, 5)
+    edges = sum(block.num_edges for block in sampler.sample(seeds).blocks)
+    return timed(lambda: sampler.sample(seeds)) / max(edges, 1)

@@ -1,0 +1,146 @@
+"""A plan: every configuration of a recipe rehearsed, those that fit compared, and one recommended."""
+
+import tempfile
+import warnings
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from weft.config import Recipe
+from weft.errors import WeftError
+from weft.graph.graph import Graph
+from weft.plan.candidates import Candidate, RuledOut, candidates
+from weft.plan.forecast import Forecast, forecast
+from weft.plan.machine import Machine
+from weft.plan.rehearse.rehearsal import RankRehearsal, rehearse
+from weft.strategies.base import strategies
+from weft.train.model import adapt
+from weft.train.resolve import Resolved
+from weft.train.workers.run_parts import check_partitioner, prepare_parts, whole_in_parts
+
+WORKERS = (1, 2, 4)
+"""The numbers of workers that are compared where nothing is said."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Configurations of a recipe, the recommended one first, and what is out of the question."""
+
+    graph: dict[str, Any]
+    memory: int
+    """Bytes that a rank may take."""
+    configurations: list[Forecast]
+    refused: list[RuledOut]
+    machine: Machine
+
+    def ordered(self) -> "Plan":
+        """Return it with those that fit first, exact ones first among these, the fastest first."""
+
+        def rank(each: Forecast) -> tuple[bool, bool, float]:
+            return each.peak_memory_bytes > self.memory, not each.exact, each.epoch_seconds
+
+        return replace(self, configurations=sorted(self.configurations, key=rank))
+
+    @property
+    def recommended(self) -> Forecast | None:
+        """The fastest one that fits and is exact; the fastest that fits, where none is exact."""
+        fitting = [each for each in self.configurations if each.peak_memory_bytes <= self.memory]
+        return min(fitting, key=lambda each: (not each.exact, each.epoch_seconds), default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        chosen = self.recommended
+        return {
+            "graph": self.graph,
+            "memory_bytes": self.memory,
+            "recommended": None if chosen is None else chosen.to_dict(),
+            "configurations": [each.to_dict() for each in self.configurations],
+            "refused": [vars(each) for each in self.refused],
+        }
+
+
+@dataclass
+class Sources:
+    """The graph as each configuration is trained on, read and cut once for all that share it."""
+
+    folder: Path
+    whole: dict[str, Graph] = field(default_factory=dict)
+
+    def of(self, candidate: Candidate) -> Any:
+        """Return the folder of the parts that workers read, or the graph as one process takes it."""
+        resolved = candidate.resolved
+        kind = strategies[candidate.strategy]
+        if candidate.workers > 1:
+            return self._parts(candidate)
+        graph = self._whole(resolved)
+        if kind.on_workers and not kind.takes_whole:
+            return whole_in_parts(graph, kind, resolved.strategy_options)
+        return graph
+
+    def _whole(self, resolved: Resolved) -> Graph:
+        key = str(sorted(resolved.task.to_dict().items())) + str(strategies[resolved.strategy].hides_batches)
+        if key not in self.whole:
+            graph = resolved.open()
+            task = resolved.make_task(graph)
+            self.whole[key] = adapt(task.prepared(graph), resolved.model, resolved.options, task)
+        return self.whole[key]
+
+    def _parts(self, candidate: Candidate) -> Path:
+        kind, options = strategies[candidate.strategy], candidate.resolved.strategy_options
+        told = [
+            kind.cuts,
+            kind.num_parts(options, candidate.workers),
+            check_partitioner(kind, options),
+            kind.arrangement(options, candidate.workers),
+            kind.hides_batches,
+        ]
+        name = sha256(repr(told).encode()).hexdigest()[:16]
+        return prepare_parts(candidate.resolved, self.folder / name, workers=candidate.workers)
+
+
+def make_plan(
+    recipe: Recipe,
+    *,
+    machine: Machine,
+    place: Callable[[Machine, int], Machine] | None = None,
+    workers: Sequence[int] = WORKERS,
+    memory: int | None = None,
+    only: Collection[str] = (),
+    epochs: int | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Plan:
+    """Return the plan of a recipe on a machine; `epochs` are rehearsed, by default as many as are needed.
+
+    `place` says what a machine is for so many workers, where they are on others than this one.
+    """
+    models = {count: machine if place is None else place(machine, count) for count in workers}
+    found: list[Forecast] = []
+    refused: list[RuledOut] = []
+    facts: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="weft-plan-") as scratch:
+        sources = Sources(Path(scratch))
+        for each in candidates(recipe, workers, only):
+            if isinstance(each, RuledOut):
+                refused.append(each)
+                continue
+            tell(each.told)
+            try:
+                ranks = rehearsed(each, sources, epochs)
+            except WeftError as error:
+                refused.append(RuledOut(each.strategy, each.exchange, each.workers, str(error)))
+                continue
+            facts = facts or {"num_nodes": ranks[0].num_nodes, "num_edges": ranks[0].num_edges}
+            found.append(forecast(each, ranks, models[each.workers]))
+    room = min(held.memory for held in models.values()) if memory is None else memory
+    return Plan(facts, room, found, refused, machine).ordered()
+
+
+def rehearsed(candidate: Candidate, sources: Sources, epochs: int | None = None) -> list[RankRehearsal]:
+    """Return what the ranks of a configuration do."""
+    count = candidate.cost.rehearsed(candidate.section) if epochs is None else epochs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        source = sources.of(candidate)
+        return rehearse(candidate.resolved, source, workers=candidate.workers, epochs=count)

@@ -1,0 +1,131 @@
+"""A recipe run for a few epochs on so many ranks, without arithmetic: what each sends, holds and does."""
+
+import threading
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from weft.comm.group import Group
+from weft.config import parameters
+from weft.events import Event
+from weft.graph.graph import Graph
+from weft.layers.base import GraphInfo
+from weft.plan.rehearse.fakes import empty_graph, empty_shard, empty_weights, fake_mode
+from weft.plan.rehearse.stage import RehearsalStage
+from weft.plan.rehearse.watch import OperatorWatch, tensors_in
+from weft.plan.rehearse.work import CountedWork
+from weft.strategies.base import strategies
+from weft.strategies.local import LocalGraph
+from weft.tasks.base import put_head
+from weft.train.model import build_model, ready
+from weft.train.resolve import Resolved
+from weft.train.trainer import Place, Trainer
+from weft.train.workers.run_parts import read_parts
+
+
+@dataclass
+class RankRehearsal:
+    """What one rank did: its traffic and work by epoch, and the bytes it held."""
+
+    epochs: list[Event] = field(default_factory=list)
+    """Events of traffic, one an epoch; none of one rank alone."""
+    work: list[dict[str, CountedWork]] = field(default_factory=list)
+    """By phase, one an epoch."""
+    held: int = 0
+    """Bytes of the graph and the model."""
+    peak: int = 0
+    """The most bytes of tensors at one time, those included."""
+    num_nodes: int = 0
+    num_edges: int = 0
+
+
+def rehearse(
+    resolved: Resolved, source: Graph | LocalGraph | Path, *, workers: int, epochs: int = 2
+) -> list[RankRehearsal]:
+    """Return what each rank of a run would do; `source` is the graph as it is trained on, or its parts."""
+    settings = replace(resolved.settings, epochs=epochs, checkpoint_every=None)
+    # Batches are made where they are used: threads beside would not be counted, and draw the same.
+    kind, options = strategies[resolved.strategy], dict(resolved.strategy_options)
+    if "prepare" in parameters(kind):
+        options["prepare"] = 0
+    resolved = replace(resolved, settings=settings, strategy_options=options)
+    stage = RehearsalStage(workers)
+    found: list[RankRehearsal | None] = [None] * workers
+
+    def play(rank: int) -> None:
+        try:
+            found[rank] = _play(resolved, source, stage.group(rank))
+        except BaseException as error:
+            stage.fail(error)
+
+    if workers == 1:
+        play(0)
+    else:
+        threads = [threading.Thread(target=play, args=(rank,), daemon=True) for rank in range(workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if stage.failure is not None:
+        raise stage.failure
+    return [each for each in found if each is not None]
+
+
+def _play(resolved: Resolved, source: Graph | LocalGraph | Path, group: Group) -> RankRehearsal:
+    told, mode, settings = RankRehearsal(), fake_mode(), resolved.settings
+    dtype = torch.float64 if settings.precision == "float64" else torch.float32
+    graph = _held(source, group, dtype, mode)
+    told.num_nodes, told.num_edges = graph.num_nodes, graph.num_edges
+    task = resolved.make_task(graph)
+    if isinstance(source, Path):
+        task.read(source)
+    assert isinstance(resolved.model, str)
+    model = build_model(graph, resolved.model, resolved.options, task=task, seed=settings.seed)
+    put_head(task, model, GraphInfo.of(graph), seed=settings.seed)
+    model = empty_weights(ready(model, device=torch.device("cpu"), dtype=dtype), mode)
+    watch = OperatorWatch()
+    for held in (*tensors_in(graph), *model.parameters(), *model.buffers()):
+        watch.hold(held)
+    told.held = watch.held
+
+    def hear(event: Event) -> None:
+        if event["event"] == "phase":
+            watch.end_phase(event["name"])
+        elif event["event"] == "epoch":
+            told.work.append(watch.take_phases())
+        elif event["event"] == "traffic":
+            told.epochs.append(event)
+
+    kind = cast(Any, strategies[resolved.strategy])
+    make = partial(kind, group=group, **resolved.strategy_options)
+    with watch:
+        trainer = Trainer(
+            graph,
+            model,
+            settings,
+            kind=make,
+            folder=None,
+            place=Place(progress=hear),
+            task=task,
+            own=resolved.own,
+        )
+        trainer.fit()
+    trainer.strategy.close()
+    told.peak = watch.peak
+    return told
+
+
+def _held(
+    source: Graph | LocalGraph | Path, group: Group, dtype: torch.dtype, mode: FakeTensorMode
+) -> Graph | LocalGraph:
+    """Return what a rank holds of the graph, with features that have no values."""
+    held: Any = source
+    if isinstance(source, Path):
+        held, _ = read_parts(source, rank=group.rank, workers=group.size, dtype=dtype)
+    if hasattr(held, "shard"):
+        return LocalGraph(empty_shard(held.shard, mode), facts=held.facts)
+    return empty_graph(held.to(dtype=dtype), mode)

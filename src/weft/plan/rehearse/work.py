@@ -1,0 +1,116 @@
+"""The work of an operator as counted features, which the measured rates of a machine turn into seconds."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+
+@dataclass
+class CountedWork:
+    """Counted work; it adds up."""
+
+    calls: int = 0
+    """Operators."""
+    products: int = 0
+    """Multiplications of dense matrices, an addition each."""
+    edge_values: int = 0
+    """Values that kernels of edges read: edges times the width of a row."""
+    edges: int = 0
+    """Edges that they went over."""
+    gathered: int = 0
+    """Bytes of rows that were picked or put by an index."""
+    touched: int = 0
+    """Bytes that all other operators read and wrote."""
+
+    def add(self, other: "CountedWork") -> None:
+        """Add another's."""
+        for item in fields(self):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+_FREE = frozenset(
+    [
+        "view",
+        "_unsafe_view",
+        "t",
+        "transpose",
+        "permute",
+        "detach",
+        "alias",
+        "slice",
+        "select",
+        "expand",
+        "as_strided",
+        "unsqueeze",
+        "squeeze",
+        "reshape",
+        "split",
+        "split_with_sizes",
+        "unbind",
+        "empty",
+        "new_empty",
+        "empty_like",
+        "empty_strided",
+        "lift_fresh",
+        "_local_scalar_dense",
+        "is_same_size",
+        "sym_size",
+        "numpy_T",
+        "diagonal",
+    ]
+)
+_PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2)}
+_INDEXED = frozenset(
+    [
+        "index",
+        "index_put",
+        "index_put_",
+        "index_select",
+        "index_add",
+        "index_add_",
+        "gather",
+        "scatter",
+        "scatter_add",
+        "index_copy",
+    ]
+)
+
+
+def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> CountedWork:
+    """Return what an operator does, by its name and the shapes of its tensors."""
+    space, _, name = func._schema.name.partition("::")
+    if name in _FREE:
+        return CountedWork()
+    given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+    made = [each for each in tree_leaves(out) if isinstance(each, Tensor)]
+    size = sum(_bytes(each) for each in (*given, *made))
+    if space == "weft":
+        return _kernel(given, made, size)
+    if name in _PRODUCTS:
+        left, right = (args[place] for place in _PRODUCTS[name])
+        return CountedWork(calls=1, products=left.numel() * right.shape[-1])
+    if name in _INDEXED:
+        return CountedWork(calls=1, gathered=2 * sum(_bytes(each) for each in made))
+    return CountedWork(calls=1, touched=size)
+
+
+def _kernel(given: list[Tensor], made: list[Tensor], size: int) -> CountedWork:
+    """Return the work of a kernel of weft: its longest list of whole numbers are its edges."""
+    indices = [each.numel() for each in given if not each.is_floating_point() and each.dim() == 1]
+    widths = [
+        each[0].numel()
+        for each in (*made, *given)
+        if each.is_floating_point() and each.dim() > 1 and len(each)
+    ]
+    edges = max(indices, default=0)
+    return CountedWork(calls=1, edges=edges, edge_values=edges * max(widths[:1], default=1), touched=size)
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

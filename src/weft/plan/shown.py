@@ -1,0 +1,86 @@
+"""A plan for people: the recommended configuration, a table of all, and why the others lost."""
+
+from collections.abc import Iterator
+
+from weft.plan.forecast import Forecast
+from weft.plan.planning import Plan
+from weft.sizes import shown
+
+_MOST = 30
+
+
+def name_of(forecast: Forecast) -> str:
+    """Return a configuration in a few words.
+
+    >>> name_of.__name__
+    'name_of'
+    """
+    rows = "×".join(str(forecast.options[key]) for key in ("rows", "columns") if key in forecast.options)
+    more = rows or str(forecast.options.get("form", ""))
+    words = [f"{forecast.strategy} {more}".strip(), *([forecast.exchange] if forecast.exchange else [])]
+    return ", ".join(words)
+
+
+def chosen(plan: Plan) -> str:
+    """Return one line: what is recommended, and why."""
+    best = plan.recommended
+    if best is None:
+        least = min(plan.configurations, key=lambda each: each.peak_memory_bytes, default=None)
+        if least is None:
+            return "nothing can be recommended: no configuration of this recipe is legal"
+        return (
+            f"nothing fits in {shown(plan.memory)} a worker; the least is {name_of(least)} on "
+            f"{least.workers} with {shown(least.peak_memory_bytes)}"
+        )
+    kind = "exact" if best.exact else "approximate"
+    workers = f"{best.workers} worker{'s' if best.workers > 1 else ''}"
+    return (
+        f"{name_of(best)} on {workers}: the fastest {kind} one that fits in {shown(plan.memory)} a worker, "
+        f"{_seconds(best.epoch_seconds)} an epoch, {shown(best.peak_memory_bytes)}, "
+        f"{shown(best.bytes_per_epoch)} sent"
+    )
+
+
+def table(plan: Plan) -> Iterator[list[str]]:
+    """Give the rows of the table, its head first."""
+    yield ["configuration", "workers", "seconds", "memory", "bytes", "messages", "dollars", "exact"]
+    for each in plan.configurations[:_MOST]:
+        dollars = "" if each.dollars_per_epoch is None else f"{each.dollars_per_epoch:.6f}"
+        yield [
+            name_of(each),
+            str(each.workers),
+            _seconds(each.epoch_seconds),
+            shown(each.peak_memory_bytes),
+            shown(each.bytes_per_epoch),
+            str(each.messages_per_epoch),
+            dollars,
+            "yes" if each.exact else "no",
+        ]
+
+
+def lost(plan: Plan) -> Iterator[str]:
+    """Give for each strategy that is not recommended why it is not."""
+    best = plan.recommended
+    seen = {best.strategy} if best is not None else set()
+    for each in plan.configurations:
+        if best is not None and each.strategy not in seen:
+            seen.add(each.strategy)
+            yield f"{name_of(each)} on {each.workers}: {_why(each, best, plan.memory)}"
+    for refusal in plan.refused:
+        key = refusal.strategy
+        if key not in seen:
+            seen.add(key)
+            yield f"{refusal.strategy}: {refusal.why}"
+
+
+def _why(each: Forecast, best: Forecast, room: int) -> str:
+    if each.peak_memory_bytes > room:
+        return f"takes {shown(each.peak_memory_bytes)} a worker, {shown(room)} may be taken"
+    if best.exact and not each.exact:
+        return f"approximates, {_seconds(each.epoch_seconds)} an epoch"
+    times = each.epoch_seconds / best.epoch_seconds if best.epoch_seconds else 1.0
+    return f"{times:.1f} times as long an epoch, {shown(each.bytes_per_epoch)} sent"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value >= 1 else f"{1e3 * value:.1f} ms"

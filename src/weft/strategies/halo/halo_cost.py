@@ -1,0 +1,18 @@
+"""What `halo` costs: rows of other workers in every layer, as its exchange brings them."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from weft.strategies.strategy_cost import StrategyCost, costs
+
+
+@costs.add("halo")
+class HaloCost(StrategyCost):
+    """Halo rows travel while a worker sums its local edges."""
+
+    overlaps: ClassVar[tuple[str, ...]] = ("halo", "gradient")
+
+    @classmethod
+    def obstacle(cls, options: Mapping[str, Any], workers: int) -> str | None:
+        """Return why a plan does not try this: one process that holds every part has nothing to gain."""
+        return "one process has the whole graph: `single` does the same" if workers == 1 else None

@@ -1,0 +1,103 @@
+"""The plan command: what every configuration costs, before any of them is run."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import plan_jobs
+import pytest
+from plan_machine import machine
+
+import weft
+import weft.machine
+from weft.cli.main import main
+from weft.plan.machine import keep_machine
+
+SMALL = [f"--set=data.{each}" for each in ("name=community", "nodes=200", "features=8", "degree=6")]
+SMALL += ["--set=model.hidden=8", "--set=strategy.name=halo", "--set=strategy.partitioner=range"]
+KEYS = {
+    "strategy",
+    "exchange",
+    "workers",
+    "bytes_per_epoch",
+    "peak_memory_bytes",
+    "epoch_seconds",
+    "dollars_per_epoch",
+    "exact",
+}
+
+
+@pytest.fixture(autouse=True)
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    keep_machine(replace(machine(), cores=weft.machine.usable_cores()))
+
+
+def test_json_has_every_configuration_and_the_picture_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text("[machine]\ncores = 2\nmemory = '4GiB'\nprice = 3.6\n")
+    asked = [
+        "--workers",
+        "1:2",
+        "--only",
+        "single,halo",
+        "--set=strategy.exchange=exact",
+        "--cluster",
+        str(cluster),
+    ]
+    picture = tmp_path / "plan.svg"
+    assert main(["plan", *SMALL, *asked, "--json", "--picture", str(picture)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert all(set(each) >= KEYS for each in told["configurations"])
+    assert told["recommended"] == told["configurations"][0]
+    assert told["memory_bytes"] == 2 << 30
+    for each in told["configurations"]:
+        whole = each["epoch_seconds"] + each["evaluation_seconds"]
+        assert each["dollars_per_epoch"] == pytest.approx(whole * 1e-3)
+    assert "dollars an epoch" in picture.read_text()
+
+
+def test_people_are_told_what_is_recommended_and_why_others_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *SMALL, "--workers", "1", "--only", "single,records"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("recommended: single on 1 worker: the fastest exact one")
+    assert "- records: it reads neighbourhoods that `weft flatten` has to make first" in told
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        (["--workers", "4:1"], "--workers: expected"),
+        (["--workers", "some"], "--workers: expected"),
+        (["--memory", "much"], "memory: expected a size"),
+        (["--nodes", "100"], "--nodes and one of --edges and --degree"),
+        (["--only", "nothing"], "no strategy 'nothing'"),
+        (["--epochs", "1"], "--epochs"),
+    ],
+)
+def test_mistakes_are_one_line(asked: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *SMALL, *asked]) == 2
+    shown = capsys.readouterr().err
+    assert line in shown
+    assert shown.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_plan_counts_what_the_run_then_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--workers", "2", "--only", "halo", "--epochs", "3"]
+    assert main(["plan", *SMALL, *asked, "--json"]) == 0
+    (told,) = [
+        each for each in json.loads(capsys.readouterr().out)["configurations"] if each["exchange"] == "exact"
+    ]
+    out = tmp_path / "run"
+    assert main(["train", *SMALL, "--set=train.epochs=3", "--workers", "2", "--out", str(out)]) == 0
+    from weft.report.traffic import read_traffic
+
+    events = [event for rank in (0, 1) for event in plan_jobs.read(out, rank)]
+    found = read_traffic(events)
+    assert found is not None
+    assert found.total.bytes_sent == told["bytes_per_epoch"]
+    assert found.total.messages == told["messages_per_epoch"]
+    assert found.evaluation.bytes_sent == told["evaluation_bytes_per_epoch"]

@@ -1,0 +1,25 @@
+"""`weft plan --measure`: trial runs, processes and links, kept for later plans and shown."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from weft.cli.main import main
+from weft.plan.machine import read_machine
+
+
+@pytest.mark.slow
+def test_a_machine_is_measured_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["plan", "--measure", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = read_machine()
+    assert found is not None
+    assert dict(found.measured) == told["machine"]
+    assert 1e-6 < found.latency < 1
+    assert found.bandwidth > 1e6
+    assert 50 << 20 < found.resident < 4 << 30
+    assert all(rate > 0 for rate in found.rates.values())

@@ -1,0 +1,76 @@
+"""A rehearsal counts what a run counts: every byte and message, by purpose, peer and epoch."""
+
+from pathlib import Path
+from typing import Any
+
+import plan_jobs
+import pytest
+from ranks import run_ranks
+
+from weft.plan.rehearse.rehearsal import rehearse
+from weft.train.resolve import resolve
+
+GCN, SAGE, GAT = {"name": "gcn"}, {"name": "sage"}, {"name": "gat"}
+EXACT: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (GCN, {"name": "halo"}),
+    (SAGE, {"name": "vertex_cut"}),
+    (SAGE, {"name": "sampled", "batch_size": 64, "fanout": [4, 4]}),
+]
+MORE: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (GAT, {"name": "halo"}),
+    (SAGE, {"name": "halo", "exchange": {"name": "quantised", "bits": 8}}),
+    (SAGE, {"name": "halo", "exchange": {"name": "sampled", "p": 0.3}}),
+    (SAGE, {"name": "halo", "exchange": "stale"}),
+    (SAGE, {"name": "halo", "exchange": {"name": "skip", "interval": 2}}),
+    (GCN, {"name": "sequential", "parts": 4}),
+    (GCN, {"name": "grid"}),
+    (GCN, {"name": "staged", "form": "1d"}),
+    (SAGE, {"name": "vertex_cut", "exchange": {"name": "delayed", "r": 2}}),
+    (SAGE, {"name": "vertex_cut", "exchange": "none"}),
+    (SAGE, {"name": "clustered", "clusters": 8}),
+    (SAGE, {"name": "saint"}),
+    (SAGE, {"name": "control_variate"}),
+    (SAGE, {"name": "sliced"}),
+]
+
+
+def differences(size: int, cases: list[tuple[dict[str, Any], dict[str, Any]]], out: Path) -> list[Any]:
+    """Return where what real ranks sent is not what was rehearsed on the same parts."""
+    sent = run_ranks(size, plan_jobs.traffic, out, cases)
+    wrong = []
+    for number, (model, strategy) in enumerate(cases):
+        resolved = resolve(plan_jobs.recipe(model, strategy), workers=size)
+        played = rehearse(resolved, out / str(number) / "partition", workers=size, epochs=3)
+        for rank, told in enumerate(played):
+            planned, counted = plan_jobs.volumes(told.epochs), sent[rank][number]
+            assert len(counted) == 3
+            assert any(counted)
+            wrong += [(strategy, rank, a, b) for a, b in zip(planned, counted, strict=True) if a != b]
+    return wrong
+
+
+def test_bytes_and_messages_of_two_ranks_are_those_of_the_run(tmp_path: Path) -> None:
+    assert differences(2, EXACT, tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 4])
+def test_bytes_and_messages_of_every_strategy_are_those_of_the_run(tmp_path: Path, size: int) -> None:
+    assert differences(size, EXACT + MORE, tmp_path) == []
+
+
+def test_one_process_sends_nothing_and_its_graph_stays_as_it_was() -> None:
+    resolved = resolve(plan_jobs.make_recipe({**plan_jobs.SMALL, "strategy": {"name": "single"}}))
+    graph = resolved.open()
+    (told,) = rehearse(resolved, graph, workers=1)
+    assert told.epochs == []
+    assert told.peak > told.held > graph.x.nbytes
+    assert float(graph.x.sum()) == float(graph.x.sum())  # real values still
+    assert told.work[-1]["forward"].products > 0
+    assert told.work[-1]["backward"].edges > 0
+
+
+def test_a_rank_that_fails_ends_the_rehearsal_with_its_own_error(tmp_path: Path) -> None:
+    resolved = resolve(plan_jobs.recipe(GCN, {"name": "halo"}), workers=2)
+    with pytest.raises(Exception, match="partition"):
+        rehearse(resolved, tmp_path / "nothing" / "partition", workers=2)

@@ -1,0 +1,49 @@
+"""What is counted while operators run: bytes held, their peak, phases, and numbers of what has none."""
+
+import torch
+
+from weft.plan.rehearse.fakes import fake_mode
+from weft.plan.rehearse.watch import OperatorWatch, tensors_in
+
+
+def test_bytes_are_held_as_long_as_tensors_live_and_views_count_once() -> None:
+    with OperatorWatch() as watch:
+        x = torch.zeros(1000)
+        y = x.view(10, 100)
+        z = x + 1
+        assert watch.held == 8000
+        del z
+        assert watch.held == 4000
+        del x, y
+        assert watch.held == 0
+    assert watch.peak == 8000
+
+
+def test_tensors_without_values_take_bytes_answer_one_and_go_by_masks() -> None:
+    mode = fake_mode()
+    x = mode.from_tensor(torch.zeros(6, 4))
+    with OperatorWatch() as watch:
+        assert float((x * 2).sum()) == 1.0
+        mask = torch.tensor([True, False, True, False, False, False])
+        assert list(x[mask].shape) == [2, 4]
+        x[mask] = 0.0
+        kept = x + 1
+        assert watch.held >= 96
+        assert list(kept.shape) == [6, 4]
+
+
+def test_work_goes_to_the_phase_that_ends() -> None:
+    with OperatorWatch() as watch:
+        torch.ones(2, 3) @ torch.ones(3, 5)
+        watch.end_phase("forward")
+        torch.ones(4) + 1
+    taken = watch.take_phases()
+    assert taken["forward"].products == 30
+    assert taken["other"].products == 0
+    assert taken["other"].calls == 2
+    assert watch.take_phases()["other"].calls == 0
+
+
+def test_tensors_are_found_in_what_holds_them() -> None:
+    a, b = torch.zeros(1), torch.zeros(2)
+    assert [each.numel() for each in tensors_in({"a": [a], "b": (b, 3)})] == [1, 2]

@@ -1,0 +1,63 @@
+"""cluster.toml: machines, links and prices, and one line for what cannot be."""
+
+from pathlib import Path
+
+import pytest
+from plan_machine import machine
+
+from weft.errors import RecipeError
+from weft.plan.cluster import read_cluster
+
+WHOLE = """
+[machine]
+count = 4
+cores = 2
+memory = "8GiB"
+racks = 2
+price = 0.25
+speed = 2.0
+[within_rack]
+bandwidth = "10Gbit"
+latency = 2e-5
+[between_racks]
+bandwidth = "1Gbit"
+"""
+
+
+def cluster(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    return path
+
+
+def test_links_are_those_that_the_workers_use(tmp_path: Path) -> None:
+    told, here = read_cluster(cluster(tmp_path, WHOLE)), machine()
+    assert told.machine(here, 2).bandwidth == here.bandwidth  # on one machine
+    assert told.machine(here, 4).bandwidth == 1.25e9
+    assert told.machine(here, 8).bandwidth == 1.25e8
+    assert told.machine(here, 4).latency == 2e-5
+    assert told.machine(here, 4).memory == 4 << 30
+    assert told.machine(here, 4).price == 0.25
+    assert told.machine(here, 1).rates["calls"] == here.rates["calls"] / 2
+    with pytest.raises(RecipeError, match="take 5 machines, there are 4"):
+        told.machine(here, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[machine]\ncores = 2", "machine.memory is missing"),
+        ("[machines]\ncores = 2", r"unknown section \[machines\]"),
+        ("[machine]\ncores = 0\nmemory = '1GiB'", "machine.cores"),
+        ("[machine]\ncores = 2\nmemory = 'much'", "machine.memory: expected a size"),
+        ("[machine]\ncores = 2\nmemory = '1GiB'\ncolour = 1", "machine.colour"),
+        ("[machine]\ncores = 2\nmemory = '1GiB'\ngpus = 1", "machine.gpus"),
+        ("[machine]\ncores = 2\nmemory = '1GiB'\ncount = 2", "within_rack"),
+        ("[machine]\ncores = 2\nmemory = '1GiB'\n[within_rack]\nbandwidth = 'fast'", "within_rack.bandwidth"),
+        ("[machine", "cluster.toml"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(tmp_path: Path, text: str, line: str) -> None:
+    with pytest.raises(RecipeError, match=line) as error:
+        read_cluster(cluster(tmp_path, text))
+    assert "\n" not in str(error.value)

@@ -1,0 +1,28 @@
+"""A machine with round rates, for plans that need none that was measured."""
+
+from weft.plan.machine import Machine
+
+RATES = {
+    "calls": 1e-5,
+    "products": 1e-10,
+    "edge_values": 1e-10,
+    "edges": 1e-9,
+    "gathered": 1e-10,
+    "touched": 1e-10,
+}
+
+
+def machine() -> Machine:
+    """Return it: 4 cores, 8 GiB, links of 1 GB/s and 0.1 ms."""
+    return Machine(
+        RATES,
+        sampled_edge=1e-7,
+        latency=1e-4,
+        bandwidth=1e9,
+        resident=300 << 20,
+        joined=320 << 20,
+        start_seconds=2.0,
+        cores=4,
+        memory=8 << 30,
+        measured={"copies": "10 GB/s"},
+    )
