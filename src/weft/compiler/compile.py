@@ -267,7 +267,10 @@ def compile_message(
 
 def _staged(graph: fx.Graph, traced: Traced, twins: Twins) -> Compiled:
     inputs = inputs_of(graph)
-    same = {inputs[i]: inputs[j] for i, j in twins}
+    steep = _steep_inputs(graph, inputs)
+    # Of these an end may read another row in the place of one that no edge reads there: two tensors again.
+    apart = {place for place, _ in steep}
+    same = {inputs[i]: inputs[j] for i, j in twins if i not in apart and j not in apart}
     counts = next((value(node).dtype for node in inputs if node.name == "count"), None)
     made_last = next(node for node in graph.nodes if node.op == "output").args[0]
     outputs: list[Any] = [made_last] if isinstance(made_last, fx.Node) else list(made_last)
@@ -282,7 +285,7 @@ def _staged(graph: fx.Graph, traced: Traced, twins: Twins) -> Compiled:
     if after is not None:
         check_stage(after, [*nodes, *needed], outputs)
     known = graph, traced.captured, traced.executed
-    last = traced.dtype, tuple(made.values), _steep_inputs(graph, inputs)
+    last = traced.dtype, tuple(made.values), steep
     return Compiled(*known, before, parts, after, places, counts, *last)
 
 

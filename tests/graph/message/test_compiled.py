@@ -208,3 +208,27 @@ def test_a_whole_number_and_one_with_a_point_are_two() -> None:
     for factor, times in ((2, 144.0), (2.0, 400.0)):
         found = block.propagate(lambda u, e, by=factor: u * (e * by), src=(h,), edge=(bytes_of_edges,))
         torch.testing.assert_close(found, torch.zeros_like(h).index_add(0, dst, h[src] * times))
+
+
+def test_a_row_that_one_end_alone_reads_is_that_row_for_both() -> None:
+    # No edge leaves the last node, whose length has no slope; edges enter it.
+    draw = torch.Generator().manual_seed(0)
+    edges = torch.randint(0, NODES - 1, (2, 90), generator=draw)
+    edges[1, :9] = NODES - 1
+    block = Graph.from_edges(edges, num_nodes=NODES).block()
+    h = torch.randn(NODES, 4, dtype=torch.float64, generator=draw)
+    h[NODES - 1] = 0.0
+    h, scale = h.requires_grad_(), torch.ones(4, dtype=torch.float64, requires_grad=True)
+
+    def message(u: Tensor, v: Tensor, scale: Tensor) -> Tensor:
+        return (u * scale).square().sum(-1, keepdim=True).sqrt() * (u - (v + 1) * scale)
+
+    found = []
+    for on in (False, True):
+        before = weft.compile_messages(on)
+        out = block.propagate(message, src=(h,), dst=(block.dst(h),), params=(scale,))
+        weft.compile_messages(before)
+        found.append([out, *torch.autograd.grad(out.sum(), (h, scale))])
+    for ours, plain in zip(*found, strict=True):
+        assert plain.isfinite().all()
+        torch.testing.assert_close(ours, plain)
