@@ -1,5 +1,7 @@
 """Messages as users write them: compiled and run, against plain torch in values and gradients."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -397,3 +399,23 @@ def test_a_stage_that_gives_another_shape_is_not_compiled(monkeypatch: pytest.Mo
     monkeypatch.setattr("weft.compiler.compile.stage", transposed)
     with pytest.raises(NotCompiled, match="a stage gives"):
         compile_message(lambda u, v: u - v, forms_of(src=[U], dst=[V]), "sum")
+
+
+def test_what_is_kept_of_a_message_lets_its_parameters_go() -> None:
+    message, gone = _mapped()
+    found = compiled(message, ["source"], [U], "sum")
+    assert isinstance(found, tuple)
+    made = found[0]
+    assert all(not part.requires_grad for node in made.graph.nodes for part in _parts(node.meta.get("val")))
+    del message, found
+    gc.collect()
+    assert gone() is None
+
+
+def _mapped() -> tuple[Callable[[Tensor], Tensor], weakref.ref[Tensor]]:
+    linear = nn.Linear(8, 6).to(WIDE)
+    return lambda u: linear(u).relu(), weakref.ref(linear.weight)
+
+
+def _parts(value: Any) -> list[Tensor]:
+    return [value] if isinstance(value, Tensor) else list(value or ())

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map, tree_map_only
 
 from weft.compiler.captures import Captures, NotCompiled, captures, explained, is_trusted, reason
 from weft.compiler.contractions import Contractions
@@ -252,6 +252,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 used.append(places[id(tensor)])
             else:
                 raise NotCompiled("it uses a tensor that its arguments, closure and modules do not lead to")
+        for node in self.graph.nodes:
+            # What is kept of a trace may not hold the parameters that were captured, nor what autograd has of
+            # them: a CUDA graph that is captured later would wait for the stream of this.
+            if "val" in node.meta:
+                node.meta["val"] = tree_map_only(Tensor, Tensor.detach, node.meta["val"])
         return Traced(self.graph, tuple(used), executed, self.dtype)
 
     def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
