@@ -164,3 +164,35 @@ def test_sizes_are_few_and_at_most_a_sixteenth_too_large() -> None:
     assert all(count <= size <= max(count + 31, count * 17 / 16) for count, size in enumerate(sizes, start=1))
     assert sizes == sorted(sizes)
     assert len(set(sizes)) < 140
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="needs a GPU")
+def test_weights_that_lie_elsewhere_are_captured_anew() -> None:
+    sampler = NeighborSampler(community("cuda"), FANOUT, seed=3)
+    model = weft.nn.Stack(5, 3, layers=2, hidden=6).cuda()
+    run = Replay(mean_loss, FANOUT)
+    for _ in range(3):
+        steps(model, run, sampler, 9)
+        assert any(size.graph is not None for size in run._sizes.values())
+        held = [param.grad for param in model.parameters()]  # in memory of what was captured
+        for param in model.parameters():
+            param.data = param.data.clone()
+        assert len(held) == len(list(model.parameters()))
+
+
+@on_triton
+def test_what_was_captured_elsewhere_shares_no_memory_with_what_will_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replay, "MOST", 0)
+    batch = NeighborSampler(community(DEVICE), FANOUT, seed=3).sample([1, 2, 3])
+    model = weft.nn.Stack(5, 3, layer="gcn", layers=2, hidden=6).to(DEVICE)
+    run, clock = Replay(mean_loss, FANOUT), torch.tensor([0, 0, 0])
+    run(model, batch, clock)
+    pool = run._pool = object()
+    run(model, batch, clock)
+    assert run._pool is pool
+    first = next(model.parameters())
+    first.data = first.data.clone()
+    run(model, batch, clock)
+    assert run._pool is None

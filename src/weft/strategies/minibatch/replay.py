@@ -68,7 +68,7 @@ class Replay:
     def __call__(self, model: nn.Module, batch: Batch, clock: Tensor) -> Tensor | None:
         """Fill the gradients of a step and return its loss."""
         params = [each for each in model.parameters() if each.requires_grad]
-        self._check_addresses(params)
+        self._check_addresses([*model.parameters(), *model.buffers()])
         sizes = Sizes.of(batch)
         held = self._sizes.get(sizes)
         size = held or _Size(PaddedBatch(batch, sizes, self.fanout, reads_x=reads_x(batch)))
@@ -104,11 +104,13 @@ class Replay:
         assert size.loss is not None, "it was captured"
         return size.loss, size.grads
 
-    def _check_addresses(self, params: list[nn.Parameter]) -> None:
+    def _check_addresses(self, tensors: Sequence[Tensor]) -> None:
         """Forget what was captured on weights that lie elsewhere now."""
-        addresses = tuple(each.data_ptr() for each in params)
+        addresses = tuple(each.data_ptr() for each in tensors)
         if addresses != self._addresses:
             self._sizes.clear()
+            # A pool ends with its last graph: torch refuses to capture into it once more.
+            self._pool = None
             self._addresses = addresses
 
 
