@@ -34,6 +34,7 @@ def nan_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def filled(*args: object, make: object = make, **options: object) -> torch.Tensor:
             out: torch.Tensor = make(*args, **options)  # type: ignore[operator]
-            return out.fill_(float("nan") if out.is_floating_point() else 123_456_789)
+            many = 123_456_789 if out.dtype != torch.uint8 else 123
+            return out.fill_(float("nan") if out.is_floating_point() else many)
 
         monkeypatch.setattr(torch, name, filled)

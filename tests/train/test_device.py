@@ -112,7 +112,7 @@ def test_relations_are_sampled_on_the_cpu_for_the_gpu(graph: weft.Graph, tmp_pat
 
 
 @pytest.mark.parametrize("where", ["gpu", "cpu"])
-@pytest.mark.parametrize("model", ["gcn", "gat", "gatv2", "gine"])
+@pytest.mark.parametrize("model", ["gcn", "gat", "gatv2", "gine", "edgeconv"])
 def test_weights_and_features_of_edges(graph: weft.Graph, tmp_path: Path, model: str, where: str) -> None:
     torch.manual_seed(0)
     masks = {name: getattr(graph, name) for name in ("train_mask", "val_mask", "test_mask")}
@@ -126,6 +126,14 @@ def test_weights_and_features_of_edges(graph: weft.Graph, tmp_path: Path, model:
         for device in ("cuda", "cpu")
     )
     assert there == pytest.approx(here, rel=2e-3)
+    assert not [event for event in weft.read_events(tmp_path / "cuda") if event["event"] == "uncaptured"]
+
+
+def test_a_run_says_why_its_steps_are_no_graphs(graph: weft.Graph, tmp_path: Path) -> None:
+    strategy = {"name": "sampled", "fanout": [4, 3], "batch_size": 50}
+    losses(graph, tmp_path, "cuda", model="monet", strategy=strategy, epochs=2)
+    (told,) = (event for event in weft.read_events(tmp_path / "cuda") if event["event"] == "uncaptured")
+    assert "destination of every edge" in told["reason"]
 
 
 def test_features_of_several_types_that_do_not_fit_come_with_the_batches(

@@ -46,6 +46,8 @@ class Lines:
             _say(f"continuing after epoch {event['epoch']}")
         elif kind == "compiled":
             _say(describe_compiled(event))
+        elif kind == "uncaptured":
+            _say(describe_uncaptured(event))
         elif kind == "epoch" and self._due(event["epoch"]):
             _say(f"epoch {event['epoch']:>5}  {describe_epoch(event)}")
 
@@ -89,6 +91,8 @@ class ProgressBar:
             self.progress.update(self.task, total=event["epochs"], completed=event["epoch"], visible=True)
         elif kind == "compiled":
             self.console.print(describe_compiled(event), highlight=False)
+        elif kind == "uncaptured":
+            self.console.print(describe_uncaptured(event), highlight=False)
         elif kind == "epoch":
             self.progress.update(self.task, completed=event["epoch"], told=describe_epoch(event))
 
@@ -110,6 +114,15 @@ def describe_compiled(event: Event) -> str:
     counts = [(event["messages"], "message"), (event["kernels"], "kernel")]
     told = " and ".join(f"{count} {noun}{'s' * (count > 1)}" for count, noun in counts if count)
     return f"compiled {told} in {format_seconds(event['seconds'])}"
+
+
+def describe_uncaptured(event: Event) -> str:
+    """Return a line on why steps on a GPU are launched kernel by kernel, which is slower.
+
+    >>> describe_uncaptured({"reason": "a layer reads the edges by relation"})
+    'steps are no CUDA graphs: a layer reads the edges by relation'
+    """
+    return f"steps are no CUDA graphs: {event['reason']}"
 
 
 def describe_epoch(event: Event) -> str:

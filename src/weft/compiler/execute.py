@@ -54,9 +54,18 @@ def _as_read(made: Compiled, inputs: Sequence[Tensor], edges: Edges) -> list[Ten
         unread = edges.unread_other if end == "source" else edges.unread_rows
         rows = taken[place]
         if unread is not None and rows.is_floating_point() and len(rows) == len(unread):
-            read = rows.detach()[unread.to(torch.uint8).argmin()] if edges.num_edges else rows.new_ones(())
-            taken[place] = torch.where(unread.view(-1, *[1] * (rows.dim() - 1)), read, rows)
+            taken[place] = torch.where(
+                unread.view(-1, *[1] * (rows.dim() - 1)), _read_row(rows, unread), rows
+            )
     return taken
+
+
+def _read_row(rows: Tensor, unread: Tensor) -> Tensor:
+    """Return a row that an edge reads, ones where none is read; found without waiting for the device."""
+    if not len(rows):
+        return rows.new_ones(())
+    read = rows.detach().index_select(0, unread.to(torch.uint8).argmin().view(1))
+    return torch.where(unread.all(), 1, read)
 
 
 def shaped(reduction: Reduction, out: Tensor, num_rows: int) -> Tensor:

@@ -190,8 +190,10 @@ def _buffers(form: KernelForm, result: Result, edges: Edges, plan: Any, programs
         "part_beside": (parts, one, torch.int32 if counted == torch.int32 else exact),
         "part_mass": (parts, per_head, exact),
     }
+    # zeros: edges that belong to no row, as padding has them, are never written
+    make = torch.zeros if edges.padded and result.kind == "edge" else torch.empty
     return {
-        name: torch.empty((sizes[name][0], *sizes[name][1]), dtype=sizes[name][2], device=edges.other.device)
+        name: make((sizes[name][0], *sizes[name][1]), dtype=sizes[name][2], device=edges.other.device)
         for name in PARAMETERS[result.kind]
     }
 

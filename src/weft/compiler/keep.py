@@ -32,14 +32,24 @@ Kept = tuple[int, ...]
 
 
 def kept(
-    program: Program, wanted: tuple[bool, ...], counts: EdgeCounts, dtype: torch.dtype, device: torch.device
+    program: Program,
+    wanted: tuple[bool, ...],
+    counts: EdgeCounts,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    always_alike: bool = False,
 ) -> Kept:
-    """Return the values that stay for the gradients of the wanted loads, on a graph of this size."""
+    """Return the values that stay for the gradients of the wanted loads, on a graph of this size.
+
+    Those that are `always_alike` do not depend on how much memory is free just now.
+    """
     if dtype not in _WIDE or not any(wanted) or not counts.edges:
         return ()
     degree = 1 << (counts.edges // max(counts.rows, 1)).bit_length() >> 1 or 1
     chosen = choice(program, wanted, degree, dtype, OPERATIONS_PER_BYTE.get(device.type, 0.0))
-    if chosen and kept_bytes(program, chosen, counts, dtype) > _free(device) // SHARE:
+    room = _whole(device) if always_alike else _free(device)
+    if chosen and kept_bytes(program, chosen, counts, dtype) > room // SHARE:
         return ()
     return chosen
 
@@ -111,3 +121,10 @@ def _weight(
 
 def _free(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+
+
+def _whole(device: torch.device) -> int:
+    """Return half of a device's memory: of what is free, all that can be said beforehand."""
+    if device.type != "cuda":
+        return _free(device)
+    return int(torch.cuda.get_device_properties(device).total_memory) // 2

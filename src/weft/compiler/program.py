@@ -128,13 +128,15 @@ class Edges:
     """The CSR that a program runs over.
 
     `other` [E] is the other end of each edge, in row order; `numbers` [E] the place of each edge in tensors
-    of one row per edge, None where that is the order here.
+    of one row per edge, None where that is the order here. Where they are `padded` the last ones belong to no
+    row; how many the device alone knows, and it is not asked, since a CUDA graph may be in the making.
     """
 
     indptr: Tensor
     other: Tensor
     num_other: int
     numbers: Tensor | None = None
+    padded: bool = False
 
     @property
     def num_rows(self) -> int:
@@ -150,14 +152,18 @@ class Edges:
     def unread_rows(self) -> Tensor | None:
         """Which rows have no edge, [rows] of true and false; None: all have one."""
         unread = self.indptr.diff() == 0
-        return unread if bool(unread.any()) else None
+        return unread if self.padded or bool(unread.any()) else None
 
     @cached_property
     def unread_other(self) -> Tensor | None:
         """Which rows of the other end no edge reads; None: all are read."""
-        unread = torch.ones(self.num_other, dtype=torch.bool, device=self.other.device)
-        unread[self.other.long()] = False
-        return unread if bool(unread.any()) else None
+        read = self.other.long()
+        if self.padded:  # one row more, which the edges of no row read
+            number = torch.arange(self.num_edges, device=read.device)
+            read = torch.where(number < self.indptr[-1], read, self.num_other)
+        unread = torch.ones(self.num_other + 1, dtype=torch.bool, device=read.device)
+        unread = unread.index_fill_(0, read, False)[:-1]
+        return unread if self.padded or bool(unread.any()) else None
 
 
 def broadcast(*shapes: Shape) -> Shape:

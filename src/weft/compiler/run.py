@@ -104,7 +104,8 @@ def _kept(program: Program, wanted: tuple[bool, ...], edges: Edges, tensors: Seq
     """Return what forward stores, where a backend runs what that takes."""
     counts = EdgeCounts(edges.num_rows, edges.num_other, edges.num_edges)
     device = edges.indptr.device
-    chosen = kept(program, wanted, counts, tensors[0].dtype, device) if tensors else ()
+    dtype = tensors[0].dtype if tensors else torch.float32
+    chosen = kept(program, wanted, counts, dtype, device, always_alike=edges.padded) if tensors else ()
     backend = _backend(device)
     if not chosen or backend is None or backend.obstacle(storing(program, chosen), edges, tensors):
         return ()

@@ -167,6 +167,8 @@ class BlockEdges:
         ranges = [(kind, part) for kind, part in self.type_ranges(rows).items() if part.stop > part.start]
         return sorted(ranges, key=lambda item: item[1].start)
 
+    padded: bool = False
+    """Whether there is room for more edges at the end, which belong to no row."""
     by_time: bool = False
     """Whether rows see the edges before a time of their own, and degrees go by it."""
 

@@ -10,8 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import weft
+from weft.compiler import run as backends
 from weft.graph.graph import Graph
+from weft.graph.message.block import Block
 from weft.kernels import gpu
+from weft.layers.base import Layer, Linear, edge_attr, layers
 from weft.samplers import NeighborSampler
 from weft.samplers.base import Batch
 from weft.samplers.gpu.padded import padded
@@ -25,6 +28,7 @@ on_triton = pytest.mark.skipif(
     not (gpu.INTERPRETED or DEVICE == "cuda"), reason="needs a GPU or Triton's interpreter"
 )
 FANOUT = [3, 2]
+GATED: dict[str, Any] = {"edge_features": 2, "dropout": 0.0, "activation": "tanh"}
 MODELS: list[tuple[str, dict[str, Any]]] = [
     ("sage", {"dropout": 0.4}),
     ("sage", {"aggregate": "max", "norm": "layer", "residual": True}),
@@ -32,7 +36,56 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("gat", {"heads": 2, "attention_dropout": 0.3}),
     ("gat", {"heads": 2, "edge_features": 2}),
     ("gatv2", {"heads": 2, "edge_features": 2}),
+    ("gine", {"edge_features": 2}),
+    ("edgeconv", {}),
+    ("edgeconv", {"aggregate": "mean", "dropout": 0.4}),
+    ("gated", GATED),
+    ("gated", {**GATED, "reduce": "softmax"}),
+    ("gated", {**GATED, "reduce": "min"}),
 ]
+
+
+class Gated(Layer):
+    """A message of a user's own: of both ends and of an edge, with a map of edges that is made outside of it.
+
+    The length of a row has no slope where the row is 0.
+    """
+
+    takes_edge_features = True
+
+    def __init__(
+        self, in_features: int, out_features: int, *, edge_features: int, reduce: str = "mean"
+    ) -> None:
+        super().__init__(in_features, out_features)
+        self.reduce = reduce
+        self.scale = nn.Parameter(torch.ones(in_features))
+        self.of_edges = Linear(edge_features, out_features)
+        self.ends = nn.ModuleList(Linear(in_features, out_features) for _ in range(2))
+
+    def message(self, u: Tensor, v: Tensor, edge: Tensor) -> Any:
+        size = (u * self.scale).square().sum(-1, keepdim=True).sqrt()
+        made = (self.ends[0](u) + self.ends[1](v)).sigmoid() * edge.relu() / (0.1 + size)
+        return (made.sum(-1), made) if self.reduce == "softmax" else made
+
+    def forward(self, block: Block, h: Tensor) -> Tensor:
+        term = self.of_edges(edge_attr(self, block))
+        reduced = block.propagate(self.message, [h], [block.dst(h)], [term], reduce=self.reduce)
+        return reduced + self.ends[1](block.dst(h))  # type: ignore[no-any-return]
+
+
+@pytest.fixture(autouse=True)
+def own_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a layer of a user's own, and programs run as Triton kernels by the interpreter, too.
+
+    Sources of more than 8 edges are hubs, and rows are put in order of length.
+    """
+    monkeypatch.setitem(layers._entries, "gated", Gated)
+    if gpu.INTERPRETED or DEVICE == "cuda":
+        from weft.kernels.triton import plan
+
+        monkeypatch.setitem(backends._BACKENDS, DEVICE, "weft.compiler.gpu")
+        monkeypatch.setattr(plan, "SEGMENT", 8)
+        monkeypatch.setattr("weft.compiler.gpu.SORTED", 1)
 
 
 def community(device: str, **edge_data: Tensor) -> Graph:
@@ -96,8 +149,53 @@ def test_losses_and_gradients_are_those_of_the_batch(
 
 
 @on_triton
+@pytest.mark.parametrize(("layer", "options"), [("edgeconv", {}), ("gated", GATED)], ids=str)
+def test_a_step_leaves_nothing_of_autograd_behind(
+    layer: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "MOST", 0)
+    sampler = NeighborSampler(community(DEVICE), FANOUT, seed=3)
+    model = weft.nn.Stack(5, 3, layer=layer, layers=2, hidden=6, **options).to(DEVICE)
+
+    def ends() -> list[Any]:  # where gradients arrive, on the stream of the step that asked first
+        return [param.view_as(param).grad_fn.next_functions[0][0] for param in model.parameters()]  # type: ignore[union-attr]
+
+    held = ends()
+    for each in held:
+        each.metadata["step"] = "first"
+    assert Replay(mean_loss, FANOUT)(model, sampler.sample([1, 2, 3]), torch.tensor([0, 0, 0])) is not None
+    del held, each
+    # A capture, which is on a stream of its own, could not wait for that one.
+    assert [each for each in ends() if "step" in each.metadata] == []
+
+
+@on_triton
+def test_rows_that_no_edge_reads_leave_gradients_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "MOST", 0)  # nothing is captured
+    torch.manual_seed(0)
+    ends = torch.randint(1, 60, (2, 400))  # node 0, which fills the rows that are too many, has no edge
+    graph = Graph.from_edges(
+        ends, x=torch.randn(60, 5), y=torch.arange(60) % 3, edge_attr=torch.randn(400, 2)
+    ).to(device=DEVICE)
+    assert isinstance(graph.x, Tensor)
+    graph.x[0] = 0.0  # where the length of a row has no slope
+    model = weft.nn.Stack(5, 3, layer="gated", layers=2, hidden=6, **GATED).to(DEVICE)
+    clock = torch.tensor([7, 1, 0])
+    batch, again = (
+        NeighborSampler(graph, FANOUT, seed=3).sample(torch.arange(1, 60, 9), 1, 0) for _ in range(2)
+    )
+    _, expected = plain(model, batch, clock)
+    assert Replay(mean_loss, FANOUT)(model, again, clock) is not None
+    for param, gradient in zip(model.parameters(), expected, strict=True):
+        assert gradient.isfinite().all()
+        torch.testing.assert_close(param.grad, gradient, rtol=1e-4, atol=1e-6)
+
+
+@on_triton
 @pytest.mark.parametrize(
-    ("layer", "options"), [("gcn", {}), ("gat", {"heads": 2, "edge_features": 2})], ids=str
+    ("layer", "options"),
+    [("gcn", {}), ("gat", {"heads": 2, "edge_features": 2}), ("gated", GATED)],
+    ids=str,
 )
 def test_edge_data_may_come_with_the_batch(
     layer: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -144,15 +242,52 @@ def _all_gradients(model: nn.Module, run: Replay, sampler: NeighborSampler) -> l
     return found
 
 
+class Drawing(Gated):
+    def message(self, u: Tensor, v: Tensor, edge: Tensor) -> Tensor:
+        return F.dropout(super().message(u, v, edge))
+
+
+class ByRelation(Gated):
+    def forward(self, block: Block, h: Tensor) -> Tensor:
+        return super().forward(block.relation(0), h)
+
+
+class Sorting(Gated):
+    def message(self, u: Tensor, v: Tensor, edge: Tensor) -> Tensor:
+        return super().message((u - v).sort(-1).values, v, edge)
+
+
+REFUSED = [(Drawing, "compiled: it draws"), (ByRelation, "relation"), (Sorting, "sort")]
+
+
 @on_triton
-def test_what_padding_would_change_is_not_padded() -> None:
+@pytest.mark.parametrize(("layer", "reason"), REFUSED)
+def test_what_padding_would_change_is_not_padded(
+    layer: type[Layer], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(layers._entries, "gated", layer)
     graph = community(DEVICE)
-    model = weft.nn.Stack(5, 3, layer="edgeconv", layers=2, hidden=6).to(DEVICE)
+    model = weft.nn.Stack(5, 3, layer="gated", layers=2, hidden=6, **GATED).to(DEVICE)
     run = Replay(mean_loss, FANOUT)
     batch = NeighborSampler(graph, FANOUT).sample([1, 2, 3])
     assert run(model, batch, torch.tensor([0, 0, 0])) is None
     assert not run.able
+    assert reason in run.reason
     assert run.fetch(batch).x is not None
+
+
+@on_triton
+def test_messages_are_not_padded_without_the_compiler() -> None:
+    model = weft.nn.Stack(5, 3, layer="edgeconv", layers=2, hidden=6).to(DEVICE)
+    run, batch = Replay(mean_loss, FANOUT), NeighborSampler(community(DEVICE), FANOUT).sample([1, 2, 3])
+    before = weft.compile_messages(False)
+    assert run(model, batch, torch.tensor([0, 0, 0])) is None
+    weft.compile_messages(before)
+    assert "compile_messages" in run.reason
+
+
+@on_triton
+def test_models_whose_steps_are_padded() -> None:
     assert not Replay.suits(weft.nn.Stack(5, 3, layers=2, norm="batch"), FANOUT)
     assert not Replay.suits(nn.Linear(3, 3), FANOUT)
     assert not Replay.suits(weft.nn.Stack(5, 3, layers=2), [3, -1])

@@ -75,15 +75,15 @@ def compiles() -> bool:
 
 
 def propagate_compiled(
-    block: "Block", how: Propagation, plain: Plain, *, beside: bool = False
+    block: "Block", how: Propagation, plain: Plain, *, beside: bool = False, always: bool = False
 ) -> Reduced | None:
     """Return the reduced messages, and with `beside` what stands beside them; None: not by the compiler.
 
-    `plain` reduces what has no program.
+    `plain` reduces what has no program. With `always` it is by the compiler also where that does not pay.
     """
     if _watching is not None:
         _watching.append(Asked(block, how, compiled_of(how) if compiles() else SWITCHED_OFF))
-    if not compiles() or how.kernel_reduce not in _COMPILED or not pays(block, how):
+    if not compiles() or how.kernel_reduce not in _COMPILED or not (always or pays(block, how)):
         return None
     found = compiled_of(how)
     if isinstance(found, str):
@@ -156,7 +156,8 @@ def _reduced(
 
 def program_edges(block: "Block") -> Edges:
     """Return the edges that programs run over; kept."""
-    return block.cached("program edges", lambda: Edges(block.indptr, block.indices, block.num_src))
+    at = block.indptr, block.indices, block.num_src
+    return block.cached("program edges", lambda: Edges(*at, padded=block.padded))
 
 
 def transposed_edges(block: "Block") -> Edges:
@@ -164,7 +165,7 @@ def transposed_edges(block: "Block") -> Edges:
 
     def make() -> Edges:
         back = block.transposed
-        return Edges(back.indptr, back.indices, block.num_dst, back.edges)
+        return Edges(back.indptr, back.indices, block.num_dst, back.edges, block.padded)
 
     return block.cached("transposed program edges", make)
 

@@ -2,17 +2,27 @@
 
 A CUDA graph replays kernels on the addresses and shapes that it was captured with. The rows of a hop are
 rounded up by at most a sixteenth, its edges to what as many rows could have. Rows that are too many have no
-edge, name some node of the graph and are read by nobody: the numbers of the others are what they were.
+edge, name some node of the graph and are read by nobody: the numbers of the others are what they were. Edges
+that are too many are real ones of the graph or of another batch, and belong to no row: kernels go by rows and
+do not come to them. So messages run where the compiler made kernels of all of them.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from weft.graph.message.block import Block
-from weft.graph.message.reduction import Propagation
+from weft.graph.message.compiled import (
+    REDUCTIONS,
+    SWITCHED_OFF,
+    compiled_of,
+    compiles,
+    propagate_compiled,
+)
+from weft.graph.message.reduction import Propagation, times_rows
 from weft.graph.relations import RelationBlock
 from weft.kernels import Transposed, gpu
 from weft.kernels.registration import index_dtype
@@ -24,7 +34,7 @@ _LEAST = 32
 
 
 class PaddingError(Exception):
-    """A layer asked a block for something that padding would change."""
+    """A layer asked a block for something that padding would change; says what."""
 
 
 class Sizes(NamedTuple):
@@ -49,6 +59,7 @@ def padded(count: int) -> int:
 class PaddedBlock(SampledBlock):
     """Drawn edges with room for more of them at the end, which belong to no row."""
 
+    padded = True
     brought: Mapping[str, Tensor] = {}
     """Edge data that came with the batch, since those of all edges lie elsewhere."""
 
@@ -75,18 +86,43 @@ class PaddedBlock(SampledBlock):
     @property
     def edge_dst(self) -> Tensor:
         """Refused: an edge that is too many has no destination."""
-        raise PaddingError
+        raise PaddingError("a layer reads the destination of every edge")
 
-    def _propagate(self, how: Propagation) -> Tensor:
-        raise PaddingError
+    def _reduce_messages(self, how: Propagation) -> Tensor:
+        """Return the messages reduced by kernels, which go by rows; refused where there are none for all."""
+        reason = message_obstacle(how)
+        if reason:
+            raise PaddingError(f"a message is not compiled: {reason}")
+        how = replace(how, src=[self.src(t) for t in how.src])
+        made = propagate_compiled(self, how, _refused, always=True)
+        assert made is not None, "nothing is in its way"
+        return times_rows(made[0], self.mean_scale(made[0].dtype)) if how.reduce == "mean" else made[0]
 
     def by_relation(self) -> RelationBlock:
         """Refused, as are all blocks made of some of the edges."""
-        raise PaddingError
+        raise PaddingError("a layer reads the edges by relation")
 
     def relation(self, relation: int) -> Block:
         """Refused, as are all blocks made of some of the edges."""
-        raise PaddingError
+        raise PaddingError("a layer reads the edges of one relation")
+
+
+def message_obstacle(how: Propagation) -> str:
+    """Return why messages cannot be reduced without looking at single edges; "" where nothing is known."""
+    if how.kernel_reduce not in REDUCTIONS:
+        return f"reduce={how.reduce!r} has no kernel"
+    if not compiles():
+        return SWITCHED_OFF
+    if not how.per_edge:
+        return "it reads nothing of its edge"
+    found = compiled_of(how)
+    if isinstance(found, str):
+        return found
+    return next((each.reason for each in found[0].reductions if each.program is None), "")
+
+
+def _refused(block: Block, how: Propagation) -> NoReturn:
+    raise PaddingError("a message is not compiled: there is no kernel for a part of it")
 
 
 class PaddedBatch(Batch):
@@ -159,11 +195,18 @@ def _block(block: Block, nodes: Tensor, num_dst: int, num_src: int, fanout: int)
         degrees=block.degree_source,
     )
     made.brought = {
-        name: torch.zeros((room, *value.shape[1:]), dtype=value.dtype, device=device)
+        name: _room(block.edge(name).to(device), room)
         for name, value in block.edge_data.items()
         if value.device != device
     }
     return made
+
+
+def _room(rows: Tensor, room: int) -> Tensor:
+    """Return room for rows of edges, full of one that there is: not every function has a slope at 0."""
+    if not len(rows):
+        return rows.new_zeros(room, *rows.shape[1:])
+    return rows[:1].expand(room, *rows.shape[1:]).clone()
 
 
 def _again(block: PaddedBlock) -> PaddedBlock:

@@ -80,7 +80,10 @@ class Neighbourhoods(LoadedBatches):
             return None
         with self.shared.events.phase("forward"):
             loss = self._replay(model, batch, self.shared.clock)
-        return None if loss is None else (loss, batch.seeds.numel())
+        if loss is None:
+            self.shared.events.write("uncaptured", reason=self._replay.reason)
+            return None
+        return loss, batch.seeds.numel()
 
     def stepping(self) -> AbstractContextManager[Any]:
         """Keep threads that draw on a GPU from capturing meanwhile."""

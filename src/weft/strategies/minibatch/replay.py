@@ -38,12 +38,13 @@ class Replay:
     """The gradients of steps; `replay(model, batch, clock)` fills them and returns the loss.
 
     `loss(model, batch)` is what is captured, a function of the batch and the clock alone. None is returned
-    for a model whose layers ask for what padding would change; it is then for good not `able`.
+    for a model whose layers ask for what padding would change; it is then for good not `able`, and `reason`
+    says why.
     """
 
     def __init__(self, loss: Loss, fanout: Sequence[int]) -> None:
         self.loss, self.fanout = loss, list(fanout)
-        self.able = True
+        self.able, self.reason = True, ""
         self._sizes: dict[Sizes, _Size] = {}
         self._addresses: tuple[int, ...] = ()
         self._pool: Any = None
@@ -76,8 +77,8 @@ class Replay:
         if held is None:
             try:
                 loss, grads = self._run(model, size.inputs, params)
-            except PaddingError:
-                self.able = False
+            except PaddingError as refusal:
+                self.able, self.reason = False, str(refusal)
                 return None
             if len(self._sizes) < MOST:
                 self._sizes[sizes] = size
