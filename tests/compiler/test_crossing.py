@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import weft
 from weft.graph import Block, Graph
+from weft.graph.message.compiled import compiled_of
 from weft.graph.message.crossing import crossed, crossing_of
 from weft.graph.message.propagate import propagate
 from weft.graph.message.reduction import Propagation
@@ -24,6 +25,7 @@ class Own(nn.Module):
         super().__init__()
         self.narrow, self.wide = nn.Linear(WIDTH, 8), nn.Linear(WIDTH, 32)
         self.ends, self.attention = nn.Linear(2 * WIDTH, 6), nn.Parameter(torch.randn(2, 2, 4))
+        self.by_kind = nn.Parameter(torch.randn(2, 8, 4))
 
     def attended(self, u: Tensor, v: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         u, v = self.narrow(u).view(-1, 2, 4), self.narrow(v).view(-1, 2, 4)
@@ -44,6 +46,10 @@ class Own(nn.Module):
     def columns(self, u: Tensor, v: Tensor, e: Tensor) -> Tensor:
         return (u[:, :3] - v[:, 3:6]) * e
 
+    def typed(self, u: Tensor, v: Tensor, e: Tensor) -> Tensor:
+        kind = (e[:, 0] > 1).long()
+        return torch.einsum("ef,efo->eo", self.narrow(u) * v[:, :1], self.by_kind[kind])
+
 
 CASES: dict[str, tuple[str, list[int], list[int]]] = {
     "attended": ("softmax", [8], [2]),  # the scores of sources come of the values that are there
@@ -52,6 +58,7 @@ CASES: dict[str, tuple[str, list[int], list[int]]] = {
     "widened": ("mean", [16], []),
     "one_number": ("max", [1], [5]),
     "columns": ("min", [3], [3]),
+    "typed": ("sum", [8], [1]),
 }
 
 
@@ -83,6 +90,13 @@ def test_the_narrowest_values_travel(name: str) -> None:
         made = {end: [each.nbytes // 8 for each in sent if each.end == end] for end in BOTH}
         assert all(each.backward for each in sent)
     assert [made["source"], made["destination"]] == list(CASES[name][1:])
+
+
+def test_the_rest_of_a_matrix_by_relation_runs_on_pairs() -> None:
+    own, block, h = case()
+    found = compiled_of(crossed(asked(own, "typed", block, h), never, travels=BOTH))
+    assert not isinstance(found, str)
+    assert found[0].by_relation is not None
 
 
 @pytest.mark.parametrize("travels", [("source",), BOTH])

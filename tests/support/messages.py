@@ -10,7 +10,7 @@ from torch import Tensor
 from weft.compiler.annotate import residency
 from weft.compiler.captures import captures
 from weft.compiler.compile import Compiled, compile_message
-from weft.compiler.execute import execute, shaped
+from weft.compiler.execute import execute, read_by_pairs, shaped
 from weft.compiler.graphs import name_of
 from weft.compiler.passes import PASSES
 from weft.compiler.program import Edges
@@ -56,6 +56,10 @@ def rewritten(message: Message, reduce: str, *names: str, **given: Sequence[Tens
 
 def run_compiled(made: Compiled, inputs: Sequence[Tensor], edges: Edges) -> Tensor:
     """Return what a compiled message gives."""
+    if made.by_relation is not None:
+        kind, values = read_by_pairs(made, inputs, edges)
+        pairs = made.by_relation.pairs(kind, edges)
+        inputs, edges = [*inputs, *pairs.inputs(values)], pairs.edges
 
     def one(reduction: Any, values: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
         if reduction.program is None:

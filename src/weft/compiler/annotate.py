@@ -1,7 +1,8 @@
 """Where the values of a message live and how its operators move them.
 
 A value is the same for all edges (`shared`), a function of one end (`source`, `destination`), of what the
-edge itself brings (`edge`), or of several of these (`pair`); `reduced` has a row a destination. An
+edge itself brings (`edge`), or of several of these (`pair`); `reduced` has a row a destination. Where
+sources become (relation, source) pairs (`relation_pairs`), what is told of as `relation` is a `source`. An
 operator that would read other edges than its own is found here, by its sizes and axes, and the message is
 not compiled.
 """
@@ -36,7 +37,7 @@ _FEATURES = frozenset(
         *("logsumexp", "argmax", "argmin", "prod", "any", "all", "linalg_cross"),
     )
 )
-_DENSE = frozenset(["mm", "addmm", "bmm"])
+_DENSE = frozenset(["mm", "addmm", "bmm", "relation_matmul"])
 _FACTORIES = frozenset(["zeros", "ones", "full", "scalar_tensor", "empty", "arange", "eye", "linspace"])
 _LOOKUPS = frozenset(["embedding", "index_select", "index"])
 
@@ -138,6 +139,10 @@ def _problem(node: fx.Node, name: str) -> str:
         return (
             "" if all(value(each).shape[0] == EDGES for each in node.all_input_nodes) else "edges are mixed"
         )
+    if name == "relation_matmul":
+        kind, rows, table = node.args
+        apart = has_rows(kind) and has_rows(rows) and not has_rows(table)  # type: ignore[arg-type]
+        return "" if apart else "edges are mixed"
     if name in _LOOKUPS:
         return _lookup_problem(node, name)
     if name in _FACTORIES:

@@ -18,6 +18,7 @@ from weft.compiler.levels import inner_graphs
 from weft.compiler.lower import Loaded, lower
 from weft.compiler.passes import rewrite
 from weft.compiler.program import Program
+from weft.compiler.relation_pairs import ByRelation, Steep, by_relation
 from weft.compiler.scatters import take_rows
 from weft.compiler.spent import SPENT
 from weft.compiler.stages import Stage, check_stage, stage, stage_when_called
@@ -102,10 +103,12 @@ class Compiled:
     """That of the messages."""
     values: tuple[fx.Node | Loaded, ...]
     """What `before` gives."""
-    steep: tuple[tuple[int, str], ...] = ()
-    """The inputs, with the end that has their rows, that go through such operators before the reductions."""
+    steep: Steep = ()
+    """The inputs that go through such operators before the reductions."""
     inner: tuple["Compiled", ...] = ()
     """What is reduced first, in this order; `before` takes the rows of all of it after its other inputs."""
+    by_relation: ByRelation | None = None
+    """What comes before all else where sources are (relation, source) pairs; None: they are nodes."""
 
     @property
     def made(self) -> tuple[fx.Node, ...]:
@@ -114,14 +117,20 @@ class Compiled:
 
     @cached_property
     def on_nodes(self) -> bool:
-        """Whether operators of the message run on nodes instead of edges."""
+        """Whether operators of the message run on nodes instead of edges, or of pairs, which are fewer."""
         graphs = (self.graph, *(each.graph for each in self.inner))
-        nodes = (node for graph in graphs for node in graph.nodes if node.op == "call_function")
-        return any(residency(node) in _ENDS and movement(node) not in ("shape", "spread") for node in nodes)
+        if self.by_relation is None:
+            return any(_runs_on(graph, _ENDS) for graph in graphs)
+        return _runs_on(self.by_relation.graph, _ENDS) or any(_runs_on(each, _ENDS[1:]) for each in graphs)
 
     def inputs(self, given: Sequence[Tensor], found: Captures) -> list[Tensor]:
         """Return what `before` takes, from the tensors of a call and what its message captures."""
         return [*given, *(found.tensors[place] for place in self.captured)]
+
+
+def _runs_on(graph: fx.Graph, ends: Collection[str]) -> bool:
+    nodes = (node for node in graph.nodes if node.op == "call_function")
+    return any(residency(node) in ends and movement(node) not in ("shape", "spread") for node in nodes)
 
 
 class _Traced(Protocol):
@@ -261,8 +270,12 @@ def compile_message(
         check(graph)
         rewrite(graph, without=without)
     with explained("staging"):
+        first = by_relation(graph)
+        if first is not None:
+            first = replace(first, steep=_steep_inputs(first.graph, inputs_of(first.graph)))
+            twins = ()  # of one tensor the pairs have other rows
         inner = tuple(_staged(each, traced, twins) for each in inner_graphs(graph))
-        return replace(_staged(graph, traced, twins), inner=inner)
+        return replace(_staged(graph, traced, twins), inner=inner, by_relation=first)
 
 
 def _staged(graph: fx.Graph, traced: Traced, twins: Twins) -> Compiled:
@@ -289,7 +302,7 @@ def _staged(graph: fx.Graph, traced: Traced, twins: Twins) -> Compiled:
     return Compiled(*known, before, parts, after, places, counts, *last)
 
 
-def _steep_inputs(graph: fx.Graph, inputs: Sequence[fx.Node]) -> tuple[tuple[int, str], ...]:
+def _steep_inputs(graph: fx.Graph, inputs: Sequence[fx.Node]) -> Steep:
     """Return the inputs of nodes whose rows an operator reads that has no slope somewhere, with their end."""
     ends = [node for node in graph.nodes if residency(node) in _ENDS]
     found = {node for node in ends if name_of(node) in _STEEP}

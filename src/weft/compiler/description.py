@@ -106,7 +106,7 @@ def written(
         return ()
     close(graph, reduce)
     found = _operators(graph, sizes, partial(_rows_as_written, sizes), {})
-    return tuple(_gathered(each, node) for each, node in zip(found, graph.nodes))
+    return tuple(_gathered(each, node) for each, node in zip(found, _told(graph), strict=True))
 
 
 def _gathered(operator: Operator, node: fx.Node) -> Operator:
@@ -118,17 +118,36 @@ def _gathered(operator: Operator, node: fx.Node) -> Operator:
 
 
 def described(
-    made: Compiled, inputs: Sequence[Tensor], sizes: EdgeCounts, device: torch.device, obstacle: Obstacle
+    made: Compiled,
+    inputs: Sequence[Tensor],
+    sizes: EdgeCounts,
+    device: torch.device,
+    obstacle: Obstacle,
+    pairs: int = 0,
 ) -> Description:
-    """Return a compiled message on a block of some size; `inputs` are what it takes in such a call."""
+    """Return a compiled message on a block of some size; `inputs` are what it takes in such a call.
+
+    `pairs` is the number of (relation, source) pairs, where its sources are such.
+    """
     operators: list[Operator] = []
     kernels: list[Kernel] = []
+    first = made.by_relation
+    if first is not None:
+        operators += _operators(first.graph, sizes, partial(_rows_compiled, sizes), {})
+        sizes = replace(sizes, others=pairs)
     for part in (*made.inner, made):
         more, own = _described(part, inputs, _Setting(sizes, part.dtype, device), obstacle)
+        if first is not None:
+            more = tuple(_of_pairs(*each) for each in zip(more, _told(part.graph), strict=True))
         operators += [_after(each, len(operators), len(kernels)) for each in more]
         kernels += own
     cost = total([*(each.cost for each in operators), *(each.forward for each in kernels)])
     return Description(tuple(operators), tuple(kernels), cost)
+
+
+def _of_pairs(operator: Operator, node: fx.Node) -> Operator:
+    """Return an operator of sources as one of (relation, source) pairs, which gather what they read."""
+    return replace(_gathered(operator, node), where="relation") if operator.where == "source" else operator
 
 
 def _after(operator: Operator, operators: int, kernels: int) -> Operator:
@@ -160,9 +179,7 @@ def _operators(
 ) -> tuple[Operator, ...]:
     places: dict[fx.Node, int] = {}
     found: list[Operator] = []
-    for node in graph.nodes:
-        if node.op == "output":
-            continue
+    for node in _told(graph):
         places[node] = len(found)
         inside = fused.get(node, ())
         cost = Work() if inside or node.op == "placeholder" else _cost(node, rows, sizes)
@@ -172,6 +189,11 @@ def _operators(
             Operator(_name(node), residency(node), _movement(node), rows(node), shape, cost, taken, inside)
         )
     return tuple(found)
+
+
+def _told(graph: fx.Graph) -> list[fx.Node]:
+    """Return the operators of a graph and the inputs that they read."""
+    return [node for node in graph.nodes if node.op == "call_function" or node.users]
 
 
 def _cost(node: fx.Node, rows: Callable[[fx.Node], int], sizes: EdgeCounts) -> Work:

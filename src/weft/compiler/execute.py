@@ -7,6 +7,7 @@ from torch import Tensor
 
 from weft.compiler.compile import Compiled, Reduction
 from weft.compiler.program import Edges
+from weft.compiler.relation_pairs import Steep
 
 Reduced = tuple[Tensor, Tensor | None]
 Reduce = Callable[[Reduction, Sequence[Tensor]], Reduced]
@@ -22,6 +23,15 @@ def execute(made: Compiled, inputs: Sequence[Tensor], edges: Edges, reduce: Redu
         return _reductions(made, given, edges, reduce)[0][0]
     (out,) = _rows(made, given, edges, reduce)
     return out.to(made.dtype), None  # where types meet, as under autocast, that of the messages
+
+
+def read_by_pairs(made: Compiled, inputs: Sequence[Tensor], edges: Edges) -> tuple[Tensor, list[Tensor]]:
+    """Return the relation of each edge and the values of sources that (relation, source) pairs read."""
+    first = made.by_relation
+    assert first is not None
+    sizes = edges.num_other, edges.num_rows, edges.num_edges
+    kind, *values = first.before(*sizes, *_as_read(first.steep, inputs, edges))
+    return kind, values
 
 
 def _rows(made: Compiled, inputs: Sequence[Tensor], edges: Edges, reduce: Reduce) -> list[Tensor]:
@@ -40,17 +50,17 @@ def _reductions(
     """Return the results of all reductions, and what was made before them."""
     sizes = edges.num_other, edges.num_rows, edges.num_edges
     counts = [] if made.counts is None else [edges.indptr.diff().to(made.counts)]
-    values = made.before(*sizes, *_as_read(made, inputs, edges), *counts)
+    values = made.before(*sizes, *_as_read(made.steep, inputs, edges), *counts)
     return [reduce(each, values) for each in made.reductions], values
 
 
-def _as_read(made: Compiled, inputs: Sequence[Tensor], edges: Edges) -> list[Tensor]:
+def _as_read(steep: Steep, inputs: Sequence[Tensor], edges: Edges) -> list[Tensor]:
     """Return the inputs with a row that an edge reads in the place of those that none does.
 
     What becomes of such a row has the gradient 0, and where a slope is infinite 0 times that is not 0.
     """
     taken = [*inputs]
-    for place, end in made.steep if torch.is_grad_enabled() else ():
+    for place, end in steep if torch.is_grad_enabled() else ():
         unread = edges.unread_other if end == "source" else edges.unread_rows
         rows = taken[place]
         if unread is not None and rows.is_floating_point() and len(rows) == len(unread):

@@ -15,7 +15,7 @@ def inner_graphs(graph: fx.Graph) -> list[fx.Graph]:
     """Take out of a graph what it reduces first: graphs that give rows, in the order of the inputs."""
     found = []
     while ready := [node for node in graph.nodes if node.target is spread and not _waits(node)]:
-        found.append(_taken(graph, [node.args[0] for node in ready]))
+        found.append(taken(graph, [node.args[0] for node in ready]))
         for node in ready:
             _replaced_by_input(graph, node)
         tidy(graph)
@@ -35,7 +35,7 @@ def _waits(node: fx.Node) -> bool:
     return False
 
 
-def _taken(graph: fx.Graph, rows: list[Any]) -> fx.Graph:
+def taken(graph: fx.Graph, rows: list[Any]) -> fx.Graph:
     """Return a copy of the part of a graph that makes some rows, with all its inputs."""
     part = fx.Graph()
     made: dict[fx.Node, fx.Node] = {}

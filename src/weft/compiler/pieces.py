@@ -46,8 +46,8 @@ class InPieces:
 
 
 def pieces(made: Compiled) -> InPieces | None:
-    """Return a message in pieces; None where it has several reductions, or no program."""
-    if len(made.reductions) > 1 or made.reductions[0].program is None:
+    """Return a message in pieces; None where it has several reductions, no program, or pairs for sources."""
+    if len(made.reductions) > 1 or made.reductions[0].program is None or made.by_relation is not None:
         return None
     (reduction,) = made.reductions
     loaded = [made.values[place] for place in reduction.loads]

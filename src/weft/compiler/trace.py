@@ -24,6 +24,7 @@ from weft.compiler.captures import Captures, NotCompiled, captures, explained, i
 from weft.compiler.contractions import Contractions
 from weft.compiler.edge_counts import few_edges, same_but_for_edges
 from weft.compiler.reads import Reads, Refusals, refused
+from weft.kernels.relation import relation_matmul_op
 
 Role = Literal["source", "destination", "edge", "shared", "index"]
 """`index` is the number of the row that an edge goes to, for messages that reduce their edges themselves."""
@@ -276,7 +277,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _recorded(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func.namespace == "prim":  # asks for a device or a layout
             return func(*args, **kwargs)
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() and func is not relation_matmul_op:  # which is run with its gradient
             raise NotCompiled("a part has a backward of its own, or none")
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise NotCompiled(f"it draws random numbers ({func})")

@@ -10,6 +10,7 @@ from weft.kernels.dropout import dropout
 from weft.kernels.extreme import extreme
 from weft.kernels.gather import gather
 from weft.kernels.project import project
+from weft.kernels.relation import relation_matmul
 from weft.kernels.sddmm import sddmm
 from weft.kernels.segment import segment_matmul
 from weft.kernels.softmax import edge_softmax
@@ -27,6 +28,7 @@ __all__ = [
     "gather",
     "project",
     "relabel",
+    "relation_matmul",
     "sddmm",
     "segment_matmul",
     "spmm",

@@ -59,7 +59,7 @@ def _lane(each: Operator, *, written: bool) -> str:
         return "edge"
     if written and each.where not in ("shared", "reduced"):
         return "edge"
-    return {"pair": "edge", "reduced": "destination"}.get(each.where, each.where)
+    return {"pair": "edge", "reduced": "destination", "relation": "source"}.get(each.where, each.where)
 
 
 def _table(operators: Sequence[Operator], *, written: bool = False) -> str:

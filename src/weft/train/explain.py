@@ -4,17 +4,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from weft.compiler.compile import Compiled
 from weft.compiler.cost import EdgeCounts
 from weft.compiler.description import Description, described, written
-from weft.compiler.program import Edges, Program
+from weft.compiler.execute import read_by_pairs
+from weft.compiler.program import Program
 from weft.compiler.run import obstacle
 from weft.compiler.trace import Form
 from weft.config import Recipe
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
-from weft.graph.message.compiled import Asked, given_to, pays, roles_of, watched
+from weft.graph.message.compiled import Asked, given_to, pairs_of, pays, program_edges, roles_of, watched
 from weft.layers.base import GraphInfo
 from weft.strategies.base import strategies
 from weft.strategies.call import SameBlock, called
@@ -91,14 +93,23 @@ def _compiled(asked: Asked, sizes: EdgeCounts) -> Description:
     assert not isinstance(asked.found, str)
     made, captured = asked.found
     block = asked.block
-    edges = Edges(block.indptr, block.indices, block.num_src)
+    edges = program_edges(block)
 
     def why(program: Program) -> str:
         like = torch.empty(0, dtype=made.dtype, device=block.device, requires_grad=True)
         return obstacle(program, edges, [like] * len(program.loads))
 
     inputs = made.inputs(given_to(asked.how), captured)
-    return described(made, inputs, sizes, block.device, why)
+    return described(made, inputs, sizes, block.device, why, _pairs(asked, made, inputs))
+
+
+def _pairs(asked: Asked, made: Compiled, inputs: list[Tensor]) -> int:
+    """Return how many (relation, source) pairs a message runs on."""
+    if made.by_relation is None:
+        return 0
+    with torch.no_grad():
+        kind, _ = read_by_pairs(made, inputs, program_edges(asked.block))
+    return pairs_of(asked.block, made, kind)[0].num_src
 
 
 def explain_recipe(recipe: Recipe, *, workers: int = 1) -> Explanation:

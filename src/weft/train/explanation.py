@@ -12,6 +12,7 @@ from weft.train.travel import Crossed
 _WHERE = {
     "shared": "once",
     "source": "on sources",
+    "relation": "on (relation, source)",
     "destination": "on destinations",
     "edge": "on edges",
     "pair": "on edges",

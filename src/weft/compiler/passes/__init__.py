@@ -9,6 +9,7 @@ from weft.compiler.captures import NotCompiled
 from weft.compiler.graphs import value
 from weft.compiler.passes.attend import attend
 from weft.compiler.passes.behind import behind
+from weft.compiler.passes.lookups import lookups
 from weft.compiler.passes.normal import normal
 from weft.compiler.passes.parts import parts
 from weft.compiler.passes.scores import scores
@@ -17,6 +18,7 @@ from weft.compiler.passes.terms import terms
 
 PASSES: dict[str, Callable[[fx.Graph], None]] = {
     "normal": normal,
+    "lookups": lookups,
     "attend": attend,
     "parts": parts,
     "split": split,

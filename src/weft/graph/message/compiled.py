@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from weft.compiler.compile import Compiled, Reduction, compiled
-from weft.compiler.execute import Reduced, execute, shaped
+from weft.compiler.execute import Reduced, execute, read_by_pairs, shaped
 from weft.compiler.match import match
 from weft.compiler.program import Edges
+from weft.compiler.relation_pairs import RelationPairs
 from weft.compiler.run import obstacle, reduce_edges
 from weft.compiler.trace import Role
 from weft.graph.message.reduction import OWN, Propagation
@@ -92,6 +93,8 @@ def propagate_compiled(
     if beside and how.kernel_reduce != "sum" and made.after is not None:
         return None  # the parts of a joined message are reduced apart: nothing stands beside them all
     inputs = made.inputs(given_to(how), captured)
+    if made.by_relation is not None:
+        block, inputs = _over_pairs(block, made, inputs)
     edges = program_edges(block)
 
     def one(reduction: Reduction, values: Sequence[Tensor]) -> Reduced:
@@ -154,6 +157,28 @@ def _reduced(
     return plain(block, _smaller(reduction, values))
 
 
+def _over_pairs(block: "Block", made: Compiled, inputs: list[Tensor]) -> tuple["Block", list[Tensor]]:
+    """Return the block whose sources are (relation, source) pairs, and all that a message then takes."""
+    kind, values = read_by_pairs(made, inputs, program_edges(block))
+    over, pairs = pairs_of(block, made, kind)
+    return over, [*inputs, *pairs.inputs(values)]
+
+
+def pairs_of(block: "Block", made: Compiled, kind: Tensor) -> tuple["Block", RelationPairs]:
+    """Return the pairs that the edges of a block read, as a block and as they are; the last are kept."""
+    from weft.graph.message.block import Block  # which runs messages by this module
+
+    assert made.by_relation is not None
+    kept: dict[str, Any] = block.cached("pairs of messages", dict)
+    version = None if kind.is_inference() else kind._version
+    if not kept or kept["kind"] is not kind or version is None or kept["version"] != version:
+        with torch.inference_mode(False), torch.no_grad():
+            pairs = made.by_relation.pairs(kind, program_edges(block))
+            over = Block(block.indptr, pairs.edges.other, num_src=pairs.edges.num_other)
+        kept.update(kind=kind, version=version, found=(over, pairs))
+    return kept["found"]  # type: ignore[no-any-return]
+
+
 def program_edges(block: "Block") -> Edges:
     """Return the edges that programs run over; kept."""
     at = block.indptr, block.indices, block.num_src
@@ -195,6 +220,7 @@ __all__ = [
     "compiled_of",
     "compiles",
     "given_to",
+    "pairs_of",
     "pays",
     "program_edges",
     "propagate_compiled",

@@ -237,3 +237,32 @@ def test_what_is_not_compiled_says_why_once_and_runs() -> None:
 
 def test_the_page_of_convolutions_is_up_to_date() -> None:
     assert page.PAGE.read_text() == "\n".join(page.lines()) + "\n", "run python docs/convolutions_page.py"
+
+
+class ByRelation(pyg.MessagePassing):  # type: ignore[misc,name-defined]
+    """A user's convolution with a matrix by relation, as PyG's own FastRGCNConv has it."""
+
+    def __init__(self, aggr: str) -> None:
+        super().__init__(aggr=aggr)
+        self.weight, self.bias = nn.Parameter(torch.randn(4, 6, 3)), nn.Parameter(torch.randn(4, 3))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Any:
+        return self.propagate(edge_index, x=x, edge_type=edge_type)
+
+    def message(self, x_j: Tensor, edge_type: Tensor) -> Tensor:
+        return torch.bmm(x_j.unsqueeze(-2), self.weight[edge_type]).squeeze(-2) + self.bias[edge_type]
+
+
+@pytest.mark.parametrize("aggr", ["add", "mean", "max"])
+def test_a_matrix_by_relation_is_a_product_of_pairs(aggr: str) -> None:
+    torch.manual_seed(0)
+    conv = ByRelation(aggr).double()
+    x, edge_index = page.arguments(())[:2]
+    args = [x, edge_index, torch.arange(edge_index.shape[1]) % 3]  # the last relation has no edges
+    fast = weft.accelerate(copy.deepcopy(conv))
+    with compiled.watched() as asked:
+        found = results(fast, args)
+    assert asked
+    assert all(not isinstance(each.found, str) and each.found[0].by_relation for each in asked)
+    for ours, theirs in zip(found, results(conv, args), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
