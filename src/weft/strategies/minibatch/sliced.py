@@ -253,5 +253,5 @@ class SlicedSampler(PartitionedSampler):
             self.graph, batch.blocks, batch.nodes, num_seeds=count, epoch=epoch, step=step, held=held
         )
 
-    def _features(self, requests: Any, nodes: Tensor) -> None:
+    def features_of(self, requests: Any, nodes: Tensor) -> None:
         """Bring nothing: see `sample`."""
