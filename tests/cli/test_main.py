@@ -70,7 +70,7 @@ def test_the_default_folder_is_named_for_data_and_model(
         (["train", "--set", "data.path=absent.npz"], "absent.npz: no such file"),
         (["train", "--set", "train.device=cuda:9"], "train.device"),
         (["train", "--ot", "x"], "unrecognized arguments: --ot"),
-        (["train", "--workers", "many"], "invalid int value: 'many'"),
+        (["train", "--workers", "many"], "expected a number, or a least and a most as 2:8, got 'many'"),
         (["trian"], "invalid choice: 'trian'"),
         ([], "required: COMMAND"),
         (["report", "absent"], "absent"),

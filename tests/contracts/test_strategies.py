@@ -115,7 +115,11 @@ def test_what_a_class_says_is_known(name: str) -> None:
 def test_a_strategy_is_composed_and_none_is_a_kind_of_another(name: str) -> None:
     assert strategies[name].__bases__ == (Strategy,)
     methods = {each for each, held in vars(strategies[name]).items() if inspect.isfunction(held)}
-    told = {"__init__", "_check_times"}  # options and checks: what is done stands in the parts
+    told = {
+        "__init__",
+        "_check_times",
+        "_check_group",
+    }  # options and checks: what is done stands in the parts
     assert methods <= told
 
 

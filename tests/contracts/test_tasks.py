@@ -67,7 +67,8 @@ def graph(task: str) -> weft.Graph:
 
 
 def test_every_strategy_is_tried() -> None:
-    elsewhere = {"records", "buckets"}  # with the files that one reads, and the only task of the other
+    # with the files that one reads, the only task of another, and the workers that stages need
+    elsewhere = {"records", "buckets", "pipeline"}
     assert {*STRATEGIES} | elsewhere == {*strategies.names()}
 
 

@@ -45,6 +45,7 @@ def test_every_recipe_trains_as_it_stands(
         need(Path(recipe.data["path"]).name)
     monkeypatch.chdir(ROOT)
     narrow = ["--set", "task.width=16"] if path.stem in LONG else []
+    narrow += ["--set", "strategy.stages=1"] if recipe.strategy.get("name") == "pipeline" else []
     settings = ["--set", "train.epochs=2", *narrow, "--out", str(tmp_path / "run")]
     summary = run(["train", str(path), *settings], capsys)
     assert summary["epochs"] == 2

@@ -78,7 +78,7 @@ def test_what_is_no_store_is_refused_in_one_line(tmp_path: Path) -> None:
         file.truncate(1000)
     for name, message in (
         ("whole.npy", "expected rows of float"),
-        ("text.npy", "not a plain .npy"),
+        ("text.npy", "not in the format it should have"),
         ("cut.npy", "the file holds 1,000"),
         ("nothing", "does not exist"),
     ):

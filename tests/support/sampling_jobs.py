@@ -74,12 +74,13 @@ def right_in_the_mean(group: Group) -> list[str]:
 def _tried(strategy: Halo, name: str) -> list[str]:
     torch.manual_seed(0)
     layer = LAYERS[name]().double()
-    exact = _run(strategy.layout.exact_block(), layer)
+    group = strategy.shared.group
+    exact = _run(strategy.layout.exact_block(), layer, group)
     strategy.end_step()
     total: dict[str, Tensor] = {}
     for number in range(DRAWS):
         sampled._chosen = _one_of(number)
-        for what, value in _run(strategy.layout.training_block(), layer).items():
+        for what, value in _run(strategy.layout.training_block(), layer, group).items():
             total[what] = total.get(what, 0.0) + value / DRAWS
         strategy.end_step()
     return [what for what, value in exact.items() if far(total[what], value) > 1e-9]
@@ -92,8 +93,11 @@ def _one_of(number: int) -> Callable[..., Tensor]:
     return chosen
 
 
-def _run(block: Any, layer: nn.Module) -> dict[str, Tensor]:
-    """Return the output, and the gradients of the rows and parameters of this rank."""
+def _run(block: Any, layer: nn.Module, group: Group) -> dict[str, Tensor]:
+    """Return the output and the gradients of the rows of this rank, and those of parameters of all ranks.
+
+    On which rank a parameter's gradient arises depends on what travels: rows before or after it was used.
+    """
     generator = torch.Generator().manual_seed(1)
     nodes = torch.randn(36, WIDTH, dtype=torch.float64, generator=generator)
     weighting = torch.randn(36, OUT, dtype=torch.float64, generator=generator)
@@ -101,7 +105,11 @@ def _run(block: Any, layer: nn.Module) -> dict[str, Tensor]:
     layer.zero_grad()
     out = layer(block, h)
     (out * weighting[block.dst_ids]).sum().backward()
-    held = {f"gradient of {name}": value.grad.clone() for name, value in layer.named_parameters()}
+    held = {
+        f"gradient of {name}": group.all_reduce(value.grad.clone()).wait()
+        for name, value in layer.named_parameters()
+        if value.grad is not None
+    }
     assert h.grad is not None
     return {"output": out.detach(), "gradient of rows": h.grad, **held}
 
