@@ -5,9 +5,10 @@ GPU_PYTHON ?= $(BIN)/python
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 NATIVE := CMakeLists.txt $(wildcard csrc/*)
-# Two test processes share two cores: threads that spin while they wait take the core from those that work.
+# Three test processes share two cores, since tests of workers wait for half of their time. Threads that spin while
+# they wait take the core from those that work.
 # Tests of Spark are one group: they share one Java machine. A test process that dies is replaced, but not for ever.
-TEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 --dist loadgroup --max-worker-restart 2
+TEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 3 --dist loadgroup --max-worker-restart 2
 
 .PHONY: run test test-all test-gpu check format bench clean help
 .DEFAULT_GOAL := help

@@ -142,7 +142,15 @@ def test_the_page_on_tasks_names_every_one_with_its_losses_and_what_it_is_judged
 
 
 # These pages start processes many times, which takes most of a minute, or minutes.
-LONG = ("mini-batches.md", "training-from-records.md", "inference.md", "choosing-a-strategy.md")
+LONG = (
+    "choosing-a-strategy.md",
+    "from-tables-to-predictions.md",
+    "inference.md",
+    "knowledge-graphs.md",
+    "mini-batches.md",
+    "tasks.md",
+    "training-from-records.md",
+)
 LONGER = [pytest.mark.slow, pytest.mark.timeout(1200)]  # each command has a limit of its own
 
 

@@ -53,6 +53,7 @@ def run(python: Path, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler on this machine")
 def test_wheel_has_no_python_or_torch_version_and_imports_in_a_clean_environment(tmp_path: Path) -> None:
     wheel = build_wheel(tmp_path)

@@ -50,6 +50,7 @@ def test_a_script_starts_workers_that_import_its_model(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_script_under_torchrun_is_a_rank_of_the_group() -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     ranks = results(

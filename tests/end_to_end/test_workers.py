@@ -119,6 +119,7 @@ def test_a_run_is_continued_by_more_workers_and_by_one(tmp_path: Path) -> None:
     assert losses(out) == pytest.approx(losses(tmp_path / "whole"), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_lost_worker_is_replaced_and_the_run_ends_bit_for_bit(stale: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     arguments = command(out, "--workers=2", "--parts=4", "--max-restarts=1", settings=(STALE,))
@@ -220,6 +221,7 @@ def _variable(pid: int, name: str) -> str | None:
     return held.get(name)
 
 
+@pytest.mark.slow
 def test_features_of_a_file_are_read_by_all_and_by_inference(tmp_path: Path) -> None:
     x = np.random.default_rng(4).normal(size=(300, 5))  # of another width than the graph's own
     np.save(tmp_path / "x.npy", x)

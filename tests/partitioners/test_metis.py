@@ -39,7 +39,7 @@ def test_a_looser_bound_cuts_less() -> None:
 
 
 @pytest.mark.parametrize("name", ["metis", "kaminpar"])
-@pytest.mark.parametrize("parts", [4, 8])
+@pytest.mark.parametrize("parts", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_real_graph_of_several_types_keeps_every_bound(name: str, parts: int) -> None:
     if name == "kaminpar":
         pytest.importorskip("kaminpar", reason="kaminpar is not installed: pip install 'weft[kaminpar]'")

@@ -378,6 +378,7 @@ def knowledge(nodes: int = 40) -> weft.Graph:
 FILTERED = {"name": "all", "filtered": True}
 
 
+@pytest.mark.slow
 def test_filtered_ranks_are_told_with_raw_ones_by_end_and_by_relation_on_any_number_of_workers() -> None:
     task = links(score="complex", evaluate=FILTERED, negatives={"name": "joint", "count": 8, "side": "both"})
     told: dict[str, Any] = {"hidden": 16, "epochs": 3, "task": task, "seed": 1}
