@@ -34,7 +34,8 @@ class Messages(nn.Module):
         self.centres = nn.Parameter(torch.randn(2, 3))
         self.kernels = nn.Linear(width, 2 * 3, bias=False)
         self.wide = nn.Linear(width, 9)
-        self.last = nn.Linear(5 * 4 + width + 3 + 9, classes)
+        self.by_relation = nn.Parameter(torch.randn(2, width, 2))
+        self.last = nn.Linear(5 * 4 + width + 3 + 9 + 2, classes)
 
     def forward(self, blocks: Any, x: Tensor) -> Tensor:
         block = blocks[0]
@@ -48,6 +49,7 @@ class Messages(nn.Module):
             block.propagate(self.mixture, src=(x,), edge=(block.edge("attr"),)),
             block.propagate(self.shared_out, reduce="mean", **ends),
             block.propagate(self.widened, reduce="mean", **ends),
+            block.propagate(self.typed, src=(x,), edge=(block.edge("attr"),), reduce="max"),
         ]
         return self.last(torch.cat(made, 1))  # type: ignore[no-any-return]
 
@@ -74,6 +76,9 @@ class Messages(nn.Module):
 
     def widened(self, u: Tensor, v: Tensor) -> Tensor:
         return self.wide(u) * v[:, :1].sigmoid()  # type: ignore[no-any-return]
+
+    def typed(self, u: Tensor, e: Tensor) -> Tensor:
+        return torch.einsum("ef,efo->eo", u, self.by_relation[(e[:, 0] > 0).long()])
 
 
 class TwoLayers(nn.Module):
