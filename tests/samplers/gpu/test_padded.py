@@ -331,3 +331,21 @@ def test_what_was_captured_elsewhere_shares_no_memory_with_what_will_be(
     first.data = first.data.clone()
     run(model, batch, clock)
     assert run._pool is None
+
+
+@on_triton
+def test_a_step_that_cuda_cannot_capture_is_run_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        raise RuntimeError("operation would make the legacy stream depend\non a capturing blocking stream")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", refused)
+    batch = NeighborSampler(community(DEVICE), FANOUT, seed=3).sample([1, 2, 3])
+    model = weft.nn.Stack(5, 3, layer="gcn", layers=2, hidden=6).to(DEVICE)
+    run, clock = Replay(mean_loss, FANOUT), torch.tensor([0, 0, 0])
+    assert run(model, batch, clock) is not None
+    assert run(model, batch, clock) is None
+    assert not run.able
+    assert run.reason == (
+        "CUDA cannot capture the step (operation would make the legacy stream depend on a capturing blocking "
+        "stream)"
+    )

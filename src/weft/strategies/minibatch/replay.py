@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from weft.kernels import gpu
 from weft.layers.learned import LearnedRows
 from weft.layers.stack import Stack
+from weft.reading.damage import one_line
 from weft.samplers.base import Batch
 from weft.samplers.gpu.padded import PaddedBatch, PaddingError, Sizes
 
@@ -78,12 +79,19 @@ class Replay:
             try:
                 loss, grads = self._run(model, size.inputs, params)
             except PaddingError as refusal:
-                self.able, self.reason = False, str(refusal)
+                self._refuse(str(refusal))
                 return None
             if len(self._sizes) < MOST:
                 self._sizes[sizes] = size
         else:
-            loss, grads = self._replayed(model, size, params)
+            try:
+                self._capture(model, size, params)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:  # of CUDA: something in the step waits, or lies on another stream
+                self._refuse(f"CUDA cannot capture the step ({one_line(error)})")
+                return None
+            loss, grads = self._replayed(size)
         for param, grad in zip(params, grads):
             param.grad = grad
         return loss
@@ -92,17 +100,27 @@ class Replay:
         loss = self.loss(model, inputs.anew(reads_x=reads_x(inputs)))
         return loss.detach(), torch.autograd.grad(loss, params, allow_unused=True)
 
-    def _replayed(self, model: nn.Module, size: _Size, params: list[nn.Parameter]) -> tuple[Tensor, Any]:
-        if size.graph is None:
-            for param in params:
-                param.grad = None
-            graph = torch.cuda.CUDAGraph()
-            self._pool = self._pool or torch.cuda.graph_pool_handle()
-            with gpu.capturing(graph, pool=self._pool):
-                size.loss, size.grads = self._run(model, size.inputs, params)
-            size.graph = graph
+    def _refuse(self, reason: str) -> None:
+        """Replay nothing from now on: steps are run as they come."""
+        self.able, self.reason = False, reason
+        self._sizes.clear()
+        self._pool = None
+
+    def _capture(self, model: nn.Module, size: _Size, params: list[nn.Parameter]) -> None:
+        if size.graph is not None:
+            return
+        for param in params:
+            param.grad = None
+        graph = torch.cuda.CUDAGraph()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        with gpu.capturing(graph, pool=self._pool):
+            size.loss, size.grads = self._run(model, size.inputs, params)
+        size.graph = graph
+
+    def _replayed(self, size: _Size) -> tuple[Tensor, Any]:
+        assert size.graph is not None
+        assert size.loss is not None
         size.graph.replay()
-        assert size.loss is not None, "it was captured"
         return size.loss, size.grads
 
     def _check_addresses(self, tensors: Sequence[Tensor]) -> None:
