@@ -148,6 +148,7 @@ LONG = (
     "inference.md",
     "knowledge-graphs.md",
     "mini-batches.md",
+    "planning.md",
     "tasks.md",
     "training-from-records.md",
 )

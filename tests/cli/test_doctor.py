@@ -3,13 +3,17 @@
 import json
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
+import plan_machine
 import pytest
 
 from weft import process
 from weft.cli import doctor
 from weft.cli.main import main
+from weft.machine import usable_cores
+from weft.plan.machine import keep_machine
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,9 +21,25 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_json_has_every_section(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {"versions", "native core", "machine", "environment", "extras", "missing"} == set(found)
+    assert {"versions", "native core", "machine", "measured", "environment", "extras", "missing"} == set(
+        found
+    )
     assert found["machine"]["cpus"] >= 1
     assert isinstance(found["native core"]["available"], bool)
+
+
+def test_what_a_plan_measured_is_shown_or_how_to_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["doctor"]) == 0
+    assert "not measured yet: weft plan --measure" in capsys.readouterr().out
+    kept = keep_machine(replace(plan_machine.machine(), cores=usable_cores()))
+    assert main(["doctor", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["measured"] == {"copies": "10 GB/s"}
+    kept.write_text("{")
+    assert main(["doctor"]) == 0
+    assert "damaged" in capsys.readouterr().out
 
 
 def test_a_missing_extra_comes_with_its_command(

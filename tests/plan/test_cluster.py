@@ -7,6 +7,7 @@ from plan_machine import machine
 
 from weft.errors import RecipeError
 from weft.plan.cluster import read_cluster
+from weft.train.saved.prices import read_prices
 
 WHOLE = """
 [machine]
@@ -14,14 +15,21 @@ count = 4
 cores = 2
 memory = "8GiB"
 racks = 2
-price = 0.25
 speed = 2.0
+[cluster]
+machine = "large"
+workers = 2
+[cluster.prices]
+date = "2026-11-01"
+large = 0.25
 [within_rack]
 bandwidth = "10Gbit"
 latency = 2e-5
 [between_racks]
 bandwidth = "1Gbit"
 """
+
+MACHINE = "[machine]\ncores = 2\nmemory = '1GiB'\n"
 
 
 def cluster(tmp_path: Path, text: str) -> Path:
@@ -36,11 +44,19 @@ def test_links_are_those_that_the_workers_use(tmp_path: Path) -> None:
     assert told.machine(here, 4).bandwidth == 1.25e9
     assert told.machine(here, 8).bandwidth == 1.25e8
     assert told.machine(here, 4).latency == 2e-5
-    assert told.machine(here, 4).memory == 4 << 30
-    assert told.machine(here, 4).price == 0.25
-    assert told.machine(here, 1).rates["calls"] == here.rates["calls"] / 2
+    assert told.machine(here, 4).room(4) == 4 << 30
+    assert told.machine(here, 4).dollars(3600, 3) == pytest.approx(0.5)
+    assert told.machine(here, 1).rate("calls", 2) == here.rates["calls"] / 2
+    assert told.machine(here, 1).shared_rates["calls"] == here.shared_rates["calls"] / 2
     with pytest.raises(RecipeError, match="take 5 machines, there are 4"):
         told.machine(here, 10)
+
+
+def test_a_file_of_machines_is_a_table_of_prices_for_runs_too(tmp_path: Path) -> None:
+    path = cluster(tmp_path, WHOLE)
+    assert read_prices(path) == read_cluster(path).prices
+    silent = read_cluster(cluster(tmp_path, "[machine]\ncores = 2\nmemory = '1GiB'"))
+    assert (silent.workers, silent.prices) == (2, None)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +70,11 @@ def test_links_are_those_that_the_workers_use(tmp_path: Path) -> None:
         ("[machine]\ncores = 2\nmemory = '1GiB'\ngpus = 1", "machine.gpus"),
         ("[machine]\ncores = 2\nmemory = '1GiB'\ncount = 2", "within_rack"),
         ("[machine]\ncores = 2\nmemory = '1GiB'\n[within_rack]\nbandwidth = 'fast'", "within_rack.bandwidth"),
+        ("[machine]\ncores = 2\nmemory = '1GiB'\nprice = 1", "machine.price"),
+        (f"{MACHINE}[cluster]\nworkers = 0", "cluster.workers is 0"),
+        (f"{MACHINE}[cluster]\ncolour = 1", "unknown key cluster.colour"),
+        (f"{MACHINE}[cluster]\nmachine = 'large'", "cluster.workers is missing"),
+        (f"{MACHINE}[cluster]\nmachine = 'large'\nworkers = 2", r"expected \[cluster\] with a machine"),
         ("[machine", "cluster.toml"),
     ],
 )

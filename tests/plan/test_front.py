@@ -13,7 +13,7 @@ def test_the_package_plans_when_it_is_called() -> None:
     plan = weft.plan(table, workers=[1], memory="1GiB", only=["single"], machine=machine())
     (told,) = plan.configurations
     assert (told.strategy, told.workers, told.bytes_per_epoch) == ("single", 1, 0)
-    assert plan.memory == 1 << 30
+    assert {each.memory_limit_bytes for each in plan.configurations} == {1 << 30}
     assert plan.graph["num_nodes"] == 240
     assert not told.estimated
 

@@ -1,6 +1,7 @@
 """The model of a machine: seconds from counts, prices from the user alone, kept in the user's cache."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,27 @@ import weft.machine
 from weft.errors import FormatError
 from weft.plan.machine import cache_folder, keep_machine, read_machine
 from weft.plan.rehearse.work import CountedWork
+from weft.train.saved.prices import Prices
 
 
 def test_seconds_are_rates_times_counts() -> None:
-    assert machine().seconds(CountedWork(calls=100, edges=1000)) == pytest.approx(1e-3 + 1e-6)
+    assert machine().seconds(CountedWork(calls=100, edges=1000), 4) == pytest.approx(1e-3 + 1e-6)
     assert machine().travel(10**9, 10) == pytest.approx(1.001)
+
+
+def test_a_worker_has_the_rate_of_the_threads_that_a_run_gives_it() -> None:
+    work = CountedWork(calls=100)
+    alone, two, four = (machine().seconds(work, workers) for workers in (1, 2, 4))
+    assert (alone, four) == (pytest.approx(5e-4), pytest.approx(1e-3))
+    assert two == pytest.approx(1e-3 * (1 / 3 + 2 / 3 / 2))  # Amdahl: a third of it is not divided
+    assert replace(machine(), cores=64).seconds(work) == alone  # no more than was measured
+    drawn = {"forward": CountedWork(edges=100)}
+    assert machine().sampling(drawn) == machine().sampling(drawn, 4) / 2
+
+
+def test_workers_of_one_machine_share_its_memory() -> None:
+    assert [machine().room(workers) for workers in (1, 4)] == [8 << 30, 2 << 30]
+    assert replace(machine(), workers_each=2).room(4) == 4 << 30
 
 
 def test_workers_that_share_cores_are_slower() -> None:
@@ -25,7 +42,8 @@ def test_workers_that_share_cores_are_slower() -> None:
 
 def test_dollars_are_known_only_where_the_user_gave_a_price() -> None:
     assert machine().dollars(3600, 2) is None
-    assert replace(machine(), price=0.5, workers_each=1).dollars(3600, 2) == pytest.approx(1.0)
+    prices = Prices("large", workers=1, hour=0.5, date="2026-11-01", sha256="")
+    assert replace(machine(), prices=prices).dollars(3600, 2) == pytest.approx(1.0)
 
 
 def test_a_machine_is_kept_and_read_and_another_one_is_measured_anew(
@@ -35,9 +53,14 @@ def test_a_machine_is_kept_and_read_and_another_one_is_measured_anew(
     assert read_machine() is None
     here = replace(machine(), cores=weft.machine.usable_cores())
     assert keep_machine(here).parent == cache_folder() == tmp_path / "weft"
-    assert read_machine() == here
+    kept = read_machine()
+    assert kept is not None
+    assert replace(kept, memory=here.memory) == here
+    assert 0 < kept.memory != here.memory  # what is free now
     keep_machine(replace(here, cores=here.cores + 1))
     assert read_machine() is None
-    (tmp_path / "weft" / "machine.json").write_text("{")
-    with pytest.raises(FormatError, match="weft plan --measure"):
-        read_machine()
+    told = {**asdict(here), "rates": {"calls": "fast"}}
+    for damaged in ("{", "[]", '{"cores": "two"}', json.dumps(told)):
+        (tmp_path / "weft" / "machine.json").write_text(damaged)
+        with pytest.raises(FormatError, match="weft plan --measure"):
+            read_machine()

@@ -26,5 +26,5 @@ def test_it_is_a_picture_with_a_panel_for_dollars_where_there_are_prices() -> No
     held = [point(1, 30, 0.1), point(2, 20, 0.05), point(3, 25, 0.2)]
     for priced, circles in ((True, 6), (False, 3)):
         shown = held if priced else [replace(each, dollars_per_epoch=None) for each in held]
-        picture = ElementTree.fromstring(draw(Plan({}, 100, shown, [], machine())))
+        picture = ElementTree.fromstring(draw(Plan({}, shown, [], machine())))
         assert len(picture.findall(".//{*}circle")) == circles

@@ -22,10 +22,12 @@ def test_names_say_the_arrangement_and_the_exchange() -> None:
 
 def test_each_loser_has_its_reason() -> None:
     best = replace(ONE, strategy="single", exchange=None, options={}, workers=1, epoch_seconds=1.0)
+    best = replace(best, memory_limit_bytes=1 << 30)
     slow = replace(ONE, workers=2, epoch_seconds=3.0)
     large = replace(ONE, strategy="halo", options={}, workers=2, peak_memory_bytes=1 << 31)
+    large = replace(large, memory_limit_bytes=1 << 30)
     near = replace(ONE, strategy="saint", exchange=None, options={}, workers=1, exact=False)
-    plan = Plan({}, 1 << 30, [best, slow, near, large], [RuledOut("records", None, 1, "no files")], machine())
+    plan = Plan({}, [best, slow, near, large], [RuledOut("records", None, 1, "no files")], machine())
     assert list(lost(plan)) == [
         "grid 2×1, exact on 2: 3.0 times as long an epoch, 0 bytes sent",
         "saint on 1: approximates, 0.0 ms an epoch",

@@ -73,6 +73,7 @@ def examine() -> dict[str, dict[str, Any]]:
         "versions": _versions(),
         "native core": _native(),
         "machine": _machine(),
+        "measured": _measured(),
         "environment": {name: _variable(name) for name in VARIABLES if name in os.environ},
         "extras": {name: _extra(name, extra, use) for name, (extra, use) in EXTRAS.items()},
         "missing": {
@@ -123,6 +124,18 @@ def _machine() -> dict[str, Any]:
         "gpu memory": _gpu_memory(),
         "kernels on a gpu": gpu.describe(),
     }
+
+
+def _measured() -> dict[str, str]:
+    """Return what `weft plan --measure` found here, or how to have it measured."""
+    from weft.errors import FormatError
+    from weft.plan.machine import read_machine
+
+    try:
+        found = read_machine()
+    except FormatError as error:
+        return {"rates": str(error)}
+    return {"rates": "not measured yet: weft plan --measure"} if found is None else dict(found.measured)
 
 
 def _tiles() -> str:

@@ -21,6 +21,7 @@ from weft.config import read_recipe
 from weft.errors import InputError
 
 if TYPE_CHECKING:
+    from weft.plan.machine import Machine
     from weft.plan.planning import Plan
 
 
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--degree", type=float, metavar="D", help="or its edges a node")
     parser.add_argument("--features", type=int, metavar="N", help="its features a node (64)")
     parser.add_argument("--classes", type=int, metavar="N", help="its classes (8)")
-    parser.add_argument("--measure", action="store_true", help="measure this machine anew, in 20 seconds")
+    parser.add_argument("--measure", action="store_true", help="measure this machine anew")
     parser.add_argument("--picture", metavar="FILE", help="draw seconds against memory and dollars, as SVG")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -49,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
     from weft.plan.machine import cache_folder
 
     if options.measure and not _asks_for_plan(options):
-        found = _machine(measure=True)
+        found = machine_here(measure=True)
+        _clear()
         if options.json:
             print(dumps({"machine": dict(found.measured), "kept": str(cache_folder())}))
         else:
@@ -86,7 +88,7 @@ def _planned(options: argparse.Namespace) -> "Plan":
         degree=options.degree,
         features=options.features,
         classes=options.classes,
-        machine=_machine(measure=options.measure),
+        machine=machine_here(measure=options.measure),
         tell=_tell,
     )
 
@@ -113,17 +115,18 @@ def numbers(given: str | None) -> list[int] | None:
     return found
 
 
-def _machine(*, measure: bool):  # type: ignore[no-untyped-def]
-    from weft.plan.machine import keep_machine, read_machine
+def machine_here(*, measure: bool = False) -> "Machine":
+    """Return the model of this machine: the one that is kept, or one made now, of which the user is told."""
+    from weft.plan import front
+    from weft.plan.machine import read_machine
 
-    found = None if measure else read_machine()
-    if found is None:
-        from weft.plan.measure.measuring import measure_machine
+    if measure or read_machine() is None:
+        print("weft: measuring this machine, once, which takes about half a minute", file=sys.stderr)
+    return front.machine_here(measure=measure, tell=_tell, warn=_warn)
 
-        print("weft: measuring this machine, once, in some 20 seconds", file=sys.stderr)
-        found = measure_machine()
-        keep_machine(found)
-    return found
+
+def _warn(line: str) -> None:
+    print(f"weft: {line}", file=sys.stderr)
 
 
 def _tell(line: str) -> None:
@@ -131,11 +134,15 @@ def _tell(line: str) -> None:
         print(f"\r\033[Kweft: {line}", end="", file=sys.stderr, flush=True)
 
 
+def _clear() -> None:
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
 def _show(plan: "Plan") -> None:
     from weft.plan.shown import chosen, lost, table
 
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr)
+    _clear()
     print(f"recommended: {chosen(plan)}\n")
     _say_table("", list(table(plan)))
     for line in lost(plan):

@@ -11,6 +11,7 @@ examples:
   weft train --set data.path=cora.npz --set task.name=link_prediction --json
   weft train --out runs/cora --resume
   weft train recipes/cora_gat.toml --workers 4 --set strategy.exchange.name=sampled
+  weft train recipes/cora_gat.toml --workers 4 --set strategy.name=auto
   weft train recipes/cora_gat.toml --workers 2:8 --out runs/cora
   torchrun --nproc-per-node 4 -m weft train recipes/cora_gat.toml --out runs/cora
 """
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli import elastic, workers
+from weft.cli.auto import decided, is_auto
 from weft.cli.settings import add_settings
 from weft.comm.failure import INTERRUPTED, guarded, is_worker
 from weft.config import Recipe, make_recipe, read_recipe
@@ -59,7 +61,12 @@ def run(options: argparse.Namespace) -> int:
 def _run_worker(options: argparse.Namespace) -> int:
     if options.workers or options.max_restarts:
         raise InputError("--workers, --max-restarts: torchrun starts the processes; give it its own options")
-    summary = workers.train_as_worker(options, resolve(options))
+    recipe = resolve(options)
+    if is_auto(recipe):
+        raise InputError(
+            "strategy.name: 'auto' is for weft train --workers N; under torchrun name a strategy"
+        )
+    summary = workers.train_as_worker(options, recipe)
     return 0 if summary is None else conclude(summary, json=options.json)
 
 
@@ -74,6 +81,10 @@ def _run(options: argparse.Namespace) -> int:
             "--out: expected a folder, got an empty name; leave it out for runs/NAME-TIME-PROCESS"
         )
     recipe, span = resolve(options), elastic.span_of(options)
+    if is_auto(recipe):
+        if span is not None:
+            raise InputError("strategy.name: 'auto' plans for a number of workers; give --workers N")
+        recipe = decided(options, recipe, workers.count_workers(options))
     out = Path(options.out) if options.out else default_out(recipe, options.recipe)
     if span is not None:
         return elastic.start(options, recipe, out, span)

@@ -1,4 +1,7 @@
-"""cluster.toml: machines that are not here, the links between them, and what an hour of one costs."""
+"""cluster.toml: machines that are not here, the links between them, and what an hour of one costs.
+
+Prices are those of `train.prices`, in the same sections: one file serves the plan and the run.
+"""
 
 import re
 import tomllib
@@ -10,6 +13,7 @@ from weft.config import Range, bind
 from weft.errors import RecipeError
 from weft.plan.machine import Machine
 from weft.sizes import parse_bytes
+from weft.train.saved.prices import Prices, prices_of
 
 _SPEED = re.compile(r"(\d+\.?\d*)\s*([kMG])bit(?:/s)?")
 _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9}
@@ -21,20 +25,14 @@ class Machines:
     def __init__(
         self,
         *,
-        kind: str = "machine",
         count: Annotated[int, Range(least=1)] = 1,
         cores: Annotated[int, Range(least=1)],
         memory: int | str,
         racks: Annotated[int, Range(least=1)] = 1,
-        workers: Annotated[int, Range(least=1)] | None = None,
         gpus: Annotated[int, Range(least=0)] = 0,
-        price: Annotated[float, Range(least=0)] | None = None,
         speed: Annotated[float, Range(above=0)] = 1.0,
     ) -> None:
-        """`workers` are those of one machine, a core each by default; `price` is dollars an hour of one.
-
-        `speed` is that of a core against one of the machine that was measured.
-        """
+        """`speed` is that of a core against one of the machine that was measured."""
 
 
 class LinkSection:
@@ -49,13 +47,15 @@ class Cluster:
     """Machines and links as a file describes them."""
 
     machines: dict[str, Any]
+    workers: int
+    """Of one machine."""
+    prices: Prices | None
     within: dict[str, Any] | None
     between: dict[str, Any] | None
 
     def machine(self, here: Machine, workers: int) -> Machine:
         """Return the model of so many workers on the cluster, by the rates that were measured here."""
-        told = self.machines
-        each = told["workers"] or told["cores"]
+        told, each = self.machines, self.workers
         count = -(-workers // each)
         if count > told["count"]:
             raise RecipeError(
@@ -64,14 +64,17 @@ class Cluster:
             )
         apart = count > -(-told["count"] // told["racks"])
         link = (self.between or self.within) if apart else self.within
-        speed = {name: rate / told["speed"] for name, rate in here.rates.items()}
+        rates, shared = (
+            {name: rate / told["speed"] for name, rate in held.items()}
+            for held in (here.rates, here.shared_rates)
+        )
         changed = replace(
             here,
-            rates=speed,
-            sampled_edge=here.sampled_edge / told["speed"],
+            rates=rates,
+            shared_rates=shared,
             cores=told["cores"],
-            memory=parse_bytes(told["memory"], "machine.memory") // min(workers, each),
-            price=told["price"],
+            memory=parse_bytes(told["memory"], "machine.memory"),
+            prices=self.prices or here.prices,
             workers_each=each,
         )
         if count == 1 or link is None:
@@ -82,10 +85,13 @@ class Cluster:
 def read_cluster(path: str | Path) -> Cluster:
     """Return the cluster that a file describes; refuse what it cannot mean, in one line."""
     try:
-        told = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+        data = Path(path).read_bytes()
+        told = tomllib.loads(data.decode("utf-8"))
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path}: {error}") from None
-    known = ("machine", "within_rack", "between_racks")
+    known = ("machine", "cluster", "within_rack", "between_racks")
     for name in told:
         if name not in known or not isinstance(told[name], dict):
             raise RecipeError(f"{path}: unknown section [{name}]; known: {', '.join(known)}")
@@ -103,16 +109,32 @@ def read_cluster(path: str | Path) -> Cluster:
     links = [_link(told.get(name), name) for name in ("within_rack", "between_racks")]
     if links[0] is None and machines["count"] > 1:
         raise RecipeError(f"{path}: machines that are joined need [within_rack] with a bandwidth")
-    return Cluster(machines, *links)
+    return Cluster(machines, *_workers_and_prices(told, data, path, machines["cores"]), *links)
+
+
+def _workers_and_prices(
+    told: dict[str, Any], data: bytes, path: str | Path, cores: int
+) -> tuple[int, Prices | None]:
+    """Return the workers of one machine, a core each where nothing is said, and what it costs."""
+    section = told.get("cluster", {})
+    for name in section:
+        if name not in ("machine", "workers", "prices"):
+            raise RecipeError(f"{path}: unknown key cluster.{name}; known: machine, workers, prices")
+    if "prices" in section or "machine" in section:
+        if "workers" not in section:
+            raise RecipeError(f"{path}: cluster.workers is missing: the workers of one machine")
+        prices = prices_of(told, data, str(path))
+        return prices.workers, prices
+    workers = section.get("workers", cores)
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise RecipeError(f"{path}: cluster.workers is {workers!r}; give the workers of one machine")
+    return workers, None
 
 
 _DEFAULTS = {
-    "kind": "machine",
     "count": 1,
     "racks": 1,
-    "workers": None,
     "gpus": 0,
-    "price": None,
     "speed": 1.0,
 }
 

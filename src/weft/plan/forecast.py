@@ -38,6 +38,8 @@ class Forecast:
     peak_memory_bytes: int
     """Of the rank that holds most."""
     peak_memory_by_rank: list[int]
+    memory_limit_bytes: int
+    """What a worker may take: as the user said, or its share of its machine's memory."""
     epoch_seconds: float
     """One epoch of training, without evaluation."""
     evaluation_seconds: float
@@ -47,13 +49,23 @@ class Forecast:
     estimated: bool = False
     """Whether it is extrapolated from statistics of a graph, not counted on one."""
 
+    @property
+    def fits(self) -> bool:
+        """Whether no rank takes more than it may."""
+        return self.peak_memory_bytes <= self.memory_limit_bytes
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
         return asdict(self)
 
 
-def forecast(candidate: Candidate, ranks: Sequence[RankRehearsal], machine: Machine) -> Forecast:
-    """Return what a configuration costs, from what its ranks rehearsed, on a machine."""
+def forecast(
+    candidate: Candidate, ranks: Sequence[RankRehearsal], machine: Machine, memory: int | None = None
+) -> Forecast:
+    """Return what a configuration costs, from what its ranks rehearsed, on a machine.
+
+    `memory` is what a worker may take, by default its share of what the machine has.
+    """
     last = [rank.epochs[-1] for rank in ranks if rank.epochs]
     sent = _by_purpose(last, "bytes_sent")
     phases = _slowest(candidate, ranks, machine)
@@ -82,6 +94,7 @@ def forecast(candidate: Candidate, ranks: Sequence[RankRehearsal], machine: Mach
         ],
         peak_memory_bytes=max(peaks),
         peak_memory_by_rank=peaks,
+        memory_limit_bytes=machine.room(candidate.workers) if memory is None else memory,
         epoch_seconds=seconds,
         evaluation_seconds=evaluation,
         seconds_by_phase=phases,
@@ -113,10 +126,10 @@ def _slowest(candidate: Candidate, ranks: Sequence[RankRehearsal], machine: Mach
 
 
 def _phases(candidate: Candidate, rank: RankRehearsal, machine: Machine) -> dict[str, float]:
-    slower = machine.crowding(candidate.workers)
-    phases = {name: slower * machine.seconds(work) for name, work in rank.work[-1].items()}
+    workers = candidate.workers
+    phases = {name: machine.seconds(work, workers) for name, work in rank.work[-1].items()}
     if strategies[candidate.strategy].in_batches:
-        phases["batches"] = slower * machine.sampling(rank.work[-1])
+        phases["batches"] = machine.sampling(rank.work[-1], workers)
     phases = {name: value for name, value in phases.items() if value}
     if rank.epochs:
         working = sum(value for name, value in phases.items() if name != "evaluate")

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from weft.config import Recipe, make_recipe, read_recipe
-from weft.errors import InputError
+from weft.errors import InputError, RecipeError
 from weft.plan.cluster import read_cluster
-from weft.plan.machine import Machine, keep_machine, read_machine
+from weft.plan.machine import Machine, cache_folder, keep_machine, read_machine
 from weft.plan.planning import WORKERS, Plan, make_plan
 from weft.plan.statistics import Statistics, planned
 from weft.sizes import parse_bytes
 from weft.strategies.base import strategies
+from weft.train.saved.prices import read_prices
 
 
 def plan(
@@ -43,12 +44,10 @@ def plan(
         strategies[name]  # refused by name
     if epochs is not None and epochs < 2:
         raise InputError(f"--epochs {epochs}: expected at least 2, as the first epoch is like no other")
-    found = machine or read_machine()
-    if found is None:
-        from weft.plan.measure.measuring import measure_machine
-
-        found = measure_machine()
-        keep_machine(found)
+    chosen = _recipe(recipe)
+    if "class" in chosen.model:
+        raise RecipeError("model.class: a plan rehearses layers of weft by name; give a model.name like it")
+    found = _priced(machine or machine_here(), chosen)
     described = None if cluster is None else read_cluster(cluster)
     room = None if memory is None else parse_bytes(memory, "memory")
     make = partial(
@@ -62,8 +61,35 @@ def plan(
         tell=tell,
     )
     known = Statistics.of(nodes, edges, degree, features, classes)
-    chosen = _recipe(recipe)
     return make(chosen) if known is None else planned(known, make, replace(chosen, data={}))
+
+
+def machine_here(
+    *,
+    measure: bool = False,
+    tell: Callable[[str], None] = lambda line: None,
+    warn: Callable[[str], None] = lambda line: None,
+) -> Machine:
+    """Return the model of this machine: the one that is kept, or, where there is none, one made now.
+
+    `tell` hears what is being measured, `warn` that it could not be kept.
+    """
+    found = None if measure else read_machine()
+    if found is None:
+        from weft.plan.measure.measuring import measure_machine
+
+        found = measure_machine(tell)
+        try:
+            keep_machine(found)
+        except OSError as error:
+            warn(f"cannot keep what was measured in {cache_folder()}: {error.strerror}; set XDG_CACHE_HOME")
+    return found
+
+
+def _priced(machine: Machine, recipe: Recipe) -> Machine:
+    """Return the machine with the table of prices that a recipe names."""
+    table = recipe.train.get("prices")
+    return replace(machine, prices=read_prices(table)) if isinstance(table, str) else machine
 
 
 def _recipe(given: Recipe | Mapping[str, Any] | str | Path | None) -> Recipe:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,21 @@ from weft import machine
 from weft.errors import FormatError
 from weft.format import atomic_write
 from weft.plan.rehearse.work import CountedWork
+from weft.reading.json_values import Each, WholeNumber, expect_shape, read_json
+from weft.train.saved.prices import Prices
 
 FILE = "machine.json"
+_RATES = dict.fromkeys((*CountedWork().to_dict(), "drawn"), float)
+_SHAPE = {
+    "rates": _RATES,
+    "shared_rates": _RATES,
+    "threads": WholeNumber(least=1),
+    "measured": Each(str),
+    "latency": float,
+    "bandwidth": float,
+    "resident": WholeNumber(),
+    "joined": WholeNumber(),
+}
 
 
 @dataclass(frozen=True)
@@ -20,9 +33,10 @@ class Machine:
     """What a worker of a machine does in a second, and what its links carry."""
 
     rates: Mapping[str, float]
-    """Seconds a unit of each kind of counted work."""
-    sampled_edge: float
-    """Seconds to draw an edge of a batch."""
+    """Seconds a unit of each kind of counted work takes one thread; "drawn" is an edge of a batch."""
+    shared_rates: Mapping[str, float]
+    """The same where `threads` threads share the work."""
+    threads: int
     latency: float
     """Seconds of a message, however small."""
     bandwidth: float
@@ -35,41 +49,60 @@ class Machine:
     """From the command to the first step, of one process without data."""
     cores: int
     memory: int
-    price: float | None = None
-    """Dollars an hour of one machine; nobody knows it but the user."""
+    """Bytes of one machine, for all workers on it."""
+    prices: Prices | None = None
+    """What an hour of one machine costs; nobody knows it but the user."""
     workers_each: int | None = None
     """Workers on each machine; None: all on one."""
     measured: Mapping[str, Any] = field(default_factory=dict)
     """What was measured, in the words of `weft doctor`."""
 
-    def seconds(self, work: CountedWork) -> float:
-        """Return how long counted work takes one worker that has a core for itself."""
-        return sum(self.rates.get(name, 0.0) * count for name, count in work.to_dict().items())
+    def seconds(self, work: CountedWork, workers: int = 1) -> float:
+        """Return how long counted work takes one worker of so many, with the threads that a run gives it."""
+        return self.crowding(workers) * sum(
+            self.rate(name, workers) * count for name, count in work.to_dict().items()
+        )
 
-    def sampling(self, phases: Mapping[str, CountedWork]) -> float:
+    def sampling(self, phases: Mapping[str, CountedWork], workers: int = 1) -> float:
         """Return how long it takes to draw the batches that a forward pass goes over."""
-        return self.sampled_edge * phases["forward"].edges if "forward" in phases else 0.0
+        edges = phases["forward"].edges if "forward" in phases else 0
+        return self.crowding(workers) * self.rate("drawn", workers) * edges
+
+    def rate(self, name: str, workers: int) -> float:
+        """Return the seconds of a unit of work for one of so many workers.
+
+        Between one thread and those that were measured by Amdahl's law; more are not believed to be faster.
+        """
+        alone = self.rates[name]
+        threads = min(self.threads, max(1, self.cores // self.on_one(workers)))
+        if threads == 1:
+            return alone
+        divided = (alone - self.shared_rates[name]) / (1 - 1 / self.threads)
+        return alone - divided * (1 - 1 / threads)
 
     def travel(self, size: int, messages: int) -> float:
         """Return how long so many bytes in so many messages take."""
         return messages * self.latency + size / self.bandwidth
 
+    def on_one(self, workers: int) -> int:
+        """Return how many of so many workers one machine has at most."""
+        return workers if self.workers_each is None else min(workers, self.workers_each)
+
     def crowding(self, workers: int) -> float:
         """Return how much slower workers are that share cores."""
-        here = workers if self.workers_each is None else min(workers, self.workers_each)
-        return max(1.0, here / self.cores)
+        return max(1.0, self.on_one(workers) / self.cores)
+
+    def room(self, workers: int) -> int:
+        """Return the bytes that each of so many workers may take: those on one machine share its memory."""
+        return self.memory // self.on_one(workers)
 
     def base_bytes(self, workers: int) -> int:
         """Return what a process takes before it holds any data."""
         return self.joined if workers > 1 else self.resident
 
-    def machines(self, workers: int) -> int:
-        """Return how many machines so many workers are on."""
-        return 1 if self.workers_each is None else -(-workers // self.workers_each)
-
     def dollars(self, seconds: float, workers: int) -> float | None:
         """Return what so many seconds of the machines cost, where the user said what an hour does."""
-        return None if self.price is None else self.machines(workers) * self.price * seconds / 3600.0
+        return None if self.prices is None else float(self.prices.cost(seconds, workers)["dollars"])
 
 
 def cache_folder() -> Path:
@@ -78,17 +111,18 @@ def cache_folder() -> Path:
 
 
 def read_machine() -> Machine | None:
-    """Return the machine that was measured; None where none was, or another one was."""
+    """Return the machine that was measured, with the memory that is free now; None where none, or another."""
     path = cache_folder() / FILE
+    if not path.exists():
+        return None
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
-        return None
-    except ValueError:
-        raise FormatError(f"{path}: damaged; measure again with weft plan --measure") from None
-    if told.get("cores") != machine.usable_cores() or set(told) != set(Machine.__dataclass_fields__):
-        return None
-    return Machine(**told)
+        told = read_json(path, {"cores": WholeNumber(least=1)})
+        if told["cores"] != machine.usable_cores() or set(told) != set(Machine.__dataclass_fields__):
+            return None
+        expect_shape(told, _SHAPE, path)
+    except FormatError as error:
+        raise FormatError(f"{error}; measure again with weft plan --measure") from None
+    return replace(Machine(**told), memory=machine.free_memory())
 
 
 def keep_machine(found: Machine) -> Path:

@@ -29,8 +29,6 @@ class Plan:
     """Configurations of a recipe, the recommended one first, and what is out of the question."""
 
     graph: dict[str, Any]
-    memory: int
-    """Bytes that a rank may take."""
     configurations: list[Forecast]
     refused: list[RuledOut]
     machine: Machine
@@ -39,14 +37,14 @@ class Plan:
         """Return it with those that fit first, exact ones first among these, the fastest first."""
 
         def rank(each: Forecast) -> tuple[bool, bool, float]:
-            return each.peak_memory_bytes > self.memory, not each.exact, each.epoch_seconds
+            return not each.fits, not each.exact, each.epoch_seconds
 
         return replace(self, configurations=sorted(self.configurations, key=rank))
 
     @property
     def recommended(self) -> Forecast | None:
         """The fastest one that fits and is exact; the fastest that fits, where none is exact."""
-        fitting = [each for each in self.configurations if each.peak_memory_bytes <= self.memory]
+        fitting = [each for each in self.configurations if each.fits]
         return min(fitting, key=lambda each: (not each.exact, each.epoch_seconds), default=None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,7 +52,6 @@ class Plan:
         chosen = self.recommended
         return {
             "graph": self.graph,
-            "memory_bytes": self.memory,
             "recommended": None if chosen is None else chosen.to_dict(),
             "configurations": [each.to_dict() for each in self.configurations],
             "refused": [vars(each) for each in self.refused],
@@ -128,13 +125,19 @@ def make_plan(
             tell(each.told)
             try:
                 ranks = rehearsed(each, sources, epochs)
-            except WeftError as error:
-                refused.append(RuledOut(each.strategy, each.exchange, each.workers, str(error)))
+            except Exception as error:  # one that cannot be rehearsed leaves the others
+                refused.append(RuledOut(each.strategy, each.exchange, each.workers, _reason(error)))
                 continue
             facts = facts or {"num_nodes": ranks[0].num_nodes, "num_edges": ranks[0].num_edges}
-            found.append(forecast(each, ranks, models[each.workers]))
-    room = min(held.memory for held in models.values()) if memory is None else memory
-    return Plan(facts, room, found, refused, machine).ordered()
+            found.append(forecast(each, ranks, models[each.workers], memory))
+    return Plan(facts, found, refused, machine).ordered()
+
+
+def _reason(error: Exception) -> str:
+    """Return one line: a refusal in its own words, anything else with its kind."""
+    if isinstance(error, WeftError):
+        return str(error)
+    return f"cannot be rehearsed: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def rehearsed(candidate: Candidate, sources: Sources, epochs: int | None = None) -> list[RankRehearsal]:

@@ -29,13 +29,14 @@ def chosen(plan: Plan) -> str:
         if least is None:
             return "nothing can be recommended: no configuration of this recipe is legal"
         return (
-            f"nothing fits in {shown(plan.memory)} a worker; the least is {name_of(least)} on "
-            f"{least.workers} with {shown(least.peak_memory_bytes)}"
+            f"nothing fits; the least is {name_of(least)} on {least.workers} with "
+            f"{shown(least.peak_memory_bytes)} a worker, {shown(least.memory_limit_bytes)} may be taken"
         )
     kind = "exact" if best.exact else "approximate"
     workers = f"{best.workers} worker{'s' if best.workers > 1 else ''}"
+    room = shown(best.memory_limit_bytes)
     return (
-        f"{name_of(best)} on {workers}: the fastest {kind} one that fits in {shown(plan.memory)} a worker, "
+        f"{name_of(best)} on {workers}: the fastest {kind} one that fits in {room} a worker, "
         f"{_seconds(best.epoch_seconds)} an epoch, {shown(best.peak_memory_bytes)}, "
         f"{shown(best.bytes_per_epoch)} sent"
     )
@@ -65,7 +66,7 @@ def lost(plan: Plan) -> Iterator[str]:
     for each in plan.configurations:
         if best is not None and each.strategy not in seen:
             seen.add(each.strategy)
-            yield f"{name_of(each)} on {each.workers}: {_why(each, best, plan.memory)}"
+            yield f"{name_of(each)} on {each.workers}: {_why(each, best)}"
     for refusal in plan.refused:
         key = refusal.strategy
         if key not in seen:
@@ -73,9 +74,10 @@ def lost(plan: Plan) -> Iterator[str]:
             yield f"{refusal.strategy}: {refusal.why}"
 
 
-def _why(each: Forecast, best: Forecast, room: int) -> str:
-    if each.peak_memory_bytes > room:
-        return f"takes {shown(each.peak_memory_bytes)} a worker, {shown(room)} may be taken"
+def _why(each: Forecast, best: Forecast) -> str:
+    if not each.fits:
+        room = shown(each.memory_limit_bytes)
+        return f"takes {shown(each.peak_memory_bytes)} a worker, {room} may be taken"
     if best.exact and not each.exact:
         return f"approximates, {_seconds(each.epoch_seconds)} an epoch"
     times = each.epoch_seconds / best.epoch_seconds if best.epoch_seconds else 1.0

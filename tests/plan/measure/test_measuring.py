@@ -7,6 +7,7 @@ import pytest
 
 from weft.cli.main import main
 from weft.plan.machine import read_machine
+from weft.plan.measure import measuring, processes
 
 
 @pytest.mark.slow
@@ -23,3 +24,16 @@ def test_a_machine_is_measured_and_kept(
     assert found.bandwidth > 1e6
     assert 50 << 20 < found.resident < 4 << 30
     assert all(rate > 0 for rate in found.rates.values())
+
+
+def test_what_cannot_be_measured_is_assumed_and_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "LIMIT", 0.01)
+    missing: list[str] = []
+    found = measuring._or_assumed(lambda: processes.tiny_run(1), measuring.PROCESS, missing)
+    assert found == measuring.PROCESS
+    assert missing == ["processes of 400 MiB that start in 4 s: took longer than 0.01 s"]
+    monkeypatch.setattr(processes, "LIMIT", 30.0)
+    monkeypatch.setattr(processes, "_TINY", ("no.such=1",))
+    measuring._or_assumed(lambda: processes.tiny_run(1), measuring.PROCESS, missing)
+    assert "a trial run failed" in missing[1]
+    assert "\n" not in missing[1]

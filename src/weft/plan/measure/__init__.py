@@ -1,1 +1,1 @@
-"""The measuring of a machine, in 20 seconds: rates of kernels, trial runs, processes and links."""
+"""The measuring of a machine: rates of kernels, trial runs, processes and links."""

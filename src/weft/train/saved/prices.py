@@ -48,43 +48,47 @@ class Prices:
 
 def read_prices(path: str | Path) -> Prices:
     """Return what a file says of prices, or refuse it in one line."""
+    where = f"train.prices: {path}"
     try:
         data = Path(path).read_bytes()
         read = tomllib.loads(data.decode("utf-8"))
     except OSError as error:
         raise RecipeError(f"train.prices: cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError(f"train.prices: {path}: {error}") from None
+        raise RecipeError(f"{where}: {error}") from None
+    return prices_of(read, data, where)
+
+
+def prices_of(read: dict[str, Any], data: bytes, where: str) -> Prices:
+    """Return what the sections of a file, with these bytes, say of prices; `where` begins every refusal."""
     cluster = read.get("cluster")
     table = cluster.get("prices") if isinstance(cluster, dict) else None
     if not isinstance(cluster, dict) or not isinstance(table, dict):
-        raise RecipeError(f"train.prices: {path}: expected {_CLUSTER} with a machine, and {_PRICES}")
+        raise RecipeError(f"{where}: expected {_CLUSTER} with a machine, and {_PRICES}")
     machine, workers = cluster.get("machine"), cluster.get("workers", 1)
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise RecipeError(
-            f"train.prices: {path}: cluster.workers is {workers!r}; give the workers of one machine"
-        )
+        raise RecipeError(f"{where}: cluster.workers is {workers!r}; give the workers of one machine")
     known = [name for name in table if name != "date"]
     if not isinstance(machine, str) or machine not in known:
         told = f"{suggest(str(machine), known)}prices: {', '.join(known) or 'none'}"
-        raise RecipeError(f"train.prices: {path}: cluster.machine is {machine!r}; {told}")
-    return Prices(machine, workers, _price(table, machine, path), _date(table, path), _hash(data))
+        raise RecipeError(f"{where}: cluster.machine is {machine!r}; {told}")
+    return Prices(machine, workers, _price(table, machine, where), _date(table, where), _hash(data))
 
 
-def _price(table: dict[str, Any], machine: str, path: str | Path) -> float:
+def _price(table: dict[str, Any], machine: str, where: str) -> float:
     price = table[machine]
     if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < math.inf:
-        raise RecipeError(f"train.prices: {path}: {machine} is {price!r}; give dollars an hour")
+        raise RecipeError(f"{where}: {machine} is {price!r}; give dollars an hour")
     return float(price)
 
 
-def _date(table: dict[str, Any], path: str | Path) -> str:
+def _date(table: dict[str, Any], where: str) -> str:
     given = table.get("date")
     try:
         return str(date.fromisoformat(str(given)))
     except ValueError:
         raise RecipeError(
-            f'train.prices: {path}: {_PRICES} has date {given!r}; say of which day it is: date = "2026-11-01"'
+            f'{where}: {_PRICES} has date {given!r}; say of which day it is: date = "2026-11-01"'
         ) from None
 
 
