@@ -137,12 +137,18 @@ def ask(folder: Path, number: int) -> str:
     """Ask the launcher of a run for so many workers, and return what to tell the user."""
     from weft.errors import InputError
     from weft.format import atomic_write
+    from weft.train.saved.claim import is_claimed
 
     told = _read(folder / SPAN)
     if not told:
         raise InputError(
             f"{folder}: no run goes on there whose workers may change; start one with `weft train --workers "
             "2:8`"
+        )
+    if not is_claimed(folder):
+        raise InputError(
+            f"{folder}: the run is not running, its launcher was killed; continue it with `weft train --out "
+            f"{folder} --resume --workers {told['least']}:{told['most']}`"
         )
     if not told["least"] <= number <= told["most"]:
         raise InputError(

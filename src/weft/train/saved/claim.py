@@ -46,6 +46,23 @@ def claimed(path: str | Path | None) -> Iterator[None]:
                 each.rmdir()
 
 
+def is_claimed(folder: Path) -> bool:
+    """Return whether a process that lives holds the folder of a run; one that was killed leaves its file."""
+    try:
+        lock = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        return error.errno in _UNSUPPORTED  # nothing can be told there, and the file is there
+    finally:
+        os.close(lock)
+    return False
+
+
 def _lock(folder: Path) -> int:
     """Return the descriptor of the folder's lock; the lock goes with it."""
     while True:
