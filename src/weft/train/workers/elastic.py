@@ -22,12 +22,13 @@ from weft.comm.elastic.hub import Hub
 from weft.comm.elastic.member import Member
 from weft.comm.failure import leave
 from weft.comm.group import Group
-from weft.errors import InputError, WorkerLost
+from weft.errors import WorkerLost
 from weft.train.resolve import Resolved
 from weft.train.saved.checkpoint import Checkpoint
 from weft.train.saved.saving import Handover, Moved
 from weft.train.saved.summary import Summary
 from weft.train.trainer import Place
+from weft.train.workers.draws import DrawCheck
 from weft.train.workers.worker import Kept, train_parts
 
 _CLOSE = 10.0  # seconds that workers wait for each other to have ended a generation
@@ -78,7 +79,7 @@ class _Generation:
         self.summary: Summary | None = None
         self._errors: list[BaseException] = []
         self._moved = False
-        self._drawn: torch.Tensor | None = None
+        self._draws = DrawCheck(resolved.settings.seed)
 
     def run(self) -> str:
         """Train; return done where another generation follows, broken where it must, or finished."""
@@ -183,17 +184,8 @@ class _Generation:
         )
 
     def _keep(self, take: Callable[[], Checkpoint | None]) -> None:
-        self._check_draws()
+        self._draws.check()
         self.held.state = take()
-
-    def _check_draws(self) -> None:
-        """Refuse a model that has drawn from torch's generator, which the parts of a worker share."""
-        before, self._drawn = self._drawn, torch.get_rng_state()
-        if before is not None and not torch.equal(before, self._drawn):
-            raise InputError(
-                "--workers: the model draws from torch's own generator, so that numbers would depend on who "
-                "holds which part; use layers of weft.nn, as weft.nn.Dropout, or a fixed number of workers"
-            )
 
     def _by_disk(self, following: int) -> bool:
         """Return whether nobody of this generation is in that one, to hand over from memory."""
