@@ -23,7 +23,7 @@ def expect_room(count: int, path: Path, what: str) -> None:
     if count > room:
         raise FormatError(
             f"{path}: {what} would take {shown(count)} of memory, {shown(room)} may be read; if the file is "
-            f"what it should be, use a machine with more, or set {LIMIT}={shown(count).replace(' ', '')}"
+            f"what it should be, use a machine with more, or set {LIMIT}={-(-count // 2**20)}MiB"
         )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import weft
-from weft.graph.message import compiled
+from weft.graph.message import compiled, opaque
 
 
 class Gated(nn.Module):
@@ -137,3 +137,12 @@ def test_a_message_that_draws_is_no_operator() -> None:
     torch.testing.assert_close(*found)
     assert torch._dynamo.explain(model)(block, graph.x).graph_break_count > 0
     assert torch._dynamo.explain(model.eval())(block, graph.x).graph_break_count == 0
+
+
+def test_only_the_blocks_used_last_are_kept() -> None:
+    opaque._blocks.clear()
+    edges = [(torch.tensor([0, 1]), torch.tensor([0], dtype=torch.int32)) for _ in range(20)]
+    blocks = [opaque._block(*each, 1) for each in edges]
+    assert opaque._block(*edges[-1], 1) is blocks[-1]
+    assert len(opaque._blocks) == opaque._KEPT
+    assert opaque._block(*edges[0], 1) is not blocks[0]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from weft.compiler.captures import NotCompiled, captures
 from weft.errors import InputError
@@ -27,7 +26,9 @@ if TYPE_CHECKING:
 
 _methods: list[tuple[weakref.ref[nn.Module], str]] = []
 """By number, a module and the name of its method; "" is the module itself."""
-_blocks = WeakTensorKeyDictionary()
+_KEPT = 8
+_blocks: "dict[int, Block]" = {}
+"""By the identity of their pointers, which a block holds: a few, since nothing says when edges are gone."""
 
 
 def propagated_opaquely(block: "Block", how: Propagation) -> Tensor | None:
@@ -109,13 +110,21 @@ def _asked(tensors: list[Tensor], number: int, reduce: str, counts: list[int]) -
 
 
 def _block(indptr: Tensor, indices: Tensor, num_src: int) -> "Block":
-    """Return the edges as a block, kept with them."""
+    """Return the edges as a block; those used last are kept, with what blocks find out about their edges."""
     from weft.graph.message.block import Block
 
-    found = _blocks.get(indptr)  # type: ignore[no-untyped-call]
-    if found is None or found.indices is not indices or found.num_src != num_src:
-        found = _blocks[indptr] = Block(indptr, indices, num_src=num_src)
-    return found  # type: ignore[no-any-return]
+    found = _blocks.pop(id(indptr), None)
+    if (
+        found is None
+        or found.indptr is not indptr
+        or found.indices is not indices
+        or found.num_src != num_src
+    ):
+        found = Block(indptr, indices, num_src=num_src)
+    _blocks[id(indptr)] = found
+    for oldest in [*_blocks][:-_KEPT]:
+        _blocks.pop(oldest, None)
+    return found
 
 
 def _reduced(

@@ -118,6 +118,8 @@ def message_obstacle(how: Propagation) -> str:
     found = compiled_of(how)
     if isinstance(found, str):
         return found
+    if found[0].by_relation is not None:
+        return "its matrices by relation are found by looking at every edge"
     return next((each.reason for each in found[0].reductions if each.program is None), "")
 
 
