@@ -233,7 +233,7 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path) -> None:
     for path, message in [
         (tmp_path / "absent.toml", "no recipe"),
         (broken, "not valid TOML"),
-        (binary, "cannot read recipe"),
+        (binary, "not valid TOML"),
         (unknown, "did you mean 'train'?"),
         (loose, "expected a section"),
         (tmp_path, "cannot read recipe"),

@@ -20,7 +20,6 @@ import inspect
 import json
 import math
 import re
-import tomllib
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from weft.errors import RecipeError, WeftWarning
+from weft.reading.toml_values import parse_toml
 from weft.registry import suggest
 
 SECTIONS = ("data", "task", "model", "strategy", "train")
@@ -196,17 +196,12 @@ def to_toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        data = path.read_bytes()
     except FileNotFoundError:
         raise RecipeError(f"no recipe {path}; see recipes/ for examples") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"cannot read recipe {path}: {_reason(error)}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{path} is not valid TOML: {error}") from None
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+    except OSError as error:
+        raise RecipeError(f"cannot read recipe {path}: {error.strerror}") from None
+    return parse_toml(data, str(path))
 
 
 def _parse_override(text: str) -> tuple[tuple[str, ...], Any]:
@@ -220,8 +215,8 @@ def _parse_override(text: str) -> tuple[tuple[str, ...], Any]:
 def parse_value(text: str) -> Any:
     """Return a TOML value, or the text itself where it is none: `0.01`, `true`, `[1, 2]`, `../cora.npz`."""
     try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        parsed = parse_toml(f"value = {text}", "it")
+    except RecipeError:
         return text
     value = parsed["value"]
     plain = isinstance(value, bool | int | float | str | list | dict)

@@ -40,11 +40,21 @@ def test_a_schema_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
         ({"nodes": {"a": {"split": {"tarin": "m"}}}}, "expected train, val and test, got 'tarin'"),
         ({"edges": {"r": {"scr": "a"}}}, "did you mean 'src'"),
         ({"edges": {"r": {"guess": True}}}, "unknown key edges.r.guess"),
+        ({"edges": {"r": {"delimiter": ",,"}}}, "edges.r.delimiter: expected one character.*',,'"),
+        ({"nodes": {"a": {"delimiter": ""}}}, "nodes.a.delimiter: expected one character"),
+        ({"nodes": {"a": {"delimiter": '"'}}}, "nodes.a.delimiter: expected one character that is no quote"),
+        ({"nodes": {"a": {"delimiter": "\n"}}}, "nodes.a.delimiter: .* no end of a line"),
     ],
 )
 def test_what_is_wrong_in_a_schema_is_one_line(sections: dict[str, object], told: str) -> None:
     with pytest.raises(RecipeError, match=told):
         parse_schema(sections, "schema")  # type: ignore[arg-type]
+
+
+def test_files_that_are_no_text_are_one_line(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "s.toml", "[edges.r]\nfiles = [3]\n")
+    with pytest.raises(RecipeError, match=r"edges.r.files\[0\]: expected a string, got 3"):
+        read_schema(path)
 
 
 def test_tables_of_the_command_line() -> None:

@@ -216,6 +216,12 @@ def test_bom_crlf_and_other_delimiters_are_read_and_noted(tmp_path: Path) -> Non
     assert {"byte-order-mark", "crlf"} <= {problem.kind for problem in problems.of("note")}
 
 
+def test_a_first_row_without_an_end_is_told(tmp_path: Path) -> None:
+    nodes = write_text(tmp_path / "n.csv", 'id,"f' + "x" * 200_000 + "\n0,1\n")
+    problems = problems_of(f"nodes={nodes}", one_edge(tmp_path))
+    assert "are quotes closed?" in find(problems, "unreadable").message
+
+
 def test_schema_drift_between_files(tmp_path: Path) -> None:
     write_parquet(tmp_path / "n/0.parquet", {"id": [0], "f": [1.0]})
     write_parquet(tmp_path / "n/1.parquet", {"id": [1], "g": [1.0]})

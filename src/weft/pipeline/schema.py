@@ -25,7 +25,6 @@ relation = "relation"
 file_splits = ["train", "test"]
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -33,10 +32,12 @@ from typing import Any, Literal, cast
 
 from weft.config import bind, to_toml
 from weft.errors import RecipeError
+from weft.reading.toml_values import parse_toml
 
 EdgeType = tuple[str, str, str]
 Encoding = Literal["number", "list", "one-hot", "index"]
 SPLITS = ("train", "val", "test")
+_NO_DELIMITER = '"\r\n\0'
 SPLIT_WORDS = {
     "train": ("train", "training"),
     "val": ("val", "valid", "validation", "dev"),
@@ -145,12 +146,12 @@ def read_schema(path: str | Path) -> Schema:
     """Return the schema of a TOML file; its paths count from the folder of the file."""
     path = Path(path)
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = path.read_bytes()
     except FileNotFoundError:
         raise RecipeError(f"no schema {path}; --save-schema writes one to start from") from None
-    except (OSError, ValueError) as error:
-        raise RecipeError(f"schema {path}: {error}") from None
-    return parse_schema(given, str(path), base=path.parent)
+    except OSError as error:
+        raise RecipeError(f"schema {path}: {error.strerror}") from None
+    return parse_schema(parse_toml(data, f"schema {path}"), str(path), base=path.parent)
 
 
 def parse_schema(given: Mapping[str, Any], where: str, *, base: Path | None = None) -> Schema:
@@ -246,7 +247,8 @@ def _add(schema: Schema, part: str, key: str, section: dict[str, Any], where: st
     if isinstance(section.get("files"), str):
         section["files"] = [section["files"]]
     if base is not None and isinstance(section.get("files"), list):
-        section["files"] = [str(base / path) for path in section["files"]]
+        section["files"] = [str(base / path) if isinstance(path, str) else path for path in section["files"]]
+    _check_delimiter(section.get("delimiter"), where)
     if part == "nodes":
         nodes = NodeTable(**bind(NodeTable, section, where, given=("guess",)))
         _check_split(nodes.split, where)
@@ -262,6 +264,15 @@ def _add(schema: Schema, part: str, key: str, section: dict[str, Any], where: st
     features_of(edges, where)
     edges.label_feature(where)
     schema.edges[(edges.source, parts[1] if len(parts) == 3 else key, edges.target)] = edges
+
+
+def _check_delimiter(delimiter: Any, where: str) -> None:
+    """Raise where text stands that cannot part cells; what is no text at all is refused with other types."""
+    if isinstance(delimiter, str) and (len(delimiter) != 1 or delimiter in _NO_DELIMITER):
+        raise RecipeError(
+            f"{where}.delimiter: expected one character that is no quote and no end of a line, "
+            f"got {delimiter[:20]!r}"
+        )
 
 
 def _check_split(split: str | dict[str, str] | None, where: str) -> None:

@@ -4,7 +4,6 @@ Prices are those of `train.prices`, in the same sections: one file serves the pl
 """
 
 import re
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 from weft.config import Range, bind
 from weft.errors import RecipeError
 from weft.plan.machine import Machine
+from weft.reading.toml_values import parse_toml
 from weft.sizes import parse_bytes
 from weft.train.saved.prices import Prices, prices_of
 
@@ -86,11 +86,9 @@ def read_cluster(path: str | Path) -> Cluster:
     """Return the cluster that a file describes; refuse what it cannot mean, in one line."""
     try:
         data = Path(path).read_bytes()
-        told = tomllib.loads(data.decode("utf-8"))
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path}: {error}") from None
+    told = parse_toml(data, str(path))
     known = ("machine", "cluster", "within_rack", "between_racks")
     for name in told:
         if name not in known or not isinstance(told[name], dict):

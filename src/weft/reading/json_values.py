@@ -60,7 +60,7 @@ def parse_json(data: bytes | str, where: Path | str, shape: Any = object) -> Any
         raise FormatError(f"{where}: nested more than {DEPTH} levels deep") from error
     except ValueError as error:  # bytes that are no text among them
         raise FormatError(f"{where}: damaged, not valid JSON ({one_line(error)})") from error
-    _expect_shallow(value, where)
+    expect_shallow(value, where)
     expect_shape(value, shape, where)
     return value
 
@@ -104,7 +104,8 @@ def _expect(right: bool, what: str, value: Any, where: Path | str, name: str) ->
         raise FormatError(f"{where}: {name or 'it'} must be {what}, got {shown}")
 
 
-def _expect_shallow(value: Any, where: Path | str) -> None:
+def expect_shallow(value: Any, where: Path | str) -> None:
+    """Raise where objects and lists lie within each other more than `DEPTH` levels deep."""
     level = [value]
     for _ in range(DEPTH + 1):
         inner: list[Any] = []

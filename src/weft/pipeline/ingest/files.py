@@ -188,10 +188,13 @@ def _open_text(
         wrong("empty-file", "the file is empty: not even a header")
         return None
     tabs = ".tsv" in [suffix.lower() for suffix in path.suffixes]
-    delimiter = delimiter or ("\t" if tabs else max(_DELIMITERS, key=lambda mark: _fields(rows[0], mark)))
-    cells = next(
-        csv.reader([line + "\n" for line in lines[lines.index(rows[0]) :].split("\n")], delimiter=delimiter)
-    )
+    try:
+        delimiter = delimiter or ("\t" if tabs else max(_DELIMITERS, key=lambda mark: _fields(rows[0], mark)))
+        first = [line + "\n" for line in lines[lines.index(rows[0]) :].split("\n")]
+        cells = next(csv.reader(first, delimiter=delimiter))
+    except csv.Error as error:
+        wrong("unreadable", f"the first row is no row of a table ({error}); are quotes closed?")
+        return None
     if header is None:
         said = {cell.strip().lower() for cell in cells}
         known = all(not said.isdisjoint(kind) for kind in words)

@@ -12,13 +12,13 @@ small = 0.09
 
 import hashlib
 import math
-import tomllib
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from weft.errors import RecipeError
+from weft.reading.toml_values import parse_toml
 from weft.registry import suggest
 
 _CLUSTER, _PRICES = "[cluster]", "[cluster.prices]"
@@ -51,12 +51,9 @@ def read_prices(path: str | Path) -> Prices:
     where = f"train.prices: {path}"
     try:
         data = Path(path).read_bytes()
-        read = tomllib.loads(data.decode("utf-8"))
     except OSError as error:
         raise RecipeError(f"train.prices: cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{where}: {error}") from None
-    return prices_of(read, data, where)
+    return prices_of(parse_toml(data, where), data, where)
 
 
 def prices_of(read: dict[str, Any], data: bytes, where: str) -> Prices:
