@@ -16,6 +16,7 @@ from weft.compiler.passes import PASSES
 from weft.compiler.program import Edges
 from weft.compiler.run import reduce_edges
 from weft.compiler.trace import Form
+from weft.compiler.unread import twins_of
 
 Message = Callable[..., Any]
 
@@ -40,8 +41,10 @@ def compiled_result(
     **given: Sequence[Tensor],
 ) -> Tensor:
     """Return the reduced messages by the compiler's stages and programs alone."""
-    made = compile_message(message, forms_of(**given), reduce, without=without)
+    forms = forms_of(**given)
     tensors = [t for name in ("src", "dst", "edge", "params") for t in given.get(name, ())]
+    twins = twins_of([form.role for form in forms], tensors)
+    made = compile_message(message, forms, reduce, without=without, twins=twins)
     return run_compiled(made, made.inputs(tensors, captures(message, made.executed)), edges)
 
 

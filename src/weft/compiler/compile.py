@@ -13,56 +13,22 @@ from torch import Tensor, fx
 from weft.compiler.annotate import check, movement, residency
 from weft.compiler.axes import rows_first
 from weft.compiler.captures import Captures, Made, NotCompiled, captures, explained
-from weft.compiler.graphs import close, name_of, reductions, value
+from weft.compiler.graphs import close, reductions, value
 from weft.compiler.levels import inner_graphs
 from weft.compiler.lower import Loaded, lower
 from weft.compiler.passes import rewrite
 from weft.compiler.program import Program
-from weft.compiler.relation_pairs import ByRelation, Steep, by_relation
+from weft.compiler.relation_pairs import ByRelation, by_relation
 from weft.compiler.scatters import take_rows
 from weft.compiler.spent import SPENT
 from weft.compiler.stages import Stage, check_stage, stage, stage_when_called
 from weft.compiler.trace import EDGES, Form, Role, Traced, trace
+from weft.compiler.unread import Twins, Unread, twins_of, unread_inputs
 
-Twins = tuple[tuple[int, int], ...]
-"""Of the tensors that a message is given, (destination's, source's) by number where both are one tensor."""
-
+_ENDS = ("source", "destination")
 _MOST = 512
 _MOST_OF_CODE = 32
 """Ways in which one piece of code is compiled; a message that changes at every call is left alone."""
-
-
-_ENDS = ("source", "destination")
-_STEEP = frozenset(
-    [
-        *(
-            "sqrt",
-            "rsqrt",
-            "log",
-            "log2",
-            "log10",
-            "log1p",
-            "reciprocal",
-            "div",
-            "pow",
-            "exp",
-            "exp2",
-            "expm1",
-        ),
-        *(
-            "linalg_vector_norm",
-            "acos",
-            "asin",
-            "acosh",
-            "atanh",
-            "atan2",
-            "tan",
-            "xlogy",
-            "native_layer_norm",
-        ),
-    ]
-)
-"""Operators whose slope may be infinite."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +69,8 @@ class Compiled:
     """That of the messages."""
     values: tuple[fx.Node | Loaded, ...]
     """What `before` gives."""
-    steep: Steep = ()
-    """The inputs that go through such operators before the reductions."""
+    unread: Unread = ()
+    """The inputs of nodes that something is made of before the reductions."""
     inner: tuple["Compiled", ...] = ()
     """What is reduced first, in this order; `before` takes the rows of all of it after its other inputs."""
     by_relation: ByRelation | None = None
@@ -162,7 +128,7 @@ def compiled(
     `scratch` names attributes that the message may set; `without` leaves passes out.
     """
 
-    twins = _twins(roles, given)
+    twins = twins_of(roles, given)
 
     def make(forms: Sequence[Form], known: frozenset[CodeType]) -> Compiled:
         with SPENT.on(messages=1):
@@ -170,13 +136,6 @@ def compiled(
             return compile_message(message, forms, reduce, without=without, **options)
 
     return remembered(message, roles, given, (reduce, scratch, without, twins), make)
-
-
-def _twins(roles: Sequence[Role], given: Sequence[Tensor]) -> Twins:
-    """Return which tensors of destinations are one with a tensor of sources, by number."""
-    sources = [place for place, role in enumerate(roles) if role == "source"]
-    pairs = ((i, j) for i, role in enumerate(roles) if role == "destination" for j in sources)
-    return tuple((i, j) for i, j in pairs if given[i] is given[j])
 
 
 def remembered(
@@ -272,7 +231,7 @@ def compile_message(
     with explained("staging"):
         first = by_relation(graph)
         if first is not None:
-            first = replace(first, steep=_steep_inputs(first.graph, inputs_of(first.graph)))
+            first = replace(first, unread=unread_inputs(first.graph, inputs_of(first.graph))[0])
             twins = ()  # of one tensor the pairs have other rows
         inner = tuple(_staged(each, traced, twins) for each in inner_graphs(graph))
         return replace(_staged(graph, traced, twins), inner=inner, by_relation=first)
@@ -280,10 +239,8 @@ def compile_message(
 
 def _staged(graph: fx.Graph, traced: Traced, twins: Twins) -> Compiled:
     inputs = inputs_of(graph)
-    steep = _steep_inputs(graph, inputs)
-    # Of these an end may read another row in the place of one that no edge reads there: two tensors again.
-    apart = {place for place, _ in steep}
-    same = {inputs[i]: inputs[j] for i, j in twins if i not in apart and j not in apart}
+    unread, twins = unread_inputs(graph, inputs, twins)
+    same = {inputs[i]: inputs[j] for i, j in twins}
     counts = next((value(node).dtype for node in inputs if node.name == "count"), None)
     made_last = next(node for node in graph.nodes if node.op == "output").args[0]
     outputs: list[Any] = [made_last] if isinstance(made_last, fx.Node) else list(made_last)
@@ -298,19 +255,8 @@ def _staged(graph: fx.Graph, traced: Traced, twins: Twins) -> Compiled:
     if after is not None:
         check_stage(after, [*nodes, *needed], outputs)
     known = graph, traced.captured, traced.executed
-    last = traced.dtype, tuple(made.values), steep
+    last = traced.dtype, tuple(made.values), unread
     return Compiled(*known, before, parts, after, places, counts, *last)
-
-
-def _steep_inputs(graph: fx.Graph, inputs: Sequence[fx.Node]) -> Steep:
-    """Return the inputs of nodes whose rows an operator reads that has no slope somewhere, with their end."""
-    ends = [node for node in graph.nodes if residency(node) in _ENDS]
-    found = {node for node in ends if name_of(node) in _STEEP}
-    for node in reversed(ends):
-        if node in found:
-            found.update(each for each in node.all_input_nodes if residency(each) in _ENDS)
-    given = [node for node in inputs if node.name != "count"]
-    return tuple((place, residency(node)) for place, node in enumerate(given) if node in found)
 
 
 def inputs_of(graph: fx.Graph) -> list[fx.Node]:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
 from weft.compiler.compile import Compiled, Reduction
 from weft.compiler.program import Edges
-from weft.compiler.relation_pairs import Steep
+from weft.compiler.unread import as_read
 
 Reduced = tuple[Tensor, Tensor | None]
 Reduce = Callable[[Reduction, Sequence[Tensor]], Reduced]
@@ -30,7 +29,7 @@ def read_by_pairs(made: Compiled, inputs: Sequence[Tensor], edges: Edges) -> tup
     first = made.by_relation
     assert first is not None
     sizes = edges.num_other, edges.num_rows, edges.num_edges
-    kind, *values = first.before(*sizes, *_as_read(first.steep, inputs, edges))
+    kind, *values = first.before(*sizes, *as_read(first.unread, inputs, edges))
     return kind, values
 
 
@@ -50,32 +49,8 @@ def _reductions(
     """Return the results of all reductions, and what was made before them."""
     sizes = edges.num_other, edges.num_rows, edges.num_edges
     counts = [] if made.counts is None else [edges.indptr.diff().to(made.counts)]
-    values = made.before(*sizes, *_as_read(made.steep, inputs, edges), *counts)
+    values = made.before(*sizes, *as_read(made.unread, inputs, edges), *counts)
     return [reduce(each, values) for each in made.reductions], values
-
-
-def _as_read(steep: Steep, inputs: Sequence[Tensor], edges: Edges) -> list[Tensor]:
-    """Return the inputs with a row that an edge reads in the place of those that none does.
-
-    What becomes of such a row has the gradient 0, and where a slope is infinite 0 times that is not 0.
-    """
-    taken = [*inputs]
-    for place, end in steep if torch.is_grad_enabled() else ():
-        unread = edges.unread_other if end == "source" else edges.unread_rows
-        rows = taken[place]
-        if unread is not None and rows.is_floating_point() and len(rows) == len(unread):
-            taken[place] = torch.where(
-                unread.view(-1, *[1] * (rows.dim() - 1)), _read_row(rows, unread), rows
-            )
-    return taken
-
-
-def _read_row(rows: Tensor, unread: Tensor) -> Tensor:
-    """Return a row that an edge reads, ones where none is read; found without waiting for the device."""
-    if not len(rows):
-        return rows.new_ones(())
-    read = rows.detach().index_select(0, unread.to(torch.uint8).argmin().view(1))
-    return torch.where(unread.all(), 1, read)
 
 
 def shaped(reduction: Reduction, out: Tensor, num_rows: int) -> Tensor:

@@ -165,6 +165,15 @@ class Edges:
         unread = unread.index_fill_(0, read, False)[:-1]
         return unread if self.padded or bool(unread.any()) else None
 
+    @cached_property
+    def unread_by_both(self) -> Tensor | None:
+        """Which nodes have no edge and are read by none, where both ends are the same nodes; None: none."""
+        rows, other = self.unread_rows, self.unread_other
+        if rows is None or other is None or len(rows) != len(other):
+            return None
+        unread = rows & other
+        return unread if self.padded or bool(unread.any()) else None
+
 
 def broadcast(*shapes: Shape) -> Shape:
     """Return the shape of an elementwise step of values of these shapes."""

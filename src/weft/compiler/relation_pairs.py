@@ -17,11 +17,9 @@ from weft.compiler.levels import taken
 from weft.compiler.program import Edges
 from weft.compiler.stages import Stage, stage
 from weft.compiler.trace import EDGES
+from weft.compiler.unread import Unread
 from weft.kernels import gather
 from weft.kernels.relation import check_relations
-
-Steep = tuple[tuple[int, str], ...]
-"""Inputs, with the end that has their rows, that go through operators whose slope may be infinite."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,8 @@ class ByRelation:
     before: Stage
     """Gives the relation of each edge, then values of sources: the rows that pairs read."""
     relations: int
-    steep: Steep = ()
+    unread: Unread = ()
+    """The inputs of nodes that `before` makes something of."""
 
     def pairs(self, kind: Tensor, edges: Edges) -> "RelationPairs":
         """Return the pairs that edges of some relations read, sorted."""
