@@ -1,5 +1,7 @@
 """Messages in a model under torch.compile: compiled by weft, as one operator or between graphs of torch."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -97,6 +99,35 @@ def test_a_method_is_one_operator_in_one_graph(
             found[1].append(fast(block, x))
         for want, have in zip(*found):
             torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-9)
+
+
+def test_under_autocast_an_operator_has_the_types_and_gradients_of_the_message() -> None:
+    torch._dynamo.reset()
+    graph = weft.datasets.open_dataset(name="community", nodes=60)
+    block, model, found = graph.block(), Attending(graph.x.shape[1]), []
+    for called in (model, torch.compile(model, backend="aot_eager", fullgraph=True)):
+        model.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = called(block, graph.x)
+        out.float().square().sum().backward()  # outside of it, as PyTorch advises
+        found.append([out, *(each.grad for each in model.parameters())])
+    assert found[1][0].dtype == torch.bfloat16
+    for want, have in zip(*found):
+        torch.testing.assert_close(have, want, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.slow
+def test_the_first_message_of_a_process_may_be_inside_of_torch_compile() -> None:
+    code = """
+import torch, weft
+from torch import nn
+class Layer(nn.Module):
+    def message(self, there): return there * 2
+    def forward(self, block, x): return block.propagate(self.message, src=(x,), reduce="mean").tanh()
+graph = weft.datasets.open_dataset(name="community", nodes=60)
+torch.compile(Layer(), backend="eager", fullgraph=True)(graph.block(), graph.x)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 @pytest.mark.slow

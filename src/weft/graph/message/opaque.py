@@ -18,14 +18,17 @@ from torch.utils._python_dispatch import _disable_current_modes
 from weft.compiler.captures import NotCompiled, captures
 from weft.errors import InputError
 from weft.graph.message.reduction import Message, Propagation, checked
-from weft.graph.reductions import reduction
+from weft.graph.reductions import reduction, reductions
 from weft.kernels.registration import define
 
 if TYPE_CHECKING:
     from weft.graph.message.block import Block
 
+reductions.names()  # their folder is read now: torch.compile cannot record that
 _methods: list[tuple[weakref.ref[nn.Module], str]] = []
 """By number, a module and the name of its method; "" is the module itself."""
+_numbers: "weakref.WeakKeyDictionary[nn.Module, dict[str, int]]" = weakref.WeakKeyDictionary()
+_NARROW = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 _KEPT = 8
 _blocks: "dict[int, Block]" = {}
 """By the identity of their pointers, which a block holds: a few, since nothing says when edges are gone."""
@@ -46,17 +49,19 @@ def propagated_opaquely(block: "Block", how: Propagation) -> Tensor | None:
     whole = [*how.src, *how.dst, *how.edge]
     forms = tuple((tuple(t.shape[1:]), t.dtype, t.device) for t in whole)
     shared = tuple((tuple(t.shape), t.dtype, t.device) for t in how.params)
-    number = _number(owner, name, forms, shared, owner.training)
+    kind = block.indptr.device.type
+    narrow = _NARROW[torch.get_autocast_dtype(kind)] if torch.is_autocast_enabled(kind) else ""
+    number = _number(owner, name, forms, shared, narrow, owner.training)
     if number < 0:
         return None
     own = [*owner.parameters()]
     tensors = [*how.src, *how.dst, *how.edge, *how.params, *own]
     counts = [len(how.src), len(how.dst), len(how.edge), len(how.params)]
     at = block.indptr, block.indices, block.num_src
-    return torch.ops.weft.propagate(tensors, *at, number, how.kernel_reduce, counts)  # type: ignore[no-any-return]
+    return torch.ops.weft.propagate(tensors, *at, number, how.kernel_reduce, counts, narrow)  # type: ignore[no-any-return]
 
 
-def _number(owner: nn.Module, name: str, forms: Any, shared: Any, training: bool) -> int:
+def _number(owner: nn.Module, name: str, forms: Any, shared: Any, narrow: str, training: bool) -> int:
     """Return the number of a method; -1: it learns what are no parameters of its module, or draws numbers.
 
     What is drawn in forward would be drawn anew in backward.
@@ -66,15 +71,29 @@ def _number(owner: nn.Module, name: str, forms: Any, shared: Any, training: bool
         found = captures(method).tensors
     except NotCompiled:
         return -1
-    if any(each.requires_grad and id(each) not in own for each in found) or _tried(method, forms, shared)[1]:
+    if any(each.requires_grad and id(each) not in own for each in found):
         return -1
-    _methods.append((weakref.ref(owner), name))
-    return len(_methods) - 1
+    if _tried(method, forms, shared, narrow)[1]:
+        return -1
+    known = _numbers.setdefault(owner, {})
+    if name not in known:
+        known[name] = len(_methods)
+        _methods.append((weakref.ref(owner), name))
+    return known[name]
 
 
-def _tried(method: Message, forms: Any, shared: Any) -> tuple[Any, bool]:
+def _autocast(like: Tensor | torch.device, narrow: str) -> torch.autocast:
+    """Return the types that a message had when it was recorded: backward runs where there is no autocast."""
+    kind = (like.device if isinstance(like, Tensor) else like).type
+    dtype = getattr(torch, narrow) if narrow else None
+    # What forward narrowed has no gradient: backward narrows its parameters itself.
+    return torch.autocast(kind, dtype=dtype, enabled=bool(narrow), cache_enabled=False)
+
+
+def _tried(method: Message, forms: Any, shared: Any, narrow: str) -> tuple[Any, bool]:
     """Return what a message gives for two edges of zeros, and whether it draws random numbers."""
-    with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng():
+    device = [*forms, *shared][0][2]
+    with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(), _autocast(device, narrow):
         rows = [torch.zeros(2, *shape, dtype=dtype, device=device) for shape, dtype, device in forms]
         rest = [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in shared]
         before = _draws()
@@ -100,7 +119,8 @@ def _method(owner: nn.Module, name: str) -> Message:
 def _owner(number: int) -> tuple[nn.Module, str]:
     reference, name = _methods[number]
     owner = reference()
-    assert owner is not None, "who calls the operator has the module"
+    if owner is None:
+        raise InputError("the module of a message is gone: keep a compiled model until backward is done")
     return owner, name
 
 
@@ -135,11 +155,13 @@ def _reduced(
     number: int,
     reduce: str,
     counts: list[int],
+    narrow: str,
 ) -> Tensor:
     from weft.graph.message.propagate import contribute
 
     how = _asked(tensors, number, reduce, counts)
-    return contribute(_block(indptr, indices, num_src), how, beside=False).value
+    with _autocast(indptr, narrow):
+        return contribute(_block(indptr, indices, num_src), how, beside=False).value
 
 
 def _forward(*given: Any) -> Tensor:
@@ -148,11 +170,11 @@ def _forward(*given: Any) -> Tensor:
 
 
 def _fake(tensors: list[Tensor], indptr: Tensor, *rest: Any) -> Tensor:
-    _, _, number, reduce, counts = rest
+    _, _, number, reduce, counts, narrow = rest
     whole = sum(counts[:3])
     forms = [(tuple(map(int, each.shape[1:])), each.dtype, each.device) for each in tensors[:whole]]
     shared = [(tuple(map(int, each.shape)), each.dtype, each.device) for each in tensors[whole : sum(counts)]]
-    made, _ = _tried(_method(*_owner(number)), forms, shared)
+    made, _ = _tried(_method(*_owner(number)), forms, shared, narrow)
     result = reduction(reduce).result(checked(made, reduce, 2))
     item, dtype = tuple(result.shape[1:]), result.dtype
     return tensors[0].new_empty((indptr.shape[0] - 1, *item), dtype=dtype)
@@ -169,7 +191,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     needs = [isinstance(each, Tensor) and each.requires_grad for each in tensors]
     made = torch.ops.weft.propagate_backward(grad, tensors, indptr, indices, *ctx.rest, needs)
     found = iter(made)
-    return [next(found) if need else None for need in needs], None, None, None, None, None, None
+    return [next(found) if need else None for need in needs], *[None] * 7
 
 
 def _autograd() -> Any:
@@ -200,7 +222,7 @@ def _fake_gradients(grad: Tensor, tensors: list[Tensor], *rest: Any) -> list[Ten
     return [torch.empty_like(each) for each, need in zip(tensors, rest[-1]) if need]
 
 
-_AT = "Tensor indptr, Tensor indices, SymInt num_src, int number, str reduce, int[] counts"
+_AT = "Tensor indptr, Tensor indices, SymInt num_src, int number, str reduce, int[] counts, str narrow"
 define(
     f"propagate(Tensor[] tensors, {_AT}) -> Tensor",
     reference=_forward,
