@@ -202,9 +202,11 @@ class _Coordinator:
             return told.exit_code if told.kind == "refused" else WorkerLost.exit_code
         if worker.number in (*self.formed.members, *self.before.members) or not worker.ready:
             self.say(f"weft: worker {worker.number} {describe_exit(code)}")
+        if worker.leaving:  # nobody is to take its place
+            return None
         if self.restarts > 0:
             self.restarts -= 1
-        elif not worker.leaving:
+        else:
             self.target = max(self.target - 1, 0)
         return None
 
@@ -317,7 +319,8 @@ class _Coordinator:
             self.before = _Formed() if formed.up else self.before
         if formed.broken is None and self._any_said("broken"):
             formed.broken = time.monotonic()
-        if formed.broken is not None and time.monotonic() - formed.broken > _SETTLE:
+        settled = formed.broken is not None and time.monotonic() - formed.broken > _SETTLE
+        if settled and len(members) >= self.size.least:
             self.mended += 1
             if self.mended > _MENDS:
                 self.say("weft: error: workers lose each other again and again, though all of them live")

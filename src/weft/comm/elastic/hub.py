@@ -6,6 +6,7 @@ same bits whoever holds which part.
 """
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from weft.comm.rendezvous import PrefixStore, Store
 from weft.comm.shutdown import bounded
 
 _POLL = 0.002
+_TELL = 5.0  # seconds after which a user is told what a part waits for
 
 
 class Hub:
@@ -90,10 +92,14 @@ class Hub:
             work.get_future().add_done_callback(lambda future: meeting.end(_problem(future)))
             meeting.wait()
 
-    def await_keys(self, keys: list[str], *, patience: float) -> None:
-        """Wait until all keys are in the store, for so long at most."""
-        deadline = time.monotonic() + patience
+    def await_keys(self, keys: list[str], *, patience: float, told: str = "") -> None:
+        """Wait until all keys are in the store, for so long at most; who waits for long is `told`."""
+        began = time.monotonic()
+        deadline = began + patience
         while not self.store.check(keys):
+            if told and time.monotonic() > began + _TELL:
+                sys.stderr.write(f"weft: {told}\n")
+                told = ""
             self.check()
             if time.monotonic() > deadline:
                 raise RuntimeError(f"Timed out after {patience:g} s")
@@ -121,9 +127,9 @@ class Carrier:
     def enter(self, number: int, part: int, given: Delivery) -> Meeting:
         """Give what a part has for the call of that number; the last of the own parts sends."""
         with self._lock:
-            self.hub.check()
             meeting = self._meetings.setdefault(number, Meeting(self.hub.timeout))
             self._under_way.add(meeting)
+            self.hub.check()  # after it is listed: who gives up meanwhile ends what is listed
             meeting.join(part, given)
             if len(meeting.given) == len(self.own):
                 del self._meetings[number]

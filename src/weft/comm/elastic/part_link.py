@@ -1,5 +1,6 @@
 """The connections of one part's group: as `Link` has them, through the hub of the process that holds it."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,12 +76,12 @@ class PartLink:
             raise self.heart.blame(error, "all_gather_json") from None
 
     def wait_for(self, key: str, *, told: str = "") -> str:
-        """Return what is written under a key."""
+        """Return what is written under a key; however long that takes, but only while no worker is lost."""
         self.heart.enter("expect")
         try:
             self.hub.check()
             where = f"{self.name}-{'-'.join(map(str, self.members))}/{key}"
-            self.hub.await_keys([where], patience=_PATIENCE * self.timeout)
+            self.hub.await_keys([where], patience=math.inf, told=told)
             return self.store.get(key).decode()
         except RuntimeError as error:
             raise self.heart.blame(error, "expect") from None

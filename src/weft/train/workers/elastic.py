@@ -125,7 +125,8 @@ class _Generation:
         hub, state = self.hub, self.held.state
         hub.store.set(f"have/{hub.me}", str(-1 if state is None else state.epoch))
         keys = [f"have/{place}" for place in range(hub.processes)]
-        hub.await_keys(keys, patience=_PATIENCE * self.member.timeout)
+        # Others may be in the middle of an epoch; the hub notices where they are gone.
+        hub.await_keys(keys, patience=math.inf)
         have = [int(hub.store.get(key)) for key in keys]
         furthest = max(have)
         if furthest < 0:
