@@ -159,11 +159,9 @@ def ask(folder: Path, number: int) -> str:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
-        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return told
+    from weft.reading.json_values import WholeNumber, read_json
+
+    return read_json(file, {"least": WholeNumber(1), "most": WholeNumber(1)}) if file.is_file() else {}
 
 
 def _taken(file: Path) -> int | None:

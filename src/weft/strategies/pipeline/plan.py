@@ -3,7 +3,6 @@
 A planned division is kept in the run's folder: a run that is continued goes on with its own.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from weft.errors import RecipeError
 from weft.events import dumps
 from weft.format import atomic_write
 from weft.layers.stack import Stack
+from weft.reading.json_values import WholeNumber, read_json
 from weft.strategies.pipeline.division import StageDivision, division_of
 from weft.strategies.pipeline.planner import LayerCosts, PlanName, even, hydrozoa, pace, pipedream
 from weft.strategies.pipeline.stage_model import check_division, check_staged
@@ -113,7 +113,6 @@ class StagePlan:
 
 
 def _read(folder: Path | None) -> Any:
-    try:
-        return None if folder is None else json.loads((folder / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    if folder is None or not (folder / FILE).is_file():
         return None
+    return read_json(folder / FILE, {"layers": [WholeNumber(1)], "replicas": [WholeNumber(1)]})
