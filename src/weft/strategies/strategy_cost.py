@@ -18,8 +18,6 @@ class StrategyCost:
 
     exact: ClassVar[bool] = True
     """Whether it computes what one process does on the whole graph, where its exchange does."""
-    source: ClassVar[str] = ""
-    """Where to read what an approximation costs in accuracy."""
     overlaps: ClassVar[tuple[str, ...]] = ("gradient",)
     """Purposes of traffic that travels while the rank works."""
     epochs: ClassVar[int] = 2

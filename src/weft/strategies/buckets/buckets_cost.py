@@ -11,7 +11,6 @@ class BucketsCost(StrategyCost):
     """There is no model of layers to compare with others."""
 
     exact: ClassVar[bool] = False
-    source: ClassVar[str] = "docs/choosing-a-strategy.md"
 
     @classmethod
     def obstacle(cls, options: Mapping[str, Any], workers: int) -> str | None:

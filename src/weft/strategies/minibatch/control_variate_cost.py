@@ -10,4 +10,3 @@ class ControlVariateCost(StrategyCost):
     """Histories lie with the owners of nodes."""
 
     exact: ClassVar[bool] = False
-    source: ClassVar[str] = "docs/choosing-a-strategy.md"

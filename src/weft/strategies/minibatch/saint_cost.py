@@ -10,4 +10,3 @@ class SaintCost(StrategyCost):
     """Subgraphs of an epoch are drawn as the run will draw them."""
 
     exact: ClassVar[bool] = False
-    source: ClassVar[str] = "docs/choosing-a-strategy.md"

@@ -10,4 +10,3 @@ class SampledCost(StrategyCost):
     """Draws are functions of seed and epoch: a rehearsed epoch draws what the run will."""
 
     exact: ClassVar[bool] = False
-    source: ClassVar[str] = "docs/choosing-a-strategy.md"

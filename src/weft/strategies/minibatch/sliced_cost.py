@@ -10,4 +10,3 @@ class SlicedCost(StrategyCost):
     """Pays where features are wider than the first hidden layer."""
 
     exact: ClassVar[bool] = False
-    source: ClassVar[str] = "docs/choosing-a-strategy.md"

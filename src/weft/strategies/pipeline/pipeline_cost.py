@@ -11,7 +11,6 @@ class PipelineCost(StrategyCost):
     """Stages of layers on workers of their own; who runs which is divided by measured times."""
 
     exact: ClassVar[bool] = False
-    source: ClassVar[str] = "docs/choosing-a-strategy.md"
 
     @classmethod
     def obstacle(cls, options: Mapping[str, Any], workers: int) -> str | None:

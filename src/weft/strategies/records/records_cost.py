@@ -11,7 +11,6 @@ class RecordsCost(StrategyCost):
     """Files are made once, by `weft flatten`."""
 
     exact: ClassVar[bool] = False
-    source: ClassVar[str] = "docs/choosing-a-strategy.md"
 
     @classmethod
     def obstacle(cls, options: Mapping[str, Any], workers: int) -> str | None:
