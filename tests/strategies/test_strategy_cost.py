@@ -12,4 +12,6 @@ def test_options_of_other_strategies_are_left_out() -> None:
 def test_a_rehearsal_sees_a_whole_period_of_an_exchange() -> None:
     assert StrategyCost.rehearsed({}) == 2
     assert StrategyCost.rehearsed({"exchange": "exact"}) == 2
-    assert StrategyCost.rehearsed({"exchange": {"name": "delayed", "r": 5}}) == 7
+    assert StrategyCost.rehearsed({"exchange": {"name": "delayed", "r": 3}}) == 4
+    assert StrategyCost.rehearsed({"exchange": "delayed"}) == 6  # by its default, five epochs
+    assert StrategyCost.rehearsed({"exchange": "skip"}) == 5

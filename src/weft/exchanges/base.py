@@ -114,6 +114,11 @@ class Exchange:
         coded = options.get("bits", EXACT) != EXACT
         return not coded and any(point.items() <= options.items() for point in points)
 
+    @classmethod
+    def period(cls, options: Mapping[str, Any]) -> int:
+        """Return after how many steps on the whole graph, the first aside, what is sent repeats itself."""
+        return 1
+
     def begin_step(self) -> None:
         """Begin a training step; every rank calls it before its forward pass.
 

@@ -23,6 +23,9 @@ from weft.config import Range
 from weft.draw import Stream, draw, fold
 from weft.exchanges.base import Arrival, Exchange, Later, exchanges
 
+EPOCHS = 5
+"""That rows travel where nothing is said."""
+
 
 class _Given:
     """Rows that have arrived."""
@@ -111,7 +114,7 @@ class Delayed(Exchange):
     exact_at: ClassVar[Mapping[str, Any]] = {"r": 0}
 
     def __init__(
-        self, plan: HaloPlan, group: Group, clock: Tensor, *, r: Annotated[int, Range(least=0)] = 5
+        self, plan: HaloPlan, group: Group, clock: Tensor, *, r: Annotated[int, Range(least=0)] = EPOCHS
     ) -> None:
         super().__init__(plan, group, clock)
         self.r = r
@@ -120,6 +123,11 @@ class Delayed(Exchange):
         self._bins = {what: _bins(ids, r) for what, ids in held.items()} if r else {}
         self._plans: dict[int, HaloPlan] = {}
         self._relayed: dict[str, tuple[Delayed, Tensor]] = {}
+
+    @classmethod
+    def period(cls, options: Mapping[str, Any]) -> int:
+        """Return the epochs in which every bin is sent once."""
+        return max(1, int(options.get("r", EPOCHS)))
 
     def relay(self, what: str, source: "Delayed", ids: Tensor) -> None:
         """Say that the features or gradients of these nodes hold what `source` brought, call by call."""

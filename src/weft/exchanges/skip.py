@@ -95,13 +95,19 @@ class Skip(Exchange):
         gradients: bool = False,
     ) -> None:
         super().__init__(plan, group, clock)
-        nothing = interval is None and age is None and change is None
-        self._given = not nothing
-        self.interval = INTERVAL if nothing else interval
+        self._given = not (interval is None and age is None and change is None)
+        self.interval = interval if self._given else INTERVAL
         self.age, self.change, self.gradients = age, change, gradients
         self._error: float | None = None
         self._ceiling = 2.0 / _MARGIN
         self._histories: dict[tuple[str, int], _SentRows] = {}
+
+    @classmethod
+    def period(cls, options: Mapping[str, Any]) -> int:
+        """Return the steps in which every source sends once; what `change` adds is known to a run alone."""
+        interval, age, change = (options.get(name) for name in ("interval", "age", "change"))
+        turns = [*([] if interval is None else [interval]), *([] if age is None else [age + 1])]
+        return int(min(turns, default=INTERVAL if change is None else 1))
 
     def budget(self, error: float) -> None:
         """Watch the change of rows, and choose how much is too much each time the error was measured."""

@@ -1,8 +1,9 @@
 """From what was rehearsed to what a run will cost: bytes and messages, memory, seconds, dollars."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any
 
 from weft.plan.candidates import Candidate
@@ -16,21 +17,25 @@ MEASURING = ("evaluate", "drift")
 
 @dataclass(frozen=True)
 class Forecast:
-    """What one configuration costs. An epoch is one after the first, which also brings what is sent once."""
+    """What one configuration costs.
+
+    An epoch is the mean of those after the first, which also brings what is sent once: over a whole period
+    where a run sends more in some epochs than in others.
+    """
 
     strategy: str
     exchange: str | None
     workers: int
     options: dict[str, Any]
     exact: bool
-    bytes_per_epoch: int
+    bytes_per_epoch: float
     """All ranks and purposes together, evaluation too, as a run's report counts them."""
-    messages_per_epoch: int
-    training_bytes_per_epoch: int
-    evaluation_bytes_per_epoch: int
-    bytes_by_purpose: dict[str, int]
-    messages_by_purpose: dict[str, int]
-    bytes_by_pair: list[list[int]]
+    messages_per_epoch: float
+    training_bytes_per_epoch: float
+    evaluation_bytes_per_epoch: float
+    bytes_by_purpose: dict[str, float]
+    messages_by_purpose: dict[str, float]
+    bytes_by_pair: list[list[float]]
     """From each rank (row) to each (column)."""
     bytes_of_epochs: list[int]
     """Of every epoch that was rehearsed, from the first on."""
@@ -46,6 +51,8 @@ class Forecast:
     seconds_by_phase: dict[str, float]
     """Of the slowest rank."""
     dollars_per_epoch: float | None
+    period: int = 1
+    """Epochs after which what is sent repeats itself."""
     estimated: bool = False
     """Whether it is extrapolated from statistics of a graph, not counted on one."""
 
@@ -66,8 +73,8 @@ def forecast(
 
     `memory` is what a worker may take, by default its share of what the machine has.
     """
-    last = [rank.epochs[-1] for rank in ranks if rank.epochs]
-    sent = _by_purpose(last, "bytes_sent")
+    sent = _by_purpose(candidate, ranks, "bytes_sent")
+    messages = _by_purpose(candidate, ranks, "messages_sent")
     phases = _slowest(candidate, ranks, machine)
     evaluation = phases.pop("evaluate", 0.0)
     seconds = sum(phases.values())
@@ -79,13 +86,13 @@ def forecast(
         candidate.workers,
         {name: value for name, value in candidate.section.items() if name not in ("name", "exchange")},
         candidate.cost.is_exact(candidate.section),
-        bytes_per_epoch=sum(sent.values()),
-        messages_per_epoch=sum(_by_purpose(last, "messages_sent").values()),
-        training_bytes_per_epoch=sum(size for kind, size in sent.items() if kind not in MEASURING),
-        evaluation_bytes_per_epoch=sum(sent[kind] for kind in MEASURING),
-        bytes_by_purpose=dict(sent),
-        messages_by_purpose=dict(_by_purpose(last, "messages_sent")),
-        bytes_by_pair=_by_pair(last, len(ranks)),
+        bytes_per_epoch=_whole(sum(sent.values())),
+        messages_per_epoch=_whole(sum(messages.values())),
+        training_bytes_per_epoch=_whole(sum(size for kind, size in sent.items() if kind not in MEASURING)),
+        evaluation_bytes_per_epoch=_whole(sum(sent.get(kind, 0) for kind in MEASURING)),
+        bytes_by_purpose={kind: _whole(size) for kind, size in sent.items()},
+        messages_by_purpose={kind: _whole(number) for kind, number in messages.items()},
+        bytes_by_pair=_by_pair(candidate, ranks),
         bytes_of_epochs=[
             sum(rank.epochs[number]["bytes_sent"] for rank in ranks) for number in range(epochs)
         ],
@@ -99,24 +106,52 @@ def forecast(
         evaluation_seconds=evaluation,
         seconds_by_phase=phases,
         dollars_per_epoch=machine.dollars(seconds + evaluation, candidate.workers),
+        period=candidate.cost.period(candidate.section),
     )
 
 
-def _by_purpose(events: Iterable[dict[str, Any]], what: str) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for event in events:
-        for volume in event["volumes"]:
-            if volume[what]:
-                found[volume["kind"]] += volume[what]
+def _volumes(
+    candidate: Candidate, ranks: Sequence[RankRehearsal]
+) -> Iterator[tuple[int, dict[str, Any], Fraction]]:
+    """Give the rank, what it sent, and the share of it that an epoch has, over one whole period."""
+    count = candidate.cost.period(candidate.section)
+    for rank in ranks:
+        for event in rank.epochs[-count:]:
+            last = event is rank.epochs[-1]
+            for volume in event["volumes"]:
+                share = _share(candidate, volume["kind"], count, last=last)
+                if share:
+                    yield event["rank"], volume, share
+
+
+def _share(candidate: Candidate, kind: str, count: int, *, last: bool) -> Fraction:
+    """Return how much of what an epoch of a period does falls to one epoch of a run.
+
+    The last one is evaluated, whichever else are: it stands for all evaluations.
+    """
+    if kind == "evaluate":
+        return Fraction(int(last), candidate.resolved.settings.eval_every)
+    return Fraction(1, count)
+
+
+def _whole(value: Fraction | int) -> float:
+    """Return a mean as a whole number where it is one."""
+    return int(value) if value == int(value) else float(value)
+
+
+def _by_purpose(candidate: Candidate, ranks: Sequence[RankRehearsal], what: str) -> dict[str, Fraction]:
+    found: dict[str, Fraction] = defaultdict(Fraction)
+    for _, volume, share in _volumes(candidate, ranks):
+        if volume[what]:
+            found[volume["kind"]] += share * volume[what]
     return found
 
 
-def _by_pair(events: Sequence[dict[str, Any]], size: int) -> list[list[int]]:
-    pairs = [[0] * size for _ in range(size)]
-    for event in events:
-        for volume in event["volumes"]:
-            pairs[event["rank"]][volume["peer"]] += volume["bytes_sent"]
-    return pairs
+def _by_pair(candidate: Candidate, ranks: Sequence[RankRehearsal]) -> list[list[float]]:
+    pairs = [[Fraction()] * len(ranks) for _ in ranks]
+    for rank, volume, share in _volumes(candidate, ranks):
+        pairs[rank][volume["peer"]] += share * volume["bytes_sent"]
+    return [[_whole(size) for size in row] for row in pairs]
 
 
 def _slowest(candidate: Candidate, ranks: Sequence[RankRehearsal], machine: Machine) -> dict[str, float]:
@@ -126,15 +161,27 @@ def _slowest(candidate: Candidate, ranks: Sequence[RankRehearsal], machine: Mach
 
 
 def _phases(candidate: Candidate, rank: RankRehearsal, machine: Machine) -> dict[str, float]:
+    """Return the seconds of the phases of an epoch, on the mean over one whole period."""
+    count = candidate.cost.period(candidate.section)
+    found: dict[str, float] = defaultdict(float)
+    for place in range(-count, 0):
+        for name, seconds in _phases_of(candidate, rank, machine, place).items():
+            found[name] += seconds * float(_share(candidate, name, count, last=place == -1))
+    return dict(found)
+
+
+def _phases_of(candidate: Candidate, rank: RankRehearsal, machine: Machine, place: int) -> dict[str, float]:
     workers = candidate.workers
-    phases = {name: machine.seconds(work, workers) for name, work in rank.work[-1].items()}
+    phases = {name: machine.seconds(work, workers) for name, work in rank.work[place].items()}
     if strategies[candidate.strategy].in_batches:
-        phases["batches"] = machine.sampling(rank.work[-1], workers)
+        phases["batches"] = machine.sampling(rank.work[place], workers)
     phases = {name: value for name, value in phases.items() if value}
     if rank.epochs:
         working = sum(value for name, value in phases.items() if name != "evaluate")
-        phases["exchange"] = _exposed(candidate, rank.epochs[-1], machine, working)
-        phases["evaluate"] = phases.get("evaluate", 0.0) + _travel(rank.epochs[-1], machine, MEASURING)
+        event = rank.epochs[place]
+        phases["exchange"] = _exposed(candidate, event, machine, working)
+        for kind in MEASURING:
+            phases[kind] = phases.get(kind, 0.0) + _travel(event, machine, [kind])
     return phases
 
 

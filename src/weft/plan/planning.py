@@ -108,7 +108,7 @@ def make_plan(
     epochs: int | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Plan:
-    """Return the plan of a recipe on a machine; `epochs` are rehearsed, by default as many as are needed.
+    """Return the plan of a recipe on a machine; `epochs` are rehearsed, and never fewer than are needed.
 
     `place` says what a machine is for so many workers, where they are on others than this one.
     """
@@ -142,7 +142,7 @@ def _reason(error: Exception) -> str:
 
 def rehearsed(candidate: Candidate, sources: Sources, epochs: int | None = None) -> list[RankRehearsal]:
     """Return what the ranks of a configuration do."""
-    count = candidate.cost.rehearsed(candidate.section) if epochs is None else epochs
+    count = max(candidate.cost.rehearsed(candidate.section), epochs or 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         source = sources.of(candidate)

@@ -20,8 +20,8 @@ class StrategyCost:
     """Whether it computes what one process does on the whole graph, where its exchange does."""
     overlaps: ClassVar[tuple[str, ...]] = ("gradient",)
     """Purposes of traffic that travels while the rank works."""
-    epochs: ClassVar[int] = 2
-    """Epochs after which every later one is like the last, the first included."""
+    first: ClassVar[int] = 1
+    """Epochs at the start that are like no later one."""
 
     @classmethod
     def variants(cls, kind: type[Strategy], workers: int) -> list[dict[str, Any]]:
@@ -46,14 +46,17 @@ class StrategyCost:
         return exchanges[name].is_exact(chosen)
 
     @classmethod
+    def period(cls, options: Mapping[str, Any]) -> int:
+        """Return after how many epochs what is sent repeats itself."""
+        if options.get("exchange") is None:
+            return 1
+        name, chosen = check_exchange(options["exchange"])
+        return exchanges[name].period(chosen)
+
+    @classmethod
     def rehearsed(cls, options: Mapping[str, Any]) -> int:
-        """Return how many epochs a rehearsal takes to see one of every kind."""
-        exchange = options.get("exchange")
-        if exchange is None:
-            return cls.epochs
-        _, chosen = check_exchange(exchange)
-        period = chosen.get("r", chosen.get("interval"))
-        return cls.epochs if not isinstance(period, int) else max(cls.epochs, period + 2)
+        """Return how many epochs a rehearsal takes: those like no other, and a whole period."""
+        return cls.first + cls.period(options)
 
 
 costs: Registry[type[StrategyCost]] = Registry("cost", "weft.strategies")

@@ -9,3 +9,9 @@ def test_every_exchange_is_tried_on_workers_and_one_process_is_left_to_single() 
     assert [each["exchange"] for each in found] == list(Halo.exchanges)
     assert "single" in (costs["halo"].obstacle({}, 1) or "")
     assert costs["halo"].obstacle({}, 2) is None
+
+
+def test_all_repeats_itself_once_the_exchange_and_the_measuring_do() -> None:
+    assert costs["halo"].period({"exchange": "skip", "drift": 6}) == 12
+    assert costs["halo"].period({"exchange": {"name": "skip", "interval": 5, "age": 2}, "drift": True}) == 3
+    assert costs["halo"].period({"exchange": {"name": "skip", "change": 0.1}}) == 1

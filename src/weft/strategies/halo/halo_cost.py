@@ -1,6 +1,7 @@
 """What `halo` costs: rows of other workers in every layer, as its exchange brings them."""
 
 from collections.abc import Mapping
+from math import lcm
 from typing import Any, ClassVar
 
 from weft.strategies.strategy_cost import StrategyCost, costs
@@ -16,3 +17,8 @@ class HaloCost(StrategyCost):
     def obstacle(cls, options: Mapping[str, Any], workers: int) -> str | None:
         """Return why a plan does not try this: one process that holds every part has nothing to gain."""
         return "one process has the whole graph: `single` does the same" if workers == 1 else None
+
+    @classmethod
+    def period(cls, options: Mapping[str, Any]) -> int:
+        """Return after how many epochs all repeats itself, the measuring of errors too."""
+        return lcm(super().period(options), int(options.get("drift") or 1))
