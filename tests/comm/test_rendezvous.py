@@ -31,8 +31,9 @@ def test_torchrun_and_our_launcher_are_understood() -> None:
     assert not plain.on_one_machine
     elastic = place(TORCHELASTIC_RESTART_COUNT="2", TORCHELASTIC_USE_AGENT_STORE="True", LOCAL_WORLD_SIZE="3")
     assert (elastic.attempt, elastic.hosted, elastic.on_one_machine) == (2, True, True)
+    assert not elastic.told, "torchrun tells each machine its own count"
     ours = place(WEFT_ATTEMPT="1", WEFT_FAILURES="/nowhere", MASTER_ADDR="127.0.0.1")
-    assert (ours.attempt, ours.hosted, ours.on_one_machine) == (1, True, True)
+    assert (ours.attempt, ours.hosted, ours.on_one_machine, ours.told) == (1, True, True, True)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -215,6 +216,27 @@ def test_torchrun_restarts_with_a_fresh_prefix(tmp_path: Path) -> None:
     done = torchrun("--max-restarts", "1", WORKER, "restart", "1", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "done 2 attempt 1" in done.stdout
+
+
+@pytest.mark.slow
+def test_machines_that_torchrun_restarted_other_numbers_of_times_find_each_other(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "restarts"]
+    command += ["--local-addr", "127.0.0.1", "--max-restarts", "1", WORKER, "apart", "1", str(tmp_path)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SUPPORT)}
+    machines = [
+        subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        ended = [machine.communicate(timeout=2 * PATIENCE) for machine in machines]
+    finally:
+        for machine in machines:
+            machine.kill()
+    assert [machine.returncode for machine in machines] == [0, 0], ended
+    assert sum("done 2 attempt 1" in out for out, _ in ended) == 1, ended
 
 
 @pytest.mark.slow

@@ -55,9 +55,11 @@ def steps(group: Group, what: str, guilty: int, folder: Path | None) -> None:
         time.sleep(0.01)
         if step == 5 and folder is not None:
             (folder / f"{group.attempt}-{group.rank}.ready").write_text("")
-        if step == 10 and what == "restart":
+        if step == 10 and what in ("restart", "apart"):
             if group.attempt == 0 and group.rank == guilty:
                 os._exit(7)
+            if group.attempt == 0 and what == "apart":
+                time.sleep(12)  # it notices nothing, and only the machine of the other one has failed
             if group.attempt > 0:
                 return
         if step == 10 and group.rank == guilty:

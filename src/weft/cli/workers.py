@@ -120,7 +120,8 @@ def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
     local_rank = os.environ.get("LOCAL_RANK", os.environ["RANK"])
 
     def cut() -> None:
-        check_folder(out, resume=options.resume or restarted())
+        again = group.attempt > 0
+        check_folder(out, resume=options.resume or again, restarted=again)
         if (out / "run.json").exists():
             check_workers(read_run(out)["recipe"], group.size, out)
         prepare(recipe, out, workers=group.size)

@@ -93,8 +93,9 @@ class Group:
         if join_timeout is None:
             join_timeout = LOAD if launched() else seconds("WEFT_JOIN", JOIN)
         link = Link.open(place, torch.device(device), timeout=timeout, stall=stall, join_timeout=join_timeout)
+        attempt = link.place.attempt
         return Group(
-            place.rank, range(place.size), device=device, timeout=timeout, link=link, attempt=place.attempt
+            place.rank, range(place.size), device=device, timeout=timeout, link=link, attempt=attempt
         )
 
     @staticmethod

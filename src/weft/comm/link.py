@@ -7,6 +7,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from weft.comm.attempt import Attempts
 from weft.comm.failure import Failure
 from weft.comm.heartbeat import Heartbeat, post_failure
 from weft.comm.rendezvous import PrefixStore, RankPlace, Store, connect_store, join, open_store, use_loopback
@@ -58,15 +59,22 @@ class Link:
         place: RankPlace, device: torch.device, *, timeout: float, stall: float, join_timeout: float
     ) -> "Link":
         use_loopback(place)
+        began, whole = time.monotonic(), open_store(place, timeout=join_timeout)
+        attempts = Attempts(whole, place)
         # A restarted run must not read the addresses of the attempt before: each has its own prefix.
-        prefix, began = f"attempt{place.attempt}", time.monotonic()
-        store = PrefixStore(prefix, open_store(place, timeout=join_timeout))
+        prefix = f"attempt{attempts.find(timeout=join_timeout)}"
+        store = PrefixStore(prefix, whole)
         beats = PrefixStore(prefix, connect_store(place, timeout=max(timeout, stall)))
         heart = Heartbeat(beats, place.rank, place.size, stall=stall, host=place.host)
         heart.start()
+
+        def check() -> None:
+            heart.check()
+            attempts.answer()
+
         try:
-            join(store, place, timeout=join_timeout, began=began, check=heart.check)
-            return Link._meet(place, device, store, heart, timeout)
+            join(store, place, timeout=join_timeout, began=began, check=check)
+            return Link._meet(attempts.agreed(store), device, store, heart, timeout)
         except (RuntimeError, WorkerLost) as error:
             lost = error if isinstance(error, WorkerLost) else heart.blame(error, "start")
             heart.stop()

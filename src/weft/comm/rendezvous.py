@@ -42,6 +42,8 @@ class RankPlace:
     attempt: int
     hosted: bool
     """Whether a launcher hosts the store; otherwise rank 0 does."""
+    told: bool = True
+    """Whether all ranks are told the same attempt; torchrun counts the restarts of each machine."""
 
     @staticmethod
     def from_environment(environment: Mapping[str, str]) -> "RankPlace | None":
@@ -65,6 +67,7 @@ class RankPlace:
             port=read.number("MASTER_PORT"),
             attempt=read.number(attempt, 0),
             hosted=hosted,
+            told="WEFT_ATTEMPT" in environment,
         )
 
     @property
@@ -199,7 +202,7 @@ def join(
 
     Where names are looked up slowly, most of that time may have gone: a few seconds are always left.
     """
-    store.set(f"here/{place.rank}", "1")
+    store.set(f"here/{place.rank}", str(place.attempt))
     everyone = [f"here/{rank}" for rank in range(place.size)]
     now = time.monotonic()
     deadline = max((now if began is None else began) + timeout, now + min(timeout, _LEAST))

@@ -42,9 +42,13 @@ class RunFolder:
         recipe: Mapping[str, Any],
         resume: bool = False,
         rank: int = 0,
+        restarted: bool = False,
         resumed: Checkpoint | None = None,
     ) -> None:
-        """`resumed` is what to continue from where that is not the checkpoint in the folder."""
+        """`resumed` is what to continue from where that is not the checkpoint in the folder.
+
+        `restarted` says that the run was started again, so that there may be none yet.
+        """
         self.path = Path(path)
         self.recipe = recipe
         self.rank = rank
@@ -54,7 +58,7 @@ class RunFolder:
         self._there, self._before = False, set[str]()
         if resumed is not None:
             return
-        check_folder(self.path, resume=resume)
+        check_folder(self.path, resume=resume, restarted=restarted)
         if resume:
             self.resumed = self.checkpoints.load()
             if self.resumed is None:
@@ -138,8 +142,11 @@ class RunFolder:
         atomic_write(self.path / "run.json", (json.dumps(json.loads(dumps(entry)), indent=1) + "\n").encode())
 
 
-def check_folder(path: Path, *, resume: bool) -> None:
-    """Refuse a folder in which a run cannot begin or, with `resume`, holds no run to continue."""
+def check_folder(path: Path, *, resume: bool, restarted: bool = False) -> None:
+    """Refuse a folder in which a run cannot begin or, with `resume`, holds no run to continue.
+
+    A run that was started again may have left nothing the time before.
+    """
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; choose another folder for the run")
     if not resume and holds_run(path):
@@ -147,7 +154,7 @@ def check_folder(path: Path, *, resume: bool) -> None:
             f"{path} already holds a run; choose another folder, or continue it with --resume"
             " (in Python: resume=True)"
         )
-    if resume and not holds_run(path) and not _restarted():
+    if resume and not holds_run(path) and not (restarted or _restarted()):
         raise InputError(
             f"{path} holds no run to continue; leave out --resume (in Python: resume=True) to begin one there"
         )

@@ -6,7 +6,6 @@ the checkpoint of the run's folder, whose files are by part.
 """
 
 import math
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -48,7 +47,6 @@ def serve(resolved: Resolved, place: Place, member: Member, span: str) -> Summar
     held, number, summary = _FromBefore(), 0, None
     while (generation := member.next(number)) is not None:
         number = generation.number
-        os.environ["WEFT_ATTEMPT"] = str(number - 1)
         run = _Generation(resolved, place, member, generation, held, span)
         ended = run.run()
         summary = run.summary

@@ -262,7 +262,8 @@ def _train_as_rank(
 ) -> Summary:
     def cut() -> None:
         if place.out is not None:
-            check_folder(folder, resume=place.resume or group.attempt > 0)
+            again = group.attempt > 0
+            check_folder(folder, resume=place.resume or again, restarted=again)
         prepare_resolved(resolved, folder, workers=group.size)
 
     first = os.environ.get("LOCAL_RANK") == "0"  # one line a machine

@@ -244,11 +244,12 @@ def _open(place: Place, recipe: dict[str, object], group: Group) -> RunFolder | 
         return None
     if place.handover is not None and place.handover.resumed is not None:
         return RunFolder(place.out, recipe=recipe, rank=group.rank, resumed=place.handover.resumed)
-    folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if group.rank == 0 else None
+    given: dict[str, Any] = {"recipe": recipe, "resume": place.resume, "restarted": group.attempt > 0}
+    folder = RunFolder(place.out, **given) if group.rank == 0 else None
     found = folder.resumed.epoch if folder is not None and folder.resumed else None
     epoch = group.all_gather_json(found)[0]
     if folder is None:
-        folder = RunFolder(place.out, recipe=recipe, resume=place.resume, rank=group.rank)
+        folder = RunFolder(place.out, **given, rank=group.rank)
         seen = folder.resumed.epoch if folder.resumed else None
         if seen != epoch:
             raise FormatError(
