@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import ranks  # noqa: F401
 
 from weft.comm.elastic.coordinator import Size, run_elastic
 from weft.comm.elastic.member import Member
-from weft.comm.failure import guarded
+from weft.comm.failure import INTERRUPTED, guarded
 from weft.config import make_recipe
 from weft.events import Event, read_events
 from weft.train.resolve import resolve
@@ -37,17 +38,18 @@ def recipe(epochs: int, strategy: Mapping[str, Any] | None = None, nodes: int = 
     }
 
 
-def worker(env: dict[str, str], sections: dict[str, Any], out: str, span: str) -> None:
+def worker(env: dict[str, str], sections: dict[str, Any], out: str, span: str, resume: bool) -> None:
     """What a worker does, as `weft train --workers 2:4` has it."""
     os.environ.clear()
     os.environ |= env
 
     def run() -> int:
         resolved = resolve(make_recipe(sections), workers=PARTS)
-        place = Place(out=Path(out), progress=lambda event: hold(event, Path(out)), returns_model=False)
+        watch = partial(hold, out=Path(out))
+        place = Place(out=Path(out), resume=resume, progress=watch, returns_model=False)
         with Member().present() as member:
-            serve(resolved, place, member, span)
-        return 0
+            summary = serve(resolved, place, member, span)
+        return INTERRUPTED if summary is not None and summary.stopped == "interrupted" else 0
 
     os._exit(guarded(run))
 
@@ -92,10 +94,11 @@ class Elastic:
         gate: int = 10**6,
         stall: float = 15.0,
         restarts: int = 0,
+        resume: bool = False,
     ) -> None:
         self.out, self.sections = out, sections
         self.size = Size(least, most, PARTS)
-        self.gate, self.restarts = gate, restarts
+        self.gate, self.restarts, self.resume = gate, restarts, resume
         self.workers: list[Forked] = []
         self.wanted = first
         self.said: list[str] = []
@@ -137,7 +140,7 @@ class Elastic:
 
     def _spawn(self, env: dict[str, str]) -> Forked:
         span = f"{self.size.least}:{self.size.most}"
-        given = (env, self.sections, str(self.out), span)
+        given = (env, self.sections, str(self.out), span, self.resume)
         process = _CONTEXT.Process(target=worker, args=given, daemon=True)
         process.start()
         self.workers.append(Forked(process))

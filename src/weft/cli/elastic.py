@@ -75,6 +75,7 @@ def start(options: argparse.Namespace, recipe: Recipe, out: Path, span: Span) ->
     """Cut the graph once, then run this command as workers that come and go; return how they ended."""
     from weft.cli.workers import conclude_failed, worker_command
     from weft.comm.elastic.coordinator import Size, run_elastic
+    from weft.comm.elastic.notice import command_given
     from weft.format import atomic_write
     from weft.train.saved.claim import claimed
     from weft.train.saved.run_folder import check_folder, command_line
@@ -82,6 +83,8 @@ def start(options: argparse.Namespace, recipe: Recipe, out: Path, span: Span) ->
 
     recipe = with_parts(recipe, span)
     parts = recipe.strategy["parts"]
+    if options.notice is not None:
+        command_given(options.notice)  # refused before anything is read
     with claimed(out):
         check_folder(out, resume=options.resume)
         prepare(recipe, out, workers=parts)
@@ -114,6 +117,7 @@ def train_as_member(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
     """Train as a worker that came, until the run ends or goes on without it."""
     from weft.cli.output import watching
     from weft.comm.elastic.member import Member
+    from weft.comm.elastic.notice import command_given
     from weft.train.resolve import resolve
     from weft.train.trainer import Place
     from weft.train.workers.elastic import serve
@@ -122,7 +126,8 @@ def train_as_member(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
     assert span is not None, "the launcher passes it"
     recipe = with_parts(recipe, span)
     resolved = resolve(recipe, workers=recipe.strategy["parts"])
-    with Member().present() as member, watching() as progress:
+    notice = command_given(options.notice) if options.notice else ()
+    with Member(notice).present() as member, watching() as progress:
         place = Place(
             out=Path(options.out),
             resume=options.resume,

@@ -59,8 +59,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_worker(options: argparse.Namespace) -> int:
-    if options.workers or options.max_restarts:
-        raise InputError("--workers, --max-restarts: torchrun starts the processes; give it its own options")
+    if options.workers or options.max_restarts or options.notice is not None:
+        raise InputError(
+            "--workers, --max-restarts, --notice: torchrun starts the processes; give it its own options"
+        )
     recipe = resolve(options)
     if is_auto(recipe):
         raise InputError(
@@ -88,6 +90,8 @@ def _run(options: argparse.Namespace) -> int:
     out = Path(options.out) if options.out else default_out(recipe, options.recipe)
     if span is not None:
         return elastic.start(options, recipe, out, span)
+    if options.notice is not None:
+        raise InputError("--notice: only workers that come and go can leave; add --workers LEAST:MOST")
     count = workers.count_workers(options)
     if count > 1:
         return workers.start_workers(options, recipe, out, count)

@@ -34,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="how often to continue from the last checkpoint when a worker is lost (0)",
     )
+    parser.add_argument(
+        "--notice",
+        metavar="COMMAND",
+        help="with --workers 2:8: asked every few seconds by each worker, which leaves when it ends with 0",
+    )
 
 
 def count_workers(options: argparse.Namespace) -> int:
@@ -86,6 +91,7 @@ def worker_command(options: argparse.Namespace, out: Path) -> list[str]:
     command = [sys.executable, "-m", "weft", "train", *([options.recipe] if options.recipe else [])]
     command += [f"--set={setting}" for setting in options.settings] + [f"--out={out}"]
     command += [f"--parts={options.parts}"] if options.parts else []
+    command += [f"--notice={options.notice}"] if options.notice else []
     return command + [f"--{flag}" for flag in ("resume", "json") if getattr(options, flag)]
 
 

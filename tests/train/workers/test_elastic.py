@@ -8,6 +8,7 @@ import elastic_jobs as jobs
 import pytest
 
 from weft.report import write_report
+from weft.train.saved.run_folder import read_run
 
 
 def fixed(out: Path, sections: dict[str, Any], workers: int = 1) -> tuple[list[float], bytes]:
@@ -146,3 +147,44 @@ def test_any_boundary_will_do(tmp_path: Path) -> None:
             run.go_on(99)
             assert run.end() == 0, run.said
         assert jobs.came_to(tmp_path / str(epoch)) == wanted
+
+
+@pytest.mark.slow
+def test_a_run_saves_and_ends_when_a_leave_makes_too_few(tmp_path: Path) -> None:
+    sections = jobs.recipe(6)
+    with jobs.Elastic(tmp_path / "run", sections, gate=2) as run:
+        run.after_epoch(2)
+        run.signal(1, signal.SIGTERM)
+        run.until(lambda: any("fewer than 2 workers would be left" in text for text in run.said))
+        run.go_on(99)
+        assert run.end() == 3, run.said
+    assert any("worker 1 leaves at the next boundary (SIGTERM)" in text for text in run.said)
+    assert read_run(tmp_path / "run")["status"] == "interrupted"
+    done = len(run.epochs())
+    assert done in (2, 3), "nothing that was trained is lost"
+    with jobs.Elastic(tmp_path / "run", sections, 1, resume=True) as again:
+        assert again.end() == 0, again.said
+    assert jobs.came_to(tmp_path / "run") == fixed(tmp_path / "fixed", sections)
+
+
+@pytest.mark.slow
+def test_a_death_that_leaves_too_few_ends_the_run_and_says_how_to_go_on(tmp_path: Path) -> None:
+    with jobs.Elastic(tmp_path / "run", jobs.recipe(6), gate=2) as run:
+        run.after_epoch(2)
+        run.signal(0, signal.SIGKILL)
+        assert run.end() == 3, run.said
+    assert "fewer than 2 workers are left; continue from the last checkpoint with --resume" in run.said[-1]
+
+
+@pytest.mark.slow
+def test_lost_workers_are_replaced_as_often_as_may_be(tmp_path: Path) -> None:
+    sections = jobs.recipe(6)
+    with jobs.Elastic(tmp_path / "run", sections, gate=2, restarts=2) as run:
+        for number, epoch in enumerate((2, 3)):
+            run.after_epoch(epoch)
+            run.signal(number, signal.SIGKILL)
+            run.announced(number + 2)
+            run.go_on(epoch + 1 if number == 0 else 99)
+        assert run.end() == 0, run.said
+    assert [each["workers"] for each in run.generations()] == [[0, 1], [1, 2], [2, 3]]
+    assert jobs.came_to(tmp_path / "run") == fixed(tmp_path / "fixed", sections)

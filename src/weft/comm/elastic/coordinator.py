@@ -188,7 +188,8 @@ class _Coordinator:
         if not worker.leaving and self.store.check([f"leave/{worker.number}"]):
             worker.leaving = True
             self.target = max(self.target - 1, 0)
-            self.say(f"weft: worker {worker.number} leaves at the next boundary")
+            why = self.store.get(f"leave/{worker.number}").decode()
+            self.say(f"weft: worker {worker.number} leaves at the next boundary ({why})")
 
     def _ended(self, worker: _Started, code: int) -> int | None:
         """Note that a process has ended; return the exit code of a run that ends with it."""

@@ -4,12 +4,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 from weft.comm.elastic.generation import END, STOP, Generation, latest_number, read_generation
 from weft.comm.elastic.hub import Hub
+from weft.comm.elastic.notice import Notice
 from weft.comm.failure import LOAD, STALL, seconds
 from weft.comm.group import TIMEOUT
 from weft.comm.heartbeat import Heartbeat
@@ -22,7 +23,8 @@ POLL = 0.05
 class Member:
     """This process among the workers of the run."""
 
-    def __init__(self) -> None:
+    def __init__(self, notice: Sequence[str] = ()) -> None:
+        """`notice` is a command that ends with 0 when this worker is to leave."""
         place = RankPlace.from_environment(os.environ)
         assert place is not None, "the launcher sets the environment"
         use_loopback(place)
@@ -42,7 +44,9 @@ class Member:
         """Whether the run is to end after this epoch."""
         self._ended = False
         self._latest = 0
-        self._leaving = False
+        self._leaving = ""
+        """What asked this worker to leave."""
+        self._notice = Notice(notice, self._noticed) if notice else None
         self._told_leaving = False
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="weft-member", daemon=True)
@@ -53,11 +57,15 @@ class Member:
         before = signal.signal(signal.SIGTERM, self._warned)
         self.heart.start()
         self._watcher.start()
+        if self._notice is not None:
+            self._notice.start()
         self.store.set(f"ready/{self.number}", "1")
         try:
             yield self
         finally:
             self._closing.set()
+            if self._notice is not None:
+                self._notice.stop()
             self._watcher.join(timeout=2.0)
             self.heart.stop()
             signal.signal(signal.SIGTERM, before)
@@ -122,7 +130,7 @@ class Member:
     def _look(self) -> None:
         if self._leaving and not self._told_leaving:
             self._told_leaving = True
-            self._watched.set(f"leave/{self.number}", "1")
+            self._watched.set(f"leave/{self.number}", self._leaving)
         self.stopping = self.stopping or self._watched.check([STOP])
         latest = latest_number(self._watched)
         running = self.running
@@ -135,4 +143,7 @@ class Member:
         self._ended = self._ended or self._watched.check([END])
 
     def _warned(self, number: int, frame: FrameType | None) -> None:
-        self._leaving = True
+        self._leaving = self._leaving or "SIGTERM"
+
+    def _noticed(self) -> None:
+        self._leaving = self._leaving or "its machine is to be taken back"

@@ -1,0 +1,54 @@
+"""A command of the user's says that a machine will be taken back."""
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from weft.comm.elastic import notice
+from weft.comm.elastic.notice import Notice, command_given
+from weft.errors import InputError
+
+
+def asked(command: list[str], told: threading.Event) -> Notice:
+    held = Notice(command, told.set, every=0.01)
+    held.start()
+    return held
+
+
+def test_it_is_asked_until_it_ends_with_zero(tmp_path: Path) -> None:
+    told, file = threading.Event(), tmp_path / "taken; back"
+    held = asked(["test", "-e", str(file)], told)
+    assert not told.wait(0.3)
+    file.touch()
+    assert told.wait(20.0)
+    held.stop()
+
+
+def test_one_that_hangs_or_cannot_be_run_has_said_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notice, "BOUND", 0.1)
+    told = threading.Event()
+    hanging = asked(["sleep", "60"], told)
+    gone = asked(["/nowhere/notice"], told)
+    assert not told.wait(0.5)
+    began = time.monotonic()
+    hanging.stop()
+    gone.stop()
+    assert time.monotonic() - began < 2.0
+    assert "weft-notice" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "--notice: expected a command, got an empty one"),
+        ("curl 'x", "no command: no closing quotation"),
+        ("weft-no-such-command --now", "'weft-no-such-command' is no command that can be run"),
+    ],
+)
+def test_what_is_no_command_is_refused_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        command_given(text)
+    assert command_given(f"{sys.executable} -c 'pass; pass'")[1:] == ["-c", "pass; pass"]
