@@ -16,6 +16,11 @@ from weft.cli.main import main
         (["--workers", "2:4", "--set", "strategy.name=grid"], "'grid' keeps its number of workers"),
         (["--workers", "2:4", "--set", "train.device=cuda"], "workers that come and go train on the CPU"),
         (
+            ["--workers=2", "--notice=true"],
+            "--notice: only workers that come and go can leave; add --workers",
+        ),
+        (["--workers=2:4", "--notice=no-such-command"], "'no-such-command' is no command that can be run"),
+        (
             ["--workers=2:4", "--set=strategy.name=sampled", "--set=strategy.samplers=1"],
             "strategy.samplers: workers that only sample do not come and go; leave it out",
         ),
