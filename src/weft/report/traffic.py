@@ -127,6 +127,8 @@ class Record:
     memory: float | None
     phases: list[Span]
     waits: list[Span]
+    cost: float | None = None
+    """Seconds in which the rank computed, where ranks are parts of workers that come and go."""
 
     @property
     def flow(self) -> Flow:
@@ -309,6 +311,7 @@ def _record(event: Mapping[str, Any]) -> Record | None:
         memory=number(event.get("peak_memory_bytes")),
         phases=_spans(timeline.get("phases")),
         waits=_spans(timeline.get("waits")),
+        cost=number(event.get("computed_seconds")),
     )
 
 

@@ -106,6 +106,7 @@ class Trainer:
         self.start, self.loss = 0, math.nan
         self.prices = settings.known_prices()
         self.history: list[float] = []
+        self._ran = time.thread_time()
         self.stopped = "done"
         self.rhythm = Rhythm()
         self.compiled = SPENT.copy()
@@ -166,6 +167,7 @@ class Trainer:
 
     def fit(self) -> None:
         """Train epoch after epoch until the last one, until patience ends, or until asked to stop."""
+        self._ran = time.thread_time()
         self.timeline.begin()
         for epoch in range(self.start, self.settings.epochs):
             if self.exhausted():
@@ -250,8 +252,16 @@ class Trainer:
             rank = self.folder.rank if self.folder else 0
             peak = peak_memory_bytes(self._device())
             traffic |= self.timeline.take(epoch, traffic.pop("waits", ()))
-            own = {"seconds_of_phases": seconds, "peak_memory_bytes": peak}
+            own = {"seconds_of_phases": seconds, "peak_memory_bytes": peak, **self._computed()}
             self.traffic.write("traffic", epoch=epoch, rank=rank, **own, **traffic)
+
+    def _computed(self) -> dict[str, float]:
+        """Return the seconds in which the thread of a part ran since the last time: what the part costs.
+
+        A rank that is a process of its own has the threads of its kernels beside, and tells nothing here.
+        """
+        before, self._ran = self._ran, time.thread_time()
+        return {} if self.handover is None else {"computed_seconds": self._ran - before}
 
     def _tell_compiled(self) -> None:
         """Write what compiling messages cost since the last time, where it did: in the first epoch."""

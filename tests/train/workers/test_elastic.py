@@ -41,7 +41,9 @@ def test_two_workers_become_four_and_three_and_one_is_killed(tmp_path: Path) -> 
         (4, [2, 3]),  # the end of the fifth epoch was not agreed on
     ]
     assert jobs.came_to(tmp_path / "moved") == fixed(tmp_path / "fixed", sections)
-    assert "worker 1 was lost" in write_report(tmp_path / "moved").read_text()
+    page = write_report(tmp_path / "moved").read_text()
+    assert "worker 1 was lost" in page
+    assert "What each part costs" in page
 
 
 STRATEGIES = {

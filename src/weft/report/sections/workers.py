@@ -12,6 +12,7 @@ from weft.report.pictures import heat_map
 from weft.report.pictures import timeline as draw_timeline
 from weft.report.plots import Line, Readout, epoch_axis, line_chart, linear_axis, log_axis, sample
 from weft.report.read import Run
+from weft.report.sections.elastic import generations, part_costs
 from weft.report.traffic import Flow, TrafficRecords
 
 _MOST = 64  # ranks drawn one by one
@@ -39,27 +40,10 @@ def workers(run: Run) -> Section | None:
         _staleness(traffic),
         _skipped(traffic),
         _drift(run),
-        _generations(run),
+        generations(run),
+        part_costs(run),
     )
     return Section("Workers", body, lead=_lead(run, traffic), note=note)
-
-
-def _generations(run: Run) -> str:
-    """Who trained when, where workers came and went."""
-    told = [event for event in run.events if event.get("event") == "generation"]
-    rows = [
-        [
-            str(event.get("generation", "")),
-            str(event.get("epoch", "")),
-            ", ".join(map(str, event.get("workers", ()))),
-            ", ".join(map(str, event.get("parts", ()))),
-            str(event.get("why", "")),
-            words.seconds(float(event.get("seconds", 0.0))),
-        ]
-        for event in told
-    ]
-    head = ["generation", "after epoch", "workers", "worker of each part", "why", "until it trained"]
-    return panel("Who trained when", table(head, rows), wide=True) if rows else ""
 
 
 def ledger_rows(traffic: TrafficRecords) -> list[list[str]]:
