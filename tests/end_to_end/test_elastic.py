@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,11 @@ class Net(torch.nn.Module):
 """
 
 
-def start(out: Path, *words: str, settings: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+@contextmanager
+def started(out: Path, *words: str, settings: tuple[str, ...] = ()) -> Iterator["subprocess.Popen[str]"]:
+    """A run of the command; whatever comes, nothing of it is left: its workers are in its group."""
     given = [f"--set={each}" for each in (*RECIPE, *settings)]
-    return subprocess.Popen(
+    run = subprocess.Popen(
         [sys.executable, "-m", "weft", "train", *given, f"--out={out}", *words],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(out.parent)},
         stdout=subprocess.PIPE,
@@ -40,6 +43,12 @@ def start(out: Path, *words: str, settings: tuple[str, ...] = ()) -> subprocess.
         text=True,
         start_new_session=True,
     )
+    try:
+        yield run
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+        run.communicate()
 
 
 def until(condition: Callable[[], bool], run: subprocess.Popen[str]) -> None:
@@ -58,19 +67,20 @@ def epochs(out: Path) -> int:
 @pytest.mark.slow
 def test_ctrl_c_saves_and_the_run_can_be_continued(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    run = start(out, "--workers=2:3", settings=("train.epochs=100000",))
-    until(lambda: epochs(out) > 2, run)
-    os.killpg(run.pid, signal.SIGINT)  # as a terminal does, to every process
-    _, said = run.communicate(timeout=PATIENCE)
-    assert run.returncode == 130, said
+    with started(out, "--workers=2:3", settings=("train.epochs=100000",)) as run:
+        until(lambda: epochs(out) > 2, run)
+        os.killpg(run.pid, signal.SIGINT)  # as a terminal does, to every process
+        _, said = run.communicate(timeout=PATIENCE)
+        assert run.returncode == 130, said
     assert "interrupted; the workers finish their epoch and save" in said
     assert "Traceback" not in said
     assert read_run(out)["status"] == "interrupted"
     assert not list(out.glob(".workers*"))
     done = read_run(out)["summary"]["epochs"]
-    again = start(out, "--resume", "--workers=1:3", "--json", settings=(f"train.epochs={done + 2}",))
-    told, said = again.communicate(timeout=PATIENCE)
-    assert again.returncode == 0, said
+    further = (f"train.epochs={done + 2}",)
+    with started(out, "--resume", "--workers=1:3", "--json", settings=further) as again:
+        told, said = again.communicate(timeout=PATIENCE)
+        assert again.returncode == 0, said
     assert json.loads(told)["epochs"] == done + 2
     numbers = [event["epoch"] for event in read_events(out) if event["event"] == "epoch"]
     assert numbers == list(range(1, done + 3)), "no epoch is lost or done twice"
@@ -81,16 +91,16 @@ def test_a_worker_leaves_on_the_notice_that_a_command_of_the_user_gives(tmp_path
     out, notice = tmp_path / "run", tmp_path / "notice"
     code = f"import os, sys; sys.exit(not os.path.exists({str(notice)!r} + os.environ['WEFT_MEMBER']))"
     command = f'"{sys.executable}" -S -c "{code}"'
-    run = start(out, "--workers=1:2", f"--notice={command}", settings=("train.epochs=100000",))
-    until(lambda: epochs(out) > 2, run)
-    scale = [sys.executable, "-m", "weft", "scale", str(out), "2"]
-    assert subprocess.run(scale, check=False, timeout=PATIENCE).returncode == 0
-    until(lambda: (out / "events.jsonl").read_text().count('"event": "generation"') == 2, run)
-    notice.with_name("notice0").touch()
-    until(lambda: (out / "events.jsonl").read_text().count('"event": "generation"') == 3, run)
-    os.kill(run.pid, signal.SIGINT)
-    _, said = run.communicate(timeout=PATIENCE)
-    assert run.returncode == 130, said
+    with started(out, "--workers=1:2", f"--notice={command}", settings=("train.epochs=100000",)) as run:
+        until(lambda: epochs(out) > 2, run)
+        scale = [sys.executable, "-m", "weft", "scale", str(out), "2"]
+        assert subprocess.run(scale, check=False, timeout=PATIENCE).returncode == 0
+        until(lambda: (out / "events.jsonl").read_text().count('"event": "generation"') == 2, run)
+        notice.with_name("notice0").touch()
+        until(lambda: (out / "events.jsonl").read_text().count('"event": "generation"') == 3, run)
+        os.kill(run.pid, signal.SIGINT)
+        _, said = run.communicate(timeout=PATIENCE)
+        assert run.returncode == 130, said
     assert "worker 0 leaves at the next boundary (its machine is to be taken back)" in said
     members = [event["workers"] for event in read_events(out) if event["event"] == "generation"]
     assert members == [[0], [0, 1], [1]]
@@ -102,8 +112,8 @@ def test_a_worker_leaves_on_the_notice_that_a_command_of_the_user_gives(tmp_path
 def test_a_model_that_draws_from_torchs_generator_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "drawing.py").write_text(OWN)
     own = ("model.class=drawing:Net", "train.epochs=20")
-    run = start(tmp_path / "run", "--workers=1:2", settings=own)
-    _, said = run.communicate(timeout=PATIENCE)
-    assert run.returncode == 2, said
+    with started(tmp_path / "run", "--workers=1:2", settings=own) as run:
+        _, said = run.communicate(timeout=PATIENCE)
+        assert run.returncode == 2, said
     assert "the model draws from torch's own generator" in said
     assert "Traceback" not in said

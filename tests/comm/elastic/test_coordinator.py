@@ -1,9 +1,15 @@
 """What the launcher of workers that come and go does with processes that never train."""
 
 import json
+import subprocess
 import sys
+import threading
 
+import pytest
+
+from weft.comm.elastic import coordinator
 from weft.comm.elastic.coordinator import Size, run_elastic
+from weft.comm.rendezvous import RankPlace, connect_store
 
 
 def code_of(program: str, **options: int) -> tuple[int, list[str]]:
@@ -30,3 +36,26 @@ def test_records_lie_in_a_folder_that_workers_without_a_launcher_remove() -> Non
     made = "'/weft-launch-' in os.path.dirname(os.environ['WEFT_FAILURES'])"
     program = f"import os, sys; sys.exit(9 if {made} else 7)"
     assert code_of(program)[1][0] == "weft: worker 0 ended with exit code 9"
+
+
+def test_a_worker_that_has_finished_but_does_not_leave_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "_EXIT", 0.2)
+    said: list[str] = []
+
+    def speak(env: dict[str, str]) -> None:
+        place = RankPlace.from_environment(env)
+        assert place is not None
+        store = connect_store(place, timeout=30.0)
+        for word in ("ready/0", "up/1/0", "finished/1/0"):
+            store.set(word, "1")
+
+    def spawn(env: dict[str, str]) -> "subprocess.Popen[bytes]":
+        threading.Thread(target=speak, args=(env,), daemon=True).start()
+        return subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+
+    code = run_elastic([], Size(1, 2, 2), env={}, wanted=lambda: None, say=said.append, spawn=spawn)
+    assert code == 3
+    assert said == [
+        "weft: error: worker 0, which writes the end of the run, has not left within 0.2 s and is ended; "
+        "continue from the last checkpoint with --resume"
+    ]

@@ -46,7 +46,7 @@ Spawn = Callable[[dict[str, str]], Process]
 
 @dataclass(frozen=True)
 class Size:
-    """How many workers: at least, at most, and at first."""
+    """How many workers there may be, and how many parts they hold between them."""
 
     least: int
     most: int
@@ -92,8 +92,8 @@ class _Started:
     started: float = field(default_factory=time.monotonic)
     ready: bool = False
     leaving: bool = False
-    lost: bool = False
-    """Whether it has ended, in order or not."""
+    ended: bool = False
+    """Whether its process is gone, in order or not."""
     left: bool = False
     """Whether it ended in order."""
 
@@ -176,7 +176,7 @@ class _Coordinator:
             if code is None:
                 worker.ready = worker.ready or self.store.check([f"ready/{worker.number}"])
                 self._note_leave(worker)
-            elif not worker.lost:
+            elif not worker.ended:
                 failed = self._ended(worker, code)
                 if failed is not None:
                     return failed
@@ -193,7 +193,7 @@ class _Coordinator:
 
     def _ended(self, worker: _Started, code: int) -> int | None:
         """Note that a process has ended; return the exit code of a run that ends with it."""
-        worker.lost = True
+        worker.ended = True
         if code == 0 and worker.number not in self.formed.members:
             worker.left = True
             return None
@@ -225,14 +225,14 @@ class _Coordinator:
     def _end_silent(self) -> None:
         """End a worker that is stopped: it cannot leave by itself, and others wait for it."""
         for worker in self.workers.values():
-            if not worker.lost:
+            if not worker.ended:
                 self.watch.silence.setdefault(worker.number, 0.0)
             if not worker.ready and time.monotonic() - worker.started > _START:
                 worker.process.kill()
         self.watch.look()
         for number in self.watch.silent(self.stall):
             worker = self.workers[number]
-            if worker.process.poll() is None and not worker.lost:
+            if worker.process.poll() is None and not worker.ended:
                 self.say(f"weft: worker {number} has sent no heartbeat for {self.stall:g} s and is ended")
                 worker.process.kill()
             self.watch.silence[number] = 0.0
@@ -243,7 +243,7 @@ class _Coordinator:
             return
         self.say(f"weft: {number} workers from the next boundary on, as asked for")
         self.target = number
-        staying = [each for each in self.workers.values() if not each.lost and not each.leaving]
+        staying = [each for each in self.workers.values() if not each.ended and not each.leaving]
         for worker in sorted(staying, key=lambda each: -each.number)[: max(len(staying) - number, 0)]:
             worker.leaving = True
 
@@ -251,7 +251,7 @@ class _Coordinator:
 
     def _reform(self) -> int | None:
         """Write the next generation where the workers that can train are others; or end the run."""
-        alive = [each for each in self.workers.values() if not each.lost]
+        alive = [each for each in self.workers.values() if not each.ended]
         if (
             len([each for each in alive if not each.leaving]) < self.size.least
             and self.target < self.size.least
@@ -277,7 +277,7 @@ class _Coordinator:
         if members == self.formed.members:
             self._waited = None
             return False
-        coming = any(not each.ready and not each.lost for each in self.workers.values())
+        coming = any(not each.ready and not each.ended for each in self.workers.values())
         self._waited = time.monotonic() if self._waited is None else self._waited
         if coming and time.monotonic() - self._waited < _TOGETHER:
             return False
@@ -288,7 +288,7 @@ class _Coordinator:
         return any(self._gone(number) for number in formed.members)
 
     def _gone(self, number: int) -> bool:
-        return self.workers[number].lost and not self.workers[number].left
+        return self.workers[number].ended and not self.workers[number].left
 
     def _why(self, members: list[int]) -> str:
         came = [number for number in members if number not in self.formed.members]
@@ -359,7 +359,7 @@ class _Coordinator:
     # Starting
 
     def _start_missing(self) -> None:
-        there = [each for each in self.workers.values() if not each.lost and not each.leaving]
+        there = [each for each in self.workers.values() if not each.ended and not each.leaving]
         for _ in range(self.target - len(there)):
             number, self._started = self._started, self._started + 1
             env = {**os.environ, **self._defaults(), **self.env, **self._place(number)}
@@ -422,13 +422,18 @@ class _Coordinator:
 
         self.store.set(KEY, "1")
         deadline = time.monotonic() + _EXIT
-        alive = [each for each in self.workers.values() if not each.lost]
+        alive = [each for each in self.workers.values() if not each.ended]
         while any(each.process.poll() is None for each in alive) and time.monotonic() < deadline:
             time.sleep(POLL)
         first = self.workers[self.formed.holders[0]]
         code = first.process.poll()
         told = self._record(first.number)
-        if told is not None and code not in (0, INTERRUPTED):
+        if code is None:
+            self.say(
+                f"weft: error: worker {first.number}, which writes the end of the run, has not left within "
+                f"{_EXIT:g} s and is ended; continue from the last checkpoint with --resume"
+            )
+        elif told is not None and code not in (0, INTERRUPTED):
             self._tell(told)
         if code not in (0, INTERRUPTED, 2):
             return WorkerLost.exit_code
