@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from weft.report.read import read_run
-from weft.report.sections.elastic import generations, part_costs
+from weft.report.sections.generations import generations, part_costs
 
 from .. import samples
 
