@@ -356,7 +356,17 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
     assert options == {
         "scale": ["--help", "-h", "folder", "workers"],
         "train": [
-            *("--help", "--json", "--max-restarts", "--out", "--parts", "--resume", "--set", "--workers"),
+            *(
+                "--help",
+                "--json",
+                "--max-restarts",
+                "--notice",
+                "--out",
+                "--parts",
+                "--resume",
+                "--set",
+                "--workers",
+            ),
             *("-h", "recipe"),
         ],
         "plan": [
