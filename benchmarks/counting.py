@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from weft.compiler.cost import EdgeCounts, program_cost, step_operations
-from weft.compiler.gradient import gradients
-from weft.compiler.program import Program
+from weft.compiler.programs.cost import EdgeCounts, program_cost, step_operations
+from weft.compiler.programs.gradient import gradients
+from weft.compiler.programs.program import Program
 from weft.graph.message.block import Block
 from weft.graph.message.compiled import watched
 

@@ -1,5 +1,5 @@
 // Programs over the edges of a CSR: see program.h and
-// src/weft/compiler/cpu.py.
+// src/weft/compiler/native/backend.py.
 #include "program.h"
 
 #include <atomic>

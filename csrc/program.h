@@ -1,4 +1,4 @@
-// A program over edges as the core takes it: see src/weft/compiler/cpu.py,
+// A program over edges as the core takes it: see src/weft/compiler/native/backend.py,
 // which makes it.
 //
 // Values of a tile of edges lie in an arena, [edges, heads, width] each, at

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import weft
-from weft.compiler.match import match
+from weft.compiler.programs.match import match
 from weft.graph.message import compiled
 
 PAGE = Path(__file__).with_name("convolutions.md")

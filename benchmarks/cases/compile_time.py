@@ -14,7 +14,7 @@ from torch import Tensor
 from benchmarks.cases.messages import WIDTH, Attention, EdgeConv, Gated, MoNet, Own
 from benchmarks.measure import Study
 from weft.compiler.compile import compile_message, compiled
-from weft.compiler.trace import Form, Role
+from weft.compiler.tracing.trace import Form, Role
 
 MESSAGES: dict[str, tuple[Callable[[], Own], str]] = {
     "EdgeConv, max": (lambda: EdgeConv("max"), "max"),

@@ -14,10 +14,10 @@ from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft.compiler import stages
-from weft.compiler.captures import NotCompiled, captures
 from weft.compiler.compile import Compiled, compile_message, compiled
 from weft.compiler.graphs import aten, emit
 from weft.compiler.passes import PASSES
+from weft.compiler.tracing.captures import NotCompiled, captures
 
 torch.manual_seed(0)
 EDGES = edges_of(7)

@@ -8,11 +8,11 @@ import torch
 from tests.support.messages import forms_of
 from torch import Tensor, nn
 
-from weft.compiler import cpu
-from weft.compiler.captures import captures
 from weft.compiler.compile import compile_message
-from weft.compiler.cost import EdgeCounts, Work
 from weft.compiler.description import Description, described, written
+from weft.compiler.native import backend as cpu
+from weft.compiler.programs.cost import EdgeCounts, Work
+from weft.compiler.tracing.captures import captures
 
 SIZES = EdgeCounts(rows=10, others=20, edges=100)
 RUNS: Callable[[Any], str] = lambda program: ""  # noqa: E731

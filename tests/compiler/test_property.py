@@ -14,7 +14,7 @@ from tests.support.programs import edges_of
 from torch import Tensor
 
 from weft.compiler.passes import PASSES
-from weft.compiler.program import Edges
+from weft.compiler.programs.program import Edges
 
 WIDTH = 4
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {

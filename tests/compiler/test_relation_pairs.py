@@ -12,7 +12,7 @@ from torch import Tensor
 from weft.compiler.annotate import residency
 from weft.compiler.compile import Compiled, compile_message
 from weft.compiler.graphs import name_of, value
-from weft.compiler.program import Edges
+from weft.compiler.programs.program import Edges
 
 RELATIONS, IN, OUT = 6, 4, 3
 EDGES = edges_of(7)

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from weft.compiler.compile import compile_message
-from weft.compiler.gradient import gradients
-from weft.compiler.program import Program
-from weft.compiler.trace import Form
-from weft.compiler.triton_form import KernelForm
-from weft.compiler.triton_source import source
+from weft.compiler.programs.gradient import gradients
+from weft.compiler.programs.program import Program
+from weft.compiler.tracing.trace import Form
+from weft.compiler.triton.form import KernelForm
+from weft.compiler.triton.source import source
 
 MAP, BOTH = nn.Linear(8, 8), nn.Linear(16, 8)
 ENDS = [Form(role, torch.Size([8]), torch.float32, torch.device("cpu")) for role in ("source", "destination")]  # type: ignore[arg-type]

@@ -8,14 +8,14 @@ from tests.support.programs import transposed
 from torch import Tensor
 
 from weft.compiler.annotate import residency
-from weft.compiler.captures import captures
 from weft.compiler.compile import Compiled, compile_message
 from weft.compiler.execute import execute, read_by_pairs, shaped
 from weft.compiler.graphs import name_of
 from weft.compiler.passes import PASSES
-from weft.compiler.program import Edges
-from weft.compiler.run import reduce_edges
-from weft.compiler.trace import Form
+from weft.compiler.programs.program import Edges
+from weft.compiler.programs.run import reduce_edges
+from weft.compiler.tracing.captures import captures
+from weft.compiler.tracing.trace import Form
 from weft.compiler.unread import twins_of
 
 Message = Callable[..., Any]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from weft import kernels
-from weft.compiler.program import Builder, Edges, Program, Result, Source
+from weft.compiler.programs.program import Builder, Edges, Program, Result, Source
 
 HEADS, WIDTH = 2, 3
 _SMOOTH = (

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
-from weft.compiler.captures import NotCompiled
 from weft.compiler.graphs import aten, has_rows, item_shape, name_of, reduced, spread, value
 from weft.compiler.operators import RULES
-from weft.compiler.trace import EDGES
+from weft.compiler.tracing.captures import NotCompiled
+from weft.compiler.tracing.trace import EDGES
 
 Residency = Literal["shared", "source", "destination", "edge", "pair", "reduced"]
 Movement = Literal["elementwise", "dense", "features", "shape", "reduction", "spread"]

@@ -11,18 +11,18 @@ import torch
 from torch import Tensor, fx
 
 from weft.compiler.annotate import check, movement, residency
-from weft.compiler.axes import rows_first
-from weft.compiler.captures import Captures, Made, NotCompiled, captures, explained
 from weft.compiler.graphs import close, reductions, value
 from weft.compiler.levels import inner_graphs
 from weft.compiler.lower import Loaded, lower
 from weft.compiler.passes import rewrite
-from weft.compiler.program import Program
+from weft.compiler.programs.program import Program
 from weft.compiler.relation_pairs import ByRelation, by_relation
-from weft.compiler.scatters import take_rows
 from weft.compiler.spent import SPENT
 from weft.compiler.stages import Stage, check_stage, stage, stage_when_called
-from weft.compiler.trace import EDGES, Form, Role, Traced, trace
+from weft.compiler.tracing.axes import rows_first
+from weft.compiler.tracing.captures import Captures, Made, NotCompiled, captures, explained
+from weft.compiler.tracing.scatters import take_rows
+from weft.compiler.tracing.trace import EDGES, Form, Role, Traced, trace
 from weft.compiler.unread import Twins, Unread, twins_of, unread_inputs
 
 _ENDS = ("source", "destination")

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, fx
 
 from weft.compiler.annotate import movement, residency
-from weft.compiler.axes import rows_first
-from weft.compiler.captures import NotCompiled
 from weft.compiler.compile import Compiled, Reduction
-from weft.compiler.cost import (
+from weft.compiler.graphs import close, has_rows, item_shape, name_of, reduced, reductions, value, width
+from weft.compiler.programs.cost import (
     EdgeCounts,
     Work,
     operations_again,
@@ -24,13 +23,14 @@ from weft.compiler.cost import (
     total,
     values_of,
 )
-from weft.compiler.graphs import close, has_rows, item_shape, name_of, reduced, reductions, value, width
-from weft.compiler.keep import Kept, kept, kept_bytes, storing
-from weft.compiler.match import match
-from weft.compiler.program import Program
-from weft.compiler.run import passes_of
-from weft.compiler.scatters import take_rows
-from weft.compiler.trace import Form, trace
+from weft.compiler.programs.keep import Kept, kept, kept_bytes, storing
+from weft.compiler.programs.match import match
+from weft.compiler.programs.program import Program
+from weft.compiler.programs.run import passes_of
+from weft.compiler.tracing.axes import rows_first
+from weft.compiler.tracing.captures import NotCompiled
+from weft.compiler.tracing.scatters import take_rows
+from weft.compiler.tracing.trace import Form, trace
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from weft.compiler.compile import Compiled, Reduction
-from weft.compiler.program import Edges
+from weft.compiler.programs.program import Edges
 from weft.compiler.unread import as_read
 
 Reduced = tuple[Tensor, Tensor | None]

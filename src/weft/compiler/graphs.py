@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_map
 
-from weft.compiler.trace import EDGES, MODE
+from weft.compiler.tracing.trace import EDGES, MODE
 
 aten = torch.ops.aten
 _SAME_NUMBERS = frozenset(

@@ -14,10 +14,10 @@ import torch
 from torch import fx
 
 from weft.compiler.annotate import residency
-from weft.compiler.captures import NotCompiled
 from weft.compiler.graphs import item_shape, name_of, value
 from weft.compiler.operators import LOGICAL, NUMBERS, RULES
-from weft.compiler.program import Builder, Program, Result, Shape, Source, trimmed
+from weft.compiler.programs.program import Builder, Program, Result, Shape, Source, trimmed
+from weft.compiler.tracing.captures import NotCompiled
 
 _MOST_HEADS = 64
 _SOURCES: dict[str, Source] = {"source": "other", "destination": "row", "edge": "edge", "shared": "shared"}

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from weft.compiler.program import BINARY, UNARY, Builder
+from weft.compiler.programs.program import BINARY, UNARY, Builder
 
 Rule = Callable[..., int]
 """Given the builder and the values of an operator's arguments, returns the value of its result."""

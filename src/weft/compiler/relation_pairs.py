@@ -14,9 +14,9 @@ from torch import Tensor, fx
 from weft.compiler.annotate import residency
 from weft.compiler.graphs import name_of, tidy, value
 from weft.compiler.levels import taken
-from weft.compiler.program import Edges
+from weft.compiler.programs.program import Edges
 from weft.compiler.stages import Stage, stage
-from weft.compiler.trace import EDGES
+from weft.compiler.tracing.trace import EDGES
 from weft.compiler.unread import Unread
 from weft.kernels import gather
 from weft.kernels.relation import check_relations

@@ -13,10 +13,10 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_map
 
 from weft.compiler.annotate import residency
-from weft.compiler.captures import NotCompiled
 from weft.compiler.graphs import aten, frozen, item_shape, value
 from weft.compiler.lower import Loaded
-from weft.compiler.trace import EDGES, MODE
+from weft.compiler.tracing.captures import NotCompiled
+from weft.compiler.tracing.trace import EDGES, MODE
 
 Stage = Callable[..., Any]
 """Takes the number of sources, destinations and edges, then its inputs; returns a list."""

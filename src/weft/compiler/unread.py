@@ -13,8 +13,8 @@ from torch import Tensor, fx
 
 from weft.compiler.annotate import movement, residency
 from weft.compiler.graphs import name_of
-from weft.compiler.program import Edges
-from weft.compiler.trace import Role
+from weft.compiler.programs.program import Edges
+from weft.compiler.tracing.trace import Role
 
 Twins = tuple[tuple[int, int], ...]
 """Of the tensors that a message is given, (destination's, source's) by number where both are one tensor."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.compiler.cost import Work
 from weft.compiler.description import Kernel, Operator
+from weft.compiler.programs.cost import Work
 from weft.report.flow import Box, flow
 from weft.report.markup import Section, fold, panel, panels, small, table
 from weft.report.page import compose

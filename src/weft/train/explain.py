@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from weft.compiler.compile import Compiled
-from weft.compiler.cost import EdgeCounts
 from weft.compiler.description import Description, described, written
 from weft.compiler.execute import read_by_pairs
-from weft.compiler.program import Program
-from weft.compiler.run import obstacle
-from weft.compiler.trace import Form
+from weft.compiler.programs.cost import EdgeCounts
+from weft.compiler.programs.program import Program
+from weft.compiler.programs.run import obstacle
+from weft.compiler.tracing.trace import Form
 from weft.config import Recipe
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph

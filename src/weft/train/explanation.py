@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from weft.compiler.cost import Work
 from weft.compiler.description import Description, Kernel, Operator
+from weft.compiler.programs.cost import Work
 from weft.sizes import shown
 from weft.train.travel import Crossed
 

@@ -6,7 +6,7 @@ from math import prod
 
 from torch import Tensor
 
-from weft.compiler.crossing import Sent
+from weft.compiler.ranks.crossing import Sent
 from weft.graph.message.crossing import crossing_of
 from weft.graph.message.reduction import Propagation
 from weft.sizes import shown

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import weft
-from weft.compiler import run as backends
+from weft.compiler.programs import run as backends
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block
 from weft.kernels import gpu
@@ -83,9 +83,9 @@ def own_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     if gpu.INTERPRETED or DEVICE == "cuda":
         from weft.kernels.triton import plan
 
-        monkeypatch.setitem(backends._BACKENDS, DEVICE, "weft.compiler.gpu")
+        monkeypatch.setitem(backends._BACKENDS, DEVICE, "weft.compiler.triton.backend")
         monkeypatch.setattr(plan, "SEGMENT", 8)
-        monkeypatch.setattr("weft.compiler.gpu.SORTED", 1)
+        monkeypatch.setattr("weft.compiler.triton.backend.SORTED", 1)
 
 
 def community(device: str, **edge_data: Tensor) -> Graph:

@@ -5,7 +5,6 @@ from typing import Any
 
 from torch import fx
 
-from weft.compiler.captures import NotCompiled
 from weft.compiler.graphs import value
 from weft.compiler.passes.attend import attend
 from weft.compiler.passes.behind import behind
@@ -15,6 +14,7 @@ from weft.compiler.passes.parts import parts
 from weft.compiler.passes.scores import scores
 from weft.compiler.passes.split import split
 from weft.compiler.passes.terms import terms
+from weft.compiler.tracing.captures import NotCompiled
 
 PASSES: dict[str, Callable[[fx.Graph], None]] = {
     "normal": normal,

@@ -11,7 +11,7 @@ from torch import fx
 
 from weft.compiler.graphs import aten, emit, item_shape, name_of, reduced, reductions, replace, tidy, value
 from weft.compiler.passes.normal import reshaped
-from weft.compiler.trace import EDGES
+from weft.compiler.tracing.trace import EDGES
 
 _MOST_EPSILON = 1e-12
 

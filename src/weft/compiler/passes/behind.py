@@ -26,7 +26,7 @@ from weft.compiler.graphs import (
     width,
 )
 from weft.compiler.passes.split import is_number
-from weft.compiler.trace import EDGES
+from weft.compiler.tracing.trace import EDGES
 
 _ROW = ("destination", "shared")
 

@@ -15,7 +15,7 @@ from weft.compiler.annotate import residency
 from weft.compiler.graphs import aten, emit, has_rows, item_shape, name_of, plain_name, replace, tidy, value
 from weft.compiler.passes.normal import reshaped
 from weft.compiler.passes.split import is_number
-from weft.compiler.trace import EDGES
+from weft.compiler.tracing.trace import EDGES
 from weft.kernels.relation import relation_matmul_op
 
 _SHAPES = ("reshape", "permute", "transpose")

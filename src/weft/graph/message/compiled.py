@@ -13,11 +13,11 @@ from torch import Tensor
 
 from weft.compiler.compile import Compiled, Reduction, compiled
 from weft.compiler.execute import Reduced, execute, read_by_pairs, shaped
-from weft.compiler.match import match
-from weft.compiler.program import Edges
+from weft.compiler.programs.match import match
+from weft.compiler.programs.program import Edges
+from weft.compiler.programs.run import obstacle, reduce_edges
 from weft.compiler.relation_pairs import RelationPairs
-from weft.compiler.run import obstacle, reduce_edges
-from weft.compiler.trace import Role
+from weft.compiler.tracing.trace import Role
 from weft.graph.message.reduction import OWN, Propagation
 
 if TYPE_CHECKING:

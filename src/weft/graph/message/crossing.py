@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from weft.compiler.crossing import Crossing, Sums, Travellers, crossing
-from weft.compiler.opened import Opened, opened
-from weft.compiler.trace import Role
+from weft.compiler.ranks.crossing import Crossing, Sums, Travellers, crossing
+from weft.compiler.ranks.opened import Opened, opened
+from weft.compiler.tracing.trace import Role
 from weft.graph.message.compiled import compiles, given_to, roles_of
 from weft.graph.message.reduction import OWN, Propagation
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from weft.compiler.captures import NotCompiled, captures
+from weft.compiler.tracing.captures import NotCompiled, captures
 from weft.errors import InputError
 from weft.graph.message.reduction import Message, Propagation, checked
 from weft.graph.reductions import reduction, reductions

@@ -13,7 +13,7 @@ from torch import Tensor
 from weft import kernels
 from weft.comm.group import Group
 from weft.comm.ledger import Label
-from weft.compiler.trace import Role
+from weft.compiler.tracing.trace import Role
 from weft.errors import GraphError
 from weft.graph.message.block import Block
 from weft.graph.message.crossing import crossed, crossed_sums

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from weft.compiler.execute import shaped
-from weft.compiler.pieces import InPieces, piece_gradients, pieces
-from weft.compiler.run import extra_tensors, run
+from weft.compiler.programs.run import extra_tensors, run
+from weft.compiler.ranks.pieces import InPieces, piece_gradients, pieces
 from weft.graph.message.block import Block, PairTransform
 from weft.graph.message.compiled import (
     REDUCTIONS,

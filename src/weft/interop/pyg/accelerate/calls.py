@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from weft.compiler.graphs import value
-from weft.compiler.trace import RowCount
+from weft.compiler.tracing.trace import RowCount
 from weft.graph.message.block import Block
 from weft.graph.message.compiled import compiled_of
 from weft.graph.message.propagate import contribute

@@ -1,0 +1,1 @@
+"""What of a message travels: to other ranks, or a piece at a time."""

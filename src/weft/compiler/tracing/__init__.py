@@ -1,0 +1,1 @@
+"""A message function as a graph of torch's operators."""
