@@ -65,25 +65,23 @@ def edgeconv(layer: Any, block: Block, x: Tensor) -> Tensor:
 
 
 def hgt(layer: Any, block: Block, x: Tensor) -> Tensor:
-    """HGT, each relation's matrices as one of a mixture that an edge chooses from."""
-    width = WIDTH // HEADS
+    """HGT, with the matrices of each relation and head looked up."""
+    width, kind = WIDTH // HEADS, block.edge_type.long()
     lin = next(iter(layer.kqv_lin.values()))
-    chosen = F.one_hot(block.edge_type.long(), RELATIONS).to(x.dtype)
     matrices = (layer.k_rel * layer.p_rel[:, :, None, None], layer.v_rel)
 
-    def related(rows: Tensor, matrices: Tensor, edge: Tensor) -> Tensor:
-        maps = torch.einsum("ehi,rhij->erhj", rows.view(-1, HEADS, width), matrices)
-        return (maps.flatten(2) * edge.unsqueeze(-1)).sum(1).view(-1, HEADS, width)
+    def related(rows: Tensor, matrices: Tensor) -> Tensor:
+        return torch.einsum("ehi,ehij->ehj", rows.reshape(-1, HEADS, width), matrices)
 
     def message(
-        there: Tensor, here: Tensor, edge: Tensor, keys: Tensor, values: Tensor
+        there: Tensor, here: Tensor, kind: Tensor, keys: Tensor, values: Tensor
     ) -> tuple[Tensor, Tensor]:
         key, _, value = lin(there).chunk(3, 1)
         query = lin(here).chunk(3, 1)[1].reshape(-1, HEADS, width)
-        score = (related(key, keys, edge) * query).sum(-1) / math.sqrt(width)
-        return score, related(value, values, edge)
+        score = (related(key, keys[kind]) * query).sum(-1) / math.sqrt(width)
+        return score, related(value, values[kind])
 
-    out = block.propagate(message, (x,), (x,), (chosen,), "softmax", matrices).flatten(1)
+    out = block.propagate(message, (x,), (x,), (kind,), "softmax", matrices).flatten(1)
     return layer._finish(block, out, x)  # type: ignore[no-any-return]
 
 

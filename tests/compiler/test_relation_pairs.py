@@ -25,7 +25,8 @@ def tensor(*shape: int) -> Tensor:
 torch.manual_seed(0)
 W, BACK, BIAS = tensor(RELATIONS, IN, OUT), tensor(RELATIONS, OUT, IN), tensor(RELATIONS, OUT)
 FLAT, MAP, DEEP = tensor(RELATIONS, IN * OUT), tensor(IN, IN), tensor(RELATIONS, OUT, OUT)
-CAPTURED = [W, BACK, BIAS, FLAT, MAP, DEEP]
+HEADS, LAST = tensor(RELATIONS, 2, 2, OUT), tensor(RELATIONS, 2, OUT, 2)
+CAPTURED = [W, BACK, BIAS, FLAT, MAP, DEEP, HEADS, LAST]
 einsum, bmm = torch.einsum, torch.bmm
 
 ON_PAIRS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -50,6 +51,22 @@ ON_PAIRS: dict[str, tuple[Callable[..., Any], str]] = {
     "two deep": (
         lambda u, v, k, e: einsum("ef,efo->eo", einsum("ef,efo->eo", u, W[k]).relu(), DEEP[k]) + u[:, :OUT],
         "max",
+    ),
+    "a matrix a head": (lambda u, v, k, e: einsum("ehf,ehfo->eho", u.view(-1, 2, 2), HEADS[k]), "sum"),
+    "a matrix a head by matmul": (
+        lambda u, v, k, e: (u.view(-1, 2, 1, 2) @ HEADS[k]).squeeze(2).flatten(1) * e,
+        "sum",
+    ),
+    "a transposed matrix a head": (
+        lambda u, v, k, e: einsum("ehof,ehf->eho", LAST[k], u.view(-1, 2, 2)),
+        "max",
+    ),
+    "attention by heads": (
+        lambda u, v, k, e: (
+            (einsum("ehf,ehfo->eho", u.view(-1, 2, 2), HEADS[k]) * v[:, None, :OUT]).sum(-1),
+            einsum("ehf,ehfo->eho", (u * 2).view(-1, 2, 2), HEADS[k]),
+        ),
+        "softmax",
     ),
     "attention": (
         lambda u, v, k, e: ((einsum("ef,efo->eo", u, W[k]) * v[:, :OUT]).sum(-1), u),
@@ -98,13 +115,22 @@ def test_a_matrix_by_relation_equals_torch(name: str, without: tuple[str, ...]) 
         assert_same(message, edges, reduce, CAPTURED, without=without, **given_of(edges))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_relations_may_be_counted_from_the_end(dtype: torch.dtype) -> None:
+    kind = kinds(EDGES).to(dtype)
+    kind[::2] -= RELATIONS
+    for name in ("einsum", "a matrix a head"):
+        message, reduce = ON_PAIRS[name]
+        assert_same(message, EDGES, reduce, CAPTURED, **given_of(EDGES, kind))
+
+
 @pytest.mark.parametrize("name", ON_PAIRS)
 def test_no_edge_has_a_matrix_of_its_own(name: str) -> None:
     message, reduce = ON_PAIRS[name]
     made = compiled(message, reduce)
     assert made.by_relation is not None
     assert all(reduction.program is not None for reduction in made.reductions)
-    assert widest_of_edges(made) <= IN
+    assert widest_of_edges(made) <= 2 * OUT
     assert widest_of_edges(compiled(message, reduce, "lookups")) >= IN * OUT
 
 
@@ -128,16 +154,16 @@ def test_matrices_may_be_parameters_of_the_call() -> None:
 
 
 def test_what_does_not_pay_or_fit_is_looked_up_as_it_is_written() -> None:
-    small, heads = tensor(RELATIONS, 2, 2), tensor(RELATIONS, 2, 2, OUT)
+    small, many = tensor(RELATIONS, 2, 2), tensor(RELATIONS, 9, 3, OUT)
     messages = {
         "no more numbers than the row and the result": lambda u, v, k, e: einsum(
             "ef,efo->eo", u[:, :2], small[k]
         ),
-        "a matrix a head": lambda u, v, k, e: einsum("ehf,ehfo->eho", u.view(-1, 2, 2), heads[k]),
+        "many heads": lambda u, v, k, e: einsum("ehf,ehfo->eho", u[:, None, :3].expand(-1, 9, 3), many[k]),
         "by_row": lambda u, v, k, e: einsum("ef,efo->eo", u, W.index_select(0, k)),
     }
     for message in messages.values():
-        assert_same(message, EDGES, "sum", [small, heads, W], **given_of(EDGES))
+        assert_same(message, EDGES, "sum", [small, many, W], **given_of(EDGES))
         made = compiled(message, "sum")
         assert made.by_relation is None
         assert "relation_matmul" not in {name_of(node) for node in made.graph.nodes}

@@ -3,7 +3,8 @@
 `(h.unsqueeze(1) @ w[kind]).squeeze(1)` gathers a matrix for each edge. The same numbers are those of
 `relation_matmul(kind, h, w)`, which sorts rows by relation. A number an edge that multiplies the row
 multiplies the product instead, so that the row is one of nodes where it can be. A matrix of no more numbers
-than its row and its result is looked up as it is written.
+than its row and its result is looked up as it is written. A matrix for each of a few heads is one matrix with
+theirs along its diagonal: more operations, but one product.
 """
 
 from typing import Any
@@ -20,6 +21,8 @@ from weft.kernels.relation import relation_matmul_op
 
 _SHAPES = ("reshape", "permute", "transpose")
 _NUMBERS = (torch.int32, torch.int64)
+_FEW = 8
+"""Heads up to which a matrix of their blocks, mostly zeros, is the faster."""
 
 
 def lookups(graph: fx.Graph) -> None:
@@ -37,13 +40,14 @@ def _product(node: fx.Node) -> fx.Node | None:
         return None
     given: Any = node.args[0]
     axes: Any = node.args[1]
-    if name_of(given) != "mul" or value(given).dim() != 3 or not has_rows(given) or len(axes) != 1:
+    if name_of(given) != "mul" or value(given).dim() not in (3, 4) or not has_rows(given) or len(axes) != 1:
         return None
-    axis = axes[0] % 3
-    if not _pays(*value(given).shape[1:]):
+    _, *heads, height, width = value(given).shape
+    axis = axes[0] % value(given).dim() - value(given).dim()
+    if axis not in (-2, -1) or not _pays(height, width) or any(each > _FEW for each in heads):
         return None
     for matrix, rows in (given.args[:2], given.args[1::-1]):
-        if axis and _is_matrix(matrix, given) and _is_row(rows, given, axis):
+        if _is_matrix(matrix, given) and _is_row(rows, given, axis):
             return _by_relation(node, matrix, rows, axis)
     return None
 
@@ -64,7 +68,7 @@ def _is_matrix(node: Any, product: fx.Node) -> bool:
 
 def _is_row(node: Any, product: fx.Node, axis: int) -> bool:
     shape = list(value(product).shape)
-    shape[3 - axis] = 1
+    shape[-3 - axis] = 1
     same = isinstance(node, fx.Node) and value(node).dtype == value(product).dtype
     return same and list(value(node).shape) == shape and shape[0] == EDGES
 
@@ -91,13 +95,24 @@ def _keeps_rows(node: fx.Node) -> bool:
 def _by_relation(at: fx.Node, matrix: fx.Node, rows: fx.Node, axis: int) -> fx.Node:
     lookup: Any = _looked_up(matrix)
     table = _reshaped_table(at, matrix, lookup)
-    if axis == 2:  # a matrix times a column
-        table = emit(at, aten.transpose.int, table, 1, 2)
+    if axis == -1:  # a matrix times a column
+        table = emit(at, aten.transpose.int, table, -2, -1)
+    table = _diagonal(at, table) if value(table).dim() == 4 else table
     flat, factors = _apart(reshaped(at, rows, [EDGES, value(table).shape[1]]))
     made = emit(at, relation_matmul_op, lookup.args[1][0], flat, table)
     for target, factor in reversed(factors):
         made = emit(at, target, made, factor)
     return reshaped(at, made, list(value(at).shape))
+
+
+def _diagonal(at: fx.Node, table: fx.Node) -> fx.Node:
+    """Return [R, H · K, H · N], the matrices of all heads along the diagonal, of a table [R, H, K, N]."""
+    made = value(table)
+    relations, heads, height, width = made.shape
+    eye = emit(at, aten.eye.default, heads, dtype=made.dtype, device=made.device)
+    own = emit(at, aten.reshape.default, eye, [1, heads, 1, heads, 1])
+    blocks = emit(at, aten.mul.Tensor, emit(at, aten.unsqueeze.default, table, 3), own)
+    return emit(at, aten.reshape.default, blocks, [relations, heads * height, heads * width])
 
 
 def _reshaped_table(at: fx.Node, node: fx.Node, lookup: fx.Node) -> fx.Node:
