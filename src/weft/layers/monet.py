@@ -44,23 +44,42 @@ class MoNet(Layer):
             glorot_(value)
 
     def forward(self, block: Block, h: Features) -> Tensor:
+        out = self._mixed(block, h, self._coordinates(block))
+        if self.root is not None:
+            out = out + self.root(block.dst(h))
+        return out if self.bias is None else out + self.bias
+
+    def _mixed(self, block: Block, h: Features, coordinates: Tensor) -> Tensor:
+        """Return the means of rows under all kernels, mixed."""
+        if block.takes_messages and isinstance(h, Tensor):
+            return block.propagate(
+                _message,
+                src=(h,),
+                edge=(coordinates,),
+                reduce="mean",
+                params=(self.g, self.mu, self.sigma),
+            )
         parts = linear(h, self.g.t()).view(-1, self.kernels, self.out_features)
-        weight = self._gaussians(self._coordinates(block))
+        weight = _gaussians(coordinates, self.mu, self.sigma)
         # Kernels travel as heads of one weighted aggregation: [E, kernels] weights, nothing of size E x out.
         out: Any = block.aggregate(parts, "mean", weight=weight.to(parts.dtype)).sum(dim=1)
-        if self.root is not None:
-            out = out.add_(self.root(block.dst(h)))
-        return out if self.bias is None else out.add_(self.bias)  # type: ignore[no-any-return]
-
-    def _gaussians(self, coordinates: Tensor) -> Tensor:
-        """Return [E, kernels]; 1e-15 keeps a vanished sigma finite, as in PyG's GMMConv."""
-        distance = (coordinates.to(self.mu.dtype)[:, None, :] - self.mu).square()
-        return (-0.5 * distance / (1e-15 + self.sigma.square())).sum(dim=-1).exp()
+        return out  # type: ignore[no-any-return]
 
     def _coordinates(self, block: Block) -> Tensor:
         if self.edge_features:
             return edge_attr(self, block)
         return block.cached("degree coordinates", lambda: _degree_coordinates(block))
+
+
+def _message(neighbour: Tensor, coordinates: Tensor, g: Tensor, mu: Tensor, sigma: Tensor) -> Tensor:
+    maps = (neighbour @ g).view(-1, mu.shape[0], g.shape[1] // mu.shape[0])
+    return (_gaussians(coordinates, mu, sigma).to(maps.dtype).unsqueeze(-1) * maps).sum(1)
+
+
+def _gaussians(coordinates: Tensor, mu: Tensor, sigma: Tensor) -> Tensor:
+    """Return [E, kernels]; 1e-15 keeps a vanished sigma finite, as in PyG's GMMConv."""
+    distance = (coordinates.to(mu.dtype)[:, None, :] - mu).square()
+    return (-0.5 * distance / (1e-15 + sigma.square())).sum(dim=-1).exp()
 
 
 def _degree_coordinates(block: Block) -> Tensor:

@@ -56,6 +56,9 @@ class Block(BlockEdges):
     whole_rows: bool = True
     """Whether all edges into a destination are here; else results are merged with those of other ranks."""
 
+    takes_messages: bool = True
+    """Whether `propagate` has an answer; else sums and means of rows alone are known here."""
+
     rows_are_own: bool = False
     """Whether callers hold the rows of nodes that this process owns, and of no others."""
 

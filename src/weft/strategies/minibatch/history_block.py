@@ -135,6 +135,8 @@ class HistoryBlock(Block):
     sums of μ, and the second adds √R Σ a (h − μ) over drawn to them.
     """
 
+    takes_messages = False
+
     def __init__(self, every: Block, drawn: SampledBlock, layer: int, history: Remembered) -> None:
         stop = int(every.indptr[drawn.num_dst])
         super().__init__(
