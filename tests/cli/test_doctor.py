@@ -61,9 +61,13 @@ def test_variables_that_are_set_are_shown(
 ) -> None:
     monkeypatch.setenv("WEFT_STALL", "99")
     monkeypatch.delenv("WEFT_TIMEOUT", raising=False)
+    monkeypatch.setenv("WEFT_TOKEN", "what nobody may read")
     assert main(["doctor"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "WEFT_" in line]
-    assert line.split() == ["WEFT_STALL", "99"]
+    shown = capsys.readouterr().out
+    lines = [line for line in shown.splitlines() if "WEFT_" in line]
+    assert lines[0].split() == ["WEFT_STALL", "99"]
+    assert len(lines) == 2
+    assert "what nobody may read" not in shown
 
 
 def test_variables_that_weft_chose_are_marked(

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from weft.comm.attempt import Attempts
-from weft.comm.rendezvous import PrefixStore, RankPlace, Store, bound_socket, connect_store, host_store, join
+from weft.comm.rendezvous import RankPlace, bound_socket, connect_store, host_store, join
+from weft.comm.run_store import RunStore
 from weft.errors import WorkerLost
 
 
@@ -21,10 +22,10 @@ def meet(port: int, restarts: Sequence[int], *, late: int = -1) -> list[tuple[in
 
     def rank(here: RankPlace) -> None:
         time.sleep(0.5 if here.rank == late else 0.0)
-        store: Store = connect_store(here, timeout=20.0)
+        store = RunStore(connect_store(here, timeout=20.0))
         attempts = Attempts(store, here)
         number = attempts.find(timeout=20.0)
-        own = PrefixStore(f"attempt{number}", store)
+        own = store.within(f"attempt{number}")
         join(own, here, timeout=20.0, check=attempts.answer)
         found[here.rank] = number, attempts.agreed(own).attempt
 
@@ -51,8 +52,9 @@ def test_a_launcher_that_tells_all_the_same_is_believed_and_a_first_rank_that_is
     listener = bound_socket("127.0.0.1")
     port = listener.getsockname()[1]
     host = host_store(listener, "127.0.0.1", timeout=20.0)
-    told = Attempts(host, place(port, 1, 2, 4, told=True))
-    assert (told.find(timeout=0.1), told.agreed(host).attempt) == (4, 4)
+    store = RunStore(host)
+    told = Attempts(store, place(port, 1, 2, 4, told=True))
+    assert (told.find(timeout=0.1), told.agreed(store).attempt) == (4, 4)
     with pytest.raises(WorkerLost, match=r"rank 1 waited 0\.1 s for 2 ranks; missing: 0") as caught:
-        Attempts(host, place(port, 1, 2, 4)).find(timeout=0.1)
+        Attempts(store, place(port, 1, 2, 4)).find(timeout=0.1)
     assert caught.value.rank == 0

@@ -14,6 +14,7 @@ from torch.distributed import HashStore, TCPStore
 from weft.comm import heartbeat
 from weft.comm.failure import Failure
 from weft.comm.heartbeat import Beat, Heartbeat, Watch, post_failure, read_failure
+from weft.comm.run_store import RunStore
 
 
 class Clock:
@@ -25,7 +26,7 @@ class Clock:
 
 
 def test_a_rank_that_stops_beating_becomes_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, store = Clock(monkeypatch), HashStore()
+    clock, store = Clock(monkeypatch), RunStore(HashStore())
     watch = Watch(store, [0, 1, 2])
     for second in range(6):
         clock.now = float(second)
@@ -38,7 +39,7 @@ def test_a_rank_that_stops_beating_becomes_silent(monkeypatch: pytest.MonkeyPatc
 
 
 def test_sleep_of_the_watcher_makes_nobody_guilty(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, store = Clock(monkeypatch), HashStore()
+    clock, store = Clock(monkeypatch), RunStore(HashStore())
     store.set("beat/1", "1 0 start")
     watch = Watch(store, [1])
     watch.look()
@@ -48,7 +49,7 @@ def test_sleep_of_the_watcher_makes_nobody_guilty(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_rank_that_left_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, store = Clock(monkeypatch), HashStore()
+    clock, store = Clock(monkeypatch), RunStore(HashStore())
     store.set("beat/1", "done 0 end")
     watch = Watch(store, [1])
     for second in range(100):
@@ -59,7 +60,7 @@ def test_a_rank_that_left_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_first_failure_posted_stays() -> None:
-    store = HashStore()
+    store = RunStore(HashStore())
     assert read_failure(store) is None
     post_failure(store, Failure(1, "raised", "ValueError: first"))
     post_failure(store, Failure(0, "raised", "ValueError: second"))
@@ -68,9 +69,31 @@ def test_the_first_failure_posted_stays() -> None:
     assert (found.rank, found.told) == (1, "rank 1 raised ValueError: first")
 
 
+@pytest.mark.parametrize("text", ["", "1", "x 1 y", "1 x y", "-1 0 y", f"{'9' * 5000} 0 y", "done"])
+def test_a_beat_that_is_none_is_as_if_it_had_not_come(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, store = Clock(monkeypatch), RunStore(HashStore())
+    watch = Watch(store, [1])
+    store.set("beat/1", text)
+    watch.look()
+    assert watch.beats == {}
+    store.set("beat/1", "1 2 barrier")
+    watch.look()
+    store.set("beat/1", text)
+    clock.now = 1.0
+    watch.look()
+    assert (watch.beats[1], watch.silence[1]) == (Beat("1", 2, "barrier"), 1.0)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"rank": "1"}', '{"rank": 1, "kind": "odd"}'])
+def test_a_failure_that_is_none_ends_nobody(text: str) -> None:
+    store = RunStore(HashStore())
+    store.set("failure", text)
+    assert read_failure(store) is None
+
+
 def test_each_rank_watches_its_successors_only() -> None:
-    assert list(Heartbeat(HashStore(), 3, 4).watch.silence) == [0, 1, 2]
-    assert list(Heartbeat(HashStore(), 14, 16).watch.silence) == [15, 0, 1, 2, 3, 4, 5, 6]
+    assert list(Heartbeat(RunStore(HashStore()), 3, 4).watch.silence) == [0, 1, 2]
+    assert list(Heartbeat(RunStore(HashStore()), 14, 16).watch.silence) == [15, 0, 1, 2, 3, 4, 5, 6]
 
 
 class Meddling:
@@ -96,7 +119,7 @@ class Meddling:
 
 
 def test_a_rank_that_comes_while_beats_are_read_is_no_error() -> None:
-    heart = Heartbeat(HashStore(), 0, 3)
+    heart = Heartbeat(RunStore(HashStore()), 0, 3)
     beats: dict[int, Any] = heart.watch.beats
     beats |= {1: Meddling(beats, "done", 2), 2: Meddling(beats, "4", 3)}
     heart.calls = 5
@@ -123,7 +146,7 @@ def test_a_store_that_stops_to_answer_ends_a_rank_in_time(monkeypatch: pytest.Mo
         try:
             port = int(host.stdout.readline())
             store = TCPStore("127.0.0.1", port, timeout=timedelta(seconds=30), wait_for_workers=False)
-            heart = Heartbeat(store, 1, 2, stall=1.0, host="rank 0 at m1")
+            heart = Heartbeat(RunStore(store), 1, 2, stall=1.0, host="rank 0 at m1")
             heart.start()
             host.send_signal(signal.SIGSTOP)
             deadline = time.monotonic() + 20.0
@@ -139,7 +162,7 @@ def test_a_store_that_stops_to_answer_ends_a_rank_in_time(monkeypatch: pytest.Mo
 
 
 def test_a_rank_that_prepares_may_be_silent_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, store = Clock(monkeypatch), HashStore()
+    clock, store = Clock(monkeypatch), RunStore(HashStore())
     store.set("beat/1", f"1 1 {heartbeat.PREPARING}")
     watch = Watch(store, [1])
     for second in range(60):
@@ -150,7 +173,7 @@ def test_a_rank_that_prepares_may_be_silent_for_longer(monkeypatch: pytest.Monke
 
 
 def test_no_thread_is_left_when_a_rank_has_said_goodbye() -> None:
-    heart = Heartbeat(HashStore(), 0, 1)
+    heart = Heartbeat(RunStore(HashStore()), 0, 1)
     heart.start()
     named = [thread for thread in threading.enumerate() if thread.name in ("weft-heartbeat", "weft-watchdog")]
     assert len(named) == 2

@@ -8,7 +8,6 @@ import torch
 
 from weft.comm.elastic.hub import Hub
 from weft.comm.group import Group
-from weft.comm.rendezvous import PrefixStore
 from weft.errors import WorkerLost
 
 DEALS = [[0, 0, 0], [0, 1, 0], [2, 1, 0]]
@@ -19,7 +18,7 @@ def on_parts(group: Group, deal: list[int], name: str, job: Callable[[Group], An
     if group.rank not in deal:
         return {}
     assert group._link is not None
-    store = PrefixStore(name, group._link.store)  # type: ignore[arg-type]
+    store = group._link.store.within(name)
     hub = Hub(store, group.rank, deal, timeout=10.0)
     results: dict[int, Any] = {}
 

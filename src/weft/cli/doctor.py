@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from weft import machine, process
+from weft.comm.run_store import TOKEN
 
 # Optional package to the extra that installs it and what it is for.
 EXTRAS = {
@@ -30,6 +31,7 @@ VARIABLES = (
     "WEFT_TIMEOUT",
     "WEFT_STALL",
     "WEFT_JOIN",
+    "WEFT_TOKEN",
     "WEFT_NATIVE",
     "WEFT_COMMAND",
     "WEFT_MEMBER",
@@ -84,6 +86,8 @@ def examine() -> dict[str, dict[str, Any]]:
 
 
 def _variable(name: str) -> str:
+    if name == TOKEN:
+        return "(a secret, not shown)"
     return os.environ[name] if process.set_by_user(name) else f"{os.environ[name]} (by weft)"
 
 

@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from weft.errors import InputError, WorkerLost
+from weft.errors import FormatError, InputError, WorkerLost
+from weft.reading.json_values import Maybe, WholeNumber, parse_json
 
 Kind = Literal["refused", "raised", "died", "stalled", "lost"]
 INTERRUPTED = 130
@@ -37,6 +38,14 @@ LOAD = 120.0
 """The same where a launcher watches them: none can be missing, they only load, all at once."""
 # What stands first is the better explanation: a loss that others noticed explains nothing by itself.
 _ORDER: dict[Kind, int] = {"raised": 0, "refused": 0, "died": 0, "stalled": 1, "lost": 2}
+_SHAPE = {
+    "rank": WholeNumber(-1),
+    "kind": str,
+    "message": str,
+    "traceback": Maybe(str),
+    "exit_code": Maybe(WholeNumber(0, 255)),
+    "time": Maybe(float),
+}
 
 
 @dataclass(frozen=True)
@@ -80,8 +89,11 @@ class Failure:
 
     @staticmethod
     def from_json(text: str | bytes) -> "Failure":
-        """Return the record that `to_json` wrote."""
-        return Failure(**json.loads(text))
+        """Return the record that `to_json` wrote; refuse any other text."""
+        held = parse_json(text, "a failure", _SHAPE)
+        if held["kind"] not in _ORDER:
+            raise FormatError(f"a failure: no kind {held['kind']!r}")
+        return Failure(**{name: held[name] for name in _SHAPE if held.get(name) is not None})
 
 
 def first_cause(failures: Iterable[Failure]) -> Failure | None:

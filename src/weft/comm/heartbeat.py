@@ -10,6 +10,7 @@ wait as long as TCP tries again, a quarter of an hour. So a second thread holds 
 
 import faulthandler
 import os
+import re
 import signal
 import sys
 import threading
@@ -19,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.comm.failure import STALL, Failure, Kind, clear_orphan, leave, tell
-from weft.comm.rendezvous import Store
+from weft.comm.run_store import RunStore
 from weft.comm.shutdown import bounded
-from weft.errors import WorkerLost
+from weft.errors import InputError, WorkerLost
 
 INTERVAL = 1.0
 # Each rank watches this many successors; a failure that one finds is posted, and all read the post.
@@ -33,6 +34,7 @@ GRACE = 5.0
 PREPARING = "prepare"
 _PATIENCE = 20.0
 _POST = "failure"
+_BEAT = re.compile(r"(\d{1,18}|done) (\d{1,18}) (\S.{0,99})")
 
 
 class Beat(NamedTuple):
@@ -49,7 +51,7 @@ class Watch:
     A laptop that sleeps or a run stopped with Ctrl-Z as a whole makes nobody guilty.
     """
 
-    def __init__(self, store: Store, ranks: list[int]) -> None:
+    def __init__(self, store: RunStore, ranks: list[int]) -> None:
         self.store = store
         self.beats: dict[int, Beat] = {}
         self.silence = dict.fromkeys(ranks, 0.0)
@@ -60,10 +62,10 @@ class Watch:
         now = time.monotonic()
         awake, self._looked = min(now - self._looked, 2 * interval), now
         for rank, silence in self.silence.items():
-            key = f"beat/{rank}"
-            if rank not in self.beats and not self.store.check([key]):
+            said = _parse(self.store.read(f"beat/{rank}"))
+            beat = said or self.beats.get(rank)
+            if beat is None:
                 continue
-            beat = _parse(self.store.get(key))
             fresh = self.beats.get(rank) != beat or beat.number == "done"
             counts = awake / _PATIENCE if beat.doing == PREPARING else awake
             self.silence[rank] = 0.0 if fresh else silence + counts
@@ -80,21 +82,27 @@ class Watch:
         return [rank for rank, beat in list(self.beats.items()) if beat.number == "done"]
 
 
-def post_failure(store: Store, failure: Failure) -> None:
+def post_failure(store: RunStore, failure: Failure) -> None:
     """Make a failure known to all ranks; the first one stays."""
-    store.compare_set(_POST, "", failure.to_json())
+    store.post(_POST, failure.to_json())
 
 
-def read_failure(store: Store) -> Failure | None:
+def read_failure(store: RunStore) -> Failure | None:
     """Return the first failure that was posted."""
-    return Failure.from_json(store.get(_POST)) if store.check([_POST]) else None
+    text = store.read(_POST)
+    if text is None:
+        return None
+    try:
+        return Failure.from_json(text)
+    except InputError:  # what weft of another version wrote, or somebody where ranks have no token
+        return None
 
 
 class Heartbeat:
     """The thread of a rank that beats and watches; `stall` seconds without a beat of another end this one."""
 
     def __init__(
-        self, store: Store, rank: int, size: int, *, stall: float = STALL, host: str = "its host"
+        self, store: RunStore, rank: int, size: int, *, stall: float = STALL, host: str = "its host"
     ) -> None:
         self.store = store
         self.rank = rank
@@ -256,6 +264,7 @@ def _open_stacks() -> int | None:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-def _parse(value: bytes) -> Beat:
-    number, calls, doing = value.decode().split(" ", 2)
-    return Beat(number, int(calls), doing)
+def _parse(text: str | None) -> Beat | None:
+    """Return a beat; None for what is none, which somebody may write where ranks have no token."""
+    found = _BEAT.fullmatch(text or "")
+    return None if found is None else Beat(found[1], int(found[2]), found[3])

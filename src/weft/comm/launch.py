@@ -16,16 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from weft import machine
 from weft.comm.failure import FOLDER_PREFIX, INTERRUPTED, STALL, Failure, describe_exit, first_cause, seconds
 from weft.comm.output import RankOutput
+from weft.comm.run_store import TOKEN, RunStore, new_token
 from weft.errors import InputError, WorkerLost
 from weft.process import environment, set_by_user
-
-if TYPE_CHECKING:
-    from weft.comm.rendezvous import Store
 
 ADDRESS = "127.0.0.1"
 POLL = 0.05
@@ -88,7 +85,8 @@ class _Launch:
         self.folder, self.listener, self.signals = folder, listener, signals
         self.stall = stall
         self.port = listener.getsockname()[1]
-        self.store: Store | None = None
+        self.store: RunStore | None = None
+        self.token = new_token()
         self.attempt = 0
         self.began = time.time()
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -154,7 +152,7 @@ class _Launch:
         if self.workers > 1 and self.store is None:
             from weft.comm.rendezvous import host_store
 
-            self.store = host_store(self.listener, ADDRESS, timeout=self.stall)
+            self.store = RunStore(host_store(self.listener, ADDRESS, timeout=self.stall), self.token)
 
     def _defaults(self) -> dict[str, str]:
         """Return the environment of ranks where the user has not set it."""
@@ -180,6 +178,7 @@ class _Launch:
             "WEFT_BEGAN": f"{self.began:.3f}",
             "WEFT_FAILURES": str(self.records),
             "WEFT_STALL": f"{self.stall:g}",
+            TOKEN: self.token,
         }
 
     # Watching
@@ -241,10 +240,9 @@ class _Launch:
         (self.records / name).write_text(failure.to_json(), encoding="utf-8")
         if self.store is not None:
             from weft.comm.heartbeat import post_failure
-            from weft.comm.rendezvous import PrefixStore
 
             with suppress(RuntimeError):
-                post_failure(PrefixStore(f"attempt{self.attempt}", self.store), failure)
+                post_failure(self.store.within(f"attempt{self.attempt}"), failure)
 
     def _all_ended(self) -> bool:
         return all(process.poll() is not None for process in self.processes)
@@ -325,16 +323,15 @@ class _Launch:
 class _Beats:
     """The heartbeats as the launcher sees them: it must notice when every rank was stopped."""
 
-    def __init__(self, store: "Store | None", attempt: int, workers: int, stall: float) -> None:
+    def __init__(self, store: RunStore | None, attempt: int, workers: int, stall: float) -> None:
         self.watch = None
         # Ranks come first: they name the stalled one and write their stacks.
         self.stall = stall + 3.0
         self.due = 0.0
         if store is not None:
             from weft.comm.heartbeat import Watch
-            from weft.comm.rendezvous import PrefixStore
 
-            self.watch = Watch(PrefixStore(f"attempt{attempt}", store), list(range(workers)))
+            self.watch = Watch(store.within(f"attempt{attempt}"), list(range(workers)))
 
     def look(self) -> int | None:
         """Return a rank that is silent for too long; reads once a second."""

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from weft.comm.attempt import Attempts
 from weft.comm.failure import Failure
 from weft.comm.heartbeat import Heartbeat, post_failure
-from weft.comm.rendezvous import PrefixStore, RankPlace, Store, connect_store, join, open_store, use_loopback
+from weft.comm.rendezvous import RankPlace, connect_store, join, open_store, use_loopback
+from weft.comm.run_store import RunStore
 from weft.comm.shutdown import bounded, farewell
 from weft.comm.wire import Direct, Transit, Wire
 from weft.errors import WorkerLost
@@ -38,7 +39,7 @@ class Link:
     def __init__(
         self,
         place: RankPlace,
-        store: Store,
+        store: RunStore,
         heart: Heartbeat,
         main: Wire,
         background: Wire,
@@ -59,12 +60,12 @@ class Link:
         place: RankPlace, device: torch.device, *, timeout: float, stall: float, join_timeout: float
     ) -> "Link":
         use_loopback(place)
-        began, whole = time.monotonic(), open_store(place, timeout=join_timeout)
+        began, whole = time.monotonic(), RunStore(open_store(place, timeout=join_timeout))
         attempts = Attempts(whole, place)
         # A restarted run must not read the addresses of the attempt before: each has its own prefix.
         prefix = f"attempt{attempts.find(timeout=join_timeout)}"
-        store = PrefixStore(prefix, whole)
-        beats = PrefixStore(prefix, connect_store(place, timeout=max(timeout, stall)))
+        store = whole.within(prefix)
+        beats = RunStore(connect_store(place, timeout=max(timeout, stall))).within(prefix)
         heart = Heartbeat(beats, place.rank, place.size, stall=stall, host=place.host)
         heart.start()
 
@@ -83,12 +84,12 @@ class Link:
 
     @staticmethod
     def _meet(
-        place: RankPlace, device: torch.device, store: Store, heart: Heartbeat, timeout: float
+        place: RankPlace, device: torch.device, store: RunStore, heart: Heartbeat, timeout: float
     ) -> "Link":
         bound = timedelta(seconds=timeout)
         dist.init_process_group(
             backend_for(place, device),
-            store=store,
+            store=store.plain,
             rank=place.rank,
             world_size=place.size,
             timeout=bound,
@@ -109,7 +110,7 @@ class Link:
         except RuntimeError as error:
             raise self.heart.blame(error, "subgroup") from None
         key = f"{purpose}-{'-'.join(map(str, ranks))}"
-        store = PrefixStore(key, self.store)
+        store = self.store.within(key)
         return Link(self.place, store, self.heart, main, background, timeout=self.timeout, whole=False)
 
     def gather_text(self, rank: int, size: int, text: str) -> list[str]:
@@ -119,24 +120,24 @@ class Link:
         keys = [f"text/{number}/{member}" for member in range(size)]
         try:
             self.store.set(keys[rank], text)
-            self._await(keys)
-            texts = [self.store.get(key).decode() for key in keys]
+            texts = self._await(keys)
             if number:
-                self.store.delete_key(f"text/{number - 1}/{rank}")
+                self.store.delete(f"text/{number - 1}/{rank}")
         except RuntimeError as error:
             raise self.heart.blame(error, "all_gather_json") from None
         return texts
 
-    def _await(self, keys: list[str]) -> None:
+    def _await(self, keys: list[str]) -> list[str]:
         # Members meet here before and after they read and write files, which one may take long to do; who is
         # lost or stalled is noticed by its heartbeat meanwhile.
         patience = _PATIENCE * self.timeout
         deadline = time.monotonic() + patience
-        while not self.store.check(keys):
+        while (texts := self.store.read_all(keys)) is None:
             self.heart.check()
             if time.monotonic() > deadline:
                 raise RuntimeError(f"Timed out after {patience:g} s")
             time.sleep(0.002)
+        return texts
 
     def wait_for(self, key: str, *, told: str = "") -> str:
         """Return what is written under a key; however long that takes, but only while no rank is lost.
@@ -151,14 +152,14 @@ class Link:
                     sys.stderr.write(f"weft: {told}\n")
                     told = ""
                 gone = self.heart.watch.gone()  # looked up first: who left may have written before
-                if self.store.check([key]):
-                    break
+                text = self.store.read(key)
+                if text is not None:
+                    return text
                 self.heart.check()
                 if gone:
                     raise RuntimeError("nobody is left to write it")
                 time.sleep(pause)
                 pause = min(2 * pause, 0.05)
-            return self.store.get(key).decode()
         except RuntimeError as error:
             raise self.heart.blame(error, "expect") from None
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from weft.comm.failure import clear_orphan, orphaned
+from weft.comm.run_store import TOKEN, RunStore
 from weft.errors import InputError, WorkerLost
 
 __all__ = [
@@ -196,7 +197,12 @@ def _unreached(place: RankPlace, timeout: float) -> WorkerLost:
 
 
 def join(
-    store: Store, place: RankPlace, *, timeout: float, check: Callable[[], None], began: float | None = None
+    store: RunStore,
+    place: RankPlace,
+    *,
+    timeout: float,
+    check: Callable[[], None],
+    began: float | None = None,
 ) -> None:
     """Wait until every rank is here, `timeout` seconds after this one `began`; `check` raises a failure.
 
@@ -206,11 +212,18 @@ def join(
     everyone = [f"here/{rank}" for rank in range(place.size)]
     now = time.monotonic()
     deadline = max((now if began is None else began) + timeout, now + min(timeout, _LEAST))
-    while not store.check(everyone):
+    while not store.has(*everyone):
         check()
         if time.monotonic() > deadline:
-            missing = [rank for rank in range(place.size) if not store.check([f"here/{rank}"])]
+            missing = [rank for rank in range(place.size) if not store.has(f"here/{rank}")]
             names = ", ".join(map(str, missing))
+            others = [rank for rank in missing if store.doubted(f"here/{rank}")]
+            if others:
+                raise WorkerLost(
+                    f"rank {place.rank} waited {timeout:g} s for {place.size} ranks; rank {others[0]} came "
+                    f"with another token; set {TOKEN} to the same text on every machine, or on none",
+                    rank=others[0],
+                )
             raise WorkerLost(
                 f"rank {place.rank} waited {timeout:g} s for {place.size} ranks; missing: {names}; start "
                 "them, or give them longer with WEFT_JOIN (seconds)",

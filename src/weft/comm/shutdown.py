@@ -5,17 +5,18 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from weft.comm.rendezvous import RankPlace, Store
+from weft.comm.rendezvous import RankPlace
+from weft.comm.run_store import RunStore
 
 
-def farewell(store: Store, place: RankPlace, *, timeout: float) -> None:
+def farewell(store: RunStore, place: RankPlace, *, timeout: float) -> None:
     """Tell that this rank leaves; the rank that serves the store stays until all have told it."""
     with suppress(RuntimeError):  # another rank is already gone, and the store with it
         store.set(f"left/{place.rank}", "1")
         if place.rank == 0 and not place.hosted:
             everyone = [f"left/{rank}" for rank in range(place.size)]
             deadline = time.monotonic() + timeout
-            while not store.check(everyone) and time.monotonic() < deadline:
+            while not store.has(*everyone) and time.monotonic() < deadline:
                 time.sleep(0.02)
 
 

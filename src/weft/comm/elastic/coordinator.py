@@ -18,6 +18,7 @@ from typing import Protocol
 from weft import machine
 from weft.comm.failure import FOLDER_PREFIX, INTERRUPTED, STALL, Failure, describe_exit, seconds
 from weft.comm.launch import ADDRESS, POLL, STOP, Signals, counted_signals, tell_user
+from weft.comm.run_store import TOKEN, RunStore, new_token
 from weft.errors import WorkerLost
 from weft.process import environment, set_by_user
 
@@ -125,6 +126,7 @@ class _Coordinator:
         self.records.mkdir()
         self.port = listener.getsockname()[1]
         self.stall = seconds("WEFT_STALL", STALL)
+        self.token = new_token()
         self.target = size.least
         self.workers: dict[int, _Started] = {}
         self.formed, self.before = _Formed(), _Formed()
@@ -141,10 +143,10 @@ class _Coordinator:
         """Watch over the run until it ends."""
         self._start_missing()
         from weft.comm.heartbeat import Watch
-        from weft.comm.rendezvous import PrefixStore, host_store
+        from weft.comm.rendezvous import host_store
 
-        self.store = host_store(self.listener, ADDRESS, timeout=self.stall)
-        self.watch = Watch(PrefixStore("members", self.store), [])
+        self.store = RunStore(host_store(self.listener, ADDRESS, timeout=self.stall), self.token)
+        self.watch = Watch(self.store.within("members"), [])
         looked = 0.0
         while True:
             code = self._turn()
@@ -174,7 +176,7 @@ class _Coordinator:
         for worker in list(self.workers.values()):
             code = worker.process.poll()
             if code is None:
-                worker.ready = worker.ready or self.store.check([f"ready/{worker.number}"])
+                worker.ready = worker.ready or self.store.has(f"ready/{worker.number}")
                 self._note_leave(worker)
             elif not worker.ended:
                 failed = self._ended(worker, code)
@@ -185,10 +187,10 @@ class _Coordinator:
         return self._reform()
 
     def _note_leave(self, worker: _Started) -> None:
-        if not worker.leaving and self.store.check([f"leave/{worker.number}"]):
+        why = None if worker.leaving else self.store.read(f"leave/{worker.number}")
+        if why is not None:
             worker.leaving = True
             self.target = max(self.target - 1, 0)
-            why = self.store.get(f"leave/{worker.number}").decode()
             self.say(f"weft: worker {worker.number} leaves at the next boundary ({why})")
 
     def _ended(self, worker: _Started, code: int) -> int | None:
@@ -331,11 +333,11 @@ class _Coordinator:
 
     def _all_said(self, what: str) -> bool:
         formed = self.formed
-        return self.store.check([f"{what}/{formed.number}/{number}" for number in formed.members])
+        return self.store.has(*(f"{what}/{formed.number}/{number}" for number in formed.members))
 
     def _any_said(self, what: str) -> bool:
         formed = self.formed
-        return any(self.store.check([f"{what}/{formed.number}/{number}"]) for number in formed.members)
+        return any(self.store.has(f"{what}/{formed.number}/{number}") for number in formed.members)
 
     def _too_few(self, alive: list[_Started]) -> int | None:
         """End a run that has fewer workers than it may: those that are left save, where they can."""
@@ -394,6 +396,7 @@ class _Coordinator:
             "WEFT_BEGAN": f"{self.began:.3f}",
             "WEFT_FAILURES": str(self.records),
             "WEFT_STALL": f"{self.stall:g}",
+            TOKEN: self.token,
         }
 
     # The end

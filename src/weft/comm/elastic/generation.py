@@ -9,7 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from weft.comm.rendezvous import Store
+from weft.comm.run_store import RunStore
+from weft.errors import WorkerLost
 
 LATEST, STOP, END = "generation", "stop", "end"
 
@@ -35,20 +36,23 @@ class Generation:
         return [part for part, holder in enumerate(self.deal) if holder == place]
 
 
-def write_generation(store: Store, generation: Generation) -> None:
+def write_generation(store: RunStore, generation: Generation) -> None:
     """Make a generation the latest."""
     store.set(f"{LATEST}/{generation.number}", json.dumps(asdict(generation)))
     store.set(LATEST, str(generation.number))
 
 
-def latest_number(store: Store) -> int:
+def latest_number(store: RunStore) -> int:
     """Return the number of the latest generation, 0 before the first."""
-    return int(store.get(LATEST)) if store.check([LATEST]) else 0
+    return int(store.read(LATEST) or 0)
 
 
-def read_generation(store: Store, number: int) -> Generation:
+def read_generation(store: RunStore, number: int) -> Generation:
     """Return the generation of that number."""
-    return Generation(**json.loads(store.get(f"{LATEST}/{number}")))
+    text = store.read(f"{LATEST}/{number}")
+    if text is None:
+        raise WorkerLost(f"the store of this run no longer says who trains in generation {number}")
+    return Generation(**json.loads(text))
 
 
 def dealt(parts: int, members: Sequence[int], before: Mapping[int, int]) -> list[int]:

@@ -17,7 +17,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from weft.comm.elastic.meeting import Delivery, Gathered, Meeting, MovedRows, OneForAll, Reduced
-from weft.comm.rendezvous import PrefixStore, Store
+from weft.comm.rendezvous import PrefixStore
+from weft.comm.run_store import RunStore
 from weft.comm.shutdown import bounded
 
 _POLL = 0.002
@@ -27,7 +28,7 @@ _TELL = 5.0  # seconds after which a user is told what a part waits for
 class Hub:
     """One generation as a process sees it: `deal` names the process, by its place, that holds each part."""
 
-    def __init__(self, store: Store, me: int, deal: Sequence[int], *, timeout: float) -> None:
+    def __init__(self, store: RunStore, me: int, deal: Sequence[int], *, timeout: float) -> None:
         self.store, self.me, self.deal, self.timeout = store, me, list(deal), timeout
         self.parts = [part for part, process in enumerate(self.deal) if process == me]
         """Those that are held here."""
@@ -78,8 +79,8 @@ class Hub:
         place, bound = list(processes).index(self.me), timedelta(seconds=self.timeout)
         # The constructor waits for the others with Python's lock held: nobody calls it before all are here.
         self.store.set(f"here/{name}/{self.me}", "1")
-        self.await_keys([f"here/{name}/{process}" for process in processes], patience=self.timeout)
-        group = dist.ProcessGroupGloo(PrefixStore(name, self.store), place, len(processes), bound)
+        self.await_values([f"here/{name}/{process}" for process in processes], patience=self.timeout)
+        group = dist.ProcessGroupGloo(PrefixStore(name, self.store.plain), place, len(processes), bound)
         self._groups.append(group)
         return group
 
@@ -92,11 +93,16 @@ class Hub:
             work.get_future().add_done_callback(lambda future: meeting.end(_problem(future)))
             meeting.wait()
 
-    def await_keys(self, keys: list[str], *, patience: float, told: str = "") -> None:
-        """Wait until all keys are in the store, for so long at most; who waits for long is `told`."""
+    def await_values(
+        self, keys: list[str], *, patience: float, told: str = "", store: RunStore | None = None
+    ) -> list[str]:
+        """Return the values of keys of the store, or of a part of it, once all are there.
+
+        It waits for so long at most; who waits for long is `told`.
+        """
         began = time.monotonic()
         deadline = began + patience
-        while not self.store.check(keys):
+        while (values := (store or self.store).read_all(keys)) is None:
             if told and time.monotonic() > began + _TELL:
                 sys.stderr.write(f"weft: {told}\n")
                 told = ""
@@ -104,6 +110,7 @@ class Hub:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"Timed out after {patience:g} s")
             time.sleep(_POLL)
+        return values
 
 
 class Carrier:
@@ -212,11 +219,11 @@ class Carrier:
         if len(self.processes) > 1:
             keys = {process: f"text/{self.name}/{number}/{process}" for process in self.processes}
             self.hub.store.set(keys[self.hub.me], json.dumps(own))
-            self.hub.await_keys(list(keys.values()), patience=patience)
-            for process, key in keys.items():
-                words[process] = {int(p): t for p, t in json.loads(self.hub.store.get(key)).items()}
+            said = self.hub.await_values(list(keys.values()), patience=patience)
+            for process, text in zip(keys, said):
+                words[process] = {int(p): t for p, t in json.loads(text).items()}
             if number:  # by now all have read those of the call before
-                self.hub.store.delete_key(f"text/{self.name}/{number - 1}/{self.hub.me}")
+                self.hub.store.delete(f"text/{self.name}/{number - 1}/{self.hub.me}")
         meeting.texts = [words[self.hub.deal[part]][part] for part in self.members]
 
 

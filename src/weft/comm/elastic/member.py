@@ -14,7 +14,9 @@ from weft.comm.elastic.notice import Notice
 from weft.comm.failure import LOAD, STALL, seconds
 from weft.comm.group import TIMEOUT
 from weft.comm.heartbeat import Heartbeat
-from weft.comm.rendezvous import PrefixStore, RankPlace, connect_store, use_loopback
+from weft.comm.rendezvous import RankPlace, connect_store, use_loopback
+from weft.comm.run_store import RunStore
+from weft.errors import WorkerLost
 
 MEMBER = "WEFT_MEMBER"
 POLL = 0.05
@@ -31,9 +33,10 @@ class Member:
         self.number = int(os.environ[MEMBER])
         self.timeout = seconds("WEFT_TIMEOUT", TIMEOUT)
         self.stall = seconds("WEFT_STALL", STALL)
-        self.store = connect_store(place, timeout=LOAD)
-        self._watched = connect_store(place, timeout=LOAD)
-        beats = PrefixStore("members", connect_store(place, timeout=max(self.timeout, self.stall)))
+        self.store = RunStore(connect_store(place, timeout=LOAD))
+        self._watched = RunStore(connect_store(place, timeout=LOAD))
+        patience = max(self.timeout, self.stall)
+        beats = RunStore(connect_store(place, timeout=patience)).within("members")
         # It watches nobody: the launcher does, and says who trains on.
         self.heart = Heartbeat(beats, self.number, 1, stall=self.stall, host=place.host)
         self.running: Generation | None = None
@@ -90,7 +93,7 @@ class Member:
 
     def form(self, generation: Generation) -> Hub:
         """Return the hub of a generation."""
-        store = PrefixStore(f"g{generation.number}", self.store)
+        store = self.store.within(f"g{generation.number}")
         place = generation.members.index(self.number)
         self.up = False
         self.hub = Hub(store, place, generation.deal, timeout=self.timeout)
@@ -114,7 +117,7 @@ class Member:
         assert self.running is not None, "there is one"
         keys = [f"{what}/{self.running.number}/{member}" for member in self.running.members]
         deadline = time.monotonic() + patience
-        while not self.store.check(keys) and time.monotonic() < deadline and not self._outdated():
+        while not self.store.has(*keys) and time.monotonic() < deadline and not self._outdated():
             time.sleep(POLL / 10)
 
     def _outdated(self) -> bool:
@@ -124,14 +127,16 @@ class Member:
 
     def _watch(self) -> None:
         while not self._closing.wait(POLL):
-            with suppress(RuntimeError):  # the store is gone: the heartbeat says so, and ends this process
+            # The store is gone: the heartbeat says so, and ends this process. Or somebody wrote over a
+            # generation, which is then looked for again.
+            with suppress(RuntimeError, WorkerLost):
                 self._look()
 
     def _look(self) -> None:
         if self._leaving and not self._told_leaving:
             self._told_leaving = True
             self._watched.set(f"leave/{self.number}", self._leaving)
-        self.stopping = self.stopping or self._watched.check([STOP])
+        self.stopping = self.stopping or self._watched.has(STOP)
         latest = latest_number(self._watched)
         running = self.running
         if latest > self._latest and running is not None and self.hub is not None:
@@ -140,7 +145,7 @@ class Member:
                 if running.number in generation.breaks or not self.up:
                     self.hub.give_up(generation.why)
         self._latest = latest
-        self._ended = self._ended or self._watched.check([END])
+        self._ended = self._ended or self._watched.has(END)
 
     def _warned(self, number: int, frame: FrameType | None) -> None:
         self._leaving = self._leaving or "SIGTERM"

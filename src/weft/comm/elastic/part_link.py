@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.comm.elastic.hub import Hub, PartWire
-from weft.comm.rendezvous import PrefixStore, Store
 from weft.comm.wire import Transit
 from weft.errors import WorkerLost
 
@@ -55,7 +54,7 @@ class PartLink:
         self.hub, self.part_number, self.name = hub, part, name
         self.members = list(members)
         self.heart = PartHeart(hub, part) if heart is None else heart
-        self.store: Store = PrefixStore(f"{name}-{'-'.join(map(str, self.members))}", hub.store)
+        self.store = hub.store.within(f"{name}-{'-'.join(map(str, self.members))}")
         self.main, self.background = self._wire("main"), self._wire("background")
         self._words = self._wire("words")
         self.timeout = hub.timeout
@@ -80,9 +79,7 @@ class PartLink:
         self.heart.enter("expect")
         try:
             self.hub.check()
-            where = f"{self.name}-{'-'.join(map(str, self.members))}/{key}"
-            self.hub.await_keys([where], patience=math.inf, told=told)
-            return self.store.get(key).decode()
+            return self.hub.await_values([key], patience=math.inf, told=told, store=self.store)[0]
         except RuntimeError as error:
             raise self.heart.blame(error, "expect") from None
 

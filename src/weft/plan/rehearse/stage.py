@@ -17,7 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from weft.comm.failure import Failure
 from weft.comm.group import Group
 from weft.comm.link import Link
-from weft.comm.rendezvous import PrefixStore, RankPlace
+from weft.comm.rendezvous import RankPlace
+from weft.comm.run_store import RunStore
 from weft.errors import WorkerLost
 
 PATIENCE = 300.0
@@ -30,7 +31,7 @@ class RehearsalStage:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.store = dist.HashStore()  # type: ignore[attr-defined]
+        self.store = RunStore(dist.HashStore())  # type: ignore[attr-defined]
         self.failure: BaseException | None = None
         self._posts: dict[_Key, dict[int, Any]] = {}
         self._reads: Counter[_Key] = Counter()
@@ -194,7 +195,7 @@ class StageLink(Link):
         lanes = [StageLane(stage, rank, ranks, f"{key}-{lane}") for lane in ("main", "background")]
         place = RankPlace(rank, stage.size, rank, stage.size, "rehearsal", 0, 0, True)
         heart: Any = _Heart(stage)
-        store = PrefixStore(key, stage.store)
+        store = stage.store.within(key)
         link = StageLink(place, store, heart, *lanes, timeout=PATIENCE, whole=purpose == "all")
         link.stage, link.rank, link.ranks = stage, rank, ranks
         return link

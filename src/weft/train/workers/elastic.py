@@ -124,8 +124,7 @@ class _Generation:
         hub.store.set(f"have/{hub.me}", str(-1 if state is None else state.epoch))
         keys = [f"have/{place}" for place in range(hub.processes)]
         # Others may be in the middle of an epoch; the hub notices where they are gone.
-        hub.await_keys(keys, patience=math.inf)
-        have = [int(hub.store.get(key)) for key in keys]
+        have = [int(epoch) for epoch in hub.await_values(keys, patience=math.inf)]
         furthest = max(have)
         if furthest < 0:
             return None
@@ -140,8 +139,7 @@ class _Generation:
         data = state.to_bytes() if hub.me == source and state is not None else b""
         if data:
             hub.store.set("bytes", str(len(data)))
-        hub.await_keys(["bytes"], patience=self.member.timeout)
-        size = int(hub.store.get("bytes"))
+        size = int(hub.await_values(["bytes"], patience=self.member.timeout)[0])
         tensor = torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy()) if data else None
         tensor = torch.empty(size, dtype=torch.uint8) if tensor is None else tensor
         hub.broadcast(tensor, source)
