@@ -359,6 +359,7 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             *(
                 "--help",
                 "--json",
+                "--keep-parts",
                 "--max-restarts",
                 "--notice",
                 "--out",

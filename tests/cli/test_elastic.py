@@ -19,6 +19,7 @@ from weft.cli.main import main
             ["--workers=2", "--notice=true"],
             "--notice: only workers that come and go can leave; add --workers",
         ),
+        (["--workers=2", "--keep-parts"], "--keep-parts: parts move only where workers come and go"),
         (["--workers=2:4", "--notice=no-such-command"], "'no-such-command' is no command that can be run"),
         (
             ["--workers=2:4", "--set=strategy.name=sampled", "--set=strategy.samplers=1"],

@@ -13,8 +13,9 @@ from typing import Any
 
 import ranks  # noqa: F401
 
-from weft.comm.elastic.coordinator import Size, run_elastic
+from weft.comm.elastic.coordinator import run_elastic
 from weft.comm.elastic.member import Member
+from weft.comm.elastic.start import Size
 from weft.comm.failure import INTERRUPTED, guarded
 from weft.config import make_recipe
 from weft.events import Event, read_events
@@ -95,7 +96,9 @@ class Elastic:
         stall: float = 15.0,
         restarts: int = 0,
         resume: bool = False,
+        moves: Path | None = None,
     ) -> None:
+        self.moves = moves
         self.out, self.sections = out, sections
         self.size = Size(least, most, PARTS)
         self.gate, self.restarts, self.resume = gate, restarts, resume
@@ -128,6 +131,7 @@ class Elastic:
                 env=env,
                 wanted=self._take_wanted,
                 max_restarts=self.restarts,
+                moves=self.moves,
                 say=self.said.append,
                 spawn=self._spawn,
             )

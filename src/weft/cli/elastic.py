@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 SPAN, WANTED = ".workers.json", ".workers-wanted"
 """In the folder of a run that goes on: how many workers there may be; how many are asked for, until seen."""
 
+MOVES = "moves.jsonl"
+"""In the folder of a run: every decision to move parts, with what was measured."""
+
 
 class Span(NamedTuple):
     """The least and the most workers."""
@@ -74,8 +77,9 @@ def with_parts(recipe: Recipe, span: Span) -> Recipe:
 def start(options: argparse.Namespace, recipe: Recipe, out: Path, span: Span) -> int:
     """Cut the graph once, then run this command as workers that come and go; return how they ended."""
     from weft.cli.workers import conclude_failed, worker_command
-    from weft.comm.elastic.coordinator import Size, run_elastic
+    from weft.comm.elastic.coordinator import run_elastic
     from weft.comm.elastic.notice import command_given
+    from weft.comm.elastic.start import Size
     from weft.format import atomic_write
     from weft.train.saved.claim import claimed
     from weft.train.saved.run_folder import check_folder, command_line
@@ -99,6 +103,7 @@ def start(options: argparse.Namespace, recipe: Recipe, out: Path, span: Span) ->
                 wanted=lambda: _taken(out / WANTED),
                 max_restarts=options.max_restarts,
                 began=options.began,
+                moves=None if options.keep_parts else out / MOVES,
             )
         finally:
             for name in (SPAN, WANTED):

@@ -59,9 +59,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_worker(options: argparse.Namespace) -> int:
-    if options.workers or options.max_restarts or options.notice is not None:
+    if options.workers or options.max_restarts or options.keep_parts or options.notice is not None:
         raise InputError(
-            "--workers, --max-restarts, --notice: torchrun starts the processes; give it its own options"
+            "--workers, --max-restarts, --keep-parts, --notice: torchrun starts the processes; give it its "
+            "own options"
         )
     recipe = resolve(options)
     if is_auto(recipe):
@@ -92,6 +93,8 @@ def _run(options: argparse.Namespace) -> int:
         return elastic.start(options, recipe, out, span)
     if options.notice is not None:
         raise InputError("--notice: only workers that come and go can leave; add --workers LEAST:MOST")
+    if options.keep_parts:
+        raise InputError("--keep-parts: parts move only where workers come and go (--workers LEAST:MOST)")
     count = workers.count_workers(options)
     if count > 1:
         return workers.start_workers(options, recipe, out, count)

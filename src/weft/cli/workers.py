@@ -35,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how often to continue from the last checkpoint when a worker is lost (0)",
     )
     parser.add_argument(
+        "--keep-parts",
+        action="store_true",
+        help="with --workers 2:8: move no part away from a worker that is slower than others",
+    )
+    parser.add_argument(
         "--notice",
         metavar="COMMAND",
         help="with --workers 2:8: asked every few seconds by each worker, which leaves when it ends with 0",

@@ -210,7 +210,7 @@ class Trainer:
             return
         assert self.saver is not None, "a run whose workers change has a folder"
         progress = Progress(epoch, self.loss, self.best, self.best_weights)
-        self.handover.keep(partial(self.saver.snapshot, progress, elapsed=self.events.now()))
+        self.handover.keep(epoch, partial(self.saver.snapshot, progress, elapsed=self.events.now()))
         if following:
             if self.saver.keeps_own() or self.handover.by_disk(following):
                 self.save(epoch)

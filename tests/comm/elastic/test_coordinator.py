@@ -8,8 +8,10 @@ import threading
 import pytest
 
 from weft.comm.elastic import coordinator
-from weft.comm.elastic.coordinator import Size, run_elastic
+from weft.comm.elastic.coordinator import run_elastic
+from weft.comm.elastic.start import Size
 from weft.comm.rendezvous import RankPlace, connect_store
+from weft.comm.run_store import TOKEN, RunStore
 
 
 def code_of(program: str, **options: int) -> tuple[int, list[str]]:
@@ -45,7 +47,7 @@ def test_a_worker_that_has_finished_but_does_not_leave_is_named(monkeypatch: pyt
     def speak(env: dict[str, str]) -> None:
         place = RankPlace.from_environment(env)
         assert place is not None
-        store = connect_store(place, timeout=30.0)
+        store = RunStore(connect_store(place, timeout=30.0), env[TOKEN])
         for word in ("ready/0", "up/1/0", "finished/1/0"):
             store.set(word, "1")
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from weft.report.read import read_run
-from weft.report.sections.generations import generations, part_costs
+from weft.report.sections.generations import generations, moved_parts, part_costs
 
 from .. import samples
 
@@ -38,6 +38,23 @@ def test_parts_and_workers_are_told_with_what_they_cost_since_the_last_change(tm
     assert "worker 2 came" in generations(run)
 
 
+def test_parts_that_moved_are_told_with_what_it_gained(tmp_path: Path) -> None:
+    folder = changed(tmp_path / "run")
+    assert moved_parts(read_run(folder)) == "", "workers came, and no part moved by itself"
+    file = folder / "events.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for event in lines:
+        if event["event"] == "epoch":
+            event["seconds"] = {"forward": 0.4 if event["epoch"] <= 3 else 0.3}
+        if event.get("generation") == 2:
+            moves = [{"part": 1, "source": 0, "target": 2}]
+            event["moved"] = {"slow": 0, "moves": moves, "seconds": 0.35, "expected": 0.25}
+    file.write_text("".join(json.dumps(event) + "\n" for event in lines))
+    drawn = moved_parts(read_run(folder))
+    for text in ("part 1: worker 0 → 2", "worker 0 is slow", "350 ms → 250 ms", "400 ms → 300 ms", "25.0 %"):
+        assert text in drawn, text
+
+
 def test_a_run_whose_workers_stay_tells_of_neither(tmp_path: Path) -> None:
     run = read_run(samples.write_workers(tmp_path / "run", 3))
-    assert (part_costs(run), generations(run)) == ("", "")
+    assert (part_costs(run), generations(run), moved_parts(run)) == ("", "", "")

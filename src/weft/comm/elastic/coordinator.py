@@ -6,52 +6,29 @@ that is lost ends its generation at once; one that comes or leaves in order does
 
 import os
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
-from weft import machine
+from weft.comm.elastic.start import Home, Process, Size, Spawn, defaults, started_here
 from weft.comm.failure import FOLDER_PREFIX, INTERRUPTED, STALL, Failure, describe_exit, seconds
 from weft.comm.launch import ADDRESS, POLL, STOP, Signals, counted_signals, tell_user
-from weft.comm.run_store import TOKEN, RunStore, new_token
+from weft.comm.run_store import RunStore, new_token
 from weft.errors import WorkerLost
-from weft.process import environment, set_by_user
+
+if TYPE_CHECKING:
+    from weft.comm.elastic.balance import Decision
 
 _MENDS = 3  # times that a generation whose workers all live is formed anew, after connections were lost
 _SETTLE = 2.0  # seconds in which a worker that others lost is found to be gone
 _TOGETHER = 20.0  # seconds that one who comes waits for others on their way, to come at the same boundary
 _START = 600.0  # seconds after which a worker that never came is given up
 _EXIT = 60.0  # seconds that workers have to leave once the run has ended
-
-
-class Process(Protocol):
-    """A process that was started, as `subprocess` has it."""
-
-    def poll(self) -> int | None:
-        """Return the exit code, None while it runs."""
-
-    def kill(self) -> None:
-        """End it at once."""
-
-    def wait(self) -> int:
-        """Return the exit code when it has ended."""
-
-
-Spawn = Callable[[dict[str, str]], Process]
-
-
-@dataclass(frozen=True)
-class Size:
-    """How many workers there may be, and how many parts they hold between them."""
-
-    least: int
-    most: int
-    parts: int
 
 
 def run_elastic(
@@ -62,6 +39,7 @@ def run_elastic(
     wanted: Callable[[], int | None],
     max_restarts: int = 0,
     began: float | None = None,
+    moves: Path | None = None,
     say: Callable[[str], None] = tell_user,
     spawn: Spawn | None = None,
 ) -> int:
@@ -69,7 +47,8 @@ def run_elastic(
 
     It begins with the least number. `spawn` starts a worker of a number in an environment, by default the
     command as a process here. `wanted` is asked now and then for the number that the user wants, None:
-    nothing new. A lost worker is replaced up to `max_restarts` times.
+    nothing new. A lost worker is replaced up to `max_restarts` times. Parts move away from a worker that
+    holds the others up, and `moves` is the file that keeps why; None: they stay.
     """
     with (
         socket.create_server((ADDRESS, 0), backlog=1024) as listener,
@@ -79,7 +58,8 @@ def run_elastic(
         run = _Coordinator(list(command), size, env, Path(folder), listener, signals)
         run.wanted, run.restarts, run.say = wanted, max_restarts, say
         run.spawn = run.spawn if spawn is None else spawn
-        run.began = time.time() if began is None else began
+        run.home = replace(run.home, began=time.time() if began is None else began)
+        run.moves = moves
         try:
             return run.run()
         finally:
@@ -124,17 +104,16 @@ class _Coordinator:
         # Workers whose launcher was killed remove the folder above that of their records.
         self.records, self.listener, self.signals = folder / "records", listener, signals
         self.records.mkdir()
-        self.port = listener.getsockname()[1]
         self.stall = seconds("WEFT_STALL", STALL)
-        self.token = new_token()
+        self.home = Home(ADDRESS, listener.getsockname()[1], self.records, self.stall, new_token())
         self.target = size.least
         self.workers: dict[int, _Started] = {}
         self.formed, self.before = _Formed(), _Formed()
         self.restarts, self.mended = 0, 0
-        self.began = time.time()
+        self.moves: Path | None = None
         self.wanted: Callable[[], int | None] = lambda: None
         self.say: Callable[[str], None] = tell_user
-        self.spawn: Spawn = self._spawn
+        self.spawn: Spawn = partial(started_here, command)
         self._started = 0
         self._stopping = 0.0
         self._waited: float | None = None
@@ -142,11 +121,13 @@ class _Coordinator:
     def run(self) -> int:
         """Watch over the run until it ends."""
         self._start_missing()
+        from weft.comm.elastic.balancer import Balancer
         from weft.comm.heartbeat import Watch
         from weft.comm.rendezvous import host_store
 
-        self.store = RunStore(host_store(self.listener, ADDRESS, timeout=self.stall), self.token)
+        self.store = RunStore(host_store(self.listener, ADDRESS, timeout=self.stall), self.home.token)
         self.watch = Watch(self.store.within("members"), [])
+        balancer = Balancer(self.moves) if self.moves is not None else None
         looked = 0.0
         while True:
             code = self._turn()
@@ -156,6 +137,8 @@ class _Coordinator:
                 looked = time.monotonic()
                 self._end_silent()
                 self._scale()
+                if balancer is not None and self._settled():
+                    self._move(balancer.look(self.store, self.formed.number, self.formed.holders))
             time.sleep(POLL)
 
     def close(self) -> None:
@@ -300,12 +283,26 @@ class _Coordinator:
         told = [f"worker {number} came" for number in came] + [f"worker {number} left" for number in left]
         return ", ".join(told)
 
-    def _form(self, members: list[int], why: str, breaks: list[int]) -> None:
+    def _settled(self) -> bool:
+        """Return whether the latest generation trains, and nobody is about to come or to leave."""
+        stays = all(not self.workers[number].leaving for number in self.formed.members)
+        return self.formed.up and self.formed.broken is None and stays and not self._stopping
+
+    def _move(self, decision: "Decision | None") -> None:
+        """Have parts go to other workers from the next boundary on."""
+        if decision is not None:
+            held = {**self.formed.holders, **{move.part: move.target for move in decision.moves}}
+            deal = [self.formed.members.index(held[part]) for part in sorted(held)]
+            self._form(self.formed.members, decision.told, [], deal=deal, moved=asdict(decision))
+
+    def _form(
+        self, members: list[int], why: str, breaks: list[int], *, deal: list[int] | None = None, **told: Any
+    ) -> None:
         from weft.comm.elastic.generation import Generation, dealt, write_generation
 
         number = self.formed.number + 1
-        deal = dealt(self.size.parts, members, self.formed.holders)
-        generation = Generation(number, members, deal, why, breaks)
+        deal = dealt(self.size.parts, members, self.formed.holders) if deal is None else deal
+        generation = Generation(number, members, deal, why, breaks, **told)
         runs = self.formed if self.formed.up else self.before
         self.before = _Formed() if self._torn(runs) else runs
         holders = {part: members[place] for part, place in enumerate(deal)}
@@ -364,40 +361,8 @@ class _Coordinator:
         there = [each for each in self.workers.values() if not each.ended and not each.leaving]
         for _ in range(self.target - len(there)):
             number, self._started = self._started, self._started + 1
-            env = {**os.environ, **self._defaults(), **self.env, **self._place(number)}
+            env = {**os.environ, **defaults(self.size), **self.env, **self.home.told(number, self.size)}
             self.workers[number] = _Started(number, self.spawn(env))
-
-    def _spawn(self, env: dict[str, str]) -> Process:
-        return subprocess.Popen(self.command, env=env, stdin=subprocess.DEVNULL)
-
-    def _defaults(self) -> dict[str, str]:
-        """Return the environment of workers where the user has not set it.
-
-        Threads are as many for each part however many workers there are: products may depend on them.
-        """
-        chosen = {
-            **environment(),
-            "OMP_NUM_THREADS": str(max(1, machine.usable_cores() // self.size.parts)),
-            "TORCH_CPP_LOG_LEVEL": "ERROR",
-        }
-        return {name: value for name, value in chosen.items() if not set_by_user(name)}
-
-    def _place(self, number: int) -> dict[str, str]:
-        return {
-            "RANK": str(number),
-            "LOCAL_RANK": str(number),
-            "WORLD_SIZE": str(max(self.size.most, number + 1, 2)),
-            "LOCAL_WORLD_SIZE": "0",
-            "MASTER_ADDR": ADDRESS,
-            "MASTER_PORT": str(self.port),
-            "GLOO_SOCKET_IFNAME": "lo",
-            "WEFT_MEMBER": str(number),
-            "WEFT_LAUNCHER": str(os.getpid()),
-            "WEFT_BEGAN": f"{self.began:.3f}",
-            "WEFT_FAILURES": str(self.records),
-            "WEFT_STALL": f"{self.stall:g}",
-            TOKEN: self.token,
-        }
 
     # The end
 

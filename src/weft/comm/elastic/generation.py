@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from weft.comm.run_store import RunStore
 from weft.errors import WorkerLost
@@ -29,6 +30,8 @@ class Generation:
     breaks: list[int] = field(default_factory=list)
     """Earlier generations that end where they stand: a member of them is lost. Others end at a boundary."""
     decided: float = field(default_factory=time.time)
+    moved: dict[str, Any] = field(default_factory=dict)
+    """The decision to move parts, as `balance.Decision` has it; empty where workers changed."""
 
     def holds(self, worker: int) -> list[int]:
         """Return the parts of a worker."""

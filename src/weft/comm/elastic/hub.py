@@ -16,6 +16,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
+from weft.comm.elastic.busy import Busy
 from weft.comm.elastic.meeting import Delivery, Gathered, Meeting, MovedRows, OneForAll, Reduced
 from weft.comm.rendezvous import PrefixStore
 from weft.comm.run_store import RunStore
@@ -33,6 +34,8 @@ class Hub:
         self.parts = [part for part, process in enumerate(self.deal) if process == me]
         """Those that are held here."""
         self.processes = 1 + max(self.deal)
+        self.busy = Busy(len(self.parts))
+        """How long this process computes, while others wait for it."""
         self._carriers: dict[tuple[str, tuple[int, ...]], Carrier] = {}
         self._lock = threading.Lock()
         self._broken = ""
@@ -88,7 +91,7 @@ class Hub:
         """Fill a tensor with that of a process, by its place; all of them call it."""
         if self.processes > 1:
             group = self.connect("broadcast", range(self.processes))
-            meeting = Meeting(self.timeout)
+            meeting = Meeting(self.timeout, self.busy)
             work = group.broadcast([tensor], _from(source))
             work.get_future().add_done_callback(lambda future: meeting.end(_problem(future)))
             meeting.wait()
@@ -134,7 +137,7 @@ class Carrier:
     def enter(self, number: int, part: int, given: Delivery) -> Meeting:
         """Give what a part has for the call of that number; the last of the own parts sends."""
         with self._lock:
-            meeting = self._meetings.setdefault(number, Meeting(self.hub.timeout))
+            meeting = self._meetings.setdefault(number, Meeting(self.hub.timeout, self.hub.busy))
             self._under_way.add(meeting)
             self.hub.check()  # after it is listed: who gives up meanwhile ends what is listed
             meeting.join(part, given)
@@ -219,7 +222,8 @@ class Carrier:
         if len(self.processes) > 1:
             keys = {process: f"text/{self.name}/{number}/{process}" for process in self.processes}
             self.hub.store.set(keys[self.hub.me], json.dumps(own))
-            said = self.hub.await_values(list(keys.values()), patience=patience)
+            with self.hub.busy.waiting():
+                said = self.hub.await_values(list(keys.values()), patience=patience)
             for process, text in zip(keys, said):
                 words[process] = {int(p): t for p, t in json.loads(text).items()}
             if number:  # by now all have read those of the call before

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from weft.comm.elastic.busy import Busy
+
 if TYPE_CHECKING:
     from weft.comm.elastic.hub import Carrier
 
@@ -22,8 +24,8 @@ _PAIRWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class Meeting:
     """One call: what own parts gave for it, and whether it is done. It is the work of each of them."""
 
-    def __init__(self, timeout: float) -> None:
-        self.timeout = timeout
+    def __init__(self, timeout: float, busy: Busy | None = None) -> None:
+        self.timeout, self.busy = timeout, Busy(1) if busy is None else busy
         self.given: dict[int, Delivery] = {}
         self.sender: int | None = None
         """The part that came last, and sends for all."""
@@ -60,7 +62,9 @@ class Meeting:
     def wait(self, seconds: float | None = None) -> None:
         """Return when it is done; raises where it failed or took too long."""
         bound = self.timeout if seconds is None else seconds
-        if not self._done.wait(bound):
+        with self.busy.waiting():
+            done = self._done.wait(bound)
+        if not done:
             raise RuntimeError(f"Timed out after {bound:g} s")
         if self._error:
             raise RuntimeError(self._error)

@@ -64,6 +64,54 @@ def part_costs(run: Run) -> str:
     )
 
 
+def moved_parts(run: Run) -> str:
+    """Which parts went away from a slow worker, when, why, and what that gained."""
+    rows = []
+    changes = list(run.all("generation"))
+    for place, event in enumerate(changes):
+        moved = event.get("moved")
+        if not isinstance(moved, dict) or not place:
+            continue
+        before = _epoch_seconds(run, changes[place - 1], event)
+        after = _epoch_seconds(run, event, changes[place + 1] if place + 1 < len(changes) else {})
+        gained = None if not before or after is None else 1.0 - after / before
+        took, expected = (words.number(moved.get(name)) for name in ("seconds", "expected"))
+        rows.append(
+            [
+                str(event.get("epoch", "")),
+                _moves_told(moved),
+                f"worker {moved.get('slow')} is slow",
+                f"{words.seconds(took)} → {words.seconds(expected)}",
+                f"{words.seconds(before)} → {words.seconds(after)}",
+                words.percent(gained),
+            ]
+        )
+    head = ["after epoch", "what moved", "why", "slowest worker, as expected", "an epoch, measured", "gained"]
+    remark = small(
+        "Measured are medians of the epochs between one change and the next; the slowest worker's seconds "
+        "are those in which it computed and others waited."
+    )
+    return panel("Parts that moved", table(head, rows) + remark, wide=True) if rows else ""
+
+
+def _moves_told(moved: dict[str, Any]) -> str:
+    told = [move for move in moved.get("moves", ()) if isinstance(move, dict)]
+    return ", ".join(
+        f"part {move.get('part')}: worker {move.get('source')} → {move.get('target')}" for move in told
+    )
+
+
+def _epoch_seconds(run: Run, begins: dict[str, Any], ends: dict[str, Any]) -> float | None:
+    """The median of the epochs from one change of workers to the next."""
+    first, last = words.number(begins.get("epoch")) or 0.0, words.number(ends.get("epoch"))
+    took = [
+        sum(epoch.seconds.values())
+        for epoch in run.epochs
+        if first < epoch.number and (last is None or epoch.number <= last)
+    ]
+    return statistics.median(took) if took else None
+
+
 def _holders(run: Run) -> dict[int, Any]:
     """The worker of each part in the last generation."""
     told = run.last("generation").get("parts")

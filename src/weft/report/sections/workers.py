@@ -12,7 +12,7 @@ from weft.report.pictures import heat_map
 from weft.report.pictures import timeline as draw_timeline
 from weft.report.plots import Line, Readout, epoch_axis, line_chart, linear_axis, log_axis, sample
 from weft.report.read import Run
-from weft.report.sections.generations import generations, part_costs
+from weft.report.sections.generations import generations, moved_parts, part_costs
 from weft.report.traffic import Flow, TrafficRecords
 
 _MOST = 64  # ranks drawn one by one
@@ -41,6 +41,7 @@ def workers(run: Run) -> Section | None:
         _skipped(traffic),
         _drift(run),
         generations(run),
+        moved_parts(run),
         part_costs(run),
     )
     return Section("Workers", body, lead=_lead(run, traffic), note=note)

@@ -72,8 +72,8 @@ class Handover:
     """What it continues from, in memory; None: the checkpoint of the run's folder, if there is one."""
     asked: Callable[[], int]
     """Returns the generation that is to follow at the next boundary, 0 where none is."""
-    keep: Callable[[Callable[[], Checkpoint | None]], None]
-    """Keeps what a function takes of the run at a boundary, to continue from where a worker is lost."""
+    keep: Callable[[int, Callable[[], Checkpoint | None]], None]
+    """Keeps what a function takes of the run after an epoch, to continue from where a worker is lost."""
     by_disk: Callable[[int], bool]
     """Returns whether the generation of that number goes on from a checkpoint in the run's folder."""
     span: str

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 from weft.comm.elastic.generation import Generation, read_generation
 from weft.comm.elastic.hub import Hub
 from weft.comm.elastic.member import Member
+from weft.comm.elastic.took import Stopwatch
 from weft.comm.failure import leave
 from weft.comm.group import Group
 from weft.errors import WorkerLost
@@ -78,6 +80,7 @@ class _Generation:
         self._errors: list[BaseException] = []
         self._moved = False
         self._draws = DrawCheck(resolved.settings.seed)
+        self._watch = Stopwatch(member.store.set, self.hub.busy, len(self.hub.parts))
 
     def run(self) -> str:
         """Train; return done where another generation follows, broken where it must, or finished."""
@@ -149,6 +152,7 @@ class _Generation:
 
     def _part(self, part: int, resumed: Checkpoint | None) -> None:
         number = self.generation.number
+        self.hub.busy.enrol()
         group = Group.of_parts(self.hub, part, attempt=number - 1)
         place = self._place(part, None if resumed is None else resumed.copied())
         try:
@@ -162,11 +166,10 @@ class _Generation:
             self.hub.give_up(str(error))
 
     def _place(self, part: int, resumed: Checkpoint | None) -> Place:
-        first = part == self.hub.parts[0]
         handover = Handover(
             resumed,
             asked=self.member.following,
-            keep=self._keep if first else lambda take: None,
+            keep=partial(self._keep, part),
             by_disk=self._by_disk,
             span=self.span,
             told=self._told,
@@ -180,9 +183,11 @@ class _Generation:
             handover=handover,
         )
 
-    def _keep(self, take: Callable[[], Checkpoint | None]) -> None:
-        self._draws.check()
-        self.held.state = take()
+    def _keep(self, part: int, epoch: int, take: Callable[[], Checkpoint | None]) -> None:
+        self._watch.note(self.generation.number, self.member.number, part, epoch)
+        if part == self.hub.parts[0]:  # it is the same for all of them
+            self._draws.check()
+            self.held.state = take()
 
     def _by_disk(self, following: int) -> bool:
         """Return whether nobody of this generation is in that one, to hand over from memory."""
@@ -197,4 +202,5 @@ class _Generation:
             "parts": [generation.members[place] for place in generation.deal],
             "why": generation.why,
             "seconds": max(0.0, time.time() - generation.decided),
+            **({"moved": generation.moved} if generation.moved else {}),
         }
