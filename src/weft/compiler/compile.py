@@ -26,9 +26,10 @@ from weft.compiler.tracing.trace import EDGES, Form, Role, Traced, trace
 from weft.compiler.unread import Twins, Unread, twins_of, unread_inputs
 
 _ENDS = ("source", "destination")
-_MOST = 512
-_MOST_OF_CODE = 32
-"""Ways in which one piece of code is compiled; a message that changes at every call is left alone."""
+_MOST = 2048
+_MOST_OF_CODE = 256
+"""Ways in which one piece of code is compiled, enough for nets whose layers hold a number of their own; a
+message that changes at every call is left alone."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,9 @@ def remembered(
         forms = [(role, t.shape[role != "shared" :], t.dtype, t.device) for role, t in zip(roles, given)]
         rest = (*forms, what, _autocast(given))
         made = _known.get((found.key, rest))
-        if made is None:
+        if made is not None:
+            _known.move_to_end((found.key, rest))
+        else:
             made = _made(code, [Form(*form) for form in forms], what, make)
             found = captures(message, _executed[code])
             _known[found.key, rest] = made
@@ -193,9 +196,12 @@ def _autocast(given: Sequence[Tensor]) -> Hashable:
 
 
 def _made(code: Hashable, forms: Sequence[Form], what: Hashable, make: Any) -> Any:
+    if code and _ways[code, what] >= _MOST_OF_CODE:  # not kept, which would push out what is compiled
+        raise NotCompiled(
+            f"its code was compiled in {_MOST_OF_CODE} ways before, each for other shapes or other values of "
+            "what it reads beside its arguments"
+        )
     _ways[code, what] += 1
-    if code and _ways[code, what] > _MOST_OF_CODE:
-        return "what it captures changes at every call"
     try:
         made = make(forms, _executed[code])
         _executed[code] = made.executed

@@ -178,8 +178,10 @@ class _Walk:
             self.codes.add(value.code)
         elif isinstance(value, types.ModuleType):
             self._module(value)
-        elif _of_library(value) or _is_fixed(kind):
+        elif _of_library(value):
             self._fixed(value)
+        elif _is_fixed(kind):
+            self.key.append((kind, getattr(value, "_cls", None)))  # an inspector says the same of one class
         else:
             self._instance(kind, value)
 

@@ -16,9 +16,10 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 
 from weft import kernels
-from weft.graph.message.compiled import propagate_compiled
+from weft.compiler.tracing.captures import NotCompiled
+from weft.graph.message.compiled import SWITCHED_OFF, compiled_of, propagate_compiled
 from weft.graph.message.opaque import propagated_opaquely
-from weft.graph.message.reduction import Message, Propagation, checked, times_rows
+from weft.graph.message.reduction import OWN, Message, Propagation, checked, times_rows
 from weft.graph.message.replay import ForwardState, captured
 from weft.graph.reductions import ByRow, Contribution, Running, reduction
 from weft.graph.reductions.row_sums import add_repeated
@@ -47,7 +48,8 @@ def contribute(block: "Block", how: Propagation, *, beside: bool = True) -> Cont
     if torch.compiler.is_compiling():
         out = None if beside else propagated_opaquely(block, how)
         return _opaque(block, how, beside) if out is None else Contribution(out)
-    return Contribution(*(propagate_compiled(block, how, _as_it_is, beside=beside) or _as_it_is(block, how)))
+    made = propagate_compiled(block, how, _as_it_is, beside=beside, always=how.reduce == OWN)
+    return Contribution(*(made or _as_it_is(block, how)))
 
 
 @_disable_dynamo  # as `torch.compiler.disable`, which would load all of torch's compiler at once
@@ -58,6 +60,8 @@ def _opaque(block: "Block", how: Propagation, beside: bool) -> Contribution:
 
 def _as_it_is(block: "Block", how: Propagation) -> Contribution:
     """Return the contributions of the message as it was given, at once or chunk by chunk."""
+    if how.reduce == OWN:  # in terms of the compiler
+        raise NotCompiled(found if isinstance(found := compiled_of(how), str) else SWITCHED_OFF)
     plan = ChunkPlan.of(block, how)
     if not plan.at_once:
         return in_chunks(plan, how)

@@ -13,6 +13,7 @@ from kernel_checks import DEVICE
 from torch import Tensor, nn
 
 import weft
+from weft.compiler.spent import SPENT
 from weft.errors import WeftWarning
 from weft.graph.message import compiled
 
@@ -220,6 +221,29 @@ def test_copies_and_pickles_stay_accelerated() -> None:
         assert weft.accelerated(made) == ["model: Own"]
         torch.testing.assert_close(made(*args), expected)
         assert isinstance(made, Own)
+
+
+def test_convolutions_of_one_class_share_what_was_compiled() -> None:
+    args = page.arguments(("edge_attr",))
+    weft.accelerate(Own().double())(*args)
+    before = SPENT.messages
+    for _ in range(3):
+        weft.accelerate(Own().double())(*args)
+    assert SPENT.messages == before
+
+
+class InTraining(Attending):
+    """Compiled in training, in evaluation not."""
+
+    def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, ptr: Any, size_i: Any) -> Tensor:
+        return x_j - x_i if self.training else nn.functional.dropout(x_j, 0.5, True) * 0 - x_i
+
+
+def test_what_cannot_be_compiled_to_be_compared_runs_as_pyg_has_it() -> None:
+    conv, args = InTraining().double(), page.arguments(())
+    fast = weft.accelerate(copy.deepcopy(conv))
+    with pytest.warns(WeftWarning, match="runs PyG's own propagate: its message is not compiled: it draws"):
+        torch.testing.assert_close(fast(*args), conv(*args))
 
 
 def test_what_is_not_compiled_says_why_once_and_runs() -> None:

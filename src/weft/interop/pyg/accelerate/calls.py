@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from weft.compiler.graphs import value
+from weft.compiler.tracing.captures import NotCompiled
 from weft.compiler.tracing.trace import RowCount
 from weft.graph.message.block import Block
 from weft.graph.message.compiled import compiled_of
@@ -236,8 +237,11 @@ class PropagateCall:
         )
 
     def run(self) -> Any:
-        """Return what `propagate` returns."""
-        out = contribute(self.block, self.how, beside=False).value.movedim(0, self.axis)
+        """Return what `propagate` returns, or raise `NotCovered`."""
+        try:
+            out = contribute(self.block, self.how, beside=False).value.movedim(0, self.axis)
+        except NotCompiled as reason:  # in evaluation, in which it is compared, say, but not in training
+            raise NotCovered(f"its message is not compiled: {reason}") from reason
         for name in self.how.scratch:
             if getattr(self.conv, name, out) is None:  # forward insists that there is something
                 setattr(self.conv, name, out.new_empty(0))
