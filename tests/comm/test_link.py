@@ -9,6 +9,7 @@ from torch.distributed import HashStore
 from weft.comm import link
 from weft.comm.link import Link
 from weft.comm.rendezvous import RankPlace
+from weft.comm.run_store import RunStore
 from weft.errors import WorkerLost
 
 PLACE = RankPlace(
@@ -22,7 +23,8 @@ def test_a_start_that_fails_names_the_rank_and_stops_the_heartbeat(
 ) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     store = HashStore()
-    store.set("attempt0/beat/1", "done 0 end")
+    here = RunStore(store).within("attempt0")
+    here.set("beat/1", "done 0 end")
     monkeypatch.setattr(link, "open_store", lambda *_, **__: store)
     monkeypatch.setattr(link, "connect_store", lambda *_, **__: store)
     monkeypatch.setattr(link, "join", lambda *_, **__: None)
@@ -35,4 +37,4 @@ def test_a_start_that_fails_names_the_rank_and_stops_the_heartbeat(
         Link.open(PLACE, torch.device("cpu"), timeout=5.0, stall=60.0, join_timeout=5.0)
     assert caught.value.rank == 1
     assert "weft-heartbeat" not in {thread.name for thread in threading.enumerate()}
-    assert store.get("attempt0/beat/0") == b"done 0 end", "the others learn that it left"
+    assert here.read("beat/0") == "done 0 end", "the others learn that it left"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.comm.rendezvous import RankPlace, bound_socket, connect_store, host_store, join, use_loopback
+from weft.comm.run_store import RunStore
 from weft.errors import InputError, WorkerLost
 
 PLACE = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
@@ -90,7 +91,7 @@ def test_a_rank_whose_launcher_was_killed_waits_for_nobody(
 
 
 def test_ranks_wait_for_each_other_and_name_who_is_missing() -> None:
-    store = host_store(bound_socket("127.0.0.1"), "127.0.0.1", timeout=30.0)
+    store = RunStore(host_store(bound_socket("127.0.0.1"), "127.0.0.1", timeout=30.0))
     late = threading.Timer(0.3, lambda: store.set("here/0", "1"))
     late.start()
     with pytest.raises(WorkerLost, match="rank 1 waited 1 s for 3 ranks; missing: 2") as caught:
@@ -102,7 +103,7 @@ def test_ranks_wait_for_each_other_and_name_who_is_missing() -> None:
 
 
 def test_a_failure_elsewhere_ends_the_wait() -> None:
-    store = host_store(bound_socket("127.0.0.1"), "127.0.0.1", timeout=30.0)
+    store = RunStore(host_store(bound_socket("127.0.0.1"), "127.0.0.1", timeout=30.0))
 
     def failed() -> None:
         raise WorkerLost("rank 2 died", rank=2)

@@ -4,14 +4,15 @@ import threading
 import time
 from dataclasses import replace
 
-from weft.comm.rendezvous import RankPlace, Store, bound_socket, host_store
+from weft.comm.rendezvous import RankPlace, bound_socket, host_store
+from weft.comm.run_store import RunStore
 from weft.comm.shutdown import bounded, farewell
 
 FIRST = RankPlace(0, 2, 0, 2, "127.0.0.1", 0, 0, hosted=False)
 
 
-def store() -> Store:
-    return host_store(bound_socket("127.0.0.1"), "127.0.0.1", timeout=10.0)
+def store() -> RunStore:
+    return RunStore(host_store(bound_socket("127.0.0.1"), "127.0.0.1", timeout=10.0))
 
 
 def test_the_rank_that_serves_the_store_waits_until_all_have_left() -> None:
@@ -21,7 +22,7 @@ def test_the_rank_that_serves_the_store_waits_until_all_have_left() -> None:
     assert time.monotonic() - began < 5, "others do not wait"
     farewell(held, FIRST, timeout=30.0)
     assert time.monotonic() - began < 10
-    assert held.check(["left/0", "left/1"])
+    assert held.has("left/0", "left/1")
 
 
 def test_it_does_not_wait_for_ever_nor_where_a_launcher_serves() -> None:
