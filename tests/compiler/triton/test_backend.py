@@ -75,6 +75,11 @@ def both_passes(program: Program, edges: Edges, tensors: Sequence[Tensor], backe
     return made
 
 
+def in_eighths(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return numbers whose products and their sums are exact, in whichever order they are added up."""
+    return [(each * 8).round() / 8 for each in tensors]
+
+
 def assert_as_reference(
     program: Program, seed: int, dtype: torch.dtype = torch.float64, *, eighths: bool = False
 ) -> None:
@@ -85,7 +90,7 @@ def assert_as_reference(
     """
     edges = on_device(edges_of(seed))
     tensors = [each.to(DEVICE, dtype) for each in tensors_of(program, edges, seed)]
-    tensors = [(each * 8).round() / 8 for each in tensors] if eighths else tensors
+    tensors = in_eighths(tensors) if eighths else tensors
     assert not gpu.obstacle(program, edges, tensors)
     have = both_passes(program, edges, tensors, gpu)
     want = both_passes(program, edges, [each.double() for each in tensors], reference)
@@ -217,7 +222,7 @@ def test_the_order_of_rows_changes_no_bit_of_them_and_twice_is_the_same(
 ) -> None:
     program = random_program(23, kind)
     edges = on_device(edges_of(23))
-    tensors = [each.to(DEVICE, torch.float32) for each in tensors_of(program, edges, 23)]
+    tensors = in_eighths([each.to(DEVICE, torch.float32) for each in tensors_of(program, edges, 23)])
     first, again = (both_passes(program, edges, tensors, gpu) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     monkeypatch.setattr(gpu, "SORTED", 1 << 40)
