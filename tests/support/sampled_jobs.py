@@ -378,7 +378,7 @@ def sampler_ranks(group: Group, cases: list[Case]) -> list[str]:
             whole = Shard.merge(make_shards(graph, parts))
             owners = spread(trainers, trainers)
             given = {**options, "samplers": samplers}
-            SamplerRank(group, whole, seed=3, options=given, part_rank=owners).serve()
+            SamplerRank(group, whole, graph.seeds(), seed=3, options=given, part_rank=owners).serve()
             continue
         team = group.subgroup(range(trainers), purpose="trainers")
         local = local_graph(team, graph, parts, trainers)
@@ -400,7 +400,7 @@ def left_early(group: Group, trainers: int) -> list[str]:
         if group.rank >= trainers:
             whole = Shard.merge(make_shards(graph, parts_of("directed", trainers)))
             given, owners = {**options, "samplers": samplers}, spread(trainers, trainers)
-            SamplerRank(group, whole, seed=3, options=given, part_rank=owners).serve()
+            SamplerRank(group, whole, graph.seeds(), seed=3, options=given, part_rank=owners).serve()
             continue
         team = group.subgroup(range(trainers), purpose="trainers")
         local = local_graph(team, graph, parts_of("directed", trainers), trainers)

@@ -22,8 +22,9 @@ class ClusterSampler(Sampler):
     Degrees are those in the batch: the matrix is normalised anew, as in the paper. `enhance` adds that share
     of its diagonal to it, which deep models need; self loops must be in the graph then, and layers sum or
     average neighbours: attention and largest values are refused. All clusters in one batch are the whole
-    graph. `parts` [N], the cluster of each node, stands in for cutting. Clusters do not depend on `seed`,
-    which the order of steps is drawn by; a partitioner has its own.
+    graph. `parts` [N], the cluster of each node, stands in for cutting. `train` [n] are the ids of the nodes
+    to train on, by default those of the graph's training split. Clusters do not depend on `seed`, which the
+    order of steps is drawn by; a partitioner has its own.
     """
 
     neighbourhoods: ClassVar[bool] = False
@@ -39,6 +40,7 @@ class ClusterSampler(Sampler):
         enhance: float = 0.0,
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Tensor | None = None,
+        train: Tensor | None = None,
     ) -> None:
         super().__init__(graph, seed=seed)
         if isinstance(clusters, bool) or not isinstance(clusters, int) or clusters < 1:
@@ -46,7 +48,7 @@ class ClusterSampler(Sampler):
         if isinstance(enhance, bool) or not isinstance(enhance, int | float) or not 0 <= enhance < math.inf:
             raise InputError(f"enhance must be a number of at least 0, got {enhance!r}")
         self.num_clusters, self.enhance = clusters, float(enhance)
-        self.rows = Rows(graph)
+        self.rows = Rows(graph, train)
         if parts is None:
             parts = partition(graph, clusters, **cutting(partitioner)).parts
         _check_parts(parts, graph.num_nodes, clusters)

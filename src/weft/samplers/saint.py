@@ -126,7 +126,8 @@ class SaintSampler(Sampler):
     Nodes are drawn by the squared weights that others give them, edges by the sum of their weights both ways,
     as in the paper. How often nodes and edges appear is counted in trial subgraphs before, until a node has
     been in about `coverage` of them: a sum over neighbours is divided by the chance of each edge given its
-    destination, and the loss of a node by its own, so that both are right in the mean.
+    destination, and the loss of a node by its own, so that both are right in the mean. `train` [n] are the
+    ids of the nodes to train on, by default those of the graph's training split.
     """
 
     neighbourhoods: ClassVar[bool] = False
@@ -141,9 +142,10 @@ class SaintSampler(Sampler):
         length: int | None = None,
         coverage: int = 20,
         seed: int = 0,
+        train: Tensor | None = None,
     ) -> None:
         super().__init__(graph, seed=seed, resample="step")
-        self.rows = Rows(graph)
+        self.rows = Rows(graph, train)
         self.draws = SaintDraws(InEdges(graph.indptr, graph.indices), how, size=size, length=length)
         self.chances = Chances(
             self.draws,

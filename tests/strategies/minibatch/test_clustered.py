@@ -11,10 +11,13 @@ from torch_geometric.nn import SAGEConv
 
 import weft
 from weft.errors import InputError, RecipeError
+from weft.graph.held import HeldGraph
 from weft.samplers import ClusterSampler, Loader
-from weft.strategies.minibatch.clustered import Clustered
+from weft.strategies.minibatch.clustered import Clustered, Saint
 from weft.strategies.single import Single
+from weft.tasks.base import Targets, Total
 from weft.tasks.node_classification import NodeClassification
+from weft.tasks.nodes import NodeTargets
 from weft.train.model import adapt, build_model
 
 
@@ -92,6 +95,28 @@ def test_a_diagonal_that_a_model_passes_over_is_refused(graph: weft.Graph) -> No
     block = ClusterSampler(graph.add_self_loops(), 4, enhance=0.5, partitioner="range").sample([0]).blocks[0]
     with pytest.raises(InputError, match="the model needs SAGEConv of PyG"):
         weft.nn.PyG(SAGEConv(8, 3))(block, torch.rand(block.num_src, 8))
+
+
+class OfOneClass(NodeClassification):
+    """Trains on nodes of class 0 alone, whatever the graph's training split has."""
+
+    def targets(self, held: HeldGraph, total: Total) -> dict[str, Targets]:
+        found = super().targets(held, total)
+        rows = found["train"].rows
+        assert held.y is not None
+        found["train"] = NodeTargets(rows[held.y[rows] == 0], held.y, 0)
+        found["train"].count = len(found["train"])
+        return found
+
+
+@pytest.mark.parametrize("kind", [Clustered, Saint])
+def test_the_task_says_which_nodes_are_trained_on(kind: Any, graph: weft.Graph) -> None:
+    options = {"clusters": 2, "together": 1, "partitioner": "range"} if kind is Clustered else {"size": 20}
+    batching = kind(graph, task=OfOneClass(), **options).batching
+    batching.begin_epoch(weft.nn.Stack(8, 3, layer="gcn", layers=2, hidden=4))
+    seen = torch.cat([batching.loader.batch(0, step).y for step in range(2)])
+    assert len(seen) > 0
+    assert not seen.any()
 
 
 def test_outputs_of_a_batch_are_those_that_the_task_makes(graph: weft.Graph) -> None:

@@ -10,7 +10,7 @@ from weft.graph.degrees import entries_of_rows
 from weft.graph.graph import Graph
 from weft.graph.message.block import DegreeSource
 from weft.kernels import gpu
-from weft.samplers.base import Batch
+from weft.samplers.base import Batch, as_seeds
 from weft.samplers.core.block import SampledBlock, block_of
 
 
@@ -47,12 +47,15 @@ class SubgraphBlock(SampledBlock):
 
 
 class Rows:
-    """The nodes of a graph, and which of them are trained on: what subgraphs are made of."""
+    """The nodes of a graph, and which of them are trained on: what subgraphs are made of.
 
-    def __init__(self, graph: Graph) -> None:
+    `seeds` are the latter by id; None: those that the graph says.
+    """
+
+    def __init__(self, graph: Graph, seeds: Tensor | None = None) -> None:
         self.graph = graph
         self.is_seed = torch.zeros(graph.num_nodes, dtype=torch.bool)
-        self.is_seed[graph.seeds()] = True
+        self.is_seed[graph.seeds() if seeds is None else as_seeds(graph, seeds)] = True
         self._tables: deque[Tensor] = deque()  # of -1, those that no thread is using
 
     def ordered(self, nodes: Tensor) -> tuple[Tensor, int]:

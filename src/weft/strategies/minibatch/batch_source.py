@@ -127,11 +127,12 @@ class GraphSource:
     def clusters(self, count: int, *, seed: int, enhance: float, partitioner: Spec) -> Sampler:
         """Return the sampler of the subgraphs of clusters."""
         with self.layout.shared.events.span("partition", parts=count):
-            return ClusterSampler(self.graph, count, seed=seed, enhance=enhance, partitioner=partitioner)
+            options: dict[str, Any] = {"seed": seed, "enhance": enhance, "partitioner": partitioner}
+            return ClusterSampler(self.graph, count, train=train_ids(self.layout), **options)
 
     def saint(self, **options: Any) -> SaintSampler:
         """Return the sampler of random subgraphs."""
-        return SaintSampler(self.graph, **options)
+        return SaintSampler(self.graph, train=train_ids(self.layout), **options)
 
     def inputs(self, fanout: Sequence[int], sums: Sequence[Tensor] | None, **options: Any) -> Sampler:
         """Return the sampler of neighbourhoods whose first layer's `sums` are known; None: it reads all."""

@@ -25,8 +25,6 @@ from weft.samplers.workers.worker_loaders import PartitionedLoader
 from weft.stores.base import Store
 from weft.stores.open import as_read, open_store
 from weft.stores.typed import TypedStores
-from weft.strategies.local import LocalGraph
-from weft.tasks.nodes import node_targets
 
 _BATCH = Label("batch")
 _ORDERS = "batches"
@@ -104,12 +102,19 @@ class ReceivingLoader(PartitionedLoader):
 
 
 class SamplerRank:
-    """Serves the trainers of a run until they need no more."""
+    """Serves the trainers of a run until they need no more; `seeds` are what they train on, by id."""
 
     def __init__(
-        self, group: Group, shard: Shard, *, seed: int, options: Mapping[str, Any], part_rank: Sequence[int]
+        self,
+        group: Group,
+        shard: Shard,
+        seeds: Tensor,
+        *,
+        seed: int,
+        options: Mapping[str, Any],
+        part_rank: Sequence[int],
     ) -> None:
-        self.group, self.seed, self.options = group, seed, dict(options)
+        self.group, self.seeds, self.seed, self.options = group, seeds, seed, dict(options)
         self.samplers = int(self.options["samplers"])
         self.trainers = group.size - self.samplers
         store = self.options.get("store")
@@ -173,17 +178,10 @@ class SamplerRank:
         options = {"name": given} if isinstance(given, str) else dict(given)
         options = {"seed": self.seed, "kind": options.pop("name", "neighbor"), **options}
         sampler = PartitionedSampler(self.shard, Group.alone(), hops, features=self.features, **options)
-        seeds = _training_seeds(self.shard)
         settings: dict[str, Any] = {"owner": self.owner, "workers": self.trainers}
         settings |= {"batch_size": self.options.get("batch_size", 1024)}
         settings |= {"local": self.options.get("seeds") == "local"}
         return [
-            PartitionedLoader(sampler, seeds, rank=trainer, **settings) for trainer in range(self.trainers)
+            PartitionedLoader(sampler, self.seeds, rank=trainer, **settings)
+            for trainer in range(self.trainers)
         ]
-
-
-def _training_seeds(shard: Shard) -> Tensor:
-    """Return the global ids of the nodes to train on, as the trainers count them."""
-    graph = LocalGraph(shard)
-    assert graph.y is not None, "samplers serve tasks of nodes"
-    return shard.node_ids[node_targets(graph, graph.y)["train"].places]

@@ -210,7 +210,11 @@ def _sample(resolved: Resolved, parts: Path, group: Group, trainers: int, dtype:
     graph = _with_file(graph, resolved.strategy_options.get("store"), dtype)
     owners = spread(graph.shard.num_parts, trainers)
     options, seed = resolved.strategy_options, resolved.settings.seed
-    SamplerRank(group, graph.shard, seed=seed, options=options, part_rank=owners).serve()
+    task = resolved.make_task(graph)
+    task.read(parts)
+    train = task.targets(graph, lambda own: own)["train"]  # as the trainers count them: all of them are here
+    seeds = graph.shard.node_ids[train.places]
+    SamplerRank(group, graph.shard, seeds, seed=seed, options=options, part_rank=owners).serve()
 
 
 def _by_speed(resolved: Resolved, parts: Path, place: Place, group: Group) -> dict[str, Any]:
