@@ -1,10 +1,12 @@
 """Prove this installation: kernels, random draws, a small training run, and that workers equal one process.
 
-Without names the quick parts run: all but equivalence, which takes minutes and starts workers.
+Without names the quick parts run: all but equivalence and plan, which start workers. `plan` makes a few small
+runs and lays what they sent, held and took beside what was planned.
 
 examples:
   weft selftest
   weft selftest kernels
+  weft selftest plan
   weft selftest equivalence --parts 1,2,4
   weft selftest equivalence --graph my_graph.npz recipe.toml
 """
@@ -15,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from weft.cli import equivalence
+from weft.cli import equivalence, plan_proof
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,8 +27,8 @@ Check = tuple[str, bool, str]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    known = ", ".join([*PARTS, equivalence.NAME])
-    parser.add_argument("checks", nargs="*", metavar="PART", help=f"{known} (default: all but the last)")
+    known = ", ".join(_known())
+    parser.add_argument("checks", nargs="*", metavar="PART", help=f"{known} (default: all but the last two)")
     equivalence.add_arguments(parser)
 
 
@@ -39,18 +41,24 @@ def run(options: argparse.Namespace) -> int:
     _check(parts, recipes, options)
     if equivalence.NAME in parts and is_worker():
         return guarded(lambda: equivalence.run_rank(options, next(iter(recipes), None)))
-    quick = [part for part in parts if part != equivalence.NAME]
+    quick = [part for part in parts if part in PARTS]
     code = _run_quick(quick or list(PARTS)) if quick or not parts else 0
+    if plan_proof.NAME in parts:
+        code = plan_proof.run() or code
     if equivalence.NAME in parts:
         code = equivalence.run(options, next(iter(recipes), None)) or code
     return code
+
+
+def _known() -> list[str]:
+    return [*PARTS, plan_proof.NAME, equivalence.NAME]
 
 
 def _check(parts: list[str], recipes: list[str], options: argparse.Namespace) -> None:
     from weft.errors import RecipeError
     from weft.registry import suggest
 
-    known = [*PARTS, equivalence.NAME]
+    known = _known()
     for part in parts:
         if part not in known:
             raise RecipeError(f"no selftest {part!r}; {suggest(part, known)}known: {', '.join(known)}")

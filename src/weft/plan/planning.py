@@ -17,7 +17,7 @@ from weft.plan.machine import Machine
 from weft.plan.rehearse.rehearsal import RankRehearsal, rehearse
 from weft.strategies.base import strategies
 from weft.train.model import adapt
-from weft.train.resolve import Resolved
+from weft.train.resolve import Resolved, resolve
 from weft.train.workers.run_parts import check_partitioner, prepare_parts, whole_in_parts
 
 WORKERS = (1, 2, 4)
@@ -147,3 +147,14 @@ def rehearsed(candidate: Candidate, sources: Sources, epochs: int | None = None)
         warnings.simplefilter("ignore")
         source = sources.of(candidate)
         return rehearse(candidate.resolved, source, workers=candidate.workers, epochs=count)
+
+
+def plan_one(
+    recipe: Recipe, workers: int, machine: Machine, folder: Path, *, epochs: int | None = None
+) -> tuple[Forecast, list[RankRehearsal]]:
+    """Return what a recipe costs as it stands, and what its ranks do; parts are written into the folder."""
+    resolved = resolve(recipe, workers=workers)
+    section = {**recipe.strategy, "name": resolved.strategy}
+    one = Candidate(resolved.strategy, workers, section, resolved)
+    ranks = rehearsed(one, Sources(folder), epochs)
+    return forecast(one, ranks, machine), ranks
