@@ -16,7 +16,49 @@ TESTS = Path(__file__).parent
 HERE = "test_link_traps.py::"
 NEGATIVES, LINKS = "tasks/test_negatives.py::", "tasks/test_link_prediction.py::"
 AMONG_ALL = "tasks/test_among_all.py::"
+SPLIT, BY_TIME = "tasks/test_split.py::", "strategies/minibatch/test_pair_limits.py::"
+EDGES, HIDDEN = "samplers/test_edges.py::", "samplers/core/test_hidden.py::"
 TRAPS: dict[str, list[str]] = {
+    "1 a hidden edge is a removed edge, in degrees and scales too": [
+        EDGES + "test_a_batch_with_hidden_edges_is_that_of_a_graph_without_them_for_every_layer",
+        HIDDEN + "test_both_ends_of_a_hidden_edge_have_a_degree_less",
+    ],
+    "2 reverses are found by their ends, and hidden beside the targets": [
+        EDGES + "test_node_types_and_their_reverses_are_hidden_by_endpoints",
+        BY_TIME + "test_the_targets_of_a_step_and_their_reverses_are_no_messages_of_it",
+        SPLIT + "test_a_target_relation_is_named_and_its_reverse_relation_hidden",
+    ],
+    "3 both directions are in one split, and negatives are no mirror of each other": [
+        SPLIT + "test_both_directions_of_a_pair_fall_into_one_split",
+        SPLIT + "test_each_pair_of_an_undirected_graph_is_a_target_once",
+        NEGATIVES + "test_the_two_sides_of_a_pair_are_drawn_apart",
+    ],
+    "4 validation and test edges are no messages": [
+        SPLIT + "test_validation_and_test_pairs_their_reverses_and_copies_are_no_messages",
+        LINKS + "test_pairs_of_validation_and_test_and_targets_are_no_messages",
+        SPLIT + "test_a_validation_pair_that_is_joined_in_train_is_no_message",
+    ],
+    "5 where the graph is the same in every step some training pairs are no messages": [
+        SPLIT + "test_a_disjoint_share_of_the_training_pairs_are_targets_and_no_messages",
+        LINKS + "test_a_graph_that_is_fixed_hides_no_batches",
+        HERE + "test_5_a_share_is_kept_out_of_messages_unless_said",
+    ],
+    "6 every parallel copy is hidden": [
+        EDGES + "test_no_message_flows_along_an_edge_that_is_to_be_predicted_or_its_reverse",
+        SPLIT + "test_parallel_labelled_edges_are_all_targets_of_one_split",
+    ],
+    "7 nothing that a model reads was computed from edges of the test": [
+        HERE + "test_7_other_links_in_the_test_change_no_step_of_training"
+    ],
+    "8 no message is later than its target, of true and false pairs alike": [
+        BY_TIME + "test_nothing_of_a_later_edge_flows_back_to_a_pair",
+        "samplers/core/test_temporal.py::test_no_edge_is_later_than_its_seed",
+        "samplers/core/test_pair_ends.py::test_negatives_of_both_sides_have_the_times_of_their_pairs",
+        SPLIT + "test_by_time_nothing_later_than_validation_is_a_message",
+    ],
+    "9 what is hidden is left out before neighbours are drawn": [
+        HIDDEN + "test_what_is_hidden_is_not_drawn_and_fanouts_stay_whole"
+    ],
     "10 a negative that is true, and the other ends of a batch": [
         NEGATIVES + "test_in_batch_hits_are_masked_and_corrected_by_how_often_they_come",
         "tasks/test_pair_loss.py::test_a_correction_undoes_how_often_a_node_is_drawn",
@@ -93,10 +135,48 @@ def facts() -> weft.Graph:
 
 @pytest.mark.parametrize("trap", TRAPS)
 def test_every_trap_names_tests_that_exist(trap: str) -> None:
-    assert [int(name.split()[0]) for name in TRAPS] == list(range(10, 23))
+    assert [int(name.split()[0]) for name in TRAPS] == list(range(1, 23))
     for name in TRAPS[trap]:
         file, _, function = name.partition("::")
         assert f"def {function}" in (TESTS / file).read_text(), f"{trap}: {name} is gone"
+
+
+def test_5_a_share_is_kept_out_of_messages_unless_said() -> None:
+    graph = weft.datasets.open_dataset(name="community", nodes=80, seed=2)
+    task: Any = TaskChoice.of({"name": "link_prediction"}).make(graph)
+    task.hides(batches=False)
+    shown = task.prepared(graph)
+    pairs = task.pairs["train"]
+    assert len(pairs) > 0
+    joined = set(zip(*shown.edge_index.tolist()))
+    assert not joined & {*zip(pairs.src.tolist(), pairs.dst.tolist())}
+    assert not joined & {*zip(pairs.dst.tolist(), pairs.src.tolist())}
+
+
+def ring(test: list[int]) -> weft.Graph:
+    """A ring of 24 nodes with chords, of which those from 0 and 12 to some nodes are for the test."""
+    src = torch.cat([torch.arange(24), torch.arange(0, 24, 3), torch.tensor([0, 12])])
+    dst = torch.cat([(torch.arange(24) + 1) % 24, (torch.arange(0, 24, 3) + 5) % 24, torch.tensor(test)])
+    split = torch.zeros(len(src), dtype=torch.int64)
+    split[[3, 9, 20]], split[-2:] = 1, 2
+    return weft.Graph.from_edges(torch.stack([src, dst]), num_nodes=24, edge_data={"split": split})
+
+
+@pytest.mark.parametrize("strategy", ["single", "sampled"])
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"name": "link_prediction", "negatives": {"name": "degree", "count": 3, "exclude": "known"}},
+        {"name": "unsupervised", "walks": 3, "length": 3},
+    ],
+    ids=lambda task: task["name"],
+)
+def test_7_other_links_in_the_test_change_no_step_of_training(task: dict[str, Any], strategy: str) -> None:
+    settings = {"strategy": strategy, "task": {**task, "width": 8}, "epochs": 2, "hidden": 8, "eval_every": 2}
+    one, other = (weft.train(ring(test), "gcn", **settings) for test in ([7, 19], [9, 22]))  # type: ignore[arg-type]
+    assert one.metrics["val"] == other.metrics["val"]
+    assert one.loss == other.loss
+    assert one.metrics["test"] != other.metrics["test"], "these are other links"
 
 
 def test_18_the_last_epoch_and_the_summary_have_the_same_ranks_and_tell_among_how_many(
