@@ -32,6 +32,8 @@ def test_counts_agree_with_each_other(plan: Plan) -> None:
         assert each.bytes_per_epoch == sum(each.bytes_by_purpose.values())
         assert each.bytes_per_epoch == each.training_bytes_per_epoch + each.evaluation_bytes_per_epoch
         assert each.bytes_per_epoch == sum(map(sum, each.bytes_by_pair))
+        for number, row in enumerate(each.bytes_by_pair if each.workers > 1 else []):
+            assert [peer for peer, size in enumerate(row) if size] == [1 - number], "to the other, from each"
         assert each.epoch_seconds == pytest.approx(sum(each.seconds_by_phase.values()))
         assert (each.bytes_per_epoch > 0) == (each.workers > 1)
         assert each.dollars_per_epoch is None

@@ -115,13 +115,13 @@ def _volumes(
 ) -> Iterator[tuple[int, dict[str, Any], Fraction]]:
     """Give the rank, what it sent, and the share of it that an epoch has, over one whole period."""
     count = candidate.cost.period(candidate.section)
-    for rank in ranks:
+    for number, rank in enumerate(ranks):
         for event in rank.epochs[-count:]:
             last = event is rank.epochs[-1]
             for volume in event["volumes"]:
                 share = _share(candidate, volume["kind"], count, last=last)
                 if share:
-                    yield event["rank"], volume, share
+                    yield number, volume, share
 
 
 def _share(candidate: Candidate, kind: str, count: int, *, last: bool) -> Fraction:
