@@ -277,7 +277,7 @@ def test_a_kind_of_graph_that_is_asked_for_is_seen() -> None:
 def test_nobody_asks_which_kind_of_graph_a_process_holds() -> None:
     asked = {path.relative_to(SOURCE).as_posix(): {*kinds_asked_for(tree_of(path))} for path in FILES}
     forks = {name for name, kinds in asked.items() if kinds and not name.startswith("graph/")}
-    assert forks <= TELL_APART, "let the object say it: weft.graph.held has what they share"
+    assert forks <= TELL_APART, "let the object say it: weft.graph.views has what they share"
     assert not [name for name, kinds in asked.items() if "cast" in kinds], "an untrue cast"
 
 

@@ -84,7 +84,7 @@ from weft.config import Range
 from weft.exchanges.base import Arrival, Exchange, check_exchange, exchanges
 from weft.graph.graph import Graph
 from weft.partitioners.base import Partitioner, partitioners
-from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.halo.halo import HaloParts
 from weft.strategies.local import LocalGraph
 from weft.strategies.reducer import Summed

@@ -9,7 +9,7 @@ from loaders import loaded_graph, loader, running
 from weft.errors import GraphError, InputError
 from weft.samplers import Batch, Loader, NeighborSampler
 from weft.samplers.loader import PreparingPool
-from weft.samplers.workers.worker_loaders import TogetherLoader
+from weft.samplers.workers.worker_loaders import CollectiveLoader
 
 
 def parts(batch: Batch) -> list[torch.Tensor]:
@@ -90,7 +90,7 @@ def test_time_is_accounted_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "threads"), [(Loader, 0), (Loader, 2), (TogetherLoader, 0), (TogetherLoader, 1)]
+    ("kind", "threads"), [(Loader, 0), (Loader, 2), (CollectiveLoader, 0), (CollectiveLoader, 1)]
 )
 def test_a_loop_that_runs_goes_on_with_its_epoch_after_a_seek(kind: type[Loader], threads: int) -> None:
     made = kind(

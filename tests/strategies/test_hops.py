@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import weft
 from weft.errors import InputError
-from weft.strategies.hops import found_hops
+from weft.strategies.hops import hops_of
 from weft.train.launch import train
 
 X = torch.randn(10, 4)
@@ -63,28 +63,28 @@ class OneBlock(nn.Module):
 
 
 def test_a_trial_tells_which_blocks_a_model_reads() -> None:
-    assert found_hops(Direct(3), X) == 3
-    assert found_hops(Zipped(), X) == 2
-    assert found_hops(weft.nn.Stack(4, 3, layer="sage", layers=4), X) == 4
-    assert found_hops(weft.nn.Stack(4, 3, layer="appnp", layers=1), X) == 10
+    assert hops_of(Direct(3), X) == 3
+    assert hops_of(Zipped(), X) == 2
+    assert hops_of(weft.nn.Stack(4, 3, layer="sage", layers=4), X) == 4
+    assert hops_of(weft.nn.Stack(4, 3, layer="appnp", layers=1), X) == 10
 
 
 def test_what_a_model_says_itself_counts_and_a_model_that_takes_any_number_tells_nothing() -> None:
     any_number = Direct(0, "all")
-    assert found_hops(any_number, X) is None
+    assert hops_of(any_number, X) is None
     any_number.hops = 2  # type: ignore[assignment]
-    assert found_hops(any_number, X) == 2
+    assert hops_of(any_number, X) == 2
 
 
 def test_a_model_that_fails_on_the_trial_is_counted_by_its_layers() -> None:
-    assert found_hops(nn.ModuleList([weft.nn.SAGE(4, 4), weft.nn.SAGE(4, 4)]), X) == 2
+    assert hops_of(nn.ModuleList([weft.nn.SAGE(4, 4), weft.nn.SAGE(4, 4)]), X) == 2
 
 
 def test_a_trial_leaves_no_trace() -> None:
     model = nn.Sequential(nn.BatchNorm1d(4))
     model.train()
     state = torch.random.get_rng_state()
-    assert found_hops(model, X) is None
+    assert hops_of(model, X) is None
     assert model.training
     assert int(model[0].num_batches_tracked) == 0
     assert torch.equal(torch.random.get_rng_state(), state)

@@ -111,13 +111,13 @@ def hidden_batches(group: Group) -> list[str]:
             seeds = seeds.repeat(2).sort().values
             more["times"] = torch.arange(len(seeds)) % 7
         whole = NeighborSampler(graph, fanout, seed=5, **options).sample(seeds, 2, 7, **more)
-        whole.without_labels()
+        whole.without_y()
         sampler = PartitionedSampler(shard, group, fanout, seed=5, **options)
         if kind in ("hub", "relations"):
             nodes = important_of(graph, Replicate(threshold=0.8))
             sampler.hold(with_replicas(sampler, nodes), nodes)
         found = sampler.sample(seeds, 2, 7, **more)
-        found.without_labels()
+        found.without_y()
         said = differing(found, whole) + degrees_differ(graph, found, whole)
         wrong += [f"{kind} {fanout} {options}: {what}" for what in said]
     return wrong + what_is_known_of_seeds(group)

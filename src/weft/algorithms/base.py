@@ -61,7 +61,7 @@ class GraphParts(NodeData):
 
     @property
     def target_type(self) -> str:
-        """The node type that has labels."""
+        """The node type that targets are of."""
         return self.shard.target_type
 
     @property

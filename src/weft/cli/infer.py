@@ -32,7 +32,7 @@ from weft.cli.engine import parse_fanout, parse_settings
 from weft.pipeline.engines.base import engines
 
 if TYPE_CHECKING:
-    from weft.pipeline.infer.inference import Told
+    from weft.pipeline.infer.inference import RoundProgress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -155,7 +155,7 @@ def _what(result: dict[str, Any]) -> str:
 
 
 @contextmanager
-def _watching() -> "Iterator[Told]":
+def _watching() -> "Iterator[RoundProgress]":
     """Give what shows the rounds: a bar on a terminal, elsewhere a line a round."""
     if not sys.stderr.isatty():
         yield _line

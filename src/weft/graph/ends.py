@@ -11,8 +11,8 @@ from torch import Tensor
 from weft.draw import Stream, fold, row_keys
 from weft.graph.degrees import edge_destinations
 from weft.graph.graph import Graph
-from weft.graph.held import EdgeView
 from weft.graph.transforms import kept
+from weft.graph.views import EdgeView
 
 
 def pair_ids(src: Tensor, dst: Tensor, num_nodes: int, *, undirected: bool = True) -> Tensor:

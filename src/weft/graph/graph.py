@@ -223,7 +223,7 @@ class Graph(NodeData):
 
     @property
     def target_type(self) -> str:
-        """The node type that has labels (the first with a training mask, if several have)."""
+        """The node type that targets are of: one with a y, the first with a training mask if several have."""
         if self._parts.target_type is not None:
             return self._parts.target_type
         labelled = [kind for kind in self.node_types if "y" in self.node_data[kind]]

@@ -32,7 +32,7 @@ class NodeData:
 
     @property
     def target_type(self) -> str:
-        """The node type that has labels."""
+        """The node type that targets are of."""
         raise NotImplementedError
 
     @property

@@ -23,7 +23,7 @@ from weft.graph.sparse import Features
 from weft.registry import Registry
 
 if TYPE_CHECKING:
-    from weft.graph.held import HeldGraph
+    from weft.graph.views import GraphView
 
 Blocks = Block | Sequence[Block]
 Reduce = Literal["sum", "mean", "max", "min"]
@@ -48,10 +48,10 @@ class GraphInfo:
     edge_features: int = 0
     """Width of the edge attribute; 0 where edges have none."""
     target_type: str = "node"
-    """The node type that has labels."""
+    """The node type that targets are of."""
 
     @classmethod
-    def of(cls, graph: "HeldGraph") -> Self:
+    def of(cls, graph: "GraphView") -> Self:
         """Return what a model must know of this graph."""
         ends = graph.node_offsets
         attr = graph.edge_data.get("attr")

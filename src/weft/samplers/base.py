@@ -11,8 +11,8 @@ from torch import Tensor
 from weft.draw import Stream, fold
 from weft.errors import GraphError, InputError
 from weft.graph.ends import mirrored
-from weft.graph.held import HeldGraph
 from weft.graph.message.block import Block
+from weft.graph.views import GraphView
 from weft.kernels import gpu
 from weft.registry import Registry
 from weft.samplers.core.slices import node_rows
@@ -35,7 +35,7 @@ class Batch:
 
     def __init__(
         self,
-        graph: HeldGraph,
+        graph: GraphView,
         blocks: list[Block],
         nodes: Tensor,
         *,
@@ -84,7 +84,7 @@ class Batch:
 
     @property
     def y(self) -> Tensor | None:
-        """The labels of the seeds; None where the graph has none."""
+        """What is known of the seeds; None where the graph has no y."""
         y: Tensor | None = self._get("y", lambda: self.graph.known_of(self.seeds))
         return y
 
@@ -104,8 +104,8 @@ class Batch:
             gpu.look_at(block.transposed.indptr, block.num_edges)
         return self
 
-    def without_labels(self) -> "Batch":
-        """Ask for no labels, as where seeds are of types that have none; return the batch."""
+    def without_y(self) -> "Batch":
+        """Ask for no y, as where seeds are of types that have none; return the batch."""
         self._held["y"] = None
         return self
 
@@ -174,7 +174,7 @@ class Sampler(ABC):
     together: ClassVar[bool] = False
     """Whether all workers draw a batch together, each its own share of it."""
 
-    def __init__(self, graph: HeldGraph, *, seed: int = 0, resample: Resample = "epoch") -> None:
+    def __init__(self, graph: GraphView, *, seed: int = 0, resample: Resample = "epoch") -> None:
         if resample not in ("epoch", "step"):
             raise InputError(f"resample must be 'epoch' or 'step', got {resample!r}")
         device = graph.indptr.device
@@ -219,7 +219,7 @@ class Sampler(ABC):
         return fold(self.seed, Stream.SAMPLE, epoch, step if self.resample == "step" else 0, layer)
 
 
-def as_seeds(graph: HeldGraph, seeds: Any) -> Tensor:
+def as_seeds(graph: GraphView, seeds: Any) -> Tensor:
     """Return seeds as [n] int64, or say what is wrong with them; those of several types sorted by type."""
     try:
         ids = torch.as_tensor(seeds)

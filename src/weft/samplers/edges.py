@@ -14,15 +14,15 @@ from torch import Tensor
 from weft.errors import GraphError, InputError
 from weft.graph.ends import drawn_order, edge_ends, first_of_each, mirrored, only, pair_ids
 from weft.graph.graph import Graph
-from weft.graph.held import EdgeView
 from weft.graph.node_pairs import Pairs
+from weft.graph.views import EdgeView
 from weft.samplers.core.hidden import HiddenPairs
 from weft.samplers.core.pair_ends import AroundEnds, EndRows
 from weft.samplers.gpu.transfer import Courier
 from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
 from weft.samplers.workers.partitioned import PartitionedSampler
-from weft.samplers.workers.worker_loaders import TogetherLoader
+from weft.samplers.workers.worker_loaders import CollectiveLoader
 
 
 class PairNegatives(Protocol):
@@ -94,7 +94,7 @@ class EdgeBatch(AroundEnds):
         return replace(self, nodes=nodes, **moved)
 
 
-class EdgeLoader(TogetherLoader):
+class EdgeLoader(CollectiveLoader):
     """Iterate over batches of pairs, prepared by threads in a fixed order, as `Loader` does over nodes.
 
     `pairs` are `Pairs`, or edges of the graph by place in canonical order, by default all. `negatives` is
@@ -165,7 +165,7 @@ class EdgeLoader(TogetherLoader):
         if ends.times is not None:
             more["times"] = ends.times
         # Seeds are ends of any type, of which most have no y to be read.
-        nodes = self.neighbours.sample(ends.seeds, epoch, step, **more).without_labels()
+        nodes = self.neighbours.sample(ends.seeds, epoch, step, **more).without_y()
         masked, log_q = (getattr(drawn, name, None) for name in ("masked", "log_q"))
         return EdgeBatch(nodes, pairs, ends.src, ends.dst, ends.negative, masked, log_q, total=len(everybody))
 

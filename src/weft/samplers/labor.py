@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.graph.held import EdgeView
 from weft.graph.message.block import Block
+from weft.graph.views import EdgeView
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
 from weft.samplers.core.block import block_of
 from weft.samplers.core.hidden import Hidden

@@ -1,6 +1,6 @@
 """Loader: batches prepared by threads ahead of training, handed over in a fixed order.
 
-A thread takes the next step, prepares its whole batch (draws, reads features and labels) and takes the next;
+A thread takes the next step, prepares its whole batch (draws, reads features and y) and takes the next;
 nearly all of that runs in the native core without the GIL. What the seeds of a step are is a function of
 (seed, epoch, step) and what is drawn for them of (seed, epoch, node), so neither the number of threads nor a
 resume changes a batch. The state of a loader is the epoch and the step that comes next.

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from weft.errors import GraphError, InputError
 from weft.graph.build import EdgeType
-from weft.graph.held import EdgeView
 from weft.graph.message.block import Block
+from weft.graph.views import EdgeView
 from weft.kernels import native as core
 from weft.samplers.base import Batch, Resample, Sampler, as_seeds, samplers
 from weft.samplers.core import native_draws, reference

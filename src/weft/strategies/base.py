@@ -20,8 +20,8 @@ from weft.comm.group import Group
 from weft.errors import RecipeError
 from weft.events import Events
 from weft.exchanges.base import check_exchange
-from weft.graph.held import HeldGraph
 from weft.graph.parts.assignment import Assignment
+from weft.graph.views import GraphView
 from weft.registry import Registry
 from weft.strategies.batching import Batching, Everything
 from weft.strategies.call import ModelCall, evaluating
@@ -49,7 +49,7 @@ class Traffic:
     exposed_seconds: float = 0.0
 
 
-class Given(TypedDict, total=False):
+class RunContext(TypedDict, total=False):
     """What the trainer gives every strategy beside the options of the recipe; each passes it on."""
 
     task: Task | None
@@ -103,7 +103,7 @@ class Strategy:
 
     def __init__(
         self,
-        graph: HeldGraph,
+        graph: GraphView,
         *,
         task: Task | None = None,
         seed: int = 0,
@@ -215,7 +215,7 @@ class Strategy:
     # What it has
 
     @property
-    def graph(self) -> HeldGraph:
+    def graph(self) -> GraphView:
         """What this process has of the graph."""
         return self.layout.graph
 

@@ -17,7 +17,7 @@ _NODES = 6
 _tried: "WeakKeyDictionary[nn.Module, int | None]" = WeakKeyDictionary()
 
 
-def found_hops(model: nn.Module, x: Any) -> int | None:
+def hops_of(model: nn.Module, x: Any) -> int | None:
     """Return how many blocks a model takes; None where nothing tells.
 
     A model that does not say is run once on a small ring, with rows of x, to see which blocks it looks at.
@@ -34,7 +34,7 @@ def checked_hops(model: nn.Module, fanout: int | Sequence[Any] | None, where: st
 
     x are the features, on which a model that does not say is tried.
     """
-    hops = found_hops(model, x)
+    hops = hops_of(model, x)
     if hops is None and isinstance(fanout, Sequence):
         return len(fanout)
     if hops is None:

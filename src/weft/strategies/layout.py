@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from weft.comm.rows import GatheredRows
-from weft.graph.held import HeldGraph
 from weft.graph.message.block import Block
+from weft.graph.views import GraphView
 from weft.strategies.call import SameBlock, hops_of
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.placement import Nearby
@@ -18,7 +18,7 @@ from weft.strategies.shared import Shared
 class Layout:
     """What a strategy asks of the graph it holds. A subclass gives the blocks, and rows of other workers."""
 
-    graph: HeldGraph
+    graph: GraphView
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared

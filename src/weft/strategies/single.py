@@ -7,7 +7,7 @@ from weft.errors import RecipeError
 from weft.graph.graph import Graph
 from weft.sizes import parse_bytes
 from weft.stores.cached import free_bytes
-from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.whole import Whole
 
 
@@ -32,9 +32,9 @@ class Single(Strategy):
         *,
         activation: Literal["keep", "offload"] = "keep",
         memory: int | str | None = None,
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        super().__init__(graph, **given)
+        super().__init__(graph, **context)
         if memory is not None and activation != "offload":
             raise RecipeError("strategy.memory: bounds activation = 'offload'; name that, or leave it out")
         room = None

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from weft.errors import InputError, RecipeError
 from weft.graph.graph import Graph
-from weft.graph.held import HeldGraph
 from weft.graph.node_pairs import Pairs
+from weft.graph.views import GraphView
 from weft.layers.base import GraphInfo
 from weft.layers.seeded import seeded
 from weft.registry import Registry
@@ -136,10 +136,10 @@ class Task(ABC):
         """Give the model's head what the data told, the units of its numbers say; after `targets`."""
 
     @abstractmethod
-    def targets(self, held: HeldGraph, total: Total) -> dict[str, Targets]:
+    def targets(self, held: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own targets of every split that some worker has; called by all workers."""
 
-    given_loss: str | Mapping[str, Any] | Loss = "auto"
+    loss_choice: str | Mapping[str, Any] | Loss = "auto"
 
     @classmethod
     def loss_of(cls, name: str, options: Mapping[str, Any]) -> Loss:
@@ -151,7 +151,7 @@ class Task(ABC):
 
     def make_loss(self, train: Targets, total: Total) -> Loss:
         """Return the loss that was asked for; class weights, say, are those of all training targets."""
-        return chosen_loss(self, self.given_loss)
+        return chosen_loss(self, self.loss_choice)
 
     rows_per_target: int = 1
     """The rows of outputs that a training target has."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from weft.config import bind
 from weft.errors import GraphError, RecipeError
 from weft.graph.checks import may_be_classes
-from weft.graph.held import HeldGraph
+from weft.graph.views import GraphView
 from weft.registry import suggest
 from weft.tasks.base import Task, shown, tasks
 from weft.tasks.loss import Loss
@@ -77,7 +77,7 @@ class TaskChoice:
                 f"train.metric: {suggest(metric, known)}expected one of {shown(known)}, got {metric!r}"
             )
 
-    def make(self, held: HeldGraph, *, loss: str | Loss = "auto") -> Task:
+    def make(self, held: GraphView, *, loss: str | Loss = "auto") -> Task:
         """Return the task, or the one that suits the labels."""
         made: Any = tasks[_suggested(held) if self.name == AUTO else self.name]
         task: Task = made(**self.options, loss=self.loss if loss == AUTO else loss)
@@ -88,7 +88,7 @@ class TaskChoice:
         return {"name": self.name, **self.options, **({} if self.loss == AUTO else {"loss": self.loss})}
 
 
-def usual_task(held: HeldGraph) -> Task:
+def usual_task(held: GraphView) -> Task:
     """Return the task that suits the labels of a graph."""
     return TaskChoice().make(held)
 
@@ -100,7 +100,7 @@ def known_metrics() -> list[str]:
     return list(dict.fromkeys(told))
 
 
-def _suggested(held: HeldGraph) -> str:
+def _suggested(held: GraphView) -> str:
     if held.y is None:
         return _BY_LABELS[0]
     if held.y.dim() == 2:

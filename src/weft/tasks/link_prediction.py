@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from weft.config import Range, bind
 from weft.errors import FormatError, InputError, RecipeError
 from weft.graph.graph import Graph
-from weft.graph.held import HeldGraph
 from weft.graph.known import Known
 from weft.graph.node_pairs import Pairs
+from weft.graph.views import GraphView
 from weft.layers.base import GraphInfo
 from weft.samplers.edges import Draws, EdgeBatch
 from weft.tasks.base import EVALUATION, Targets, Total, tasks
@@ -137,7 +137,7 @@ class LinkPrediction(PairTask):
         if self._temporal and (folder / TIMES).is_file():
             self.node_time = load_file(folder / TIMES)["time"]
 
-    def targets(self, graph: HeldGraph, total: Total) -> dict[str, Targets]:
+    def targets(self, graph: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split, and settle what negatives are drawn from."""
         self.among = self._nodes(graph)
         self.rows_per_pair = len(self.evaluated.sides)
@@ -313,7 +313,7 @@ class LinkPrediction(PairTask):
         asked = {"all": self.evaluated.exclude or self.evaluated.filtered, "train": self.negatives.exclude}
         return [name for name, needed in asked.items() if needed]
 
-    def _nodes(self, graph: HeldGraph) -> Nodes:
+    def _nodes(self, graph: GraphView) -> Nodes:
         """Return what negatives are drawn from: known to every worker by all training pairs alone."""
         train = self.training_pairs()
         kinds = graph.edge_types

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from weft.errors import GraphError
-from weft.graph.held import HeldGraph
+from weft.graph.views import GraphView
 from weft.layers.base import GraphInfo
 from weft.tasks.base import tasks
 from weft.tasks.classes import ClassTask
@@ -27,7 +27,7 @@ class NodeClassification(ClassTask, NodeTask):
         """Return the number of classes."""
         return info.num_classes
 
-    def check_labels(self, held: HeldGraph) -> Tensor:
+    def check_labels(self, held: GraphView) -> Tensor:
         """Return the classes; refuse several per node, and values."""
         y, told = super().check_labels(held), held.target_type
         if y.dim() == 2:

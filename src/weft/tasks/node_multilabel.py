@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from weft.errors import GraphError
-from weft.graph.held import HeldGraph
+from weft.graph.views import GraphView
 from weft.layers.base import GraphInfo
 from weft.tasks.base import tasks
 from weft.tasks.loss import BCE, Loss
@@ -29,7 +29,7 @@ class NodeMultilabel(NodeTask):
         """Return the number of labels."""
         return info.num_classes
 
-    def check_labels(self, held: HeldGraph) -> Tensor:
+    def check_labels(self, held: GraphView) -> Tensor:
         """Return the columns; refuse one label per node."""
         y = super().check_labels(held)
         if y.dim() != 2:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from weft.errors import GraphError
 from weft.graph.graph import Graph
-from weft.graph.held import HeldGraph
+from weft.graph.views import GraphView
 from weft.layers.base import GraphInfo
 from weft.tasks.base import tasks
 from weft.tasks.nodes import NodeTask, check_columns
@@ -55,7 +55,7 @@ class NodeRegression(NumberTask, NodeTask):
         """Return 1."""
         return 1
 
-    def check_labels(self, held: HeldGraph) -> Tensor:
+    def check_labels(self, held: GraphView) -> Tensor:
         """Return the numbers."""
         y = super().check_labels(held)
         if y.dim() != 1 or not y.is_floating_point():

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
-from weft.graph.held import HeldGraph
+from weft.graph.views import GraphView
 from weft.tasks.base import SPLITS, Rows, Targets, Task, Total, finished
 from weft.tasks.loss import Loss
 
@@ -32,14 +32,14 @@ class NodeTask(Task):
     """A task whose targets are nodes. A subclass names its losses and metrics, and says what y must be."""
 
     def __init__(self, *, loss: str | Loss = "auto") -> None:
-        self.given_loss = loss
+        self.loss_choice = loss
 
     def prepared(self, graph: Graph) -> Graph:
         """Return the graph as it is; refuse a y that this task does not predict before a model is made."""
         self.check_labels(graph)
         return graph
 
-    def check_labels(self, held: HeldGraph) -> Tensor:
+    def check_labels(self, held: GraphView) -> Tensor:
         """Return y where it is what this task predicts; refuse another."""
         if held.y is None:
             raise GraphError(
@@ -47,7 +47,7 @@ class NodeTask(Task):
             )
         return held.y
 
-    def targets(self, held: HeldGraph, total: Total) -> dict[str, Targets]:
+    def targets(self, held: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own nodes of every split that some worker has, and settle what the loss is."""
         y = self.check_labels(held)
         own: dict[str, Targets] = dict(node_targets(held, y))
@@ -64,7 +64,7 @@ class NodeTask(Task):
         return finished(model, h[: batch.seeds.numel()])
 
 
-def node_targets(held: HeldGraph, y: Tensor) -> dict[str, NodeTargets]:
+def node_targets(held: GraphView, y: Tensor) -> dict[str, NodeTargets]:
     """Return the own nodes of each split, those without a known y left out."""
     owned = held.owned  # replicas count where their root is
     own = None if owned is None else owned[held.target_rows]
@@ -79,7 +79,7 @@ def node_targets(held: HeldGraph, y: Tensor) -> dict[str, NodeTargets]:
     return found
 
 
-def _nothing_known(held: HeldGraph, y: Tensor) -> str:
+def _nothing_known(held: GraphView, y: Tensor) -> str:
     """Return why there is no node to train on."""
     mask = held.of_target("train_mask")
     if mask is None or not bool(mask.any()):

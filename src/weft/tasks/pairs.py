@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from weft.config import Range, bind
 from weft.errors import FormatError, GraphError, InputError, RecipeError
 from weft.graph.graph import Graph
-from weft.graph.held import HeldGraph
 from weft.graph.node_pairs import Pairs
+from weft.graph.views import GraphView
 from weft.layers.base import GraphInfo
 from weft.samplers.edges import Draws, EdgeLoader
 from weft.samplers.loader import Loader
@@ -81,7 +81,7 @@ class PairTask(Task):
         width: Count = 64,
         loss: str | Mapping[str, Any] | Loss = "auto",
     ) -> None:
-        self.target, self.node_width, self.given_loss = target, width, loss
+        self.target, self.node_width, self.loss_choice = target, width, loss
         self.split = _checked_split(bind(split_options, split or {}, "task.split"))
         self.hide, self.share = hide, share
         self._pairs: dict[str, Pairs] = {}
@@ -164,7 +164,7 @@ class PairTask(Task):
             raise GraphError(f"no pair is left to train on; give another task.split{more}")
         return self._pairs["train"]
 
-    def targets(self, held: HeldGraph, total: Total) -> dict[str, Targets]:
+    def targets(self, held: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split."""
         own = held.own_ids
         found: dict[str, Targets] = {}

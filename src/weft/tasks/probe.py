@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from weft.graph.held import HeldGraph
+from weft.graph.views import GraphView
 from weft.tasks.base import Total
 from weft.tasks.metrics import METRICS, Counted
 from weft.tasks.nodes import NodeTargets, node_targets
@@ -29,7 +29,7 @@ class Probe:
     multilabel: bool
 
     @classmethod
-    def of(cls, held: HeldGraph, total: Total) -> "Probe | None":
+    def of(cls, held: GraphView, total: Total) -> "Probe | None":
         """Return the probe of the labels there are, None without classes to train on; all workers call it."""
         y = held.y
         if y is None or (y.is_floating_point() and y.dim() == 1):

@@ -16,8 +16,8 @@ from weft.errors import DataNote, GraphError, InputError
 from weft.graph.build import EdgeType
 from weft.graph.ends import drawn_order, edge_ends, first_of_each, mirrored, only, pair_ids
 from weft.graph.graph import Graph
-from weft.graph.held import HeldGraph
 from weft.graph.node_pairs import Pairs
+from weft.graph.views import GraphView
 
 SPLITS = ("train", "val", "test")
 SPLIT = "split"  # edge data: 0 train, 1 val, 2 test, -1 none
@@ -163,7 +163,7 @@ class _Edges:
 # What is asked for
 
 
-def target_relations(graph: HeldGraph, target: Any) -> Tensor:
+def target_relations(graph: GraphView, target: Any) -> Tensor:
     """Return which relations are targets, [R] bool."""
     count = len(graph.edge_types)
     if target is None and (count == 1 or len(graph.node_types) == 1):
@@ -179,7 +179,7 @@ def target_relations(graph: HeldGraph, target: Any) -> Tensor:
     return chosen
 
 
-def _relation(graph: HeldGraph, given: Any) -> int:
+def _relation(graph: GraphView, given: Any) -> int:
     words = given if isinstance(given, str) else " ".join(map(str, given))
     names = [" ".join(kind) for kind in graph.edge_types]
     if words not in names:
@@ -187,7 +187,7 @@ def _relation(graph: HeldGraph, given: Any) -> int:
     return names.index(words)
 
 
-def _listed(graph: HeldGraph, chosen: Tensor | None = None, most: int = 20) -> str:
+def _listed(graph: GraphView, chosen: Tensor | None = None, most: int = 20) -> str:
     kinds: Sequence[EdgeType] = graph.edge_types
     if chosen is not None:
         kinds = [kind for kind, yes in zip(kinds, chosen.tolist()) if yes]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from weft.config import Range
 from weft.graph.ends import edge_ends, only
 from weft.graph.graph import Graph
-from weft.graph.held import HeldGraph
+from weft.graph.views import GraphView
 from weft.tasks.base import Targets, Total, tasks
 from weft.tasks.link_prediction import LinkPrediction
 from weft.tasks.loss import Loss
@@ -94,7 +94,7 @@ class Unsupervised(LinkPrediction):
         held = load_file(folder / DEGREES)
         self.degrees = {"dst": held["dst"], "src": held["src"]}
 
-    def targets(self, held: HeldGraph, total: Total) -> dict[str, Targets]:
+    def targets(self, held: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split, and find out whether there are labels to probe for."""
         self.probe = Probe.of(held, total)
         return super().targets(held, total)
@@ -107,7 +107,7 @@ class Unsupervised(LinkPrediction):
         found = self.probe.scores(lambda held: scorer.key(h[held.places]), total)
         return {split: {"probe": score} for split, score in found.items()}
 
-    def _nodes(self, held: HeldGraph) -> Nodes:
+    def _nodes(self, held: GraphView) -> Nodes:
         """Return what negatives are drawn from: any node that an edge is walked along to, by its degree."""
         walked = target_relations(held, self.target).tolist()
         kinds = [kind for kind, yes in zip(held.edge_types, walked) if yes]

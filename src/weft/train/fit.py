@@ -10,7 +10,7 @@ from torch import nn
 from weft import process
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.graph.graph import Graph
-from weft.graph.held import HeldGraph
+from weft.graph.views import GraphView
 from weft.layers.base import GraphInfo
 from weft.registry import require
 from weft.stores.open import with_file
@@ -60,7 +60,7 @@ def run(resolved: "Resolved", place: Place) -> Summary:
         )
 
 
-def _read(resolved: "Resolved", kind: type[Strategy], device: torch.device) -> tuple[HeldGraph, Task]:
+def _read(resolved: "Resolved", kind: type[Strategy], device: torch.device) -> tuple[GraphView, Task]:
     """Return what is trained on, records alone or the graph as its strategy takes it, and the task."""
     model, options, strategy = resolved.model, resolved.options, resolved.strategy_options
     dtype = torch.float64 if resolved.settings.precision == "float64" else torch.float32
@@ -110,7 +110,7 @@ def device_for(kind: type[Strategy], name: str) -> torch.device:
 
 
 def fit(
-    graph: HeldGraph,
+    graph: GraphView,
     model: nn.Module | str,
     options: Mapping[str, Any],
     *,

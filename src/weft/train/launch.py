@@ -124,8 +124,8 @@ def _resolved(given: Mapping[str, Any], size: int) -> Resolved:
     check_targets(chosen, kind, strategy_options)
     check_precision(settings, strategy_options)
     check_optimizer(settings, kind)
-    given_loss = None if isinstance(loss, str) else loss
-    given_metrics = {key: code for key, code in (metrics or {}).items() if not isinstance(code, str)}
+    loss_choice = None if isinstance(loss, str) else loss
+    own_metrics = {key: code for key, code in (metrics or {}).items() if not isinstance(code, str)}
     return Resolved(
         {},
         name,
@@ -134,9 +134,9 @@ def _resolved(given: Mapping[str, Any], size: int) -> Resolved:
         strategy_options,
         settings,
         graph=given["graph"],
-        given_loss=given_loss,
-        given_metrics=given_metrics,
-        own=Own.of(settings, loss=given_loss, metrics=given_metrics),
+        loss_choice=loss_choice,
+        own_metrics=own_metrics,
+        own=Own.of(settings, loss=loss_choice, metrics=own_metrics),
         task=chosen,
     )
 

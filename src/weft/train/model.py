@@ -12,7 +12,7 @@ from weft.code import is_code, told
 from weft.config import bind, parameters
 from weft.errors import GraphError
 from weft.graph.graph import Graph
-from weft.graph.held import HeldGraph
+from weft.graph.views import GraphView
 from weft.layers.base import GraphInfo, layers, number_draws
 from weft.layers.seeded import seeded
 from weft.layers.stack import Stack
@@ -61,7 +61,7 @@ def describe_model(model: nn.Module | str, options: Mapping[str, Any]) -> dict[s
 
 
 def build_model(
-    graph: HeldGraph,
+    graph: GraphView,
     name: str,
     options: Mapping[str, Any],
     *,

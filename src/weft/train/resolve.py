@@ -48,8 +48,8 @@ class Resolved:
     """The folder of parts that the data is, where it was cut already."""
     graph: Graph | None = None
     """The graph itself, where it is given in Python."""
-    given_loss: Any = None
-    given_metrics: Mapping[str, Any] | None = None
+    loss_choice: Any = None
+    own_metrics: Mapping[str, Any] | None = None
     """Functions that are given in Python; others are named by the settings."""
     own: Own | None = None
     """Loss and metrics of the user's own; None: those that the settings name."""
@@ -76,7 +76,7 @@ class Resolved:
 
     def _meaning(self) -> dict[str, Any]:
         records = self.records
-        return meaning_of(_graph_folder(self.data)) if records is None else dict(records.told["meaning"])
+        return meaning_of(_graph_folder(self.data)) if records is None else dict(records.manifest["meaning"])
 
     @property
     def records(self) -> RecordFiles | None:
@@ -178,7 +178,7 @@ def _flattened(recipe: Recipe) -> dict[str, Any]:
     """Return the task that records of pairs were made for, where a recipe trains from them."""
     for path in (recipe.data.get("path"), recipe.strategy.get("records")):
         if isinstance(path, str) and is_records(Path(path)):
-            return dict(RecordFiles.open(path).told.get("task", {}))
+            return dict(RecordFiles.open(path).manifest.get("task", {}))
     return {}
 
 

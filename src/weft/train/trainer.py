@@ -17,7 +17,7 @@ from weft.compiler.spent import SPENT
 from weft.errors import InputError, RecipeError, TrainingError, WeftError
 from weft.events import ChromeTrace, Event, Events, Sink, TensorBoard
 from weft.graph.graph import Graph
-from weft.graph.held import HeldGraph
+from weft.graph.views import GraphView
 from weft.layers.learned import LearnedRows
 from weft.strategies.base import Scores, Strategy
 from weft.strategies.learned import RowOptimizerName
@@ -64,7 +64,7 @@ class Trainer:
 
     def __init__(
         self,
-        graph: HeldGraph,
+        graph: GraphView,
         model: nn.Module,
         settings: Settings,
         *,

@@ -4,8 +4,8 @@ import torch
 
 from weft.graph import Graph
 from weft.graph.ends import edge_ends, mirrored
-from weft.graph.held import EdgeView
 from weft.graph.parts.shard import make_shards
+from weft.graph.views import EdgeView
 from weft.samplers.neighbor import NeighborSampler
 from weft.samplers.workers.worker_edges import WorkerEdges
 

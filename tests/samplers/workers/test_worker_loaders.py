@@ -4,13 +4,13 @@ import pytest
 from loaders import loaded_graph
 
 from weft.samplers import NeighborSampler
-from weft.samplers.workers.worker_loaders import TogetherLoader
+from weft.samplers.workers.worker_loaders import CollectiveLoader
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_workers_are_as_many_batches_ahead_as_they_are_told(threads: int) -> None:
     prepared: list[int] = []
-    made = TogetherLoader(
+    made = CollectiveLoader(
         NeighborSampler(loaded_graph(), [2], seed=7),
         range(40),
         batch_size=4,

@@ -11,7 +11,7 @@ from torch_geometric.nn import SAGEConv
 
 import weft
 from weft.errors import InputError, RecipeError
-from weft.graph.held import HeldGraph
+from weft.graph.views import GraphView
 from weft.samplers import ClusterSampler, Loader
 from weft.strategies.minibatch.clustered import Clustered, Saint
 from weft.strategies.single import Single
@@ -100,7 +100,7 @@ def test_a_diagonal_that_a_model_passes_over_is_refused(graph: weft.Graph) -> No
 class OfOneClass(NodeClassification):
     """Trains on nodes of class 0 alone, whatever the graph's training split has."""
 
-    def targets(self, held: HeldGraph, total: Total) -> dict[str, Targets]:
+    def targets(self, held: GraphView, total: Total) -> dict[str, Targets]:
         found = super().targets(held, total)
         rows = found["train"].rows
         assert held.y is not None

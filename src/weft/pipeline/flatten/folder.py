@@ -53,7 +53,7 @@ class GraphFolder:
 
     @property
     def target_type(self) -> str:
-        """The node type that has labels (the first with a training mask, if several have)."""
+        """The node type that targets are of: one with a y, the first with a training mask if several have."""
         labelled, split = self.kinds_with("y"), self.kinds_with("train_mask")
         kinds = [*(kind for kind in labelled if kind in split), *labelled, *self.meta["node_types"]]
         return str(self.meta["target_type"] or kinds[0])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from weft.graph.source import RowSource
-from weft.pipeline.infer.asked import Question
+from weft.pipeline.infer.requests import Question
 from weft.pipeline.infer.scoring import Scoring
 from weft.tasks.partners import Partners
 from weft.tasks.prediction_tables import write_answers

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from weft import format
 from weft.errors import FormatError, InputError
 from weft.pipeline.engines.base import Engine, check_on_cluster, engines, memory_limit, open_engine
-from weft.pipeline.infer.asked import asked_nodes
 from weft.pipeline.infer.links import Links
+from weft.pipeline.infer.requests import read_nodes
 from weft.pipeline.infer.rounds import Rounds, worth_keeping
 from weft.pipeline.infer.scoring import Scoring, mark_of, open_run
 from weft.pipeline.infer.write import NOTE, OLD_NOTE, PREDICTIONS, Scored, Writer, write_note
@@ -45,7 +45,7 @@ TORCH = "torch"
 _MARK = "made_of.json"
 
 
-class Told(Protocol):
+class RoundProgress(Protocol):
     """Is told how far a round is: its number from 0, how many there are, rows done and rows in all."""
 
     def __call__(self, round: int, rounds: int, rows: int, num_rows: int) -> None: ...
@@ -79,7 +79,7 @@ def infer_run(
     all_edges: bool = False,
     setting: Setting = Setting(),  # noqa: B008 - it is frozen
     overwrite: bool = False,
-    tell: Told | None = None,
+    tell: RoundProgress | None = None,
 ) -> dict[str, Any]:
     """Write what the model of a run gives for the nodes or pairs of a graph, and return what was done.
 
@@ -108,7 +108,7 @@ def infer_model(
     links: Links = Links(),  # noqa: B008 - it is frozen
     setting: Setting = Setting(),  # noqa: B008 - it is frozen
     overwrite: bool = False,
-    tell: Told | None = None,
+    tell: RoundProgress | None = None,
 ) -> dict[str, Any]:
     """Write what a model gives for nodes or pairs of a graph into a new folder; return what was done."""
     out = format.as_path(out)
@@ -184,7 +184,7 @@ def _wanted(scoring: Scoring, nodes: str | Path | Tensor | None) -> Tensor:
         return nodes
     if nodes is None and scoring.task.over == "pairs":
         return torch.arange(scoring.graph.num_nodes)
-    return asked_nodes(scoring.graph, nodes)
+    return read_nodes(scoring.graph, nodes)
 
 
 def _collected(pieces: Iterator[Scored], wanted: Tensor, num_nodes: int, places: RowPlaces) -> ByNode:
@@ -233,7 +233,7 @@ def _opened(setting: Setting, work: Path) -> AbstractContextManager[Engine | Non
 
 
 def _pieces(
-    chain: Chain, runner: Runner, wanted: Tensor, work: Path, setting: Setting, told: Told
+    chain: Chain, runner: Runner, wanted: Tensor, work: Path, setting: Setting, told: RoundProgress
 ) -> Iterator[Scored]:
     """Run all rounds in torch, and return what gives the outputs some nodes at a time."""
     memory = _room(setting, runner.device)

@@ -12,7 +12,7 @@ from weft.errors import InputError
 from weft.graph.node_pairs import Pairs
 from weft.graph.source import RowSource
 from weft.pipeline.infer.answers import Answers
-from weft.pipeline.infer.asked import asked_nodes, asked_pairs, asked_questions
+from weft.pipeline.infer.requests import read_nodes, read_pairs, read_questions
 from weft.pipeline.infer.scoring import Scoring
 from weft.tasks.pairs import PairTask, about_pairs
 from weft.tasks.partners import pair_chunks
@@ -80,33 +80,33 @@ class Links:
         names = ("pairs", "partners", "questions", "nearest")
         return [f"--{name}" for name in names if getattr(self, name) is not None]
 
-    def asked(self, scoring: Scoring) -> "GivenPairs | BestPartners | Answers | None":
+    def asked(self, scoring: Scoring) -> "PairScores | BestPartners | Answers | None":
         """Return what is to be written; None where it is nodes."""
         data = scoring.data
         if not self._given:
             return None
         if self.nearest is not None:
-            of = None if self.of is None else asked_nodes(data, self.of)
+            of = None if self.of is None else read_nodes(data, self.of)
             return BestPartners(scoring, near_search(data, of), self.nearest, alike=True)
         learned_task = scoring.task.name
         refusal = f"{self._given[0]}: the run learned {learned_task}, which says nothing of pairs of nodes"
         task = about_pairs(scoring.task, otherwise=InputError(refusal))
         learned = target_relations(data, task.target)
         if self.pairs is not None:
-            return GivenPairs(scoring, task, asked_pairs(data, self.pairs, learned, task.reads))
+            return PairScores(scoring, task, read_pairs(data, self.pairs, learned, task.reads))
         scorer_of(scoring.model)
         if self.questions is not None:
-            questions = asked_questions(data, self.questions, learned)
+            questions = read_questions(data, self.questions, learned)
             return Answers(scoring, questions, self.answers or TOP, self.include_known)
         assert self.partners is not None, "one of them is given"
         relation = choose_relation(data, self.relation, learned, "--relation")
-        of = None if self.of is None else asked_nodes(data, self.of, data.edge_types[relation][0])
+        of = None if self.of is None else read_nodes(data, self.of, data.edge_types[relation][0])
         found = search(data, relation, of=of, known=None if self.include_known else KnownEdges(data))
         return BestPartners(scoring, found, self.partners)
 
 
 @dataclass(frozen=True, eq=False)
-class GivenPairs:
+class PairScores:
     """Pairs of a file."""
 
     scoring: Scoring

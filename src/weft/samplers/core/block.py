@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from weft.errors import GraphError, InputError
-from weft.graph.held import EdgeView
 from weft.graph.message.block import Block, Rows
 from weft.graph.message.reduction import Aggregation, Propagation, times_rows
 from weft.graph.relations import RelationBlock
 from weft.graph.sparse import Features
+from weft.graph.views import EdgeView
 
 Degree = Callable[[int | None], Tensor]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from weft.errors import GraphError
 from weft.graph.degrees import edge_destinations, entries_of_rows
-from weft.graph.held import EdgeView
+from weft.graph.views import EdgeView
 
 
 class HiddenPairs(NamedTuple):

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from weft import kernels
-from weft.graph.held import HeldGraph
 from weft.graph.source import RowSource
 from weft.graph.sparse import Features, SparseFeatures
+from weft.graph.views import GraphView
 from weft.kernels import native
 from weft.kernels.buffers import reused
 from weft.kernels.registration import is_subclass
 
 
-def node_rows(graph: HeldGraph, nodes: Tensor, *, pin: bool = False) -> Any:
+def node_rows(graph: GraphView, nodes: Tensor, *, pin: bool = False) -> Any:
     """Return the features of global nodes: a matrix, or one for each type that has them, rows in order."""
     if len(graph.node_types) == 1:
         return None if graph.x is None else take_rows(graph.x, nodes, pin=pin)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from weft.errors import GraphError, InputError
 from weft.graph.degrees import edge_destinations
-from weft.graph.held import EdgeView, HeldGraph
+from weft.graph.views import EdgeView, GraphView
 
 
 class Times:
@@ -112,7 +112,7 @@ def check_finite(seeds: Tensor, times: Tensor) -> None:
         raise GraphError(f"the time of seed {int(seeds[wrong][0])} is not a finite number")
 
 
-def seed_times(graph: HeldGraph, seeds: Tensor) -> Tensor:
+def seed_times(graph: GraphView, seeds: Tensor) -> Tensor:
     """Return the time that the node data have for each seed, [n]."""
     kind, rows = graph.target_type, graph.target_rows
     time = graph.node_data[kind].get("time")

@@ -96,7 +96,7 @@ class LinkNeighborLoader(Loader):
         nobody = asked.src.new_empty(len(asked), 0)
         ends = EndRows.of(asked, nobody if negative is None else negative, timed=True)
         more: dict[str, Any] = {"times": ends.times, "hidden": hidden}
-        nodes = self.neighbours.sample(ends.seeds, epoch, step, **more).without_labels()
+        nodes = self.neighbours.sample(ends.seeds, epoch, step, **more).without_y()
         drawn = None if negative is None else ends.negative
         return LinkBatch(nodes, links.keys, ends.src, ends.dst, drawn, asked.y, asked.time, self.kind)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.graph.degrees import Degrees, RowDegrees, edge_destinations
-from weft.graph.held import EdgeView
+from weft.graph.views import EdgeView
 from weft.samplers.core.hidden import Hidden, HiddenPairs
 
 

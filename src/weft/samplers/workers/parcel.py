@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from weft.graph.degrees import Degrees, RowDegrees
-from weft.graph.held import HeldGraph
 from weft.graph.parts.shard import Shard
 from weft.graph.sparse import SparseFeatures
+from weft.graph.views import GraphView
 from weft.samplers.base import Batch
 from weft.samplers.core.block import SampledBlock
 from weft.samplers.workers.part_block import BatchDegrees, ByEdge, block_of_part
@@ -46,7 +46,7 @@ def pack(batch: Batch, shard: Shard) -> list[Held]:
     return tensors
 
 
-def unpack(tensors: list[Held], shard: Shard, graph: HeldGraph, *, epoch: int, step: int) -> Batch:
+def unpack(tensors: list[Held], shard: Shard, graph: GraphView, *, epoch: int, step: int) -> Batch:
     """Return the batch; `shard` is the receiver's part of the same graph, `graph` what batches belong to."""
     rest = iter(tensors)
     numbers, nodes, y = (_there(next(rest)).tolist(), _there(next(rest)), next(rest))

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.graph.ends import edge_ends
-from weft.graph.held import EdgeView
+from weft.graph.views import EdgeView
 from weft.samplers.workers.row_requests import LABEL, RowRequests
 
 CHUNK = 1 << 20

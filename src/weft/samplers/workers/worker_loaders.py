@@ -21,7 +21,7 @@ from weft.samplers.loader import Loader, alone
 from weft.samplers.workers.partitioned import PartitionedSampler
 
 
-class TogetherLoader(Loader):
+class CollectiveLoader(Loader):
     """A loader whose batches all workers prepare together, step after step.
 
     One thread goes through the steps in order, as on all workers: `threads` is how many batches it may be
@@ -64,7 +64,7 @@ class TogetherLoader(Loader):
             self._begun.popleft().result()
 
 
-class PartitionedLoader(TogetherLoader):
+class PartitionedLoader(CollectiveLoader):
     """The loader of a worker: each step has the global seeds of the step that it owns, perhaps none.
 
     `seeds` are those of all `workers`, and `owner` [N] says which has each node. With `local` each worker

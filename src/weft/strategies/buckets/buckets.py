@@ -5,8 +5,8 @@ from typing import Annotated, Any, ClassVar, Unpack
 
 from weft.config import Range, bind
 from weft.errors import RecipeError
-from weft.graph.held import HeldGraph
-from weft.strategies.base import Given, Strategy, strategies
+from weft.graph.views import GraphView
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.buckets.chunks import Candidates
 from weft.strategies.buckets.division import Division, check_partitions
 from weft.strategies.buckets.node_tables import NodeTables, PartitionedRows
@@ -50,7 +50,7 @@ class Buckets(Strategy):
 
     def __init__(
         self,
-        graph: HeldGraph,
+        graph: GraphView,
         *,
         partitions: Annotated[int, Range(least=1)] | Mapping[str, int] = 1,
         buffer: Annotated[int, Range(least=2)] = 2,
@@ -59,17 +59,17 @@ class Buckets(Strategy):
         chunk: Annotated[int, Range(least=1)] = 50,
         negatives: Mapping[str, Any] | None = None,
         scale: Annotated[float, Range(above=0)] = 1e-3,
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        super().__init__(graph, **given)
+        super().__init__(graph, **context)
         task, workers = _links(self.task), self.group.size
-        if given.get("autocast") is not None:
+        if context.get("autocast") is not None:
             raise RecipeError("train.precision: 'buckets' learns rows in float32 or float64; use one of them")
         _check_workers(workers, partitions, order)
         if order == "auto":
             order = "rounds" if workers > 1 else "buffered"
         division = Division(graph.node_types, graph.node_offsets, partitions, seed=int(self.clock[0]))
-        run, width = given.get("folder"), task.node_width
+        run, width = context.get("folder"), task.node_width
         layout = NodeTables(self.shared, graph, division, buffer=buffer, width=width, scale=scale, run=run)
         how = _candidates(negatives)
         drawn = (

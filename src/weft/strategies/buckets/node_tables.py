@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from weft.graph.held import HeldGraph
+from weft.graph.views import GraphView
 from weft.layers.no_layers import EMBEDDINGS
 from weft.strategies.buckets.bucket_edges import EdgeFiles, write_edges
 from weft.strategies.buckets.buffer import Buffer
@@ -30,7 +30,7 @@ class NodeTables(Layout):
     def __init__(
         self,
         shared: Shared,
-        graph: HeldGraph,
+        graph: GraphView,
         division: Division,
         *,
         buffer: int,

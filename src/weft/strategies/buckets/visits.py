@@ -176,7 +176,7 @@ class Visits(Batching):
 
     def _steps_of(self, model: nn.Module) -> CapturedSteps:
         if self._steps is None:
-            scorer, given = head_of(model), self.task.given_loss
+            scorer, given = head_of(model), self.task.loss_choice
             assert isinstance(scorer, Scorer), "checked with the model"
             heat = float(given.get("temperature", 1.0)) if isinstance(given, Mapping) else 1.0
             goal = Objective(

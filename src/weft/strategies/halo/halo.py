@@ -13,7 +13,7 @@ from weft.exchanges.base import check_exchange, exchanges, make_exchange
 from weft.exchanges.drift import Drift, Meter
 from weft.exchanges.exact import Exact
 from weft.graph.message.block import Block
-from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.halo.block import HaloBlock
 from weft.strategies.halo.drawn import DrawnBlock
 from weft.strategies.layout import PartsLayout
@@ -54,9 +54,9 @@ class Halo(Strategy):
         exchange: str | Mapping[str, Any] = "exact",
         drift: bool | Annotated[int, Range(least=1)] = False,
         error: Annotated[float, Range(above=0)] | None = None,
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        super().__init__(graph, **given)
+        super().__init__(graph, **context)
         layout = HaloParts(
             self.shared, graph, part_rank, exchange=exchange, speed=speed, drift=int(drift), error=error
         )

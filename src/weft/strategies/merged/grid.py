@@ -18,7 +18,7 @@ from weft.errors import RecipeError
 from weft.exchanges.base import check_exchange, exchanges, make_exchange
 from weft.exchanges.exact import Exact
 from weft.graph.message.block import Block
-from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.cells import check_cell, grid_groups
 from weft.strategies.layout import PartsLayout
 from weft.strategies.local import LocalGraph
@@ -56,9 +56,9 @@ class Grid(Strategy):
         rows: Count | None = None,
         columns: Count | None = None,
         exchange: str | Mapping[str, Any] = "exact",
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        super().__init__(graph, **given)
+        super().__init__(graph, **context)
         shape = self.shape({"rows": rows, "columns": columns, "exchange": exchange}, self.group.size)
         layout = GridParts(self.shared, graph, shape, exchange=exchange)
         self.compose(layout, reducer=Summed(self.group))

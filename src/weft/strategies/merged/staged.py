@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal, Unpack
 from weft.config import Range
 from weft.errors import RecipeError
 from weft.graph.message.block import Block
-from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.cells import check_cell, grid_groups
 from weft.strategies.layout import PartsLayout
 from weft.strategies.local import LocalGraph
@@ -56,9 +56,9 @@ class Staged(Strategy):
         partitioner: str | Mapping[str, Any] = "hash",
         parts: Annotated[int, Range(least=1)] | None = None,
         form: Form = "1d",
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        super().__init__(graph, **given)
+        super().__init__(graph, **context)
         shape = self.shape({"form": form}, self.group.size)
         self.compose(StagedParts(self.shared, graph, shape), reducer=Summed(self.group))
 

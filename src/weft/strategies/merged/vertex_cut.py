@@ -16,7 +16,7 @@ from weft.errors import GraphError, RecipeError
 from weft.exchanges.base import Options, check_exchange, exchanges, make_exchange
 from weft.exchanges.delayed import Delayed
 from weft.graph.message.block import Block
-from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.layout import PartsLayout
 from weft.strategies.local import LocalGraph
 from weft.strategies.merged.delayed_merge import DelayedMerge
@@ -49,9 +49,9 @@ class VertexCut(Strategy):
         parts: Annotated[int, Range(least=1)] | None = None,
         exchange: str | Mapping[str, Any] = "exact",
         backward: Literal["exact", "local"] = "exact",
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        super().__init__(graph, **given)
+        super().__init__(graph, **context)
         layout = VertexCutParts(self.shared, graph, exchange=exchange, backward=backward)
         self.compose(layout, reducer=Summed(self.group, graph.owned))
 

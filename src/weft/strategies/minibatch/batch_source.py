@@ -12,8 +12,8 @@ from torch import Tensor
 from weft.comm.group import Group
 from weft.errors import InputError
 from weft.graph.graph import Graph
-from weft.graph.held import HeldGraph
 from weft.graph.message.block import Block
+from weft.graph.views import GraphView
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.cluster import ClusterSampler
 from weft.samplers.loader import Loader
@@ -21,7 +21,7 @@ from weft.samplers.neighbor import NeighborSampler
 from weft.samplers.saint import SaintSampler
 from weft.samplers.workers.inputs import InputSampler, PartitionedInputs
 from weft.samplers.workers.partitioned import PartitionedBatch, PartitionedSampler
-from weft.samplers.workers.worker_loaders import PartitionedLoader, TogetherLoader
+from weft.samplers.workers.worker_loaders import CollectiveLoader, PartitionedLoader
 from weft.stores.base import Store
 from weft.stores.open import as_read, open_store, with_store
 from weft.stores.typed import TypedStores
@@ -60,7 +60,7 @@ class BatchSource(Protocol):
         """The parts that it was cut into; None: it was not."""
 
     @property
-    def graph(self) -> HeldGraph:
+    def graph(self) -> GraphView:
         """The graph, or the parts of it that are here."""
 
     @property
@@ -178,7 +178,7 @@ class PartSource:
             self.opened.close()
 
     def number_loader(self, sampler: Sampler, numbers: int, **options: Any) -> Loader:
-        return TogetherLoader(sampler, torch.arange(numbers), **options)
+        return CollectiveLoader(sampler, torch.arange(numbers), **options)
 
     def clusters(self, count: int, *, seed: int, enhance: float, partitioner: Spec) -> Sampler:
         return ClusterParts(self._pieces(), seed=seed, enhance=enhance)
@@ -208,7 +208,7 @@ class PartSource:
 
 def source_of(
     shared: Shared,
-    graph: HeldGraph,
+    graph: GraphView,
     *,
     part_rank: Sequence[int] | None = None,
     store: Spec | None = None,

@@ -14,7 +14,7 @@ from weft.samplers.cluster import cutting
 from weft.samplers.core.subgraph import Subgraph
 from weft.samplers.loader import Loader
 from weft.stores.open import check_store
-from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.call import SameBlock, hops_of
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.batch_source import BatchSource, source_of
@@ -149,9 +149,9 @@ class Clustered(Strategy):
         partitioner: str | Mapping[str, Any] = "metis",
         prepare: Annotated[int, Range(least=0)] = 1,
         store: str | Mapping[str, Any] | None = None,
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        super().__init__(graph, **given)
+        super().__init__(graph, **context)
         source = subgraph_source(self.shared, graph, store, part_rank)
         count = self._count(source, clusters)
         chosen = count if together == "all" else together
@@ -234,9 +234,9 @@ class Saint(Strategy):
         steps: Annotated[int, Range(least=1)] | None = None,
         prepare: Annotated[int, Range(least=0)] = 1,
         store: str | Mapping[str, Any] | None = None,
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        super().__init__(graph, **given)
+        super().__init__(graph, **context)
         if length is not None and how != "walk":
             raise RecipeError(
                 f"strategy.length: is that of walks, {how}s have none; leave it out, or use how = 'walk'"

@@ -17,9 +17,9 @@ from weft.layers.dropout import Dropout
 from weft.samplers.base import Batch
 from weft.samplers.loader import Loader
 from weft.samplers.workers.inputs import InputBlock
-from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.call import evaluating
-from weft.strategies.hops import checked_hops, found_hops
+from weft.strategies.hops import checked_hops, hops_of
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.batch_source import BatchSource, source_of
 from weft.strategies.minibatch.first_layer import norms_kept, sums_of_inputs
@@ -60,9 +60,9 @@ class ControlVariate(Strategy):
         safe: bool = True,
         preprocess: bool | Literal["auto"] = "auto",
         prepare: Annotated[int, Range(least=0)] = 2,
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        super().__init__(graph, **given)
+        super().__init__(graph, **context)
         if len(graph.edge_types) > 1 or len(graph.node_types) > 1:
             raise GraphError("strategy 'control_variate' is for graphs of one relation; use 'sampled'")
         source = source_of(self.shared, graph, part_rank=part_rank)
@@ -165,7 +165,7 @@ class Histories(LoadedBatches):
             return [self.fanout] * (
                 checked_hops(model, self.fanout, "strategy.fanout", self.layout.graph.x) - 1
             )
-        given, hops = list(self.fanout), found_hops(model, self.layout.graph.x)
+        given, hops = list(self.fanout), hops_of(model, self.layout.graph.x)
         drawn = given[:-1] if hops in (None, len(given)) and given[-1:] == [-1] else given
         if hops is not None and len(drawn) != hops - 1:
             raise InputError(

@@ -21,7 +21,7 @@ from weft.samplers.workers.partitioned import on_workers
 from weft.samplers.workers.replicas import Replicate
 from weft.stores.base import stores
 from weft.stores.open import check_store
-from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.batch_source import source_of
 from weft.strategies.minibatch.fanouts import Fanouts, by_hop, check_fanouts
@@ -91,9 +91,9 @@ class Sampled(Strategy):
         sample_on: Where = "auto",
         temporal: bool = False,
         closed: bool | None = None,
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        super().__init__(graph, **given)
+        super().__init__(graph, **context)
         self._check_group(replicate, samplers, sample_on)
         if self.task.over == "pairs":
             refuse_typed_store(store, graph.node_types)

@@ -21,7 +21,7 @@ from weft.errors import GraphError
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.workers.partitioned import PartitionedSampler
 from weft.stores.sliced import SlicedStore
-from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.call import evaluating
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.batch_source import PartSource
@@ -66,9 +66,9 @@ class Sliced(Strategy):
         evaluate: Literal["exact"] | Sequence[int] = "exact",
         prepare: Annotated[int, Range(least=0)] = 2,
         delay: Annotated[int, Range(least=0)] = 0,
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        super().__init__(graph, **given)
+        super().__init__(graph, **context)
         if len(graph.node_types) > 1 or not isinstance(graph.x, Tensor):
             raise GraphError("strategy 'sliced' needs a dense matrix x of one node type; use 'sampled'")
         kind, options = check_sampler(sampler)

@@ -8,7 +8,7 @@ from weft.errors import RecipeError
 from weft.graph.parts.shard import Shard
 from weft.samplers.base import samplers
 from weft.samplers.workers.partitioned import on_workers
-from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.batch_source import PartSource
 from weft.strategies.minibatch.fanouts import Fanouts, by_hop, check_fanouts
@@ -67,10 +67,10 @@ class Pipeline(Strategy):
         sampler: str | Mapping[str, Any] = "neighbor",
         grow: Mapping[str, Any] | None = None,
         prepare: Annotated[int, Range(least=0)] = 1,
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        super().__init__(graph, **given)
-        if given.get("autocast") is not None:
+        super().__init__(graph, **context)
+        if context.get("autocast") is not None:
             raise RecipeError("train.precision: stages hand each other float32 or float64; use one of them")
         kind, options = check_sampler(sampler)
         drawing = DrawSettings(kind, {"seed": int(self.clock[0]), **options}, batch_size, prepare)
@@ -83,7 +83,7 @@ class Pipeline(Strategy):
             plan,
             flow.micro_batches,
             vertical=versions == "vertical",
-            folder=given.get("folder"),
+            folder=context.get("folder"),
         )
         batching = StagedBatches(
             self.shared,

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from weft import kernels
 from weft.graph.graph import Graph
-from weft.graph.held import HeldGraph
 from weft.graph.message.block import Block
+from weft.graph.views import GraphView
 from weft.samplers.base import Batch
 from weft.samplers.core.block import SampledBlock
 
@@ -90,7 +90,7 @@ class RecordSource(Protocol):
     """What completes a batch of records: the graph that they are of, or more columns of theirs."""
 
     @property
-    def graph(self) -> HeldGraph:
+    def graph(self) -> GraphView:
         """The graph, or what the records tell of it."""
 
     @property
@@ -235,7 +235,7 @@ def _find_rows(rows: Tensor, ids: Tensor, node_offsets: Sequence[int]) -> tuple[
     return distinct, local
 
 
-def _features(graph: HeldGraph, nodes: Tensor, parts: Sequence[tuple[Records, Ints]]) -> Any:
+def _features(graph: GraphView, nodes: Tensor, parts: Sequence[tuple[Records, Ints]]) -> Any:
     """Return the features of the rows from the records: a matrix, or one for each type that has them."""
     ids = nodes.numpy()
     features = {}

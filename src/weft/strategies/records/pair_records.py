@@ -34,7 +34,7 @@ class PairLoader(RecordLoader):
         nodes = batch_of(self.source, rows, hops, seeds=ends.seeds.numpy(), epoch=epoch, step=step)
         masked = getattr(drawn, "masked", None)
         return EdgeBatch(
-            nodes.without_labels(), pairs, ends.src, ends.dst, ends.negative, masked,
+            nodes.without_y(), pairs, ends.src, ends.dst, ends.negative, masked,
             total=self.count(epoch, step),
         )  # fmt: skip
 
@@ -42,13 +42,13 @@ class PairLoader(RecordLoader):
 def check_pairs_of(files: RecordFiles, task: Task) -> None:
     """Refuse records of pairs for another task than theirs, and records of nodes for a task of pairs."""
     again = "flatten it with the options of this task: weft flatten GRAPH --set task.name=…"
-    held, wanted = files.told.get("ends"), task.record_mark()
+    held, wanted = files.manifest.get("ends"), task.record_mark()
     if held == wanted:
         return
     if wanted is None:
         raise RecipeError(
             f"task.name: {files.folder} holds records of pairs, which {task.name!r} is not about; use "
-            f"{files.told['task']['name']!r}, or flatten the graph for nodes"
+            f"{files.manifest['task']['name']!r}, or flatten the graph for nodes"
         )
     if held is None:
         raise RecipeError(f"strategy.records: {files.folder} holds records of nodes, not of pairs; {again}")

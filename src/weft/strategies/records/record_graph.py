@@ -33,26 +33,26 @@ class RecordGraph(NodeData):
         self, files: RecordFiles, *, rank: int = 0, workers: int = 1, dtype: torch.dtype | None = None
     ) -> None:
         check_whole(files)
-        told = files.told
+        manifest = files.manifest
         self.files, self.rank, self.workers = files, rank, workers
         self.dtype = torch.get_default_dtype() if dtype is None else dtype
-        self.node_types, self.node_offsets = list(told["node_types"]), list(told["node_offsets"])
-        self.edge_types = [tuple(kind) for kind in told["edge_types"]]
-        self.num_nodes, self.num_edges = self.node_offsets[-1], int(told["num_edges"])
-        self.num_relations = len(self.edge_types) if told["typed_edges"] else 1
-        self.num_classes, self.multilabel = int(told["num_classes"]), bool(told["multilabel"])
-        self.self_loops = bool(told["self_loops"])
+        self.node_types, self.node_offsets = list(manifest["node_types"]), list(manifest["node_offsets"])
+        self.edge_types = [tuple(kind) for kind in manifest["edge_types"]]
+        self.num_nodes, self.num_edges = self.node_offsets[-1], int(manifest["num_edges"])
+        self.num_relations = len(self.edge_types) if manifest["typed_edges"] else 1
+        self.num_classes, self.multilabel = int(manifest["num_classes"]), bool(manifest["multilabel"])
+        self.self_loops = bool(manifest["self_loops"])
         self.indptr = torch.zeros(1, dtype=torch.int64)  # of no edge: where a graph lies is where it is asked
-        self.edge_data = {name: torch.zeros(0, *shape) for name, shape in told["edge_data"].items()}
+        self.edge_data = {name: torch.zeros(0, *shape) for name, shape in manifest["edge_data"].items()}
         self.node_data: dict[str, dict[str, Features]] = {kind: {} for kind in self.node_types}
-        for entry in told["values"]:
+        for entry in manifest["values"]:
             self.node_data[entry["type"]]["x"] = torch.zeros(0, entry["width"], dtype=self.dtype)
         self._read_targets()
 
     @property
     def target_type(self) -> str:
-        """The node type that has labels."""
-        return str(self.files.told["target_type"])
+        """The node type that targets are of."""
+        return str(self.files.manifest["target_type"])
 
     def to(self, *, dtype: torch.dtype) -> "RecordGraph":
         """Return the same with features in a type."""
@@ -70,9 +70,9 @@ class RecordGraph(NodeData):
             "node_types": {kind: stop - start for kind, start, stop in counts},
             "features": {
                 entry["type"]: {"columns": entry["width"], "sparse": False, "dtype": dtype}
-                for entry in self.files.told["values"]
+                for entry in self.files.manifest["values"]
             },
-            "edge_data": {name: list(shape) for name, shape in self.files.told["edge_data"].items()},
+            "edge_data": {name: list(shape) for name, shape in self.files.manifest["edge_data"].items()},
             "split": self.files.splits,
         }
 
@@ -118,19 +118,19 @@ def check_whole(files: RecordFiles) -> None:
     """Refuse records that do not hold all that training and evaluation read."""
     files.check_kind()
     again = "weft flatten GRAPH --features value --targets train,val,test"
-    if files.told["features"] != "value":
+    if files.manifest["features"] != "value":
         raise RecipeError(
             f"strategy.evaluate = 'records': {files.folder} refers to the graph for features; make records "
             f"that hold them: {again}"
         )
-    sparse = [entry["type"] for entry in files.told["values"] if entry["sparse"]]
-    if sparse or not files.told["values"]:
+    sparse = [entry["type"] for entry in files.manifest["values"] if entry["sparse"]]
+    if sparse or not files.manifest["values"]:
         what = f"sparse features of {sparse[0]!r}" if sparse else "no features"
         raise RecipeError(
             f"strategy.evaluate = 'records': {files.folder} holds {what}, which are read from the graph; use "
             "'exact' where it is, or flatten a graph with a dense x"
         )
-    if not files.told["num_classes"]:
+    if not files.manifest["num_classes"]:
         raise InputError(
             f"{files.folder}: records without labels; training needs them: flatten a graph with y"
         )
@@ -154,10 +154,10 @@ class RecordValues:
         self.parts, self.edge, self.graph = parts, edge, graph
         self.node_types, self.node_offsets = graph.node_types, graph.node_offsets
         self.num_relations = graph.num_relations
-        typed = bool(graph.files.told["typed_edges"])
+        typed = bool(graph.files.manifest["typed_edges"])
         self.edge_type: Any = ById(edge, self._items("edge.type"), torch.int32) if typed else None
         self.edge_data: dict[str, Any] = {
-            name: self._edge_values(name, shape) for name, shape in graph.files.told["edge_data"].items()
+            name: self._edge_values(name, shape) for name, shape in graph.files.manifest["edge_data"].items()
         }
         held = [records.nodes[gather(records.node_ends, rows)] for records, rows in parts]  # type: ignore[index,arg-type]
         self.nodes: Ints = np.concatenate(held)

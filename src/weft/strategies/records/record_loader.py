@@ -56,7 +56,7 @@ class RecordFiles:
     """The files of one folder, and how they were made."""
 
     folder: Path
-    told: dict[str, Any]
+    manifest: dict[str, Any]
     entries: dict[str, Any]
     """The size and checksum of each file."""
     mark: str = ""
@@ -72,17 +72,17 @@ class RecordFiles:
     @property
     def fanout(self) -> list[int]:
         """Edges drawn a row in each hop."""
-        return list(self.told["fanout"])
+        return list(self.manifest["fanout"])
 
     @property
     def sizes(self) -> list[int]:
         """The records of each file."""
-        return [int(part["records"]) for part in self.told["parts"]]
+        return [int(part["records"]) for part in self.manifest["parts"]]
 
     @property
     def splits(self) -> dict[str, int]:
         """How many records each of the targets has, one after the other."""
-        return dict(self.told["splits"])
+        return dict(self.manifest["splits"])
 
     def range_of(self, split: str, rank: int = 0, workers: int = 1) -> tuple[int, int]:
         """Return the records of a split that are one worker's share: from and to which of all."""
@@ -95,7 +95,7 @@ class RecordFiles:
 
     def lists(self) -> list[str]:
         """Return the columns that stand for the graph where the records hold all that training reads."""
-        manifest = self.told
+        manifest = self.manifest
         weight = ["degree.weight"] if "weight" in manifest["edge_data"] else []
         kinds = ["edge.type", "degree.relations", "degree.relation", "degree.edges"]
         return ["degree", *weight, *(kinds if manifest["typed_edges"] else [])] + [
@@ -104,14 +104,14 @@ class RecordFiles:
 
     def values(self) -> list[Values]:
         """Return the features that the records hold; none where they lie in the graph."""
-        entries = self.told.get("values") or []
+        entries = self.manifest.get("values") or []
         if any(entry["sparse"] for entry in entries):
             return []
         return [Values(entry["type"], entry["column"], int(entry["width"])) for entry in entries]
 
     def check_kind(self) -> None:
         """Refuse records of other targets than training nodes, or of edges until a time."""
-        manifest = self.told
+        manifest = self.manifest
         if manifest.get("temporal"):
             raise InputError(
                 f"{self.folder}: records of edges until a time; training from them is not supported"
@@ -125,13 +125,13 @@ class RecordFiles:
     @property
     def graph_path(self) -> Path:
         """The folder of the graph that was flattened: of pairs that of their messages, among the records."""
-        manifest = self.told
+        manifest = self.manifest
         return self.folder / MESSAGES if "messages" in manifest else Path(str(manifest.get("graph", "")))
 
     def check(self, graph: Graph, count: int) -> None:
         """Refuse records that are not of this graph's training nodes, or pairs."""
         self.check_kind()
-        manifest = self.told
+        manifest = self.manifest
         kinds = [list(kind) for kind in graph.edge_types]
         edges = manifest.get("num_edges", graph.num_edges)
         same = list(manifest["node_offsets"]) == list(graph.node_offsets) and manifest["edge_types"] == kinds
@@ -153,7 +153,7 @@ class RecordFiles:
         path = self.graph_path
         if not (path / MANIFEST).is_file():
             return True
-        if self.told.get("mark") not in (None, manifest_checksum(path)):
+        if self.manifest.get("mark") not in (None, manifest_checksum(path)):
             raise InputError(
                 f"{self.folder}: {path} was written anew since it was flattened; flatten it again"
             )
@@ -192,10 +192,10 @@ class RecordFiles:
         return np.concatenate(columns) if columns else np.zeros(0, np.int64)
 
     def _path(self, part: int) -> Path:
-        return self.folder / str(self.told["parts"][part]["file"])
+        return self.folder / str(self.manifest["parts"][part]["file"])
 
     def _bytes(self, part: int) -> bytes:
-        name, first = self.told["parts"][part]["file"], sum(self.sizes[:part])
+        name, first = self.manifest["parts"][part]["file"], sum(self.sizes[:part])
         try:
             return checked_bytes(self.folder, name, self.entries)
         except FormatError as error:

@@ -20,11 +20,11 @@ from weft.config import Range
 from weft.errors import GraphError, InputError, RecipeError
 from weft.format import read_directory
 from weft.graph.graph import Graph
-from weft.graph.held import HeldGraph
+from weft.graph.views import GraphView
 from weft.samplers.loader import Loader
-from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.batching import Beside
-from weft.strategies.hops import checked_hops, found_hops
+from weft.strategies.hops import checked_hops, hops_of
 from weft.strategies.layout import Layout
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.batch_source import GraphSource, PartSource, source_of
@@ -84,22 +84,26 @@ class RecordTraining(Strategy):
         evaluate: Literal["exact", "records"] | Sequence[int] = "exact",
         prepare: Annotated[int, Range(least=0)] = 2,
         staleness: Annotated[int, Range(least=0)] | None = None,
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        files, group = RecordFiles.open(records), given.get("group") or Group.alone()
+        files, group = RecordFiles.open(records), context.get("group") or Group.alone()
         if staleness is not None and group.size == 1:
             raise RecipeError(
                 "strategy.staleness: one process has nobody to be ahead of; leave it out, or add --workers N"
             )
         alone = evaluate == "records"  # and so is what is held, whatever graph was read before
-        told = RecordGraph(files, rank=group.rank, workers=group.size, dtype=_dtype(graph)) if alone else None
-        super().__init__(graph if told is None else told, **given)
+        of_records = (
+            RecordGraph(files, rank=group.rank, workers=group.size, dtype=_dtype(graph)) if alone else None
+        )
+        super().__init__(graph if of_records is None else of_records, **context)
         drawing = DrawSettings("neighbor", {"seed": int(self.clock[0])}, batch_size, prepare)
         train = self.targets["train"].count
-        if told is not None:
+        if of_records is not None:
             _check_labels(files, train)
-            rows = RecordRows(self.shared, told)
-            batching = RecordBatches(rows, files, told, drawing, buffer=buffer, first_rows=told.first)
+            rows = RecordRows(self.shared, of_records)
+            batching = RecordBatches(
+                rows, files, of_records, drawing, buffer=buffer, first_rows=of_records.first
+            )
         else:
             source = source_of(self.shared, graph, part_rank=part_rank)
             whole = _mapped(files, source.graph) if source.in_parts else source.graph
@@ -166,7 +170,7 @@ class RecordBatches(LoadedBatches):
 
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model of other hops than the records have."""
-        hops, held = found_hops(model, self.layout.graph.x), len(self.files.fanout)
+        hops, held = hops_of(model, self.layout.graph.x), len(self.files.fanout)
         if hops not in (None, held):
             raise RecipeError(
                 f"{self.files.folder} holds records of {held} hops, the model takes {hops}: set "
@@ -303,6 +307,6 @@ def _mapped(files: RecordFiles, local: LocalGraph) -> Graph:
     return Graph.load(path, verify=False).to(dtype=_dtype(local))
 
 
-def _dtype(graph: HeldGraph) -> torch.dtype:
+def _dtype(graph: GraphView) -> torch.dtype:
     held = (data["x"].dtype for data in graph.node_data.values() if "x" in data)
     return next(held, torch.get_default_dtype())

@@ -15,7 +15,7 @@ from weft.errors import GraphError
 from weft.exchanges.base import make_exchange
 from weft.exchanges.exact import Exact
 from weft.graph.message.block import Block
-from weft.strategies.base import Given, Strategy, strategies
+from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.layout import PartsLayout
 from weft.strategies.local import LocalGraph
 from weft.strategies.reducer import Summed
@@ -50,9 +50,9 @@ class Sequential(Strategy):
         partitioner: str | Mapping[str, Any] = "metis",
         parts: Annotated[int, Range(least=1)] | None = None,
         exchange: str | Mapping[str, Any] = "exact",
-        **given: Unpack[Given],
+        **context: Unpack[RunContext],
     ) -> None:
-        super().__init__(graph, **given)
+        super().__init__(graph, **context)
         layout = SequentialParts(self.shared, graph, part_rank, exchange=exchange)
         self.compose(layout, reducer=Summed(self.group))
 

@@ -109,7 +109,7 @@ def _described(resolved: Resolved) -> dict[str, Any]:
         told["model"] = resolved.model
     else:
         told["described"] = describe(own_of(resolved.model), tensors)
-    loss, metrics = resolved.given_loss, (resolved.given_metrics or {}).items()
+    loss, metrics = resolved.loss_choice, (resolved.own_metrics or {}).items()
     if loss is not None:
         told["loss"] = _function(loss, "loss", tensors)
     told["metrics"] = {name: _function(metric, f"metrics: {name}", tensors) for name, metric in metrics}

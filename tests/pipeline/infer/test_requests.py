@@ -19,8 +19,8 @@ from infer_cases import (
 
 from weft.errors import InputError
 from weft.graph import Graph
-from weft.pipeline.infer.asked import asked_nodes, asked_pairs
 from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
+from weft.pipeline.infer.requests import read_nodes, read_pairs
 
 
 @pytest.mark.usefixtures("small")
@@ -50,12 +50,12 @@ def test_only_what_the_asked_nodes_need_is_computed(engine: str, tmp_path: Path)
 def test_ids_of_files_are_found_as_they_are_written(tmp_path: Path) -> None:
     named = Graph.from_edges([[0, 1], [1, 2]], node_ids=["007", "7", "a,b"])
     (tmp_path / "ids.csv").write_text('id\n7\n007\n"a,b"\n')
-    assert asked_nodes(named, tmp_path / "ids.csv").tolist() == [1, 0, 2]
+    assert read_nodes(named, tmp_path / "ids.csv").tolist() == [1, 0, 2]
     numbers = Graph.from_edges([[0, 1], [1, 2]], node_ids=[5, 2**62, -3])
     (tmp_path / "n.csv").write_text(f"id\n{2**62}\n-3\n")
-    assert asked_nodes(numbers, tmp_path / "n.csv").tolist() == [1, 2]
+    assert read_nodes(numbers, tmp_path / "n.csv").tolist() == [1, 2]
     pq.write_table(pa.table({"type": ["paper", "author"], "id": ["p3", "2"]}), tmp_path / "typed.parquet")
-    assert asked_nodes(typed(), tmp_path / "typed.parquet").tolist() == [2, 12]
+    assert read_nodes(typed(), tmp_path / "typed.parquet").tolist() == [2, 12]
     (tmp_path / "bad.csv").write_text("id\n8\n")
     (tmp_path / "twice.csv").write_text("id\n7\n7\n")
     (tmp_path / "word.csv").write_text("id\nx\n")
@@ -72,7 +72,7 @@ def test_ids_of_files_are_found_as_they_are_written(tmp_path: Path) -> None:
         (named, "absent.parquet", "absent.parquet: not a Parquet or CSV file"),
     ):
         with pytest.raises(InputError, match=message):
-            asked_nodes(graph, tmp_path / name)
+            read_nodes(graph, tmp_path / name)
 
 
 def test_a_file_without_any_row_is_refused(tmp_path: Path) -> None:
@@ -82,6 +82,6 @@ def test_a_file_without_any_row_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"pairs\.csv: has no row under its header .source, target.; add pairs"
     ):
-        asked_pairs(graph, tmp_path / "pairs.csv", torch.ones(1, dtype=torch.bool))
+        read_pairs(graph, tmp_path / "pairs.csv", torch.ones(1, dtype=torch.bool))
     with pytest.raises(InputError, match=r"ids\.parquet: has no row under its header"):
-        asked_nodes(graph, tmp_path / "ids.parquet")
+        read_nodes(graph, tmp_path / "ids.parquet")

@@ -1,6 +1,6 @@
 """What a process has of a graph: the graph itself, parts of it, or records that stand for it.
 
-`HeldGraph` is what all three have, `EdgeView` what samplers draw from. Who reads these does not ask which
+`GraphView` is what all three have, `EdgeView` what samplers draw from. Who reads these does not ask which
 kind it was given.
 """
 
@@ -14,7 +14,7 @@ from weft.graph.build import EdgeType
 from weft.graph.sparse import Features
 
 
-class HeldGraph(Protocol):
+class GraphView(Protocol):
     """Counts and types are those of the whole graph, node data and rows those that are here."""
 
     node_types: list[str]
@@ -56,7 +56,7 @@ class HeldGraph(Protocol):
 
     @property
     def target_type(self) -> str:
-        """The node type that has labels."""
+        """The node type that targets are of."""
 
     @property
     def target_rows(self) -> slice:
@@ -86,7 +86,7 @@ class HeldGraph(Protocol):
         """Return counts of the whole graph as plain numbers."""
 
 
-class EdgeView(HeldGraph, Protocol):
+class EdgeView(GraphView, Protocol):
     """The edges into each node of the whole graph, by its number: all of them, or those that are here.
 
     `num_edges` counts the latter.

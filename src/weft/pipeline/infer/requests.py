@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def asked_nodes(graph: Graph, path: str | Path | None, kind: str | None = None) -> Tensor:
+def read_nodes(graph: Graph, path: str | Path | None, kind: str | None = None) -> Tensor:
     """Return the global ids of the nodes that a file of the user's ids names; without one, of the targets.
 
     The file is Parquet or CSV with a column `id` (or one column) and, where the graph has several node
@@ -56,7 +56,7 @@ def asked_nodes(graph: Graph, path: str | Path | None, kind: str | None = None) 
     return wanted if len(graph.node_types) == 1 else wanted.sort().values
 
 
-def asked_pairs(graph: Graph, path: str | Path, learned: Tensor, reads: Sequence[str] = ()) -> Pairs:
+def read_pairs(graph: Graph, path: str | Path, learned: Tensor, reads: Sequence[str] = ()) -> Pairs:
     """Return the pairs that a file of the user's ids names.
 
     It is Parquet or CSV with columns `source` and `target`, or `head` and `tail`, and `relation` where the
@@ -93,7 +93,7 @@ class Question:
     """[n] the rows of the file, from 0"""
 
 
-def asked_questions(graph: Graph, path: str | Path, learned: Tensor) -> list[Question]:
+def read_questions(graph: Graph, path: str | Path, learned: Tensor) -> list[Question]:
     """Return what a file asks for, by relation and end, in the order in which they come first.
 
     It has columns `head` and `relation`, or `relation` and `tail`, or all three, one end of each row empty.
