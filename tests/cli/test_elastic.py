@@ -21,6 +21,11 @@ from weft.cli.main import main
         ),
         (["--workers=2", "--keep-parts"], "--keep-parts: parts move only where workers come and go"),
         (["--workers=2:4", "--notice=no-such-command"], "'no-such-command' is no command that can be run"),
+        (["--ray-address=head:1", "--workers=2"], "--ray-address, --listen: these are of Ray; add --engine"),
+        (["--listen=10.0.0.1", "--workers=2"], "--ray-address, --listen: these are of Ray; add --engine"),
+        (["--engine=ray", "--listen=10.0.0.1", "--workers=2"], "a Ray of this machine alone is on loopback"),
+        (["--engine=ray"], "--engine ray: say how many workers there may be, --workers LEAST:MOST"),
+        (["--engine=ray", "--workers=2", "--set=strategy.name=grid"], "'grid' keeps its number of workers"),
         (
             ["--workers=2:4", "--set=strategy.name=sampled", "--set=strategy.samplers=1"],
             "strategy.samplers: workers that only sample do not come and go; leave it out",

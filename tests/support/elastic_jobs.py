@@ -42,7 +42,7 @@ def recipe(epochs: int, strategy: Mapping[str, Any] | None = None, nodes: int = 
 def worker(env: dict[str, str], sections: dict[str, Any], out: str, span: str, resume: bool) -> None:
     """What a worker does, as `weft train --workers 2:4` has it."""
     os.environ.clear()
-    os.environ |= env
+    os.environ |= {**env, "WEFT_LAUNCHER": str(os.getppid())}
 
     def run() -> int:
         resolved = resolve(make_recipe(sections), workers=PARTS)
@@ -66,6 +66,8 @@ def hold(event: Event, out: Path) -> None:
 
 class Forked:
     """A worker's process, as the coordinator has them."""
+
+    placed, machine_lost = True, False
 
     def __init__(self, process: Any) -> None:
         self.process, self.pid = process, process.pid
@@ -144,7 +146,7 @@ class Elastic:
 
     def _spawn(self, env: dict[str, str]) -> Forked:
         span = f"{self.size.least}:{self.size.most}"
-        given = (env, self.sections, str(self.out), span, self.resume)
+        given = ({**os.environ, **env}, self.sections, str(self.out), span, self.resume)
         process = _CONTEXT.Process(target=worker, args=given, daemon=True)
         process.start()
         self.workers.append(Forked(process))

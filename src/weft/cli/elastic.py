@@ -11,6 +11,7 @@ from weft.config import Recipe
 from weft.errors import RecipeError
 
 if TYPE_CHECKING:
+    from weft.comm.elastic.start import Size
     from weft.train.saved.summary import Summary
 
 SPAN, WANTED = ".workers.json", ".workers-wanted"
@@ -45,6 +46,10 @@ def span_of(options: argparse.Namespace) -> Span | None:
     """Return between how many workers a run may have, None where they stay as they are."""
     given = options.workers
     kept = _kept(options)
+    if options.engine and kept is None and given is None:
+        raise RecipeError("--engine ray: say how many workers there may be, --workers LEAST:MOST")
+    if options.engine and isinstance(given, int):
+        given = Span(given, given)
     if not isinstance(given, Span):
         if kept is None:
             return None
@@ -77,7 +82,6 @@ def with_parts(recipe: Recipe, span: Span) -> Recipe:
 def start(options: argparse.Namespace, recipe: Recipe, out: Path, span: Span) -> int:
     """Cut the graph once, then run this command as workers that come and go; return how they ended."""
     from weft.cli.workers import conclude_failed, worker_command
-    from weft.comm.elastic.coordinator import run_elastic
     from weft.comm.elastic.notice import command_given
     from weft.comm.elastic.start import Size
     from weft.format import atomic_write
@@ -95,22 +99,44 @@ def start(options: argparse.Namespace, recipe: Recipe, out: Path, span: Span) ->
         (out / WANTED).unlink(missing_ok=True)
         atomic_write(out / SPAN, json.dumps(span._asdict()).encode())
         command = [*worker_command(options, out), f"--workers={span}"]
+        run: dict[str, Any] = {
+            "env": {"WEFT_COMMAND": command_line()},
+            "max_restarts": options.max_restarts,
+            "began": options.began,
+            "moves": None if options.keep_parts else out / MOVES,
+        }
         try:
-            code = run_elastic(
-                command,
-                Size(span.least, span.most, parts),
-                env={"WEFT_COMMAND": command_line()},
-                wanted=lambda: _taken(out / WANTED),
-                max_restarts=options.max_restarts,
-                began=options.began,
-                moves=None if options.keep_parts else out / MOVES,
-            )
+            code = _run(options, command, Size(span.least, span.most, parts), out / WANTED, run)
         finally:
             for name in (SPAN, WANTED):
                 (out / name).unlink(missing_ok=True)
     if code:
         conclude_failed(out, code)
     return code
+
+
+def _run(
+    options: argparse.Namespace, command: list[str], size: "Size", wanted: Path, given: dict[str, Any]
+) -> int:
+    """Run workers on this machine, or where Ray finds room."""
+    from weft.comm.elastic.coordinator import run_elastic
+
+    def asked() -> int | None:
+        return _taken(wanted)
+
+    if not options.engine:
+        return run_elastic(command, size, wanted=asked, **given)
+    from weft.comm.elastic.ray_cluster import ray_cluster
+
+    with ray_cluster(command, size, at=options.ray_address, listen=options.listen) as ray:
+        return run_elastic(
+            command,
+            size,
+            wanted=lambda: ray.wanted(asked),
+            spawn=ray.spawn,
+            address=ray.address,
+            **given,
+        )
 
 
 def is_member() -> bool:

@@ -59,10 +59,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_worker(options: argparse.Namespace) -> int:
-    if options.workers or options.max_restarts or options.keep_parts or options.notice is not None:
+    given = (options.workers, options.max_restarts, options.keep_parts, options.engine)
+    if any(given) or options.notice is not None:
         raise InputError(
-            "--workers, --max-restarts, --keep-parts, --notice: torchrun starts the processes; give it its "
-            "own options"
+            "--workers, --max-restarts, --keep-parts, --notice, --engine: torchrun starts the processes; "
+            "give it its own options"
         )
     recipe = resolve(options)
     if is_auto(recipe):
@@ -83,6 +84,7 @@ def _run(options: argparse.Namespace) -> int:
         raise InputError(
             "--out: expected a folder, got an empty name; leave it out for runs/NAME-TIME-PROCESS"
         )
+    workers.check_engine(options)
     recipe, span = resolve(options), elastic.span_of(options)
     if is_auto(recipe):
         if span is not None:

@@ -45,6 +45,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --workers 2:8: asked every few seconds by each worker, which leaves when it ends with 0",
     )
 
+    parser.add_argument(
+        "--engine",
+        choices=["ray"],
+        help="what finds machines for --workers 2:8: Ray, by default one that is started on this machine",
+    )
+    parser.add_argument(
+        "--ray-address", metavar="HOST:PORT", help="of a Ray that runs; start it with its own `ray start`"
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="with --ray-address: the address of this machine that its nodes know (127.0.0.1)",
+    )
+
+
+def check_engine(options: argparse.Namespace) -> None:
+    """Refuse what says nothing without the other."""
+    if not options.engine and (options.ray_address or options.listen):
+        raise RecipeError("--ray-address, --listen: these are of Ray; add --engine ray")
+    if options.listen and not options.ray_address:
+        raise RecipeError("--listen: a Ray of this machine alone is on loopback; add --ray-address HOST:PORT")
+
 
 def count_workers(options: argparse.Namespace) -> int:
     """Return how many workers were asked for; where none were, as many as a continued run had."""

@@ -57,7 +57,7 @@ def run_workers(
     stall = seconds("WEFT_STALL", STALL) if stall is None else stall
     with (
         # The socket is bound before the store runs: ranks can start while this process still loads torch.
-        socket.create_server((ADDRESS, 0), backlog=1024) as listener,
+        listening(ADDRESS) as listener,
         tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder,
         counted_signals() as signals,
     ):
@@ -68,6 +68,17 @@ def run_workers(
             return launch.run(max_restarts)
         finally:
             launch.close()
+
+
+def listening(address: str) -> socket.socket:
+    """Return a socket that listens on an address of this machine."""
+    try:
+        family = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((address, 0), family=family, backlog=1024)
+    except OSError as error:
+        raise InputError(
+            f"{address}: no address of this machine that can be listened on ({error.strerror})"
+        ) from None
 
 
 class _Launch:

@@ -1,7 +1,6 @@
 """What the launcher of workers that come and go does with processes that never train."""
 
 import json
-import subprocess
 import sys
 import threading
 
@@ -9,7 +8,7 @@ import pytest
 
 from weft.comm.elastic import coordinator
 from weft.comm.elastic.coordinator import run_elastic
-from weft.comm.elastic.start import Size
+from weft.comm.elastic.start import Process, Size, started_here
 from weft.comm.rendezvous import RankPlace, connect_store
 from weft.comm.run_store import TOKEN, RunStore
 
@@ -51,9 +50,9 @@ def test_a_worker_that_has_finished_but_does_not_leave_is_named(monkeypatch: pyt
         for word in ("ready/0", "up/1/0", "finished/1/0"):
             store.set(word, "1")
 
-    def spawn(env: dict[str, str]) -> "subprocess.Popen[bytes]":
+    def spawn(env: dict[str, str]) -> Process:
         threading.Thread(target=speak, args=(env,), daemon=True).start()
-        return subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+        return started_here([sys.executable, "-S", "-c", "import time; time.sleep(60)"], env)
 
     code = run_elastic([], Size(1, 2, 2), env={}, wanted=lambda: None, say=said.append, spawn=spawn)
     assert code == 3

@@ -4,7 +4,6 @@ The launcher serves the store and is no worker, so nobody whom the run could los
 that is lost ends its generation at once; one that comes or leaves in order does so at a boundary.
 """
 
-import os
 import socket
 import tempfile
 import time
@@ -17,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from weft.comm.elastic.start import Home, Process, Size, Spawn, defaults, started_here
 from weft.comm.failure import FOLDER_PREFIX, INTERRUPTED, STALL, Failure, describe_exit, seconds
-from weft.comm.launch import ADDRESS, POLL, STOP, Signals, counted_signals, tell_user
+from weft.comm.launch import ADDRESS, POLL, STOP, Signals, counted_signals, listening, tell_user
 from weft.comm.run_store import RunStore, new_token
 from weft.errors import WorkerLost
 
 if TYPE_CHECKING:
     from weft.comm.elastic.balance import Decision
 
-_MENDS = 3  # times that a generation whose workers all live is formed anew, after connections were lost
+_MENDS = 3  # times in a row that a generation whose workers all live is formed anew, its connections lost
 _SETTLE = 2.0  # seconds in which a worker that others lost is found to be gone
 _TOGETHER = 20.0  # seconds that one who comes waits for others on their way, to come at the same boundary
 _START = 600.0  # seconds after which a worker that never came is given up
@@ -42,20 +41,22 @@ def run_elastic(
     moves: Path | None = None,
     say: Callable[[str], None] = tell_user,
     spawn: Spawn | None = None,
+    address: str = ADDRESS,
 ) -> int:
     """Run a command as workers that may come and go; return the exit code of the run.
 
-    It begins with the least number. `spawn` starts a worker of a number in an environment, by default the
-    command as a process here. `wanted` is asked now and then for the number that the user wants, None:
-    nothing new. A lost worker is replaced up to `max_restarts` times. Parts move away from a worker that
-    holds the others up, and `moves` is the file that keeps why; None: they stay.
+    It begins with the least number. `spawn` starts a worker, by default the command as a process here;
+    elsewhere workers find this process at its `address`. `wanted` is asked now and then for the number
+    that the user wants, None: nothing new. A lost worker is replaced up to `max_restarts` times, one that was
+    lost with its machine always. Parts move away from a worker that holds the others up, and `moves` is the
+    file that keeps why; None: they stay.
     """
     with (
-        socket.create_server((ADDRESS, 0), backlog=1024) as listener,
+        listening(address) as listener,
         tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder,
         counted_signals() as signals,
     ):
-        run = _Coordinator(list(command), size, env, Path(folder), listener, signals)
+        run = _Coordinator(list(command), size, env, Path(folder), listener, signals, address)
         run.wanted, run.restarts, run.say = wanted, max_restarts, say
         run.spawn = run.spawn if spawn is None else spawn
         run.home = replace(run.home, began=time.time() if began is None else began)
@@ -71,6 +72,8 @@ class _Started:
     number: int
     process: Process
     started: float = field(default_factory=time.monotonic)
+    found: float = 0.0
+    """When there was a machine for it; 0: not yet."""
     ready: bool = False
     leaving: bool = False
     ended: bool = False
@@ -99,13 +102,15 @@ class _Coordinator:
         folder: Path,
         listener: socket.socket,
         signals: Signals,
+        address: str,
     ) -> None:
-        self.command, self.size, self.env = command, size, env
+        self.size, self.env = size, env
         # Workers whose launcher was killed remove the folder above that of their records.
         self.records, self.listener, self.signals = folder / "records", listener, signals
         self.records.mkdir()
         self.stall = seconds("WEFT_STALL", STALL)
-        self.home = Home(ADDRESS, listener.getsockname()[1], self.records, self.stall, new_token())
+        self.patience = seconds("WEFT_JOIN", _START)
+        self.home = Home(address, listener.getsockname()[1], self.records, self.stall, new_token())
         self.target = size.least
         self.workers: dict[int, _Started] = {}
         self.formed, self.before = _Formed(), _Formed()
@@ -125,7 +130,9 @@ class _Coordinator:
         from weft.comm.heartbeat import Watch
         from weft.comm.rendezvous import host_store
 
-        self.store = RunStore(host_store(self.listener, ADDRESS, timeout=self.stall), self.home.token)
+        self.store = RunStore(
+            host_store(self.listener, self.home.address, timeout=self.stall), self.home.token
+        )
         self.watch = Watch(self.store.within("members"), [])
         balancer = Balancer(self.moves) if self.moves is not None else None
         looked = 0.0
@@ -186,9 +193,12 @@ class _Coordinator:
         if told is not None and told.kind in ("raised", "refused") and code != INTERRUPTED:
             self._tell(told)
             return told.exit_code if told.kind == "refused" else WorkerLost.exit_code
-        if worker.number in (*self.formed.members, *self.before.members) or not worker.ready:
+        trained = worker.number in (*self.formed.members, *self.before.members)
+        if worker.process.machine_lost:
+            self.say(f"weft: worker {worker.number} was lost with its machine")
+        elif trained or (worker.process.placed and not worker.ready):
             self.say(f"weft: worker {worker.number} {describe_exit(code)}")
-        if worker.leaving:  # nobody is to take its place
+        if worker.leaving or worker.process.machine_lost:  # nobody, or in any case somebody, takes its place
             return None
         if self.restarts > 0:
             self.restarts -= 1
@@ -212,8 +222,8 @@ class _Coordinator:
         for worker in self.workers.values():
             if not worker.ended:
                 self.watch.silence.setdefault(worker.number, 0.0)
-            if not worker.ready and time.monotonic() - worker.started > _START:
-                worker.process.kill()
+            if not worker.ready:
+                self._end_late(worker)
         self.watch.look()
         for number in self.watch.silent(self.stall):
             worker = self.workers[number]
@@ -222,6 +232,18 @@ class _Coordinator:
                 worker.process.kill()
             self.watch.silence[number] = 0.0
 
+    def _end_late(self, worker: _Started) -> None:
+        """Give up a worker that never came; without a machine for it, only where others wait for it."""
+        if worker.process.placed:
+            worker.found = worker.found or time.monotonic()
+            if time.monotonic() - worker.found > _START:
+                worker.process.kill()
+        elif time.monotonic() - worker.started > self.patience and not worker.ended:
+            there = [each for each in self.workers.values() if each.process.placed and not each.ended]
+            if len(there) < self.size.least:
+                self.say(f"weft: no machine was found for worker {worker.number} in {self.patience:g} s")
+                worker.process.kill()
+
     def _scale(self) -> None:
         number = self.wanted()
         if number is None or number == self.target:
@@ -229,8 +251,11 @@ class _Coordinator:
         self.say(f"weft: {number} workers from the next boundary on, as asked for")
         self.target = number
         staying = [each for each in self.workers.values() if not each.ended and not each.leaving]
-        for worker in sorted(staying, key=lambda each: -each.number)[: max(len(staying) - number, 0)]:
+        staying.sort(key=lambda each: (each.process.placed, -each.number))
+        for worker in staying[: max(len(staying) - number, 0)]:
             worker.leaving = True
+            if not worker.process.placed:
+                worker.process.kill()
 
     # Generations
 
@@ -245,13 +270,14 @@ class _Coordinator:
         self._start_missing()
         members = [each.number for each in alive if each.ready and not each.leaving]
         torn = [each for each in (self.formed, self.before) if self._torn(each)]
-        if not self.formed.number and len(members) < self.target:
+        if not self.formed.number and self._coming():
             return None  # the first ones begin together
         if not torn and self.formed.number and not (self.formed.up and self._others(members)):
             return self._mend(members)
         if len(members) >= self.size.least:
             lost = [number for each in torn for number in each.members if self._gone(number)]
             why = f"worker {lost[0]} was lost" if lost else self._why(members)
+            self.mended = 0 if lost else self.mended
             # Who is about to form a generation that never came to be goes on to the next one at once.
             ended = [*torn, *([] if self.formed.up or self.formed in torn else [self.formed])]
             self._form(members, why, [each.number for each in ended])
@@ -262,12 +288,17 @@ class _Coordinator:
         if members == self.formed.members:
             self._waited = None
             return False
-        coming = any(not each.ready and not each.ended for each in self.workers.values())
         self._waited = time.monotonic() if self._waited is None else self._waited
-        if coming and time.monotonic() - self._waited < _TOGETHER:
+        if self._coming() and time.monotonic() - self._waited < _TOGETHER:
             return False
         self._waited = None
         return True
+
+    def _coming(self) -> bool:
+        """Return whether somebody is on the way."""
+        return any(
+            each.process.placed and not each.ready and not each.ended for each in self.workers.values()
+        )
 
     def _torn(self, formed: _Formed) -> bool:
         return any(self._gone(number) for number in formed.members)
@@ -361,7 +392,7 @@ class _Coordinator:
         there = [each for each in self.workers.values() if not each.ended and not each.leaving]
         for _ in range(self.target - len(there)):
             number, self._started = self._started, self._started + 1
-            env = {**os.environ, **defaults(self.size), **self.env, **self.home.told(number, self.size)}
+            env = {**defaults(self.size), **self.env, **self.home.told(number, self.size)}
             self.workers[number] = _Started(number, self.spawn(env))
 
     # The end

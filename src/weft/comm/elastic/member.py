@@ -11,7 +11,7 @@ from types import FrameType
 from weft.comm.elastic.generation import END, STOP, Generation, latest_number, read_generation
 from weft.comm.elastic.hub import Hub
 from weft.comm.elastic.notice import Notice
-from weft.comm.failure import LOAD, STALL, seconds
+from weft.comm.failure import LOAD, STALL, clear_orphan, leave, orphaned, seconds
 from weft.comm.group import TIMEOUT
 from weft.comm.heartbeat import Heartbeat
 from weft.comm.rendezvous import RankPlace, connect_store, use_loopback
@@ -133,6 +133,9 @@ class Member:
                 self._look()
 
     def _look(self) -> None:
+        if orphaned():  # on a cluster the store outlives who started this process
+            clear_orphan()
+            leave(WorkerLost.exit_code)
         if self._leaving and not self._told_leaving:
             self._told_leaving = True
             self._watched.set(f"leave/{self.number}", self._leaving)

@@ -9,12 +9,21 @@ from pathlib import Path
 from typing import Protocol
 
 from weft import machine
+from weft.comm.launch import ADDRESS
 from weft.comm.run_store import TOKEN
 from weft.process import environment, set_by_user
 
 
 class Process(Protocol):
-    """A process that was started, as `subprocess` has it."""
+    """A process that was started, as `subprocess` has it, here or on another machine."""
+
+    @property
+    def placed(self) -> bool:
+        """Whether there is a machine for it; a cluster may have no room yet."""
+
+    @property
+    def machine_lost(self) -> bool:
+        """Whether it ended because its machine went, and not by itself."""
 
     def poll(self) -> int | None:
         """Return the exit code, None while it runs."""
@@ -27,6 +36,7 @@ class Process(Protocol):
 
 
 Spawn = Callable[[dict[str, str]], Process]
+"""Starts a worker, whose environment is that of its machine and what is given."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +58,6 @@ class Home:
     stall: float
     token: str
     began: float = field(default_factory=time.time)
-    interface: str = "lo"
-    """The network interface by which workers reach each other."""
 
     def told(self, number: int, size: Size) -> dict[str, str]:
         """Return the environment of a worker by its number."""
@@ -60,7 +68,7 @@ class Home:
             "LOCAL_WORLD_SIZE": "0",
             "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),
-            "GLOO_SOCKET_IFNAME": self.interface,
+            **({"GLOO_SOCKET_IFNAME": "lo"} if self.address == ADDRESS else {}),
             "WEFT_MEMBER": str(number),
             "WEFT_LAUNCHER": str(os.getpid()),
             "WEFT_BEGAN": f"{self.began:.3f}",
@@ -83,6 +91,12 @@ def defaults(size: Size) -> dict[str, str]:
     return {name: value for name, value in chosen.items() if not set_by_user(name)}
 
 
+class HereProcess(subprocess.Popen[bytes]):
+    """A process of this machine: there is room at once, and it does not outlive who watches it."""
+
+    placed, machine_lost = True, False
+
+
 def started_here(command: Sequence[str], env: dict[str, str]) -> Process:
     """Start a command as a process of this machine."""
-    return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL)
+    return HereProcess(command, env={**os.environ, **env}, stdin=subprocess.DEVNULL)
