@@ -23,6 +23,7 @@ KEYS = {
     "peak_memory_bytes",
     "epoch_seconds",
     "dollars_per_epoch",
+    "value_per_epoch",
     "exact",
 }
 
@@ -57,6 +58,7 @@ def test_json_has_every_configuration_and_the_picture_is_drawn(
         assert each["memory_limit_bytes"] == (4 << 30) // each["workers"]
         whole = each["epoch_seconds"] + each["evaluation_seconds"]
         assert each["dollars_per_epoch"] == pytest.approx(whole * 1e-3)
+        assert each["value_per_epoch"] == pytest.approx(1 / (whole * whole * 1e-3))
     assert "dollars an epoch" in picture.read_text()
 
 

@@ -140,11 +140,13 @@ def _clear() -> None:
 
 
 def _show(plan: "Plan") -> None:
-    from weft.plan.shown import chosen, lost, table
+    from weft.plan.shown import chosen, lost, priced, table
 
     _clear()
     print(f"recommended: {chosen(plan)}\n")
     _say_table("", list(table(plan)))
+    if priced(plan):
+        print(f"{priced(plan)}\n")
     for line in lost(plan):
         print(f"- {line}")
 

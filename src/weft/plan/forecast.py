@@ -10,6 +10,7 @@ from weft.plan.candidates import Candidate
 from weft.plan.machine import Machine
 from weft.plan.rehearse.rehearsal import RankRehearsal
 from weft.strategies.base import strategies
+from weft.train.saved.prices import value_of
 
 MEASURING = ("evaluate", "drift")
 """Purposes of what is sent to measure, not to train."""
@@ -61,9 +62,16 @@ class Forecast:
         """Whether no rank takes more than it may."""
         return self.peak_memory_bytes <= self.memory_limit_bytes
 
+    @property
+    def value_per_epoch(self) -> float | None:
+        """What an epoch is worth, 1 / (time x cost), by the user's prices: as a run tells of itself."""
+        if self.dollars_per_epoch is None:
+            return None
+        return value_of(self.epoch_seconds + self.evaluation_seconds, self.dollars_per_epoch)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return asdict(self)
+        return {**asdict(self), "value_per_epoch": self.value_per_epoch}
 
 
 def forecast(

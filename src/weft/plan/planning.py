@@ -49,11 +49,12 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        chosen = self.recommended
+        chosen, prices = self.recommended, self.machine.prices
         return {
             "graph": self.graph,
             "recommended": None if chosen is None else chosen.to_dict(),
             "configurations": [each.to_dict() for each in self.configurations],
+            "prices": None if prices is None else {"date": prices.date, "sha256": prices.sha256},
             "refused": [vars(each) for each in self.refused],
         }
 

@@ -44,7 +44,7 @@ def chosen(plan: Plan) -> str:
 
 def table(plan: Plan) -> Iterator[list[str]]:
     """Give the rows of the table, its head first."""
-    yield ["configuration", "workers", "seconds", "memory", "bytes", "messages", "dollars", "exact"]
+    yield ["configuration", "workers", "seconds", "memory", "bytes", "messages", "dollars", "value", "exact"]
     for each in plan.configurations[:_MOST]:
         dollars = "" if each.dollars_per_epoch is None else f"{each.dollars_per_epoch:.6f}"
         yield [
@@ -55,8 +55,18 @@ def table(plan: Plan) -> Iterator[list[str]]:
             shown(each.bytes_per_epoch),
             str(each.messages_per_epoch),
             dollars,
+            "" if each.value_per_epoch is None else f"{each.value_per_epoch:.4g}",
             "yes" if each.exact else "no",
         ]
+
+
+def priced(plan: Plan) -> str:
+    """Return one line on whose prices dollars and value are of; empty where there are none."""
+    prices = plan.machine.prices
+    if prices is None:
+        return ""
+    of = f"prices of {prices.date}, table {prices.sha256[:8]}"
+    return f"dollars and value, 1 / (time x cost), are those of an epoch on {prices.machine!r} ({of})"
 
 
 def lost(plan: Plan) -> Iterator[str]:

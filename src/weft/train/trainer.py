@@ -27,6 +27,7 @@ from weft.train.inference.infer import infer
 from weft.train.optim import Best
 from weft.train.saved.announce import announce
 from weft.train.saved.checkpoint import Tensors, assign_weights, save_weights, weights_of
+from weft.train.saved.prices import cost_of_run
 from weft.train.saved.run_folder import RunFolder
 from weft.train.saved.saving import Handover, Moved, Progress, Rhythm, Saver, not_finite
 from weft.train.saved.summary import Summary
@@ -327,6 +328,7 @@ class Trainer:
         """Return what the run came to."""
         traffic = self.strategy.traffic()
         (peak,) = self.strategy.agree(peak_memory_bytes(self._device()))
+        out = str(self.folder.path) if self.folder else None
         restored = self.settings.restore_best and self.best_weights is not None
         return Summary(
             test_accuracy=scores.get("test", {}).get("accuracy"),
@@ -343,12 +345,12 @@ class Trainer:
             peak_memory_bytes=int(peak),
             strategy=self.strategy.name,
             workers=self.strategy.group.processes,
-            out=str(self.folder.path) if self.folder else None,
+            out=out,
             task=self.task.name,
             metric=self.metric,
             metrics=scores,
             details=self.strategy.details(),
-            cost=None if self.prices is None else self.prices.cost(self.events.now(), self.strategy.workers),
+            cost=cost_of_run(self.prices, self.events.now(), self.strategy.workers, out),
             stopped=self.stopped,
             model=self.model,
         )

@@ -8,7 +8,7 @@ import pytest
 
 from weft.cli.main import main
 from weft.errors import RecipeError
-from weft.train.saved.prices import read_prices
+from weft.train.saved.prices import read_prices, spans_of
 
 TABLE = """[cluster]
 machine = "large"
@@ -35,6 +35,17 @@ def test_machines_are_paid_by_the_hour_and_value_is_one_over_time_and_cost(tmp_p
     assert cost["sha256"] == hashlib.sha256(TABLE.encode()).hexdigest()
     free = read_prices(table(tmp_path, TABLE.replace("3.6", "0"))).cost(10.0, workers=1)
     assert (free["dollars"], free["value"]) == (0.0, None)
+
+
+def test_workers_that_come_and_go_are_paid_for_as_long_as_they_are_there(tmp_path: Path) -> None:
+    changes = [(2.0, [0, 1]), (10.0, [0, 1, 2, 3]), (14.0, [1])]
+    events = [{"event": "generation", "time": when, "workers": who} for when, who in changes]
+    spans = spans_of([{"event": "epoch", "time": 12.0}, *events], 20.0)
+    assert spans == [(10.0, 2), (4.0, 4), (6.0, 1)], "the first ones were there from the start"
+    cost = read_prices(table(tmp_path)).cost_of(spans)
+    assert cost["dollars"] == pytest.approx(0.001 * (10 * 1 + 4 * 2 + 6 * 1))
+    assert (cost["machines"], cost["value"]) == (2, pytest.approx(1 / (20 * cost["dollars"])))
+    assert spans_of([{"event": "epoch", "time": 12.0}], 20.0) == []
 
 
 @pytest.mark.parametrize(

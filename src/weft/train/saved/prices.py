@@ -12,16 +12,31 @@ small = 0.09
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from weft.errors import RecipeError
+from weft.events import Event, read_events
 from weft.reading.toml_values import parse_toml
 from weft.registry import suggest
 
 _CLUSTER, _PRICES = "[cluster]", "[cluster.prices]"
+
+
+def value_of(seconds: float, dollars: float) -> float | None:
+    """Return 1 / (time x cost), None where one of them is nothing."""
+    return 1.0 / (seconds * dollars) if seconds * dollars > 0 else None
+
+
+def spans_of(events: Sequence[Event], now: float) -> list[tuple[float, int]]:
+    """Return how long a run had how many workers, from its events, until now; empty where they stayed."""
+    changes = [(event["time"], len(event["workers"])) for event in events if event["event"] == "generation"]
+    begun = [0.0, *(when for when, _ in changes[1:])]
+    ended = [*begun[1:], now]
+    return [(max(stop - start, 0.0), count) for start, stop, (_, count) in zip(begun, ended, changes)]
 
 
 @dataclass(frozen=True)
@@ -39,11 +54,25 @@ class Prices:
 
     def cost(self, seconds: float, workers: int) -> dict[str, Any]:
         """Return what so many workers cost in some seconds, and the value 1 / (time x cost)."""
-        machines = -(-workers // self.workers)
-        dollars = machines * self.hour * seconds / 3600
-        value = 1.0 / (seconds * dollars) if seconds * dollars > 0 else None
-        told = {"machine": self.machine, "machines": machines, "hour": self.hour}
+        return self.cost_of([(seconds, workers)])
+
+    def cost_of(self, spans: Sequence[tuple[float, int]]) -> dict[str, Any]:
+        """Return what a run cost that had other numbers of workers in turn: seconds and workers of each."""
+        machines = [-(-workers // self.workers) for _, workers in spans]
+        dollars = sum(count * self.hour * seconds / 3600 for count, (seconds, _) in zip(machines, spans))
+        told = {"machine": self.machine, "machines": max(machines), "hour": self.hour}
+        value = value_of(sum(seconds for seconds, _ in spans), dollars)
         return {"dollars": dollars, "value": value, **told, "date": self.date, "sha256": self.sha256}
+
+
+def cost_of_run(
+    prices: Prices | None, seconds: float, workers: int, folder: str | Path | None
+) -> dict[str, Any] | None:
+    """Return what a run cost so far, by the workers that its events tell of; None without prices."""
+    if prices is None:
+        return None
+    spans = [] if folder is None else spans_of(read_events(folder), seconds)
+    return prices.cost_of(spans or [(seconds, workers)])
 
 
 def read_prices(path: str | Path) -> Prices:
