@@ -70,7 +70,7 @@ def wait_for_library(process: "subprocess.Popen[str]", library: str) -> None:
     if not maps.exists():
         process.kill()
         pytest.skip("what a process has loaded is not to be seen here")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while library not in maps.read_text():
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()

@@ -35,7 +35,7 @@ from weft.cli import (
     validate,
 )
 from weft.comm.failure import INTERRUPTED, seconds
-from weft.comm.signals import ended_by_sigterm
+from weft.comm.signals import ended_by_signals
 from weft.errors import DataNote, InputError, WeftError, WeftWarning, WorkerLost
 from weft.sizes import shown
 
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     began = time.time()
     process.prepare()
-    with warnings.catch_warnings(), ended_by_sigterm():
+    with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
             return _run(arguments, began)
@@ -103,9 +103,10 @@ def _of_the_user(error: Exception) -> str | None:
 
 def _run(arguments: Sequence[str] | None, began: float) -> int:
     try:
-        options = parser().parse_args(_joined(sys.argv[1:] if arguments is None else arguments))
-        options.began = seconds("WEFT_BEGAN", began)  # a worker serves the command that started it
-        return int(options.run(options))
+        with ended_by_signals():
+            options = parser().parse_args(_joined(sys.argv[1:] if arguments is None else arguments))
+            options.began = seconds("WEFT_BEGAN", began)  # a worker serves the command that started it
+            return int(options.run(options))
     except WeftError as error:
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
