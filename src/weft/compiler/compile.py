@@ -20,7 +20,15 @@ from weft.compiler.relation_pairs import ByRelation, by_relation
 from weft.compiler.spent import SPENT
 from weft.compiler.stages import Stage, check_stage, stage, stage_when_called
 from weft.compiler.tracing.axes import rows_first
-from weft.compiler.tracing.captures import Captures, Made, NotCompiled, captures, explained
+from weft.compiler.tracing.captures import (
+    Captures,
+    Made,
+    NotCompiled,
+    Reason,
+    after_recording,
+    captures,
+    explained,
+)
 from weft.compiler.tracing.scatters import take_rows
 from weft.compiler.tracing.trace import EDGES, Form, Role, Traced, trace
 from weft.compiler.unread import Twins, Unread, twins_of, unread_inputs
@@ -112,6 +120,8 @@ Found = TypeVar("Found", bound=_Traced)
 
 _known: OrderedDict[Hashable, Any] = OrderedDict()
 _ways: defaultdict[Hashable, int] = defaultdict(int)
+_unrecorded: set[Hashable] = set()
+"""Code that was refused before all of it was recorded, in one of its ways."""
 _executed: defaultdict[Hashable, frozenset[CodeType]] = defaultdict(frozenset)
 
 
@@ -123,7 +133,7 @@ def compiled(
     scratch: frozenset[str] = frozenset(),
     *,
     without: tuple[str, ...] = (),
-) -> tuple[Compiled, Captures] | str:
+) -> tuple[Compiled, Captures] | Reason:
     """Return a message compiled for tensors of these forms and what it captures now, or why it is not.
 
     `scratch` names attributes that the message may set; `without` leaves passes out.
@@ -145,7 +155,7 @@ def remembered(
     given: Sequence[Tensor],
     what: Hashable,
     make: Callable[[Sequence[Form], frozenset[CodeType]], Found],
-) -> tuple[Found, Captures] | str:
+) -> tuple[Found, Captures] | Reason:
     """Return `what` is made of a message for tensors of these forms and what it captures now, or why nothing.
 
     `make` takes the forms and code that was executed before; it is called where nothing is known yet.
@@ -165,10 +175,10 @@ def remembered(
             while len(_known) > _MOST:
                 _known.popitem(last=False)
     except NotCompiled as reason:
-        return str(reason)
+        return Reason.of(reason)
     except TypeError:
-        return "it reaches something that has no hash"
-    return made if isinstance(made, str) else (made, found)
+        return Reason("it reaches something that has no hash")
+    return made if isinstance(made, Reason) else (made, found)
 
 
 def _code(message: Any) -> Hashable:
@@ -197,17 +207,21 @@ def _autocast(given: Sequence[Tensor]) -> Hashable:
 
 def _made(code: Hashable, forms: Sequence[Form], what: Hashable, make: Any) -> Any:
     if code and _ways[code, what] >= _MOST_OF_CODE:  # not kept, which would push out what is compiled
-        raise NotCompiled(
+        error = NotCompiled(
             f"its code was compiled in {_MOST_OF_CODE} ways before, each for other shapes or other values of "
             "what it reads beside its arguments"
         )
+        error.recorded = (code, what) not in _unrecorded
+        raise error
     _ways[code, what] += 1
     try:
         made = make(forms, _executed[code])
         _executed[code] = made.executed
         return made
     except NotCompiled as reason:
-        return str(reason)
+        if not reason.recorded:
+            _unrecorded.add((code, what))
+        return Reason.of(reason)
 
 
 def compile_message(
@@ -226,7 +240,7 @@ def compile_message(
     """
     traced = trace(message, forms, known, scratch)
     graph = traced.graph
-    with explained("rewriting"):
+    with after_recording(), explained("rewriting"):
         rows_first(graph)
         take_rows(graph)
         close(graph, reduce)
@@ -234,7 +248,7 @@ def compile_message(
             raise NotCompiled("a softmax message returns score [E] or [E, H] and value, any other one tensor")
         check(graph)
         rewrite(graph, without=without)
-    with explained("staging"):
+    with after_recording(), explained("staging"):
         first = by_relation(graph)
         if first is not None:
             first = replace(first, unread=unread_inputs(first.graph, inputs_of(first.graph))[0])

@@ -126,8 +126,10 @@ def close(graph: fx.Graph, kind: str) -> None:
 
 
 def _weighs(score: Any, attended: Any) -> bool:
-    """Return whether a score is a number, or one a head, of what it weighs."""
+    """Return whether a score is a number, or one a head, of what it weighs; no whole number."""
     own = value(score).shape
+    if not all(value(each).is_floating_point() for each in (score, attended)):
+        return False
     return len(own) in (1, 2) and value(attended).shape[: len(own)] == own
 
 

@@ -181,6 +181,10 @@ class BlockEdges:
 
     def mean_scale(self, dtype: torch.dtype = torch.float32, relation: int | None = None) -> Tensor:
         """Return 1 / in-degree in the whole graph, 1 without edges, [num_dst]: the scale of a mean."""
+        if not dtype.is_floating_point:
+            raise GraphError(
+                f"a mean is of floating-point rows, got {dtype}: convert them first, rows.float()"
+            )
         wide = torch.float64 if dtype == torch.float64 else torch.float32
 
         def make() -> Tensor:

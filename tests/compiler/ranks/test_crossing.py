@@ -140,10 +140,7 @@ def test_a_gradient_that_does_not_come_back_is_not_counted() -> None:
 def test_what_is_not_compiled_travels_as_it_was_given() -> None:
     _, _, h = case()
 
-    def looks(u: Tensor, v: Tensor) -> Tensor:
-        return u[:, :2] if bool(u.sum() > 0) else v[:, :2]
-
-    how = Propagation(looks, (h,), (h,))
+    how = Propagation(lambda u, v: (u - v).sort(1).values[:, :2], (h,), (h,))
     assert crossed(how, never) is how
     before = weft.compile_messages(False)
     try:

@@ -195,7 +195,8 @@ def test_messages_of_one_chunk_never_exceed_it(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "CHUNK_ELEMENTS", 60)
     graph, sizes = hub_graph(), []
     with torch.no_grad():
-        graph.block().propagate(lambda u: sizes.append(len(u)) or u, src=[torch.ones(20, 3)])
+        how = Propagation(lambda u: sizes.append(len(u)) or u, src=[torch.ones(20, 3)])
+        module.in_chunks(module.ChunkPlan.of(graph.block(), how), how)
     assert max(sizes) <= 20
     assert sum(sizes) == graph.num_edges
 

@@ -43,6 +43,38 @@ _IMPLIED = frozenset(["forward", "__call__"])
 class NotCompiled(Exception):
     """A message cannot be compiled; says why, in words that follow "not compiled: "."""
 
+    recorded = False
+    """Whether all of it was recorded before: it then reads no values, no number of edges and no state."""
+
+    def __init__(self, reason: str, *, reads_others: bool = False) -> None:
+        """Take the reason, and whether it says that messages depend on other edges than their own."""
+        super().__init__(reason)
+        self.reads_others = reads_others
+
+
+class Reason(str):
+    """Why a message is not compiled."""
+
+    recorded = reads_others = False
+    """As in `NotCompiled`."""
+
+    @staticmethod
+    def of(error: NotCompiled) -> "Reason":
+        """Return what an error says."""
+        made = Reason(error)
+        made.recorded, made.reads_others = error.recorded, error.reads_others
+        return made
+
+
+@contextmanager
+def after_recording() -> Iterator[None]:
+    """Note that what is refused meanwhile was recorded."""
+    try:
+        yield
+    except NotCompiled as error:
+        error.recorded = True
+        raise
+
 
 @contextmanager
 def explained(doing: str) -> Iterator[None]:

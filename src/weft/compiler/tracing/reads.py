@@ -63,7 +63,7 @@ class Refusals:
 
 def refused(reason: str) -> Never:
     """Refuse to compile, even where the message catches what is raised."""
-    error = NotCompiled(reason)
+    error = NotCompiled(reason, reads_others=True)
     Refusals.note(error)
     raise error
 

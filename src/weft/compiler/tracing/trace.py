@@ -8,6 +8,7 @@ sizes, a second run on few edges tells whether it computes with their number in 
 import contextlib
 import cProfile
 import gc
+import logging
 import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,7 +21,16 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
-from weft.compiler.tracing.captures import Captures, NotCompiled, captures, explained, is_trusted, reason
+from weft.compiler.tracing.apart import fresh_casts, unsaved
+from weft.compiler.tracing.captures import (
+    Captures,
+    NotCompiled,
+    after_recording,
+    captures,
+    explained,
+    is_trusted,
+    reason,
+)
 from weft.compiler.tracing.contractions import Contractions
 from weft.compiler.tracing.edge_counts import few_edges, same_but_for_edges
 from weft.compiler.tracing.reads import Reads, Refusals, refused
@@ -105,8 +115,11 @@ def trace(
     `known` is code that was executed before, when the captures were others; `scratch` names attributes that
     a message may set, since nobody reads them after it.
     """
-    before = captures(message, known).state()
     executed, foreign = set(known), set[types.CodeType]()
+    try:
+        before, seen = captures(message).state(), True
+    except NotCompiled:  # of what may not even run
+        before, seen = captures(message, known).state(), False
 
     def run(edges: int) -> _Recorder:
         try:
@@ -116,14 +129,23 @@ def trace(
 
     changed: set[str] = set()
     recorder = run(EDGES)
+    if not seen and not changed:
+        with contextlib.suppress(NotCompiled):  # which is told below
+            before = captures(message, executed).state()
+            recorder = run(EDGES)
     if changed - set(scratch):
         raise NotCompiled("it changes what it captures")
     if recorder.reads.sizes:
         _check_counts(recorder, run)
-    found = captures(message, executed)
-    if lost := sorted(code.co_name for code in foreign - found.codes):
-        raise NotCompiled(f"it calls {lost[0]!r}, which its arguments, closure and modules do not lead to")
-    return recorder.traced(found, frozenset(executed))
+    with after_recording():
+        if recorder.refusal:
+            raise NotCompiled(recorder.refusal)
+        found = captures(message, executed)
+        if lost := sorted(code.co_name for code in foreign - found.codes):
+            raise NotCompiled(
+                f"it calls {lost[0]!r}, which its arguments, closure and modules do not lead to"
+            )
+        return recorder.traced(found, frozenset(executed))
 
 
 def _recorded(message: Callable[..., Any], forms: Sequence[Form], ran: _Ran, edges: int) -> "_Recorder":
@@ -131,7 +153,7 @@ def _recorded(message: Callable[..., Any], forms: Sequence[Form], ran: _Ran, edg
     recorder = _Recorder(edges)
     for form in forms:
         recorder.check(form.shape)
-    with explained("tracing"), MODE, torch.enable_grad(), Refusals():
+    with _quiet(), unsaved(), explained("tracing"), MODE, torch.enable_grad(), fresh_casts(), Refusals():
         examples = [recorder.input(form) for form in forms]
         with _noted(ran, message), recorder, Contractions(edges), recorder.reads:
             made = message(*examples)
@@ -140,16 +162,29 @@ def _recorded(message: Callable[..., Any], forms: Sequence[Form], ran: _Ran, edg
     return recorder
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch from logging, with a traceback, what a message does wrong: it is raised where it runs."""
+    before, _LOG.disabled = _LOG.disabled, True
+    try:
+        yield
+    finally:
+        _LOG.disabled = before
+
+
+_LOG = logging.getLogger("torch._subclasses.fake_tensor")
+
+
 def _check_counts(many: "_Recorder", run: Callable[[int], "_Recorder"]) -> None:
     """Raise `NotCompiled` where a run on fewer edges does something else."""
     few = few_edges(many.graph, EDGES)
     try:
         other = run(few)
     except NotCompiled as error:
-        raise NotCompiled(_COUNTS) from error
+        raise NotCompiled(_COUNTS, reads_others=True) from error
     alike = same_but_for_edges(many.graph, other.graph, EDGES, few)
     if not alike or many.used() != other.used():
-        raise NotCompiled(_COUNTS)
+        raise NotCompiled(_COUNTS, reads_others=True)
 
 
 @contextlib.contextmanager
@@ -213,6 +248,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             set()
         )  # tensors that nothing may be written to: inputs, views and what they show
         self.captured: list[tuple[Tensor, fx.Node]] = []
+        self.refusal = ""
+        """Why what is recorded is not to be compiled."""
 
     def input(self, form: Form) -> Tensor:
         example = form.example(self.edges)
@@ -234,6 +271,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 raise NotCompiled(f"it does not return a row per {kind}")
         self.graph.output(tree_map(self._node, made))
         self.dtype = _tensors(made)[-1].dtype
+        leads = _leads_to([self._node(each) for each in _tensors(made)])
+        if any(self.nodes.get(id(leaf)) not in leads for leaf in leaves_of(_tensors(made))):
+            self.refusal = self.refusal or "a part has a backward of its own"
 
     def check(self, shape: torch.Size) -> None:
         if any(size and (size % EDGES == 0 or size % ROWS == 0) for size in shape):
@@ -278,9 +318,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.namespace == "prim":  # asks for a device or a layout
             return func(*args, **kwargs)
         if not torch.is_grad_enabled() and func is not relation_matmul_op:  # which is run with its gradient
-            raise NotCompiled("a part has a backward of its own, or none")
+            self.refusal = self.refusal or "a part has a backward of its own, or none"
         if torch.Tag.nondeterministic_seeded in func.tags:
-            raise NotCompiled(f"it draws random numbers ({func})")
+            self.refusal = self.refusal or f"it draws random numbers ({func})"
+            if func._schema.is_mutable:
+                return func(*tree_map(self._fake, args), **kwargs)
         written = func._schema.is_mutable and args and isinstance(args[0], Tensor)
         if written and (id(args[0]) in self.fixed or id(args[0]) not in self.nodes):
             raise NotCompiled(f"it writes in place into what others may read ({func})")
@@ -359,6 +401,31 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.captured.append((tensor, node))
         self.kept.append(tensor)
         return node
+
+
+def _leads_to(nodes: list[fx.Node]) -> set[fx.Node]:
+    """Return what nodes are made of, and have gradients for where it can have one."""
+    found, stack = set[fx.Node](), [*nodes]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += [] if node.target is torch.ops.aten.detach.default else node.all_input_nodes
+    return found
+
+
+def leaves_of(made: Sequence[Tensor]) -> list[Tensor]:
+    """Return the tensors without a history that get a gradient from others."""
+    found: list[Tensor] = [each for each in made if each.requires_grad and each.grad_fn is None]
+    stack: list[Any] = [each.grad_fn for each in made]
+    seen: set[Any] = {None}
+    while stack:
+        step = stack.pop()
+        if step not in seen:
+            seen.add(step)
+            found += [step.variable] if hasattr(step, "variable") else []
+            stack += [other for other, _ in step.next_functions]
+    return found
 
 
 def _is_new(node: Any) -> bool:

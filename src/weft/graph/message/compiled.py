@@ -17,6 +17,7 @@ from weft.compiler.programs.match import match
 from weft.compiler.programs.program import Edges
 from weft.compiler.programs.run import obstacle, reduce_edges
 from weft.compiler.relation_pairs import RelationPairs
+from weft.compiler.tracing.captures import Reason
 from weft.compiler.tracing.trace import Role
 from weft.graph.message.reduction import OWN, Propagation
 
@@ -103,7 +104,7 @@ def propagate_compiled(
     return execute(made, inputs, edges, one)
 
 
-def compiled_of(how: Propagation, *, without: tuple[str, ...] = ()) -> tuple[Compiled, Any] | str:
+def compiled_of(how: Propagation, *, without: tuple[str, ...] = ()) -> tuple[Compiled, Any] | Reason:
     """Return a message compiled with what it captures, or why it is not; `without` leaves passes out."""
     return compiled(
         how.message, roles_of(how), given_to(how), how.kernel_reduce, how.scratch, without=without

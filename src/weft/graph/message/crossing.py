@@ -11,6 +11,7 @@ from weft.compiler.ranks.opened import Opened, opened
 from weft.compiler.tracing.trace import Role
 from weft.graph.message.compiled import compiles, given_to, roles_of
 from weft.graph.message.reduction import OWN, Propagation
+from weft.graph.message.rehearsal import need_no_other_edges
 
 Free = Callable[[Tensor], bool]
 """Whether the rows of sources are on all ranks that read them, or will be for every later step."""
@@ -26,7 +27,10 @@ def crossed(
     not matter whether there are any.
     """
     found = crossing_of(how, free, travels=travels, back=back)
-    return how if found is None else _rest_of(how, *found)
+    if found is not None:
+        return _rest_of(how, *found)
+    need_no_other_edges(how)
+    return how
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,11 @@ class CrossedSums:
 
 def crossed_sums(how: Propagation, free: Free, *, travels: tuple[Role, ...]) -> CrossedSums | None:
     """Return the sums that a message is made of behind them; None where merging its own is no dearer."""
-    if not how.adds:
-        return None
-    found = [_found(how, free, travels, back=True, sums=sums) for sums in (True, False)]
-    behind, plain = found
+    behind, plain = (
+        _found(how, free, travels, back=True, sums=sums) if how.adds else None for sums in (True, False)
+    )
     if behind is None or plain is None or behind[0].cost >= plain[0].cost:
+        need_no_other_edges(how)
         return None
     made, inputs = behind
     assert made.sums is not None

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from weft.compiler.tracing.captures import NotCompiled, captures
 from weft.errors import InputError
 from weft.graph.message.reduction import Message, Propagation, checked
+from weft.graph.message.rehearsal import rehearsed
 from weft.graph.reductions import reduction, reductions
 from weft.kernels.registration import define
 
@@ -62,9 +63,10 @@ def propagated_opaquely(block: "Block", how: Propagation) -> Tensor | None:
 
 
 def _number(owner: nn.Module, name: str, forms: Any, shared: Any, narrow: str, training: bool) -> int:
-    """Return the number of a method; -1: it learns what are no parameters of its module, or draws numbers.
+    """Return the number of a method; -1: it learns what are no parameters of its module, draws numbers,
+    or counts what it sees.
 
-    What is drawn in forward would be drawn anew in backward.
+    Backward makes forward again: it would draw anew, and count twice.
     """
     own, method = {id(each) for each in owner.parameters()}, _method(owner, name)
     try:
@@ -91,14 +93,22 @@ def _autocast(like: Tensor | torch.device, narrow: str) -> torch.autocast:
 
 
 def _tried(method: Message, forms: Any, shared: Any, narrow: str) -> tuple[Any, bool]:
-    """Return what a message gives for two edges of zeros, and whether it draws random numbers."""
+    """Return what a message gives for two edges of zeros, and whether it draws random numbers or
+    changes what it reaches."""
     device = [*forms, *shared][0][2]
-    with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(), _autocast(device, narrow):
+    with (
+        _disable_current_modes(),
+        torch.no_grad(),
+        torch.random.fork_rng(),
+        _autocast(device, narrow),
+        rehearsed(method) as rehearsal,
+    ):
         rows = [torch.zeros(2, *shape, dtype=dtype, device=device) for shape, dtype, device in forms]
         rest = [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in shared]
         before = _draws()
         made = method(*rows, *rest)
-        return made, before != _draws()
+        drawn = before != _draws()
+    return made, drawn or rehearsal.writes
 
 
 def _draws() -> bytes:

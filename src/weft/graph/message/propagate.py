@@ -17,9 +17,11 @@ from torch._compile import _disable_dynamo
 
 from weft import kernels
 from weft.compiler.tracing.captures import NotCompiled
+from weft.errors import GraphError
 from weft.graph.message.compiled import SWITCHED_OFF, compiled_of, propagate_compiled
 from weft.graph.message.opaque import propagated_opaquely
 from weft.graph.message.reduction import OWN, Message, Propagation, checked, times_rows
+from weft.graph.message.rehearsal import of_each_edge
 from weft.graph.message.replay import ForwardState, captured
 from weft.graph.reductions import ByRow, Contribution, Running, reduction
 from weft.graph.reductions.row_sums import add_repeated
@@ -29,9 +31,10 @@ from weft.kernels.second import first_derivatives_only
 if TYPE_CHECKING:
     from weft.graph.message.block import Block
 
-# Elements of the edge-sized inputs of one chunk: 16 MB of float32 stays near the caches and far from the
-# memory limit.
 CHUNK_ELEMENTS = 1 << 22
+"""Of the edge-sized inputs of one chunk: 16 MB of float32 stays near the caches and far from the limit."""
+_TRIED = 64
+"""Edges on which a message is tried."""
 
 
 def propagate(block: "Block", how: Propagation) -> Tensor:
@@ -63,13 +66,26 @@ def _as_it_is(block: "Block", how: Propagation) -> Contribution:
     if how.reduce == OWN:  # in terms of the compiler
         raise NotCompiled(found if isinstance(found := compiled_of(how), str) else SWITCHED_OFF)
     plan = ChunkPlan.of(block, how)
-    if not plan.at_once:
+    if not plan.at_once and (how.complete or _of_each_edge(block, how)):
         return in_chunks(plan, how)
     check_message(plan, how)
     made, kind = all_messages(block, how), reduction(plan.reduce)
     by_row = block.cached("edges by row", lambda: ByRow.in_order(block.indptr, block.edge_dst))
     value, beside = kind.reduced(by_row, kind.contributions(made))
     return Contribution(_like(kind.result(made), value), beside)
+
+
+def _of_each_edge(block: "Block", how: Propagation) -> bool:
+    """Return whether an edge's message is known to be made of its own rows alone, so that parts will do."""
+    found = compiled_of(how)
+    if not isinstance(found, str):
+        return True
+    if not found.recorded:
+        return False
+    some = torch.linspace(0, block.num_edges - 1, _TRIED, device=block.indptr.device).long()
+    places = (block.indices[some].long(), block.edge_dst[some].long(), some)
+    rows = [t[place] for place, kind in zip(places, (how.src, how.dst, how.edge)) for t in kind]
+    return of_each_edge(how.message, rows, how.params)
 
 
 def all_messages(block: "Block", how: Propagation) -> Any:
@@ -121,7 +137,8 @@ class ChunkPlan:
     def of(block: "Block", how: Propagation) -> "ChunkPlan":
         """Return the plan of what a block is asked."""
         width = max(1, sum(t[:1].numel() if len(t) else 0 for t in how.per_edge))
-        return ChunkPlan(block, how.message, how.reduce, how.counts, max(1, CHUNK_ELEMENTS // width))
+        most = _chunk_elements(block.indptr.device)
+        return ChunkPlan(block, how.message, how.reduce, how.counts, max(1, most // width))
 
     @property
     def at_once(self) -> bool:
@@ -149,6 +166,19 @@ class ChunkPlan:
         return tensors[first : first + self.counts[3]]
 
 
+def _chunk_elements(device: torch.device) -> int:
+    """Return how many elements edges of one chunk read: on a GPU all that it has room for.
+
+    Messages take up to ten times what they read (MoNet as PyG has it), four bytes an element: a third of
+    the GPU's memory, or two thirds of what is free.
+    """
+    if device.type != "cuda":
+        return CHUNK_ELEMENTS
+    free, total = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return max(CHUNK_ELEMENTS, min(total // 128, free // 64))
+
+
 def _bounds(indptr: Tensor, size: int) -> list[int]:
     indptr = indptr.cpu()
     bounds, last = [0], int(indptr[-1])
@@ -163,8 +193,14 @@ def _bounds(indptr: Tensor, size: int) -> list[int]:
 
 def check_message(plan: ChunkPlan, how: Propagation) -> None:
     """Refuse on a small graph what would be refused on a large one: tensors the message was not given."""
-    if plan.block.num_edges and not how.complete:
-        _captured(plan, (*how.per_edge, *how.params))
+    if not how.complete and torch.is_grad_enabled():
+        # Rows of zeros, not those of an edge: a rank without edges must do the same.
+        try:
+            captured(how.message, [t.new_zeros(2, *t.shape[1:]) for t in how.per_edge], how.params)
+        except GraphError:
+            raise
+        except Exception:
+            return  # all edges say what is wrong, if anything
 
 
 def _captured(plan: ChunkPlan, tensors: Sequence[Tensor]) -> list[Tensor]:

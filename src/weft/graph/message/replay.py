@@ -9,6 +9,7 @@ from torch import Tensor
 
 from weft.errors import GraphError
 from weft.graph.message.reduction import Message
+from weft.graph.message.rehearsal import rehearsed
 
 
 class ForwardState:
@@ -24,7 +25,8 @@ class ForwardState:
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
         enabled, dtype = self.autocast
-        with torch.random.fork_rng(self.devices), torch.autocast(self.kind, dtype=dtype, enabled=enabled):
+        narrow = torch.autocast(self.kind, dtype=dtype, enabled=enabled, cache_enabled=False)
+        with torch.random.fork_rng(self.devices), narrow:
             torch.set_rng_state(self.cpu_state)
             for device, state in zip(self.devices, self.cuda_states):
                 torch.cuda.set_rng_state(state, device)
@@ -37,7 +39,7 @@ def captured(message: Message, rows: Sequence[Tensor], params: Sequence[Tensor])
     Made again in backward, the messages would lose their gradients in silence; as inputs of the function they
     get them. What is found is found by running the message on some rows and walking back from its result.
     """
-    with ForwardState([*rows, *params])(), torch.enable_grad():
+    with ForwardState([*rows, *params])(), torch.enable_grad(), rehearsed(message):
         start = torch.zeros(1, requires_grad=True).clone().grad_fn._sequence_nr()  # type: ignore[union-attr]
         made = message(*(t.detach() for t in rows), *params)
     outputs = made if isinstance(made, (tuple, list)) else [made]

@@ -35,6 +35,11 @@ class Softmax(RowReduction):
                 "a softmax message returns score [E] or [E, H] and value [E, ...] or [E, H, ...], "
                 f"got {list(score.shape)} and {list(value.shape)}"
             )
+        if not (score.is_floating_point() and value.is_floating_point()):
+            raise GraphError(
+                "a softmax message returns a score and a value with floating point, "
+                f"got {score.dtype} and {value.dtype}: convert them first, value.float()"
+            )
         heads = score.shape[1] if score.dim() == 2 else 1
         width = math.prod(value.shape[score.dim() :])
         edges = score.shape[0]

@@ -18,6 +18,7 @@ from weft.graph.message.block import PairTransform
 from weft.graph.message.crossing import crossed
 from weft.graph.message.propagate import CHUNK_ELEMENTS
 from weft.graph.message.reduction import Aggregation, Propagation, times_rows
+from weft.graph.message.rehearsal import need_no_other_edges
 from weft.graph.message.replay import captured
 from weft.graph.message.scores import Score, parts_of
 from weft.graph.parts.shard import Shard
@@ -156,6 +157,7 @@ class SequentialBlock(HaloBlock):
 
     def _as_it_is(self, how: Propagation) -> Tensor:
         """Return the reduced messages without a program; a mean is still a sum."""
+        need_no_other_edges(how, parts=True)
         # Rows of zeros, not those of an edge: a rank without edges must find the same.
         probe = [t.new_zeros(2, *t.shape[1:]) for t in how.per_edge]
         asks = torch.is_grad_enabled() and not how.complete
