@@ -131,8 +131,11 @@ class _Moduli(torch.autograd.Function):
 
 def moduli(rows: Tensor) -> Tensor:
     """Return the modulus of each complex number, [..., k] of [..., 2 k]; one that is 0 has no gradient."""
-    found: Tensor = torch.linalg.vector_norm(_parts(rows), dim=-2)
-    return found
+    # Not `vector_norm` over the two parts: along so short an axis it takes eighty times as long.
+    real, other = rows.chunk(2, -1)
+    square = torch.addcmul(real * real, other, other)
+    held = square > 0
+    return square.where(held, 1.0).sqrt().where(held, 0.0)
 
 
 def _parts(rows: Tensor) -> Tensor:
