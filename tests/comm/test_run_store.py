@@ -80,6 +80,7 @@ def test_nobody_else_ends_a_run_or_the_launcher(store: TCPStore, intruder: Store
 def test_a_key_that_is_gone_is_not_waited_for(store: TCPStore, intruder: Store) -> None:
     ours = RunStore(store, TOKEN)
     ours.set("beat/1", "1 0 start")
+    assert ours.read("beat/1") == "1 0 start"  # the store has it: writing alone does not wait for that
     intruder.delete_key("beat/1")
     assert ours.read("beat/1") is None  # `get` would wait for the 5 s of the store
 
@@ -101,3 +102,14 @@ def test_a_token_is_the_users_or_one_that_nobody_guesses(monkeypatch: pytest.Mon
     monkeypatch.setenv("WEFT_TOKEN", "short")
     with pytest.raises(InputError, match="WEFT_TOKEN must have at least 16 characters"):
         new_token()
+
+
+def test_a_value_is_swapped_where_nobody_was_faster(store: TCPStore, intruder: Store) -> None:
+    ours = RunStore(store, TOKEN)
+    assert ours.swap("k", None, "a")
+    assert not ours.swap("k", None, "b")
+    assert ours.swap("k", "a", "c")
+    assert not ours.swap("k", "a", "d")
+    assert ours.read("k") == "c"
+    assert not RunStore(intruder, "another token of the kind").swap("k", "c", "e")
+    assert ours.read("k") == "c"

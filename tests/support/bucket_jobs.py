@@ -10,6 +10,7 @@ from weft.comm.group import Group
 from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo
 from weft.strategies.buckets.buckets import Buckets
+from weft.strategies.buckets.visits import Visits
 from weft.strategies.local import LocalGraph
 from weft.tasks.base import put_head
 from weft.tasks.choose import TaskChoice
@@ -70,6 +71,27 @@ def trained(
     """Return losses, rows and weights after some epochs of rounds."""
     options = {"partitions": partitions, "buffer": buffer, "order": "rounds"}
     found, strategy = strategy_of(group, epochs=epochs, dtype=dtype, **options)
+    strategy.layout.finish()
+    strategy.close()
+    return found
+
+
+def freely_trained(group: Group, slow: int, seconds: float, epochs: int = 2) -> dict[str, Any]:
+    """Return what comes of epochs in which workers take buckets as they come, one of them slower."""
+    trained = Visits._visit
+
+    def visit(self: Visits, *given: Any) -> float:
+        loss = trained(self, *given)
+        if group.rank == slow:
+            time.sleep(seconds)
+        return loss
+
+    Visits._visit = visit  # type: ignore[method-assign]
+    found, strategy = strategy_of(group, epochs=epochs, partitions=6, buffer=3, asynchronous=True)
+    found["told"] = strategy.layout.told()["buckets"]
+    found["versions"] = [*strategy.layout.tables.buffer.versions]
+    folder = strategy.layout.tables.files.folder
+    found["left"] = sorted(path.name for path in folder.glob("relations-*"))
     strategy.layout.finish()
     strategy.close()
     return found

@@ -25,6 +25,7 @@ from weft.comm.ledger import OTHER, Label, Ledger
 from weft.comm.link import Link
 from weft.comm.pending import Pending, sum_blocks
 from weft.comm.rendezvous import RankPlace
+from weft.comm.shared_value import SharedValue
 from weft.comm.wire import Transit, Wire
 from weft.errors import InputError, WorkerLost
 
@@ -269,6 +270,13 @@ class Group:
         text = self._link.wait_for(f"post/{name}/{self._posts[name]}", told=told)
         self._posts[name] += 1
         return json.loads(text)
+
+    def shared_value(self, name: str) -> SharedValue:
+        """Return the next value under a name that members change in turn; all of them ask for it."""
+        assert self._link is not None, "a group of one has nobody to share it with"
+        key = f"shared/{name}/{self._posts[f'shared {name}']}"
+        self._posts[f"shared {name}"] += 1
+        return SharedValue(self._link.store, key, self._link.heart, timeout=self.timeout)
 
     def prepare(self, work: Callable[[], None], *, told: str = "") -> None:
         """Have the first member do work that may take long while the others wait, as long as it lives."""

@@ -65,6 +65,15 @@ class RunStore:
         if self.read(key) is None:
             self.set(key, text)
 
+    def swap(self, key: str, before: str | None, text: str) -> bool:
+        """Write a value where the one before is still there, None for no value; return whether it was.
+
+        Of two members that swap from the same value one does it; where both write the same, both are told so.
+        """
+        proved = self._proved(key, text)
+        expected = "" if before is None else self._proved(key, before)
+        return bytes(self.plain.compare_set(key, expected, proved)) == proved.encode()
+
     def delete(self, key: str) -> None:
         """Remove a key."""
         self.plain.delete_key(key)

@@ -29,6 +29,14 @@ def test_the_disk_and_the_order_are_shown(draw: Draw) -> None:
     assert "Order of buckets, epoch 2" in html
 
 
+def test_ages_of_relations_are_shown_where_workers_took_buckets_as_they_came(draw: Draw) -> None:
+    more = {"relation_age_mean": 1.25, "relation_age_max": 3, "lock_wait_share": 0.125}
+    html = section(draw(None, epochs({**TOLD, **more, "visits": VISITS})), "partitions")
+    assert "1.2, 3 at most" in html
+    assert "12.5 %" in html
+    assert "age of relations" not in draw(None, epochs({**TOLD, "visits": VISITS}))
+
+
 def test_a_partition_that_is_there_all_the_time_is_drawn_where_it_is_met(draw: Draw) -> None:
     visits = [[[0, 1, 3]], [[0, 2, 3]], [[1, 2, 3]]]
     html = section(draw(None, epochs({**TOLD, "visits": visits})), "partitions")

@@ -24,15 +24,19 @@ def partitions(run: Run) -> Section | None:
         return statistics.median(epoch.buckets.get(name, 0.0) for epoch in told)
 
     lead = f"Training waited for the disk during {words.percent(median('disk_wait_share'))} of its time."
-    taken = facts(
-        [
-            ("swaps an epoch", words.count(median("swaps"))),
-            ("bytes read an epoch", words.size(median("bytes_read"))),
-            ("bytes written an epoch", words.size(median("bytes_written"))),
+    taken = [
+        ("swaps an epoch", words.count(median("swaps"))),
+        ("bytes read an epoch", words.size(median("bytes_read"))),
+        ("bytes written an epoch", words.size(median("bytes_written"))),
+    ]
+    if "relation_age_mean" in told[-1].buckets:  # workers took buckets as they came
+        ages = f"{median('relation_age_mean'):.2g}, {words.count(median('relation_age_max'))} at most"
+        taken += [
+            ("waited for partitions of others", words.percent(median("lock_wait_share"))),
+            ("age of relations, in visits", ages),
         ]
-    )
     note = small("A swap is a partition that was read after the buffer was filled; of the first worker.")
-    return Section("Partitions", panels(panel("The disk", taken + note), _order(told[-1])), lead=lead)
+    return Section("Partitions", panels(panel("The disk", facts(taken) + note), _order(told[-1])), lead=lead)
 
 
 def _order(epoch: Epoch) -> str:

@@ -9,6 +9,7 @@ from weft.graph.views import GraphView
 from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.buckets.chunks import Candidates
 from weft.strategies.buckets.division import Division, check_partitions
+from weft.strategies.buckets.free_visits import FreeVisits
 from weft.strategies.buckets.node_tables import NodeTables, PartitionedRows
 from weft.strategies.buckets.orders import OrderName
 from weft.strategies.buckets.room import check_room, room_of
@@ -28,7 +29,9 @@ class Buckets(Strategy):
     the run's folder. `order` is that of buckets in an epoch: inside_out, outside_in, chained, random,
     buffered (fewest swaps, as Marius) or rounds, in which several workers train buckets without a partition
     in common; auto is buffered in one process, rounds on several. One process that takes rounds gives their
-    numbers, bit for bit.
+    numbers, bit for bit. With `asynchronous` workers take buckets as they come, as PyTorch-BigGraph's lock
+    server gives them out: for machines of unequal speed. Relations are then learned from weights of some age,
+    no two runs are alike, and a run continues from the end of an epoch.
 
     A step is a `batch` of edges in chunks of `chunk`. `negatives` says what true ends are compared with:
     `{count = 50, inbatch = true, side = "both", alpha = 0.0, exclude = "known"}`, nodes of the partition that
@@ -55,6 +58,7 @@ class Buckets(Strategy):
         partitions: Annotated[int, Range(least=1)] | Mapping[str, int] = 1,
         buffer: Annotated[int, Range(least=2)] = 2,
         order: OrderName = "auto",
+        asynchronous: bool = False,
         batch: Annotated[int, Range(least=1)] = 1000,
         chunk: Annotated[int, Range(least=1)] = 50,
         negatives: Mapping[str, Any] | None = None,
@@ -65,9 +69,9 @@ class Buckets(Strategy):
         task, workers = _links(self.task), self.group.size
         if context.get("autocast") is not None:
             raise RecipeError("train.precision: 'buckets' learns rows in float32 or float64; use one of them")
-        _check_workers(workers, partitions, order)
+        _check_workers(workers, partitions, order, asynchronous)
         if order == "auto":
-            order = "rounds" if workers > 1 else "buffered"
+            order = "random" if asynchronous else "rounds" if workers > 1 else "buffered"
         division = Division(graph.node_types, graph.node_offsets, partitions, seed=int(self.clock[0]))
         run, width = context.get("folder"), task.node_width
         layout = NodeTables(self.shared, graph, division, buffer=buffer, width=width, scale=scale, run=run)
@@ -86,7 +90,8 @@ class Buckets(Strategy):
         )
         if self.group.rank == 0:
             check_room(room, run, first=run is None or not (run / "tables").exists())
-        visits = Visits(self.shared, layout, task, order=order, candidates=how, batch=batch, chunk=chunk)
+        kind = FreeVisits if asynchronous else Visits
+        visits = kind(self.shared, layout, task, order=order, candidates=how, batch=batch, chunk=chunk)
         self.learned = PartitionedRows(layout)
         self.compose(layout, visits, Relations(self.device))
 
@@ -106,7 +111,8 @@ class Buckets(Strategy):
     @classmethod
     def arrangement(cls, options: Mapping[str, Any], workers: int) -> dict[str, Any]:
         """Return nothing that a partition of the graph depends on; refuse what so many workers cannot do."""
-        _check_workers(workers, options.get("partitions", 1), options.get("order", "auto"))
+        asked = options.get("partitions", 1), options.get("order", "auto"), options.get("asynchronous", False)
+        _check_workers(workers, *asked)
         return {}
 
     @classmethod
@@ -143,7 +149,18 @@ def _links(task: Task) -> LinkPrediction:
     return task
 
 
-def _check_workers(workers: int, partitions: int | Mapping[str, int], order: OrderName) -> None:
+def _check_workers(
+    workers: int, partitions: int | Mapping[str, int], order: OrderName, asynchronous: bool
+) -> None:
+    if asynchronous and workers == 1:
+        raise RecipeError(
+            "strategy.asynchronous: one process has nobody to be ahead of; leave it out, or add --workers N"
+        )
+    if asynchronous and order != "auto":
+        raise RecipeError(
+            f"strategy.order: with asynchronous = true buckets go to whoever asks first, not in the order "
+            f"{order!r}; leave it out"
+        )
     count = check_partitions(partitions)
     by_type = partitions if isinstance(partitions, Mapping) else {}
     whole = [name for name, number in by_type.items() if number < count]

@@ -95,12 +95,20 @@ class Buffer:
             self._evict(partition)
         self._settle()
 
+    def save(self, partitions: Collection[int]) -> None:
+        """Write of these what no file holds, and keep them; they are there on return."""
+        for partition in partitions:
+            self._ready(partition)
+            self._save(partition, self._held[partition])
+        self._settle()
+
     def flush(self) -> None:
         """Write whatever no file holds, and keep it."""
-        for partition, held in self._held.items():
-            self._ready(partition)
-            self._save(partition, held)
-        self._settle()
+        self.save([*self._held])
+
+    def current(self) -> list[int]:
+        """Return the partitions of which the last version is in memory."""
+        return [one for one, held in self._held.items() if held.version == self.versions[one]]
 
     def rows(self, partition: int) -> PartitionRows | None:
         """Return the rows of the last version of a partition where they are in memory; else None."""

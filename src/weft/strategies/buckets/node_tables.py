@@ -78,6 +78,15 @@ class NodeTables(Layout):
         self._visits += 1
         return self._visits
 
+    @property
+    def trained_visits(self) -> int:
+        """How many versions there were before this step."""
+        return self._visits
+
+    def passed(self, count: int) -> None:
+        """Note that a step made so many versions, whoever trained them."""
+        self._visits += count
+
     def note(self, visits: Sequence[Visit], version: int) -> None:
         """Note that partitions of a round are new versions, whoever trained them."""
         for visit in visits:
@@ -105,6 +114,10 @@ class NodeTables(Layout):
             "disk_wait_share": (buffer.waited - waited) / seconds,
             "visits": [[list(visit.partitions) for visit in visits] for visits in rounds],
         }
+
+    def tell(self, fields: Mapping[str, Any]) -> None:
+        """Have the last epoch tell more."""
+        self._epoch |= fields
 
     def told(self) -> dict[str, Any]:
         """Return what the last epoch took."""

@@ -37,12 +37,12 @@ class RoundMerge:
 
     def end(self) -> None:
         """Note what a visit changed."""
-        self._changes.append(_flat([held - start for held, start in zip(self._held, self._start)]))
+        self._changes.append(flat([held - start for held, start in zip(self._held, self._start)]))
 
     def finish(self, visits: int) -> None:
         """Add what all visits of the round changed; worker r of n trained visits r, r + n, …"""
         # Of the weights' own type where this worker had no visit, too: others send theirs.
-        own = torch.stack(self._changes) if self._changes else _flat(self._start)[None][:0]
+        own = torch.stack(self._changes) if self._changes else flat(self._start)[None][:0]
         for change in in_order(own, visits, self._group):
             at = 0
             for start in self._start:
@@ -51,7 +51,8 @@ class RoundMerge:
         self.begin()
 
 
-def _flat(parts: Sequence[Tensor]) -> Tensor:
+def flat(parts: Sequence[Tensor]) -> Tensor:
+    """Return all numbers of some tensors in a row."""
     return torch.cat([each.flatten() for each in parts]) if parts else torch.zeros(0)
 
 
