@@ -64,3 +64,46 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", size: int = 12)
 
 def _line(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#dddddd"/>'
+
+
+def small_plots(
+    title: str, panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], *, x: str
+) -> str:
+    """Return an SVG with one small plot a panel, from zero on; lines of one name have one colour."""
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    height = TOP + 130 * len(panels) + 20
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" '
+        'font-size="12">',
+        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+        _text(LEFT, TOP - 18, title, "start", 14),
+    ]
+    for place, name in enumerate(names):
+        colour, level = COLOURS[place % len(COLOURS)], TOP + 18 * place
+        parts.append(
+            f'<rect x="{WIDTH - RIGHT + 14}" y="{level - 5}" width="20" height="3" fill="{colour}"/>'
+        )
+        parts.append(_text(WIDTH - RIGHT + 42, level, name, "start"))
+    for place, (unit, lines) in enumerate(panels.items()):
+        parts += _panel(unit, lines, names, TOP + 130 * place)
+    return "\n".join([*parts, _text((LEFT + WIDTH - RIGHT) / 2, height - 6, x), "</svg>"]) + "\n"
+
+
+def _panel(
+    unit: str, lines: Mapping[str, Sequence[tuple[float, float]]], names: Sequence[str], top: float
+) -> list[str]:
+    points = [point for line in lines.values() for point in line] or [(0.0, 0.0)]
+    far, most = max(a for a, _ in points) or 1.0, max(b for _, b in points) or 1.0
+    low, right = top + 100, WIDTH - RIGHT
+    parts = [_line(LEFT, low, right, low), _line(LEFT, top, right, top)]
+    parts += [_text(LEFT - 6, top + 4, f"{most:,.0f}", "end"), _text(LEFT - 6, low + 4, "0", "end")]
+    parts += [
+        _text(LEFT, low + 14, "0"),
+        _text(right, low + 14, f"{far:.0f}"),
+        _text(right - 4, top + 14, unit, "end"),
+    ]
+    for name, line in lines.items():
+        path = " ".join(f"{LEFT + a / far * (right - LEFT):.1f},{low - b / most * 100:.1f}" for a, b in line)
+        colour = COLOURS[names.index(name) % len(COLOURS)]
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+    return parts

@@ -1,0 +1,282 @@
+"""Long runs that are killed at random, and undisturbed ones: the same bits, nothing that grows or stays."""
+
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.graphs import tiny
+from benchmarks.measure import Study
+from benchmarks.plot import small_plots
+from weft.datasets import datasets
+from weft.events import read_events
+
+MINUTES = float(os.environ.get("WEFT_SOAK_MINUTES", "0.5" if tiny() else "5"))
+PAUSE = 1.0
+"""Seconds between two looks at the processes of a run."""
+SHARE = 0.4
+"""Of a kind's time, what its undisturbed run has; the rest is for the kills, and the starts after them."""
+PATIENCE = 600.0
+GRAPH = ("model.name=gat", "model.hidden=8", "model.heads=2", "train.eval_every=50")
+UNITS = {
+    "memory": "MiB",
+    "descriptors": "open files",
+    "threads": "threads",
+    "shared": "MiB shared",
+    "disk": "MiB",
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to train: its workers, its settings, and whether workers come and go."""
+
+    name: str
+    workers: str
+    settings: tuple[str, ...]
+    elastic: bool = False
+
+
+KINDS = (
+    Kind("halo", "2", (*GRAPH, "strategy.name=halo", "model.dropout=0.5")),
+    Kind("sampled", "2", (*GRAPH, "strategy.name=sampled", "strategy.batch_size=64")),
+    Kind(
+        "records",
+        "2",
+        ("strategy.name=records", "strategy.batch_size=64", "model.name=sage", "model.hidden=8"),
+    ),
+    Kind("elastic", "1:3", (*GRAPH, "strategy.name=halo", "strategy.parts=3"), elastic=True),
+)
+
+
+@dataclass
+class Seen:
+    """What the processes of one run held, by minute."""
+
+    minutes: list[float] = field(default_factory=list)
+    amounts: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in UNITS})
+
+    def growth(self, name: str) -> float:
+        """Return by how much the last fifth of a run holds more than the second: the first fills caches."""
+        values = self.amounts[name]
+        fifth = max(1, len(values) // 5)
+        if len(values) < 5:
+            return 0.0
+        return statistics.median(values[-fifth:]) - statistics.median(values[fifth : 2 * fifth])
+
+
+def rows() -> Iterator[str]:
+    """Give a line a kind: steps, kills, what grew, what was left."""
+    began = time.monotonic()
+    yield (
+        "| kind | epochs | steps | killed or changed | bits | "
+        + " | ".join(f"{name}, {UNITS[name]}: median, growth" for name in UNITS)
+        + " | left behind |"
+    )
+    yield "|---" * (6 + len(UNITS)) + "|"
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {name: {} for name in UNITS}
+    total = 0
+    with tempfile.TemporaryDirectory(prefix="weft-soak-") as made:
+        folder = Path(made)
+        _make_data(folder)
+        for number, kind in enumerate(KINDS):
+            share = (MINUTES * 60 - (time.monotonic() - began)) / (len(KINDS) - number)
+            line, seen, steps = _soaked(kind, folder, max(20.0, share))
+            total += steps
+            for name, values in seen.amounts.items():
+                panels[name][kind.name] = list(zip(seen.minutes, values, strict=True))
+            yield line
+    minutes = (time.monotonic() - began) / 60
+    yield ""
+    yield f"{minutes:.0f} minutes, {total:,} steps; nothing was lost where all bits are the same."
+    STUDY.files["soak.svg"] = small_plots(
+        "Undisturbed runs while they train",
+        {UNITS[name]: lines for name, lines in panels.items()},
+        x="minutes",
+    )
+
+
+def _make_data(folder: Path) -> None:
+    graph = datasets["community"](nodes=60 if tiny() else 400, classes=4, features=8)
+    graph.save(folder / "graph")
+    (folder / "tmp").mkdir()
+    _weft(folder, "flatten", str(folder / "graph"), "--fanout=5,5", "--targets=train,val,test",
+          f"--out={folder / 'records'}", "--engine=duckdb").wait(PATIENCE)  # fmt: skip
+
+
+def _soaked(kind: Kind, folder: Path, seconds: float) -> tuple[str, Seen, int]:
+    """Return the line of a kind, what its undisturbed run held, and the steps of both runs."""
+    calm, wild = folder / f"{kind.name}-calm", folder / f"{kind.name}-wild"
+    seen = _undisturbed(kind, folder, calm, seconds * SHARE)
+    epochs = len(_losses(calm)) + 1
+    _finished(kind, folder, calm, epochs)
+    kills = _disturbed(kind, folder, wild, epochs, seconds * (1 - SHARE))
+    same = _losses(calm) == _losses(wild) and _weights(calm) == _weights(wild)
+    left = [*(folder / "tmp").iterdir(), *wild.glob(".*"), *wild.rglob("*.part")]
+    steps = sum(event.get("batches", {}).get("steps", 1) for event in _epochs(calm))
+    amounts = [f"{statistics.median(seen.amounts[name]):,.0f}, {seen.growth(name):+,.1f}" for name in UNITS]
+    told = "the same" if same else "**differ**"
+    names = ", ".join(sorted(path.name for path in left)) or "nothing"
+    cells = [kind.name, f"{epochs:,}", f"{steps:,}", f"{kills}", told, *amounts, names]
+    return f"| {' | '.join(cells)} |", seen, 2 * steps
+
+
+def _undisturbed(kind: Kind, folder: Path, out: Path, seconds: float) -> Seen:
+    """Train for so long, then ask the run to stop; return what it held meanwhile."""
+    seen, began = Seen(), time.monotonic()
+    with _training(kind, folder, out, 10**7) as run:
+        while run.poll() is None and (time.monotonic() - began < seconds or not _losses(out)):
+            _look(seen, run.pid, out, (time.monotonic() - began) / 60)
+            time.sleep(PAUSE)
+        run.send_signal(signal.SIGINT)
+        _ended(run, {130})
+    return seen
+
+
+def _finished(kind: Kind, folder: Path, out: Path, epochs: int) -> None:
+    with _training(kind, folder, out, epochs) as run:
+        _ended(run, {0})
+
+
+def _disturbed(kind: Kind, folder: Path, out: Path, epochs: int, seconds: float) -> int:
+    """Train as many epochs, killed at random moments for so long; return how often."""
+    draw, kills, began = random.Random(kind.name), 0, time.monotonic()
+    while True:
+        with _training(kind, folder, out, epochs) as run:
+            while _sleeps(run, draw.uniform(2, 30)) and time.monotonic() - began < seconds:
+                if not _losses(out):
+                    continue
+                kills += 1
+                if not kind.elastic:
+                    _kill(run, draw)
+                    break
+                _come_and_go(run, folder, out, draw)
+            _ended(run, {0, 1, 3, 130, -signal.SIGKILL})
+            if run.returncode == 0:
+                return kills
+
+
+def _sleeps(run: "subprocess.Popen[str]", seconds: float) -> bool:
+    """Return whether a run still goes on after a while."""
+    with suppress(subprocess.TimeoutExpired):
+        run.wait(seconds)
+    return run.poll() is None
+
+
+def _kill(run: "subprocess.Popen[str]", draw: random.Random) -> None:
+    """Kill all processes of a run, or one rank, or ask it to stop."""
+    workers = _children(run.pid)
+    with suppress(ProcessLookupError):
+        match draw.randrange(3):
+            case 0:
+                os.killpg(run.pid, signal.SIGKILL)
+            case 1 if workers:
+                os.kill(draw.choice(workers), signal.SIGKILL)
+            case _:
+                os.kill(run.pid, signal.SIGTERM)
+
+
+def _come_and_go(run: "subprocess.Popen[str]", folder: Path, out: Path, draw: random.Random) -> None:
+    """Ask for another number of workers, or kill one."""
+    workers = _children(run.pid)
+    if draw.random() < 0.5 and len(workers) > 1:
+        with suppress(ProcessLookupError):
+            os.kill(draw.choice(workers), signal.SIGKILL)
+    else:
+        _weft(folder, "scale", str(out), str(draw.randint(1, 3))).wait(PATIENCE)
+
+
+@contextmanager
+def _training(kind: Kind, folder: Path, out: Path, epochs: int) -> Iterator["subprocess.Popen[str]"]:
+    data = folder / ("records" if kind.name == "records" else "graph")
+    settings = [f"data.path={data}", f"train.epochs={epochs}", "train.checkpoint_every=50", *kind.settings]
+    resume = ["--resume"] if (out / "run.json").exists() else []
+    words = [f"--workers={kind.workers}", f"--out={out}", *(f"--set={each}" for each in settings), *resume]
+    run = _weft(folder, "train", *words)
+    try:
+        yield run
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+
+
+def _weft(folder: Path, *words: str) -> "subprocess.Popen[str]":
+    """Start the command, with a folder of its own for what is temporary."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder / "tmp")}
+    told: Any = open(folder / "told.txt", "a", encoding="utf-8")  # noqa: SIM115
+    with told:
+        return subprocess.Popen(
+            [sys.executable, "-m", "weft", *words],
+            env=environment, stdout=told, stderr=told, text=True, start_new_session=True,
+        )  # fmt: skip
+
+
+def _ended(run: "subprocess.Popen[str]", codes: set[int]) -> None:
+    """Wait for the end of a run, and refuse any other."""
+    code = run.wait(PATIENCE)
+    if code not in codes:
+        raise RuntimeError(f"the run ended with exit code {code}; expected one of {sorted(codes)}")
+
+
+def _look(seen: Seen, launcher: int, out: Path, minute: float) -> None:
+    """Note what the processes of a run hold now."""
+    found = dict.fromkeys(UNITS, 0.0)
+    for pid in (launcher, *_children(launcher)):
+        with suppress(OSError):
+            status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+            found["memory"] += int(status["RssAnon"].split()[0]) / 1024
+            found["shared"] += int(status["RssShmem"].split()[0]) / 1024
+            found["threads"] += int(status["Threads"])
+            found["descriptors"] += len(os.listdir(f"/proc/{pid}/fd"))
+    for path in out.rglob("*"):
+        with suppress(OSError):
+            found["disk"] += path.stat().st_size / 2**20
+    seen.minutes.append(minute)
+    for name, value in found.items():
+        seen.amounts[name].append(value)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    except OSError:
+        return []
+    return [int(word) for word in text.split()]
+
+
+def _losses(out: Path) -> list[str]:
+    """Return the loss of every epoch, as it was written."""
+    return [json.dumps(event["loss"]) for event in _epochs(out)]
+
+
+def _epochs(out: Path) -> list[dict[str, Any]]:
+    if not (out / "events.jsonl").exists():
+        return []
+    return [event for event in read_events(out) if event["event"] == "epoch"]
+
+
+def _weights(out: Path) -> bytes:
+    return (out / "model.safetensors").read_bytes()
+
+
+STUDY = Study(
+    "soak",
+    "long runs that are killed at random: bits of undisturbed ones, and what grows",
+    rows,
+    note="Each kind trains undisturbed for two fifths of its time, then as many epochs again while it is "
+    "killed (all processes, one rank) or asked to stop at random moments and continued; workers of the "
+    "elastic run are killed and scaled. Growth: the median of the last fifth of the undisturbed run less "
+    "that of its second. `make soak MINUTES=60`.",
+)
+CASES = [STUDY]
