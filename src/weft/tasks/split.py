@@ -17,6 +17,7 @@ from weft.graph.build import EdgeType
 from weft.graph.ends import drawn_order, edge_ends, first_of_each, mirrored, only, pair_ids
 from weft.graph.graph import Graph
 from weft.graph.node_pairs import Pairs
+from weft.graph.untimed import with_all_times
 from weft.graph.views import GraphView
 
 SPLITS = ("train", "val", "test")
@@ -53,7 +54,8 @@ def split_pairs(
     - "auto": as given where it is, else at random.
 
     One message graph serves training, validation and test: no edge of it joins the ends of a validation or
-    test pair, in either direction or in any relation, and by time it has only edges before `val`. Of the
+    test pair, in either direction or in any relation, and by time it has only edges before `val` (those of a
+    relation without times came when the edges did that it has the other way, or were always there). Of the
     training pairs a share of `disjoint` are targets and no messages, nor are their reverses and copies; the
     others are messages and no targets. With 0 all are targets, and messages too: whoever trains hides those
     of a step.
@@ -71,8 +73,10 @@ def split_pairs(
     """
     if not 0 <= disjoint <= 1:
         raise InputError(f"disjoint is a share of the training pairs, 0 … 1, got {disjoint!r}")
-    edges = _Edges.of(graph, target, label)
     how = _way(graph, by)
+    if how == "time":
+        graph = with_all_times(graph, key or "time")
+    edges = _Edges.of(graph, target, label)
     if how == "time":
         edges = _by_time(edges, _times(edges, key), val, test)
         shown = _before(graph, key or "time", val)
