@@ -30,6 +30,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "single": {},
     "halo": CUT,
     "sequential": CUT,
+    "asynchronous": {**CUT, "intervals": 2},
     "grid": {"rows": 1, "columns": 1},
     "vertex_cut": {"parts": 2, "partitioner": "libra"},
     "staged": CUT,

@@ -16,6 +16,7 @@ from string import Template
 
 from weft.report.markup import Section
 from weft.report.read import Run
+from weft.report.sections.asynchrony import asynchrony
 from weft.report.sections.batches import batches
 from weft.report.sections.cost import memory, timing
 from weft.report.sections.graph_facts import graph
@@ -36,6 +37,7 @@ SECTIONS: list[Callable[[Run], Section | None]] = [
     batches,
     partitions,
     pipeline,
+    asynchrony,
     workers,
     memory,
     graph,

@@ -58,6 +58,8 @@ class Epoch:
     """The partitions of each visit, by round."""
     pipeline: dict[str, Any] = field(default_factory=dict)
     """Of stages of layers: what each worker did, and how long it stood idle."""
+    asynchronous: dict[str, Any] = field(default_factory=dict)
+    """Of intervals: how old what they read was, and when each was in which epoch."""
 
 
 @dataclass(frozen=True)
@@ -297,8 +299,13 @@ def _epoch(record: Mapping[str, Any]) -> Epoch | None:
         batches=_batches(record.get("batches")),
         buckets=_numbers(record.get("buckets")),
         visits=_visits(record.get("buckets")),
-        pipeline=dict(record["pipeline"]) if isinstance(record.get("pipeline"), Mapping) else {},
+        pipeline=_object(record.get("pipeline")),
+        asynchronous=_object(record.get("asynchronous")),
     )
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def _visits(value: Any) -> list[list[list[int]]]:

@@ -344,9 +344,9 @@ class Strategy:
         if "step" in rest:
             self.clock[2] = int(rest.pop("step"))
             self.tally.load_state({name: rest.pop(name) for name in ("loss", "count")})
-        by_node = {name for name in rest if self.batching.is_by_node(name)}
-        self.batching.load_state({name: held for name, held in rest.items() if name in by_node})
-        self.layout.load_state({name: held for name, held in rest.items() if name not in by_node})
+        own = {name for name in rest if self.batching.holds(name)}
+        self.batching.load_state({name: held for name, held in rest.items() if name in own})
+        self.layout.load_state({name: held for name, held in rest.items() if name not in own})
 
     def state_range(self, name: str) -> range | None:
         """Return the nodes for the own ones of which a tensor of `state` has a row; None: it has none."""

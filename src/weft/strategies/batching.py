@@ -39,6 +39,9 @@ class Batching:
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model that cannot be trained like this, before the run's folder is made."""
 
+    def expect(self, epochs: int) -> None:
+        """Note how many epochs the run has at most: work may begin before it is asked for, up to there."""
+
     def begin_epoch(self, model: nn.Module) -> None:
         """Make ready for the steps of an epoch."""
 
@@ -96,6 +99,10 @@ class Batching:
     def is_by_node(self, name: str) -> bool:
         """Return whether a tensor of `state` has a row for each own node; those are all there are."""
         return False
+
+    def holds(self, name: str) -> bool:
+        """Return whether a tensor of a checkpoint is of `state` here; else it is the layout's."""
+        return self.is_by_node(name)
 
     def state(self) -> dict[str, Tensor]:
         """Return what this worker needs to continue beyond clock and loss."""

@@ -48,6 +48,9 @@ class PlainReducer:
         if loss.requires_grad:  # of no target there may be none
             loss.backward()  # type: ignore[no-untyped-call]
 
+    def add_up(self) -> None:
+        """Make the gradients that are there those of all workers together; called by all."""
+
     def meets(self, step: int) -> bool:
         """Return whether all workers have taken so many steps, and may agree on what comes next."""
         return True
@@ -101,6 +104,12 @@ class Summed(PlainReducer):
         assert self._buckets is not None, "prepare makes it"
         self._buckets.begin()
         super().backward(loss)
+        self._buckets.finish()
+
+    def add_up(self) -> None:
+        """Sum the gradients that are there already."""
+        assert self._buckets is not None, "prepare makes it"
+        self._buckets.begin()
         self._buckets.finish()
 
     def close(self) -> None:

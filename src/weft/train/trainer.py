@@ -170,6 +170,7 @@ class Trainer:
         """Train epoch after epoch until the last one, until patience ends, or until asked to stop."""
         self._ran = time.thread_time()
         self.timeline.begin()
+        self.strategy.batching.expect(self.settings.epochs)
         for epoch in range(self.start, self.settings.epochs):
             if self.exhausted():
                 break

@@ -1,0 +1,190 @@
+"""Bounded asynchrony: epochs to the same accuracy, and how much of a straggler's delay is hidden."""
+
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import weft
+from benchmarks.graphs import real, tiny
+from benchmarks.measure import Study
+from weft.events import read_events
+
+GRAPHS = ("cora", "citeseer", "pubmed")
+SEEDS = range(3)
+EPOCHS = 120
+INTERVALS = 8
+WITHIN = 0.01
+"""Below the accuracy that synchronous training reaches."""
+FORMS: list[tuple[str, dict[str, Any]]] = [
+    ("sync", {"form": "sync"}),
+    *((f"deterministic, s = {s}", {"staleness": s}) for s in (0, 1, 3)),
+    *((f"free, s = {s}", {"form": "free", "staleness": s}) for s in (0, 1, 3)),
+]
+RATES = (0.003, 0.03)
+
+
+def accuracy() -> Iterator[str]:
+    """Give a row a rate and form: the median number of epochs to the accuracy, and of that by sync."""
+    yield f"| lr | form | {' | '.join(GRAPHS)} |"
+    yield f"|---|---|{'---|' * len(GRAPHS)}"
+    for rate in RATES:
+        needed = {name: _targets(name, rate) for name in GRAPHS}
+        for form, options in FORMS:
+            cells = []
+            for name in GRAPHS:
+                found = [_reached(_curve(name, rate, s, options), needed[name][s]) for s in SEEDS]
+                base = statistics.median(
+                    _reached(_curve(name, rate, s, {"form": "sync"}), needed[name][s]) for s in SEEDS
+                )
+                middle = statistics.median(found)
+                cells.append(f"{middle:.0f} ({middle / base:.2f}×)")
+            yield f"| {rate} | {form} | {' | '.join(cells)} |"
+
+
+def _targets(name: str, rate: float) -> list[float]:
+    return [max(_curve(name, rate, seed, {"form": "sync"})) - WITHIN for seed in SEEDS]
+
+
+def _reached(curve: list[float], target: float) -> int:
+    """Return after how many epochs an accuracy was reached; one more than there were where it was not."""
+    return next((epoch for epoch, value in enumerate(curve, 1) if value >= target), len(curve) + 1)
+
+
+_CURVES: dict[str, list[float]] = {}
+
+
+def _curve(name: str, rate: float, seed: int, options: dict[str, Any]) -> list[float]:
+    """Return the validation accuracy after each epoch."""
+    key = repr((name, rate, seed, options))
+    if key not in _CURVES:
+        found: list[float] = []
+        more = {} if options.get("form") == "sync" else {"intervals": INTERVALS}
+
+        def note(event: dict[str, Any]) -> None:
+            if event["event"] == "epoch":
+                found.append(event["val"]["accuracy"])
+
+        weft.train(
+            real(name, symmetrise=True, normalise_features=True),
+            "gcn",
+            strategy={"name": "asynchronous", **options, **more},
+            parts=1,
+            hidden=64,
+            lr=rate,
+            weight_decay=5e-4,
+            epochs=6 if tiny() else EPOCHS,
+            seed=seed,
+            restore_best=False,
+            progress=note,
+        )
+        _CURVES[key] = found
+    return _CURVES[key]
+
+
+REQUIRED = 0.8
+STILL = 0.4
+"""The share of an epoch for which the straggler stands still, once in each."""
+STEPS = 40
+
+
+def straggler() -> Iterator[str]:
+    """Give the seconds of an epoch with and without stops, by form."""
+    yield "| form | epoch, nobody stops | epoch, one stops | delay |"
+    yield "|---|---|---|---|"
+    even = {form: _epoch(form, 0.0) for form in ("sync", "deterministic", "free")}
+    still = STILL * even["sync"]
+    lost = {}
+    for form, base in even.items():
+        slow = _epoch(form, still, every=even["sync"])
+        lost[form] = slow - base
+        hidden = ""
+        if form != "sync":
+            share = 1 - lost[form] / max(lost["sync"], 1e-9)
+            hidden = f", {100 * share:.0f} % hidden (required ≥ {100 * REQUIRED:.0f} %)"
+        yield f"| {form} | {base * 1e3:.0f} ms | {slow * 1e3:.0f} ms | {lost[form] * 1e3:.0f} ms{hidden} |"
+
+
+def _epoch(form: str, still: float, every: float = 1.0) -> float:
+    """Return the seconds of an epoch by the clock, the first ones left out."""
+    nodes = 3_000 if tiny() else 60_000
+    settings = ["data.name=community", f"data.nodes={nodes}", "model.name=sage", "model.hidden=128"]
+    settings += [f"train.epochs={STEPS}", f"train.eval_every={STEPS}", "strategy.name=asynchronous"]
+    settings += [f"strategy.form={form}"] + ([] if form == "sync" else ["strategy.staleness=1"])
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        # Of three parts the first worker has two, the straggler one: its own work leaves it room.
+        command = [sys.executable, "-W", "ignore", "-m", "weft", "train", "--workers=2", "--parts=3"]
+        command += [f"--out={out}", *(f"--set={setting}" for setting in settings)]
+        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        started = subprocess.Popen(command, env=env, text=True, **quiet)
+        with started as run, _stopped(run.pid, out, still, every):
+            _, said = run.communicate(timeout=600)
+        if run.returncode:
+            raise RuntimeError(said)
+        times = [event["time"] for event in read_events(out) if event["event"] == "epoch"]
+    return (times[-2] - times[4]) / (len(times) - 6)
+
+
+@contextmanager
+def _stopped(launcher: int, out: Path, still: float, every: float) -> Iterator[None]:
+    """Have the second worker stand still once in so many seconds, at a random time, while the run trains."""
+    over, clock = threading.Event(), random.Random(1)
+
+    def stops() -> None:
+        while not (out / "events.jsonl").exists() and not over.wait(0.1):
+            pass
+        worker = _worker(launcher)
+        with suppress(ProcessLookupError):
+            while worker is not None and not over.is_set():
+                room = max(0.0, every - still)
+                before = clock.random() * room
+                over.wait(before)
+                os.kill(worker, signal.SIGSTOP)
+                over.wait(still)
+                os.kill(worker, signal.SIGCONT)
+                over.wait(room - before)
+
+    thread = threading.Thread(target=stops, daemon=True)
+    if still:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if still:
+            thread.join()
+
+
+def _worker(launcher: int) -> int | None:
+    """Return the process of rank 1 that the launcher started."""
+    for child in Path(f"/proc/{launcher}/task/{launcher}/children").read_text(encoding="utf-8").split():
+        with suppress(OSError):
+            if "RANK=1" in Path(f"/proc/{child}/environ").read_text(encoding="utf-8").split("\0"):
+                return int(child)
+    return None
+
+
+CASES = [
+    Study(
+        "asynchronous_accuracy",
+        f"epochs of GCN 2 x 64 to the validation accuracy of synchronous training less {WITHIN:.0%}",
+        accuracy,
+        note=f"Median of {len(SEEDS)} seeds; {INTERVALS} intervals in one process; in brackets: of sync.",
+    ),
+    Study(
+        "asynchronous_straggler",
+        "one of two workers is stopped for 0.4 of an epoch in each: SAGE 2 x 128 on 60,000 nodes, s = 1",
+        straggler,
+        note="The straggler has one part of three; seconds by the clock, evaluations left out.",
+    ),
+]

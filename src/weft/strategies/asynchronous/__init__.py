@@ -1,0 +1,1 @@
+"""Intervals of nodes that train without waiting for each other: bounded asynchrony, and tensor workers."""

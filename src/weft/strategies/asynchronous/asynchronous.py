@@ -1,0 +1,96 @@
+"""Bounded asynchrony: Thorpe et al., Dorylus: Affordable, Scalable, and Accurate GNN Training, 2021.
+
+Rows of a worker are cut into intervals. Each goes through gather, apply vertex, scatter and apply edge of
+every layer, and through their backward, without waiting for the others: what it reads of them may be epochs
+old, up to a bound. Weights are versions that never change; backward of an interval uses those of its forward.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Unpack
+
+import torch
+
+from weft.config import Range
+from weft.errors import RecipeError
+from weft.strategies.asynchronous.interval_steps import Form, IntervalSteps
+from weft.strategies.base import RunContext, Strategy, strategies
+from weft.strategies.halo.halo import HaloParts
+from weft.strategies.local import LocalGraph
+from weft.strategies.reducer import Summed, reducer_of
+
+INTERVALS = 4
+"""That a worker has where nothing is said."""
+
+
+@strategies.add("asynchronous")
+class Asynchronous(Strategy):
+    """Train intervals of rows that wait for each other as little as `staleness` epochs allow.
+
+    A worker cuts its rows into `intervals`. `form` deterministic reads rows and weights of exactly
+    `staleness` epochs before, so a run gives the same bits twice; 0 waits for this epoch's. `form` free
+    reads what is there, as Dorylus does, with intervals at most `staleness` epochs apart; the order in which
+    it read is left in the folder `order` of the run, and `replay` of such a folder gives the same bits again.
+    `form` sync ends every layer together and is halo itself. `partitioner` and `parts` are as of halo.
+    """
+
+    name: ClassVar[str] = "asynchronous"
+    on_workers: ClassVar[bool] = True
+    takes_whole: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        graph: LocalGraph,
+        *,
+        part_rank: Sequence[int] | None = None,
+        partitioner: str | Mapping[str, Any] = "metis",
+        parts: Annotated[int, Range(least=1)] | None = None,
+        form: Form = "deterministic",
+        staleness: Annotated[int, Range(least=0)] = 0,
+        intervals: Annotated[int, Range(least=1)] | None = None,
+        replay: str | None = None,
+        **context: Unpack[RunContext],
+    ) -> None:
+        super().__init__(graph, **context)
+        layout = HaloParts(self.shared, graph, part_rank)
+        if form == "sync":
+            self.compose(layout, reducer=Summed(self.group))
+            return
+        if context.get("autocast") is torch.float16:
+            raise RecipeError(
+                "train.precision: float16 scales the loss of all intervals by one number that their "
+                "gradients settle; use bfloat16 or float32"
+            )
+        reducer = reducer_of(self.group)
+        steps = IntervalSteps(
+            self.shared,
+            layout,
+            reducer,
+            count=intervals or INTERVALS,
+            form=form,
+            staleness=staleness,
+            replay=None if replay is None else Path(replay),
+            folder=context.get("folder"),
+        )
+        self.compose(layout, steps, reducer)
+
+    @classmethod
+    def layouts(cls, workers: int) -> list[dict[str, Any]]:
+        """Return both forms that compute what one process does; an interval a worker is one of its calls."""
+        return [{"form": "sync"}, {"form": "deterministic", "intervals": 1}]
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse options that would do nothing, before any data is read."""
+        super().check(options)
+        form = options.get("form", "deterministic")
+        idle = ["staleness", "intervals"] if form == "sync" else []
+        for key in idle:
+            if options.get(key):
+                raise RecipeError(
+                    f"strategy.{key}: 'sync' ends every layer together; leave it out, or use another form"
+                )
+        if options.get("replay") is not None and form != "free":
+            raise RecipeError(
+                f"strategy.replay: {form!r} gives the same bits by itself; use form = 'free', or leave it out"
+            )

@@ -1,0 +1,262 @@
+"""The board of a worker: rows that intervals hand out by epoch, versions of weights, and whose turn it is.
+
+Whatever stands on it is never changed, only forgotten once nobody can ask for it. One interval computes at a
+time, with all cores; who waits lets the others go on, those that are behind first.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Condition
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from weft.strategies.asynchronous.choices import Choice, ages_of, check_ages
+from weft.strategies.asynchronous.order import OrderLog
+from weft.strategies.pipeline.stage_model import Weights
+
+What = Literal["features", "gradients"]
+T = TypeVar("T")
+_SPANS = 64
+"""Epochs of intervals whose begin and end a run tells."""
+
+
+class Key(NamedTuple):
+    """Rows of one call of a step from one source: an interval, or all other workers."""
+
+    what: What
+    slot: int
+    source: int
+
+
+class Ended(BaseException):
+    """The run is over: an interval that waits stops here."""
+
+
+class Gradients(NamedTuple):
+    """What one interval learned in an epoch."""
+
+    loss: Tensor
+    values: list[Tensor | None]
+    """A gradient a weight; None where the loss does not reach it."""
+
+
+class Board:
+    """What the intervals of a worker tell each other. Every wait ends when the run does, or fails."""
+
+    def __init__(self, intervals: int, choice: Choice, log: OrderLog) -> None:
+        self.intervals, self.choice, self.log = intervals, choice, log
+        self.rows: dict[Key, dict[int, Tensor]] = {}
+        self.versions: dict[int, Weights] = {}
+        self.learned: dict[int, dict[int, Gradients]] = {}
+        """What intervals learned, by epoch and interval, until the weights have taken it."""
+        self.ages: Counter[int] = Counter()
+        """How many reads found rows of each age."""
+        self.waited = 0.0
+        """Seconds in which intervals stood waiting for rows, added up."""
+        self.entered = -1
+        """The furthest epoch that an interval has begun."""
+        self.last = -1
+        """The last epoch that may begin."""
+        self._changed = Condition()
+        self._ended: BaseException | None = None
+        self._turn: int | None = None
+        self._queue: dict[int, int] = {}
+        self._began: dict[int, float] = {}
+        self._spans: list[tuple[int, int, float, float]] = []
+        self._told = 0
+
+    # Whose turn it is
+
+    @contextmanager
+    def turn(self, interval: int, epoch: int) -> Iterator[None]:
+        """Compute, alone on this worker."""
+        with self._changed:
+            self._take_turn(interval, epoch)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._give_turn(interval)
+
+    @contextmanager
+    def away(self, interval: int, epoch: int) -> Iterator[None]:
+        """Let others compute while this interval waits for something that is not on the board."""
+        with self._changed:
+            self._give_turn(interval)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._take_turn(interval, epoch)
+
+    # What is handed out
+
+    def put(self, key: Key, epoch: int, rows: Tensor) -> None:
+        """Hand out the rows of an epoch."""
+        with self._changed:
+            self.rows.setdefault(key, {})[epoch] = rows
+            self._changed.notify_all()
+
+    def read(self, interval: int, epoch: int, what: What, slot: int, sources: Sequence[int]) -> list[Tensor]:
+        """Return the rows of some sources, of the epochs that the form of asynchrony says."""
+        keys = [Key(what, slot, source) for source in sources]
+        with self._changed:
+            chosen = self._until(
+                lambda: self.choice.rows(interval, epoch, [[*self.rows.get(key, ())] for key in keys]),
+                interval,
+                epoch,
+            )
+            check_ages(epoch, chosen, self.choice.oldest)
+            self.ages.update(ages_of(epoch, chosen))
+            self.log.write("read", interval, epoch, chosen)
+            return [self.rows[key][one] for key, one in zip(keys, chosen)]
+
+    # Epochs
+
+    def enter(self, interval: int, epoch: int) -> Weights:
+        """Wait until an interval may begin an epoch, and return the weights that it uses to its end."""
+        with self._changed:
+            version = self._until(lambda: self._opened(interval, epoch))
+            self.entered = max(self.entered, epoch)
+            self._began[interval] = time.time()
+            self.log.write("enter", interval, epoch, version)
+            return self.versions[version]
+
+    def leave(self, interval: int, epoch: int, learned: Gradients) -> None:
+        """Hand in what an interval learned in an epoch."""
+        with self._changed:
+            self.learned.setdefault(epoch, {})[interval] = learned
+            if len(self._spans) < _SPANS:
+                self._spans.append((interval, epoch, self._began.get(interval, 0.0), time.time()))
+            self._changed.notify_all()
+
+    def allow(self, last: int) -> None:
+        """Let epochs begin up to `last`."""
+        with self._changed:
+            self.last = max(self.last, last)
+            self._changed.notify_all()
+
+    def hold(self) -> int:
+        """Let no further epoch begin, and return the furthest that has."""
+        with self._changed:
+            self.last = self.entered
+            return self.entered
+
+    def taken(self, epoch: int) -> list[Gradients]:
+        """Wait until all intervals are done with an epoch; return what they learned, in their order."""
+        with self._changed:
+            self._until(lambda: self._complete(epoch) or None)
+            held = self.learned.pop(epoch)
+            return [held[number] for number in range(self.intervals)]
+
+    def completed(self, epoch: int) -> None:
+        """Wait until all intervals are done with an epoch."""
+        with self._changed:
+            self._until(lambda: self._complete(epoch) or None)
+
+    def publish(self, version: int, weights: Weights) -> None:
+        """Give out the weights that have seen so many epochs, and forget what nobody can ask for."""
+        with self._changed:
+            self.versions[version] = weights
+            oldest = version - self.choice.oldest
+            self.versions = {one: held for one, held in self.versions.items() if one >= min(oldest, version)}
+            for key, held in self.rows.items():
+                newest = max(held, default=0)
+                self.rows[key] = {one: rows for one, rows in held.items() if one >= oldest or one == newest}
+            self._changed.notify_all()
+
+    @property
+    def newest(self) -> int:
+        """How many epochs the weights have seen."""
+        return max(self.versions)
+
+    # The end
+
+    def end(self, why: BaseException) -> None:
+        """Wake everybody who waits; the first reason is told."""
+        with self._changed:
+            self._ended = self._ended or why
+            self._changed.notify_all()
+
+    def check(self) -> None:
+        """Raise what ended the run, where something did."""
+        if self._ended is not None:
+            raise self._ended
+
+    def take_ages(self) -> dict[int, int]:
+        """Return the reads at each age since the last call."""
+        with self._changed:
+            taken, self.ages = self.ages, Counter()
+            return dict(sorted(taken.items()))
+
+    def take_spans(self) -> list[tuple[int, int, float, float]]:
+        """Return (interval, epoch, begin, end) of what ended since the last call; of the first ones alone."""
+        with self._changed:
+            told, self._told = self._told, len(self._spans)
+            return self._spans[told:]
+
+    def take_waited(self) -> float:
+        """Return the seconds waited since the last call."""
+        with self._changed:
+            taken, self.waited = self.waited, 0.0
+            return taken
+
+    # Underneath, with the lock held
+
+    def _opened(self, interval: int, epoch: int) -> int | None:
+        if epoch > self.last or not self.versions:
+            return None
+        return self.choice.weights(interval, epoch, [*self.versions])
+
+    def _complete(self, epoch: int) -> bool:
+        return len(self.learned.get(epoch, ())) == self.intervals
+
+    def _until(self, found: Callable[[], T | None], interval: int | None = None, epoch: int = 0) -> T:
+        """Return what is found, once it is; the interval that computes lets others do so meanwhile."""
+        self.check()
+        value = found()
+        if value is not None:
+            return value
+        if interval is not None:
+            self._give_turn(interval)
+        began = time.perf_counter()
+        while value is None:
+            self._changed.wait()
+            self.check()
+            value = found()
+        if interval is not None:
+            self.waited += time.perf_counter() - began
+            self._take_turn(interval, epoch)
+        return value
+
+    def _take_turn(self, interval: int, epoch: int) -> None:
+        self._queue[interval] = epoch
+        while self._turn is not None or min((e, i) for i, e in self._queue.items()) != (epoch, interval):
+            self._changed.wait()
+            if self._ended is not None:
+                self._queue.pop(interval, None)
+                self.check()
+        del self._queue[interval]
+        self._turn = interval
+
+    def _give_turn(self, interval: int) -> None:
+        if self._turn == interval:
+            self._turn = None
+            self._changed.notify_all()
+
+
+def summed(learned: Sequence[Gradients]) -> tuple[Tensor, list[Tensor | None]]:
+    """Return loss and gradients of all intervals together, added up in their order."""
+    total: list[Tensor | None] = list(learned[0].values)
+    for one in learned[1:]:
+        total = [b if a is None else a if b is None else a + b for a, b in zip(total, one.values)]
+    return torch.stack([one.loss for one in learned]).sum(), total
+
+
+def told_ages(ages: dict[int, int]) -> dict[str, Any]:
+    """Return ages as an event can hold them."""
+    return {str(age): reads for age, reads in ages.items()}

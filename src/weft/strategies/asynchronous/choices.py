@@ -1,0 +1,105 @@
+"""Which epoch's rows an interval reads, and which version of the weights it begins an epoch with.
+
+All forms stand behind one gate: an interval begins epoch e when the weights have taken the gradients of all
+intervals up to epoch e - s, so no two are further than s epochs apart. Behind it they differ:
+
+- `Exactly` reads rows of epoch e - s and weights that have seen e - s epochs: a function of the recipe alone.
+- `Newest` reads what is there, as Dorylus does: rows of an interval that is s epochs behind and has not come
+  to this layer yet are those of its epoch before, so a row may be s + 1 epochs old.
+- `Replayed` reads what a run that is told in a file read.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from weft.errors import FormatError, TrainingError
+from weft.strategies.asynchronous.order import Order
+
+Epochs = Sequence[int]
+
+
+class Choice(Protocol):
+    """Decides what is read of what is there."""
+
+    oldest: int
+    """The age in epochs that nothing that is read may exceed."""
+
+    def rows(self, interval: int, epoch: int, there: Sequence[Epochs]) -> list[int] | None:
+        """Return the epoch to read of each source, of those that are there; None: wait for more."""
+
+    def weights(self, interval: int, epoch: int, there: Epochs) -> int | None:
+        """Return the version to begin an epoch with, of those that are there; None: wait."""
+
+
+class Exactly:
+    """Rows and weights of exactly `staleness` epochs before; of the first epoch until there are some."""
+
+    def __init__(self, staleness: int) -> None:
+        self.staleness = self.oldest = staleness
+
+    def rows(self, interval: int, epoch: int, there: Sequence[Epochs]) -> list[int] | None:
+        """Return the same epoch for all, once all have it."""
+        wanted = max(0, epoch - self.staleness)
+        return [wanted] * len(there) if all(wanted in held for held in there) else None
+
+    def weights(self, interval: int, epoch: int, there: Epochs) -> int | None:
+        """Return the version that has seen so many epochs."""
+        wanted = max(0, epoch - self.staleness)
+        return wanted if wanted in there else None
+
+
+class Newest:
+    """Whatever is there; in its first epoch an interval waits for what nobody has made yet."""
+
+    def __init__(self, staleness: int) -> None:
+        self.staleness, self.oldest = staleness, staleness + 1
+
+    def rows(self, interval: int, epoch: int, there: Sequence[Epochs]) -> list[int] | None:
+        """Return the newest of each; wait for what is made, and still on its way from another worker."""
+        newest = [max(held, default=-1) for held in there]
+        return newest if all(one >= max(0, epoch - self.oldest) for one in newest) else None
+
+    def weights(self, interval: int, epoch: int, there: Epochs) -> int | None:
+        """Return the newest version, where it is new enough to begin at all."""
+        return max(there) if epoch - self.staleness <= max(there) else None
+
+
+class Replayed:
+    """What an earlier run read, by the order that it left."""
+
+    def __init__(self, order: Order, staleness: int) -> None:
+        self.order, self.oldest = order, staleness + 1
+        self._next: dict[tuple[int, int], int] = {}
+
+    def rows(self, interval: int, epoch: int, there: Sequence[Epochs]) -> list[int] | None:
+        """Return what this read of the epoch gave then, once all of it is there."""
+        place = self._next.get((interval, epoch), 0)
+        wanted = self.order.read(interval, epoch, place)
+        if len(wanted) != len(there):
+            raise FormatError(f"{self.order.path}: tells of another graph, cut or model than this run's")
+        if not all(one in held for one, held in zip(wanted, there)):
+            return None
+        self._next[interval, epoch] = place + 1
+        return list(wanted)
+
+    def weights(self, interval: int, epoch: int, there: Epochs) -> int | None:
+        """Return the version that the epoch began with then."""
+        wanted = self.order.version(interval, epoch)
+        return wanted if wanted in there else None
+
+
+def check_ages(epoch: int, chosen: Sequence[int], oldest: int) -> None:
+    """Raise where something is older than what was promised."""
+    for one in chosen:
+        if epoch - one > oldest:
+            raise TrainingError(
+                f"epoch {epoch} was to read rows of epoch {one}, the oldest it may are {oldest} epochs old"
+            )
+
+
+def ages_of(epoch: int, chosen: Sequence[int]) -> Mapping[int, int]:
+    """Return how many sources were read at each age; negative where they are ahead."""
+    counted: dict[int, int] = {}
+    for one in chosen:
+        counted[epoch - one] = counted.get(epoch - one, 0) + 1
+    return counted

@@ -1,0 +1,103 @@
+"""The board gives what was handed out, forgets what nobody can ask for, and lets one compute at a time."""
+
+import threading
+import time
+
+import pytest
+import torch
+from torch import Tensor
+
+from weft.strategies.asynchronous.board import Board, Ended, Gradients, Key, summed
+from weft.strategies.asynchronous.choices import Exactly, Newest
+from weft.strategies.asynchronous.order import OrderLog
+
+
+def board_of(staleness: int = 1, intervals: int = 2, free: bool = False) -> Board:
+    choice = Newest(staleness) if free else Exactly(staleness)
+    return Board(intervals, choice, OrderLog(None, {}, since=0))
+
+
+def learned(value: float | None) -> Gradients:
+    return Gradients(torch.tensor(1.0), [None if value is None else torch.tensor(value), None])
+
+
+def test_rows_are_those_of_their_epoch_and_ages_are_told() -> None:
+    board = board_of(2)
+    for epoch in range(4):
+        board.put(Key("features", 0, 1), epoch, torch.tensor([epoch]))
+    assert board.read(0, 3, "features", 0, [1])[0].tolist() == [1]
+    assert board.read(0, 0, "features", 0, [1])[0].tolist() == [0]
+    assert board.take_ages() == {0: 1, 2: 1}
+    assert board.take_ages() == {}
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_what_is_forgotten_can_not_be_asked_for(free: bool) -> None:
+    board, key = board_of(2, free=free), Key("features", 0, 1)
+    weights: dict[str, Tensor] = {}
+    for epoch in range(6):
+        board.put(key, epoch, torch.tensor([epoch]))
+        board.publish(epoch + 1, weights)
+    least = 6 - (3 if free else 2)
+    assert sorted(board.rows[key]) == [*range(least, 6)]
+    assert sorted(board.versions) == [*range(least, 7)]
+
+
+def test_gradients_add_up_in_the_order_of_intervals_and_none_stays_none() -> None:
+    board = board_of()
+    board.leave(1, 0, learned(2.0))
+    board.leave(0, 0, learned(None))
+    loss, values = summed(board.taken(0))
+    assert float(loss) == 2.0
+    assert values[0] is not None
+    assert float(values[0]) == 2.0
+    assert values[1] is None
+
+
+def test_one_computes_at_a_time_and_who_waits_lets_others_go_on() -> None:
+    board, inside, most = board_of(0, intervals=3), [0], [0]
+
+    def work(interval: int) -> None:
+        for epoch in range(5):
+            with board.turn(interval, epoch):
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                time.sleep(0.0005)
+                inside[0] -= 1
+                board.put(Key("features", 0, interval), epoch, torch.tensor([epoch]))
+                others = [other for other in range(3) if other != interval]
+                board.read(interval, epoch, "features", 0, others)
+
+    threads = [threading.Thread(target=work, args=(interval,)) for interval in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    assert most == [1]
+    assert board.take_ages() == {0: 30}
+
+
+def test_everybody_who_waits_hears_of_the_end() -> None:
+    board, told = board_of(), []
+
+    def wait() -> None:
+        try:
+            board.read(0, 0, "features", 0, [1])
+        except Ended:
+            told.append("ended")
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    board.end(Ended())
+    thread.join(10)
+    assert told == ["ended"]
+
+
+def test_no_epoch_begins_behind_the_last_that_may() -> None:
+    board = board_of(3)
+    board.publish(0, {})
+    board.allow(1)
+    assert board.enter(0, 1) == {}
+    assert board.hold() == 1
+    assert board.last == 1
