@@ -40,6 +40,11 @@ TABLE = nn.Embedding(4, 8).to(WIDE)
 HEADS = torch.randn(2, 4, dtype=WIDE, requires_grad=True)
 KINDS = torch.randint(0, 4, (EDGES.num_edges,))
 SLOPE = torch.full((1,), 0.3, dtype=WIDE, requires_grad=True)
+SCALE, VECTOR = (torch.randn(shape, dtype=WIDE, requires_grad=True) for shape in ((), (8,)))
+NORMED, FIXED = nn.BatchNorm1d(8).to(WIDE).eval(), nn.BatchNorm1d(8, affine=False).to(WIDE).eval()
+for each in (NORMED, FIXED):
+    each.running_mean.normal_()  # type: ignore[union-attr]
+    each.running_var.uniform_(0.5, 2.0)  # type: ignore[union-attr]
 MEANS = torch.randn(3, 1, dtype=WIDE, requires_grad=True)
 
 
@@ -117,6 +122,14 @@ def learned_slope(u: Tensor, v: Tensor) -> Tensor:
     return F.prelu(u - v, SLOPE)  # an operator that torch does not tag as elementwise
 
 
+def tempered(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    return (u @ VECTOR + torch.mv(v, VECTOR)) / SCALE.exp(), u.view(-1, 2, 4) @ VECTOR[:4] * SCALE
+
+
+def batch_normed(u: Tensor, v: Tensor) -> Tensor:
+    return FIXED(NORMED(u - v)).relu()  # type: ignore[no-any-return]
+
+
 MESSAGES: dict[str, tuple[Callable[..., Any], str, dict[str, Any], int]] = {
     "gated": (gated, "sum", {"src": [U], "dst": [V]}, 0),
     "halves": (halves, "sum", {"src": [U], "dst": [V]}, 0),
@@ -135,10 +148,12 @@ MESSAGES: dict[str, tuple[Callable[..., Any], str, dict[str, Any], int]] = {
     "per_head": (per_head, "max", {"src": [U], "dst": [V]}, 1),
     "typed": (typed, "sum", {"src": [U], "edge": [E, KINDS]}, 0),
     "learned_slope": (learned_slope, "sum", {"src": [U], "dst": [V]}, 0),
+    "tempered": (tempered, "softmax", {"src": [U], "dst": [V]}, 0),
+    "batch_normed": (batch_normed, "max", {"src": [U], "dst": [V]}, 0),
     "moved": (moved, "sum", {"src": [U], "dst": [V], "edge": [E]}, 0),
 }
 CAPTURED = [p for module in (GATE, VALUE, BOTH, MLP, NARROW, NORM, TABLE, MIXED) for p in module.parameters()]
-CAPTURED += [HEADS, MEANS, SLOPE]
+CAPTURED += [HEADS, MEANS, SLOPE, SCALE, VECTOR, *NORMED.parameters()]
 
 
 @pytest.mark.parametrize("name", MESSAGES)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+_VECTORS = (torch.mv, Tensor.mv)
 _MATMULS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
 
 
@@ -49,6 +50,8 @@ class Contractions(TorchFunctionMode):
             made = self._einsum(*args)
         elif func in _MATMULS and len(args) == 2 and not kwargs:
             made = self._matmul(*args)
+        elif func in _VECTORS and len(args) == 2 and not kwargs:
+            made = self._by_vector(*args)
         return func(*args, **(kwargs or {})) if made is None else made
 
     def _einsum(self, equation: Any, *given: Any) -> Tensor | None:
@@ -62,12 +65,20 @@ class Contractions(TorchFunctionMode):
         return self.contracted([Lettered(*pair) for pair in zip(letters, tensors)], out)
 
     def _matmul(self, a: Any, b: Any) -> Tensor | None:
-        """[E, …, i, f] · [h, f, o] with a matrix a head, or · [E, …, f, o] with one an edge."""
+        """[E, …, i, f] · [h, f, o] with a matrix a head, · [E, …, f, o] with one an edge, or · [f]."""
+        if isinstance(b, Tensor) and b.dim() == 1:
+            return self._by_vector(a, b)
         if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.dim() < 3 or b.dim() < 3:
             return None
         batch = "eabcd"[: max(a.dim(), b.dim()) - 2]
         first, second = (batch[len(batch) + 2 - each.dim() :] for each in (a, b))
         return self.contracted([Lettered(first + "xy", a), Lettered(second + "yz", b)], batch + "xz")
+
+    def _by_vector(self, a: Any, b: Any) -> Tensor | None:
+        """[E, …, f] · [f], as a product with a matrix of one column."""
+        if not isinstance(a, Tensor) or a.dim() < 2 or a.shape[0] != self.rows:
+            return None
+        return torch.matmul(a, b.unsqueeze(1)).squeeze(-1)
 
     def contracted(self, given: Sequence[Lettered], out: str) -> Tensor | None:
         """Return the sum over the letters that `out` has not; None: it is none of the forms known here."""

@@ -33,6 +33,7 @@ from weft.compiler.tracing.captures import (
 )
 from weft.compiler.tracing.contractions import Contractions
 from weft.compiler.tracing.edge_counts import few_edges, same_but_for_edges
+from weft.compiler.tracing.norms import FixedNorms
 from weft.compiler.tracing.reads import Reads, Refusals, refused
 from weft.kernels.relation import relation_matmul_op
 
@@ -87,7 +88,7 @@ class Form:
     def example(self, edges: int = EDGES) -> Tensor:
         """Return a tensor of this form without values."""
         rows = () if self.role == "shared" else (edges,)
-        return torch.empty(*rows, *self.shape, dtype=self.dtype, device=self.device)
+        return torch.empty((*rows, *self.shape), dtype=self.dtype, device=self.device)
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def _recorded(message: Callable[..., Any], forms: Sequence[Form], ran: _Ran, edg
         recorder.check(form.shape)
     with _quiet(), unsaved(), explained("tracing"), MODE, torch.enable_grad(), fresh_casts(), Refusals():
         examples = [recorder.input(form) for form in forms]
-        with _noted(ran, message), recorder, Contractions(edges), recorder.reads:
+        with _noted(ran, message), recorder, Contractions(edges), FixedNorms(), recorder.reads:
             made = message(*examples)
         recorder.output(made, ROWS if any(form.role == "index" for form in forms) else edges)
     recorder.graph.eliminate_dead_code()
@@ -387,8 +388,6 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _capture(self, tensor: Tensor) -> fx.Node:
         self.check(tensor.shape)
         self.fixed.add(id(tensor))
-        if tensor.dim() == 0:
-            raise NotCompiled("it uses a tensor of shape [], or writes a number into a part of one")
         if tensor.requires_grad and not tensor.is_leaf:
             raise NotCompiled("it uses a computed tensor with a gradient that it was not given")
         last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
