@@ -136,7 +136,8 @@ def _undisturbed(kind: Kind, folder: Path, out: Path, seconds: float) -> Seen:
     seen, began = Seen(), time.monotonic()
     with _training(kind, folder, out, 10**7) as run:
         while run.poll() is None and (time.monotonic() - began < seconds or not _losses(out)):
-            _look(seen, run.pid, out, (time.monotonic() - began) / 60)
+            if seen.minutes or _losses(out):  # until then it starts
+                _look(seen, run.pid, out, (time.monotonic() - began) / 60)
             time.sleep(PAUSE)
         run.send_signal(signal.SIGINT)
         _ended(run, {130})
