@@ -40,6 +40,16 @@ def test_the_tightest_limit_counts_wherever_it_is(container: Path, folder: str) 
     assert machine.free_memory() == 0
 
 
+@pytest.mark.parametrize("name", ["memory.events", "memory.oom_control"])
+def test_kills_for_memory_are_counted_in_either_version(container: Path, name: str) -> None:
+    before = machine.memory_kills() or 0
+    (container / "memory").mkdir()
+    (container / "memory" / name).write_text("oom 3\nunder_oom 0\noom_kill 2\n")
+    assert machine.memory_kills() == before + 2
+    (container / "memory" / name).write_text("oom_kill\n")
+    assert machine.kills_in(container / "memory") is None
+
+
 def test_groups_of_the_first_version_lie_in_folders_of_their_controllers(container: Path) -> None:
     (container / "membership").write_text("3:cpu,cpuacct:/mine\n4:memory:/other\n")
     found = set(machine.groups("cpu"))

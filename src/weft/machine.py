@@ -58,6 +58,29 @@ def left_in(folder: Path) -> int | None:
     return None
 
 
+def memory_kills() -> int | None:
+    """Return how many processes the kernel has killed for memory, None where it does not tell."""
+    counts = [*map(kills_in, groups("memory")), _counted(Path("/proc/vmstat"), "oom_kill")]
+    told = [count for count in counts if count is not None]
+    return sum(told) if told else None
+
+
+def kills_in(folder: Path) -> int | None:
+    """Return how many processes of a control group the kernel has killed for memory; None: it is not told."""
+    for name in ("memory.events", "memory.oom_control"):
+        count = _counted(folder / name, "oom_kill")
+        if count is not None:
+            return count
+    return None
+
+
+def _counted(path: Path, name: str) -> int | None:
+    try:
+        return next(int(line.split()[1]) for line in path.read_text().splitlines() if line.split()[0] == name)
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+
+
 def quota_in(folder: Path) -> float | None:
     """Return the cores that the quota of a control group is worth; None where it has none."""
     try:

@@ -2,15 +2,19 @@
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from weft.comm import failure
 from weft.comm.failure import (
     FOLDER_PREFIX,
     JOB_PREFIX,
     Failure,
+    OutOfMemory,
     clear_orphan,
     describe_exit,
     first_cause,
@@ -62,6 +66,19 @@ def test_a_ranks_own_word_comes_before_what_others_saw() -> None:
 )
 def test_exit_codes_are_put_in_words(code: int, words: str) -> None:
     assert words in describe_exit(code)
+
+
+def test_a_kill_by_the_kernel_is_told_with_what_the_process_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    kills = iter([7, 7, 8])
+    monkeypatch.setattr(failure, "memory_kills", lambda: next(kills))
+    memory = OutOfMemory()
+    assert "by hand, or by the system" in describe_exit(-signal.SIGKILL, memory)
+    taken = "len(bytearray(200 << 20))"
+    subprocess.run([sys.executable, "-c", f"import os; {taken}; os.kill(os.getpid(), 9)"], check=False)
+    memory._peak = min(memory._peak, 1 << 20)  # other tests have had larger processes
+    told = describe_exit(-signal.SIGKILL, memory)
+    assert "was killed by SIGKILL (by the kernel, for lack of memory: it had " in told
+    assert "use more workers" in told
 
 
 def test_seconds_come_from_the_environment_or_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

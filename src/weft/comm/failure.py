@@ -7,6 +7,7 @@ itself before its connections close, and what the survivors then see is secondar
 import json
 import math
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -20,7 +21,9 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from weft.errors import FormatError, InputError, WorkerLost
+from weft.machine import memory_kills
 from weft.reading.json_values import Maybe, WholeNumber, parse_json
+from weft.sizes import shown
 
 Kind = Literal["refused", "raised", "died", "stalled", "lost"]
 INTERRUPTED = 130
@@ -186,7 +189,7 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def describe_exit(code: int) -> str:
+def describe_exit(code: int, memory: "OutOfMemory | None" = None) -> str:
     """Return what an exit code as `subprocess` gives it means."""
     if code >= 0:
         return f"ended with exit code {code}"
@@ -194,8 +197,33 @@ def describe_exit(code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    hint = " (by hand, or by the system when memory ran out)" if -code == signal.SIGKILL else ""
-    return f"was killed by {name}{hint}"
+    if -code != signal.SIGKILL:
+        return f"was killed by {name}"
+    return f"was killed by {name} ({memory.told() if memory else _EITHER})"
+
+
+_EITHER = "by hand, or by the system when memory ran out"
+
+
+class OutOfMemory:
+    """Whether the kernel has killed processes for memory since this was made, and how much they had."""
+
+    def __init__(self) -> None:
+        self._kills, self._peak = memory_kills(), _largest_child()
+
+    def told(self) -> str:
+        """Return who sent SIGKILL, as far as the machine tells."""
+        before, now = self._kills, memory_kills()
+        if before is None or now is None or now <= before:
+            return _EITHER
+        peak = _largest_child()
+        had = f": it had {shown(peak)}" if peak > self._peak else ""
+        return f"by the kernel, for lack of memory{had}; use more workers or machines, or a smaller batch"
+
+
+def _largest_child() -> int:
+    """Return the most bytes that any process had that this one started and that has ended."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def _write(path: Path, text: str) -> None:

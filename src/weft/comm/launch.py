@@ -18,7 +18,16 @@ from pathlib import Path
 from types import FrameType
 
 from weft import machine
-from weft.comm.failure import FOLDER_PREFIX, INTERRUPTED, STALL, Failure, describe_exit, first_cause, seconds
+from weft.comm.failure import (
+    FOLDER_PREFIX,
+    INTERRUPTED,
+    STALL,
+    Failure,
+    OutOfMemory,
+    describe_exit,
+    first_cause,
+    seconds,
+)
 from weft.comm.output import RankOutput
 from weft.comm.run_store import TOKEN, RunStore, new_token
 from weft.errors import InputError, WorkerLost
@@ -101,6 +110,7 @@ class _Launch:
         self.attempt = 0
         self.began = time.time()
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.memory = OutOfMemory()
         self.outputs: list[RankOutput] = []
         self.tick: Callable[[], None] = lambda: None
         self.say: Callable[[str], None] = tell_user
@@ -147,7 +157,7 @@ class _Launch:
     # Starting
 
     def _start(self) -> None:
-        self.processes, self.outputs = [], []
+        self.processes, self.outputs, self.memory = [], [], OutOfMemory()
         for rank in range(self.workers):
             # Rank 0 keeps the terminal: its progress bar, and the one object that --json prints.
             pipes = {} if rank == 0 else {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -241,7 +251,7 @@ class _Launch:
         for rank, process in enumerate(self.processes):
             code = process.poll()
             if code and str(rank) not in told:
-                failure = Failure(rank, "died", describe_exit(code))
+                failure = Failure(rank, "died", describe_exit(code, self.memory))
                 self._record(failure, f"{rank}.json")
                 known.append(failure)
         return known

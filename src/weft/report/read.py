@@ -152,12 +152,18 @@ class Run:
 
     def is_share(self, metric: str) -> bool:
         """Whether a metric is shown as per cent: a score that was always between 0 and 1."""
-        if metric in _NUMBERS or self.lower_is_better(metric):
-            return False
-        values = (
-            scores[metric] for epoch in self.epochs for scores in epoch.scores.values() if metric in scores
-        )
-        return all(not math.isfinite(value) or 0 <= value <= 1 for value in values)
+        return metric not in _NUMBERS and not self.lower_is_better(metric) and metric not in self._beyond
+
+    @cached_property
+    def _beyond(self) -> set[str]:
+        """The metrics that were below 0 or above 1 in any epoch."""
+        return {
+            name
+            for epoch in self.epochs
+            for scores in epoch.scores.values()
+            for name, value in scores.items()
+            if math.isfinite(value) and not 0 <= value <= 1
+        }
 
     def show(self, metric: str, value: float | None, digits: int = 1) -> str:
         """A value of a metric as people read it: 81.4 %, 0.412, 1,234; `digits` are those of a share."""
@@ -219,12 +225,10 @@ def read_run(folder: Path | str) -> Run:
     """Read a run folder. FormatError where run.json is missing or no JSON object; all else becomes a note."""
     folder = Path(folder)
     meta = _read_meta(folder / "run.json")
-    records, notes = _read_events(folder / "events.jsonl")
-    epochs = {epoch.number: epoch for epoch in map(_epoch, records) if epoch is not None}
-    rest = [record for record in records if record.get("event") != "epoch"]
+    rest, epochs, notes = _read_events(folder / "events.jsonl")
     others: list[dict[str, Any]] = []
     for path in sorted(folder.glob("events-rank*.jsonl")):
-        events, remarks = _read_events(path)
+        events, _, remarks = _read_events(path)
         others += events
         notes += remarks
     return Run(folder, meta, rest, [epochs[key] for key in sorted(epochs)], notes, others)
@@ -250,12 +254,14 @@ def _read_meta(path: Path) -> dict[str, Any]:
     return meta
 
 
-def _read_events(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+def _read_events(path: Path) -> tuple[list[dict[str, Any]], dict[int, Epoch], list[str]]:
+    """Return the events, less epochs; the epochs by number, of which there may be very many; and remarks."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError:
-        return [], [f"There is no readable {path.name} in the run folder, so there are no curves."]
+        return [], {}, [f"There is no readable {path.name} in the run folder, so there are no curves."]
     records: list[dict[str, Any]] = []
+    epochs: dict[int, Epoch] = {}
     bad: list[int] = []
     for index, line in enumerate(lines, start=1):
         if not line.strip():
@@ -264,10 +270,12 @@ def _read_events(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
             record = json.loads(line)
         except (ValueError, RecursionError):
             record = None
-        if isinstance(record, dict):
-            records.append(record)
-        else:
+        if not isinstance(record, dict):
             bad.append(index)
+        elif record.get("event") != "epoch":
+            records.append(record)
+        elif (epoch := _epoch(record)) is not None:
+            epochs[epoch.number] = epoch
     notes = []
     if bad and bad[-1] == len(lines):
         notes.append(
@@ -278,7 +286,7 @@ def _read_events(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
         notes.append(
             f"{plural(len(bad), 'line')} of {path.name} could not be read (the first: line {bad[0]})."
         )
-    return records, notes
+    return records, epochs, notes
 
 
 def _epoch(record: Mapping[str, Any]) -> Epoch | None:

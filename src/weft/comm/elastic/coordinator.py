@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.comm.elastic.start import Home, Process, Size, Spawn, defaults, started_here
-from weft.comm.failure import FOLDER_PREFIX, INTERRUPTED, STALL, Failure, describe_exit, seconds
+from weft.comm.failure import FOLDER_PREFIX, INTERRUPTED, STALL, Failure, OutOfMemory, describe_exit, seconds
 from weft.comm.launch import ADDRESS, POLL, STOP, Signals, counted_signals, listening, tell_user
 from weft.comm.run_store import RunStore, new_token
 from weft.errors import WorkerLost
@@ -104,7 +104,7 @@ class _Coordinator:
         signals: Signals,
         address: str,
     ) -> None:
-        self.size, self.env = size, env
+        self.size, self.env, self.memory = size, env, OutOfMemory()
         # Workers whose launcher was killed remove the folder above that of their records.
         self.records, self.listener, self.signals = folder / "records", listener, signals
         self.records.mkdir()
@@ -197,7 +197,7 @@ class _Coordinator:
         if worker.process.machine_lost:
             self.say(f"weft: worker {worker.number} was lost with its machine")
         elif trained or (worker.process.placed and not worker.ready):
-            self.say(f"weft: worker {worker.number} {describe_exit(code)}")
+            self.say(f"weft: worker {worker.number} {describe_exit(code, self.memory)}")
         if worker.leaving or worker.process.machine_lost:  # nobody, or in any case somebody, takes its place
             return None
         if self.restarts > 0:
