@@ -44,6 +44,7 @@ LEVELS = [
     {"strategies"},
     {"train"},
     {"plan", "pipeline", "report"},
+    {"simulate"},
     {"cli", "__main__"},
 ]
 LEVEL_OF = {name: number for number, names in enumerate(LEVELS) for name in names}
@@ -338,7 +339,7 @@ def test_public_names_change_only_on_purpose() -> None:
         *("DataNote", "InputError", "WeftError", "WeftWarning"),
         *("accelerate", "accelerated", "infer", "load", "nearest", "partners", "plan"),
         *("read_events", "read_recipe"),
-        *("compile_messages", "explain", "score_pairs", "train"),
+        *("compile_messages", "explain", "score_pairs", "simulate", "train"),
         *("algorithms", "datasets", "draw", "errors", "kernels", "layers", "nn", "partitioners", "report"),
         *("samplers", "stores", "strategies"),
         "__version__",
@@ -372,6 +373,12 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
                 "-h",
                 "recipe",
             ),
+        ],
+        "simulate": [
+            *("--away", "--bandwidth", "--checkpoint-every", "--classes", "--cluster", "--degree", "--edges"),
+            *("--exchange", "--failures", "--features", "--help", "--jitter", "--json", "--latency"),
+            *("--leaving", "--nodes", "--only", "--parts", "--picture", "--rehearse", "--seed", "--set"),
+            *("--stragglers", "--weak", "--workers", "-h", "recipe"),
         ],
         "ingest": [
             *(

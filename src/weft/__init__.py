@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         plan,
         report,
         samplers,
+        simulate,
         stores,
         strategies,
     )
@@ -79,6 +80,7 @@ _HOME = {
     "report": "",
     "samplers": "",
     "score_pairs": "weft.train.inference.links",
+    "simulate": "",
     "stores": "",
     "strategies": "",
     "train": "",
@@ -117,6 +119,7 @@ __all__ = [
     "report",
     "samplers",
     "score_pairs",
+    "simulate",
     "stores",
     "strategies",
     "train",

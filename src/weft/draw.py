@@ -37,6 +37,7 @@ class Stream(IntEnum):
     SPLIT = 9
     WALK = 10
     ROWS = 11
+    SIMULATE = 12
 
 
 def fold(seed: int, stream: int, epoch: int = 0, step: int = 0, layer: int = 0) -> int:

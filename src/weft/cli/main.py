@@ -31,6 +31,7 @@ from weft.cli import (
     report,
     scale,
     selftest,
+    simulate,
     train,
     validate,
 )
@@ -43,6 +44,7 @@ COMMANDS = {
     "train": train,
     "scale": scale,
     "plan": planning,
+    "simulate": simulate,
     "ingest": ingest,
     "validate": validate,
     "flatten": flatten,

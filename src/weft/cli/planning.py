@@ -93,7 +93,7 @@ def _planned(options: argparse.Namespace) -> "Plan":
     )
 
 
-def numbers(given: str | None) -> list[int] | None:
+def numbers(given: str | None, option: str = "--workers") -> list[int] | None:
     """Return numbers of workers: "1:16" are the powers of two between both, and these themselves.
 
     >>> numbers("1:16"), numbers("3"), numbers("2,6"), numbers("1:6")
@@ -111,7 +111,7 @@ def numbers(given: str | None) -> list[int] | None:
     except ValueError:
         found = []
     if not found or min(found) < 1 or (":" in given and low > high):
-        raise InputError(f"--workers: expected a number, a list 1,2,4 or a range 1:16, got {given!r}")
+        raise InputError(f"{option}: expected a number, a list 1,2,4 or a range 1:16, got {given!r}")
     return found
 
 

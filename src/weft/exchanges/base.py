@@ -76,6 +76,8 @@ class Exchange:
     """Other options at which it changes nothing either."""
     carries_over: ClassVar[bool] = False
     """Whether a step may read gradients of earlier ones."""
+    waits: ClassVar[bool] = True
+    """Whether a step waits for what is sent in it; else it is read a step later."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     """Where the rows may lie."""
     parts_alone: ClassVar[bool] = False

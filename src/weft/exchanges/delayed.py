@@ -111,6 +111,7 @@ class Delayed(Exchange):
     """Send each row every `r` epochs, to be read r epochs later; `r` 0 sends all at once and is exact."""
 
     carries_over = True
+    waits = False
     exact_at: ClassVar[Mapping[str, Any]] = {"r": 0}
 
     def __init__(

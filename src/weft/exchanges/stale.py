@@ -66,6 +66,7 @@ class Stale(Exchange):
     """
 
     carries_over = True
+    waits = False
     exact_at: ClassVar[Mapping[str, Any]] = {"lag": 0}
 
     @classmethod

@@ -44,10 +44,10 @@ def plan(
         strategies[name]  # refused by name
     if epochs is not None and epochs < 2:
         raise InputError(f"--epochs {epochs}: expected at least 2, as the first epoch is like no other")
-    chosen = _recipe(recipe)
+    chosen = recipe_of(recipe)
     if "class" in chosen.model:
         raise RecipeError("model.class: a plan rehearses layers of weft by name; give a model.name like it")
-    found = _priced(machine or machine_here(), chosen)
+    found = priced(machine or machine_here(), chosen)
     described = None if cluster is None else read_cluster(cluster)
     room = None if memory is None else parse_bytes(memory, "memory")
     make = partial(
@@ -86,13 +86,14 @@ def machine_here(
     return found
 
 
-def _priced(machine: Machine, recipe: Recipe) -> Machine:
+def priced(machine: Machine, recipe: Recipe) -> Machine:
     """Return the machine with the table of prices that a recipe names."""
     table = recipe.train.get("prices")
     return replace(machine, prices=read_prices(table)) if isinstance(table, str) else machine
 
 
-def _recipe(given: Recipe | Mapping[str, Any] | str | Path | None) -> Recipe:
+def recipe_of(given: Recipe | Mapping[str, Any] | str | Path | None) -> Recipe:
+    """Return the recipe that was given as a file, a table or itself."""
     if isinstance(given, Recipe):
         return given
     if isinstance(given, Mapping):

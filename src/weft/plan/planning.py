@@ -72,12 +72,13 @@ class Sources:
         kind = strategies[candidate.strategy]
         if candidate.workers > 1:
             return self._parts(candidate)
-        graph = self._whole(resolved)
+        graph = self.whole_of(resolved)
         if kind.on_workers and not kind.takes_whole:
             return whole_in_parts(graph, kind, resolved.strategy_options)
         return graph
 
-    def _whole(self, resolved: Resolved) -> Graph:
+    def whole_of(self, resolved: Resolved) -> Graph:
+        """Return the graph as a run in one process is trained on it."""
         key = str(sorted(resolved.task.to_dict().items())) + str(strategies[resolved.strategy].hides_batches)
         if key not in self.whole:
             graph = resolved.open()

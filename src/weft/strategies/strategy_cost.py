@@ -20,6 +20,8 @@ class StrategyCost:
     """Whether it computes what one process does on the whole graph, where its exchange does."""
     overlaps: ClassVar[tuple[str, ...]] = ("gradient",)
     """Purposes of traffic that travels while the rank works."""
+    turns: ClassVar[bool] = False
+    """Whether workers send their rows to all others one after the other."""
     first: ClassVar[int] = 1
     """Epochs at the start that are like no later one."""
 

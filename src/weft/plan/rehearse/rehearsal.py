@@ -41,6 +41,8 @@ class RankRehearsal:
     """The most bytes of tensors at one time, those included."""
     num_nodes: int = 0
     num_edges: int = 0
+    steps: int = 1
+    """Steps of an epoch."""
 
 
 def rehearse(
@@ -114,6 +116,7 @@ def _play(resolved: Resolved, source: Graph | LocalGraph | Path, group: Group) -
             own=resolved.own,
         )
         trainer.fit()
+    told.steps = len(trainer.strategy.batching)
     trainer.strategy.close()
     told.peak = watch.peak
     return told

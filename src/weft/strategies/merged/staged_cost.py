@@ -1,7 +1,7 @@
 """What `staged` costs: rows of one worker after the other, or blocks along a square grid."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from weft.strategies.strategy_cost import StrategyCost, costs
 
@@ -9,6 +9,8 @@ from weft.strategies.strategy_cost import StrategyCost, costs
 @costs.add("staged")
 class StagedCost(StrategyCost):
     """Least memory of all exact ways on workers."""
+
+    turns: ClassVar[bool] = True
 
     @classmethod
     def obstacle(cls, options: Mapping[str, Any], workers: int) -> str | None:

@@ -1,0 +1,45 @@
+"""What runs are simulated under: machines, links, how uneven workers are, and how often something fails."""
+
+from dataclasses import dataclass, field, replace
+
+from weft.plan.cluster import Cluster, bytes_a_second
+from weft.plan.machine import Machine
+from weft.simulate.epochs import Unevenness
+from weft.simulate.wires import Wires
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What runs are simulated under."""
+
+    cluster: Cluster | None = None
+    bandwidth: float = 1.25e9
+    latency: float = 1e-4
+    uneven: Unevenness = field(default_factory=Unevenness)
+    failures_an_hour: float = 0.0
+    checkpoint_every: int = 10
+    leave_an_hour: float = 0.0
+    away: float = 600.0
+    epochs: int = 100
+
+    def machine(self, here: Machine, workers: int) -> Machine:
+        """Return the machine that each of so many workers is on."""
+        if self.cluster is not None:
+            return self.cluster.machine(here, workers)
+        return replace(here, workers_each=1)
+
+    def wires(self, here: Machine, workers: int, bandwidth: float | None = None) -> Wires:
+        """Return the links among so many workers."""
+        told, inside, slow = self.cluster, here.bandwidth, here.latency
+        if told is None:
+            return Wires(workers, 1, bandwidth or self.bandwidth, self.latency, inside, slow)
+        each = told.workers
+        if told.within is None:
+            return Wires(workers, each, inside, slow, inside, slow)
+        speed = bandwidth or bytes_a_second(told.within["bandwidth"])
+        wires = Wires(workers, each, speed, told.within["latency"], inside, slow)
+        if told.between is None or told.machines["racks"] == 1:
+            return wires
+        rack = -(-told.machines["count"] // told.machines["racks"])
+        uplink = bytes_a_second(told.between["bandwidth"])
+        return replace(wires, rack=rack, uplink=uplink, far_latency=told.between["latency"])
