@@ -1,7 +1,6 @@
 """Who holds what of a graph, and the blocks by which a model reads it."""
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -120,6 +119,7 @@ class PartsLayout(Layout):
     def __init__(self, shared: Shared, graph: LocalGraph) -> None:
         super().__init__(shared)
         self.graph = graph
+        self._holders: GatheredRows | None = None
 
     def own_ids(self) -> Tensor | None:
         """Return the ids of the nodes that count here."""
@@ -137,7 +137,10 @@ class PartsLayout(Layout):
 
     def rows_of(self, h: Tensor, ids: Tensor) -> Tensor:
         """Return the rows of any nodes, which their owners send."""
-        owned = self.graph.owned
+        owned, own = self.graph.owned, self.graph.shard.node_ids
+        # Not a cached property: its lock would be that of all workers of one process, which meet here.
+        if self._holders is None:
+            self._holders = GatheredRows(self.shared.group, own if owned is None else own[owned])
         return self._holders(h if owned is None else h[owned], ids)
 
     def gathered(self, rows: Tensor) -> Tensor:
@@ -152,8 +155,3 @@ class PartsLayout(Layout):
         found = rows.new_empty(last - first, rows.shape[1])
         found[self.shared.everyones(ids)] = self.shared.everyones(rows)
         return found
-
-    @cached_property
-    def _holders(self) -> GatheredRows:
-        ids, owned = self.graph.shard.node_ids, self.graph.owned
-        return GatheredRows(self.shared.group, ids if owned is None else ids[owned])

@@ -1,5 +1,6 @@
 """A rehearsal counts what a run counts: every byte and message, by purpose, peer and epoch."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,12 @@ import pytest
 import torch
 from ranks import run_ranks
 
+from weft.plan.rehearse import stage
 from weft.plan.rehearse.rehearsal import rehearse
 from weft.strategies.base import strategies
 from weft.strategies.strategy_cost import costs
 from weft.train.resolve import resolve
+from weft.train.workers.run_parts import prepare_parts
 
 GCN, SAGE, GAT = {"name": "gcn"}, {"name": "sage"}, {"name": "gat"}
 EXACT: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -99,3 +102,15 @@ def test_a_rank_that_fails_ends_the_rehearsal_with_its_own_error(tmp_path: Path)
     resolved = resolve(plan_jobs.recipe(GCN, {"name": "halo"}), workers=2)
     with pytest.raises(Exception, match="partition"):
         rehearse(resolved, tmp_path / "nothing" / "partition", workers=2)
+
+
+@pytest.mark.parametrize("strategy", ["halo", "sampled"])
+def test_ranks_that_are_threads_meet_where_pairs_are_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    monkeypatch.setattr(stage, "PATIENCE", 20.0)
+    asked = plan_jobs.recipe(SAGE, {"name": strategy})
+    resolved = resolve(replace(asked, task={"name": "link_prediction"}), workers=2)
+    parts = prepare_parts(resolved, tmp_path, workers=2)
+    played = rehearse(resolved, parts, workers=2, epochs=1)
+    assert all(rank.epochs[0]["bytes_sent"] for rank in played)

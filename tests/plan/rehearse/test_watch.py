@@ -47,3 +47,17 @@ def test_work_goes_to_the_phase_that_ends() -> None:
 def test_tensors_are_found_in_what_holds_them() -> None:
     a, b = torch.zeros(1), torch.zeros(2)
     assert [each.numel() for each in tensors_in({"a": [a], "b": (b, 3)})] == [1, 2]
+
+
+def test_what_has_no_values_has_none_that_is_nan() -> None:
+    x = fake_mode().from_tensor(torch.zeros(6, 4))
+    with OperatorWatch():
+        assert int(x.isnan().sum()) == 0
+        assert not bool((x + x).isnan().any())
+
+
+def test_a_mask_without_values_names_every_place() -> None:
+    x = fake_mode().from_tensor(torch.zeros(6, 4))
+    with OperatorWatch():
+        assert (x[:, 0] > 0).nonzero().tolist() == [[place] for place in range(6)]
+        assert list(x[x[:, 0] > 0].shape) == [6, 4]

@@ -1,7 +1,8 @@
 """What the operators of a rehearsed rank do: counted work by phase, bytes held, and the most of them.
 
 Every operator passes here. Those that meet a tensor without values give shapes alone; what reads a number of
-one is told 1, and a mask picks from one by the places it names.
+one is told 1, a mask picks from one by the places it names (all, where it has no values either), and none of
+its values is NaN.
 """
 
 import weakref
@@ -48,7 +49,11 @@ class OperatorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             args = (args[0], [_places(each) for each in args[1]], *args[2:])
         if func is _aten.masked_select.default and not isinstance(args[1], FakeTensor):
             return args[0][args[1].nonzero(as_tuple=True)]
+        if func is _aten.nonzero.default and isinstance(args[0], FakeTensor):
+            return torch.ones(args[0].shape, dtype=torch.bool).nonzero()
         out = func(*args, **kwargs)
+        if func is _aten.isnan.default and isinstance(out, FakeTensor):
+            out = torch.zeros(out.shape, dtype=torch.bool)
         self._open.add(work_of(func, args, kwargs, out))
         for made in tree_leaves(out):
             if isinstance(made, Tensor):
@@ -101,9 +106,10 @@ def _number(tensor: Tensor) -> float | int | bool:
 
 
 def _places(index: Any) -> Any:
-    """Return a mask as the places that it names, which have a number of their own."""
-    real = isinstance(index, Tensor) and not isinstance(index, FakeTensor)
-    return index.nonzero().flatten() if real and index.dtype is torch.bool and index.dim() == 1 else index
+    """Return a mask as the places that it names, which have a number of their own: all, without values."""
+    if not isinstance(index, Tensor) or index.dtype is not torch.bool or index.dim() != 1:
+        return index
+    return torch.arange(len(index)) if isinstance(index, FakeTensor) else index.nonzero().flatten()
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
