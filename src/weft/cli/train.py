@@ -33,6 +33,8 @@ from weft.config import Recipe, make_recipe, read_recipe
 from weft.errors import InputError, WeftError
 
 if TYPE_CHECKING:
+    from weft.graph.views import GraphView
+    from weft.train.resolve import Resolved
     from weft.train.saved.summary import Summary
 
 
@@ -110,9 +112,17 @@ def _run(options: argparse.Namespace) -> int:
     with _drawn_on_failure(out), stop_requests() as stop, watching() as progress:
         resume = options.resume or workers.restarted()
         summary = run_recipe(
-            recipe, Place(out=out, resume=resume, progress=progress, stop=stop, began=options.began)
+            recipe,
+            Place(out=out, resume=resume, progress=progress, stop=stop, began=options.began),
+            check=_check_room,
         )
     return conclude(summary, json=options.json)
+
+
+def _check_room(resolved: "Resolved", held: "GraphView") -> None:
+    from weft.plan.room import check_graph
+
+    check_graph(resolved, held)
 
 
 def resolve(options: argparse.Namespace) -> Recipe:

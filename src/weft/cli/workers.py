@@ -97,7 +97,16 @@ def start_workers(options: argparse.Namespace, recipe: Recipe, out: Path, worker
     with claimed(out):
         check_folder(out, resume=options.resume)
         prepare(recipe, out, workers=workers)
+        _check_room(recipe, out, workers)
         return _run_workers(options, out, workers)
+
+
+def _check_room(recipe: Recipe, out: Path, workers: int) -> None:
+    from weft.plan.room import check_parts
+    from weft.train.resolve import resolve
+
+    resolved = resolve(recipe, workers=workers)
+    check_parts(resolved, resolved.partition or out / "partition", workers)
 
 
 def _run_workers(options: argparse.Namespace, out: Path, workers: int) -> int:

@@ -31,9 +31,11 @@ from weft.train.workers.run_parts import whole_in_parts
 if TYPE_CHECKING:
     from weft.train.resolve import Resolved
 
+Check = Callable[["Resolved", GraphView], None]
 
-def run(resolved: "Resolved", place: Place) -> Summary:
-    """Train in this process as a recipe says that is checked."""
+
+def run(resolved: "Resolved", place: Place, check: Check | None = None) -> Summary:
+    """Train in this process as a recipe says that is checked; `check` may refuse what was read."""
     process.adapt()
     model, options, settings = resolved.model, resolved.options, resolved.settings
     recipe, strategy = resolved.to_dict(), resolved.strategy_options
@@ -41,6 +43,8 @@ def run(resolved: "Resolved", place: Place) -> Summary:
     check_place(settings, place)
     device = device_for(kind, settings.device)
     held, task = _read(resolved, kind, device)
+    if check is not None:
+        check(resolved, held)
     counts = {"num_nodes": held.num_nodes, "num_edges": held.num_edges, "num_classes": held.num_classes}
     recipe = {**recipe, "graph": {**recipe.get("graph", {}), **counts}}
     made = partial(cast(Any, kind), **strategy, device=device)

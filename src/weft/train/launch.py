@@ -19,7 +19,7 @@ from weft.tasks.choose import TaskChoice
 from weft.tasks.loss import LossFunction
 from weft.tasks.metrics import Metric
 from weft.train.check import check_arguments, check_keywords
-from weft.train.fit import check_place, run
+from weft.train.fit import Check, check_place, run
 from weft.train.model import check_options, option_names
 from weft.train.optim import OptimizerName, ScheduleName
 from weft.train.resolve import (
@@ -188,18 +188,21 @@ def _continued(strategy: Mapping[str, Any], out: str | Path, workers: int) -> di
     return with_parts_of(strategy, kept, out)
 
 
-def _alone(resolved: Resolved, place: Place) -> Summary:
+def _alone(resolved: Resolved, place: Place, check: Check | None = None) -> Summary:
     """Train in this process, on the parts of a run that is continued where it has some."""
     if resolved.partition is None and not (place.resume and holds_parts(place.out)):
-        return run(resolved, place)
+        return run(resolved, place, check)
     summary = train_parts(resolved, place, Group.alone())
     assert summary is not None, "one process trains"
     return summary
 
 
-def run_recipe(recipe: Recipe, place: Place) -> Summary:
-    """Train as a recipe says, in this process. What can be checked without the data is checked first."""
+def run_recipe(recipe: Recipe, place: Place, check: Check | None = None) -> Summary:
+    """Train as a recipe says, in this process. What can be checked without the data is checked first.
+
+    `check` is called with what was read, before anything is made of it, and may refuse it.
+    """
     resolved = resolve(recipe)
     if place.out is not None:
         check_folder(Path(place.out), resume=place.resume)  # before time is spent on the data
-    return _alone(resolved, place)
+    return _alone(resolved, place, check)

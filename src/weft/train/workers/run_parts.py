@@ -183,7 +183,7 @@ def check_partition(
 
 def check_loops(folder: Path, model: nn.Module | str) -> None:
     """Refuse a graph that was cut without the self loops that the model needs."""
-    if wants_self_loops(model) and not (_facts(folder) or {}).get(_LOOPS):
+    if wants_self_loops(model) and not (facts_of(folder) or {}).get(_LOOPS):
         name = model if isinstance(model, str) else type(model).__name__
         raise RecipeError(
             f"model.name: {name!r} needs a self loop at every node, and {folder} was cut without; cut the "
@@ -203,7 +203,7 @@ def read_parts(
     owners = spread(info.num_parts, workers) if part_rank is None else part_rank
     held = [part for part, owner in enumerate(owners) if owner == rank]
     shard = Shard.merge([_read(folder, part) for part in held])
-    facts = _facts(folder)
+    facts = facts_of(folder)
     if facts is not None:
         facts.pop(_LOOPS, None)
     identity: dict[str, Any] = {"parts": info.num_parts, "partition": info.sha256}
@@ -283,7 +283,7 @@ def _loops(resolved: "Resolved") -> Any:
     return resolved.to_dict()["model"] if own else wants_self_loops(resolved.model)
 
 
-def _facts(folder: Path) -> dict[str, Any] | None:
+def facts_of(folder: Path) -> dict[str, Any] | None:
     """Return what a partition keeps of the whole graph; None where it was made without."""
     file = folder / _SUMMARY
     if not file.is_file():
