@@ -33,7 +33,8 @@ def meaning_of(path: Path | None) -> dict[str, Any]:
     if path is None or not (path / format.MANIFEST).is_file():
         return {}
     report = read_report(path)
-    return {name: report[name] for name in ("classes", "edge_classes", "features") if report.get(name)}
+    kept = ("classes", "edge_classes", "features", "edge_features")
+    return {name: report[name] for name in kept if report.get(name)}
 
 
 def _of_npz(path: Path) -> dict[str, Any]:

@@ -85,3 +85,19 @@ def test_a_file_without_any_row_is_refused(tmp_path: Path) -> None:
         read_pairs(graph, tmp_path / "pairs.csv", torch.ones(1, dtype=torch.bool))
     with pytest.raises(InputError, match=r"ids\.parquet: has no row under its header"):
         read_nodes(graph, tmp_path / "ids.parquet")
+
+
+def test_features_of_pairs_are_the_columns_that_those_of_edges_were_made_of(tmp_path: Path) -> None:
+    graph = Graph.from_edges([[0, 1], [1, 2]], edge_attr=torch.zeros(2, 3))
+    asked = torch.ones(1, dtype=torch.bool), ["attr"], {"node edge node": ["trust", "kind=a", "kind=b"]}
+    (tmp_path / "pairs.csv").write_text("source,target,trust,kind\n0,2,0.5,b\n2,1,-1,a\n1,0,3,other\n")
+    pairs = read_pairs(graph, tmp_path / "pairs.csv", *asked)
+    assert pairs.data["attr"].tolist() == [[0.5, 0, 1], [-1, 1, 0], [3, 0, 0]]
+    (tmp_path / "none.csv").write_text("source,target,trust\n0,2,0.5\n")
+    with pytest.raises(
+        InputError, match=r"no column 'kind', which edges have; it has: source, target, trust"
+    ):
+        read_pairs(graph, tmp_path / "none.csv", *asked)
+    (tmp_path / "word.csv").write_text("source,target,trust,kind\n0,2,high,b\n")
+    with pytest.raises(InputError, match=r"'trust' must hold a number for each pair"):
+        read_pairs(graph, tmp_path / "word.csv", *asked)

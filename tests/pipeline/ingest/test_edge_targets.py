@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from tables import (
@@ -137,3 +138,20 @@ def test_wrong_labels_and_splits_of_edges_are_told_with_their_rows(tmp_path: Pat
             schema_of([f"edges={path}"], {"edges": {"edge": {"label": label}}})
     with pytest.raises(InputError, match=r"edges.edge.split: expected train, val and test, got 'trian'"):
         schema_of([f"edges={path}"], {"edges": {"edge": {"split": {"trian": "a"}}}})
+
+
+def test_pairs_are_asked_for_by_the_columns_of_the_table_that_edges_came_from(tmp_path: Path) -> None:
+    ends = {"src": ["a", "b", "c", "a", "d", "b"], "dst": ["b", "a", "a", "c", "a", "d"]}
+    more = {"good": ["y", "n", "y", "n", "y", "n"], "trust": [0.5, 1.0, 2.0, 0.1, 0.2, 0.3]}
+    path = write_csv(tmp_path / "trust.csv", {**ends, **more, "part": ["train"] * 4 + ["val", "test"]})
+    sections = {"edges": {"edge": {"label": "good", "split": "part", "features": ["trust"]}}}
+    graph_of(tmp_path / "g", f"edges={path}", sections=sections)
+    assert read_report(tmp_path / "g")["edge_features"] == {"node edge node": ["trust"]}
+    run, out = str(tmp_path / "run"), tmp_path / "out"
+    settings = [f"data.path={tmp_path / 'g'}", "task.name=edge_classification", "task.width=4"]
+    settings += ["train.epochs=1", "model.hidden=4"]
+    assert main(["train", *(part for each in settings for part in ("--set", each)), "--out", run]) == 0
+    write_csv(tmp_path / "pairs.csv", {"source": ["a", "d"], "target": ["d", "b"], "trust": [0.3, 0.4]})
+    assert main(["infer", run, "--pairs", str(tmp_path / "pairs.csv"), "--out", str(out)]) == 0
+    said = pq.read_table(out / "pairs.parquet")
+    assert (said["source"].to_pylist(), {*said["prediction"].to_pylist()} <= {"y", "n"}) == (["a", "d"], True)

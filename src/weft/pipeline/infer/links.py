@@ -93,7 +93,8 @@ class Links:
         task = about_pairs(scoring.task, otherwise=InputError(refusal))
         learned = target_relations(data, task.target)
         if self.pairs is not None:
-            return PairScores(scoring, task, read_pairs(data, self.pairs, learned, task.reads))
+            pairs = read_pairs(data, self.pairs, learned, task.reads, scoring.edge_features)
+            return PairScores(scoring, task, pairs)
         scorer_of(scoring.model)
         if self.questions is not None:
             questions = read_questions(data, self.questions, learned)

@@ -1,9 +1,10 @@
 """What is asked for: nodes or pairs in files of the user's own ids."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,9 @@ from weft.train.inference.links import choose_relation
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+ATTR = "attr"
+"""The edge data that features of edges become."""
 
 
 def read_nodes(graph: Graph, path: str | Path | None, kind: str | None = None) -> Tensor:
@@ -56,15 +60,22 @@ def read_nodes(graph: Graph, path: str | Path | None, kind: str | None = None) -
     return wanted if len(graph.node_types) == 1 else wanted.sort().values
 
 
-def read_pairs(graph: Graph, path: str | Path, learned: Tensor, reads: Sequence[str] = ()) -> Pairs:
+def read_pairs(
+    graph: Graph,
+    path: str | Path,
+    learned: Tensor,
+    reads: Sequence[str] = (),
+    features: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Pairs:
     """Return the pairs that a file of the user's ids names.
 
     It is Parquet or CSV with columns `source` and `target`, or `head` and `tail`, and `relation` where the
     graph has several that were learned, [R] bool. `reads` are the names of edge data that it must have
-    columns of, too.
+    columns of, too; instead of `attr` those that it was made of, `features` by relation.
     """
     table = _with_ends(_read_table(as_path(path), "pairs"))
-    for name in ("source", "target", *reads):
+    made = ATTR in reads and ATTR not in table.column_names and bool(features)
+    for name in ("source", "target", *(name for name in reads if name != ATTR or not made)):
         if name not in table.column_names:
             raise FormatError(f"{path}: no column {name!r}; it has: {', '.join(table.column_names)}")
     relations = _relations(graph, table, learned, path)
@@ -75,7 +86,10 @@ def read_pairs(graph: Graph, path: str | Path, learned: Tensor, reads: Sequence[
         for end, kind, name in zip(ends, (kinds[0], kinds[2]), ("source", "target")):
             end[rows] = _find(graph, kind, table.column(name).take(rows), path)
     several = torch.from_numpy(relations) if graph.edge_type is not None else None
-    data = {name: _values(table, name, graph.edge_data[name], path) for name in reads}
+    plain = [name for name in reads if name != ATTR or not made]
+    data = {name: _values(table, name, graph.edge_data[name], path) for name in plain}
+    if made:
+        data[ATTR] = _attr(graph, table, relations, features, path)
     src, dst = map(torch.from_numpy, ends)
     return Pairs(src, dst, relation=several, data=data)
 
@@ -145,6 +159,35 @@ def _values(table: "pa.Table", name: str, like: Tensor, path: Any) -> Tensor:
     except (pa.ArrowException, AttributeError, RuntimeError):
         message = "a number" if like.dim() == 1 else f"a list of {width} numbers"
         raise FormatError(f"{path}: {name!r} must hold {message} for each pair, as edges do") from None
+
+
+def _attr(
+    graph: Graph,
+    table: "pa.Table",
+    relations: NDArray[np.int64],
+    features: Mapping[str, Sequence[str]],
+    path: Any,
+) -> Tensor:
+    """Return edge data `attr` of pairs, from the columns that it was made of when tables were read."""
+    like = graph.edge_data[ATTR]
+    attr = like.new_zeros(len(table), *like.shape[1:])
+    for number in np.unique(relations):
+        rows = np.flatnonzero(relations == number)
+        some = table.take(rows)
+        for place, name in enumerate(features.get(" ".join(graph.edge_types[number]), ())):
+            attr[rows, place] = _feature(some, name, path).to(attr.dtype)
+    return attr
+
+
+def _feature(table: "pa.Table", name: str, path: Any) -> Tensor:
+    """Return one feature of pairs: a column of numbers, or whether one of words is "column=word"."""
+    column, _, word = name.partition("=")
+    if name in table.column_names:
+        return _values(table, name, torch.zeros(0), path)
+    if not word or column not in table.column_names:
+        have = ", ".join(table.column_names)
+        raise FormatError(f"{path}: no column {column!r}, which edges have; it has: {have}")
+    return torch.tensor([str(value) == word for value in table.column(column).to_pylist()])
 
 
 def _relations(graph: Graph, table: "pa.Table", learned: Tensor, path: Any) -> NDArray[np.int64]:

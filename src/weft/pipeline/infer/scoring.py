@@ -4,7 +4,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ class Scoring:
     """What the outputs stand for; None: their numbers."""
     mark: str = ""
     """What an interrupted inference is recognised by."""
+    edge_features: Mapping[str, list[str]] = field(default_factory=dict)
+    """The columns of tables that edge data `attr` was made of, by relation."""
 
 
 def open_run(run: str | Path, graph: str | Path | None = None, *, all_edges: bool = False) -> Scoring:
@@ -89,7 +91,8 @@ def open_run(run: str | Path, graph: str | Path | None = None, *, all_edges: boo
         _hold_rows(folder, model, held, own=graph is None)
     classes = task.class_names(recipe["graph"], held.target_type)
     told = {"model": recipe["model"], "task": recipe.get("task"), "all_edges": all_edges}
-    return Scoring(model, held, task, opened, classes, _mark(weights, data, told))
+    columns = recipe["graph"].get("edge_features", {})
+    return Scoring(model, held, task, opened, classes, _mark(weights, data, told), columns)
 
 
 def _hold_rows(folder: Path, model: NoLayers, graph: Graph, *, own: bool) -> None:

@@ -126,6 +126,7 @@ class _Writer:
     classes: dict[str, list[str]] = field(default_factory=dict)
     edge_classes: dict[str, list[str]] = field(default_factory=dict)
     features: dict[str, list[str]] = field(default_factory=dict)
+    edge_features: dict[str, list[str]] = field(default_factory=dict)
 
     def write(self) -> dict[str, Any]:
         """Write everything but the manifest, and return what goes into it."""
@@ -162,6 +163,7 @@ class _Writer:
             "classes": self.classes,
             "edge_classes": self.edge_classes,
             "features": self.features,
+            "edge_features": self.edge_features,
             "schema": intake.schema.to_toml(),
         }
         report |= {"repeated_edges": repeated, "self_loops": loops}
@@ -231,6 +233,8 @@ class _Writer:
             for reader in readers:
                 if isinstance(reader, EdgeTargetArrays) and reader.classes:
                     self.edge_classes[" ".join(kind)] = reader.classes
+                elif hasattr(reader, "names"):
+                    self.edge_features[" ".join(kind)] = reader.names()
             for name in names:
                 values = np.load(self.work / f"{files[name]}.npy", mmap_mode="r")
                 joined.setdefault(name, _Joined(name, sizes)).parts[index] = values
