@@ -12,7 +12,7 @@ from weft.code import is_code
 from weft.config import Range
 from weft.errors import DataNote, RecipeError
 from weft.strategies.learned import RowOptimizerName
-from weft.tasks.base import Task
+from weft.tasks.base import Task, head_of
 from weft.tasks.choose import known_metrics
 from weft.train.optim import OptimizerName, Schedule, ScheduleName, make_optimizer
 from weft.train.saved.prices import Prices, read_prices
@@ -118,6 +118,16 @@ def check_validation(settings: Settings, splits: Iterable[str]) -> None:
                 f"train.{name}: goes by validation targets, and there are none (a val_mask, task.split.val); "
                 "leave it out, or give some"
             )
+
+
+def check_precision(settings: Settings, task: Task, model: nn.Module) -> None:
+    """Refuse float16 with a head that learns: gradients are scaled where the model's rows end."""
+    head = head_of(model)
+    if settings.precision == "float16" and head is not None and any(True for _ in head.parameters()):
+        raise RecipeError(
+            f"train.precision: float16 has no scale for what {task.name!r} learns beside the model; use "
+            "bfloat16 or float32"
+        )
 
 
 def note_empty(splits: Iterable[str]) -> None:

@@ -21,7 +21,7 @@ from weft.graph.views import GraphView
 from weft.layers.learned import LearnedRows
 from weft.strategies.base import Scores, Strategy
 from weft.strategies.learned import RowOptimizerName
-from weft.tasks.base import Task, head_of
+from weft.tasks.base import Task
 from weft.tasks.metrics import lower_is_better
 from weft.train.inference.infer import infer
 from weft.train.optim import Best
@@ -37,6 +37,7 @@ from weft.train.settings import (
     AUTOCAST,
     FREE_ON_RESUME,
     Settings,
+    check_precision,
     check_validation,
     choose_metric,
     note_empty,
@@ -87,7 +88,7 @@ class Trainer:
         given = {"task": task, "seed": settings.seed, "autocast": autocast, "infer": _outputs, "folder": run}
         self.strategy = kind(graph, **given)
         task.begin(model)
-        self._check_scale()
+        check_precision(settings, task, model)
         if settings.precision == "bfloat16" and self.strategy.device.type == "cpu":
             process.check_bfloat16("train.precision")
         check_validation(settings, self.strategy.targets)
@@ -120,15 +121,6 @@ class Trainer:
         self.metrics = {**self.task.metrics, **own.metrics}
         watched = [name for name in (*self.task.watched, *own.metrics) if name != self.metric]
         self.watched = {name: self.metrics[name] for name in (*watched, self.metric)}
-
-    def _check_scale(self) -> None:
-        """Refuse float16 with a head that learns: gradients are scaled where the model's rows end."""
-        head = head_of(self.model)
-        if self.strategy.loss_scale is not None and head is not None and any(True for _ in head.parameters()):
-            raise RecipeError(
-                f"train.precision: float16 has no scale for what {self.task.name!r} learns beside the model; "
-                "use bfloat16 or float32"
-            )
 
     def _lend_rows(self) -> None:
         """Have learned rows trained row by row where the strategy can; refuse settings that nobody reads."""
