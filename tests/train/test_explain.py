@@ -48,6 +48,18 @@ def test_what_is_not_compiled_is_said_with_the_reason(graph: weft.Graph) -> None
     )
 
 
+class Centred(nn.Module):
+    def forward(self, blocks: Any, x: Tensor) -> Tensor:
+        return blocks[0].propagate(lambda u: u - u.mean(0), src=(x,))  # type: ignore[no-any-return]
+
+
+def test_a_message_that_several_workers_refuse_is_told_of_as_such(graph: weft.Graph) -> None:
+    one, two = (str(weft.explain(Centred(), graph, workers=workers)) for workers in (1, 2))
+    assert "not compiled: mean: it is taken over edges" in one
+    assert "refused on several workers" in two
+    assert "crosses" not in two
+
+
 def test_a_layer_of_weft_is_explained_and_one_without_messages_too(graph: weft.Graph) -> None:
     known = weft.explain(build_model(graph, "edgeconv", {"hidden": 8}), graph)
     assert "reads other 1x8, row 1x8, weight" in str(known)

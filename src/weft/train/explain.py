@@ -17,6 +17,7 @@ from weft.config import Recipe
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
 from weft.graph.message.compiled import Asked, given_to, pairs_of, pays, program_edges, roles_of, watched
+from weft.graph.message.rehearsal import other_edges
 from weft.layers.base import GraphInfo
 from weft.strategies.base import strategies
 from weft.strategies.call import SameBlock, called
@@ -74,6 +75,7 @@ def _halo_rows(graph: Graph, workers: int, strategy: str, options: Mapping[str, 
 def _message(asked: Asked, x: Any, rows: int | None) -> ExplainedMessage:
     block, how, found = asked.block, asked.how, asked.found
     sizes = EdgeCounts(block.num_dst, block.num_src, block.num_edges)
+    refused = "" if rows is None else other_edges(how)
     forms = [Form.of(role, tensor) for role, tensor in zip(roles_of(how), given_to(how))]
     return ExplainedMessage(
         name=getattr(how.message, "__qualname__", type(how.message).__name__),
@@ -85,7 +87,8 @@ def _message(asked: Asked, x: Any, rows: int | None) -> ExplainedMessage:
         reason=found if isinstance(found, str) else "",
         written=written(how.message, forms, how.kernel_reduce, sizes, how.scratch),
         compiled=None if isinstance(found, str) else _compiled(asked, sizes),
-        crossed=() if rows is None else crossed_rows(how, rows, lambda each: each is x),
+        crossed=() if rows is None or refused else crossed_rows(how, rows, lambda each: each is x),
+        refused=bool(refused),
     )
 
 

@@ -39,10 +39,14 @@ class ExplainedMessage:
     compiled: Description | None
     crossed: tuple[Crossed, ...] = ()
     """What other workers read of rows, where there are any."""
+    refused: bool = False
+    """Whether there are several workers, which refuse it."""
 
     @property
     def verdict(self) -> str:
         """Whether it is compiled, and why not."""
+        if self.refused:
+            return f"refused on several workers, it depends on other edges: {self.reason}"
         if self.reason:
             return f"not compiled: {self.reason}"
         return (

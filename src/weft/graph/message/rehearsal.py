@@ -78,26 +78,35 @@ def of_each_edge(message: Message, rows: Sequence[Tensor], params: Sequence[Tens
 
 
 def need_no_other_edges(how: Propagation, *, parts: bool = False) -> None:
-    """Refuse a message that is known to read other edges than its own, where nobody has all of them.
+    """Refuse a message that is known to read other edges than its own, where nobody has all of them."""
+    found = other_edges(how, parts=parts)
+    if found:
+        raise GraphError(
+            "propagate: the message of an edge depends on other edges, which other workers or parts have"
+            f' ({found}); make it of the edge\'s own rows, or use strategy.name = "single"'
+        )
+
+
+def other_edges(how: Propagation, *, parts: bool = False) -> str:
+    """Return what is known of a message that depends on other edges than its own, "" of any other.
 
     All ranks find the same: rows that are made up are tried. With `parts` a message is tried also where it
     may communicate.
     """
     if how.complete or how.reduce == OWN or torch.compiler.is_compiling():
-        return
+        return ""
     found = compiled_of(how)
     if not isinstance(found, str):
-        return
-    rows = [
-        t.new_ones(_TRIED, *t.shape[1:]) if t.is_floating_point() else t.new_zeros(_TRIED, *t.shape[1:])
-        for t in how.per_edge
-    ]
+        return ""
+    rows = [_made_up(t) for t in how.per_edge]
     tried = found.recorded or parts
-    if found.reads_others or (tried and not of_each_edge(how.message, rows, how.params)):
-        raise GraphError(
-            "propagate: the message of an edge depends on other edges, which other workers or parts have"
-            f' ({found}); make it of the edge\'s own rows, or use strategy.name = "single"'
-        )
+    reads = found.reads_others or (tried and not of_each_edge(how.message, rows, how.params))
+    return found if reads else ""
+
+
+def _made_up(tensor: Tensor) -> Tensor:
+    shape = (_TRIED, *tensor.shape[1:])
+    return tensor.new_ones(shape) if tensor.is_floating_point() else tensor.new_zeros(shape)
 
 
 def _unlike(rows: Tensor) -> Tensor:
