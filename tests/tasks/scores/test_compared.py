@@ -23,12 +23,14 @@ def slopes(scores: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
     return torch.autograd.grad((scores * by_place).sum(), rows)
 
 
-@pytest.mark.parametrize("at_once", [1, 1 << 22])
+@pytest.mark.parametrize("at_once", [None, 1, 1 << 22])
 @pytest.mark.parametrize("name", CASES)
 def test_all_with_all_is_pair_by_pair_in_values_and_gradients(
-    name: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+    name: str, at_once: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.tasks.scores.compared._AT_ONCE", at_once)
+    if at_once is not None:
+        monkeypatch.setattr("weft.kernels.distances._AT_ONCE", at_once)
+        monkeypatch.setattr("weft.kernels.native.library", lambda: None)
     one, many = ONE.clone().requires_grad_(), MANY.clone().requires_grad_()
     crossed = CASES[name].crossed(one, many)
     paired = CASES[name].paired(one[..., :, None, :], many[..., None, :, :])
