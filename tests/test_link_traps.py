@@ -18,6 +18,7 @@ NEGATIVES, LINKS = "tasks/test_negatives.py::", "tasks/test_link_prediction.py::
 AMONG_ALL = "tasks/test_among_all.py::"
 SPLIT, BY_TIME = "tasks/test_split.py::", "strategies/minibatch/test_pair_limits.py::"
 EDGES, HIDDEN = "samplers/test_edges.py::", "samplers/core/test_hidden.py::"
+BUCKETS = "strategies/buckets/"
 TRAPS: dict[str, list[str]] = {
     "1 a hidden edge is a removed edge, in degrees and scales too": [
         EDGES + "test_a_batch_with_hidden_edges_is_that_of_a_graph_without_them_for_every_layer",
@@ -64,9 +65,11 @@ TRAPS: dict[str, list[str]] = {
     "10 a negative that is true, and the other ends of a batch": [
         NEGATIVES + "test_in_batch_hits_are_masked_and_corrected_by_how_often_they_come",
         "tasks/test_pair_loss.py::test_a_correction_undoes_how_often_a_node_is_drawn",
+        BUCKETS + "test_true_ends.py::test_candidates_that_make_a_true_edge_are_left_out",
     ],
     "11 links are known by their relation": [
-        NEGATIVES + "test_known_links_of_the_same_relation_are_left_out_and_others_are_not"
+        NEGATIVES + "test_known_links_of_the_same_relation_are_left_out_and_others_are_not",
+        BUCKETS + "test_training.py::test_gradients_are_those_of_the_loss_written_out",
     ],
     "12 a negative must have been there": [
         NEGATIVES + "test_only_nodes_that_are_there_already_stand_for_an_end",
@@ -77,8 +80,10 @@ TRAPS: dict[str, list[str]] = {
         NEGATIVES + "test_a_type_with_one_node_is_refused_and_its_other_side_is_not",
         NEGATIVES + "test_a_source_that_is_joined_to_all_has_its_negatives_masked",
         AMONG_ALL + "test_candidates_are_of_the_type_of_the_end_that_is_asked_for",
+        BUCKETS + "test_chunks.py::test_candidates_are_nodes_of_the_type",
     ],
-    "14 what a worker holds changes no chance": [
+    "14 what a worker or a partition holds changes no chance, and no rank": [
+        HERE + "test_14_pairs_are_ranked_among_all_nodes_however_these_are_divided",
         NEGATIVES + "test_the_chance_of_a_node_does_not_depend_on_who_holds_the_pair",
         NEGATIVES + "test_any_number_of_holders_draws_the_same",
     ],
@@ -110,6 +115,7 @@ TRAPS: dict[str, list[str]] = {
     ],
     "21 gradients of one id are summed before a step that is not linear": [
         "stores/test_optim.py::test_one_rank_learns_as_torch_does",
+        "stores/test_row_steps.py::test_a_step_is_that_of_summed_gradients_on_any_number_of_threads",
         "stores/test_optim.py::test_a_step_without_gradients_changes_no_row",
         "strategies/test_learned.py::test_rows_are_learned_as_torch_does_from_sparse_gradients",
     ],
@@ -207,3 +213,16 @@ def test_19_an_entity_that_training_never_saw_is_tested_and_a_candidate() -> Non
         graph, "rgcn", hidden=8, epochs=1, task={"name": "link_prediction", "width": 8, "evaluate": FILTERED}
     )
     assert sum(held["pairs"] for held in done.details["test"]["by_end"].values()) == 2 * len(test)
+
+
+def test_14_pairs_are_ranked_among_all_nodes_however_these_are_divided() -> None:
+    found = []
+    for partitions in (1, 4):
+        strategy = {"name": "buckets", "partitions": partitions, "negatives": {"count": 4}}
+        task = {"name": "link_prediction", "width": 4, "split": {"by": "given"}, "evaluate": FILTERED}
+        settings: dict[str, Any] = {"optimizer": "adagrad", "lr": 0.1, "epochs": 1}
+        task |= {"score": "distmult", "loss": "softmax"}
+        done = weft.train(facts(), weft.nn.NoLayers(), strategy=strategy, task=task, **settings)
+        found.append((done.scores["negatives"], done.details["test"]["by_end"]["dst"]["pairs"]))
+    assert found[0] == found[1]
+    assert found[0][0] > 10
