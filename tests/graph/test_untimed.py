@@ -77,3 +77,27 @@ def test_temporal_runs_see_a_reverse_without_times_as_one_with_the_times_of_its_
         )
         losses.append((done.loss, done.scores["mrr"]))
     assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("task", ["node_classification", "node_regression"])
+def test_nodes_with_times_see_a_reverse_without_times_as_one_with_the_times_of_its_edges(task: str) -> None:
+    pairs = torch.randperm(900, generator=torch.Generator().manual_seed(0))[:200]
+    src, dst = pairs // 30, pairs % 30
+    users = {
+        "x": torch.arange(120.0).view(30, 4).sin(),
+        "y": torch.arange(30) % 3,
+        "time": 6 * torch.arange(30),
+    }
+    users["train_mask"] = torch.ones(30, dtype=torch.bool)
+    losses = []
+    for more in ({}, {"time": torch.arange(200)}):
+        graph = weft.Graph.from_types(
+            {"user": users, "item": {"x": torch.arange(90.0).view(30, 3).cos()}},
+            {
+                LIKES: {"edge_index": torch.stack([src, dst]), "time": torch.arange(200)},
+                LIKED: {"edge_index": torch.stack([dst, src]), **more},
+            },
+        )
+        strategy = {"name": "sampled", "temporal": True, "fanout": [3, 2]}
+        losses.append(weft.train(graph, "rgcn", hidden=4, epochs=1, strategy=strategy, task=task).loss)
+    assert losses[0] == losses[1]

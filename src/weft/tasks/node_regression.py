@@ -11,7 +11,7 @@ from weft.graph.graph import Graph
 from weft.graph.views import GraphView
 from weft.layers.base import GraphInfo
 from weft.tasks.base import tasks
-from weft.tasks.nodes import NodeTask, check_columns
+from weft.tasks.nodes import NodeTask, by_time, check_columns
 from weft.tasks.numbers import NumberTask
 
 
@@ -32,6 +32,7 @@ class NodeRegression(NumberTask, NodeTask):
 
     def prepared(self, graph: Graph) -> Graph:
         """Return the graph with the numbers as y."""
+        graph = by_time(graph)
         held = graph.of_target(self.label)
         if held is None:
             known = sorted(graph.node_data[graph.target_type])

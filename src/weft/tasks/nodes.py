@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
+from weft.graph.untimed import with_all_times
 from weft.graph.views import GraphView
 from weft.tasks.base import SPLITS, Rows, Targets, Task, Total, finished
 from weft.tasks.loss import Loss
@@ -35,9 +36,9 @@ class NodeTask(Task):
         self.loss_choice = loss
 
     def prepared(self, graph: Graph) -> Graph:
-        """Return the graph as it is; refuse a y that this task does not predict before a model is made."""
+        """Return the graph; refuse a y that this task does not predict before a model is made."""
         self.check_labels(graph)
-        return graph
+        return by_time(graph)
 
     def check_labels(self, held: GraphView) -> Tensor:
         """Return y where it is what this task predicts; refuse another."""
@@ -62,6 +63,12 @@ class NodeTask(Task):
     def of_batch(self, model: nn.Module, h: Tensor, batch: Any) -> Tensor:
         """Return the outputs of a batch's seeds."""
         return finished(model, h[: batch.seeds.numel()])
+
+
+def by_time(graph: Graph) -> Graph:
+    """Return the graph with a time for every edge, where targets have times: batches may go by these."""
+    timed = "time" in graph.edge_data and graph.of_target("time") is not None
+    return with_all_times(graph, "time") if timed else graph
 
 
 def node_targets(held: GraphView, y: Tensor) -> dict[str, NodeTargets]:
