@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import run_ranks
 
+import weft
 from weft.graph import Graph, SparseFeatures
 from weft.graph.parts.assignment import Assignment, Quality
 from weft.graph.parts.shard import make_shards
+from weft.partitioners import quality
 from weft.partitioners.quality import count_cut, count_halo, measure, predict_bytes, sent_columns
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -115,3 +117,17 @@ def test_a_real_graph_has_the_halo_that_counting_by_hand_gives() -> None:
     source, target = graph.edge_index
     pairs = {(int(parts[v]), int(u)) for u, v in zip(source, target) if parts[u] != parts[v]}
     assert measure(graph, parts, 4).halo_rows == len(pairs)
+
+
+@pytest.mark.parametrize("some", [1, 7, 64])
+def test_edges_that_are_looked_at_a_few_at_a_time_come_to_the_same(
+    some: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = weft.datasets.datasets["community"](nodes=120, degree=6.0, features=2)
+    parts = (torch.arange(graph.num_nodes) * 7 % 5).int()
+    whole = measure(graph, parts, 5).to_dict()
+    monkeypatch.setattr(quality, "EDGES_AT_ONCE", some)
+    assert measure(graph, parts, 5).to_dict() == whole
+    assert max(len(src) for src, _ in quality._some_edges(graph, parts)) <= max(
+        some, int(graph.indptr.diff().max())
+    )

@@ -15,7 +15,7 @@ Where edges are assigned, M are the replicas that are not roots: partial sums go
 return, forward and backward alike: exact 4 · M · 4 W, delayed 5 a fifth of it, none 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -31,6 +31,8 @@ from weft.partitioners.base import train_rows
 
 HIDDEN = 128
 LAYERS = 3
+EDGES_AT_ONCE = 1 << 20
+"""Edges that are in memory at one time, unless one row has more."""
 _FLOAT = 4
 
 
@@ -39,8 +41,8 @@ class _Assigned(NamedTuple):
 
     owner: Tensor
     """[N] the part that a node counts in."""
-    edge_part: Tensor
-    """[E] the part that an edge lies in, int64."""
+    edges: Tensor
+    """[P] the edges of each part, int64."""
     link: Tensor
     """[M] of each row that a part reads of another: reader · parts + owner."""
     row_part: Tensor
@@ -54,14 +56,16 @@ def _of_edges(graph: Graph, parts: Tensor, num_parts: int) -> _Assigned:
     held = replicas(graph, parts, num_parts)
     own = held.root[held.node] == held.part
     link = held.part.long()[~own] * num_parts + held.root[held.node[~own]]
-    return _Assigned(held.root, parts.long(), link, held.part, _row_bytes(graph)[held.node], 0)
+    edges = torch.bincount(parts, minlength=num_parts)
+    return _Assigned(held.root, edges, link, held.part, _row_bytes(graph)[held.node], 0)
 
 
 def _of_nodes(graph: Graph, parts: Tensor, num_parts: int) -> _Assigned:
-    edge_part = parts[edge_destinations(graph.indptr)].long()
+    edges = torch.zeros(num_parts, dtype=torch.int64)
+    edges.index_add_(0, parts.long(), graph.indptr.diff())
     pairs = _halo_pairs(graph, parts)
     link = (pairs // graph.num_nodes) * num_parts + parts[pairs % graph.num_nodes]
-    return _Assigned(parts, edge_part, link, parts, _row_bytes(graph), count_cut(graph, parts, num_parts))
+    return _Assigned(parts, edges, link, parts, _row_bytes(graph), count_cut(graph, parts, num_parts))
 
 
 def measure(
@@ -77,7 +81,7 @@ def measure(
     """Return the quality of an assignment of nodes or of edges; the predictions are for the given model."""
     found = (_of_edges if cuts == "edges" else _of_nodes)(graph, parts, num_parts)
     links = torch.bincount(found.link, minlength=num_parts**2).reshape(num_parts, num_parts)
-    edges, rows = (torch.bincount(each, minlength=num_parts) for each in (found.edge_part, found.row_part))
+    edges, rows = found.edges, torch.bincount(found.row_part, minlength=num_parts)
     owner, halo = found.owner, int(links.sum())
     row_data = torch.zeros(num_parts).double().index_add_(0, found.row_part.long(), found.row_bytes)
     size = (
@@ -126,7 +130,7 @@ def predict_bytes(halo_rows: int, columns: Sequence[int], *, cuts: Cuts = "nodes
 
 def count_cut(graph: Graph, parts: Tensor, num_parts: int) -> int:
     """Return the number of edges between parts."""
-    return int((parts[graph.indices] != parts[edge_destinations(graph.indptr)]).sum())
+    return sum(int((parts[src] != dst_part).sum()) for src, dst_part in _some_edges(graph, parts))
 
 
 def count_halo(graph: Graph, parts: Tensor, num_parts: int) -> int:
@@ -136,9 +140,26 @@ def count_halo(graph: Graph, parts: Tensor, num_parts: int) -> int:
 
 def _halo_pairs(graph: Graph, parts: Tensor) -> Tensor:
     """Return the distinct (part, remote source) pairs as part · N + source, int64."""
-    src, dst_part = graph.indices, parts[edge_destinations(graph.indptr)]
-    cut = parts[src] != dst_part
-    return distinct(dst_part[cut].long() * graph.num_nodes + src[cut])
+    known, found, waiting = torch.zeros(0, dtype=torch.int64), [], 0
+    for src, dst_part in _some_edges(graph, parts):
+        cut = parts[src] != dst_part
+        found.append(distinct(dst_part[cut].long() * graph.num_nodes + src[cut]))
+        waiting += len(found[-1])
+        if waiting > len(known) + EDGES_AT_ONCE:  # so that as much is merged as is known, and no more is held
+            known, found, waiting = distinct(torch.cat([known, *found])), [], 0
+    return distinct(torch.cat([known, *found])) if found else known
+
+
+def _some_edges(graph: Graph, parts: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Give the sources of some edges, and the parts that their destinations are in: never all at once."""
+    first = 0
+    while first < graph.num_nodes:
+        start = int(graph.indptr[first])
+        last = int(torch.searchsorted(graph.indptr, start + EDGES_AT_ONCE, right=True)) - 1
+        last = min(graph.num_nodes, max(first + 1, last))
+        ends = graph.indptr[first : last + 1] - start
+        yield graph.indices[start : start + int(ends[-1])], parts[first:last][edge_destinations(ends)]
+        first = last
 
 
 def _row_bytes(graph: Graph) -> Tensor:
