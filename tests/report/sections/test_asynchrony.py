@@ -26,7 +26,15 @@ def epochs(**more: Any) -> list[dict[str, Any]]:
 
 
 def test_ages_and_who_was_where_are_shown(draw: Draw) -> None:
-    tasks = {"workers": 2, "tasks": 40, "relaunched": 3, "late": 1, "lost": 1, "here": 0, "tuned": "2 pay"}
+    tasks = {
+        "workers": 2,
+        "tasks": 40,
+        "relaunched": 3,
+        "late": 1,
+        "lost": 1,
+        "bytes": 2048,
+        "tuned": "2 pay",
+    }
     html = section(draw(None, epochs(tasks=tasks)), "asynchrony")
     assert "2 intervals a worker, free, at most 1 epoch apart: 50.0 % of what was read" in html
     for shown in (

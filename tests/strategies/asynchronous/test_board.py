@@ -98,6 +98,6 @@ def test_no_epoch_begins_behind_the_last_that_may() -> None:
     board = board_of(3)
     board.publish(0, {})
     board.allow(1)
-    assert board.enter(0, 1) == {}
+    assert board.enter(0, 1) == (0, {})
     assert board.hold() == 1
     assert board.last == 1

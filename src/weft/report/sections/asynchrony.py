@@ -86,11 +86,17 @@ def _tasks(told: list[Epoch]) -> str:
     for rank, each in enumerate(_workers(told[-1])):
         if isinstance(each.get("tasks"), dict):
             held = each["tasks"]
-            names = ("workers", "tasks", "relaunched", "late", "lost", "here")
-            rows.append([f"rank {rank}", *(words.count(number(held.get(name)) or 0) for name in names)])
+            names = ("workers", "tasks", "relaunched", "late", "lost")
+            rows.append(
+                [
+                    f"rank {rank}",
+                    *(words.count(number(held.get(name)) or 0) for name in names),
+                    words.size(number(held.get("bytes")) or 0),
+                ]
+            )
     if not rows:
         return ""
-    head = ["", "workers", "tasks", "relaunched", "late answers", "workers lost", "done here"]
+    head = ["", "workers", "tasks", "relaunched", "late answers", "workers lost", "sent and answered"]
     tuned = [
         str(each["tasks"].get("tuned") or "")
         for each in _workers(told[-1])

@@ -7,7 +7,7 @@ old, up to a bound. Weights are versions that never change; backward of an inter
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import torch
 
@@ -31,7 +31,9 @@ class Asynchronous(Strategy):
     `staleness` epochs before, so a run gives the same bits twice; 0 waits for this epoch's. `form` free
     reads what is there, as Dorylus does, with intervals at most `staleness` epochs apart; the order in which
     it read is left in the folder `order` of the run, and `replay` of such a folder gives the same bits again.
-    `form` sync ends every layer together and is halo itself. `partitioner` and `parts` are as of halo.
+    `form` sync ends every layer together and is halo itself. `tensor_workers` processes without state
+    multiply rows with weights for each worker, as Dorylus's lambdas do; auto tries some numbers and may keep
+    none. `partitioner` and `parts` are as of halo.
     """
 
     name: ClassVar[str] = "asynchronous"
@@ -49,6 +51,7 @@ class Asynchronous(Strategy):
         staleness: Annotated[int, Range(least=0)] = 0,
         intervals: Annotated[int, Range(least=1)] | None = None,
         replay: str | None = None,
+        tensor_workers: Annotated[int, Range(least=0)] | Literal["auto"] = 0,
         **context: Unpack[RunContext],
     ) -> None:
         super().__init__(graph, **context)
@@ -71,6 +74,7 @@ class Asynchronous(Strategy):
             staleness=staleness,
             replay=None if replay is None else Path(replay),
             folder=context.get("folder"),
+            tensor_workers=tensor_workers,
         )
         self.compose(layout, steps, reducer)
 
@@ -84,7 +88,7 @@ class Asynchronous(Strategy):
         """Refuse options that would do nothing, before any data is read."""
         super().check(options)
         form = options.get("form", "deterministic")
-        idle = ["staleness", "intervals"] if form == "sync" else []
+        idle = ["staleness", "intervals", "tensor_workers"] if form == "sync" else []
         for key in idle:
             if options.get(key):
                 raise RecipeError(

@@ -117,14 +117,14 @@ class Board:
 
     # Epochs
 
-    def enter(self, interval: int, epoch: int) -> Weights:
-        """Wait until an interval may begin an epoch, and return the weights that it uses to its end."""
+    def enter(self, interval: int, epoch: int) -> tuple[int, Weights]:
+        """Wait until an interval may begin an epoch; return the version of the weights, and these."""
         with self._changed:
             version = self._until(lambda: self._opened(interval, epoch))
             self.entered = max(self.entered, epoch)
             self._began[interval] = time.time()
             self.log.write("enter", interval, epoch, version)
-            return self.versions[version]
+            return version, self.versions[version]
 
     def leave(self, interval: int, epoch: int, learned: Gradients) -> None:
         """Hand in what an interval learned in an epoch."""

@@ -1,6 +1,8 @@
 """An interval at work: a thread that takes it through epoch after epoch, each on weights of one version."""
 
 import copy
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -12,6 +14,8 @@ from weft.strategies.asynchronous.board import Board, Ended, Gradients
 from weft.strategies.asynchronous.interval_block import IntervalBlock
 from weft.strategies.call import ModelCall, SameBlock, hops_of
 from weft.strategies.pipeline.stage_model import Weights
+from weft.strategies.tensor_workers.offer import Away, Offer
+from weft.strategies.tensor_workers.tensor_workers import TensorWorkers
 from weft.tasks.base import Targets, Task
 
 
@@ -36,8 +40,15 @@ class IntervalLoss(nn.Module):
 class IntervalRun:
     """One interval, its model and its thread."""
 
-    def __init__(self, number: int, loss: IntervalLoss, block: IntervalBlock, call: ModelCall) -> None:
-        self.number, self.loss, self.block, self.call = number, loss, block, call
+    def __init__(
+        self,
+        number: int,
+        loss: IntervalLoss,
+        block: IntervalBlock,
+        call: ModelCall,
+        tensors: TensorWorkers | None,
+    ) -> None:
+        self.number, self.loss, self.block, self.call, self.tensors = number, loss, block, call, tensors
         self._thread: Thread | None = None
 
     def start(self, board: Board, first: int) -> None:
@@ -54,8 +65,9 @@ class IntervalRun:
     def _run(self, board: Board, epoch: int) -> None:
         try:
             while True:
-                weights = board.enter(self.number, epoch)
-                with board.turn(self.number, epoch):
+                version, weights = board.enter(self.number, epoch)
+                away = partial(board.away, self.number, epoch)
+                with board.turn(self.number, epoch), self._offered(version, weights, away):
                     learned = self._epoch(weights, epoch)
                 board.leave(self.number, epoch, learned)
                 epoch += 1
@@ -63,6 +75,13 @@ class IntervalRun:
             pass
         except BaseException as error:
             board.end(error)
+
+    def _offered(self, version: int, weights: Weights, away: Away) -> AbstractContextManager[Any]:
+        """Return what a pass is in: its products are offered to tensor workers, if there are any."""
+        if self.tensors is None or not self.tensors.wanted:
+            return nullcontext()
+        named = {f"{version}.{name}": value for name, value in weights.items()}
+        return Offer(self.tensors.pool, named, away)
 
     def _epoch(self, weights: Weights, epoch: int) -> Gradients:
         """Go forward and backward; what others make is waited for within."""

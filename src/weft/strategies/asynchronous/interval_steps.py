@@ -25,6 +25,7 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.pipeline.stage_model import frozen
 from weft.strategies.reducer import PlainReducer
 from weft.strategies.shared import Shared
+from weft.strategies.tensor_workers.tensor_workers import TensorWorkers
 from weft.tasks.base import Targets
 
 Form = Literal["sync", "deterministic", "free"]
@@ -47,8 +48,11 @@ class IntervalSteps(Batching):
         staleness: int,
         replay: Path | None,
         folder: Path | None,
+        tensor_workers: int | Literal["auto"],
     ) -> None:
         super().__init__(shared, layout)
+        self.tensor_workers = tensor_workers
+        self._tensors: TensorWorkers | None = None
         self.reducer, self.form, self.staleness = reducer, form, staleness
         self.replay, self.folder = replay, folder
         self.whole = layout.exact_block()
@@ -118,6 +122,8 @@ class IntervalSteps(Batching):
         self._names = [*_trained(model)]
         board.publish(epoch, frozen(_trained(model)))
         put_back(board, self._loaded, self._names)
+        if self.tensor_workers:
+            self._tensors = TensorWorkers(self.tensor_workers, len(self.intervals))
         for each, targets in zip(self.intervals, self._targets):
             self._runs.append(self._made(each, targets["train"], model))
             self._runs[-1].start(board, first)
@@ -136,7 +142,7 @@ class IntervalSteps(Batching):
         if self._constant:
             block.mark_constant(x)
         loss = IntervalLoss(model, block, x, targets, self.shared.task)
-        return IntervalRun(interval.number, loss, block, self.shared.call)
+        return IntervalRun(interval.number, loss, block, self.shared.call, self._tensors)
 
     # The steps of an epoch
 
@@ -164,6 +170,8 @@ class IntervalSteps(Batching):
         with phase("optimizer"):
             optimizer.step()
         board.log.write("update", epoch)
+        if self._tensors is not None:
+            self._tensors.epoch_ended()
         board.publish(epoch + 1, frozen(parameters))
         return loss, self.shared.targets["train"].count
 
@@ -180,6 +188,7 @@ class IntervalSteps(Batching):
             "versions": len(board.versions),
             "waited": board.take_waited(),
             "spans": board.take_spans(),
+            **({} if self._tensors is None else {"tasks": self._tensors.told()}),
         }
         told = {"form": self.form, "staleness": self.staleness, "intervals": len(self.intervals)}
         return {"asynchronous": {**told, "workers": self.shared.group.all_gather_json(own)}}
@@ -220,6 +229,9 @@ class IntervalSteps(Batching):
         if self._board is None:
             return
         self._board.end(Ended())
+        if self._tensors is not None:
+            self._tensors.close()
+            self._tensors = None
         for run in self._runs:
             run.join(_PATIENCE)
         if self._post is not None:

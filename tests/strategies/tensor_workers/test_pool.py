@@ -1,0 +1,91 @@
+"""Tensor workers give what this process computes, whoever is killed, stopped or slow meanwhile."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from weft.strategies.tensor_workers import pool as pools
+from weft.strategies.tensor_workers.pool import Pool
+
+ROWS = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
+WEIGHT = torch.randn(5, 8, generator=torch.Generator().manual_seed(2))
+BIAS = torch.randn(5, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    made = Pool(2)
+    yield made
+    processes = made.pids
+    made.close()
+    assert not any(alive(pid) for pid in processes)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def product(pool: Pool, version: int = 0) -> torch.Tensor:
+    weights = {f"{version}.weight": WEIGHT + version, f"{version}.bias": BIAS}
+    return pool.run("apply_vertex", [ROWS], weights)[0]
+
+
+@pytest.mark.slow
+def test_answers_are_the_bits_of_this_process_for_each_version_whatever_happens(pool: Pool) -> None:
+    expected = [F.linear(ROWS, WEIGHT + version, BIAS) for version in range(3)]
+    for version in (0, 1, 0, 2):
+        assert torch.equal(product(pool, version), expected[version])
+    towards = torch.ones(64, 5)
+    rows, weight, bias = pool.run("apply_vertex_gradient", [ROWS, towards], {"w": WEIGHT, "b": BIAS})
+    assert torch.equal(rows, towards @ WEIGHT)
+    assert torch.equal(weight, towards.t() @ ROWS)
+    assert torch.equal(bias, towards.sum(0))
+    before = pool.take_counts()
+    for pid in pool.pids:
+        os.kill(pid, signal.SIGKILL)
+    assert torch.equal(product(pool), expected[0])
+    killed = pool.take_counts()
+    assert killed["lost"] >= before["lost"] + 1
+    assert killed["relaunched"] >= before["relaunched"] + 1
+    stopped = pool.pids
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    assert torch.equal(product(pool), expected[0])
+    assert pool.take_counts()["relaunched"] >= killed["relaunched"] + 1
+    for pid in stopped:
+        if alive(pid):
+            os.kill(pid, signal.SIGCONT)
+    deadline = time.monotonic() + 20
+    while not pool.take_counts()["late"] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert pool.take_counts()["late"] >= 1
+    assert torch.equal(product(pool), expected[0])
+
+
+def test_who_waits_hears_of_the_end(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "_START", 0.5)
+    told: list[str] = []
+
+    def ask() -> None:
+        try:
+            for version in range(10_000):
+                product(pool, version)
+        except pools.TrainingError as error:
+            told.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.2)
+    pool.close()
+    thread.join(20)
+    assert told == ["tensor workers were ended while a task was under way"]
