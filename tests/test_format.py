@@ -316,6 +316,24 @@ def test_atomic_write_replaces_a_file_and_keeps_its_neighbours(tmp_path: Path) -
     assert [item.name for item in tmp_path.iterdir()] == ["run.json"]
 
 
+def test_atomic_write_changes_a_file_at_once_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.json"
+    format.atomic_write(path, b"before")
+    with path.open("rb") as reader:
+        format.atomic_write(path, b"after, and longer")
+        assert reader.read() == b"before", "who has opened it reads on in the old one"
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FormatError, match="No space left on device"):
+        format.atomic_write(path, b"lost")
+    assert path.read_bytes() == b"after, and longer"
+
+
 def test_a_linked_manifest_is_refused(folder: Path) -> None:
     (folder / "manifest.json").rename(folder.parent / "elsewhere.json")
     (folder / "manifest.json").symlink_to(folder.parent / "elsewhere.json")

@@ -91,6 +91,37 @@ def test_a_failure_that_is_none_ends_nobody(text: str) -> None:
     assert read_failure(store) is None
 
 
+class Left(Exception):
+    """Instead of the end of the process."""
+
+
+def test_a_rank_that_sees_another_silent_says_so_to_all_and_ends(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def leave(code: int) -> None:
+        raise Left(code)
+
+    clock, store = Clock(monkeypatch), RunStore(HashStore())
+    monkeypatch.setattr(heartbeat, "leave", leave)
+    monkeypatch.delenv("WEFT_FAILURES", raising=False)
+    heart, other = Heartbeat(store, 0, 3, stall=5.0), Heartbeat(store, 2, 3, stall=5.0)
+    store.set("beat/1", "1 2 barrier")
+    for second in range(5):
+        clock.now = float(second)
+        heart._turn()
+        other._beat()
+    assert read_failure(store) is None
+    clock.now = 6.0
+    with pytest.raises(Left, match="3"):
+        heart._turn()
+    found = read_failure(store)
+    assert found is not None
+    assert (found.rank, found.kind) == (1, "stalled")
+    with pytest.raises(Left, match="3"):
+        other._turn()
+    assert "rank 1 stalled: no heartbeat for 5 s" in capfd.readouterr().err
+
+
 def test_each_rank_watches_its_successors_only() -> None:
     assert list(Heartbeat(RunStore(HashStore()), 3, 4).watch.silence) == [0, 1, 2]
     assert list(Heartbeat(RunStore(HashStore()), 14, 16).watch.silence) == [15, 0, 1, 2, 3, 4, 5, 6]

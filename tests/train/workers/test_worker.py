@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from agree_jobs import told_of_difference
+from ranks import run_ranks
 
 from weft.config import make_recipe
 from weft.errors import RecipeError
@@ -29,3 +31,16 @@ def test_a_gpu_that_several_workers_cannot_use(
         worker.prepare(make_recipe(sections), tmp_path, workers=2)
     assert said in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "named"), [("recipe", "[train]"), ("versions", "versions"), ("model", "model")]
+)
+def test_ranks_that_were_started_with_something_else_are_refused_by_all(
+    what: str, named: str, tmp_path: Path
+) -> None:
+    sections = {"data": {"name": "community", "nodes": 40}, "train": {"epochs": 1}}
+    recipe = make_recipe(sections)
+    worker.prepare(recipe, tmp_path, workers=2)
+    told = run_ranks(2, told_of_difference, str(tmp_path), what, sections)
+    assert [f"ranks disagree on {named}: rank 0 has" in said for said in told] == [True, True]
