@@ -227,7 +227,10 @@ def _ended(run: "subprocess.Popen[str]", codes: set[int]) -> None:
     """Wait for the end of a run, and refuse any other."""
     code = run.wait(PATIENCE)
     if code not in codes:
-        raise RuntimeError(f"the run ended with exit code {code}; expected one of {sorted(codes)}")
+        words = list(map(str, run.args)) if isinstance(run.args, list) else []
+        told = Path(next(word for word in words if word.startswith("--out="))[6:]).parent / "told.txt"
+        last = told.read_text(encoding="utf-8", errors="replace")[-2000:]
+        raise RuntimeError(f"exit code {code}, expected one of {sorted(codes)}; the last words:\n{last}")
 
 
 def _look(seen: Seen, launcher: int, out: Path, minute: float) -> None:
