@@ -72,7 +72,7 @@ def _slowed(launcher: int, out: Path, slow: bool) -> Iterator[None]:
     def pulse() -> None:
         while not (out / "events.jsonl").exists() and not over.wait(0.1):
             pass
-        worker = _worker(launcher, 1)
+        worker = worker_of(launcher, 1)
         with suppress(ProcessLookupError):
             while worker is not None and not over.wait(PULSE):
                 os.kill(worker, signal.SIGSTOP)
@@ -90,7 +90,7 @@ def _slowed(launcher: int, out: Path, slow: bool) -> Iterator[None]:
             thread.join()
 
 
-def _worker(launcher: int, number: int) -> int | None:
+def worker_of(launcher: int, number: int) -> int | None:
     """Return the process of a worker that the launcher started."""
     for child in Path(f"/proc/{launcher}/task/{launcher}/children").read_text(encoding="utf-8").split():
         with suppress(OSError):

@@ -109,6 +109,37 @@ def test_a_worker_leaves_on_the_notice_that_a_command_of_the_user_gives(tmp_path
 
 
 @pytest.mark.slow
+def test_a_launcher_that_is_killed_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, scratch = tmp_path / "run", tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    with started(out, "--workers=2:3", settings=("train.epochs=100000",)) as run:
+        until(lambda: epochs(out) > 2, run)
+        workers = [int(each) for each in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()]
+        assert len(workers) == 2
+        assert list(scratch.iterdir())
+        run.kill()
+        deadline = time.monotonic() + 30
+        while any(map(lives, workers)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(map(lives, workers))
+        assert list(scratch.iterdir()) == []
+    scale = [sys.executable, "-m", "weft", "scale", str(out), "3"]
+    asked = subprocess.run(scale, check=False, timeout=PATIENCE, capture_output=True, text=True)
+    assert asked.returncode == 2
+    assert "the run is not running, its launcher was killed" in asked.stderr
+
+
+def lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
 def test_a_model_that_draws_from_torchs_generator_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "drawing.py").write_text(OWN)
     own = ("model.class=drawing:Net", "train.epochs=20")

@@ -127,9 +127,11 @@ def test_workers_that_fail_in_many_ways_change_no_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_any_boundary_will_do(tmp_path: Path) -> None:
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", ["halo", "sampled", "sequential"])
+def test_any_boundary_will_do(tmp_path: Path, name: str) -> None:
     """Two workers become four, one leaves with warning and one is killed, from each of 12 epochs on."""
-    sections = jobs.recipe(12)
+    sections = jobs.recipe(12, STRATEGIES.get(name))
     wanted = fixed(tmp_path / "fixed", sections)
     for epoch in range(1, 12):
         with jobs.Elastic(tmp_path / str(epoch), sections, gate=epoch) as run:
@@ -149,6 +151,8 @@ def test_any_boundary_will_do(tmp_path: Path) -> None:
             run.go_on(99)
             assert run.end() == 0, run.said
         assert jobs.came_to(tmp_path / str(epoch)) == wanted
+        numbers = [event["epoch"] for event in run.epochs()]
+        assert numbers == list(range(1, 13)), "no epoch is lost, nor told twice"
 
 
 @pytest.mark.slow
