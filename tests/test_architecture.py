@@ -357,8 +357,18 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
     assert options == {
         "scale": ["--help", "-h", "folder", "workers"],
         "train": [
-            *("--engine", "--help", "--json", "--keep-parts", "--listen", "--max-restarts", "--notice"),
-            *("--out", "--parts", "--ray-address", "--resume", "--set", "--workers", "-h", "recipe"),
+            *("--engine", "--grow", "--help", "--json", "--keep-parts", "--listen", "--max-restarts"),
+            *(
+                "--notice",
+                "--out",
+                "--parts",
+                "--ray-address",
+                "--resume",
+                "--set",
+                "--workers",
+                "-h",
+                "recipe",
+            ),
         ],
         "plan": [
             *("--classes", "--cluster", "--degree", "--edges", "--epochs", "--features", "--help", "--json"),

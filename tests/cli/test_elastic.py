@@ -20,6 +20,7 @@ from weft.cli.main import main
             "--notice: only workers that come and go can leave; add --workers",
         ),
         (["--workers=2", "--keep-parts"], "--keep-parts: parts move only where workers come and go"),
+        (["--workers=2", "--grow=3"], "--grow: only workers that may come can be more; add --workers"),
         (["--workers=2:4", "--notice=no-such-command"], "'no-such-command' is no command that can be run"),
         (["--ray-address=head:1", "--workers=2"], "--ray-address, --listen: these are of Ray; add --engine"),
         (["--listen=10.0.0.1", "--workers=2"], "--ray-address, --listen: these are of Ray; add --engine"),
@@ -49,3 +50,11 @@ def test_a_span_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> N
         main(["train", "--workers", "2:x"])
     assert ended.value.code == 2
     assert "expected a number, or a least and a most as 2:8, got '2:x'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "often"])
+def test_growth_that_is_none_is_refused(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--workers", "2:4", f"--grow={given}"])
+    assert ended.value.code == 2
+    assert f"expected a number of epochs, or value, got {given!r}" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from typing import Any
 import ranks  # noqa: F401
 
 from weft.comm.elastic.coordinator import run_elastic
+from weft.comm.elastic.growth import Grower
 from weft.comm.elastic.member import Member
 from weft.comm.elastic.start import Size
 from weft.comm.failure import INTERRUPTED, guarded
@@ -99,10 +100,12 @@ class Elastic:
         restarts: int = 0,
         resume: bool = False,
         moves: Path | None = None,
+        every: int | None = None,
     ) -> None:
         self.moves = moves
         self.out, self.sections = out, sections
         self.size = Size(least, most, PARTS)
+        self.grower = None if every is None else Grower(self.size, every, out.with_suffix(".growth"))
         self.gate, self.restarts, self.resume = gate, restarts, resume
         self.workers: list[Forked] = []
         self.wanted = first
@@ -134,6 +137,7 @@ class Elastic:
                 wanted=self._take_wanted,
                 max_restarts=self.restarts,
                 moves=self.moves,
+                grower=self.grower,
                 say=self.said.append,
                 spawn=self._spawn,
             )

@@ -11,6 +11,7 @@ from weft.config import Recipe
 from weft.errors import RecipeError
 
 if TYPE_CHECKING:
+    from weft.comm.elastic.growth import Grower
     from weft.comm.elastic.start import Size
     from weft.train.saved.summary import Summary
 
@@ -19,6 +20,10 @@ SPAN, WANTED = ".workers.json", ".workers-wanted"
 
 MOVES = "moves.jsonl"
 """In the folder of a run: every decision to move parts, with what was measured."""
+
+
+VALUE, GROWTH = "value", "growth.jsonl"
+"""What --grow says beside a number, and in the folder of a run every decision to grow."""
 
 
 class Span(NamedTuple):
@@ -105,6 +110,8 @@ def start(options: argparse.Namespace, recipe: Recipe, out: Path, span: Span) ->
             "began": options.began,
             "moves": None if options.keep_parts else out / MOVES,
         }
+        if options.grow is not None:
+            run["grower"] = _grower(options.grow, Size(span.least, span.most, parts), out, recipe)
         try:
             code = _run(options, command, Size(span.least, span.most, parts), out / WANTED, run)
         finally:
@@ -113,6 +120,25 @@ def start(options: argparse.Namespace, recipe: Recipe, out: Path, span: Span) ->
     if code:
         conclude_failed(out, code)
     return code
+
+
+def _grower(rule: int | str, size: "Size", out: Path, recipe: Recipe) -> "Grower":
+    """Return what has a run grow, by the user's prices where the recipe names them."""
+    from weft.comm.elastic.growth import Grower
+    from weft.train.saved.prices import read_prices
+
+    table = recipe.train.get("prices")
+    each = 1 if table is None else read_prices(table).workers
+    return Grower(
+        size, rule if isinstance(rule, int) else None, out / GROWTH, lambda workers: -(-workers // each)
+    )
+
+
+def grow_given(text: str) -> int | str:
+    """Return what --grow says: a number of epochs, or value."""
+    if text == VALUE or (text.isdecimal() and int(text) > 0):
+        return text if text == VALUE else int(text)
+    raise argparse.ArgumentTypeError(f"expected a number of epochs, or {VALUE}, got {text!r}")
 
 
 def _run(
@@ -132,7 +158,7 @@ def _run(
         return run_elastic(
             command,
             size,
-            wanted=lambda: ray.wanted(asked),
+            wanted=asked if options.grow is not None else lambda: ray.wanted(asked),
             spawn=ray.spawn,
             address=ray.address,
             **given,

@@ -61,11 +61,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_worker(options: argparse.Namespace) -> int:
-    given = (options.workers, options.max_restarts, options.keep_parts, options.engine)
+    given = (options.workers, options.max_restarts, options.keep_parts, options.engine, options.grow)
     if any(given) or options.notice is not None:
         raise InputError(
-            "--workers, --max-restarts, --keep-parts, --notice, --engine: torchrun starts the processes; "
-            "give it its own options"
+            "--workers, --max-restarts, --keep-parts, --notice, --grow, --engine: torchrun starts the "
+            "processes; give it its own options"
         )
     recipe = resolve(options)
     if is_auto(recipe):
@@ -97,6 +97,8 @@ def _run(options: argparse.Namespace) -> int:
         return elastic.start(options, recipe, out, span)
     if options.notice is not None:
         raise InputError("--notice: only workers that come and go can leave; add --workers LEAST:MOST")
+    if options.grow is not None:
+        raise InputError("--grow: only workers that may come can be more; add --workers LEAST:MOST")
     if options.keep_parts:
         raise InputError("--keep-parts: parts move only where workers come and go (--workers LEAST:MOST)")
     count = workers.count_workers(options)

@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.elastic import workers_given
+from weft.cli.elastic import grow_given, workers_given
 from weft.comm.failure import launched
 from weft.config import Recipe
 from weft.errors import InputError, RecipeError, WeftError
@@ -45,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --workers 2:8: asked every few seconds by each worker, which leaves when it ends with 0",
     )
 
+    parser.add_argument(
+        "--grow",
+        type=grow_given,
+        metavar="N",
+        help="with --workers 2:8: twice as many after each N epochs; value: while 1 / (time x cost) grows",
+    )
     parser.add_argument(
         "--engine",
         choices=["ray"],

@@ -31,7 +31,7 @@ class Told:
         for worker, factor in enumerate((1.0, slower)):
             self.busy[worker] += 0.3 * factor * epochs
             ran = {part: 0.1 * self.epoch for part, holder in HOLDERS.items() if holder == worker}
-            told = {"epoch": self.epoch, "busy": self.busy[worker], "parts": ran}
+            told = {"epoch": self.epoch, "busy": self.busy[worker], "parts": ran, "clock": self.clock}
             self.store.set(f"took/{generation}/{worker}", json.dumps(told))
         return self.balancer.look(self.store, generation, HOLDERS)
 
@@ -71,5 +71,5 @@ def test_a_worker_tells_once_all_of_its_parts_have_ended_the_epoch() -> None:
     took = told_by_all(store, 1, [5])[5]
     assert isinstance(took, Took)
     assert (took.epoch, sorted(took.parts)) == (3, [0, 1])
-    store.set("took/1/6", json.dumps({"epoch": 6, "busy": 0.0, "parts": {}}))
+    store.set("took/1/6", json.dumps({"epoch": 6, "busy": 0.0, "parts": {}, "clock": 0.0}))
     assert told_by_all(store, 1, [5, 6]) == {}, "one is ahead"

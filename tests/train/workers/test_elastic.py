@@ -194,3 +194,16 @@ def test_lost_workers_are_replaced_as_often_as_may_be(tmp_path: Path) -> None:
         assert run.end() == 0, run.said
     assert [each["workers"] for each in run.generations()] == [[0, 1], [1, 2], [2, 3]]
     assert jobs.came_to(tmp_path / "run") == fixed(tmp_path / "fixed", sections)
+
+
+@pytest.mark.slow
+def test_a_run_grows_by_its_schedule_and_no_bit_changes(tmp_path: Path) -> None:
+    sections = jobs.recipe(16)
+    with jobs.Elastic(tmp_path / "run", sections, 1, gate=4, every=3) as run:
+        for number, epoch in ((2, 7), (3, 99)):  # an epoch is told once its end was let go
+            run.announced(number)
+            run.go_on(epoch)
+        assert run.end() == 0, run.said
+    assert [each["workers"] for each in run.generations()] == [[0], [0, 1], [0, 1, 2, 3]]
+    assert "2 workers from the next boundary on, epoch 3 is over" in run.said[0]
+    assert jobs.came_to(tmp_path / "run") == fixed(tmp_path / "fixed", sections)

@@ -22,6 +22,7 @@ from weft.errors import WorkerLost
 
 if TYPE_CHECKING:
     from weft.comm.elastic.balance import Decision
+    from weft.comm.elastic.growth import Grower
 
 _MENDS = 3  # times in a row that a generation whose workers all live is formed anew, its connections lost
 _SETTLE = 2.0  # seconds in which a worker that others lost is found to be gone
@@ -39,6 +40,7 @@ def run_elastic(
     max_restarts: int = 0,
     began: float | None = None,
     moves: Path | None = None,
+    grower: "Grower | None" = None,
     say: Callable[[str], None] = tell_user,
     spawn: Spawn | None = None,
     address: str = ADDRESS,
@@ -49,7 +51,7 @@ def run_elastic(
     elsewhere workers find this process at its `address`. `wanted` is asked now and then for the number
     that the user wants, None: nothing new. A lost worker is replaced up to `max_restarts` times, one that was
     lost with its machine always. Parts move away from a worker that holds the others up, and `moves` is the
-    file that keeps why; None: they stay.
+    file that keeps why; None: they stay. `grower` says when there are to be more, until a user says a number.
     """
     with (
         listening(address) as listener,
@@ -60,7 +62,7 @@ def run_elastic(
         run.wanted, run.restarts, run.say = wanted, max_restarts, say
         run.spawn = run.spawn if spawn is None else spawn
         run.home = replace(run.home, began=time.time() if began is None else began)
-        run.moves = moves
+        run.moves, run.grower = moves, grower
         try:
             return run.run()
         finally:
@@ -116,6 +118,7 @@ class _Coordinator:
         self.formed, self.before = _Formed(), _Formed()
         self.restarts, self.mended = 0, 0
         self.moves: Path | None = None
+        self.grower: Grower | None = None
         self.wanted: Callable[[], int | None] = lambda: None
         self.say: Callable[[str], None] = tell_user
         self.spawn: Spawn = partial(started_here, command)
@@ -130,9 +133,8 @@ class _Coordinator:
         from weft.comm.heartbeat import Watch
         from weft.comm.rendezvous import host_store
 
-        self.store = RunStore(
-            host_store(self.listener, self.home.address, timeout=self.stall), self.home.token
-        )
+        served = host_store(self.listener, self.home.address, timeout=self.stall)
+        self.store = RunStore(served, self.home.token)
         self.watch = Watch(self.store.within("members"), [])
         balancer = Balancer(self.moves) if self.moves is not None else None
         looked = 0.0
@@ -143,7 +145,7 @@ class _Coordinator:
             if time.monotonic() - looked > 1.0:
                 looked = time.monotonic()
                 self._end_silent()
-                self._scale()
+                self._look_at_number()
                 if balancer is not None and self._settled():
                     self._move(balancer.look(self.store, self.formed.number, self.formed.holders))
             time.sleep(POLL)
@@ -244,11 +246,20 @@ class _Coordinator:
                 self.say(f"weft: no machine was found for worker {worker.number} in {self.patience:g} s")
                 worker.process.kill()
 
-    def _scale(self) -> None:
+    def _look_at_number(self) -> None:
         number = self.wanted()
-        if number is None or number == self.target:
+        if number is not None:
+            self.grower = None
+            self._scale(number, "as asked for")
+        elif self.grower is not None and self._settled() and self.target == len(self.formed.members):
+            wish = self.grower.look(self.store, self.formed.number, self.formed.members)
+            if wish is not None:
+                self._scale(wish.workers, wish.why)
+
+    def _scale(self, number: int, why: str) -> None:
+        if number == self.target:
             return
-        self.say(f"weft: {number} workers from the next boundary on, as asked for")
+        self.say(f"weft: {number} workers from the next boundary on, {why}")
         self.target = number
         staying = [each for each in self.workers.values() if not each.ended and not each.leaving]
         staying.sort(key=lambda each: (each.process.placed, -each.number))
@@ -309,10 +320,8 @@ class _Coordinator:
     def _why(self, members: list[int]) -> str:
         came = [number for number in members if number not in self.formed.members]
         left = [number for number in self.formed.members if number not in members]
-        if not self.formed.number:
-            return "the run began"
         told = [f"worker {number} came" for number in came] + [f"worker {number} left" for number in left]
-        return ", ".join(told)
+        return ", ".join(told) if self.formed.number else "the run began"
 
     def _settled(self) -> bool:
         """Return whether the latest generation trains, and nobody is about to come or to leave."""
@@ -360,12 +369,13 @@ class _Coordinator:
         return None
 
     def _all_said(self, what: str) -> bool:
-        formed = self.formed
-        return self.store.has(*(f"{what}/{formed.number}/{number}" for number in formed.members))
+        return self.store.has(*self._words(what))
 
     def _any_said(self, what: str) -> bool:
-        formed = self.formed
-        return any(self.store.has(f"{what}/{formed.number}/{number}") for number in formed.members)
+        return any(self.store.has(word) for word in self._words(what))
+
+    def _words(self, what: str) -> list[str]:
+        return [f"{what}/{self.formed.number}/{number}" for number in self.formed.members]
 
     def _too_few(self, alive: list[_Started]) -> int | None:
         """End a run that has fewer workers than it may: those that are left save, where they can."""
@@ -389,8 +399,8 @@ class _Coordinator:
     # Starting
 
     def _start_missing(self) -> None:
-        there = [each for each in self.workers.values() if not each.ended and not each.leaving]
-        for _ in range(self.target - len(there)):
+        there = sum(not each.ended and not each.leaving for each in self.workers.values())
+        for _ in range(self.target - there):
             number, self._started = self._started, self._started + 1
             env = {**defaults(self.size), **self.env, **self.home.told(number, self.size)}
             self.workers[number] = _Started(number, self.spawn(env))

@@ -24,12 +24,15 @@ class Took:
     epoch: int
     busy: float
     parts: dict[int, float]
+    clock: float
+    """When, by a clock of the worker's machine: what lies between two counts."""
 
     @staticmethod
     def read(text: str) -> "Took":
         """Return what was written."""
         told = json.loads(text)
-        return Took(told["epoch"], told["busy"], {int(part): ran for part, ran in told["parts"].items()})
+        parts = {int(part): ran for part, ran in told["parts"].items()}
+        return Took(told["epoch"], told["busy"], parts, told["clock"])
 
 
 class Stopwatch:
@@ -51,7 +54,7 @@ class Stopwatch:
             if len(held) < self._parts:
                 return
             del self._ran[epoch]
-        took = Took(epoch, self._busy.seconds(), held)
+        took = Took(epoch, self._busy.seconds(), held, time.monotonic())
         self._tell(_key(generation, worker), json.dumps(asdict(took)))
 
 
