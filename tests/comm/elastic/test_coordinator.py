@@ -60,3 +60,44 @@ def test_a_worker_that_has_finished_but_does_not_leave_is_named(monkeypatch: pyt
         "weft: error: worker 0, which writes the end of the run, has not left within 0.2 s and is ended; "
         "continue from the last checkpoint with --resume"
     ]
+
+
+class Elsewhere:
+    """A process on a cluster: it may wait for a machine, and be lost with it."""
+
+    def __init__(self, code: int | None, *, placed: bool = True, machine_lost: bool = False) -> None:
+        self.code, self.placed, self.machine_lost = code, placed, machine_lost
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def kill(self) -> None:
+        self.code = -9
+
+    def wait(self) -> int:
+        assert self.code is not None
+        return self.code
+
+
+def code_elsewhere(*processes: Elsewhere) -> tuple[int, list[str]]:
+    said: list[str] = []
+    left = iter(processes)
+    code = run_elastic(
+        [], Size(1, 2, 2), env={}, wanted=lambda: None, say=said.append, spawn=lambda env: next(left)
+    )
+    return code, said
+
+
+def test_a_worker_that_is_lost_with_its_machine_is_replaced_whatever_may_be_restarted() -> None:
+    code, said = code_elsewhere(Elsewhere(-9, machine_lost=True), Elsewhere(7))
+    assert code == 3
+    assert said[:2] == ["weft: worker 0 was lost with its machine", "weft: worker 1 ended with exit code 7"]
+    assert "fewer than 1 workers are left" in said[2]
+
+
+def test_a_machine_that_is_never_found_is_waited_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_JOIN", "0.2")
+    code, said = code_elsewhere(Elsewhere(None, placed=False))
+    assert code == 3
+    assert said[0] == "weft: no machine was found for worker 0 in 0.2 s"
+    assert "fewer than 1 workers are left" in said[1]
