@@ -319,6 +319,19 @@ def test_parts_without_gradients_are_not_compiled() -> None:
         compile_message(message, forms_of(src=[U]), "sum")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_gradient_that_the_recorded_operators_do_not_show_is_not_lost() -> None:
+    scripted = torch.jit.script(scaled)
+    for _ in range(3):  # it has a backward of its own when it has run before
+        scripted(U, U)
+    with pytest.raises(NotCompiled, match="backward of its own"):
+        compile_message(scripted, forms_of(src=[U], dst=[V]), "sum")
+
+
+def scaled(u: Tensor, v: Tensor) -> Tensor:
+    return torch.sigmoid(u) * v
+
+
 def test_a_message_that_changes_its_object_is_not_compiled_and_leaves_it_as_it_was() -> None:
     class Counting(nn.Module):
         def __init__(self) -> None:

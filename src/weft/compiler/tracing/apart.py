@@ -8,8 +8,10 @@ Hooks of what is saved for backward, such as those of checkpointing, count what 
 tried in its first forward alone.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -25,6 +27,20 @@ def fresh_casts() -> Iterator[None]:
         yield
     finally:
         torch.set_autocast_cache_enabled(before)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep torch from logging, with a traceback, what a message does wrong: it is raised where it runs."""
+    before = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(before)
+
+
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(lambda record: not _quiet.get())
 
 
 def unsaved() -> AbstractContextManager[object]:

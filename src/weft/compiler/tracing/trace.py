@@ -8,7 +8,6 @@ sizes, a second run on few edges tells whether it computes with their number in 
 import contextlib
 import cProfile
 import gc
-import logging
 import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
-from weft.compiler.tracing.apart import fresh_casts, unsaved
+from weft.compiler.tracing.apart import fresh_casts, quiet, unsaved
 from weft.compiler.tracing.captures import (
     Captures,
     NotCompiled,
@@ -154,26 +153,13 @@ def _recorded(message: Callable[..., Any], forms: Sequence[Form], ran: _Ran, edg
     recorder = _Recorder(edges)
     for form in forms:
         recorder.check(form.shape)
-    with _quiet(), unsaved(), explained("tracing"), MODE, torch.enable_grad(), fresh_casts(), Refusals():
+    with quiet(), unsaved(), explained("tracing"), MODE, torch.enable_grad(), fresh_casts(), Refusals():
         examples = [recorder.input(form) for form in forms]
         with _noted(ran, message), recorder, Contractions(edges), FixedNorms(), recorder.reads:
             made = message(*examples)
         recorder.output(made, ROWS if any(form.role == "index" for form in forms) else edges)
     recorder.graph.eliminate_dead_code()
     return recorder
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep torch from logging, with a traceback, what a message does wrong: it is raised where it runs."""
-    before, _LOG.disabled = _LOG.disabled, True
-    try:
-        yield
-    finally:
-        _LOG.disabled = before
-
-
-_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 def _check_counts(many: "_Recorder", run: Callable[[int], "_Recorder"]) -> None:
