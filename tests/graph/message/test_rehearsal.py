@@ -57,6 +57,10 @@ def drawn_behind_a_mean(u: Tensor) -> Tensor:
     return nn.functional.dropout(u - u.mean(0), 0.5)
 
 
+def drawn_in_one_behind_a_mean(u: Tensor) -> Tensor:
+    return torch.native_dropout(u - u.mean(0), 0.5, True)[0]  # what dropout is on a GPU
+
+
 OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
     "mean": lambda u: u - u.mean(0),
     "flipped": lambda u: u.flip(0),
@@ -79,9 +83,12 @@ def test_a_message_that_reads_other_edges_is_made_of_all_at_once(name: str) -> N
         torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize("name", [*OTHERS, "drawn behind a mean"])
+DRAWN = {"drawn": drawn_behind_a_mean, "drawn in one": drawn_in_one_behind_a_mean}
+
+
+@pytest.mark.parametrize("name", [*OTHERS, *DRAWN])
 def test_a_message_that_reads_other_edges_is_refused_where_others_have_them(name: str) -> None:
-    message = OTHERS.get(name, drawn_behind_a_mean)
+    message = {**OTHERS, **DRAWN}[name]
     with pytest.raises(GraphError, match="depends on other edges"):
         crossed(Propagation(message, [rows()]), lambda h: False)
 
@@ -118,17 +125,20 @@ def test_a_batch_norm_inside_a_message_counts_each_call_once(
         torch.testing.assert_close(ours, theirs)
 
 
+CALLS = {"number": 0}
+
+
+def counting(u: Tensor) -> Tensor:
+    CALLS["number"] += 1
+    return u * CALLS["number"]
+
+
 def test_a_message_that_counts_its_calls_is_called_once_a_call() -> None:
-    h, edges, calls = rows(), block(), {"number": 0}
-
-    def message(u: Tensor) -> Tensor:
-        calls["number"] += 1
-        return u * calls["number"]
-
-    for call in (1, 2, 3):
-        found = edges.propagate(message, src=(h,))
+    h, edges, began = rows(), block(), CALLS["number"]
+    for call in range(began + 1, began + 4):
+        found = edges.propagate(counting, src=(h,))
         torch.testing.assert_close(found, edges.propagate(lambda u, by=call: u * by, src=(h,)))
-        assert calls["number"] == call
+        assert CALLS["number"] == call
 
 
 def test_casts_of_autocast_are_as_they_were_after_a_message() -> None:
