@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,12 @@ def seen(keeper: WorkerKeeper) -> tuple[dict[str, bytes], dict[str, Any]]:
     raise AssertionError("it has not ended")
 
 
-def test_a_worker_s_words_its_record_and_its_exit_code_are_handed_on(tmp_path: Path) -> None:
+def test_a_worker_s_words_its_record_and_its_exit_code_are_handed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     program = (
         "import os, sys; print(os.getcwd(), os.environ['GIVEN'], os.environ['GLOO_SOCKET_IFNAME']); "
         "print(os.environ['WEFT_LAUNCHER'] == str(os.getppid()), file=sys.stderr); "
@@ -42,6 +48,7 @@ def test_a_worker_s_words_its_record_and_its_exit_code_are_handed_on(tmp_path: P
     printed, told = seen(started(program, tmp_path))
     assert printed == {"out": f"{tmp_path} yes lo\n".encode(), "err": b"True\n"}
     assert (told["code"], told["record"]) == (2, "a record")
+    assert list(scratch.iterdir()) == []
 
 
 def test_a_process_that_is_stopped_is_ended(tmp_path: Path) -> None:

@@ -79,6 +79,8 @@ class WorkerKeeper:
             if more and time.monotonic() - self._ended < _DRAIN:
                 code = None
         record = self._record.read_text(encoding="utf-8") if code and self._record.is_file() else ""
+        if code is not None:
+            self._records.cleanup()  # Ray ends this process without a word
         return {"printed": printed, "code": code, "record": record}
 
     def end(self) -> None:
