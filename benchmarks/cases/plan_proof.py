@@ -116,8 +116,8 @@ CASES = [
         rows,
         note=(
             "Bytes and messages of all epochs that were rehearsed, compared by rank, epoch, purpose, "
-            "direction and peer; peak memory is the largest process, seconds the median epoch of the slowest worker. Four "
-            "workers on two cores wait for each other's turns, which no plan counts."
+            "direction and peer; peak memory is the largest process, seconds the median epoch of the "
+            "slowest worker. Four workers on two cores wait for each other's turns, which no plan counts."
         ),
     )
 ]
