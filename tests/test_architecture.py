@@ -373,6 +373,7 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
         "plan": [
             *("--classes", "--cluster", "--degree", "--edges", "--epochs", "--features", "--help", "--json"),
             *(
+                "--learn",
                 "--measure",
                 "--memory",
                 "--nodes",

@@ -17,7 +17,7 @@ SMALL = {"data": {"name": "community", "nodes": 200, "features": 8}}
 
 def beside(case: ProofCase, differences: dict[str, tuple[int, int]], folder: Path) -> Proved:
     forecast, _ = plan_one(case.made(), case.workers, machine(), folder)
-    run = MeasuredRun([[{}, {}]], [[{"forward": 0.5}] * 2], [forecast.peak_memory_bytes // 2])
+    run = MeasuredRun([[{}, {}]], [[{"forward": 0.5}] * 2], [[0.0] * 2], [forecast.peak_memory_bytes // 2])
     return Proved(case, forecast, run, 2, differences)
 
 

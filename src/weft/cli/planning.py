@@ -9,6 +9,7 @@ examples:
   weft plan recipes/cora_gat.toml --workers 1:8 --memory 4GiB --json
   weft plan --nodes 2000000 --edges 60000000 --features 128 --workers 1:16 --cluster cluster.toml
   weft plan --measure
+  weft plan --learn runs/cora
 """
 
 import argparse
@@ -40,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--features", type=int, metavar="N", help="its features a node (64)")
     parser.add_argument("--classes", type=int, metavar="N", help="its classes (8)")
     parser.add_argument("--measure", action="store_true", help="measure this machine anew")
+    parser.add_argument(
+        "--learn",
+        metavar="RUN",
+        help="show a finished run beside its forecast, and learn this machine from it",
+    )
     parser.add_argument("--picture", metavar="FILE", help="draw seconds against memory and dollars, as SVG")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -49,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
     from weft.events import dumps
     from weft.plan.machine import cache_folder
 
+    if options.learn is not None:
+        return _learn(options)
     if options.measure and not _asks_for_plan(options):
         found = machine_here(measure=True)
         _clear()
@@ -66,6 +74,31 @@ def run(options: argparse.Namespace) -> int:
         print(dumps(plan.to_dict()))
     else:
         _show(plan)
+    return 0
+
+
+def _learn(options: argparse.Namespace) -> int:
+    from weft.events import dumps
+    from weft.plan.learning import learn
+    from weft.plan.machine import keep_machine
+    from weft.sizes import shown
+
+    if _asks_for_plan(options):
+        raise InputError("--learn: a run brings its recipe; leave others and settings out")
+    lesson = learn(Path(options.learn), machine_here(measure=options.measure))
+    if lesson.learned:
+        keep_machine(lesson.machine)
+    forecast, run, phases = lesson.forecast, lesson.run, list(lesson.rows())
+    if options.json:
+        told = {name: {"planned": planned, "measured": taken} for name, planned, taken in phases}
+        print(dumps({"phases": told, "peak_memory_bytes": run.peak, "learned": lesson.learned}))
+        return 0
+    rows = [[name, f"{1e3 * planned:.1f} ms", f"{1e3 * taken:.1f} ms"] for name, planned, taken in phases]
+    sent = sum(size for rank in run.sent for size, _ in rank[-1].values())
+    rows.append(["bytes an epoch", shown(forecast.bytes_per_epoch), shown(sent)])
+    rows.append(["peak memory", shown(forecast.peak_memory_bytes), shown(run.peak)])
+    _say_table("", [["", "planned", "measured"], *rows])
+    print("rates of this machine were moved towards it" if lesson.learned else "nothing learned of the rates")
     return 0
 
 

@@ -24,6 +24,7 @@ def traffic(rank: int, forward: float, size: int) -> dict[str, Any]:
         "seconds_of_phases": phases,
         "peak_memory_bytes": 100 + rank,
         "volumes": volumes,
+        "seconds": [{"kind": "halo", "exposed": 0.25}, {"kind": "evaluate", "exposed": 4.0}],
     }
 
 
@@ -40,6 +41,7 @@ def test_ranks_are_read_in_their_order_and_the_slowest_tells_an_epoch(tmp_path: 
     assert run.peak == 110
     assert run.epoch_seconds == 3.0  # not the first epoch, not the evaluation
     assert run.phases == {"evaluate": 9.0, "forward": 3.0}
+    assert run.working == [1.25, *[0.25] * 9, 2.75]  # what waits for others is no work
     assert run.sent[0][0] == {"halo 0 forward to 1": (8, 1)}
     assert run.sent[10][2] == {"halo 0 forward to 1": (4, 1)}
 

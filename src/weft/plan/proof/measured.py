@@ -22,6 +22,8 @@ class MeasuredRun:
     """Of each rank, of each epoch."""
     seconds: list[list[Mapping[str, float]]]
     """Of each rank, of each epoch, by phase."""
+    waits: list[list[float]]
+    """Of each rank, of each epoch: the seconds of training in which it waited for others."""
     peaks: list[int]
     """The most bytes that each rank's process took."""
 
@@ -37,6 +39,17 @@ class MeasuredRun:
             max(sum(_training(phases).values()) for phases in epoch) for epoch in list(zip(*self.seconds))[1:]
         ]
         return statistics.median(later) if later else 0.0
+
+    @property
+    def working(self) -> list[float]:
+        """Of each rank, the median seconds of an epoch in which it trained and did not wait for others."""
+        return [
+            statistics.median(
+                max(0.0, sum(_training(phases).values()) - waited)
+                for phases, waited in zip(seconds[1:] or seconds, waits[1:] or waits)
+            )
+            for seconds, waits in zip(self.seconds, self.waits)
+        ]
 
     @property
     def phases(self) -> dict[str, float]:
@@ -58,6 +71,7 @@ def read_measured(folder: Path) -> MeasuredRun:
         return MeasuredRun(
             [[counts_of(event) for event in events] for events in traffic],
             [[event["seconds_of_phases"] for event in events] for events in traffic],
+            [[_waited(event) for event in events] for events in traffic],
             [max(event["peak_memory_bytes"] for event in events) for events in traffic],
         )
     epochs, ends = _of(first, "epoch"), _of(first, "end")
@@ -66,6 +80,7 @@ def read_measured(folder: Path) -> MeasuredRun:
     return MeasuredRun(
         [[{} for _ in epochs]],
         [[each["seconds"] for each in epochs]],
+        [[0.0 for _ in epochs]],
         [ends[-1]["summary"]["peak_memory_bytes"]],
     )
 
@@ -94,6 +109,11 @@ def differing(planned: Sequence[Counts], counted: Sequence[Counts]) -> dict[str,
 
 def _of(events: Sequence[Event], kind: str) -> list[Event]:
     return [event for event in events if event["event"] == kind]
+
+
+def _waited(event: Event) -> float:
+    kinds = (EVALUATION, "drift")
+    return float(sum(each["exposed"] for each in event["seconds"] if each["kind"] not in kinds))
 
 
 def _training(phases: Mapping[str, float]) -> dict[str, float]:
