@@ -92,6 +92,11 @@ class IntervalSteps(Batching):
                     "intervals come to it; use weft.nn.Dropout, whose draws go by node and epoch"
                 )
 
+    def begin_epoch(self, model: nn.Module) -> None:
+        """Look at the model once more, where nobody has before."""
+        if self._board is None:
+            self.check_model(model)
+
     def _split_targets(self, graph: LocalGraph) -> list[dict[str, Targets]]:
         """Return the targets of each interval; sums over all workers are those that the worker's had."""
         task, totals = self.shared.task, []

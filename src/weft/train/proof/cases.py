@@ -53,6 +53,11 @@ REFUSALS: tuple[Refusal, ...] = (
         graphs=("disconnected", "sparse", "relations", "typed"),
     ),
     Refusal(
+        "'batch' is over the rows of all intervals",
+        strategies=("asynchronous",),
+        models=("sage mean",),
+    ),
+    Refusal(
         "'staged' gives layers sums and means",
         strategies=("staged",),
         models=("sage max", "gat", "gatv2", "rgcn", "hgt", "edgeconv", "gine", "monet"),
