@@ -26,6 +26,8 @@ PAUSE = 1.0
 """Seconds between two looks at the processes of a run."""
 SHARE = 0.4
 """Of a kind's time, what its undisturbed run has; the rest is for the kills, and the starts after them."""
+LOOKS = 20
+"""At least so many, however long the start takes: a run that is stopped in its first epoch has nothing to keep."""
 PATIENCE = 600.0
 GRAPH = ("model.name=gat", "model.hidden=8", "model.heads=2", "train.eval_every=50")
 UNITS = {
@@ -135,7 +137,7 @@ def _undisturbed(kind: Kind, folder: Path, out: Path, seconds: float) -> Seen:
     """Train for so long, then ask the run to stop; return what it held meanwhile."""
     seen, began = Seen(), time.monotonic()
     with _training(kind, folder, out, 10**7) as run:
-        while run.poll() is None and (time.monotonic() - began < seconds or not _losses(out)):
+        while run.poll() is None and (time.monotonic() - began < seconds or len(seen.minutes) < LOOKS):
             if seen.minutes or _losses(out):  # until then it starts
                 _look(seen, run.pid, out, (time.monotonic() - began) / 60)
             time.sleep(PAUSE)
