@@ -27,7 +27,7 @@ PAUSE = 1.0
 SHARE = 0.4
 """Of a kind's time, what its undisturbed run has; the rest is for the kills, and the starts after them."""
 LOOKS = 20
-"""At least so many, however long the start takes: a run that is stopped in its first epoch has nothing to keep."""
+"""At least so many, however long the start takes: who is stopped in the first epoch has nothing to keep."""
 PATIENCE = 600.0
 GRAPH = ("model.name=gat", "model.hidden=8", "model.heads=2", "train.eval_every=50")
 UNITS = {
