@@ -133,7 +133,7 @@ def _epoch(form: str, still: float, every: float = 1.0) -> float:
             _, said = run.communicate(timeout=600)
         if run.returncode:
             raise RuntimeError(said)
-        times = [event["time"] for event in read_events(out) if event["event"] == "epoch"]
+        times: list[float] = [event["time"] for event in read_events(out) if event["event"] == "epoch"]
     return (times[-2] - times[4]) / (len(times) - 6)
 
 
