@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from weft.strategies.asynchronous.board import Board, Ended, Gradients, Key, summed
+from weft.strategies.asynchronous.board import Board, Ended, Learned, RowsKey, summed
 from weft.strategies.asynchronous.choices import Exactly, Newest
 from weft.strategies.asynchronous.order import OrderLog
 
@@ -17,14 +17,14 @@ def board_of(staleness: int = 1, intervals: int = 2, free: bool = False) -> Boar
     return Board(intervals, choice, OrderLog(None, {}, since=0))
 
 
-def learned(value: float | None) -> Gradients:
-    return Gradients(torch.tensor(1.0), [None if value is None else torch.tensor(value), None])
+def learned(value: float | None) -> Learned:
+    return Learned(torch.tensor(1.0), [None if value is None else torch.tensor(value), None])
 
 
 def test_rows_are_those_of_their_epoch_and_ages_are_told() -> None:
     board = board_of(2)
     for epoch in range(4):
-        board.put(Key("features", 0, 1), epoch, torch.tensor([epoch]))
+        board.put(RowsKey("features", 0, 1), epoch, torch.tensor([epoch]))
     assert board.read(0, 3, "features", 0, [1])[0].tolist() == [1]
     assert board.read(0, 0, "features", 0, [1])[0].tolist() == [0]
     assert board.take_ages() == {0: 1, 2: 1}
@@ -33,7 +33,7 @@ def test_rows_are_those_of_their_epoch_and_ages_are_told() -> None:
 
 @pytest.mark.parametrize("free", [False, True])
 def test_what_is_forgotten_can_not_be_asked_for(free: bool) -> None:
-    board, key = board_of(2, free=free), Key("features", 0, 1)
+    board, key = board_of(2, free=free), RowsKey("features", 0, 1)
     weights: dict[str, Tensor] = {}
     for epoch in range(6):
         board.put(key, epoch, torch.tensor([epoch]))
@@ -64,7 +64,7 @@ def test_one_computes_at_a_time_and_who_waits_lets_others_go_on() -> None:
                 most[0] = max(most[0], inside[0])
                 time.sleep(0.0005)
                 inside[0] -= 1
-                board.put(Key("features", 0, interval), epoch, torch.tensor([epoch]))
+                board.put(RowsKey("features", 0, interval), epoch, torch.tensor([epoch]))
                 others = [other for other in range(3) if other != interval]
                 board.read(interval, epoch, "features", 0, others)
 

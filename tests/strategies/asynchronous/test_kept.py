@@ -2,7 +2,7 @@
 
 import torch
 
-from weft.strategies.asynchronous.board import Board, Gradients, Key
+from weft.strategies.asynchronous.board import Board, Learned, RowsKey
 from weft.strategies.asynchronous.choices import Exactly
 from weft.strategies.asynchronous.kept import kept, put_back
 from weft.strategies.asynchronous.order import OrderLog
@@ -19,10 +19,10 @@ def test_all_of_a_board_comes_back() -> None:
             name: torch.full((2,), float(version), requires_grad=True) for name in names
         }
     board.rows = {
-        Key("features", 0, -1): {4: torch.ones(3), 5: torch.zeros(3)},
-        Key("gradients", 1, 1): {5: torch.full((2,), 7.0)},
+        RowsKey("features", 0, -1): {4: torch.ones(3), 5: torch.zeros(3)},
+        RowsKey("gradients", 1, 1): {5: torch.full((2,), 7.0)},
     }
-    board.learned = {5: {0: Gradients(torch.tensor(0.5), [torch.ones(2), None])}}
+    board.learned = {5: {0: Learned(torch.tensor(0.5), [torch.ones(2), None])}}
     again = board_of()
     put_back(again, kept(board, 6, names), names)
     assert again.rows.keys() == board.rows.keys()

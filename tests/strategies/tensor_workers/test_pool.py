@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from weft.strategies.tensor_workers import pool as pools
-from weft.strategies.tensor_workers.pool import Pool
+from weft.strategies.tensor_workers.pool import TensorPool
 
 ROWS = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
 WEIGHT = torch.randn(5, 8, generator=torch.Generator().manual_seed(2))
@@ -19,8 +19,8 @@ BIAS = torch.randn(5, generator=torch.Generator().manual_seed(3))
 
 
 @pytest.fixture
-def pool() -> Iterator[Pool]:
-    made = Pool(2)
+def pool() -> Iterator[TensorPool]:
+    made = TensorPool(2)
     yield made
     processes = made.pids
     made.close()
@@ -35,13 +35,13 @@ def alive(pid: int) -> bool:
     return True
 
 
-def product(pool: Pool, version: int = 0) -> torch.Tensor:
+def product(pool: TensorPool, version: int = 0) -> torch.Tensor:
     weights = {f"{version}.weight": WEIGHT + version, f"{version}.bias": BIAS}
     return pool.run("apply_vertex", [ROWS], weights)[0]
 
 
 @pytest.mark.slow
-def test_answers_are_the_bits_of_this_process_for_each_version_whatever_happens(pool: Pool) -> None:
+def test_answers_are_the_bits_of_this_process_for_each_version_whatever_happens(pool: TensorPool) -> None:
     expected = [F.linear(ROWS, WEIGHT + version, BIAS) for version in range(3)]
     for version in (0, 1, 0, 2):
         assert torch.equal(product(pool, version), expected[version])
@@ -72,7 +72,7 @@ def test_answers_are_the_bits_of_this_process_for_each_version_whatever_happens(
     assert torch.equal(product(pool), expected[0])
 
 
-def test_who_waits_hears_of_the_end(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_hears_of_the_end(pool: TensorPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "_START", 0.5)
     told: list[str] = []
 

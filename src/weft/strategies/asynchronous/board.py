@@ -24,7 +24,7 @@ _SPANS = 64
 """Epochs of intervals whose begin and end a run tells."""
 
 
-class Key(NamedTuple):
+class RowsKey(NamedTuple):
     """Rows of one call of a step from one source: an interval, or all other workers."""
 
     what: What
@@ -36,7 +36,7 @@ class Ended(BaseException):
     """The run is over: an interval that waits stops here."""
 
 
-class Gradients(NamedTuple):
+class Learned(NamedTuple):
     """What one interval learned in an epoch."""
 
     loss: Tensor
@@ -49,9 +49,9 @@ class Board:
 
     def __init__(self, intervals: int, choice: Choice, log: OrderLog) -> None:
         self.intervals, self.choice, self.log = intervals, choice, log
-        self.rows: dict[Key, dict[int, Tensor]] = {}
+        self.rows: dict[RowsKey, dict[int, Tensor]] = {}
         self.versions: dict[int, Weights] = {}
-        self.learned: dict[int, dict[int, Gradients]] = {}
+        self.learned: dict[int, dict[int, Learned]] = {}
         """What intervals learned, by epoch and interval, until the weights have taken it."""
         self.ages: Counter[int] = Counter()
         """How many reads found rows of each age."""
@@ -95,7 +95,7 @@ class Board:
 
     # What is handed out
 
-    def put(self, key: Key, epoch: int, rows: Tensor) -> None:
+    def put(self, key: RowsKey, epoch: int, rows: Tensor) -> None:
         """Hand out the rows of an epoch."""
         with self._changed:
             self.rows.setdefault(key, {})[epoch] = rows
@@ -103,7 +103,7 @@ class Board:
 
     def read(self, interval: int, epoch: int, what: What, slot: int, sources: Sequence[int]) -> list[Tensor]:
         """Return the rows of some sources, of the epochs that the form of asynchrony says."""
-        keys = [Key(what, slot, source) for source in sources]
+        keys = [RowsKey(what, slot, source) for source in sources]
         with self._changed:
             chosen = self._until(
                 lambda: self.choice.rows(interval, epoch, [[*self.rows.get(key, ())] for key in keys]),
@@ -126,7 +126,7 @@ class Board:
             self.log.write("enter", interval, epoch, version)
             return version, self.versions[version]
 
-    def leave(self, interval: int, epoch: int, learned: Gradients) -> None:
+    def leave(self, interval: int, epoch: int, learned: Learned) -> None:
         """Hand in what an interval learned in an epoch."""
         with self._changed:
             self.learned.setdefault(epoch, {})[interval] = learned
@@ -146,7 +146,7 @@ class Board:
             self.last = self.entered
             return self.entered
 
-    def taken(self, epoch: int) -> list[Gradients]:
+    def taken(self, epoch: int) -> list[Learned]:
         """Wait until all intervals are done with an epoch; return what they learned, in their order."""
         with self._changed:
             self._until(lambda: self._complete(epoch) or None)
@@ -249,7 +249,7 @@ class Board:
             self._changed.notify_all()
 
 
-def summed(learned: Sequence[Gradients]) -> tuple[Tensor, list[Tensor | None]]:
+def summed(learned: Sequence[Learned]) -> tuple[Tensor, list[Tensor | None]]:
     """Return loss and gradients of all intervals together, added up in their order."""
     total: list[Tensor | None] = list(learned[0].values)
     for one in learned[1:]:

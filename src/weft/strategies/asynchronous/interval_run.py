@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from weft.strategies.asynchronous.board import Board, Ended, Gradients
+from weft.strategies.asynchronous.board import Board, Ended, Learned
 from weft.strategies.asynchronous.interval_block import IntervalBlock
 from weft.strategies.call import ModelCall, SameBlock, hops_of
 from weft.strategies.pipeline.stage_model import Weights
@@ -83,7 +83,7 @@ class IntervalRun:
         named = {f"{version}.{name}": value for name, value in weights.items()}
         return Offer(self.tensors.pool, named, away)
 
-    def _epoch(self, weights: Weights, epoch: int) -> Gradients:
+    def _epoch(self, weights: Weights, epoch: int) -> Learned:
         """Go forward and backward; what others make is waited for within."""
         clock = self.block.clock
         assert clock is not None, "the block of an interval has a clock of its own"
@@ -95,7 +95,7 @@ class IntervalRun:
         values: list[Tensor | None] = [None] * len(weights)
         if loss.requires_grad:
             values = list(torch.autograd.grad(loss, [*weights.values()], allow_unused=True))
-        return Gradients(loss.detach(), values)
+        return Learned(loss.detach(), values)
 
 
 def _nowhere(h: Tensor, ids: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from weft.strategies.asynchronous.board import Board, Gradients, Key, What
+from weft.strategies.asynchronous.board import Board, Learned, RowsKey, What
 
 
 def kept(board: Board, following: int, names: Sequence[str]) -> dict[str, Tensor]:
@@ -34,7 +34,7 @@ def put_back(board: Board, state: Mapping[str, Tensor], names: Sequence[str]) ->
         kind, _, rest = label.partition(".")
         if kind == "rows":
             what, slot, source, epoch = rest.split(".")
-            board.rows.setdefault(Key(cast(What, what), int(slot), int(source)), {})[int(epoch)] = value
+            board.rows.setdefault(RowsKey(cast(What, what), int(slot), int(source)), {})[int(epoch)] = value
         elif kind == "version":
             version, _, name = rest.partition(".")
             held = board.versions.setdefault(int(version), {})
@@ -45,4 +45,4 @@ def put_back(board: Board, state: Mapping[str, Tensor], names: Sequence[str]) ->
     for at, number in losses:
         start = f"learned.{at}.{number}."
         values = [state.get(f"{start}of.{name}") for name in names]
-        board.learned.setdefault(at, {})[number] = Gradients(state[f"{start}loss"], values)
+        board.learned.setdefault(at, {})[number] = Learned(state[f"{start}loss"], values)

@@ -15,7 +15,7 @@ from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.comm.pending import Pending
 from weft.comm.plan import HaloPlan, placed
-from weft.strategies.asynchronous.board import Board, Ended, Key, What
+from weft.strategies.asynchronous.board import Board, Ended, RowsKey, What
 from weft.strategies.asynchronous.intervals import REMOTE, Interval, places_of
 
 _PATIENCE = 35.0
@@ -31,7 +31,7 @@ class Post:
         self._send = places_of(plan.send_rows, intervals)
         self._made: dict[tuple[What, int, int], dict[int, Tensor]] = {}
         self._lock = Lock()
-        self._under_way: SimpleQueue[tuple[Key, int, Pending] | Event | None] = SimpleQueue()
+        self._under_way: SimpleQueue[tuple[RowsKey, int, Pending] | Event | None] = SimpleQueue()
         self._thread: Thread | None = None
         if group.size > 1:
             self._thread = Thread(target=self._receive, name="weft post", daemon=True)
@@ -39,7 +39,7 @@ class Post:
 
     def give(self, what: What, slot: int, interval: int, epoch: int, rows: Tensor) -> None:
         """Hand out what an interval made: here at once, to other workers with that of all intervals."""
-        self.board.put(Key(what, slot, interval), epoch, rows)
+        self.board.put(RowsKey(what, slot, interval), epoch, rows)
         if self._thread is None:
             return
         with self._lock:
@@ -50,7 +50,7 @@ class Post:
             del self._made[what, slot, epoch]
             every = [made[number] for number in range(len(self.intervals))]
             start: Callable[..., Pending] = self._features if what == "features" else self._gradients
-            self._under_way.put((Key(what, slot, REMOTE), epoch, start(slot, every)))
+            self._under_way.put((RowsKey(what, slot, REMOTE), epoch, start(slot, every)))
 
     def settle(self) -> None:
         """Wait until all that left has arrived and stands on the board; every interval is between epochs."""

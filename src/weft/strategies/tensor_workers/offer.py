@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from weft.kernels.project import project_op
-from weft.strategies.tensor_workers.pool import Pool
+from weft.strategies.tensor_workers.pool import TensorPool
 
 LEAST_ROWS = 2
 Away = Callable[[], AbstractContextManager[None]]
@@ -25,7 +25,7 @@ Away = Callable[[], AbstractContextManager[None]]
 class Offer(TorchFunctionMode):
     """Sends products of one pass to a pool; `weights` are those of the version, by their keys."""
 
-    def __init__(self, pool: Pool, weights: Mapping[str, Tensor], away: Away) -> None:
+    def __init__(self, pool: TensorPool, weights: Mapping[str, Tensor], away: Away) -> None:
         super().__init__()
         self.pool, self.away = pool, away
         self._names = {id(value): key for key, value in weights.items()}

@@ -45,7 +45,7 @@ class Counts:
 
 
 @dataclass(eq=False)
-class _Work:
+class _TensorTask:
     """A task, and its answer."""
 
     frame: Frame
@@ -69,12 +69,12 @@ class _Hand:
     leaves: bool = False
 
 
-class Pool:
+class TensorPool:
     """Runs named operators on worker processes; any thread may ask, and waits for its answer."""
 
     def __init__(self, count: int) -> None:
         self.counts, self.deadlines = Counts(), Deadlines()
-        self._todo: SimpleQueue[_Work | None] = SimpleQueue()
+        self._todo: SimpleQueue[_TensorTask | None] = SimpleQueue()
         self._changed = Condition()
         self._hands: list[_Hand] = []
         self._wanted = self._number = 0
@@ -100,7 +100,7 @@ class Pool:
             self._number += 1
             self.counts.tasks += 1
             frame = Frame("task", self._number, name, [*weights], arrays)
-            work = _Work(frame, weights)
+            work = _TensorTask(frame, weights)
             self._todo.put(work)
             while work.answer is None:
                 self._changed.wait(_LOOK)
@@ -127,7 +127,7 @@ class Pool:
 
     # Underneath, with the lock held
 
-    def _relaunch(self, work: _Work) -> None:
+    def _relaunch(self, work: _TensorTask) -> None:
         """Give a task that is late to another worker as well; have another where all are late."""
         deadline, now = self.deadlines.of(work.frame.name), time.monotonic()
         if work.begun is not None and now - work.begun > deadline:
@@ -178,7 +178,7 @@ class Pool:
     # The thread of a worker
 
     def _serve(self, hand: _Hand) -> None:
-        work: _Work | None = None
+        work: _TensorTask | None = None
         born = False
         try:
             hand.begun = time.monotonic()
@@ -226,7 +226,7 @@ class Pool:
             raise TrainingError("a tensor worker began with something else than that it is ready")
         own.settimeout(None)
 
-    def _hand_over(self, hand: _Hand, work: _Work) -> None:
+    def _hand_over(self, hand: _Hand, work: _TensorTask) -> None:
         """Send a task, give the weights that are asked for, and take the answer."""
         assert hand.stream is not None, "it was opened at the start"
         with self._changed:

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from weft.strategies.tensor_workers.pool import Pool
+from weft.strategies.tensor_workers.pool import TensorPool
 from weft.strategies.tensor_workers.tuning import Tuning
 
 
@@ -12,7 +12,7 @@ class TensorWorkers:
     def __init__(self, asked: int | Literal["auto"], intervals: int) -> None:
         self.tuning = Tuning(intervals) if asked == "auto" else None
         self.wanted = asked if self.tuning is None else self.tuning.number
-        self.pool = Pool(int(self.wanted))
+        self.pool = TensorPool(int(self.wanted))
 
     def epoch_ended(self) -> None:
         """Have another number of workers where one is being looked for, from the next pass on."""
