@@ -185,6 +185,12 @@ def checked_bytes(folder: Path, name: str, entries: Mapping[str, Any]) -> bytes:
     return data
 
 
+def expect_no_link(path: Path) -> None:
+    """Refuse a symbolic link: what it leads to is no part of the folder."""
+    if path.is_symlink():
+        raise FormatError(f"{path}: a symbolic link; weft reads only files that lie in the folder itself")
+
+
 def as_path(path: Any) -> Path:
     """Return a path, or refuse what is none."""
     if not isinstance(path, str | os.PathLike):
@@ -323,8 +329,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> dict[str, Any]:
             "a folder of records written by weft flatten" if name == RECORDS else "a folder written by weft"
         )
         raise FormatError(f"{folder} holds no {name}: it is not {what}")
-    if path.is_symlink():
-        raise FormatError(f"{path}: a symbolic link; weft reads only files that lie in the folder itself")
+    expect_no_link(path)
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("kind") != _KIND:
         raise FormatError(f"{path}: not a manifest written by weft")
@@ -361,8 +366,7 @@ def _check_file(folder: Path, name: str, entry: Mapping[str, Any], verify: bool)
     if not isinstance(entry, dict) or entry.get("file") not in (name, f"{name}.npy"):
         raise FormatError(f"{folder / MANIFEST}: {name!r} names a file outside its folder or of another name")
     path = folder / str(entry["file"])
-    if path.is_symlink():
-        raise FormatError(f"{path}: a symbolic link; weft reads only files that lie in the folder itself")
+    expect_no_link(path)
     if not path.is_file():
         raise FormatError(f"{path}: missing, the manifest lists {entry['bytes']:,} bytes")
     size = path.stat().st_size

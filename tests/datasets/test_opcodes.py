@@ -120,10 +120,11 @@ def same_places(count: int) -> bytes:
     ("content", "told"),
     [
         (deep_key(300_000), "has a tuple as a key"),
+        (b"\x80\x02}(\x8a\xff" + b"\x7f" * 255 + b"K\x00u.", "has a number of 2039 bits as a key"),
         (much_of_little(3000), "makes far more of its strings than it holds"),
-        (same_places(20_000), "has the number .* as a key"),
+        (same_places(20_000), "has a number of .* bits as a key"),
     ],
-    ids=["deep", "much", "collisions"],
+    ids=["deep", "long", "much", "collisions"],
 )
 def test_small_files_cannot_take_much_time_or_memory(tmp_path: Path, content: bytes, told: str) -> None:
     (tmp_path / "f").write_bytes(content)

@@ -126,3 +126,23 @@ def test_wrong_test_index_is_named(tmp_path: Path, text: str) -> None:
     (write_folder(tmp_path) / "ind.tiny.test.index").write_text(text)
     with pytest.raises(FormatError, match=r"ind\.tiny\.test\.index: expected"):
         planetoid(tmp_path)
+
+
+@pytest.mark.parametrize("node", [10**10, 10**12, 4 * 10**18, 10**30])
+def test_an_id_that_no_memory_could_hold_nodes_up_to_is_refused(tmp_path: Path, node: int) -> None:
+    (write_folder(tmp_path) / "ind.tiny.test.index").write_text(f"{node}\n4\n")
+    with pytest.raises(
+        FormatError, match=r"ind\.tiny\.test\.index: (a graph of .* would take|expected one node id)"
+    ):
+        planetoid(tmp_path)
+
+
+@pytest.mark.parametrize("part", ["graph", "x", "ally"])
+def test_values_that_are_nested_a_hundred_thousand_times_are_one_line(tmp_path: Path, part: str) -> None:
+    levels = 100_000
+    (write_folder(tmp_path) / f"ind.tiny.{part}").write_bytes(
+        b"\x80\x02}K\x00" + b"]" * levels + b"a" * (levels - 1) + b"s."
+    )
+    with pytest.raises(FormatError, match=rf"ind\.tiny\.{part}: ") as caught:
+        planetoid(tmp_path)
+    assert "\n" not in str(caught.value)

@@ -2,16 +2,22 @@
 
 import json
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import foreign_folders
 import numpy as np
 import pytest
 
 from weft.cli.main import main
-from weft.format import MANIFEST, _manifest_checksum
+from weft.errors import FormatError
+from weft.format import MANIFEST, RECORDS, _manifest_checksum
 from weft.graph.graph import Graph
+from weft.graph.parts.partition import read_shard
+from weft.strategies.records.record_loader import RecordFiles
+from weft.train.saved.checkpoint import Checkpoints
 
 Arrays = dict[str, Any]
 NODES = 6
@@ -156,3 +162,46 @@ def test_a_manifest_that_points_outside(tmp_path: Path, capsys: pytest.CaptureFi
     manifest["checksum"] = _manifest_checksum(manifest)  # an attacker would not forget it
     path.write_text(json.dumps(manifest))
     assert "outside its folder" in refused(folder, tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("make", "read"),
+    [
+        (foreign_folders.folder, Graph.load),
+        (foreign_folders.shards, lambda path: read_shard(path, 0)),
+        (foreign_folders.records, lambda path: RecordFiles.open(path).read(0, 0, 1)),
+        (foreign_folders.checkpoint, lambda path: Checkpoints(path).load()),
+    ],
+    ids=["folder", "shards", "records", "checkpoint"],
+)
+def test_no_link_is_followed_in_what_weft_wrote(
+    make: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """Each file and each folder in turn, moved elsewhere with a link in its place."""
+    whole, elsewhere = make(tmp_path), tmp_path / "elsewhere"
+    read(whole)
+    unread = ("assignment", "part-00001")
+    places = [path for path in whole.rglob("*") if path.relative_to(whole).parts[0] not in unread]
+    assert len(places) >= 2
+    for path in places:
+        path.rename(elsewhere)
+        path.symlink_to(elsewhere)
+        with pytest.raises(FormatError, match=rf"{path.name}: a symbolic link; weft reads only files"):
+            read(whole)
+        path.unlink()
+        elsewhere.rename(path)
+
+
+@pytest.mark.parametrize(
+    "file", ["../part-00000.parquet", "/tmp/part-00000.parquet", "sub/part-00000.parquet"]
+)
+def test_records_that_point_outside_are_refused(file: str, tmp_path: Path) -> None:
+    path = foreign_folders.records(tmp_path)
+    shutil.copy(path / "part-00000.parquet", tmp_path / "part-00000.parquet")
+    manifest = json.loads((path / RECORDS).read_bytes())
+    manifest["meta"]["parts"][0]["file"] = file
+    manifest["files"][file] = manifest["files"].pop("part-00000.parquet") | {"file": file}
+    manifest["checksum"] = _manifest_checksum(manifest)
+    (path / RECORDS).write_text(json.dumps(manifest))
+    with pytest.raises(FormatError, match="is not a plain file name inside the folder"):
+        RecordFiles.open(path).read(0, 0, 1)

@@ -29,3 +29,11 @@ def test_streams_end_where_the_bound_is(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(stream.read(10)) == 10
     with pytest.raises(FormatError, match="f: what it holds, unpacked"):
         stream.read(1)
+
+
+def test_the_values_of_a_table_count_beside_their_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_READ_LIMIT", "100")
+    stream = CountedStream(io.BytesIO(b"1,2\n3,4\n5,6\n"), Path("f"), value_bytes=20)
+    assert stream.read(8) == b"1,2\n3,4\n"
+    with pytest.raises(FormatError, match="f: what it holds, unpacked, would take 132 bytes"):
+        stream.read(4)

@@ -14,6 +14,8 @@ from weft.reading.damage import one_line, reading
 
 _SMALL = 1 << 20
 """Bytes that a list of types may have."""
+_VALUE = 24
+"""Bytes that a value of a table takes, beside its text, until the table is an array; measured."""
 
 
 def read_table(path: Path, *, columns: int | None = None) -> Array:
@@ -24,7 +26,7 @@ def read_table(path: Path, *, columns: int | None = None) -> Array:
     with reading(path):
         try:
             with pa.input_stream(str(path)) as stream:
-                text = pa.PythonFile(CountedStream(stream, path), "r")
+                text = pa.PythonFile(CountedStream(stream, path, value_bytes=_VALUE), "r")
                 table = csv.read_csv(text, csv.ReadOptions(autogenerate_column_names=True))
         except pa.ArrowInvalid as error:
             raise FormatError(f"{path}: not a table of numbers: {one_line(error)}") from error

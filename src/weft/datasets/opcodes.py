@@ -180,7 +180,9 @@ def _pairs(values: list[Any]) -> dict[Any, Any]:
     """Return a dictionary by node or by name; other keys could take any time, or any depth, to compare."""
     for key in values[::2]:
         if not isinstance(key, str) and not (type(key) is int and 0 <= key < 2**40):
-            kind = f"the number {key:.3g}" if isinstance(key, int) else f"a {type(key).__name__}"
+            kind = (
+                f"a number of {key.bit_length()} bits" if isinstance(key, int) else f"a {type(key).__name__}"
+            )
             raise _Refused(f"has {kind} as a key where a node or a name was expected")
     return dict(zip(values[::2], values[1::2], strict=True))
 

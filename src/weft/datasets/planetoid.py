@@ -18,8 +18,10 @@ from weft.datasets.opcodes import CsrArrays, read_opcodes
 from weft.errors import FormatError
 from weft.graph.graph import Graph
 from weft.reading.arrays import Array
+from weft.reading.bounds import expect_room
 
 NUM_VALIDATION = 500  # the public split: the 500 nodes after the training nodes
+_NODE_BYTES = 64  # what lengths, pointers, labels and masks take: an id of the test file says how many nodes
 
 
 @formats.add("planetoid")
@@ -45,6 +47,7 @@ def planetoid(path: Path, *, dataset: str | None = None) -> Graph:
             )
     num_train, num_known = parts["x"].shape[0], parts["allx"].shape[0]
     num_nodes = max(num_known, int(test_ids.max()) + 1)
+    expect_room(_NODE_BYTES * num_nodes, folder / f"{stem}.test.index", f"a graph of {num_nodes:,} nodes")
     expect_rows(test_ids, parts["tx"].shape[0], folder / f"{stem}.test.index", "row of tx")
     rows = np.concatenate([np.arange(num_known), test_ids])
     with naming(folder / stem):
@@ -72,7 +75,7 @@ def _test_ids(path: Path) -> NDArray[np.int64]:
         ids = np.array([int(line) for line in path.read_text().split()], np.int64)
     except FileNotFoundError:
         raise FormatError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         raise FormatError(f"{path}: expected one node id a line: {error}") from None
     if not len(ids) or ids.min() < 0 or len(np.unique(ids)) != len(ids):
         raise FormatError(f"{path}: expected distinct node ids, one a line")

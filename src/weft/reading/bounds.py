@@ -28,19 +28,24 @@ def expect_room(count: int, path: Path, what: str) -> None:
 
 
 class CountedStream:
-    """A stream that gives no more bytes than may be read: a small file may hold a great many."""
+    """A stream that gives no more than may be read: a small file may hold a great deal.
 
-    def __init__(self, stream: object, path: Path) -> None:
-        self._stream, self._path = stream, path
-        self._read, self._room = 0, readable_bytes()
+    Where the text becomes a table, each value takes `value_bytes` beside it.
+    """
+
+    def __init__(self, stream: object, path: Path, *, value_bytes: int = 0) -> None:
+        self._stream, self._path, self._value_bytes = stream, path, value_bytes
+        self._taken, self._room = 0, readable_bytes()
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes, or raise where there are too many."""
         data: bytes = self._stream.read(size)  # type: ignore[attr-defined]
-        self._read += len(data)
-        if self._read > self._room:
-            expect_room(self._read, self._path, "what it holds, unpacked,")
+        self._taken += len(data)
+        if self._value_bytes:
+            self._taken += self._value_bytes * (data.count(b",") + data.count(b"\n"))
+        if self._taken > self._room:
+            expect_room(self._taken, self._path, "what it holds, unpacked,")
         return data
 
     def close(self) -> None:

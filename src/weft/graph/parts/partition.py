@@ -143,6 +143,7 @@ def read_partition(path: str | os.PathLike[str]) -> PartitionInfo:
         )
     if not file.is_file():
         raise FormatError(f"{folder} holds no {FILE}: expected a folder that `weft partition` wrote")
+    format.expect_no_link(file)
     body = read_json(file, {"kind": str, "version": WholeNumber(), "sha256": str})
     kind, version, told = body["kind"], body["version"], body.pop("sha256")
     if kind != "weft partition" or version > VERSION:
@@ -194,6 +195,7 @@ def read_shard(path: str | os.PathLike[str], part: int, *, verify: bool = True) 
         raise FormatError(f"{info.path}: no part {part}, it has parts 0 … {info.num_parts - 1}")
     entry = info.parts[part]
     folder = info.path / entry.folder
+    format.expect_no_link(folder)
     manifest = folder / format.MANIFEST
     if manifest.is_file() and hashlib.sha256(manifest.read_bytes()).hexdigest() != entry.manifest:
         raise FormatError(

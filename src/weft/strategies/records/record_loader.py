@@ -20,7 +20,15 @@ from torch import Tensor
 
 from weft.draw import Stream, fold, permutation
 from weft.errors import FormatError, InputError
-from weft.format import MANIFEST, MESSAGES, RECORDS, checked_bytes, manifest_checksum, read_manifest
+from weft.format import (
+    MANIFEST,
+    MESSAGES,
+    RECORDS,
+    checked_bytes,
+    expect_no_link,
+    manifest_checksum,
+    read_manifest,
+)
 from weft.graph.graph import Graph
 from weft.reading.damage import reading
 from weft.reading.json_values import Each, Maybe, WholeNumber, expect_shape
@@ -125,8 +133,10 @@ class RecordFiles:
     @property
     def graph_path(self) -> Path:
         """The folder of the graph that was flattened: of pairs that of their messages, among the records."""
-        manifest = self.manifest
-        return self.folder / MESSAGES if "messages" in manifest else Path(str(manifest.get("graph", "")))
+        if "messages" not in self.manifest:
+            return Path(str(self.manifest.get("graph", "")))
+        expect_no_link(self.folder / MESSAGES)
+        return self.folder / MESSAGES
 
     def check(self, graph: Graph, count: int) -> None:
         """Refuse records that are not of this graph's training nodes, or pairs."""

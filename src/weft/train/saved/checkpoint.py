@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from weft.errors import FormatError, InputError
 from weft.events import dumps
-from weft.format import atomic_write, read_directory, read_extra, write_directory
+from weft.format import atomic_write, expect_no_link, read_directory, read_extra, write_directory
 from weft.reading.damage import reading
 from weft.reading.json_values import Each, WholeNumber, expect_shape
 
@@ -112,6 +112,8 @@ class Checkpoints:
         entries = saved.state["ranks"]
         folder = saved.folder.name.replace("epoch-", "ranks-", 1)
         path = self.folder / folder / f"exchange-rank{rank:05d}.safetensors"
+        expect_no_link(path.parent)
+        expect_no_link(path)
         try:
             data = path.read_bytes()
         except OSError as error:
@@ -142,6 +144,7 @@ class Checkpoints:
         return None
 
     def _latest(self) -> str | None:
+        expect_no_link(self.folder / "latest")
         try:
             name = (self.folder / "latest").read_text(encoding="utf-8").strip()
         except FileNotFoundError:
@@ -155,6 +158,7 @@ class Checkpoints:
         return name
 
     def _read(self, folder: Path) -> Checkpoint:
+        expect_no_link(folder)
         _, meta = read_directory(folder)
         expect_shape(meta, {"epoch": WholeNumber(), "groups": [str], "state": Each(object)}, folder)
         with reading(folder):
