@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from weft.comm.failure import (
 )
 from weft.comm.output import RankOutput
 from weft.comm.run_store import TOKEN, RunStore, new_token
+from weft.comm.scratch import scratch
 from weft.errors import InputError, WorkerLost
 from weft.process import environment, set_by_user
 
@@ -67,10 +67,10 @@ def run_workers(
     with (
         # The socket is bound before the store runs: ranks can start while this process still loads torch.
         listening(ADDRESS) as listener,
-        tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder,
+        scratch(FOLDER_PREFIX) as folder,
         counted_signals() as signals,
     ):
-        launch = _Launch(list(command), workers, env or {}, Path(folder), listener, signals, stall)
+        launch = _Launch(list(command), workers, env or {}, folder, listener, signals, stall)
         launch.began = time.time() if began is None else began
         launch.tick, launch.say = tick, say or tell_user
         try:

@@ -5,7 +5,6 @@ that is lost ends its generation at once; one that comes or leaves in order does
 """
 
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from weft.comm.elastic.start import Home, Process, Size, Spawn, defaults, starte
 from weft.comm.failure import FOLDER_PREFIX, INTERRUPTED, STALL, Failure, OutOfMemory, describe_exit, seconds
 from weft.comm.launch import ADDRESS, POLL, STOP, Signals, counted_signals, listening, tell_user
 from weft.comm.run_store import RunStore, new_token
+from weft.comm.scratch import scratch
 from weft.errors import WorkerLost
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ def run_elastic(
     """
     with (
         listening(address) as listener,
-        tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder,
+        scratch(FOLDER_PREFIX) as folder,
         counted_signals() as signals,
     ):
-        run = _Coordinator(list(command), size, env, Path(folder), listener, signals, address)
+        run = _Coordinator(list(command), size, env, folder, listener, signals, address)
         run.wanted, run.restarts, run.say = wanted, max_restarts, say
         run.spawn = run.spawn if spawn is None else spawn
         run.home = replace(run.home, began=time.time() if began is None else began)

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -27,6 +26,7 @@ from weft.comm.failure import INTERRUPTED, JOB_PREFIX, is_worker, launched, seco
 from weft.comm.group import Group
 from weft.comm.launch import run_workers
 from weft.comm.rendezvous import RankPlace
+from weft.comm.scratch import scratch
 from weft.comm.signals import stop_requests
 from weft.errors import InputError, WorkerLost
 from weft.events import dumps
@@ -75,8 +75,7 @@ def train_together(resolved: Resolved, place: Place, size: int) -> Summary:
 
 def _start(resolved: Resolved, place: Place, workers: int) -> Summary:
     # A folder which nobody else may read.
-    with tempfile.TemporaryDirectory(prefix=JOB_PREFIX) as scratch, claimed(place.out):
-        folder = Path(scratch)
+    with scratch(JOB_PREFIX) as folder, claimed(place.out):
         described = _described(resolved)  # refused before the graph is cut
         if place.out is not None:
             check_folder(Path(place.out), resume=place.resume)
@@ -84,7 +83,7 @@ def _start(resolved: Resolved, place: Place, workers: int) -> Summary:
         _write_job(folder, {**described, "parts": str(parts.resolve())}, resolved, place)
         relay, errors = _Relay(folder, place), list[str]()
         env = {"WEFT_COMMAND": command_line()}
-        command = [sys.executable, "-m", "weft.train.workers.member", scratch]
+        command = [sys.executable, "-m", "weft.train.workers.member", str(folder)]
         try:
             say = partial(_say, errors)
             code = run_workers(command, workers, env=env, began=place.began, tick=relay.turn, say=say)
@@ -252,9 +251,9 @@ def _scratch(place: Place, group: Group) -> Iterator[Path]:
     if group.rank:
         yield Path(group.expect("scratch"))
         return
-    with tempfile.TemporaryDirectory(prefix=JOB_PREFIX) as scratch:
-        group.post("scratch", scratch)
-        yield Path(scratch)
+    with scratch(JOB_PREFIX) as folder:
+        group.post("scratch", str(folder))
+        yield folder
 
 
 def _train_as_rank(
