@@ -59,6 +59,19 @@ def test_a_run_that_may_not_begin_leaves_the_other_runs_report_alone(
     assert (tmp_path / "run" / "report.html").read_text() == "mine"
 
 
+def test_a_run_that_was_killed_at_once_is_never_continued_on_built_in_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    (out / "checkpoint").mkdir(parents=True)
+    assert main(["train", "--resume", "--out", str(out)]) == 2
+    assert "holds no run to continue; leave out --resume" in capsys.readouterr().err
+    (out / "events.jsonl").write_text('{"event": "epoch"}\n')
+    assert main(["train", "--resume", "--out", str(out)]) == 2
+    assert "has no run.json, which says what is trained there" in capsys.readouterr().err
+    assert not (out / "run.json").exists()
+
+
 def test_a_run_made_in_python_is_continued_in_python(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -133,7 +133,20 @@ def resolve(options: argparse.Namespace) -> Recipe:
         raise InputError("--resume needs the folder of the run: --out DIR")
     if options.resume and (Path(options.out) / "run.json").exists():
         return _continued(options)
+    if options.resume and options.recipe is None and not options.settings:
+        _check_named(Path(options.out))
     return _with_parts(read_recipe(options.recipe, overrides=options.settings), options.parts)
+
+
+def _check_named(out: Path) -> None:
+    """Refuse to continue a run on built-in data where nothing says that these are its own."""
+    from weft.train.saved.run_folder import check_folder
+
+    check_folder(out, resume=True)
+    raise InputError(
+        f"{out} has no run.json, which says what is trained there; give the recipe and the settings again, "
+        "beside --resume"
+    )
 
 
 def _continued(options: argparse.Namespace) -> Recipe:

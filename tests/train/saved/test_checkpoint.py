@@ -3,6 +3,8 @@
 import json
 import pickle
 import shutil
+import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,20 @@ def test_only_the_latest_is_kept_and_abandoned_ones_are_swept(tmp_path: Path) ->
     checkpoints.save(1, groups(), {})
     checkpoints.save(2, groups(2.0), {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000002", "latest"]
+
+
+def test_killed_while_the_same_moment_is_saved_again_the_one_before_comes_back(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, groups(1.0), {})
+    with subprocess.Popen(["true"]) as gone:  # a writer that is no more
+        pass
+    tag = f".epoch-000001.{socket.gethostname()}-{gone.pid}.x"
+    (tmp_path / "epoch-000001").rename(tmp_path / f"{tag}.old.partial")
+    (tmp_path / f"{tag}.partial").mkdir()
+    held = checkpoints.load()
+    assert held is not None
+    assert held.epoch == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000001", "latest"]
 
 
 def test_a_folder_that_latest_does_not_name_yet_does_not_count(tmp_path: Path) -> None:

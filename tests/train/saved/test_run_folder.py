@@ -16,10 +16,25 @@ def test_any_trace_of_a_run_marks_a_folder_as_taken(tmp_path: Path, mark: str) -
     assert not holds_run(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     assert not holds_run(tmp_path)
-    (tmp_path / mark).mkdir()
+    (tmp_path / mark / "epoch-000001").mkdir(parents=True)
     assert holds_run(tmp_path)
     with pytest.raises(InputError, match="already holds a run"):
         RunFolder(tmp_path, recipe=RECIPE)
+
+
+def test_what_was_killed_before_it_was_a_run_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "events.jsonl").touch()
+    assert not holds_run(tmp_path)
+    with pytest.raises(InputError, match="holds no run to continue; leave out --resume"):
+        RunFolder(tmp_path, recipe=RECIPE, resume=True)
+    for name in (".run.json.ab12.partial", ".events.jsonl.cd34.partial", ".events-rank1.jsonl.e5.partial"):
+        (tmp_path / name).touch()
+    RunFolder(tmp_path, recipe=RECIPE).create()
+    kept = {item.name for item in tmp_path.iterdir()}
+    assert kept == {"checkpoint", "events.jsonl", ".events-rank1.jsonl.e5.partial"}, (
+        "another worker's is its own"
+    )
 
 
 def test_run_json_is_read_back(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from weft.errors import FormatError, InputError
 from weft.events import dumps
 from weft.format import atomic_write, expect_no_link, read_directory, read_extra, write_directory
+from weft.placing import tidy_after_killed_writers
 from weft.reading.damage import reading
 from weft.reading.json_values import Each, WholeNumber, expect_shape
 
@@ -126,7 +127,11 @@ class Checkpoints:
         """Return the latest checkpoint, checked against its checksums, or None if there is none yet."""
         try:
             name = self._latest()
-            return self._newest() if name is None else self._read(self.folder / name)
+            if name is None:
+                return self._newest()
+            if not (self.folder / name).exists():  # killed while the same moment was saved again
+                tidy_after_killed_writers(self.folder / name)
+            return self._read(self.folder / name)
         except FormatError as error:
             raise FormatError(f"{error}; {_WAY_OUT}") from None
 

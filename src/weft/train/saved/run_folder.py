@@ -26,9 +26,11 @@ from weft.errors import FormatError, InputError, RecipeError
 from weft.events import Event, dumps, read_events
 from weft.format import atomic_write
 from weft.kernels import native
+from weft.placing import PARTIAL
 from weft.train.saved.checkpoint import Checkpoint, Checkpoints
 
-_MARKS = ("run.json", "events.jsonl", "checkpoint")
+_WRITTEN = ("run.json", "model.safetensors", "report.html", "links.json")
+"""What the first worker writes beside its events."""
 _PACKAGES = ("weft", "torch", "numpy", "torch_geometric", "safetensors")
 
 
@@ -82,6 +84,13 @@ class RunFolder:
             raise InputError(f"cannot create the run folder {self.path}: {error.strerror}") from None
         if not os.access(self.path, os.W_OK):
             raise InputError(f"cannot write into the run folder {self.path}: permission denied")
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove what a worker that was killed had begun of the files that this one writes."""
+        for name in (self.events.name, *(() if self.rank else _WRITTEN)):
+            for left in self.path.glob(f".{name}.*{PARTIAL}"):
+                left.unlink(missing_ok=True)
 
     def discard(self) -> None:
         """Leave no run of one that was refused before its first epoch; what is not of this run stays."""
@@ -167,8 +176,15 @@ def _restarted() -> bool:
 
 
 def holds_run(path: Path) -> bool:
-    """Return whether a folder already belongs to a run."""
-    return any((path / mark).exists() for mark in _MARKS)
+    """Return whether a folder already belongs to a run; one that was killed at once has left nothing yet."""
+    if (path / "run.json").exists():
+        return True
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if any((path / "checkpoint").iterdir()):
+            return True
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return (path / "events.jsonl").stat().st_size > 0
+    return False
 
 
 def read_run(path: str | Path) -> dict[str, Any]:
