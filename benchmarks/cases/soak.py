@@ -164,7 +164,7 @@ def _disturbed(kind: Kind, folder: Path, out: Path, epochs: int, seconds: float)
                     _kill(run, draw)
                     break
                 _come_and_go(run, folder, out, draw)
-            _ended(run, {0, 1, 3, 130, -signal.SIGKILL})
+            _ended(run, {0, 1, 3, 130, -signal.SIGKILL, -signal.SIGTERM})
             if run.returncode == 0:
                 return kills
 
