@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.support.messages import assert_same, forms_of, run_compiled
+from tests.support.messages import assert_same, compiled_result, forms_of, plain_result, run_compiled
 from tests.support.programs import edges_of
 from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -453,3 +453,48 @@ def _mapped() -> tuple[Callable[[Tensor], Tensor], weakref.ref[Tensor]]:
 
 def _parts(value: Any) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else list(value or ())
+
+
+def test_whole_numbers_are_compared_as_such() -> None:
+    def message(u: Tensor, there: Tensor, here: Tensor) -> Tensor:
+        return torch.where((there == here).view(-1, 1), u, -u)
+
+    there, here = (2**24 + torch.arange(n) % 5 for n in (EDGES.num_other, EDGES.num_rows))
+    rows = U.detach().float()
+    given = {"src": [rows, there], "dst": [here]}
+    have, want = (made(message, EDGES, "sum", **given) for made in (compiled_result, plain_result))
+    torch.testing.assert_close(have, want)
+
+
+def test_a_matrix_that_is_used_twice_has_the_gradients_of_both() -> None:
+    matrix = rows(8, 8)
+
+    def message(u: Tensor, v: Tensor) -> Tensor:
+        return ((u * v) @ matrix).tanh() @ matrix
+
+    assert_same(message, EDGES, "max", [matrix], src=[U], dst=[V])
+
+
+def test_a_learned_power_of_zero_has_a_gradient() -> None:
+    power = torch.tensor([1.0, 0.5, 2.0, 3.0] * 2, dtype=WIDE, requires_grad=True)
+
+    def message(u: Tensor, v: Tensor) -> Tensor:
+        return (u * v).relu() ** power + u * v
+
+    have, want = (made(message, EDGES, "max", src=[U], dst=[V]) for made in (compiled_result, plain_result))
+    ours, theirs = (torch.autograd.grad(out.sum(), power)[0] for out in (have, want))
+    assert ours.isfinite().all()
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_each_type_of_autocast_is_compiled_by_itself() -> None:
+    narrow, x = nn.Linear(8, 3), torch.ones(5, 8)
+
+    def message(u: Tensor) -> Tensor:
+        return narrow(u)  # type: ignore[no-any-return]
+
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype):
+            made = compiled(message, ["source"], [x], "max")
+        assert not isinstance(made, str)
+        assert made[0].dtype == dtype

@@ -155,3 +155,9 @@ def test_one_pass_gives_all_gradients_where_none_is_of_rows() -> None:
     expected = torch.autograd.grad(reference.run(program, edges, leaves)[0], taken, grad)
     for have, want in zip(torch.autograd.grad(out, taken, grad), expected):
         torch.testing.assert_close(have, want, rtol=1e-10, atol=1e-10)
+
+
+def test_one_weight_of_all_heads_that_are_added_up() -> None:
+    program, edges = weighted(1, 3, 20, mixed=True), edges_of(4, num_edges=300)
+    tensors = tensors_of(program, edges, 2)
+    torch.testing.assert_close(cpu.run(program, edges, tensors), reference.run(program, edges, tensors))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.support.messages import assert_same, forms_of, rewritten
+from tests.support.messages import assert_same, compiled_result, forms_of, rewritten
 from tests.support.programs import edges_of
 from torch import Tensor, nn
 
@@ -14,6 +14,7 @@ U = torch.randn(EDGES.num_other, 4, dtype=WIDE, requires_grad=True)
 V = torch.randn(EDGES.num_rows, 4, dtype=WIDE, requires_grad=True)
 E = torch.randn(EDGES.num_edges, 1, dtype=WIDE, requires_grad=True)
 ENDS = {"src": [U], "dst": [V]}
+SQUARE = torch.randn(4, 4, dtype=WIDE)
 MAP, OUT = nn.Linear(4, 3).to(WIDE), nn.Linear(4, 9).to(WIDE)
 
 
@@ -107,3 +108,18 @@ def test_a_row_without_edges_is_zero_whatever_its_factor_is() -> None:
 def test_a_factor_that_is_given_leaves_nothing_to_run_on_nodes_before() -> None:
     made = compile_message(lambda u, v: u * v, forms_of(**ENDS), "sum")
     assert not made.on_nodes
+
+
+def test_a_row_without_edges_is_zero_whatever_is_added_to_its_messages() -> None:
+    empty = EDGES.indptr.diff() == 0
+    assert empty.any()
+    here = V.detach().masked_fill(empty.view(-1, 1), torch.inf)
+
+    def message(u: Tensor, v: Tensor, e: Tensor) -> Tensor:
+        return (u * e).tanh() @ SQUARE + v
+
+    given = {"src": [U], "dst": [here], "edge": [E]}
+    assert wheres(message, "sum", "normal", "behind", **given)["mm"] == "reduced"
+    assert_same(message, EDGES, "sum", **given)
+    with torch.no_grad():  # where rows that no edge reads are left as they are
+        assert compiled_result(message, EDGES, "sum", **given)[empty].eq(0).all()

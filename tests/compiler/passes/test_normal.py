@@ -39,3 +39,14 @@ def test_a_layer_norm_is_written_out() -> None:
 
     assert "native_layer_norm" not in dict(rewritten(message, "sum", "normal", **ENDS))
     assert_same(message, EDGES, "max", **ENDS)
+
+
+def test_options_of_operators_are_kept_or_left_to_torch() -> None:
+    def scaled(u: Tensor, v: Tensor) -> Tensor:
+        return torch.rsub(u, v, alpha=2).tanh()
+
+    def every_second(u: Tensor, v: Tensor) -> Tensor:
+        return (u[:, ::2].sum(-1, keepdim=True) * v).tanh()
+
+    for message in (scaled, every_second):
+        assert_same(message, EDGES, "sum", **ENDS)

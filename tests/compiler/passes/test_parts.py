@@ -52,3 +52,10 @@ def test_joined_scores_weigh_together() -> None:
     assert names(message, "softmax", "normal", "parts").count("reduced") == 1
     for without in ((), ("parts",)):
         assert_same(message, EDGES, "softmax", without=without, **ENDS)
+
+
+def test_a_cut_leaves_what_is_one_number_wide_whole() -> None:
+    def message(u: Tensor, v: Tensor, e: Tensor) -> Tensor:
+        return ((u - v).tanh() * e)[:, 1:3]
+
+    assert_same(message, EDGES, "sum", **ENDS, edge=[E])

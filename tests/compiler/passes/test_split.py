@@ -57,3 +57,11 @@ def test_a_factor_for_each_column_and_what_an_edge_divides_by_stay_inside() -> N
     for message in (scaled, divided):
         assert maps(message, "normal", "split", **given) == ["pair"]
         assert_same(message, EDGES, "max", [SCALES, *SQUARE.parameters()], **given)
+
+
+def test_a_term_of_one_number_is_not_mapped_by_itself() -> None:
+    def message(u: Tensor, v: Tensor) -> Tensor:
+        return MAP(u + v[:, :1]).tanh()  # type: ignore[no-any-return]
+
+    assert maps(message, "normal", "split") == ["pair"]
+    assert_same(message, EDGES, "max", [*MAP.parameters()], **ENDS)

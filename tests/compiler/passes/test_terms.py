@@ -40,3 +40,19 @@ def test_products_of_other_rows_are_not_one() -> None:
         return (u @ ONE + v + w @ TWO).relu()
 
     assert_same(message, EDGES, "max", [ONE, TWO], src=[U, U.detach().sin().requires_grad_()], dst=[V])
+
+
+def test_what_is_subtracted_may_be_the_first_group() -> None:
+    def message(u: Tensor, v: Tensor) -> Tensor:
+        return (u - v - v.tanh()).exp()
+
+    assert_same(message, EDGES, "sum", **ENDS)
+    assert_same(message, EDGES, "max", without=["normal"], **ENDS)
+
+
+def test_a_scaled_term_stays_scaled_without_its_normal_form() -> None:
+    def message(u: Tensor, v: Tensor) -> Tensor:
+        return (torch.add(u, v, alpha=3) + v.tanh()).sin()
+
+    for without in ([], ["normal"]):
+        assert_same(message, EDGES, "max", without=without, **ENDS)

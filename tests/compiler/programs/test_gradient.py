@@ -151,3 +151,12 @@ def test_the_logarithm_beside_a_softmax_has_the_gradients_of_autograd() -> None:
         assert (have is None) == (want is None)
         if have is not None:
             torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("width", "spares"), [(64, True), (1, False)])
+def test_conditions_go_from_pass_to_pass_where_that_spares_more_bytes(width: int, spares: bool) -> None:
+    made = Builder()
+    a, b = made.load("other", (1, 64)), made.load("row", (1, width))
+    program = made.program([Result("sum", (made.step("relu", made.step("add", a, b)),))])
+    # 64 bytes are written and read again, for rows of `width` numbers that need not be gathered
+    assert gradients(program, (True, True), flags=True).flags == spares

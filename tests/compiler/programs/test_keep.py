@@ -179,3 +179,36 @@ def test_what_the_backend_cannot_store_is_made_again(monkeypatch: pytest.MonkeyP
     assert most < edges.num_edges
     out.sum().backward()
     assert given[0].grad is not None
+
+
+def test_what_is_always_alike_asks_not_for_the_memory_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = two_maps(128)
+    wanted = all_of(program)
+    chosen = kept(program, wanted, MANY, torch.float32, CPU)
+    monkeypatch.setattr(keep, "_whole", keep._free)
+    monkeypatch.setattr(keep, "_free", lambda device: 0)
+    assert kept(program, wanted, MANY, torch.float32, CPU) == ()
+    assert kept(program, wanted, MANY, torch.float32, CPU, always_alike=True) == chosen != ()
+
+
+def test_what_backward_cannot_read_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = two_maps(96)
+    edges, tensors = hub(96)
+    backend = run._backend(CPU)
+    plain = backend.obstacle
+
+    def refuses(each: Program, *rest: object) -> str:
+        return "no" if any(load.source == "edge" for load in each.loads) else str(plain(each, *rest))
+
+    tensors = [each.requires_grad_() for each in tensors]
+    assert run._kept(program, all_of(program), edges, tensors)
+    monkeypatch.setattr(backend, "obstacle", refuses)
+    assert run._kept(program, all_of(program), edges, tensors) == ()
+
+
+def test_values_of_rows_alone_are_never_stored_for_edges() -> None:
+    made = Builder()
+    a, b, weight = made.load("other", (1, 128)), made.load("row", (1, 128)), made.load("weight", (128, 128))
+    mapped = made.step("tanh", made.dot(made.step("tanh", b), weight))
+    program = made.program([Result("max", (made.step("mul", a, mapped),))])
+    assert choice(program, all_of(program), 16, torch.float32, 24.0) == ()

@@ -33,6 +33,16 @@ def additive(
     return made, (leaky(made, first, above=above), made.load("other", value))
 
 
+def bent_to_another() -> Made:
+    """Return scores that below 0 are a fifth of another sum."""
+    made = Builder()
+    a, b, c = made.load("other", (2, 1)), made.load("row", (2, 1)), made.load("row", (2, 1))
+    x, y = made.step("add", a, b), made.step("add", a, c)
+    low = made.step("mul", y, made.constant(0.2))
+    score = made.step("where", made.step("gt", x, made.constant(0.0)), x, low)
+    return made, (score, made.load("other", (2, 3)))
+
+
 def gatv2(heads: int, shared: Shape, *, source: str = "shared") -> Made:
     made = Builder()
     a, b = made.load("other", (heads, 3)), made.load("row", (heads, 3))
@@ -68,6 +78,7 @@ OTHERS = {
     "two terms of the source": (additive((2, 1), (2, 3), ends=("other", "row", "other")), "softmax"),
     "one score for all heads": (additive((1, 1), (2, 3)), "softmax"),
     "bent elsewhere than at 0": (additive((2, 1), (2, 3), above=0.5), "softmax"),
+    "bent to another sum": (bent_to_another(), "softmax"),
     "one vector for all heads": (gatv2(2, (1, 3)), "softmax"),
     "a vector of each edge": (gatv2(2, (2, 3), source="edge"), "softmax"),
     "one query for all heads": (dot((1, 3), (2, 3)), "softmax"),

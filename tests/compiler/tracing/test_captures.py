@@ -5,6 +5,7 @@ import random
 import sys
 import types
 import weakref
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -302,6 +303,9 @@ def test_numbers_are_told_apart_by_what_they_do() -> None:
     assert key(Times(1.0)) == key(Times(1.0))
     assert key(Several([1.0])) != key(Several([2.0]))
     assert key({1}) != key({1.0})
+    assert key([0, 1]) != key((0, 1)), "a list picks columns, a tuple is an index of each axis"
+    assert key(slice(0, 4, 1)) != key(slice(0, 4, 2))
+    assert key(defaultdict(int)) != key(defaultdict(float))
     before = key(1.0)
     torch.set_default_dtype(torch.float64)
     try:

@@ -92,6 +92,12 @@ def along_the_second(u: Tensor, v: Tensor, index: Tensor, count: int) -> Tensor:
     return utils.scatter((u - v).tanh() * alpha, index, 1, count, "max").movedim(1, 0)  # type: ignore[no-any-return]
 
 
+def scattered_shares(u: Tensor, v: Tensor, index: Tensor, count: int) -> Tensor:
+    """Shares that were repeated and reshaped: they are those of the heads no more."""
+    alpha = utils.softmax((u * v).sum(-1), index, num_nodes=count)  # [E, 2]
+    return total(u * alpha.unsqueeze(1).expand(-1, 3, 2).reshape(-1, 2, 3), index, count)
+
+
 def at_least_zero(u: Tensor, index: Tensor, count: int) -> Tensor:
     """The largest of a row and of what was there before."""
     places = index.view(-1, 1, 1).expand_as(u)
@@ -136,6 +142,13 @@ def test_what_a_message_reduces_itself_equals_plain_torch(name: str, without: tu
     grad = torch.randn(want.shape, dtype=WIDE, generator=torch.Generator().manual_seed(3))
     for ours, theirs in zip(*(torch.autograd.grad(out, [U, V], grad) for out in (have, want)), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
+
+
+def test_shares_that_were_reshaped_are_not_those_of_the_heads() -> None:
+    made, called = made_of(scattered_shares)
+    inputs = made.inputs([U, V, INDEX[:0]], captures(called, made.executed))
+    want = scattered_shares(U[EDGES.other.long()], V[INDEX], INDEX, EDGES.num_rows)
+    torch.testing.assert_close(run_compiled(made, inputs, EDGES), want, rtol=1e-9, atol=1e-9)
 
 
 def test_all_reductions_are_described() -> None:
