@@ -1,8 +1,10 @@
 """Messages as users write them: compiled and run, against plain torch in values and gradients."""
 
 import gc
+import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -449,6 +451,31 @@ def test_what_is_kept_of_a_message_lets_its_parameters_go() -> None:
 def _mapped() -> tuple[Callable[[Tensor], Tensor], weakref.ref[Tensor]]:
     linear = nn.Linear(8, 6).to(WIDE)
     return lambda u: linear(u).relu(), weakref.ref(linear.weight)
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Have threads take turns all the time."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def _scaled(linear: nn.Linear, number: float) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda u, v: torch.sigmoid(number * linear(u) + linear(v)) + torch.ones(len(u), 3, dtype=WIDE)
+
+
+@pytest.mark.usefixtures("restless")
+def test_threads_compile_messages_at_once_and_leave_no_mode_behind() -> None:
+    def one(number: int) -> tuple[Any, type]:
+        found = compiled(_scaled(NARROW, number + 0.25), ["source", "destination"], [U, V], "sum")
+        return found, type(torch.zeros(1))
+
+    with ThreadPoolExecutor(3) as threads:
+        made = list(threads.map(one, range(12)))
+    assert [str(found) for found, _ in made if isinstance(found, str)] == []
+    assert {kind for _, kind in made} == {Tensor}
 
 
 def _parts(value: Any) -> list[Tensor]:

@@ -30,7 +30,7 @@ from weft.compiler.tracing.captures import (
     explained,
 )
 from weft.compiler.tracing.scatters import take_rows
-from weft.compiler.tracing.trace import EDGES, Form, Role, Traced, trace
+from weft.compiler.tracing.trace import EDGES, TURN, Form, Role, Traced, trace
 from weft.compiler.unread import Twins, Unread, twins_of, unread_inputs
 
 _ENDS = ("source", "destination")
@@ -160,6 +160,13 @@ def remembered(
 
     `make` takes the forms and code that was executed before; it is called where nothing is known yet.
     """
+    with TURN:
+        return _remembered(message, roles, given, what, make)
+
+
+def _remembered(
+    message: Callable[..., Any], roles: Sequence[Role], given: Sequence[Tensor], what: Hashable, make: Any
+) -> tuple[Any, Captures] | Reason:
     code = _code(message)
     try:
         found = captures(message, _executed[code])

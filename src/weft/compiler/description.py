@@ -28,9 +28,9 @@ from weft.compiler.programs.match import match
 from weft.compiler.programs.program import Program
 from weft.compiler.programs.run import passes_of
 from weft.compiler.tracing.axes import rows_first
-from weft.compiler.tracing.captures import NotCompiled
+from weft.compiler.tracing.captures import NotCompiled, explained
 from weft.compiler.tracing.scatters import take_rows
-from weft.compiler.tracing.trace import Form, trace
+from weft.compiler.tracing.trace import TURN, Form, trace
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,13 @@ def written(
 ) -> tuple[Operator, ...]:
     """Return a message as it was written, on all edges at once; nothing where it cannot be recorded."""
     try:
-        graph = trace(message, forms, scratch=scratch).graph
-        rows_first(graph)
-        take_rows(graph)
+        with TURN, explained("rewriting"):
+            graph = trace(message, forms, scratch=scratch).graph
+            rows_first(graph)
+            take_rows(graph)
+            close(graph, reduce)
     except NotCompiled:
         return ()
-    close(graph, reduce)
     found = _operators(graph, sizes, partial(_rows_as_written, sizes), {})
     return tuple(_gathered(each, node) for each, node in zip(found, _told(graph), strict=True))
 

@@ -9,6 +9,7 @@ import contextlib
 import cProfile
 import gc
 import sys
+import threading
 import types
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ _Ran = tuple[set[types.CodeType], set[types.CodeType]]
 _COUNTS = "it computes with the number of edges in Python"
 MODE = FakeTensorMode(allow_non_fake_inputs=True)
 """Where shapes of all values of graphs are computed."""
+TURN = threading.RLock()
+"""Held by the thread that makes a graph: `MODE` has one list for all threads of what leaving it ends."""
 
 
 def _no_number(self: int, *others: Any) -> Any:
