@@ -170,6 +170,24 @@ def test_a_message_that_draws_is_no_operator() -> None:
     assert torch._dynamo.explain(model.eval())(block, graph.x).graph_break_count == 0
 
 
+class Inherited(Attending):
+    """A layer that asks for the message of its parent, beside one of its own."""
+
+    def message(self, there: Tensor, here: Tensor) -> Any:
+        return super().message(there, here).exp()
+
+    def forward(self, block: Any, x: Tensor) -> Tensor:
+        h = self.first(x).relu()
+        return block.propagate(super().message, src=(h,), dst=(h,))  # type: ignore[no-any-return]
+
+
+def test_the_message_of_a_parent_is_not_taken_for_that_of_the_layer() -> None:
+    torch._dynamo.reset()
+    graph = weft.datasets.open_dataset(name="community", nodes=40)
+    model, block = Inherited(graph.x.shape[1]), graph.block()
+    torch.testing.assert_close(torch.compile(model, backend="eager")(block, graph.x), model(block, graph.x))
+
+
 def test_only_the_blocks_used_last_are_kept() -> None:
     opaque._blocks.clear()
     edges = [(torch.tensor([0, 1]), torch.tensor([0], dtype=torch.int32)) for _ in range(20)]

@@ -43,6 +43,8 @@ def propagated_opaquely(block: "Block", how: Propagation) -> Tensor | None:
     message: Any = how.message
     if isinstance(message, MethodType) and isinstance(message.__self__, nn.Module):
         owner, name = message.__self__, message.__name__
+        if getattr(type(owner), name, None) is not message.__func__:
+            return None  # the name leads to another: `super().message`
     elif isinstance(message, nn.Module):
         owner, name = message, ""
     else:
