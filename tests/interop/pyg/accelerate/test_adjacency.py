@@ -3,7 +3,9 @@
 import gc
 
 import torch
+from torch_geometric.nn import GCNConv
 
+import weft
 from weft.interop.pyg.accelerate.adjacency import Kept, adjacency, plain, typed_adjacency, with_loops
 
 
@@ -45,6 +47,15 @@ def test_what_is_kept_in_inference_mode_can_be_used_in_training():
     edges = adjacency(edges, 2, 2)
     edges.spmm(x, edges.ordered(values)).sum().backward()
     assert x.grad.tolist() == [[1.0, 1.0], [2.0, 2.0]]
+
+
+def test_a_convolution_that_was_evaluated_in_inference_mode_can_be_trained():
+    edges, x = torch.tensor([[0, 1, 2], [1, 0, 0]]), torch.ones(3, 4)
+    conv = weft.accelerate(GCNConv(4, 2))
+    with torch.inference_mode():
+        conv(x, edges)
+    conv(x, edges).sum().backward()
+    assert conv.lin.weight.grad.abs().sum() > 0
 
 
 def test_loops_are_replaced_or_completed_as_pyg_does():

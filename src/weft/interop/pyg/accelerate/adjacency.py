@@ -95,8 +95,9 @@ class Adjacency:
     def inverse_sqrt_degree(self, dtype: torch.dtype) -> Tensor:
         """Return in-degree^-1/2, 0 where there is no edge, for a square graph."""
         if self._degrees is None or self._degrees.dtype != dtype:
-            degree = self.indptr.diff().to(dtype)
-            self._degrees = degree.pow(-0.5).masked_fill_(degree == 0, 0.0)
+            with torch.inference_mode(False), torch.no_grad():  # the next call may be of training
+                degree = self.indptr.diff().to(dtype)
+                self._degrees = degree.pow(-0.5).masked_fill_(degree == 0, 0.0)
         return self._degrees
 
     @property
