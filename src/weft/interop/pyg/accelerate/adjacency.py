@@ -34,9 +34,9 @@ class Kept:
         if any(t.is_inference() or t.requires_grad for t in tensors):
             return make()  # changes could not be seen, or a gradient would flow into a result of the past
         key = (*((id(t), t._version, t.shape) for t in tensors), rest)
-        found = self._results.get(key)
+        found = self._results.pop(key, None)  # in one step: another thread may push it out
         if found is not None and all(ref() is t for ref, t in zip(found[0], tensors)):
-            self._results.move_to_end(key)
+            self._results[key] = found
             return found[1]  # type: ignore[no-any-return]
         # What is kept outlives this call, which may be an evaluation in inference mode.
         with torch.inference_mode(False), torch.no_grad():
