@@ -170,14 +170,16 @@ def pairs_of(block: "Block", made: Compiled, kind: Tensor) -> tuple["Block", Rel
     from weft.graph.message.block import Block  # which runs messages by this module
 
     assert made.by_relation is not None
-    kept: dict[str, Any] = block.cached("pairs of messages", dict)
-    version = None if kind.is_inference() else kind._version
-    if not kept or kept["kind"] is not kind or version is None or kept["version"] != version:
-        with torch.inference_mode(False), torch.no_grad():
-            pairs = made.by_relation.pairs(kind, program_edges(block))
-            over = Block(block.indptr, pairs.edges.other, num_src=pairs.edges.num_other)
-        kept.update(kind=kind, version=version, found=(over, pairs))
-    return kept["found"]  # type: ignore[no-any-return]
+    kept: dict[str, tuple[Tensor, int | None, tuple[Block, RelationPairs]]]
+    kept = block.cached("pairs of messages", dict)
+    version, last = None if kind.is_inference() else kind._version, kept.get("last")
+    if last is not None and last[0] is kind and version is not None and last[1] == version:
+        return last[2]
+    with torch.inference_mode(False), torch.no_grad():
+        pairs = made.by_relation.pairs(kind, program_edges(block))
+        over = Block(block.indptr, pairs.edges.other, num_src=pairs.edges.num_other)
+    kept["last"] = kind, version, (over, pairs)  # one value: another thread may ask for other relations
+    return over, pairs
 
 
 def program_edges(block: "Block") -> Edges:
