@@ -149,9 +149,11 @@ def tidy(graph: fx.Graph) -> None:
 
 
 def frozen(value: Any) -> Any:
-    """Return arguments as something that has a hash and tells 1 from 1.0."""
+    """Return arguments as something that has a hash and tells 1 from 1.0, and 0.0 from -0.0."""
     if isinstance(value, (tuple, list)):
         return tuple(frozen(each) for each in value)
     if isinstance(value, dict):
         return tuple((name, frozen(each)) for name, each in value.items())
-    return (type(value), value) if isinstance(value, (int, float, bool)) else value
+    if isinstance(value, float):
+        return (float, repr(value))
+    return (type(value), value) if isinstance(value, int) else value

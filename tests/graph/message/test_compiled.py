@@ -232,3 +232,13 @@ def test_a_row_that_one_end_alone_reads_is_that_row_for_both() -> None:
     for ours, plain in zip(*found, strict=True):
         assert plain.isfinite().all()
         torch.testing.assert_close(ours, plain)
+
+
+def test_a_zero_below_zero_is_another_number() -> None:
+    block, h = graph().block(), torch.ones(NODES, 4, dtype=torch.float64)
+
+    def steep(u: Tensor, v: Tensor) -> Tensor:
+        return torch.where(u + v > 3, 1 / ((u + v) * 0.0), 1 / ((u + v) * -0.0))
+
+    found = block.propagate(steep, src=(h,), dst=(h,), reduce="max")
+    assert (found[block.in_degree() > 0] == -torch.inf).all()

@@ -9,6 +9,7 @@ A backend gives an edge the same bits wherever it lies among the others: the gra
 the edges whose value, made again in the other order, is the row's.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -218,7 +219,9 @@ class Builder:
         return self._values[value]
 
     def constant(self, number: float) -> int:
-        """Add a number."""
+        """Add a number; −0, which equals 0 where steps are compared, as its negative."""
+        if number == 0.0 and math.copysign(1.0, number) < 0.0:
+            return self.step("neg", self.constant(0.0))
         return self._add(Step("constant", (), (1, 1), float(number)))
 
     def step(self, op: str, *args: int) -> int:
