@@ -132,6 +132,11 @@ def batch_normed(u: Tensor, v: Tensor) -> Tensor:
     return FIXED(NORMED(u - v)).relu()  # type: ignore[no-any-return]
 
 
+def unbound(u: Tensor, v: Tensor) -> Tensor:
+    gate, value = torch.unbind((u - v).view(-1, 2, 4), dim=1)
+    return gate.sigmoid() * value
+
+
 MESSAGES: dict[str, tuple[Callable[..., Any], str, dict[str, Any], int]] = {
     "gated": (gated, "sum", {"src": [U], "dst": [V]}, 0),
     "halves": (halves, "sum", {"src": [U], "dst": [V]}, 0),
@@ -152,6 +157,7 @@ MESSAGES: dict[str, tuple[Callable[..., Any], str, dict[str, Any], int]] = {
     "learned_slope": (learned_slope, "sum", {"src": [U], "dst": [V]}, 0),
     "tempered": (tempered, "softmax", {"src": [U], "dst": [V]}, 0),
     "batch_normed": (batch_normed, "max", {"src": [U], "dst": [V]}, 0),
+    "unbound": (unbound, "sum", {"src": [U], "dst": [V]}, 0),
     "moved": (moved, "sum", {"src": [U], "dst": [V], "edge": [E]}, 0),
 }
 CAPTURED = [p for module in (GATE, VALUE, BOTH, MLP, NARROW, NORM, TABLE, MIXED) for p in module.parameters()]

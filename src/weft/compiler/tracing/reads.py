@@ -34,7 +34,7 @@ _READERS = {getattr(Tensor, name): name for name in _VALUES if hasattr(Tensor, n
     torch.is_nonzero: "is_nonzero",
 }
 _APART = (Tensor.__iter__, Tensor.unbind, torch.unbind)
-"""What gives a tensor for each row; of a trace's edges that takes forever."""
+"""What gives a tensor for each part along an axis; of a trace's edges that takes forever."""
 _RANKS = (Tensor.dim, Tensor.ndimension, Tensor.ndim.__get__)  # type: ignore[attr-defined]
 _noted: ContextVar[list[NotCompiled] | None] = ContextVar("refusals", default=None)
 
@@ -82,9 +82,12 @@ class Reads(TorchFunctionMode):
         name = _READERS.get(func)
         if name is not None:
             refused(f"it reads the values of a tensor in Python ({name})")
-        if func in _APART and self.rows in args[0].shape:
+        if func in _APART and self._goes_over_rows(*args, **(kwargs or {})):
             refused("it goes over its edges one by one in Python")
         made = func(*args, **(kwargs or {}))
         if type(made) is int or isinstance(made, (tuple, list)):
             self.sizes = self.sizes or func not in _RANKS
         return made
+
+    def _goes_over_rows(self, input: Tensor, dim: int = 0) -> bool:
+        return input.dim() > dim >= -input.dim() and input.shape[dim] == self.rows
