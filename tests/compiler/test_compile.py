@@ -484,6 +484,16 @@ def test_threads_compile_messages_at_once_and_leave_no_mode_behind() -> None:
     assert {kind for _, kind in made} == {Tensor}
 
 
+def test_a_message_that_is_first_run_in_inference_mode_is_compiled_as_any_other() -> None:
+    linear = nn.Linear(16, 6).to(WIDE)
+    with torch.inference_mode():
+        first = compiled(
+            lambda u, v: linear(torch.cat([u, v], 1)).relu(), ["source", "destination"], [U, V], "sum"
+        )
+    assert isinstance(first, tuple), first
+    assert first[0].reductions[0].program is not None
+
+
 def _parts(value: Any) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else list(value or ())
 

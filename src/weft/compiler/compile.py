@@ -222,7 +222,8 @@ def _made(code: Hashable, forms: Sequence[Form], what: Hashable, make: Any) -> A
         raise error
     _ways[code, what] += 1
     try:
-        made = make(forms, _executed[code])
+        with torch.inference_mode(False):  # in which torch runs other operators, and training comes later
+            made = make(forms, _executed[code])
         _executed[code] = made.executed
         return made
     except NotCompiled as reason:

@@ -99,7 +99,7 @@ def written(
 ) -> tuple[Operator, ...]:
     """Return a message as it was written, on all edges at once; nothing where it cannot be recorded."""
     try:
-        with TURN, explained("rewriting"):
+        with TURN, torch.inference_mode(False), explained("rewriting"):
             graph = trace(message, forms, scratch=scratch).graph
             rows_first(graph)
             take_rows(graph)
