@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from weft.compiler.tracing.captures import NotCompiled
-from weft.compiler.tracing.trace import EDGES, Form, trace
+from weft.compiler.tracing.captures import NotCompiled, explained
+from weft.compiler.tracing.trace import EDGES, MODE, Form, trace
 
 ROWS = Form("source", torch.Size([4]), torch.float32, torch.device("cpu"))
 MAP = nn.Linear(4, 3)
@@ -214,3 +214,9 @@ def first_zero(rows: Tensor) -> Tensor:
 def test_writes_and_tensors_made_on_the_way_are_named(given: Any, reason: str) -> None:
     with pytest.raises(NotCompiled, match=reason):
         trace(given, [ROWS])
+
+
+def test_nothing_is_logged_of_what_goes_wrong_in_rewriting(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(NotCompiled, match="rewriting failed"), explained("rewriting"), MODE:
+        torch.empty(3, 1).expand(4, 2)
+    assert not caplog.records

@@ -31,7 +31,7 @@ def fresh_casts() -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep torch from logging, with a traceback, what a message does wrong: it is raised where it runs."""
+    """Keep torch from logging what a message does wrong."""
     before = _quiet.set(True)
     try:
         yield

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from weft.compiler.tracing.apart import quiet
+
 _MOST = 4000
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, type(Ellipsis), range)
 _LIBRARY = ("torch", "torch_geometric", "builtins", "math", "operator", "functools", "typing", "collections")
@@ -78,9 +80,13 @@ def after_recording() -> Iterator[None]:
 
 @contextmanager
 def explained(doing: str) -> Iterator[None]:
-    """Turn whatever goes wrong in a part of the compiler into the reason why a message is not compiled."""
+    """Turn whatever goes wrong in a part of the compiler into the reason why a message is not compiled.
+
+    torch logs nothing of it, with a traceback: what the message does wrong is raised where it runs.
+    """
     try:
-        yield
+        with quiet():
+            yield
     except NotCompiled:
         raise
     except Exception as error:

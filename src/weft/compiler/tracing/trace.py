@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
-from weft.compiler.tracing.apart import fresh_casts, quiet, unsaved
+from weft.compiler.tracing.apart import fresh_casts, unsaved
 from weft.compiler.tracing.captures import (
     Captures,
     NotCompiled,
@@ -156,7 +156,7 @@ def _recorded(message: Callable[..., Any], forms: Sequence[Form], ran: _Ran, edg
     recorder = _Recorder(edges)
     for form in forms:
         recorder.check(form.shape)
-    with quiet(), unsaved(), explained("tracing"), MODE, torch.enable_grad(), fresh_casts(), Refusals():
+    with unsaved(), explained("tracing"), MODE, torch.enable_grad(), fresh_casts(), Refusals():
         examples = [recorder.input(form) for form in forms]
         with _noted(ran, message), recorder, Contractions(edges), FixedNorms(), recorder.reads:
             made = message(*examples)
