@@ -23,6 +23,7 @@ STREAM = iter([1])
 SPARSE = torch.eye(3).to_sparse()
 BOUND = torch.ones(3).add
 SETTINGS = types.ModuleType("settings")
+FACTOR = "factor"
 
 
 def uses_global(u: Tensor) -> Tensor:
@@ -322,3 +323,15 @@ def test_library_modules_inside_a_message_stay_compiled() -> None:
 
     form = Form("source", torch.Size([4]), torch.float32, torch.device("cpu"))
     assert trace(message, [form]).graph
+
+
+def test_an_attribute_of_a_module_that_a_variable_names_is_in_the_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def message(u: Tensor) -> Tensor:
+        return u * getattr(SETTINGS, FACTOR)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(SETTINGS, "factor", 1.0, raising=False)
+    first = captures(message).key
+    monkeypatch.setattr(SETTINGS, "factor", 2.0)
+    assert captures(message).key != first

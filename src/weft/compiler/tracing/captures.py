@@ -39,6 +39,8 @@ _FIXED = ("torch_geometric.inspector",)
 """Modules whose objects are made once and never change."""
 _FICKLE = ("random", "time", "datetime", "os", "sys", "numpy", "secrets")
 """Modules whose functions may give another answer at every call."""
+_BY_TEXT = frozenset(["getattr", "attrgetter", "vars", "__dict__"])
+"""Names of what reads attributes by a text, which may lie in a variable."""
 _IMPLIED = frozenset(["forward", "__call__"])
 
 
@@ -167,6 +169,7 @@ class _Walk:
         self.seen: dict[int, int] = {}
         self.kept: list[Any] = []  # what was seen stays alive, and its id its own
         self.names: set[str] = set(_IMPLIED)
+        self.texts: set[str] = set()  # what may name an attribute where code asks for one by a variable
         self.owners: dict[type | types.ModuleType, None] = {}  # classes and modules, read by name
         self.members: set[tuple[int, str]] = set()
         self.codes: set[types.CodeType] = set()
@@ -176,6 +179,8 @@ class _Walk:
         if kind in _PLAIN:
             # 0.0 equals -0.0 and nan not itself
             self.key.append((kind, repr(value) if kind in (float, complex) else value))
+            if kind is str:
+                self.texts.add(value)
             return
         known = self.seen.get(id(value))
         if known is not None:
@@ -244,7 +249,7 @@ class _Walk:
         held, ran = vars(owner), self.executed or ()
         named = self.names & held.keys()
         if isinstance(owner, types.ModuleType):
-            return named
+            return named if self.names.isdisjoint(_BY_TEXT) else named | (self.texts & held.keys())
         return named | {
             name
             for name, each in held.items()
