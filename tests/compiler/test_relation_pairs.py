@@ -13,6 +13,7 @@ from weft.compiler.annotate import residency
 from weft.compiler.compile import Compiled, compile_message
 from weft.compiler.graphs import name_of, value
 from weft.compiler.programs.program import Edges
+from weft.graph import Block
 
 RELATIONS, IN, OUT = 6, 4, 3
 EDGES = edges_of(7)
@@ -175,3 +176,18 @@ def test_a_row_that_no_edge_reads_has_no_gradient_where_the_slope_is_infinite() 
     rows[-1] = 0.0
     given = {"src": [rows.requires_grad_()], "edge": [kinds(edges)]}
     assert_same(lambda u, k: einsum("ef,efo->eo", u.sqrt(), W[k]), edges, "sum", [W], **given)
+
+
+def test_other_relations_of_the_same_block_have_pairs_of_their_own() -> None:
+    draw = torch.Generator().manual_seed(0)
+    block = Block(torch.arange(41) * 50, torch.randint(0, 40, (2000,), generator=draw).int(), num_src=40)
+    rows, table = (torch.randn(*s, generator=draw, dtype=torch.float64) for s in ((40, 32), (3, 32, 8)))
+
+    def message(h: Tensor, kind: Tensor) -> Tensor:
+        return torch.bmm(h.unsqueeze(1), table[kind]).squeeze(1)
+
+    for _ in range(2):
+        kind = torch.randint(0, 3, (2000,), generator=draw)
+        want = message(rows[block.indices.long()], kind).view(40, 50, 8).sum(1)
+        have = block.propagate(message, src=(rows,), edge=(kind,), reduce="sum")
+        torch.testing.assert_close(have, want)

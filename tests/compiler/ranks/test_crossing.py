@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import weft
+from weft.compiler.ranks.crossing import Travellers, crossing
 from weft.graph import Block, Graph
 from weft.graph.message.compiled import compiled_of
 from weft.graph.message.crossing import crossed, crossing_of
@@ -173,3 +174,14 @@ def test_lines_tell_what_crosses() -> None:
     found = crossing_of(asked(own, "one_number", block, h), never)
     assert found is not None
     assert found[0].lines() == ["sqrt of sources, 1 float64: 8 bytes a row, forward and its gradient back"]
+
+
+def test_a_message_that_is_summed_is_another_than_the_same_that_is_not() -> None:
+    own, rows = Own(), torch.ones(NODES, WIDTH)
+
+    def message(u: Tensor, v: Tensor) -> Tensor:
+        return own.narrow((u * v).tanh())  # type: ignore[no-any-return]
+
+    ends = Travellers(BOTH, (False, False), (True, True), learns=True)
+    found = [crossing(message, BOTH, [rows, rows], ends, sums=sums) for sums in (False, True, False)]
+    assert [not isinstance(each, str) and each[0].sums is not None for each in found] == [False, True, False]
