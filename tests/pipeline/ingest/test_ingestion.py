@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +31,11 @@ from tables import (
 )
 
 import weft
+from weft import format
 from weft.cli.main import main
 from weft.errors import FormatError, InputError
 from weft.meaning import read_report
+from weft.pipeline.ingest import ingestion as module
 from weft.pipeline.ingest.ingestion import ingest
 
 
@@ -143,6 +147,38 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(FormatError, match=r"space"):
             ingest(schema_of([f"edges={edges}"]), disk / "g", memory="500MB")
         assert os.listdir(disk) == []
+
+
+@pytest.mark.parametrize("stage", ["write", "seal"])
+def test_a_disk_that_is_full_at_the_end_is_one_line_and_leaves_nothing(
+    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills up after the arrays are written, or before the manifest is."""
+    edges = edge_file(tmp_path, 1, 2)
+    owner, name = {"write": (module._Writer, "write"), "seal": (format, "seal_directory")}[stage]
+    real = getattr(owner, name)
+
+    with small_disk(tmp_path / "disk", "size=4m") as disk:
+
+        def fill_up() -> None:
+            with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+                while file.write(bytes(4096)):
+                    pass
+
+        def filled_after(*given: Any, **named: Any) -> Any:
+            made = real(*given, **named)
+            fill_up()
+            return made
+
+        def filled_before(*given: Any, **named: Any) -> Any:
+            fill_up()
+            return real(*given, **named)
+
+        monkeypatch.setattr(owner, name, filled_after if stage == "write" else filled_before)
+        with pytest.raises(FormatError, match="No space left on device") as told:
+            graph_of(disk / "g", f"edges={edges}")
+        assert "\n" not in str(told.value)
+        assert os.listdir(disk) == ["filler"]
 
 
 def test_an_ingest_that_was_killed_continues(tmp_path: Path) -> None:

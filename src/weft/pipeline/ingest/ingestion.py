@@ -5,12 +5,13 @@ folder appears whole or not at all. The tables of rows lie in a folder beside it
 ingest that was killed continues where it was.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,26 +58,32 @@ def ingest(
     work = out.parent / f".{out.name}.work"
     start = time.perf_counter()
     problems = Problems(frozenset(fixes))
-    with format.new_directory(out, overwrite) as partial:
-        try:
-            with _open_engine(engine, work, memory, watch, master=master, settings=settings) as opened:
-                intake = Intake(schema, opened, problems, say)
-                intake.survey()
-                problems.check()
-                _continue_or_start(intake)
-                intake.load(strict=True)
-                problems.check()
-                report = _Writer(intake, partial, work).write()
-                problems.check()
-        except Exception:
-            shutil.rmtree(work, ignore_errors=True)
-            raise
+    with format.new_directory(out, overwrite) as partial, _working(work):
+        with _open_engine(engine, work, memory, watch, master=master, settings=settings) as opened:
+            intake = Intake(schema, opened, problems, say)
+            intake.survey()
+            problems.check()
+            _continue_or_start(intake)
+            intake.load(strict=True)
+            problems.check()
+            report = _Writer(intake, partial, work).write()
+            problems.check()
         (partial / REPORT).write_text(json.dumps(report["told"]))
         format.seal_directory(
             partial, report["meta"], arrays=report["arrays"], files=[*report["files"], REPORT]
         )
-    shutil.rmtree(work, ignore_errors=True)
     return _summary(intake, report, out, time.perf_counter() - start)
+
+
+@contextlib.contextmanager
+def _working(work: Path) -> Iterator[None]:
+    """Remove the folder of tables at the end, also after an error; after a kill or a stop it is kept."""
+    try:
+        yield
+    except Exception:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def _open_engine(
