@@ -1,5 +1,6 @@
 // Streaming partitioners: each step depends on all before it, so they are loops of one thread.
 // The definitions, a plain Python form and what the options mean are in src/weft/partitioners/{ldg,libra}.py.
+#include <algorithm>
 #include <new>
 #include <vector>
 
@@ -9,31 +10,44 @@
 namespace weft {
 namespace {
 
-bool bad_csr(const int64_t* indptr, const int64_t* indices, int64_t num_nodes, int64_t num_edges) {
-    if (indptr[0] != 0 || indptr[num_nodes] != num_edges) return true;
-    for (int64_t v = 0; v < num_nodes; ++v)
-        if (indptr[v + 1] < indptr[v]) return true;
-    for (int64_t e = 0; e < num_edges; ++e)
-        if (indices[e] < 0 || indices[e] >= num_nodes) return true;
-    return false;
+// Edges by one of their ends: those of rows whose pointers lie in first … first + count.
+template <class Id>
+struct Ends {
+    const int64_t* indptr;
+    const Id* ids;
+    int64_t first, count;
+};
+
+// Adds the other ends of a node's edges, without the node itself; false where edges or ends are not there.
+template <class Id>
+bool collect(const Ends<Id>& ends, int64_t node, int64_t num_nodes, std::vector<int64_t>& near) {
+    const int64_t begin = ends.indptr[node] - ends.first, end = ends.indptr[node + 1] - ends.first;
+    if (begin < 0 || end < begin || end > ends.count) return false;
+    for (int64_t e = begin; e < end; ++e) {
+        const int64_t other = ends.ids[e];
+        if (other < 0 || other >= num_nodes) return false;
+        if (other != node) near.push_back(other);
+    }
+    return true;
 }
 
-int64_t least_loaded(const std::vector<double>& load) {
-    int64_t best = 0;
-    for (size_t part = 1; part < load.size(); ++part)
-        if (load[part] < load[best]) best = static_cast<int64_t>(part);
-    return best;
-}
-
-// One node after the other goes where most of its neighbours are, weighed by the room that is left.
-void stream_nodes(const int64_t* indptr, const int64_t* indices, const double* weight, const int64_t* order,
-                  int64_t num_nodes, double capacity, std::vector<double>& load, int32_t* parts) {
-    std::vector<int64_t> neighbours(load.size(), 0);
+// One node after the other goes where most of its neighbours are, weighed by the room that is left. A
+// neighbour by several edges, or by one each way, counts once.
+template <class Id>
+bool stream_nodes(const Ends<Id>& into, const Ends<Id>& out_of, const double* weight, const int64_t* order,
+                  int64_t steps, int64_t num_nodes, int64_t num_parts, double capacity, double* load,
+                  int32_t* parts) {
+    std::vector<int64_t> neighbours(num_parts, 0), near;
     std::vector<int32_t> touched;
-    for (int64_t step = 0; step < num_nodes; ++step) {
+    for (int64_t step = 0; step < steps; ++step) {
         const int64_t node = order[step];
-        for (int64_t e = indptr[node]; e < indptr[node + 1]; ++e) {
-            const int32_t part = parts[indices[e]];
+        near.clear();
+        if (node < 0 || node >= num_nodes) return false;
+        if (!collect(into, node, num_nodes, near) || !collect(out_of, node, num_nodes, near)) return false;
+        std::sort(near.begin(), near.end());
+        near.erase(std::unique(near.begin(), near.end()), near.end());
+        for (const int64_t other : near) {
+            const int32_t part = parts[other];
             if (part < 0) continue;
             if (neighbours[part]++ == 0) touched.push_back(part);
         }
@@ -49,10 +63,11 @@ void stream_nodes(const int64_t* indptr, const int64_t* indices, const double* w
             best_score = score;
         }
         touched.clear();
-        if (best < 0) best = least_loaded(load);
+        if (best < 0) best = std::min_element(load, load + num_parts) - load;
         parts[node] = static_cast<int32_t>(best);
         load[best] += weight[node];
     }
+    return true;
 }
 
 // The parts that hold each node, as bits.
@@ -96,23 +111,27 @@ int64_t least_loaded(const std::vector<uint64_t>& set, const std::vector<int64_t
 }  // namespace
 }  // namespace weft
 
-// Neighbours are given by CSR in both directions; `order` is a permutation of the nodes; `parts` starts at
-// -1.
-WEFT_API int weft_partition_ldg(const int64_t* indptr, const int64_t* indices, const double* weight,
-                                const int64_t* order, int64_t num_nodes, int64_t num_edges, int64_t num_parts,
-                                double capacity, int passes, int32_t* parts) {
+// Streams some nodes: `order` has `steps` of them. Edges by destination and by source: row pointers of all
+// nodes, and the ends of edges first … first + count, in which those of the given nodes lie. `load` and
+// `parts` (-1 at first) go from one call to the next.
+WEFT_API int weft_stream_ldg(const int64_t* in_indptr, const void* in_ids, int64_t in_first, int64_t in_count,
+                             const int64_t* out_indptr, const void* out_ids, int64_t out_first,
+                             int64_t out_count, int index, const double* weight, const int64_t* order,
+                             int64_t steps, int64_t num_nodes, int64_t num_parts, double capacity,
+                             double* load, int32_t* parts) {
     using namespace weft;
     if (num_nodes < 1 || num_parts < 1 || !(capacity > 0.0)) return kBadArgument;
-    if (bad_csr(indptr, indices, num_nodes, num_edges)) return kBadIndex;
+    const auto stream = [&](auto id) {
+        using Id = decltype(id);
+        const Ends<Id> into{in_indptr, static_cast<const Id*>(in_ids), in_first, in_count};
+        const Ends<Id> out_of{out_indptr, static_cast<const Id*>(out_ids), out_first, out_count};
+        return stream_nodes(into, out_of, weight, order, steps, num_nodes, num_parts, capacity, load, parts);
+    };
     try {
-        for (int pass = 0; pass < passes; ++pass) {
-            std::vector<double> load(num_parts, 0.0);
-            stream_nodes(indptr, indices, weight, order, num_nodes, capacity, load, parts);
-        }
+        return (index == kInt32 ? stream(int32_t{}) : stream(int64_t{})) ? kOk : kBadIndex;
     } catch (const std::bad_alloc&) {
         return kNoMemory;
     }
-    return kOk;
 }
 
 // `order` is a permutation of the edges; loads count edges in 64 bits. A part with `limit` edges takes no

@@ -25,6 +25,7 @@ from weft.errors import FormatError
 from weft.placing import PARTIAL, move_into_place, sync_directory, tidy_after_killed_writers, writer_tag
 from weft.reading.arrays import read_header
 from weft.reading.json_values import Each, WholeNumber, expect_shape, read_json
+from weft.reading.mapped import remember
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -358,7 +359,7 @@ def _read_array(folder: Path, name: str, entry: Mapping[str, Any], verify: bool)
     order: Any = "F" if header.fortran else "C"
     if needed == offset:  # an empty range cannot be mapped
         return np.empty(shape, dtype, order)
-    return np.memmap(path, dtype, mode="c", offset=offset, shape=shape, order=order)
+    return remember(np.memmap(path, dtype, mode="c", offset=offset, shape=shape, order=order))
 
 
 def _check_file(folder: Path, name: str, entry: Mapping[str, Any], verify: bool) -> Path:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ranks import run_ranks
 
 import weft
-from weft.graph import Graph, SparseFeatures
+from weft.graph import Graph, SparseFeatures, row_ranges
 from weft.graph.parts.assignment import Assignment, Quality
 from weft.graph.parts.shard import make_shards
 from weft.partitioners import quality
@@ -126,7 +126,7 @@ def test_edges_that_are_looked_at_a_few_at_a_time_come_to_the_same(
     graph = weft.datasets.datasets["community"](nodes=120, degree=6.0, features=2)
     parts = (torch.arange(graph.num_nodes) * 7 % 5).int()
     whole = measure(graph, parts, 5).to_dict()
-    monkeypatch.setattr(quality, "EDGES_AT_ONCE", some)
+    monkeypatch.setattr(row_ranges, "EDGES_AT_ONCE", some)
     assert measure(graph, parts, 5).to_dict() == whole
     assert max(len(src) for src, _ in quality._some_edges(graph, parts)) <= max(
         some, int(graph.indptr.diff().max())

@@ -8,6 +8,7 @@ import os
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -17,10 +18,12 @@ from weft.errors import FormatError, GraphError
 from weft.graph.build import Parts
 from weft.graph.checks import is_csr, within
 from weft.graph.ids import from_parquet, to_parquet
+from weft.graph.row_ranges import EDGES_AT_ONCE
 from weft.graph.source import RowSource
 from weft.graph.sparse import Features, SparseFeatures
 from weft.graph.topology import Csr, Topology
 from weft.reading.damage import reading
+from weft.reading.mapped import read_between
 
 _KIND = "graph"
 
@@ -163,9 +166,7 @@ def _check(path: Any, parts: Parts, meta: dict[str, Any], verify: bool) -> None:
         raise FormatError(f"{path}: counts in the manifest and lengths of the arrays do not fit together")
     if verify:
         check_rows(path, "edges", csr.indptr, csr.indices, topology.num_nodes)
-        seen = torch.zeros(topology.num_edges, dtype=torch.bool)
-        inside = within(csr.edge_ids, topology.num_edges)
-        if not inside or not bool(seen.index_fill_(0, csr.edge_ids.long(), True).all()):
+        if not _is_permutation(csr.edge_ids):
             raise FormatError(f"{path}: edge_ids is not a permutation of the edges")
         if csr.edge_type is not None and not within(csr.edge_type, len(parts.edge_types)):
             raise FormatError(
@@ -175,6 +176,20 @@ def _check(path: Any, parts: Parts, meta: dict[str, Any], verify: bool) -> None:
         for name, value in data.items():
             if verify and isinstance(value, SparseFeatures):
                 check_rows(path, name, value.indptr, value.indices, value.shape[1])
+
+
+def _is_permutation(ids: Tensor) -> bool:
+    """Return whether each of 0 … len − 1 is there once; one bit an id is held, and some ids at a time."""
+    count = len(ids)
+    seen = np.zeros(-(-count // 8), dtype=np.uint8)
+    if count % 8:
+        seen[-1] = 255 << count % 8 & 255  # the last byte has bits that no id stands for
+    for begin in range(0, count, EDGES_AT_ONCE):
+        some = read_between(ids.numpy(), begin, min(begin + EDGES_AT_ONCE, count))
+        if int(some.min()) < 0 or int(some.max()) >= count:
+            return False
+        np.bitwise_or.at(seen, some >> 3, (1 << (some & 7)).astype(np.uint8))
+    return bool((seen == 255).all())  # as many ids as numbers: none is missing, so none is there twice
 
 
 def check_rows(path: Any, name: str, indptr: Tensor, indices: Tensor, limit: int) -> None:

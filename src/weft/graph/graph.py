@@ -22,6 +22,7 @@ from weft.graph.build import EdgeType, Parts, without_names
 from weft.graph.ids import NodeIds
 from weft.graph.message.block import Block
 from weft.graph.node_data import NodeData
+from weft.graph.row_ranges import out_degrees
 from weft.graph.source import RowSource
 from weft.graph.sparse import Features
 from weft.graph.summary import summarise
@@ -414,6 +415,8 @@ class Graph(NodeData):
         indptr, kinds = self.indptr, self.edge_type
         if direction == "in" and not weighted and (relation is None or kinds is None):
             return (indptr[1:] - indptr[:-1]).float()
+        if not weighted and (relation is None or kinds is None):
+            return out_degrees(indptr, self.indices).float()
         if direction == "in":
             ends = torch.repeat_interleave(indptr[1:] - indptr[:-1], output_size=self.num_edges)
         else:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from weft.graph.row_ranges import some_edges
 from weft.graph.sparse import SparseFeatures
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 def summarise(graph: "Graph") -> dict[str, Any]:
     """Return counts, data and degree statistics as plain numbers."""
     in_degree, out_degree = graph.in_degree(), graph.out_degree()
-    edge_index = torch.stack([graph.indices.long(), graph.block().edge_dst])
     offsets = graph.node_offsets
     masks = {name: getattr(graph, f"{name}_mask") for name in ("train", "val", "test")}
     return {
@@ -30,7 +30,7 @@ def summarise(graph: "Graph") -> dict[str, Any]:
         "class_counts": _class_counts(graph),
         "split": {name: int(mask.sum()) for name, mask in masks.items() if mask is not None},
         "isolated_nodes": int(((in_degree == 0) & (out_degree == 0)).sum()),
-        "self_loops": int((edge_index[0] == edge_index[1]).sum()),
+        "self_loops": sum(int((src == dst).sum()) for src, dst in some_edges(graph.indptr, graph.indices)),
         "both_ways": both_ways(graph),
         "in_degree": _degree_statistics(in_degree),
         "out_degree": _degree_statistics(out_degree),

@@ -2,12 +2,19 @@
 
 Node v goes to the part p with the largest |neighbours of v in p| · (1 − load(p) / capacity); where no part
 scores, to the least loaded one. A further pass (restreaming, Nishimura and Ugander, KDD 2013) streams again
-with empty loads and the parts of the pass before. Memory is that of the neighbour lists: for graphs that
-METIS has no room for.
+with empty loads and the parts of the pass before.
+
+Neighbours are those of both directions, once each, without the node itself. They are read as they are needed,
+in pieces: edges by destination from the graph's own file, those by source from a temporary one that is
+sorted first (`reverse.py`). Memory is a few numbers a node and one piece: for graphs that METIS has no room
+for. With `order = "random"` what the stream asks for lies anywhere, so both files are mapped: their pages
+may go when others need the memory.
 """
 
 import ctypes
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,11 +24,14 @@ from torch import Tensor
 from weft.config import Range
 from weft.draw import Stream, fold, permutation
 from weft.graph.graph import Graph
+from weft.graph.row_ranges import row_ranges, sources
 from weft.kernels import native
 from weft.partitioners.base import Partitioner, Undirected, partitioners, undirected
+from weft.partitioners.reverse import Reverse
 
 _P, _L, _D, _I = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_int
-_SIGNATURE: dict[str, list[type]] = {"weft_partition_ldg": [_P, _P, _P, _P, _L, _L, _L, _D, _I, _P]}
+_ENDS = [_P, _P, _L, _L]
+_SIGNATURE: dict[str, list[type]] = {"weft_stream_ldg": [*_ENDS, *_ENDS, _I, _P, _P, _L, _L, _L, _D, _P, _P]}
 
 
 @partitioners.add("ldg")
@@ -47,16 +57,18 @@ class LdgPartitioner(Partitioner):
         count = graph.num_nodes
         weight = (graph.indptr.diff().double() + max(graph.num_edges / count, 1.0)).numpy()
         capacity = float(weight.sum()) * (1.0 + self.slack) / num_parts
-        order = np.arange(count)
-        if self.order == "random":
-            order = permutation(fold(self.seed, Stream.SHUFFLE), count)
-        stream = _native if has_native() else reference
-        return torch.from_numpy(stream(undirected(graph), weight, order, num_parts, capacity, self.passes))
+        order = permutation(fold(self.seed, Stream.SHUFFLE), count) if self.order == "random" else None
+        if has_native():
+            return torch.from_numpy(_native(graph, weight, order, num_parts, capacity, self.passes))
+        stream = np.arange(count) if order is None else order
+        return torch.from_numpy(
+            reference(undirected(graph), weight, stream, num_parts, capacity, self.passes)
+        )
 
 
 def has_native() -> bool:
     """Return whether the native core is there and has this loop."""
-    return hasattr(native.library(), "weft_partition_ldg")
+    return hasattr(native.library(), "weft_stream_ldg")
 
 
 def reference(
@@ -81,10 +93,21 @@ def reference(
     return parts
 
 
+class _Piece(NamedTuple):
+    """Some nodes, and the edges into and out of them: ids of the other ends, the first of which is number
+    `first_in`, `first_out`."""
+
+    order: NDArray[np.int64]
+    into: NDArray[Any]
+    first_in: int
+    out_of: NDArray[Any]
+    first_out: int
+
+
 def _native(
-    near: Undirected,
+    graph: Graph,
     weight: NDArray[np.float64],
-    order: NDArray[np.int64],
+    order: NDArray[np.int64] | None,
     num_parts: int,
     capacity: float,
     passes: int,
@@ -93,9 +116,34 @@ def _native(
     assert core is not None
     native.declare(_SIGNATURE)
     parts = np.full(len(weight), -1, dtype=np.int32)
-    arrays = [np.ascontiguousarray(a) for a in (near.indptr, near.indices, weight, order)]
-    pointers = [array.ctypes.data for array in arrays]
-    sizes = len(weight), len(near.indices), num_parts
-    status = core.weft_partition_ldg(*pointers, *sizes, capacity, passes, parts.ctypes.data)
-    native.check(status, "ldg")
+    in_indptr, index = graph.indptr.contiguous().numpy(), native.INDEX_CODES[graph.indices.dtype]
+    with closing(Reverse(graph)) as reverse:
+        for _ in range(passes):
+            load = np.zeros(num_parts)
+            for piece in _pieces(graph, reverse, order):
+                ends = []
+                for indptr, ids, first in (
+                    (in_indptr, piece.into, piece.first_in),
+                    (reverse.indptr, piece.out_of, piece.first_out),
+                ):
+                    ends += [indptr.ctypes.data, ids.ctypes.data, first, len(ids)]
+                stream = [weight.ctypes.data, piece.order.ctypes.data, len(piece.order)]
+                sizes = len(weight), num_parts, capacity
+                status = core.weft_stream_ldg(
+                    *ends, index, *stream, *sizes, load.ctypes.data, parts.ctypes.data
+                )
+                native.check(status, "ldg")
     return parts
+
+
+def _pieces(graph: Graph, reverse: Reverse, order: NDArray[np.int64] | None) -> Iterator[_Piece]:
+    """Give the nodes in the order of the stream with their edges: by id some at a time, else all at once."""
+    if order is not None:
+        yield _Piece(order, graph.indices.contiguous().numpy(), 0, reverse.mapped(), 0)
+        return
+    both = graph.indptr + torch.from_numpy(reverse.indptr)
+    for first, last in row_ranges(both):
+        begin, end = int(graph.indptr[first]), int(graph.indptr[last])
+        first_out, end_out = int(reverse.indptr[first]), int(reverse.indptr[last])
+        into = sources(graph.indices, begin, end).contiguous().numpy()
+        yield _Piece(np.arange(first, last), into, begin, reverse.between(first_out, end_out), first_out)

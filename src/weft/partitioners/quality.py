@@ -21,18 +21,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from weft.graph.degrees import edge_destinations
+from weft.graph import row_ranges
 from weft.graph.graph import Graph
 from weft.graph.parts.assignment import Cuts, Quality
 from weft.graph.parts.cut import replicas
+from weft.graph.row_ranges import some_edges
 from weft.graph.sorting import distinct
 from weft.graph.sparse import SparseFeatures
 from weft.partitioners.base import train_rows
 
 HIDDEN = 128
 LAYERS = 3
-EDGES_AT_ONCE = 1 << 20
-"""Edges that are in memory at one time, unless one row has more."""
 _FLOAT = 4
 
 
@@ -145,21 +144,16 @@ def _halo_pairs(graph: Graph, parts: Tensor) -> Tensor:
         cut = parts[src] != dst_part
         found.append(distinct(dst_part[cut].long() * graph.num_nodes + src[cut]))
         waiting += len(found[-1])
-        if waiting > len(known) + EDGES_AT_ONCE:  # so that as much is merged as is known, and no more is held
+        if (
+            waiting > len(known) + row_ranges.EDGES_AT_ONCE
+        ):  # so that as much is merged as is known, and no more is held
             known, found, waiting = distinct(torch.cat([known, *found])), [], 0
     return distinct(torch.cat([known, *found])) if found else known
 
 
 def _some_edges(graph: Graph, parts: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Give the sources of some edges, and the parts that their destinations are in: never all at once."""
-    first = 0
-    while first < graph.num_nodes:
-        start = int(graph.indptr[first])
-        last = int(torch.searchsorted(graph.indptr, start + EDGES_AT_ONCE, right=True)) - 1
-        last = min(graph.num_nodes, max(first + 1, last))
-        ends = graph.indptr[first : last + 1] - start
-        yield graph.indices[start : start + int(ends[-1])], parts[first:last][edge_destinations(ends)]
-        first = last
+    return ((src, parts[dst]) for src, dst in some_edges(graph.indptr, graph.indices))
 
 
 def _row_bytes(graph: Graph) -> Tensor:

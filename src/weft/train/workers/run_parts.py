@@ -21,11 +21,11 @@ from weft.comm.plan import spread
 from weft.config import differences
 from weft.errors import FormatError, GraphError, InputError, RecipeError
 from weft.events import dumps
-from weft.graph.degrees import edge_destinations
 from weft.graph.graph import Graph
 from weft.graph.parts.assignment import Assignment
 from weft.graph.parts.partition import FILE, read_partition, read_shard, write_partition
 from weft.graph.parts.shard import Shard, make_shards
+from weft.graph.row_ranges import some_edges
 from weft.partitioners import partition
 from weft.partitioners.base import partitioners
 from weft.strategies.base import Strategy, strategies
@@ -129,9 +129,9 @@ def _check_kept(out: Path, new: str, made: Any, source: Mapping[str, Any]) -> No
 
 def facts_files(graph: Graph) -> dict[str, bytes]:
     """Return what a partition keeps of the whole graph beside its parts, as files by name."""
-    dst = edge_destinations(graph.indptr)
-    loops = torch.unique_consecutive(dst[graph.indices == dst])
-    return {_SUMMARY: dumps({**graph.summary(), _LOOPS: len(loops) == graph.num_nodes}).encode()}
+    edges = some_edges(graph.indptr, graph.indices)
+    loops = sum(len(torch.unique_consecutive(dst[src == dst])) for src, dst in edges)
+    return {_SUMMARY: dumps({**graph.summary(), _LOOPS: loops == graph.num_nodes}).encode()}
 
 
 def partition_of(data: Mapping[str, Any]) -> Path | None:
