@@ -28,6 +28,8 @@ SHARE = 0.4
 """Of a kind's time, what its undisturbed run has; the rest is for the kills, and the starts after them."""
 LOOKS = 20
 """At least so many, however long the start takes: who is stopped in the first epoch has nothing to keep."""
+KILLS = 2
+"""At least so many, however long starts take, while the run goes on: without any, nothing is shown."""
 PATIENCE = 600.0
 GRAPH = ("model.name=gat", "model.hidden=8", "model.heads=2", "train.eval_every=50")
 UNITS = {
@@ -156,7 +158,7 @@ def _disturbed(kind: Kind, folder: Path, out: Path, epochs: int, seconds: float)
     draw, kills, began = random.Random(kind.name), 0, time.monotonic()
     while True:
         with _training(kind, folder, out, epochs) as run:
-            while _sleeps(run, draw.uniform(2, 30)) and time.monotonic() - began < seconds:
+            while _sleeps(run, draw.uniform(2, 30)) and (kills < KILLS or time.monotonic() - began < seconds):
                 if not _losses(out):
                     continue
                 kills += 1
