@@ -374,6 +374,7 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             *("--classes", "--cluster", "--degree", "--edges", "--epochs", "--features", "--help", "--json"),
             *(
                 "--learn",
+                "--links",
                 "--measure",
                 "--memory",
                 "--nodes",
@@ -418,8 +419,8 @@ def test_options_of_the_command_line_change_only_on_purpose() -> None:
             *("--overwrite", "--pairs", "--partners", "--questions", "--relation", "--seed", "-h", "folder"),
         ],
         "partition": [
-            *("--help", "--hidden", "--json", "--layers", "--name", "--out", "--overwrite", "--parts"),
-            *("--set", "--timeout", "-h", "graph"),
+            *("--cluster", "--help", "--hidden", "--json", "--layers", "--name", "--out", "--overwrite"),
+            *("--parts", "--set", "--timeout", "--workers", "-h", "graph"),
         ],
         "algorithm": ["--help", "--out", "--overwrite", "--set", "--workers", "-h", "name", "parts"],
         "report": ["--help", "--out", "-h", "runs"],

@@ -1,13 +1,18 @@
 """weft partition: shards, a table, a picture, one JSON object."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from plan_machine import machine
 
 from weft.cli.main import main
 from weft.graph.parts.partition import read_partition, read_shard
+from weft.machine import usable_cores
+from weft.plan.machine import keep_machine
+from weft.train.workers.placed import dealt_in
 
 
 @pytest.fixture
@@ -88,3 +93,44 @@ def test_more_parts_than_nodes_are_refused(
     assert main(["partition", str(graph), "--parts", "99999", "--out", str(out)]) == 2
     assert "--parts 99999: the graph has 12 nodes; ask for at most as many" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_parts_are_dealt_to_the_workers_of_a_cluster(
+    graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    keep_machine(replace(machine(), cores=usable_cores()))
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(
+        "[machine]\ncount = 2\ncores = 1\nmemory = '4GiB'\n[within_rack]\nbandwidth = '1Mbit'\n"
+    )
+    out = tmp_path / "parts"
+    command = ["partition", str(graph), "--parts", "4", "--name", "hash", "--out", str(out)]
+    assert main([*command, "--cluster", str(cluster), "--json"]) == 0
+    captured = capsys.readouterr()
+    deal = json.loads(captured.out)["deal"]
+    assert "dealt to 2 workers" in captured.err
+    assert dealt_in(out, 2) == deal["part_rank"]
+    assert deal["bound_seconds"] <= deal["busiest_seconds"] <= deal["busiest_seconds_in_order"]
+    info = read_partition(out)
+    assert info.quality is not None
+    # Rows go one way and their gradients back: both ways together are what is predicted, each link has half
+    # of what crosses.
+    taken, owner = np.array(info.quality.links, dtype=float), deal["part_rank"]
+    crossing = sum(taken[p, q] for p in range(4) for q in range(4) if owner[p] != owner[q])
+    expected = crossing / taken.sum() * info.quality.predicted["exact"] / 2
+    assert {each["name"]: each["bytes"] for each in deal["links"]}["machine 0 out"] == pytest.approx(expected)
+    assert (out / "links.svg").read_text().startswith("<svg")
+
+
+def test_workers_that_a_cluster_has_not_are_refused(
+    graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text("[machine]\ncores = 2\nmemory = '4GiB'\n")
+    command = ["partition", str(graph), "--parts", "4", "--out", str(tmp_path / "parts"), "--workers", "3"]
+    assert main(command) == 2
+    assert "add --cluster cluster.toml" in capsys.readouterr().err
+    assert main([*command, "--cluster", str(cluster)]) == 2
+    assert "--workers 3: expected 1 to 2, for 4 parts on the machines of" in capsys.readouterr().err
+    assert not (tmp_path / "parts").exists()

@@ -121,3 +121,23 @@ def test_a_plan_counts_what_the_run_then_reports(tmp_path: Path, capsys: pytest.
     assert found.total.bytes_sent == told["bytes_per_epoch"]
     assert found.total.messages == told["messages_per_epoch"]
     assert found.evaluation.bytes_sent == told["evaluation_bytes_per_epoch"]
+
+
+def test_load_by_link_is_that_of_the_bytes_that_were_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster, picture = tmp_path / "cluster.toml", tmp_path / "links.svg"
+    cluster.write_text(
+        "[machine]\ncount = 2\ncores = 1\nmemory = '4GiB'\n[within_rack]\nbandwidth = '1Mbit'\n"
+    )
+    asked = [*SMALL, "--workers", "2", "--only", "halo", "--set=strategy.exchange=exact"]
+    asked += ["--cluster", str(cluster), "--links", str(picture)]
+    assert main(["plan", *asked, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    load = {each["name"]: each["bytes_in_order"] for each in told["deal"]["links"]}
+    assert load["machine 0 out"] + load["machine 1 out"] == told["recommended"]["bytes_per_epoch"]
+    assert sorted(told["deal"]["part_rank"]) == [0, 1]
+    assert told["deal"]["bound_seconds"] <= told["deal"]["busiest_seconds"]
+    assert "machine 1 in" in picture.read_text()
+    assert main(["plan", *SMALL, "--workers", "1", "--only", "single", "--links", str(picture)]) == 2
+    assert "--links: needs several workers" in capsys.readouterr().err

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from weft.plan.wires import Wires
 from weft.simulate.flows import FlowsUnderWay
-from weft.simulate.wires import Wires
 
 
 def flows(grain: float = 0.0) -> FlowsUnderWay:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from weft.plan.wires import Wires
 from weft.simulate.discrete import Play, Played
 from weft.simulate.schedule import Shipment, StepSchedule
-from weft.simulate.wires import Wires
 
 
 def wires(workers: int, **options: float) -> Wires:

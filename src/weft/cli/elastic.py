@@ -94,6 +94,10 @@ def start(options: argparse.Namespace, recipe: Recipe, out: Path, span: Span) ->
     from weft.train.saved.run_folder import check_folder, command_line
     from weft.train.workers.worker import prepare
 
+    if recipe.train.get("placement", "usual") != "usual":
+        raise RecipeError(
+            "train.placement: parts of workers that come and go move by themselves; leave it out"
+        )
     recipe = with_parts(recipe, span)
     parts = recipe.strategy["parts"]
     if options.notice is not None:

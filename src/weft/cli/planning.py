@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show a finished run beside its forecast, and learn this machine from it",
     )
     parser.add_argument("--picture", metavar="FILE", help="draw seconds against memory and dollars, as SVG")
+    parser.add_argument("--links", metavar="FILE", help="with --cluster: draw the load by link, as SVG")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -70,6 +71,14 @@ def run(options: argparse.Namespace) -> int:
         from weft.plan.picture import draw
 
         Path(options.picture).write_text(draw(plan), encoding="utf-8")
+    if options.links:
+        from weft.plan.link_picture import draw_links
+
+        if plan.dealing is None:
+            raise InputError(
+                "--links: needs several workers on machines with links; add --cluster cluster.toml"
+            )
+        Path(options.links).write_text(draw_links(plan.dealing), encoding="utf-8")
     if options.json:
         print(dumps(plan.to_dict()))
     else:
@@ -180,6 +189,8 @@ def _show(plan: "Plan") -> None:
     _say_table("", list(table(plan)))
     if priced(plan):
         print(f"{priced(plan)}\n")
+    if plan.dealing is not None:
+        print(f"links: {plan.dealing.told()}\n")
     for line in lost(plan):
         print(f"- {line}")
 

@@ -1,35 +1,14 @@
-"""Traffic that fits the links: who holds what, and how much travels where, so that all links finish together.
+"""Traffic that fits the links: how much travels where, so that all links finish together.
 
 `rows[i, j]` are rows that i sends to j in a forward pass, whose gradients return from j to i; `speed[i, j]`
 is in bytes a second. Equal inputs give equal answers, so ranks that measured together decide alike.
 """
 
-from collections.abc import Sequence
-from itertools import permutations
-
 import numpy as np
 from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
-_EXHAUSTIVE = 7
-_WORTH = 0.9  # another place for parts must save a tenth: measured speeds are never quite equal
 BITS = (2, 4, 8, 16)
-
-
-def place(rows: Matrix, speed: Matrix) -> list[int]:
-    """Return the rank that each holder of `rows` should be, so that the slowest link carries least."""
-    size = len(rows)
-    stay = list(range(size))
-    best, least = stay, _slowest(rows, speed, stay)
-    first = least
-    if size <= _EXHAUSTIVE:
-        for order in permutations(range(size)):
-            cost = _slowest(rows, speed, order)
-            if cost < least:
-                best, least = list(order), cost
-    else:
-        best, least = _swapped(rows, speed, stay)
-    return best if least[0] < _WORTH * first[0] else stay
 
 
 def shares(rows: Matrix, cost: Matrix, *, mean: float, least: float) -> Matrix:
@@ -58,28 +37,3 @@ def bits(rows: Matrix, speed: Matrix, *, mean: float) -> NDArray[np.int64]:
         if (chosen * moved).sum() >= mean * moved.sum():
             break
     return chosen
-
-
-def _slowest(rows: Matrix, speed: Matrix, order: Sequence[int]) -> tuple[float, float]:
-    """Return the seconds of the slowest link and of all, for rows of one byte."""
-    there = speed[np.ix_(order, order)]
-    with np.errstate(invalid="ignore"):
-        seconds = np.nan_to_num((rows + rows.T) / there)
-    np.fill_diagonal(seconds, 0.0)
-    return float(seconds.max(initial=0.0)), float(seconds.sum())
-
-
-def _swapped(rows: Matrix, speed: Matrix, order: list[int]) -> tuple[list[int], tuple[float, float]]:
-    """Return an order that no exchange of two makes better."""
-    cost = _slowest(rows, speed, order)
-    better = True
-    while better:
-        better = False
-        for one in range(len(order)):
-            for other in range(one):
-                tried = list(order)
-                tried[one], tried[other] = tried[other], tried[one]
-                found = _slowest(rows, speed, tried)
-                if found < cost:
-                    order, cost, better = tried, found, True
-    return order, cost

@@ -9,9 +9,11 @@ from typing import Any
 from weft.config import Recipe, make_recipe, read_recipe
 from weft.errors import InputError, RecipeError
 from weft.plan.cluster import read_cluster
+from weft.plan.dealing import Dealing
 from weft.plan.machine import Machine, cache_folder, keep_machine, read_machine
 from weft.plan.planning import WORKERS, Plan, make_plan
 from weft.plan.statistics import Statistics, planned
+from weft.plan.wires import wires_of
 from weft.sizes import parse_bytes
 from weft.strategies.base import strategies
 from weft.train.saved.prices import read_prices
@@ -61,7 +63,12 @@ def plan(
         tell=tell,
     )
     known = Statistics.of(nodes, edges, degree, features, classes)
-    return make(chosen) if known is None else planned(known, make, replace(chosen, data={}))
+    made = make(chosen) if known is None else planned(known, make, replace(chosen, data={}))
+    best = made.recommended
+    if described is None or best is None or best.workers == 1:
+        return made
+    links = wires_of(described, found, best.workers).links()
+    return replace(made, dealing=Dealing.planned(best, links))
 
 
 def machine_here(

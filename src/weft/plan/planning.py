@@ -12,6 +12,7 @@ from weft.config import Recipe
 from weft.errors import WeftError
 from weft.graph.graph import Graph
 from weft.plan.candidates import Candidate, RuledOut, candidates
+from weft.plan.dealing import Dealing
 from weft.plan.forecast import Forecast, forecast
 from weft.plan.machine import Machine
 from weft.plan.rehearse.rehearsal import RankRehearsal, rehearse
@@ -32,6 +33,8 @@ class Plan:
     configurations: list[Forecast]
     refused: list[RuledOut]
     machine: Machine
+    dealing: Dealing | None = None
+    """The links of a cluster under what is recommended, and who should hold what."""
 
     def ordered(self) -> "Plan":
         """Return it with those that fit first, exact ones first among these, the fastest first."""
@@ -56,6 +59,7 @@ class Plan:
             "configurations": [each.to_dict() for each in self.configurations],
             "prices": None if prices is None else {"date": prices.date, "sha256": prices.sha256},
             "refused": [vars(each) for each in self.refused],
+            "deal": None if self.dealing is None else self.dealing.to_dict(),
         }
 
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field, replace
 
-from weft.plan.cluster import Cluster, bytes_a_second
+from weft.plan.cluster import Cluster
 from weft.plan.machine import Machine
+from weft.plan.wires import Wires, wires_of
 from weft.simulate.epochs import Unevenness
-from weft.simulate.wires import Wires
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,7 @@ class Conditions:
 
     def wires(self, here: Machine, workers: int, bandwidth: float | None = None) -> Wires:
         """Return the links among so many workers."""
-        told, inside, slow = self.cluster, here.bandwidth, here.latency
-        if told is None:
-            return Wires(workers, 1, bandwidth or self.bandwidth, self.latency, inside, slow)
-        each = told.workers
-        if told.within is None:
-            return Wires(workers, each, inside, slow, inside, slow)
-        speed = bandwidth or bytes_a_second(told.within["bandwidth"])
-        wires = Wires(workers, each, speed, told.within["latency"], inside, slow)
-        if told.between is None or told.machines["racks"] == 1:
-            return wires
-        rack = -(-told.machines["count"] // told.machines["racks"])
-        uplink = bytes_a_second(told.between["bandwidth"])
-        return replace(wires, rack=rack, uplink=uplink, far_latency=told.between["latency"])
+        if self.cluster is not None:
+            return wires_of(self.cluster, here, workers, bandwidth)
+        inside, slow = here.bandwidth, here.latency
+        return Wires(workers, 1, bandwidth or self.bandwidth, self.latency, inside, slow)

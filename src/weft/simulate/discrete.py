@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from weft.plan.wires import Wires
 from weft.simulate.flows import FlowsUnderWay
 from weft.simulate.schedule import Arrive, Compute, Depart, StepSchedule
 from weft.simulate.sharing import Rates
-from weft.simulate.wires import Wires
 
 
 @dataclass

@@ -8,11 +8,11 @@ import numpy as np
 
 from weft.draw import Stream, fold, normal, uniform
 from weft.plan.machine import Machine
+from weft.plan.wires import Wires
 from weft.simulate.counted import PHASES, CountedRun, Label, Volumes
 from weft.simulate.discrete import Play
 from weft.simulate.schedule import Shipment, StepWork, scheduled
 from weft.simulate.sharing import Rates
-from weft.simulate.wires import Wires
 
 MESSAGE = 2e-5
 """Seconds that each further message of a worker takes it, where the link's latency is not less."""

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.plan.wires import Wires
 from weft.simulate.sharing import Rates, fair_rates
-from weft.simulate.wires import Wires
 
 _ROUNDS = 4  # of progressive filling, where moments are put together
 _DUST = 1e-9  # of a flow's bytes: what rounding leaves

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from inspect import isclass, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -72,6 +72,7 @@ def train(
     tensorboard: bool = False,
     trace: bool = False,
     prices: str | None = None,
+    placement: Literal["usual", "measured"] = "usual",
     task: str | Mapping[str, Any] | None = None,
     strategy: str | Mapping[str, Any] | None = None,
     parts: int | None = None,

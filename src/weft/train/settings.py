@@ -78,6 +78,9 @@ class Settings:
     """Also write trace.json, a Chrome trace of every phase, into the run folder."""
     prices: str | None = None
     """Your own table of prices, a TOML file with [cluster.prices]: the run then tells dollars and value."""
+    placement: Literal["usual", "measured"] = "usual"
+    """Who holds which part: usual is in order, or as deal.json beside the parts says; measured: as ends the
+    busiest link first, by speeds of links that are measured once."""
 
     def known_prices(self) -> Prices | None:
         """Return what the table of prices says, or refuse it; None without one."""

@@ -10,15 +10,13 @@ import torch
 from safetensors.torch import load_file
 
 import weft
-from weft import format
 from weft.cli.main import main
-from weft.comm.group import Group
 from weft.config import make_recipe
 from weft.errors import FormatError, InputError
 from weft.train.launch import run_recipe
 from weft.train.resolve import resolve
 from weft.train.trainer import Place
-from weft.train.workers.run_parts import arrange, prepare_parts, read_parts
+from weft.train.workers.run_parts import prepare_parts, read_parts
 
 TRAIN = {"epochs": 3, "precision": "float64"}
 
@@ -154,18 +152,3 @@ def test_damaged_facts_are_told(saved: Path) -> None:
             resolve(recipe)
     finally:
         (saved / "parts" / "graph.json").write_bytes(facts)
-
-
-def test_who_holds_a_part_is_decided_without_reading_all_of_it(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[bool] = []
-    read = format.read_directory
-
-    def watched(path: Path, verify: bool = True) -> object:
-        asked.append(verify)
-        return read(path, verify)
-
-    monkeypatch.setattr(format, "read_directory", watched)
-    assert arrange(saved / "parts", torch.full((1, 1), torch.inf), Group.alone()) == [0, 0, 0]
-    assert asked == [False, False, False]

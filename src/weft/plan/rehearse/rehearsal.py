@@ -24,6 +24,7 @@ from weft.tasks.base import put_head
 from weft.train.model import build_model, ready
 from weft.train.resolve import Resolved
 from weft.train.trainer import Place, Trainer
+from weft.train.workers.placed import dealt_in, knows_deals
 from weft.train.workers.run_parts import read_parts
 
 
@@ -80,7 +81,7 @@ def rehearse(
 def _play(resolved: Resolved, source: Graph | LocalGraph | Path, group: Group) -> RankRehearsal:
     told, mode, settings = RankRehearsal(), fake_mode(), resolved.settings
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
-    graph = _held(source, group, dtype, mode)
+    graph = _held(source, group, dtype, mode, **_dealt(resolved, source, group.size))
     told.num_nodes, told.num_edges = graph.num_nodes, graph.num_edges
     task = resolved.make_task(graph)
     if isinstance(source, Path):
@@ -103,7 +104,8 @@ def _play(resolved: Resolved, source: Graph | LocalGraph | Path, group: Group) -
             told.epochs.append(event)
 
     kind = cast(Any, strategies[resolved.strategy])
-    make = partial(kind, group=group, **resolved.strategy_options)
+    dealt = _dealt(resolved, source, group.size)
+    make = partial(kind, group=group, **resolved.strategy_options, **dealt)
     with watch:
         trainer = Trainer(
             graph,
@@ -122,13 +124,26 @@ def _play(resolved: Resolved, source: Graph | LocalGraph | Path, group: Group) -
     return told
 
 
+def _dealt(resolved: Resolved, source: Graph | LocalGraph | Path, workers: int) -> dict[str, list[int]]:
+    """Return who holds each part, where a file beside the parts says so."""
+    asked = isinstance(source, Path) and workers > 1 and knows_deals(resolved)
+    deal = dealt_in(source, workers) if isinstance(source, Path) and asked else None
+    return {} if deal is None else {"part_rank": deal}
+
+
 def _held(
-    source: Graph | LocalGraph | Path, group: Group, dtype: torch.dtype, mode: FakeTensorMode
+    source: Graph | LocalGraph | Path,
+    group: Group,
+    dtype: torch.dtype,
+    mode: FakeTensorMode,
+    part_rank: list[int] | None = None,
 ) -> Graph | LocalGraph:
     """Return what a rank holds of the graph, with features that have no values."""
     held: Any = source
+    given: dict[str, Any]
     if isinstance(source, Path):
-        held, _ = read_parts(source, rank=group.rank, workers=group.size, dtype=dtype)
+        given = {"rank": group.rank, "workers": group.size, "dtype": dtype, "part_rank": part_rank}
+        held, _ = read_parts(source, **given)
     if hasattr(held, "shard"):
         return LocalGraph(empty_shard(held.shard, mode), facts=held.facts)
     return empty_graph(held.to(dtype=dtype), mode)

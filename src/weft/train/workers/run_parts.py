@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from weft.code import is_code
-from weft.comm.balance import place
-from weft.comm.group import Group
-from weft.comm.ledger import Label
 from weft.comm.plan import spread
 from weft.config import differences
 from weft.errors import FormatError, GraphError, InputError, RecipeError
@@ -234,20 +231,6 @@ def _read(folder: Path, part: int) -> Shard:
         if not (folder / _SOURCE).is_file():
             raise
         raise FormatError(f"{error}; delete {folder}: the run then cuts its graph anew") from None
-
-
-def arrange(folder: Path, speed: Tensor, group: Group) -> list[int]:
-    """Return who should hold each part, so that the slowest link between ranks carries least."""
-    usual = spread(read_partition(folder).num_parts, group.size)
-    read = torch.zeros(group.size, dtype=torch.float64)
-    for part, owner in enumerate(usual):
-        if owner == group.rank:
-            shard = read_shard(folder, part, verify=False)  # `read_parts` verifies what will be trained on
-            sources = torch.tensor(usual)[shard.halo_part.long()]
-            read += torch.bincount(sources, minlength=group.size)
-    rows = group.all_gather(read[None], label=Label("plan")).wait().T.contiguous()
-    places = place(rows.numpy(), speed.numpy())
-    return [places[owner] for owner in usual]
 
 
 def _source(resolved: "Resolved", num_parts: int, layout: Mapping[str, Any]) -> dict[str, Any]:

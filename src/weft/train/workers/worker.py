@@ -1,7 +1,6 @@
 """One worker of several: reads its parts, agrees with the others on what is done, and trains."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -13,13 +12,9 @@ from torch import Tensor
 
 from weft.code import is_code
 from weft.comm.group import Group
-from weft.comm.plan import spread
-from weft.comm.probe import measure
 from weft.config import Recipe
 from weft.errors import FormatError, RecipeError
-from weft.events import dumps
 from weft.exchanges.base import check_exchange, exchanges
-from weft.format import atomic_write
 from weft.layers.learned import rows_of
 from weft.stores.open import with_file_rows
 from weft.strategies.base import strategies
@@ -34,7 +29,8 @@ from weft.train.saved.run_folder import RunFolder, versions
 from weft.train.saved.summary import Summary
 from weft.train.settings import choose_device
 from weft.train.trainer import Place
-from weft.train.workers.run_parts import arrange, check_loops, prepare_parts, read_parts, read_whole
+from weft.train.workers.placed import check_placement, dealt, placed
+from weft.train.workers.run_parts import check_loops, prepare_parts, read_parts, read_whole
 
 Kept = dict[int, tuple[LocalGraph | RecordGraph, dict[str, Any]]]
 """What a process holds of the graph, by member of the group, and what tells partitions apart."""
@@ -48,6 +44,7 @@ def prepare(recipe: Recipe, out: Path, *, workers: int) -> None:
 def prepare_resolved(resolved: Resolved, out: Path, *, workers: int) -> Path:
     """Write the parts that several workers will read, and return where they are."""
     _check_device(resolved)
+    check_placement(resolved, workers)
     if resolved.records is not None:  # there is no graph to be cut
         return out
     return prepare_parts(resolved, out, workers=trainers_of(resolved, workers))
@@ -116,12 +113,12 @@ def train_parts(resolved: Resolved, place: Place, group: Group, kept: Kept | Non
         return None
     if trainers < workers:
         group = group.subgroup(range(trainers), purpose="trainers")
-    placed = _by_speed(resolved, parts, place, group)
+    given = placed(resolved, parts, place, group)
     if strategies[resolved.strategy].draws_from_whole:
-        placed["whole"] = partial(read_whole, parts, dtype)
+        given["whole"] = partial(read_whole, parts, dtype)
     kept = {} if kept is None else kept
     if group.rank not in kept:
-        kept[group.rank] = _held(resolved, parts, group, placed.get("part_rank"), dtype)
+        kept[group.rank] = _held(resolved, parts, group, given.get("part_rank"), dtype)
     graph, identity = kept[group.rank]
     model, task = resolved.model, resolved.make_task(graph)
     task.read(parts)
@@ -135,7 +132,7 @@ def train_parts(resolved: Resolved, place: Place, group: Group, kept: Kept | Non
     group.agree(**{f"[{name}]": section for name, section in recipe.items()}, versions=versions())
     place = replace(place, resume=place.resume or group.attempt > 0)
     kind = partial(
-        cast(Any, strategies[resolved.strategy]), group=group, **placed, **resolved.strategy_options
+        cast(Any, strategies[resolved.strategy]), group=group, **given, **resolved.strategy_options
     )
     with claimed(place.out) if group.rank == 0 else nullcontext():
         return fit(
@@ -208,38 +205,13 @@ def _sample(resolved: Resolved, parts: Path, group: Group, trainers: int, dtype:
     """Make batches of the whole graph for the trainers until they are done."""
     graph, _ = read_parts(parts, rank=0, workers=1, dtype=dtype)
     graph = _with_file(graph, resolved.strategy_options.get("store"), dtype)
-    owners = spread(graph.shard.num_parts, trainers)
+    owners = dealt(parts, trainers)
     options, seed = resolved.strategy_options, resolved.settings.seed
     task = resolved.make_task(graph)
     task.read(parts)
     train = task.targets(graph, lambda own: own)["train"]  # as the trainers count them: all of them are here
     seeds = graph.shard.node_ids[train.places]
     SamplerRank(group, graph.shard, seeds, seed=seed, options=options, part_rank=owners).serve()
-
-
-def _by_speed(resolved: Resolved, parts: Path, place: Place, group: Group) -> dict[str, Any]:
-    """Return the speed of links and who holds which part, where the exchange goes by them; else nothing.
-
-    They are measured once in a run and kept in its folder: a run that is continued goes on with them.
-    """
-    exchange = resolved.strategy_options.get("exchange")
-    if not isinstance(exchange, Mapping) or "auto" not in exchange.values():
-        return {}
-    file = None if place.out is None else Path(place.out) / "links.json"
-    held = group.all_gather_json(_read_speed(file) if group.rank == 0 else None)[0]
-    fits = held is not None and len(held) == group.size
-    speed = torch.tensor(held, dtype=torch.float64).fill_diagonal_(torch.inf) if fits else measure(group)
-    if file is not None and not fits and group.rank == 0:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(file, dumps({"bytes_a_second": speed.nan_to_num(posinf=0.0).tolist()}).encode())
-    return {"speed": speed, "part_rank": arrange(parts, speed, group)}
-
-
-def _read_speed(file: Path | None) -> Any:
-    try:
-        return None if file is None else json.loads(file.read_text(encoding="utf-8"))["bytes_a_second"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # measured again
 
 
 def _open(place: Place, recipe: dict[str, object], group: Group) -> RunFolder | None:

@@ -1,13 +1,17 @@
 """The links of a cluster: those of machines and of racks, and which of them a flow crosses."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.simulate.sharing import Rates
+from weft.comm.topology import Behind, Links
+from weft.plan.cluster import Cluster, bytes_a_second
+from weft.plan.machine import Machine
 
 Workers = NDArray[np.int64]
+Rates = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -75,3 +79,42 @@ class Wires:
         if self.rack is not None and self.far_latency is not None:
             found = np.where(here // self.rack != there // self.rack, self.far_latency, found)
         return found
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the links, in the order of `capacity`, without the one that is free."""
+        machines, racks = range(self.machines), range(self.racks)
+        ways = [f"machine {each} {way}" for way in ("out", "in", "inside") for each in machines]
+        return (*ways, *(f"rack {each} {way}" for way in ("up", "down") for each in racks))
+
+    def links(self) -> Links:
+        """Return them as what parts are dealt over: the links that messages cross, and bottlenecks."""
+        names, each = self.names(), np.arange(self.workers)
+        src, dst = (grid.ravel() for grid in np.meshgrid(each, each, indexing="ij"))
+        paths = self.paths(src, dst).reshape(self.workers, self.workers, -1)
+        paths[paths == len(names)] = -1
+        paths[each, each] = -1
+        return Links(names, self.capacity()[:-1], paths, tuple(self._bottlenecks()))
+
+    def _bottlenecks(self) -> Iterator[Behind]:
+        """Give the workers of each machine and of each rack, with the bandwidth that joins them to others."""
+        if self.machines > 1:
+            for held in np.array_split(np.arange(self.workers), range(self.each, self.workers, self.each)):
+                yield Behind(tuple(held.tolist()), self.bandwidth)
+        if self.rack is not None and self.uplink is not None and self.racks > 1:
+            size = self.rack * self.each
+            for first in range(0, self.workers, size):
+                yield Behind(tuple(range(first, min(first + size, self.workers))), self.uplink)
+
+
+def wires_of(cluster: Cluster, here: Machine, workers: int, bandwidth: float | None = None) -> Wires:
+    """Return the links among so many workers of a cluster; `bandwidth` stands for that of its machines."""
+    each, inside, slow = cluster.workers, here.bandwidth, here.latency
+    if cluster.within is None:
+        return Wires(workers, each, inside, slow, inside, slow)
+    speed = bandwidth or bytes_a_second(cluster.within["bandwidth"])
+    wires = Wires(workers, each, speed, cluster.within["latency"], inside, slow)
+    if cluster.between is None or cluster.machines["racks"] == 1:
+        return wires
+    rack = -(-cluster.machines["count"] // cluster.machines["racks"])
+    uplink = bytes_a_second(cluster.between["bandwidth"])
+    return replace(wires, rack=rack, uplink=uplink, far_latency=cluster.between["latency"])
