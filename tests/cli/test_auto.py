@@ -1,5 +1,6 @@
 """strategy.name = "auto": the plan's recommendation is trained, and told in one line."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from plan_machine import machine
 import weft.machine
 from weft.cli.main import main
 from weft.plan.machine import keep_machine
+from weft.report.read import read_run as read_report
 from weft.train.saved.run_folder import read_run
 
 SMALL = ["--set=data.name=community", "--set=data.nodes=150", "--set=data.features=8", "--set=model.hidden=4"]
@@ -34,6 +36,7 @@ def test_one_process_trains_what_is_recommended_and_goes_on_with_it(
     assert main(["train", *AUTO, *out]) == 0
     assert told_line(capfd.readouterr().err).startswith("weft: strategy single on 1 worker")
     assert read_run(tmp_path / "run")["recipe"]["strategy"]["name"] == "single"
+    assert "Forecast and measured" in (tmp_path / "run" / "report.html").read_text()
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
         "data = {name = 'community', nodes = 150, features = 8}\nmodel = {hidden = 4}\n"
@@ -50,6 +53,14 @@ def test_several_workers_train_what_is_recommended(tmp_path: Path, capfd: pytest
     taken = read_run(out)["recipe"]["strategy"]["name"]
     assert told_line(capfd.readouterr().err).startswith(f"weft: strategy {taken}")
     assert taken != "single"
+    foretold = json.loads((out / "forecast.json").read_text())
+    traffic = read_report(out).traffic
+    assert traffic is not None
+    assert (traffic.total.bytes_sent, traffic.total.messages) == (
+        foretold["bytes_per_epoch"],
+        foretold["messages_per_epoch"],
+    )
+    assert "Forecast and measured" in (out / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from weft.config import Recipe
 from weft.errors import RecipeError
 
 if TYPE_CHECKING:
+    from weft.plan.forecast import Forecast
     from weft.plan.planning import Plan
 
 AUTO = "auto"
@@ -21,8 +22,8 @@ def is_auto(recipe: Recipe) -> bool:
     return recipe.strategy.get("name") == AUTO
 
 
-def decided(options: argparse.Namespace, recipe: Recipe, workers: int) -> Recipe:
-    """Return the recipe with the strategy that a plan recommends for so many workers.
+def decided(options: argparse.Namespace, recipe: Recipe, workers: int) -> "tuple[Recipe, Forecast | None]":
+    """Return the recipe with the strategy that a plan recommends for so many workers, and its forecast.
 
     `options.settings` have it too: workers are told by `--set`. A run that is continued keeps its own.
     """
@@ -32,12 +33,13 @@ def decided(options: argparse.Namespace, recipe: Recipe, workers: int) -> Recipe
                 f"strategy.{name}: 'auto' chooses all of [strategy]; leave it out, or name a strategy"
             )
     kept = _kept(options)
-    section = _recommended(recipe, workers) if kept is None else kept
+    best = _recommended(recipe, workers) if kept is None else None
+    section = _section(best) if best is not None else kept or {}
     options.settings = [
         *options.settings,
         *(f"strategy.{name}={json.dumps(value)}" for name, value in section.items()),
     ]
-    return replace(recipe, strategy=section)
+    return replace(recipe, strategy=section), best
 
 
 def _kept(options: argparse.Namespace) -> "dict[str, object] | None":
@@ -50,7 +52,7 @@ def _kept(options: argparse.Namespace) -> "dict[str, object] | None":
     return {name: value for name, value in held.items() if value is not None}
 
 
-def _recommended(recipe: Recipe, workers: int) -> "dict[str, object]":
+def _recommended(recipe: Recipe, workers: int) -> "Forecast":
     from weft.plan.shown import chosen
 
     found = _planned(replace(recipe, strategy={}), workers)
@@ -58,6 +60,10 @@ def _recommended(recipe: Recipe, workers: int) -> "dict[str, object]":
     if best is None:
         raise RecipeError(f"strategy.name: 'auto': {chosen(found)}")
     print(f"weft: strategy {chosen(found)}", file=sys.stderr)
+    return best
+
+
+def _section(best: "Forecast") -> "dict[str, object]":
     exchange = {} if best.exchange is None else {"exchange": best.exchange}
     return {"name": best.strategy, **exchange, **best.options}
 

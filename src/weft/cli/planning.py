@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.cli.foretold import keep_forecast
 from weft.cli.settings import add_settings
 from weft.config import read_recipe
 from weft.errors import InputError
@@ -97,6 +98,7 @@ def _learn(options: argparse.Namespace) -> int:
     lesson = learn(Path(options.learn), machine_here(measure=options.measure))
     if lesson.learned:
         keep_machine(lesson.machine)
+    keep_forecast(Path(options.learn), lesson.forecast)
     forecast, run, phases = lesson.forecast, lesson.run, list(lesson.rows())
     if options.json:
         told = {name: {"planned": planned, "measured": taken} for name, planned, taken in phases}

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from weft.cli import elastic, workers
 from weft.cli.auto import decided, is_auto
+from weft.cli.foretold import keep_forecast
 from weft.cli.settings import add_settings
 from weft.comm.failure import INTERRUPTED, guarded, is_worker
 from weft.config import Recipe, make_recipe, read_recipe
@@ -87,11 +88,11 @@ def _run(options: argparse.Namespace) -> int:
             "--out: expected a folder, got an empty name; leave it out for runs/NAME-TIME-PROCESS"
         )
     workers.check_engine(options)
-    recipe, span = resolve(options), elastic.span_of(options)
+    recipe, span, foretold = resolve(options), elastic.span_of(options), None
     if is_auto(recipe):
         if span is not None:
             raise InputError("strategy.name: 'auto' plans for a number of workers; give --workers N")
-        recipe = decided(options, recipe, workers.count_workers(options))
+        recipe, foretold = decided(options, recipe, workers.count_workers(options))
     out = Path(options.out) if options.out else default_out(recipe, options.recipe)
     if span is not None:
         return elastic.start(options, recipe, out, span)
@@ -103,7 +104,9 @@ def _run(options: argparse.Namespace) -> int:
         raise InputError("--keep-parts: parts move only where workers come and go (--workers LEAST:MOST)")
     count = workers.count_workers(options)
     if count > 1:
-        return workers.start_workers(options, recipe, out, count)
+        code = workers.start_workers(options, recipe, out, count)
+        keep_forecast(out, foretold)
+        return code
     if options.max_restarts:
         raise InputError("--max-restarts: one process is not started again; add --workers N")
     from weft.cli.output import watching
@@ -118,6 +121,7 @@ def _run(options: argparse.Namespace) -> int:
             Place(out=out, resume=resume, progress=progress, stop=stop, began=options.began),
             check=_check_room,
         )
+    keep_forecast(out, foretold)
     return conclude(summary, json=options.json)
 
 

@@ -19,6 +19,7 @@ from weft.report.read import Run
 from weft.report.sections.asynchrony import asynchrony
 from weft.report.sections.batches import batches
 from weft.report.sections.cost import memory, timing
+from weft.report.sections.forecast import forecast
 from weft.report.sections.graph_facts import graph
 from weft.report.sections.headline import headline, title
 from weft.report.sections.learning import classes, learning
@@ -34,6 +35,7 @@ SECTIONS: list[Callable[[Run], Section | None]] = [
     classes,
     relations,
     timing,
+    forecast,
     batches,
     partitions,
     pipeline,
