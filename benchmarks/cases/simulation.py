@@ -12,9 +12,9 @@ from benchmarks.partitions import workspace, write
 from benchmarks.workers import Run, launch, median
 from weft.config import make_recipe
 from weft.plan.front import machine_here
+from weft.plan.wires import Wires
 from weft.simulate.epochs import epoch
 from weft.simulate.loads import CountedLoads
-from weft.simulate.wires import Wires
 
 NODES, EDGES, FEATURES, HIDDEN = 50_000, 1_000_000, 64, 64
 RATES = (1_000, 100)

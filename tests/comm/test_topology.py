@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from weft.comm.topology import Behind, Links, best_deal, folded, least_seconds
+from weft.comm.topology import Behind, LinkMap, best_deal, folded, least_seconds
 
 # Two pairs that talk much among themselves.
 ROWS = np.array([[0.0, 100, 10, 10], [100, 0, 10, 10], [10, 10, 0, 100], [10, 10, 100, 0]])
@@ -19,7 +19,7 @@ def speeds(size: int = 4, **slow: float) -> np.ndarray:
     return speed
 
 
-def two_machines(speed: float = 10.0) -> Links:
+def two_machines(speed: float = 10.0) -> LinkMap:
     """Return four workers on two machines, whose links out and in all of a machine share."""
     paths = np.full((4, 4, 2), -1)
     for here in range(4):
@@ -27,7 +27,7 @@ def two_machines(speed: float = 10.0) -> Links:
             if here // 2 != there // 2:
                 paths[here, there] = here // 2, 2 + there // 2
     names = ("machine 0 out", "machine 1 out", "machine 0 in", "machine 1 in")
-    return Links(names, np.full(4, speed), paths, (Behind((0, 1), speed), Behind((2, 3), speed)))
+    return LinkMap(names, np.full(4, speed), paths, (Behind((0, 1), speed), Behind((2, 3), speed)))
 
 
 def drawn(seed: int, parts: int) -> np.ndarray:
@@ -36,7 +36,7 @@ def drawn(seed: int, parts: int) -> np.ndarray:
     return traffic.astype(np.float64)
 
 
-def every_cost(traffic: np.ndarray, links: Links, usual: list[int]) -> list[float]:
+def every_cost(traffic: np.ndarray, links: LinkMap, usual: list[int]) -> list[float]:
     """Return the seconds of the busiest link under every deal, without the code that is tested."""
     found = []
     for deal in set(permutations(usual)):
@@ -54,7 +54,7 @@ def every_cost(traffic: np.ndarray, links: Links, usual: list[int]) -> list[floa
 def test_a_few_parts_are_dealt_as_well_as_can_be_and_the_bound_is_below(seed: int) -> None:
     usual = [0, 0, 1, 2, 2, 3]
     generator = np.random.default_rng(seed)
-    for links in (two_machines(), Links.of_pairs(generator.uniform(1, 10, (4, 4)))):
+    for links in (two_machines(), LinkMap.of_pairs(generator.uniform(1, 10, (4, 4)))):
         traffic = drawn(seed, 6)
         costs = every_cost(traffic, links, usual)
         deal = best_deal(traffic, links, usual)
@@ -93,7 +93,7 @@ def test_many_parts_have_a_bound_by_the_eigenvalue_of_their_graph() -> None:
 
 def test_what_is_sent_whoever_holds_what_counts() -> None:
     speed = speeds()
-    links, usual = Links.of_pairs(speed), [0, 1, 2, 3]
+    links, usual = LinkMap.of_pairs(speed), [0, 1, 2, 3]
     fixed = np.zeros((4, 4))
     fixed[0, 1] = fixed[1, 0] = 1000.0  # a link that is full: those who talk little should stand at it
     deal = best_deal(ROWS, links, usual, fixed=fixed)
@@ -102,24 +102,24 @@ def test_what_is_sent_whoever_holds_what_counts() -> None:
 
 
 def test_the_slow_link_gets_those_who_talk_little() -> None:
-    deal = best_deal(ROWS, Links.of_pairs(speeds(_01=1e7)), [0, 1, 2, 3], worth=0.9)
+    deal = best_deal(ROWS, LinkMap.of_pairs(speeds(_01=1e7)), [0, 1, 2, 3], worth=0.9)
     assert ROWS[deal.index(0), deal.index(1)] == 10
     assert sorted(deal) == [0, 1, 2, 3]
 
 
 def test_nothing_moves_where_links_are_about_equal() -> None:
     noise = np.random.default_rng(0).uniform(0.97, 1.03, (4, 4))
-    assert best_deal(ROWS, Links.of_pairs(speeds() * noise), [0, 1, 2, 3], worth=0.9) == [0, 1, 2, 3]
+    assert best_deal(ROWS, LinkMap.of_pairs(speeds() * noise), [0, 1, 2, 3], worth=0.9) == [0, 1, 2, 3]
 
 
 def test_many_workers_are_dealt_to_by_exchanges_of_two() -> None:
     rows = np.kron(np.eye(5), np.array([[0.0, 100], [100, 0]])) + 1
-    deal = best_deal(rows, Links.of_pairs(speeds(10, _01=1e6)), list(range(10)))
+    deal = best_deal(rows, LinkMap.of_pairs(speeds(10, _01=1e6)), list(range(10)))
     assert sorted(deal) == list(range(10))
     assert rows[deal.index(0), deal.index(1)] == 1
 
 
 def test_one_worker_has_no_links() -> None:
-    links = Links.of_pairs(np.full((1, 1), np.inf))
+    links = LinkMap.of_pairs(np.full((1, 1), np.inf))
     assert best_deal(ROWS, links, [0] * 4) == [0] * 4
     assert least_seconds(ROWS, links, [0] * 4) == 0.0

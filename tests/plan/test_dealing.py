@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from weft.comm.topology import Links
+from weft.comm.topology import LinkMap
 from weft.plan.dealing import Dealing
 from weft.plan.link_picture import draw_links
 from weft.plan.wires import Wires
 from weft.sizes import shown
 
 
-def racks() -> Links:
+def racks() -> LinkMap:
     """Return four workers in two racks of two machines, with a slow link between racks."""
     return Wires(4, 1, 100.0, 0.0, inside=1e3, inside_latency=0.0, rack=2, uplink=10.0).links()
 

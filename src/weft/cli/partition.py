@@ -19,7 +19,7 @@ from weft.cli.settings import add_settings
 from weft.errors import GraphError, RecipeError
 
 if TYPE_CHECKING:
-    from weft.comm.topology import Links
+    from weft.comm.topology import LinkMap
     from weft.graph.parts.assignment import Assignment
     from weft.plan.dealing import Dealing
 
@@ -92,7 +92,7 @@ def split_settings(settings: list[str]) -> tuple[dict[str, Any], dict[str, Any]]
     return data, own
 
 
-def _links(options: argparse.Namespace) -> "Links | None":
+def _links(options: argparse.Namespace) -> "LinkMap | None":
     """Return the links among the workers that parts are dealt to; None where nothing was said of them."""
     if options.cluster is None:
         if options.workers is not None:
@@ -115,7 +115,7 @@ def _links(options: argparse.Namespace) -> "Links | None":
     return wires_of(cluster, machine_here(), workers).links()
 
 
-def _dealt(assignment: "Assignment", links: "Links") -> "Dealing":
+def _dealt(assignment: "Assignment", links: "LinkMap") -> "Dealing":
     from weft.plan.dealing import Dealing, part_traffic
 
     assert assignment.quality is not None

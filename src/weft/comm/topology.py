@@ -1,4 +1,4 @@
-"""Links among workers, and which worker should hold which part so that the busiest link ends first.
+"""LinkMap among workers, and which worker should hold which part so that the busiest link ends first.
 
 A message between two workers crosses some links, each with a bandwidth, which other messages may share. The
 load of a link is the bytes that cross it; a deal is good where the largest of load / bandwidth is small.
@@ -32,7 +32,7 @@ class Behind:
 
 
 @dataclass(frozen=True)
-class Links:
+class LinkMap:
     """The links among workers, and which of them a message crosses."""
 
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ class Links:
     """Where a bottleneck may be."""
 
     @staticmethod
-    def of_pairs(speed: Matrix) -> "Links":
+    def of_pairs(speed: Matrix) -> "LinkMap":
         """Return a link of its own from each worker to each other, with bytes a second as measured."""
         size = len(speed)
         apart = ~np.eye(size, dtype=bool)
@@ -56,7 +56,7 @@ class Links:
         both = np.where(apart, speed, 0.0)
         each = (both.sum(axis=0) + both.sum(axis=1)) / 2
         cuts = tuple(Behind((worker,), float(each[worker])) for worker in range(size) if size > 1)
-        return Links(names, speed[apart], paths, cuts)
+        return LinkMap(names, speed[apart], paths, cuts)
 
     @property
     def workers(self) -> int:
@@ -103,7 +103,7 @@ def folded(traffic: Matrix, deal: Sequence[int], workers: int) -> Matrix:
 
 
 def best_deal(
-    traffic: Matrix, links: Links, usual: Sequence[int], *, fixed: Matrix | None = None, worth: float = 1.0
+    traffic: Matrix, links: LinkMap, usual: Sequence[int], *, fixed: Matrix | None = None, worth: float = 1.0
 ) -> list[int]:
     """Return the worker that should hold each part; each holds as many parts as in the usual deal.
 
@@ -133,7 +133,7 @@ def best_deal(
     return list(best) if found[0] <= worth * first[0] and _gains(found, first, _ROUNDING) else stay
 
 
-def least_seconds(traffic: Matrix, links: Links, usual: Sequence[int]) -> float:
+def least_seconds(traffic: Matrix, links: LinkMap, usual: Sequence[int]) -> float:
     """Return what no deal can be faster than: the sparsest way through any bottleneck, when all else is free.
 
     As many parts as stand behind it are joined to the others by at least so many bytes: of all choices where
@@ -197,7 +197,7 @@ class _Deal:
         return self.between - np.diag(np.diag(self.between)) + self.fixed
 
 
-def _greedy(traffic: Matrix, fixed: Matrix, links: Links, usual: Sequence[int]) -> list[int]:
+def _greedy(traffic: Matrix, fixed: Matrix, links: LinkMap, usual: Sequence[int]) -> list[int]:
     """Return a deal that gives each part, those with most traffic first, to where it then costs least."""
     deal = _Deal(traffic, fixed)
     room = [list(usual).count(worker) for worker in range(links.workers)]
@@ -213,7 +213,7 @@ def _greedy(traffic: Matrix, fixed: Matrix, links: Links, usual: Sequence[int]) 
     return deal.owner
 
 
-def _swapped(deal: _Deal, links: Links, start: Sequence[int]) -> list[int]:
+def _swapped(deal: _Deal, links: LinkMap, start: Sequence[int]) -> list[int]:
     """Return a deal that no exchange of two parts at the busiest link makes better."""
     for part, worker in enumerate(start):
         deal.put(part, worker)
@@ -223,7 +223,7 @@ def _swapped(deal: _Deal, links: Links, start: Sequence[int]) -> list[int]:
     return deal.owner
 
 
-def _improved(deal: _Deal, links: Links) -> bool:
+def _improved(deal: _Deal, links: LinkMap) -> bool:
     """Exchange the two parts that make the deal best; whether any make it better."""
     seconds = links.seconds(deal.crossing())
     if not len(seconds):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.comm.plan import spread
-from weft.comm.topology import Links, best_deal, folded, least_seconds
+from weft.comm.topology import LinkMap, best_deal, folded, least_seconds
 from weft.graph.parts.assignment import Quality
 from weft.plan.forecast import Forecast
 from weft.sizes import shown
@@ -21,7 +21,7 @@ _AROUND = ("gradient", "norm")
 class Dealing:
     """Who should hold which part, and what that does to the links."""
 
-    links: Links
+    links: LinkMap
     traffic: NDArray[np.float64]
     """Bytes of an epoch from each part (row) to each other."""
     usual: list[int]
@@ -33,14 +33,16 @@ class Dealing:
     """Bytes of an epoch between workers, whoever holds what."""
 
     @staticmethod
-    def of(traffic: NDArray[np.float64], links: Links, fixed: NDArray[np.float64] | None = None) -> "Dealing":
+    def of(
+        traffic: NDArray[np.float64], links: LinkMap, fixed: NDArray[np.float64] | None = None
+    ) -> "Dealing":
         """Choose who holds which part; there are at least as many parts as workers."""
         usual = spread(len(traffic), links.workers)
         always = np.zeros((links.workers, links.workers)) if fixed is None else fixed
         return Dealing(links, traffic, usual, best_deal(traffic, links, usual, fixed=always), always)
 
     @staticmethod
-    def planned(forecast: Forecast, links: Links) -> "Dealing":
+    def planned(forecast: Forecast, links: LinkMap) -> "Dealing":
         """Choose which worker does what each rank of a configuration would: sums go round as they did."""
         sent, size = np.array(forecast.bytes_by_pair, dtype=np.float64), forecast.workers
         around = sum(forecast.bytes_by_purpose.get(kind, 0.0) for kind in _AROUND) / size

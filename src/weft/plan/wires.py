@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.comm.topology import Behind, Links
+from weft.comm.topology import Behind, LinkMap
 from weft.plan.cluster import Cluster, bytes_a_second
 from weft.plan.machine import Machine
 
@@ -86,14 +86,14 @@ class Wires:
         ways = [f"machine {each} {way}" for way in ("out", "in", "inside") for each in machines]
         return (*ways, *(f"rack {each} {way}" for way in ("up", "down") for each in racks))
 
-    def links(self) -> Links:
+    def links(self) -> LinkMap:
         """Return them as what parts are dealt over: the links that messages cross, and bottlenecks."""
         names, each = self.names(), np.arange(self.workers)
         src, dst = (grid.ravel() for grid in np.meshgrid(each, each, indexing="ij"))
         paths = self.paths(src, dst).reshape(self.workers, self.workers, -1)
         paths[paths == len(names)] = -1
         paths[each, each] = -1
-        return Links(names, self.capacity()[:-1], paths, tuple(self._bottlenecks()))
+        return LinkMap(names, self.capacity()[:-1], paths, tuple(self._bottlenecks()))
 
     def _bottlenecks(self) -> Iterator[Behind]:
         """Give the workers of each machine and of each rack, with the bandwidth that joins them to others."""

@@ -16,7 +16,7 @@ from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.comm.plan import spread
 from weft.comm.probe import measure
-from weft.comm.topology import Links, best_deal
+from weft.comm.topology import LinkMap, best_deal
 from weft.config import parameters
 from weft.errors import FormatError, RecipeError
 from weft.events import dumps
@@ -39,7 +39,7 @@ _WORTH = 0.9  # another place for parts must save a tenth: measured speeds are n
 def placed(resolved: "Resolved", parts: Path, place: Place, group: Group) -> dict[str, Any]:
     """Return who holds which part, and the speed of links where the exchange goes by it; else nothing.
 
-    Links are measured once in a run and kept in its folder: a run that is continued goes on with them, and
+    LinkMap are measured once in a run and kept in its folder: a run that is continued goes on with them, and
     with its own deal.
     """
     by_speed = _goes_by_speed(resolved)
@@ -113,7 +113,7 @@ def arrange(folder: Path, speed: Tensor, group: Group) -> list[int]:
             read[part] = torch.bincount(shard.halo_part.long(), minlength=count)
     group.all_reduce(read, label=Label("plan")).wait()
     rows = read.numpy()  # what a part reads comes to it, and gradients of it go back
-    return best_deal(rows + rows.T, Links.of_pairs(speed.numpy()), usual, worth=_WORTH)
+    return best_deal(rows + rows.T, LinkMap.of_pairs(speed.numpy()), usual, worth=_WORTH)
 
 
 def _goes_by_speed(resolved: "Resolved") -> bool:
