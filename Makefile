@@ -10,7 +10,7 @@ NATIVE := CMakeLists.txt $(wildcard csrc/*)
 # Tests of Spark are one group: they share one Java machine. A test process that dies is replaced, but not for ever.
 TEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 3 --dist loadgroup --max-worker-restart 2
 
-.PHONY: run test test-all test-gpu check format bench soak clean help
+.PHONY: run test test-all test-gpu check format bench soak sbom clean help
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -56,6 +56,10 @@ bench: .venv/.stamp  ## the benchmarks, rivals in the same run; tables go to ben
 MINUTES ?= 60
 soak: .venv/.stamp  ## long runs, killed at random, against undisturbed ones (MINUTES=60); the picture goes to benchmarks/results
 	@WEFT_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m benchmarks.run soak
+
+sbom: .venv/.stamp  ## what the wheel depends on, with versions and licences, as CycloneDX: dist/sbom.json
+	@mkdir -p dist
+	@$(BIN)/python docs/sbom.py dist/sbom.json
 
 clean:  ## remove what was built
 	rm -rf .venv build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,10 +1,13 @@
 """The wheel serves every Python and every torch, and a machine without a compiler can install it too."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -83,3 +86,22 @@ def test_without_a_compiler_it_installs_and_says_once_that_the_reference_runs(tm
     result = run(clean_python(tmp_path / "clean", wheel), ONCE)
     assert result.stdout.splitlines() == ["[[2.0, 2.0, 2.0, 2.0], [0.0, 0.0, 0.0, 0.0]]"] * 3
     assert result.stderr.count("WeftWarning") == 1
+
+
+def test_the_list_of_components_names_every_dependency_and_its_licence(tmp_path: Path) -> None:
+    written = tmp_path / "sbom.json"
+    subprocess.run([sys.executable, ROOT / "docs" / "sbom.py", written], check=True, timeout=60)
+    told = json.loads(written.read_text())
+    assert (told["bomFormat"], told["specVersion"]) == ("CycloneDX", "1.6")
+    listed = {each["bom-ref"]: each for each in told["components"]}
+    names = {each["name"] for each in listed.values()}
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {re.split("[<>=!~ ;]", line)[0] for line in asked} <= names
+    needs = {each["ref"]: each["dependsOn"] for each in told["dependencies"]}
+    assert needs.keys() == {*listed, told["metadata"]["component"]["bom-ref"]}
+    assert {one for each in needs.values() for one in each} == set(listed), "all that they need is listed"
+    assert {"sympy", "mpmath"} <= names, "torch's own, and theirs"
+    assert not names & {"duckdb", "pyspark", "pytest"}, "no extras"
+    licences = {each["licenses"][0]["license"]["name"] for each in listed.values()}
+    assert "not stated" not in licences
+    assert "Apache-2.0" in licences
