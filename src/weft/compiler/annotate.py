@@ -38,6 +38,8 @@ _FEATURES = frozenset(
     )
 )
 _DENSE = frozenset(["mm", "addmm", "bmm", "relation_matmul"])
+_SUMS = frozenset(["add", "sub", "rsub", "neg"])
+_JOINS = frozenset(["cat", "stack"])
 _FACTORIES = frozenset(["zeros", "ones", "full", "scalar_tensor", "empty", "arange", "eye", "linspace"])
 _LOOKUPS = frozenset(["embedding", "index_select", "index"])
 
@@ -108,13 +110,28 @@ def check(graph: fx.Graph) -> None:
             if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
                 raise NotCompiled(f"it draws random numbers ({name})")
             continue
-        problem = _problem(node, name) or _size_problem(node)
+        problem = _problem(node, name) or _size_problem(node) or _type_problem(node, name)
         if problem:
             raise NotCompiled(f"{name}: {problem}")
 
 
 def _single(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _type_problem(node: fx.Node, name: str) -> str:
+    """Return what is wrong with the types of an operator on rows, "" for nothing.
+
+    Terms are put in another order and joined features taken apart: of whole numbers and truth values that
+    has another meaning or range, and parts of several types would not be what they are joined to.
+    """
+    given = {value(each).dtype for each in node.all_input_nodes if _single(each) and value(each).dim()}
+    if name in _JOINS and len(given) > 1:
+        return "what it joins has several types; give it one, as by .to(u.dtype)"
+    if name in _SUMS and not all(each.is_floating_point for each in given):
+        return "it adds whole numbers or truth values; make them numbers, as by .to(u.dtype)"
+    whole = name == "mul" and not any(each.is_floating_point or each == torch.bool for each in given)
+    return "it multiplies whole numbers, whose range ends" if whole and given else ""
 
 
 def _size_problem(node: fx.Node) -> str:

@@ -7,9 +7,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import fx
 
 from weft.compiler.graphs import aten, emit, has_rows, name_of, replace, tidy, value
+from weft.compiler.tracing.captures import NotCompiled
 
 _SAME = frozenset(["clone", "contiguous", "alias", "lift_fresh", "lift_fresh_copy"])
 _RESHAPES = frozenset(["view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "_reshape_alias"])
@@ -126,13 +128,22 @@ def _mean(node: fx.Node) -> fx.Node | None:
     given, dims, keep = _filled(node, (None, None, False))[:3]
     if not isinstance(dims, (tuple, list)) or not dims or node.kwargs:
         return None
+    _need_range(node)
     count = math.prod(value(given).shape[dim] for dim in dims)
     total = emit(node, aten.sum.dim_IntList, given, list(dims), keep)
     return emit(node, aten.div.Tensor, total, float(count))
 
 
+def _need_range(node: fx.Node) -> None:
+    """Refuse what torch sums in 32 bits: written out, its sum would end at float16's largest number."""
+    given = node.args[0]
+    if isinstance(given, fx.Node) and value(given).dtype == torch.float16:
+        raise NotCompiled(f"{name_of(node)}: its sum may be beyond float16")
+
+
 def _layer_norm(node: fx.Node, whole: fx.Node) -> fx.Node:
     given, shape, weight, bias, eps = whole.args
+    _need_range(whole)
     dims, count = list(range(-len(shape), 0)), float(math.prod(shape))  # type: ignore[arg-type]
     mean = emit(node, aten.div.Tensor, emit(node, aten.sum.dim_IntList, given, dims, True), count)
     apart = emit(node, aten.sub.Tensor, given, mean)
@@ -186,7 +197,7 @@ def _bmm(node: fx.Node) -> fx.Node | None:
 
 
 def _rsub(node: fx.Node) -> fx.Node | None:
-    if node.kwargs or not isinstance(node.args[0], fx.Node):
+    if node.kwargs or len(node.args) > 2 or not isinstance(node.args[0], fx.Node):
         return None
     if isinstance(node.args[1], fx.Node):
         return emit(node, aten.sub.Tensor, node.args[1], node.args[0])

@@ -7,6 +7,7 @@ the product of each number and the sum write and read all of them again, and onc
 import math
 from typing import Any
 
+import torch
 from torch import fx
 
 from weft.compiler.annotate import residency
@@ -18,12 +19,24 @@ _MOST = 16
 
 
 def scores(graph: fx.Graph) -> None:
-    """Make weighted sums over the features of nodes matrix products."""
+    """Make weighted sums over the features of nodes matrix products.
+
+    Not under autocast, which makes products in 16 bits and sums in 32.
+    """
+    if _casts(graph):
+        return
     for node in list(graph.nodes):
         pair = _weighted(node)
         if pair is not None:
             replace(node, _product(node, *pair))
     tidy(graph)
+
+
+def _casts(graph: fx.Graph) -> bool:
+    devices = {
+        value(node).device.type for node in graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)
+    }
+    return any(torch.is_autocast_enabled(each) for each in devices)
 
 
 def _weighted(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
