@@ -16,6 +16,7 @@ from torch.library import Library
 from weft.errors import InputError
 from weft.kernels import gpu as gpu_forms
 from weft.kernels.second import plain_gradients, refuse
+from weft.kernels.transforms import refuse_transforms
 
 _fragment: Any = Library("weft", "FRAGMENT")  # type: ignore[no-untyped-call]
 
@@ -79,6 +80,7 @@ def eager(overload: Any, *arguments: Any) -> Any:
     """
     # A mode that counts, traces or fakes operators must see this one; past the dispatcher it would not.
     if torch.compiler.is_compiling() or _watched():
+        refuse_transforms()
         return overload(*arguments)
     wanted = on_gpu = False
     for value in arguments:

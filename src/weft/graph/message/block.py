@@ -20,6 +20,7 @@ from weft.graph.message.propagate import propagate
 from weft.graph.message.reduction import Aggregation, Message, Propagation
 from weft.graph.message.scores import Additive, DotScore, GATv2Score, Score, parts_of
 from weft.graph.sparse import Features, SparseFeatures, product
+from weft.kernels.transforms import refuse_transforms
 
 if TYPE_CHECKING:
     from weft.graph.relations import RelationBlock
@@ -152,6 +153,7 @@ class Block(BlockEdges):
         Sparse features give sparse ones where `aggregates_sparse` says so. The aggregate of a constant is
         remembered.
         """
+        refuse_transforms()
         return self._aggregate(h, Aggregation(reduce, weight, relation, src_scale, dst_scale))
 
     def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
@@ -160,6 +162,7 @@ class Block(BlockEdges):
         `dropout` drops attention weights by draws keyed with the ids of the edges and the number of the
         `layer`.
         """
+        refuse_transforms()
         _, source, dst, _, _ = parts_of(score)
         options: dict[str, Any] = {
             "edge": score.edge,
@@ -201,6 +204,7 @@ class Block(BlockEdges):
         >>> block.propagate(lambda u, v: u - v, src=[h], dst=[h], reduce="max").flatten().tolist()
         [9.0, -9.0]
         """
+        refuse_transforms()
         how = Propagation(message, src, dst, edge, reduce, params)
         how.check_rows(num_dst=self.num_dst, num_edges=self.num_edges)
         return self._propagate(how)

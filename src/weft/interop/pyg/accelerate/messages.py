@@ -66,6 +66,8 @@ def _other_aggregation(conv: Any) -> str:
     """Return the name of an aggregation of PyG's that is not made of sums and extremes, "" for none."""
     from torch_geometric.nn.aggr import Aggregation
 
+    if conv.aggr_module is None:
+        return "none at all"
     found = (type(each) for each in conv.aggr_module.modules() if isinstance(each, Aggregation))
     pygs = (each.__name__ for each in found if each.__module__.startswith("torch_geometric."))
     return next((name for name in pygs if name not in _MADE_OF_SUMS), "")
