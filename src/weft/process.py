@@ -53,6 +53,11 @@ def prepare() -> None:
         if name not in os.environ:
             os.environ[name] = value
             _chosen.add(name)
+    return_freed()
+
+
+def return_freed() -> None:
+    """Give large tensors back to the system when they are freed; glibc would hold ever larger ones."""
     _set_malloc({_M_MMAP_THRESHOLD: _LARGE})
 
 

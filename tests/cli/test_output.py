@@ -137,3 +137,13 @@ def test_several_workers_show_what_they_sent_and_waited_for(
     assert ["halo", "rows", "1", "2.00", "KiB", "3", "4.00", "ms", "1.00", "ms"] in shown
     assert ["together", "2.00", "KiB", "3", "4.00", "ms", "1.00", "ms"] in shown
     assert any(line[-5:] == ["(the", "largest", "of", "2", "workers)"] for line in shown)
+
+
+def test_a_memory_plan_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    layers = [{"choice": "recompute"}, {"choice": "keep"}, {"choice": "recompute"}]
+    told = {"memory": 4096, "peak": 3072, "everything": 8192, "seconds": 0.0021, "layers": layers}
+    Lines()({"event": "memory_plan", **told})
+    assert capsys.readouterr().err == (
+        "memory: 3 KiB of 4 KiB, 8 KiB if all were kept; recompute layers 1, 3, keep layer 2; "
+        "2.1 ms more a step\n"
+    )

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from weft.events import Event, Sink
+from weft.sizes import shown
 from weft.train.saved.summary import Summary
 
 # A log of a long run stays readable: about this many lines, whatever the number of epochs.
@@ -48,6 +49,8 @@ class Lines:
             _say(describe_compiled(event))
         elif kind == "uncaptured":
             _say(describe_uncaptured(event))
+        elif kind == "memory_plan":
+            _say(describe_memory_plan(event))
         elif kind == "epoch" and self._due(event["epoch"]):
             _say(f"epoch {event['epoch']:>5}  {describe_epoch(event)}")
 
@@ -93,6 +96,8 @@ class ProgressBar:
             self.console.print(describe_compiled(event), highlight=False)
         elif kind == "uncaptured":
             self.console.print(describe_uncaptured(event), highlight=False)
+        elif kind == "memory_plan":
+            self.console.print(describe_memory_plan(event), highlight=False)
         elif kind == "epoch":
             self.progress.update(self.task, completed=event["epoch"], told=describe_epoch(event))
 
@@ -123,6 +128,24 @@ def describe_uncaptured(event: Event) -> str:
     'steps are no CUDA graphs: a layer reads the edges by relation'
     """
     return f"steps are no CUDA graphs: {event['reason']}"
+
+
+def describe_memory_plan(event: Event) -> str:
+    """Return a line on what is done with what each layer keeps for backward.
+
+    >>> layers = [{"choice": "recompute"}, {"choice": "keep"}, {"choice": "recompute"}]
+    >>> told = {"memory": 4096, "peak": 3072, "everything": 8192, "seconds": 0.0021}
+    >>> describe_memory_plan({**told, "layers": layers})
+    'memory: 3 KiB of 4 KiB, 8 KiB if all were kept; recompute layers 1, 3, keep layer 2; 2.1 ms more a step'
+    """
+    places: dict[str, list[str]] = {}
+    for number, layer in enumerate(event["layers"], start=1):
+        places.setdefault(layer["choice"], []).append(str(number))
+    told = [f"{what} layer{'s' * (len(which) > 1)} {', '.join(which)}" for what, which in places.items()]
+    return (
+        f"memory: {shown(event['peak'])} of {shown(event['memory'])}, {shown(event['everything'])} if all "
+        f"were kept; {', '.join(told)}; {format_seconds(event['seconds'])} more a step"
+    )
 
 
 def describe_epoch(event: Event) -> str:

@@ -76,7 +76,7 @@ def _asked(resolved: Resolved) -> bool:
     """Return whether a run takes steps over the whole graph, on the CPU, of layers that have a name."""
     kind, options = strategies[resolved.strategy], resolved.strategy_options
     named = isinstance(resolved.model, str) and not is_code(resolved.model)
-    bounded = options.get("activation") == "offload" or options.get("store") is not None
+    bounded = options.get("activation", "keep") != "keep" or options.get("store") is not None
     whole = kind.has_layers and not kind.in_batches and not bounded
     return named and whole and resolved.settings.device in ("auto", "cpu")
 

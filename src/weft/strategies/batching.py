@@ -127,9 +127,6 @@ class Everything(Batching):
 
     def loss(self, model: nn.Module, batch: Any, step: int) -> tuple[Tensor, int]:
         """Return the own share of the mean loss of all training targets."""
-        shared, targets = self.shared, self.shared.targets["train"]
-        h = self.layout.training_rows(model)
-        outputs = targets.outputs(model, h, self.layout.rows_of, int(shared.clock[1]))
-        loss = shared.task.loss.summed(outputs, targets.y) / targets.count
+        loss = self.layout.loss_of(model, self.layout.training_rows(model))
         self.layout.end_forward()
-        return loss, targets.count
+        return loss, self.shared.targets["train"].count

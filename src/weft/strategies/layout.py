@@ -53,6 +53,12 @@ class Layout:
         """Return the model's rows of all own nodes, exactly."""
         return self._run(model, self.exact_block())
 
+    def loss_of(self, model: nn.Module, rows: Tensor) -> Tensor:
+        """Return the own share of the mean loss of all training targets, of the model's rows."""
+        shared, targets = self.shared, self.shared.targets["train"]
+        outputs = targets.outputs(model, rows, self.rows_of, int(shared.clock[1]))
+        return shared.task.loss.summed(outputs, targets.y) / targets.count
+
     def end_forward(self) -> None:
         """Note that the forward pass is done: what only it needed may go before gradients take memory."""
 

@@ -3,7 +3,7 @@
 import torch
 
 from weft.plan.rehearse.fakes import fake_mode
-from weft.plan.rehearse.watch import OperatorWatch, tensors_in
+from weft.plan.rehearse.watch import OperatorWatch
 
 
 def test_bytes_are_held_as_long_as_tensors_live_and_views_count_once() -> None:
@@ -42,11 +42,6 @@ def test_work_goes_to_the_phase_that_ends() -> None:
     assert taken["other"].products == 0
     assert taken["other"].calls == 2
     assert watch.take_phases()["other"].calls == 0
-
-
-def test_tensors_are_found_in_what_holds_them() -> None:
-    a, b = torch.zeros(1), torch.zeros(2)
-    assert [each.numel() for each in tensors_in({"a": [a], "b": (b, 3)})] == [1, 2]
 
 
 def test_what_has_no_values_has_none_that_is_nan() -> None:

@@ -74,3 +74,12 @@ def test_runs_without_times_or_memory_say_so(draw: Draw) -> None:
     html = draw(None, [{"event": "epoch", "epoch": 1, "loss": 1.0}])
     assert "Time: the events hold no phase times" in html
     assert "Memory: the events hold no memory_bytes" in html
+
+
+def test_what_layers_keep_is_a_table(draw: Draw) -> None:
+    layer = {"choice": "recompute", "bytes": 2048, "again": 2048, "aside": 0, "seconds": 0.002}
+    plan = {"memory": 4096, "peak": 3072, "everything": 8192, "seconds": 0.002, "layers": [layer]}
+    html = section(draw(None, [{"event": "memory_plan", **plan}, *epochs({"forward": 0.01})]), "memory")
+    assert "What layers keep" in html
+    assert "recompute" in html
+    assert "Planned: 3.00 KiB of 4.00 KiB given, 2.00 ms more a step; 8.00 KiB if all were kept." in html

@@ -16,10 +16,11 @@ from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo
 from weft.plan.rehearse.fakes import empty_graph, empty_shard, empty_weights, fake_mode
 from weft.plan.rehearse.stage import RehearsalStage
-from weft.plan.rehearse.watch import OperatorWatch, tensors_in
+from weft.plan.rehearse.watch import OperatorWatch
 from weft.plan.rehearse.work import CountedWork
 from weft.strategies.base import strategies
 from weft.strategies.local import LocalGraph
+from weft.strategies.memory.held import tensors_in
 from weft.tasks.base import put_head
 from weft.train.model import build_model, ready
 from weft.train.resolve import Resolved

@@ -5,38 +5,26 @@ one is told 1, a mask picks from one by the places it names (all, where it has n
 its values is NaN.
 """
 
-import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from weft.plan.rehearse.work import CountedWork, work_of
+from weft.strategies.memory.held import HeldBytes
 
 _aten = torch.ops.aten
 
 
-class OperatorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperatorWatch(HeldBytes):  # type: ignore[no-untyped-call]
     """Counts the operators of one thread."""
 
     def __init__(self, held: int = 0) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.held = held
-        """Bytes of tensors that live now."""
-        self.peak = held
-        """The most of them at one time since `begin`."""
+        super().__init__(held)
         self.phases: dict[str, CountedWork] = defaultdict(CountedWork)
         self._open = CountedWork()
-        self._storages: dict[int, tuple[Any, int]] = {}
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled here, and to ask costs more than most operators
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -55,34 +43,8 @@ class OperatorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is _aten.isnan.default and isinstance(out, FakeTensor):
             out = torch.zeros(out.shape, dtype=torch.bool)
         self._open.add(work_of(func, args, kwargs, out))
-        for made in tree_leaves(out):
-            if isinstance(made, Tensor):
-                self.hold(made)
+        self.hold_all(out)
         return out
-
-    def hold(self, tensor: Tensor) -> None:
-        """Count the bytes of a tensor as long as it lives; of views, once."""
-        try:
-            storage = tensor.untyped_storage()
-        except (NotImplementedError, RuntimeError):
-            return
-        key = storage._cdata
-        if key in self._storages:
-            return
-        size = storage.nbytes()
-        self._storages[key] = weakref.ref(storage, self._forgetting(key)), size
-        self.held += size
-        self.peak = max(self.peak, self.held)
-
-    def _forgetting(self, key: int) -> Callable[[Any], None]:
-        me = weakref.ref(self)
-
-        def forget(_: Any) -> None:
-            watch = me()
-            if watch is not None:
-                watch.held -= watch._storages.pop(key, (None, 0))[1]
-
-        return forget
 
     def end_phase(self, name: str) -> None:
         """Count what was done since the last phase ended as part of one that ends now."""
@@ -110,18 +72,3 @@ def _places(index: Any) -> Any:
     if not isinstance(index, Tensor) or index.dtype is not torch.bool or index.dim() != 1:
         return index
     return torch.arange(len(index)) if isinstance(index, FakeTensor) else index.nonzero().flatten()
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Give the tensors that an object holds, in its attributes and in lists and tables of them."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for held in value.values():
-            yield from tensors_in(held)
-    elif isinstance(value, list | tuple):
-        for held in value:
-            yield from tensors_in(held)
-    elif type(value).__module__.startswith("weft.") and hasattr(value, "__dict__"):
-        for held in vars(value).values():
-            yield from tensors_in(held)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from weft.report import words
 from weft.report.columns import epoch_columns
-from weft.report.markup import Bar, Section, bars, legend, panel, panels, strip, table
+from weft.report.markup import Bar, Section, bars, legend, panel, panels, small, strip, table
 from weft.report.plots import Axis, Line, Readout, epoch_axis, line_chart, linear_axis, sample
 from weft.report.read import Run
 
@@ -102,6 +102,29 @@ def memory(run: Run) -> Section | None:
     lead = f"{who} held at most {words.size(peak)}."
     return Section(
         "Memory",
-        panels(panel("Resident memory", chart, wide=True, aside=legend(entries, lines=True))),
+        panels(panel("Resident memory", chart, wide=True, aside=legend(entries, lines=True)), _planned(run)),
         lead=lead,
     )
+
+
+def _planned(run: Run) -> str:
+    """What was decided for what each layer keeps for backward, where the run planned it."""
+    told = run.last("memory_plan")
+    if not told:
+        return ""
+    rows = [
+        [
+            f"layer {words.count(number)}",
+            str(each.get("choice")),
+            *(words.size(words.number(each.get(name))) for name in ("bytes", "again", "aside")),
+            words.seconds(words.number(each.get("seconds"))),
+        ]
+        for number, each in enumerate(told.get("layers", []), start=1)
+    ]
+    head = ["", "decided", "keeps for backward", "of it made again", "put aside", "forward takes"]
+    peak, memory, everything = (
+        words.size(words.number(told.get(name))) for name in ("peak", "memory", "everything")
+    )
+    more = words.seconds(words.number(told.get("seconds")))
+    remark = f"Planned: {peak} of {memory} given, {more} more a step; {everything} if all were kept."
+    return panel("What layers keep", table(head, rows) + small(remark), wide=True)

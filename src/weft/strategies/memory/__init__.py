@@ -1,0 +1,1 @@
+"""What a step keeps for backward, planned for the memory there is."""
