@@ -99,7 +99,11 @@ def held(group: Group, graph: Graph, kind: type[Strategy], options: Mapping[str,
     return LocalGraph(Shard.merge([shards[group.rank]]))
 
 
-REFUSED = {"sliced": "use 'sampled'", "staged": "sums and means over neighbours, the model needs"}
+REFUSED = {
+    "asynchronous": "needs a node on every worker",
+    "sliced": "use 'sampled'",
+    "staged": "sums and means over neighbours, the model needs",
+}
 
 
 def everywhere(group: Group, names: Sequence[str], kinds: Sequence[str]) -> list[str]:

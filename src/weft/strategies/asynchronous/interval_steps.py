@@ -57,6 +57,7 @@ class IntervalSteps(Batching):
         self.replay, self.folder = replay, folder
         self.whole = layout.exact_block()
         graph, plan = layout.graph, layout.exchange.whole_plan
+        self._need_rows(len(graph.home.node_ids))
         self.lane = shared.group.subgroup(shared.group.ranks, purpose="intervals")
         self.intervals = make_intervals(graph.home, plan.send_rows, count)
         self._targets = self._split_targets(graph)
@@ -73,6 +74,15 @@ class IntervalSteps(Batching):
         self._post: Post | None = None
 
     # Before the first epoch
+
+    def _need_rows(self, rows: int) -> None:
+        """Refuse workers without a node, whose backward has nothing to answer that of others with."""
+        empty = torch.tensor([int(not rows)])
+        if int(self.shared.group.all_reduce(empty, "max").wait()):
+            raise RecipeError(
+                "strategy.name: 'asynchronous' needs a node on every worker, one has none; use fewer, "
+                "or strategy.form = 'sync'"
+            )
 
     def expect(self, epochs: int) -> None:
         """Let epochs begin before they are asked for, up to the last one of the run."""
