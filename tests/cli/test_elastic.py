@@ -22,6 +22,7 @@ from weft.cli.main import main
         (["--workers=2", "--keep-parts"], "--keep-parts: parts move only where workers come and go"),
         (["--workers=2", "--grow=3"], "--grow: only workers that may come can be more; add --workers"),
         (["--workers=2:4", "--notice=no-such-command"], "'no-such-command' is no command that can be run"),
+        (["--workers=2:4", "--notice=ftp://here/taken"], "expected http://HOST/PATH or https://HOST/PATH"),
         (["--ray-address=head:1", "--workers=2"], "--ray-address, --listen: these are of Ray; add --engine"),
         (["--listen=10.0.0.1", "--workers=2"], "--ray-address, --listen: these are of Ray; add --engine"),
         (["--engine=ray", "--listen=10.0.0.1", "--workers=2"], "a Ray of this machine alone is on loopback"),

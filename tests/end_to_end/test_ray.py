@@ -1,65 +1,28 @@
 """Workers that a real Ray places: a node is killed while they train, and no bit changes."""
 
 import json
-import os
-import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
-from elastic_jobs import came_to
+from run_watch import came_to, events
+from started_runs import PATIENCE, lives, said, started, until
 
 from weft.comm.elastic.ray_home import children_of
-from weft.events import Event, read_events
+from weft.events import read_events
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'weft[ray]'")
 import ray_nodes
 
-PATIENCE = 240.0
-RECIPE = ["data.name=community", "data.nodes=80", "data.classes=3", "data.features=8", "model.hidden=4"]
 # Steps of two nodes: an epoch is long enough for something to come between.
 SLOW = ["strategy.name=sampled", "strategy.fanout=[3,3]", "strategy.batch_size=2", "strategy.prepare=0"]
 
 
-@contextmanager
-def started(out: Path, *words: str, epochs: int) -> Iterator["subprocess.Popen[str]"]:
-    given = [f"--set={each}" for each in (*RECIPE, *SLOW, f"train.epochs={epochs}")]
-    run = subprocess.Popen(
-        [sys.executable, "-m", "weft", "train", *given, f"--out={out}", "--parts=4", *words],
-        env={**os.environ, **ray_nodes.environment(), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=(out.parent / f"{out.name}.said").open("w"),
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield run
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
-
-
-def said(out: Path) -> str:
-    return (out.parent / f"{out.name}.said").read_text()
-
-
-def until(condition: Callable[[], bool], run: "subprocess.Popen[str]", out: Path) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert run.poll() is None, said(out)
-        assert time.monotonic() < deadline, said(out)
-        time.sleep(0.05)
-
-
-def events(out: Path, kind: str) -> list[Event]:
-    file = out / "events.jsonl"
-    lines = file.read_text().splitlines()[:-1] if file.exists() else []
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
+def ray_run(out: Path, *words: str, epochs: int) -> AbstractContextManager["subprocess.Popen[str]"]:
+    settings = (*SLOW, f"train.epochs={epochs}")
+    return started(out, "--parts=4", *words, settings=settings, env=ray_nodes.environment())
 
 
 def workers_of(out: Path) -> list[int]:
@@ -79,7 +42,7 @@ def test_a_node_of_ray_is_killed_another_comes_and_the_bits_stay(tmp_path: Path)
     out, fixed = tmp_path / "moved", tmp_path / "fixed"
     with ray_nodes.nodes() as nodes:
         words = ("--engine=ray", f"--ray-address={nodes.address}", "--workers=1:3", "--json")
-        with started(out, *words, epochs=40) as run:
+        with ray_run(out, *words, epochs=40) as run:
             until(lambda: len(workers_of(out)) == 2 and len(events(out, "epoch")) > 2, run, out)
             until(lambda: len(events(out, "generation")[-1]["workers"]) == 2, run, out)
             nodes.say("kill")
@@ -91,7 +54,7 @@ def test_a_node_of_ray_is_killed_another_comes_and_the_bits_stay(tmp_path: Path)
             assert run.stdout is not None
             assert json.loads(run.stdout.read())["epochs"] == 40, "a worker's words come to the launcher"
         assert workers_of(out) == []
-    with started(fixed, "--workers=4:4", epochs=40) as run:
+    with ray_run(fixed, "--workers=4:4", epochs=40) as run:
         assert run.wait(PATIENCE) == 0, said(fixed)
     assert came_to(out) == came_to(fixed)
     assert [event["epoch"] for event in read_events(out) if event["event"] == "epoch"] == list(range(1, 41))
@@ -102,19 +65,12 @@ def test_a_node_of_ray_is_killed_another_comes_and_the_bits_stay(tmp_path: Path)
 def test_a_launcher_that_is_killed_leaves_no_worker_and_no_ray(tmp_path: Path) -> None:
     """Without an address weft starts a Ray, which is gone with it."""
     out = tmp_path / "run"
-    with started(out, "--engine=ray", "--workers=2", epochs=100000) as run:
+    with ray_run(out, "--engine=ray", "--workers=2", epochs=100000) as run:
         until(lambda: len(events(out, "epoch")) > 2, run, out)
         rays = children_of(run.pid)
         assert len(rays) > 4
         run.kill()
         deadline = time.monotonic() + 60
-        while (left := [each for each in rays if alive(each)]) and time.monotonic() < deadline:
+        while (left := [each for each in rays if lives(each)]) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert left == []
-
-
-def alive(process: int) -> bool:
-    try:
-        return (Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -1,6 +1,5 @@
 """Runs with workers that come and go: the coordinator in a thread, workers forked with torch loaded."""
 
-import json
 import multiprocessing as mp
 import os
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ranks  # noqa: F401
+from run_watch import came_to, events, until
 
 from weft.comm.elastic.coordinator import run_elastic
 from weft.comm.elastic.growth import Grower
@@ -19,11 +19,13 @@ from weft.comm.elastic.member import Member
 from weft.comm.elastic.start import Size
 from weft.comm.failure import INTERRUPTED, guarded
 from weft.config import make_recipe
-from weft.events import Event, read_events
+from weft.events import Event
 from weft.train.resolve import resolve
 from weft.train.trainer import Place
 from weft.train.workers.elastic import serve
 from weft.train.workers.worker import prepare
+
+__all__ = ["Elastic", "came_to", "recipe"]
 
 # The server that `ranks` has load torch.
 _CONTEXT = mp.get_context("forkserver")
@@ -160,11 +162,13 @@ class Elastic:
         os.kill(self.workers[number].pid, which)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert self._thread.is_alive(), (self.code, self.said)
-            assert time.monotonic() < deadline, (self.said, self.generations())
-            time.sleep(0.005)
+        until(
+            condition,
+            running=self._thread.is_alive,
+            told=lambda: (self.code, self.said, self.generations()),
+            patience=PATIENCE,
+            pause=0.005,
+        )
 
     def go_on(self, epoch: int) -> None:
         """Let the run come to the end of an epoch, and stand still there."""
@@ -191,25 +195,8 @@ class Elastic:
         assert all(each.poll() is not None for each in self.workers)
         return self.code
 
-    def _events(self, kind: str) -> list[Event]:
-        path = self.out / "events.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        found = []
-        for line in lines:
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                continue
-        return [event for event in found if event["event"] == kind]
-
     def epochs(self) -> list[Event]:
-        return self._events("epoch")
+        return events(self.out, "epoch")
 
     def generations(self) -> list[Event]:
-        return self._events("generation")
-
-
-def came_to(out: Path) -> tuple[list[float], bytes]:
-    """Return all losses and the weights of a run."""
-    losses = [event["loss"] for event in read_events(out) if event["event"] == "epoch"]
-    return losses, (out / "model.safetensors").read_bytes()
+        return events(self.out, "generation")

@@ -34,7 +34,7 @@ def on_parts(group: Group, deal: list[int], name: str, job: Callable[[Group], An
     for thread in threads:
         thread.join(30.0)
     if name != "fails":
-        group.all_gather_json(name) if set(deal) == {0, 1, 2} else None
+        group.all_gather_json(name) if set(deal) == set(range(group.size)) else None
     hub.close()
     return results
 
@@ -51,9 +51,29 @@ def calls(group: Group) -> list[Any]:
     behind = group.subgroup(group.ranks, purpose="lane").all_reduce(torch.ones(1), background=True)
     words = group.all_gather_json({"part": group.rank})
     pair = group.subgroup([0, 2]).all_gather(rows[:1]).wait().tolist() if group.rank != 1 else None
+    letters = written(group)
     group.barrier()
     told = [moved, summed, least, spread, behind.wait()]
-    return [*(each.tolist() for each in told), words, pair]
+    return [*(each.tolist() for each in told), words, pair, letters]
+
+
+def written(group: Group) -> dict[int, list[list[float]]]:
+    """Send each other part two messages of other sizes, and expect theirs in reverse, the first one early."""
+    others = [member for member in range(group.size) if member != group.rank]
+    lane = group.subgroup(group.ranks, purpose="letters")
+    sent = [
+        lane.start_send(torch.full((size + 1, 2), 10.0 * group.rank + size), member)
+        for size in range(2)
+        for member in others
+    ]
+    coming = {
+        member: [lane.start_receive(torch.zeros(size + 1, 2), member) for size in range(2)]
+        for member in reversed(others)
+    }
+    found = {m: [each.wait().flatten().tolist() for each in pending] for m, pending in coming.items()}
+    for pending in sent:
+        pending.wait()
+    return found
 
 
 def fails(group: Group) -> str:

@@ -1,12 +1,14 @@
 """What ranks do in the tests of pipelines, and one process that computes delayed updates in another way."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from halo_jobs import far, graph_of, local_graph
+from hub_jobs import on_parts
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -371,3 +373,14 @@ def two(group: Group, folder: str) -> list[str]:
 def four(group: Group) -> list[str]:
     """Return all that is wrong on four workers."""
     return differences(group, four_stages())
+
+
+def dealt(group: Group) -> list[str]:
+    """Return all that is wrong where two processes hold the four places of a pipeline, in threads."""
+    every, wrong = four_stages(), []
+    cases = [every[0], every[3], every[6]]
+    for deal in ([0, 1, 0, 1], [0, 0, 0, 1]):
+        found = on_parts(group, deal, f"stages{deal}", partial(differences, cases=cases))
+        wrong += [f"part {part}: {each}" for part in sorted(found) for each in found[part]]
+        wrong += [] if len(found) == deal.count(group.rank) else [f"{deal}: parts failed"]
+    return wrong

@@ -87,7 +87,7 @@ def with_parts(recipe: Recipe, span: Span) -> Recipe:
 def start(options: argparse.Namespace, recipe: Recipe, out: Path, span: Span) -> int:
     """Cut the graph once, then run this command as workers that come and go; return how they ended."""
     from weft.cli.workers import conclude_failed, worker_command
-    from weft.comm.elastic.notice import command_given
+    from weft.comm.elastic.notice import notice_given
     from weft.comm.elastic.start import Size
     from weft.format import atomic_write
     from weft.train.saved.claim import claimed
@@ -101,7 +101,7 @@ def start(options: argparse.Namespace, recipe: Recipe, out: Path, span: Span) ->
     recipe = with_parts(recipe, span)
     parts = recipe.strategy["parts"]
     if options.notice is not None:
-        command_given(options.notice)  # refused before anything is read
+        notice_given(options.notice)  # refused before anything is read
     with claimed(out):
         check_folder(out, resume=options.resume)
         prepare(recipe, out, workers=parts)
@@ -178,7 +178,7 @@ def train_as_member(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
     """Train as a worker that came, until the run ends or goes on without it."""
     from weft.cli.output import watching
     from weft.comm.elastic.member import Member
-    from weft.comm.elastic.notice import command_given
+    from weft.comm.elastic.notice import notice_given
     from weft.train.resolve import resolve
     from weft.train.trainer import Place
     from weft.train.workers.elastic import serve
@@ -187,7 +187,7 @@ def train_as_member(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
     assert span is not None, "the launcher passes it"
     recipe = with_parts(recipe, span)
     resolved = resolve(recipe, workers=recipe.strategy["parts"])
-    notice = command_given(options.notice) if options.notice else ()
+    notice = notice_given(options.notice) if options.notice else None
     with Member(notice).present() as member, watching() as progress:
         place = Place(
             out=Path(options.out),

@@ -41,8 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--notice",
-        metavar="COMMAND",
-        help="with --workers 2:8: asked every few seconds by each worker, which leaves when it ends with 0",
+        metavar="COMMAND|URL",
+        help="with --workers 2:8: asked every few seconds by each worker, which leaves when the command ends "
+        "with 0, or the page answers 200",
     )
 
     parser.add_argument(

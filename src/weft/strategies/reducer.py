@@ -29,6 +29,11 @@ class PlainReducer:
     It also says what this worker trains of a model and what others do.
     """
 
+    @property
+    def scattered(self) -> bool:
+        """Whether weights, or what the optimiser keeps of them, lie on other workers, too."""
+        return False
+
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model that cannot be trained like this."""
 

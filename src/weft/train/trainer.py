@@ -204,7 +204,13 @@ class Trainer:
             return
         assert self.saver is not None, "a run whose workers change has a folder"
         progress = Progress(epoch, self.loss, self.best, self.best_weights)
-        self.handover.keep(epoch, partial(self.saver.snapshot, progress, elapsed=self.events.now()))
+        take = partial(self.saver.snapshot, progress, elapsed=self.events.now())
+        if self.strategy.reducer.scattered:  # all parts bring it together, whoever keeps it
+            self.strategy.gather_weights(self.model)
+            taken = take()
+            self.handover.keep(epoch, lambda: taken)
+        else:
+            self.handover.keep(epoch, take)
         if following:
             if self.saver.keeps_own() or self.handover.by_disk(following):
                 self.save(epoch)

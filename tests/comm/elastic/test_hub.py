@@ -11,12 +11,13 @@ def test_calls_give_the_same_bits_whoever_holds_the_parts_and_end_together() -> 
     by_deal = [{part: told for rank in held for part, told in rank[number].items()} for number in range(5)]
     together = by_deal[0]
     assert by_deal[1] == by_deal[2] == together
-    moved, summed, least, spread, behind, words, pair = together[0]
+    moved, summed, least, spread, behind, words, pair, letters = together[0]
     assert moved == [[0.0], [20.0], [21.0]]
     ordered = torch.tensor([0.1, -1e8]) + torch.tensor([0.3, 0.0]) + torch.tensor([0.9, 1e8])
     assert summed == pytest.approx(ordered.tolist())
     assert least == pytest.approx([0.1, -1e8])
     assert (spread, behind, pair) == ([1, 1], [3.0], [[0.0], [20.0]])
+    assert letters == {2: [[20.0] * 2, [21.0] * 4], 1: [[10.0] * 2, [11.0] * 4]}
     assert words == [{"part": 0}, {"part": 1}, {"part": 2}]
     # A part that failed ends the others of its process at once, and those of other processes with it.
     assert by_deal[3][1] == "failed"

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from weft.comm.elastic import notice
-from weft.comm.elastic.notice import Notice, command_given
+from weft.comm.elastic.notice import Notice, NoticeCommand, notice_given
+from weft.comm.elastic.notice_page import NoticePage
 from weft.errors import InputError
 
 
 def asked(command: list[str], told: threading.Event) -> Notice:
-    held = Notice(command, told.set, every=0.01)
+    held = Notice(NoticeCommand(tuple(command)), told.set, every=0.01)
     held.start()
     return held
 
@@ -43,12 +44,19 @@ def test_one_that_hangs_or_cannot_be_run_has_said_nothing(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "--notice: expected a command, got an empty one"),
+        ("", "--notice: expected a command or a URL, got an empty one"),
         ("curl 'x", "no command: no closing quotation"),
         ("weft-no-such-command --now", "'weft-no-such-command' is no command that can be run"),
     ],
 )
 def test_what_is_no_command_is_refused_in_one_line(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        command_given(text)
-    assert command_given(f"{sys.executable} -c 'pass; pass'")[1:] == ["-c", "pass; pass"]
+        notice_given(text)
+
+
+def test_words_are_a_command_and_what_has_a_scheme_is_a_page() -> None:
+    command = notice_given(f"{sys.executable} -c 'pass; pass'")
+    assert isinstance(command, NoticeCommand)
+    assert command.words[1:] == ("-c", "pass; pass")
+    assert isinstance(notice_given("test http://here/"), NoticeCommand)
+    assert isinstance(notice_given(" http://here/ "), NoticePage)

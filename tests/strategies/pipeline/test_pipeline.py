@@ -25,6 +25,11 @@ def test_two_stages_compute_what_one_process_does_and_go_on(tmp_path: Path) -> N
         assert wrong == []
 
 
+def test_places_that_processes_share_compute_what_one_process_does() -> None:
+    for wrong in run_ranks(2, pipeline_jobs.dealt):
+        assert wrong == []
+
+
 @pytest.mark.slow
 def test_four_stages_compute_what_one_process_does() -> None:
     for wrong in run_ranks(4, pipeline_jobs.four):

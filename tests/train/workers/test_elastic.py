@@ -50,6 +50,8 @@ STRATEGIES = {
     "sequential": {"name": "sequential"},
     "sampled": {"name": "sampled", "fanout": [3, 3], "batch_size": 20},
     "stale": {"name": "halo", "exchange": "stale"},  # keeps rows by part, which go by the checkpoint
+    "pipeline": {"name": "pipeline", "stages": 2, "fanout": [3, 3], "batch_size": 20, "micro_batches": 3},
+    "late": {"name": "pipeline", "stages": [1, 1], "schedule": "1f1b", "fanout": [3, 3], "batch_size": 20},
     "learned": {"name": "halo", "embedding": {"width": 3}},
 }
 
@@ -128,7 +130,7 @@ def test_workers_that_fail_in_many_ways_change_no_bit(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", ["halo", "sampled", "sequential"])
+@pytest.mark.parametrize("name", ["halo", "sampled", "sequential", "pipeline"])
 def test_any_boundary_will_do(tmp_path: Path, name: str) -> None:
     """Two workers become four, one leaves with warning and one is killed, from each of 12 epochs on."""
     sections = jobs.recipe(12, STRATEGIES.get(name))

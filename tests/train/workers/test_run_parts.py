@@ -16,7 +16,8 @@ from weft.errors import FormatError, InputError
 from weft.train.launch import run_recipe
 from weft.train.resolve import resolve
 from weft.train.trainer import Place
-from weft.train.workers.run_parts import prepare_parts, read_parts
+from weft.train.workers import run_parts
+from weft.train.workers.run_parts import SharedWhole, prepare_parts, read_parts
 
 TRAIN = {"epochs": 3, "precision": "float64"}
 
@@ -152,3 +153,19 @@ def test_damaged_facts_are_told(saved: Path) -> None:
             resolve(recipe)
     finally:
         (saved / "parts" / "graph.json").write_bytes(facts)
+
+
+def test_the_whole_graph_is_read_once_for_all_members_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, place = list[bool](), Path("parts")
+
+    def read(folder: Path, dtype: torch.dtype, features: bool) -> object:
+        asked.append(features)
+        return object()
+
+    monkeypatch.setattr(run_parts, "read_whole", read)
+    whole = SharedWhole()
+    bare = whole.read(place, torch.float32, features=False)
+    assert whole.read(place, torch.float32, features=False) is bare
+    full = whole.read(place, torch.float32, features=True)
+    assert whole.read(place, torch.float32, features=False) is full, "what has features will do"
+    assert asked == [False, True]

@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.comm.elastic.start import Home, Process, Size, Spawn, defaults, started_here
+from weft.comm.elastic.roster import START, Roster, Started
+from weft.comm.elastic.start import Home, Size, Spawn, started_here
 from weft.comm.failure import FOLDER_PREFIX, INTERRUPTED, STALL, Failure, OutOfMemory, describe_exit, seconds
 from weft.comm.launch import ADDRESS, POLL, STOP, Signals, counted_signals, listening, tell_user
 from weft.comm.run_store import RunStore, new_token
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 _MENDS = 3  # times in a row that a generation whose workers all live is formed anew, its connections lost
 _SETTLE = 2.0  # seconds in which a worker that others lost is found to be gone
 _TOGETHER = 20.0  # seconds that one who comes waits for others on their way, to come at the same boundary
-_START = 600.0  # seconds after which a worker that never came is given up
 _EXIT = 60.0  # seconds that workers have to leave once the run has ended
 
 
@@ -60,28 +60,13 @@ def run_elastic(
     ):
         run = _Coordinator(list(command), size, env, folder, listener, signals, address)
         run.wanted, run.restarts, run.say = wanted, max_restarts, say
-        run.spawn = run.spawn if spawn is None else spawn
+        run.roster.spawn = run.roster.spawn if spawn is None else spawn
         run.home = replace(run.home, began=time.time() if began is None else began)
         run.moves, run.grower = moves, grower
         try:
             return run.run()
         finally:
-            run.close()
-
-
-@dataclass
-class _Started:
-    number: int
-    process: Process
-    started: float = field(default_factory=time.monotonic)
-    found: float = 0.0
-    """When there was a machine for it; 0: not yet."""
-    ready: bool = False
-    leaving: bool = False
-    ended: bool = False
-    """Whether its process is gone, in order or not."""
-    left: bool = False
-    """Whether it ended in order."""
+            run.roster.close()
 
 
 @dataclass(eq=False)
@@ -106,29 +91,28 @@ class _Coordinator:
         signals: Signals,
         address: str,
     ) -> None:
-        self.size, self.env, self.memory = size, env, OutOfMemory()
+        self.size, self.memory = size, OutOfMemory()
         # Workers whose launcher was killed remove the folder above that of their records.
         self.records, self.listener, self.signals = folder / "records", listener, signals
         self.records.mkdir()
         self.stall = seconds("WEFT_STALL", STALL)
-        self.patience = seconds("WEFT_JOIN", _START)
+        self.roster = Roster(
+            size, env, patience=seconds("WEFT_JOIN", START), spawn=partial(started_here, command)
+        )
         self.home = Home(address, listener.getsockname()[1], self.records, self.stall, new_token())
         self.target = size.least
-        self.workers: dict[int, _Started] = {}
         self.formed, self.before = _Formed(), _Formed()
         self.restarts, self.mended = 0, 0
         self.moves: Path | None = None
         self.grower: Grower | None = None
         self.wanted: Callable[[], int | None] = lambda: None
         self.say: Callable[[str], None] = tell_user
-        self.spawn: Spawn = partial(started_here, command)
-        self._started = 0
         self._stopping = 0.0
         self._waited: float | None = None
 
     def run(self) -> int:
         """Watch over the run until it ends."""
-        self._start_missing()
+        self.roster.start(self.target, self.home)
         from weft.comm.elastic.balancer import Balancer
         from weft.comm.heartbeat import Watch
         from weft.comm.rendezvous import host_store
@@ -144,19 +128,11 @@ class _Coordinator:
                 return code
             if time.monotonic() - looked > 1.0:
                 looked = time.monotonic()
-                self._end_silent()
+                self.roster.end_silent(self.watch, self.stall, self.say)
                 self._look_at_number()
                 if balancer is not None and self._settled():
                     self._move(balancer.look(self.store, self.formed.number, self.formed.holders))
             time.sleep(POLL)
-
-    def close(self) -> None:
-        """Leave nothing behind: every process that still runs is ended, by its id."""
-        for worker in self.workers.values():
-            if worker.process.poll() is None:
-                worker.process.kill()
-        for worker in self.workers.values():
-            worker.process.wait()
 
     # One look at everything
 
@@ -165,7 +141,7 @@ class _Coordinator:
             ended = self._ask_to_stop()
             if ended is not None:
                 return ended
-        for worker in list(self.workers.values()):
+        for worker in list(self.roster.workers.values()):
             code = worker.process.poll()
             if code is None:
                 worker.ready = worker.ready or self.store.has(f"ready/{worker.number}")
@@ -178,14 +154,14 @@ class _Coordinator:
             return self._conclude()
         return self._reform()
 
-    def _note_leave(self, worker: _Started) -> None:
+    def _note_leave(self, worker: Started) -> None:
         why = None if worker.leaving else self.store.read(f"leave/{worker.number}")
         if why is not None:
             worker.leaving = True
             self.target = max(self.target - 1, 0)
             self.say(f"weft: worker {worker.number} leaves at the next boundary ({why})")
 
-    def _ended(self, worker: _Started, code: int) -> int | None:
+    def _ended(self, worker: Started, code: int) -> int | None:
         """Note that a process has ended; return the exit code of a run that ends with it."""
         worker.ended = True
         if code == 0 and worker.number not in self.formed.members:
@@ -219,33 +195,6 @@ class _Coordinator:
         told = failure.message if failure.kind == "refused" else failure.told.replace("rank", "worker", 1)
         self.say(f"weft: error: {told}")
 
-    def _end_silent(self) -> None:
-        """End a worker that is stopped: it cannot leave by itself, and others wait for it."""
-        for worker in self.workers.values():
-            if not worker.ended:
-                self.watch.silence.setdefault(worker.number, 0.0)
-            if not worker.ready:
-                self._end_late(worker)
-        self.watch.look()
-        for number in self.watch.silent(self.stall):
-            worker = self.workers[number]
-            if worker.process.poll() is None and not worker.ended:
-                self.say(f"weft: worker {number} has sent no heartbeat for {self.stall:g} s and is ended")
-                worker.process.kill()
-            self.watch.silence[number] = 0.0
-
-    def _end_late(self, worker: _Started) -> None:
-        """Give up a worker that never came; without a machine for it, only where others wait for it."""
-        if worker.process.placed:
-            worker.found = worker.found or time.monotonic()
-            if time.monotonic() - worker.found > _START:
-                worker.process.kill()
-        elif time.monotonic() - worker.started > self.patience and not worker.ended:
-            there = [each for each in self.workers.values() if each.process.placed and not each.ended]
-            if len(there) < self.size.least:
-                self.say(f"weft: no machine was found for worker {worker.number} in {self.patience:g} s")
-                worker.process.kill()
-
     def _look_at_number(self) -> None:
         number = self.wanted()
         if number is not None:
@@ -261,32 +210,23 @@ class _Coordinator:
             return
         self.say(f"weft: {number} workers from the next boundary on, {why}")
         self.target = number
-        staying = [each for each in self.workers.values() if not each.ended and not each.leaving]
-        staying.sort(key=lambda each: (each.process.placed, -each.number))
-        for worker in staying[: max(len(staying) - number, 0)]:
-            worker.leaving = True
-            if not worker.process.placed:
-                worker.process.kill()
+        self.roster.let_go(number)
 
     # Generations
 
     def _reform(self) -> int | None:
         """Write the next generation where the workers that can train are others; or end the run."""
-        alive = [each for each in self.workers.values() if not each.ended]
-        if (
-            len([each for each in alive if not each.leaving]) < self.size.least
-            and self.target < self.size.least
-        ):
-            return self._too_few(alive)
-        self._start_missing()
-        members = [each.number for each in alive if each.ready and not each.leaving]
+        if len(self.roster.staying()) < self.size.least and self.target < self.size.least:
+            return self._too_few()
+        self.roster.start(self.target, self.home)
+        members = self.roster.members()
         torn = [each for each in (self.formed, self.before) if self._torn(each)]
-        if not self.formed.number and self._coming():
+        if not self.formed.number and self.roster.coming():
             return None  # the first ones begin together
         if not torn and self.formed.number and not (self.formed.up and self._others(members)):
             return self._mend(members)
         if len(members) >= self.size.least:
-            lost = [number for each in torn for number in each.members if self._gone(number)]
+            lost = [number for each in torn for number in self.roster.gone(each.members)]
             why = f"worker {lost[0]} was lost" if lost else self._why(members)
             self.mended = 0 if lost else self.mended
             # Who is about to form a generation that never came to be goes on to the next one at once.
@@ -300,22 +240,13 @@ class _Coordinator:
             self._waited = None
             return False
         self._waited = time.monotonic() if self._waited is None else self._waited
-        if self._coming() and time.monotonic() - self._waited < _TOGETHER:
+        if self.roster.coming() and time.monotonic() - self._waited < _TOGETHER:
             return False
         self._waited = None
         return True
 
-    def _coming(self) -> bool:
-        """Return whether somebody is on the way."""
-        return any(
-            each.process.placed and not each.ready and not each.ended for each in self.workers.values()
-        )
-
     def _torn(self, formed: _Formed) -> bool:
-        return any(self._gone(number) for number in formed.members)
-
-    def _gone(self, number: int) -> bool:
-        return self.workers[number].ended and not self.workers[number].left
+        return bool(self.roster.gone(formed.members))
 
     def _why(self, members: list[int]) -> str:
         came = [number for number in members if number not in self.formed.members]
@@ -325,7 +256,7 @@ class _Coordinator:
 
     def _settled(self) -> bool:
         """Return whether the latest generation trains, and nobody is about to come or to leave."""
-        stays = all(not self.workers[number].leaving for number in self.formed.members)
+        stays = all(not self.roster[number].leaving for number in self.formed.members)
         return self.formed.up and self.formed.broken is None and stays and not self._stopping
 
     def _move(self, decision: "Decision | None") -> None:
@@ -377,10 +308,11 @@ class _Coordinator:
     def _words(self, what: str) -> list[str]:
         return [f"{what}/{self.formed.number}/{number}" for number in self.formed.members]
 
-    def _too_few(self, alive: list[_Started]) -> int | None:
+    def _too_few(self) -> int | None:
         """End a run that has fewer workers than it may: those that are left save, where they can."""
         if self._stopping or not self.formed.up or self._torn(self.formed):
-            return None if self._stopping and alive and not self._torn(self.formed) else self._lost_too_many()
+            saving = self._stopping and self.roster.alive() and not self._torn(self.formed)
+            return None if saving else self._lost_too_many()
         self._stopping = time.monotonic()
         self.say(
             f"weft: fewer than {self.size.least} workers would be left; the run saves and ends; continue it "
@@ -395,15 +327,6 @@ class _Coordinator:
             "with --resume, or have lost workers replaced with --max-restarts K"
         )
         return WorkerLost.exit_code
-
-    # Starting
-
-    def _start_missing(self) -> None:
-        there = sum(not each.ended and not each.leaving for each in self.workers.values())
-        for _ in range(self.target - there):
-            number, self._started = self._started, self._started + 1
-            env = {**defaults(self.size), **self.env, **self.home.told(number, self.size)}
-            self.workers[number] = _Started(number, self.spawn(env))
 
     # The end
 
@@ -431,10 +354,10 @@ class _Coordinator:
 
         self.store.set(KEY, "1")
         deadline = time.monotonic() + _EXIT
-        alive = [each for each in self.workers.values() if not each.ended]
+        alive = self.roster.alive()
         while any(each.process.poll() is None for each in alive) and time.monotonic() < deadline:
             time.sleep(POLL)
-        first = self.workers[self.formed.holders[0]]
+        first = self.roster[self.formed.holders[0]]
         code = first.process.poll()
         told = self._record(first.number)
         if code is None:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from weft.comm.elastic.busy import Busy
+from weft.comm.elastic.letters import Letter, Letters
 from weft.comm.elastic.meeting import Delivery, Gathered, Meeting, MovedRows, OneForAll, Reduced
 from weft.comm.rendezvous import PrefixStore
 from weft.comm.run_store import RunStore
@@ -77,13 +78,20 @@ class Hub:
                 self._carriers[key] = Carrier(self, f"{name}-{'-'.join(map(str, members))}", members)
             return self._carriers[key]
 
-    def connect(self, name: str, processes: Sequence[int]) -> Any:
-        """Return connections among some processes, this one of them; all of them call it."""
+    def connect(self, name: str, processes: Sequence[int], *, patience: float | None = None) -> Any:
+        """Return connections among some processes, this one of them; all of them call it.
+
+        They are waited for as long as for a call, or with a patience of its own.
+        """
+        patience = self.timeout if patience is None else patience
         place, bound = list(processes).index(self.me), timedelta(seconds=self.timeout)
         # The constructor waits for the others with Python's lock held: nobody calls it before all are here.
         self.store.set(f"here/{name}/{self.me}", "1")
-        self.await_values([f"here/{name}/{process}" for process in processes], patience=self.timeout)
-        group = dist.ProcessGroupGloo(PrefixStore(name, self.store.plain), place, len(processes), bound)
+        self.await_values([f"here/{name}/{process}" for process in processes], patience=patience)
+        # A connection of its own: the constructor waits for the others on it, and calls on one wait for each
+        # other, so that two that are opened in different orders would never come to an end.
+        store = PrefixStore(name, self.store.plain.clone())  # type: ignore[attr-defined]
+        group = dist.ProcessGroupGloo(store, place, len(processes), bound)
         self._groups.append(group)
         return group
 
@@ -128,6 +136,8 @@ class Carrier:
             for process in self.processes
         }
         """The members, by their place among them, that each process holds."""
+        self.letters = Letters(hub, name)
+        """What two of the members write to each other, which others do not meet for."""
         self._group: Any = None
         self._meetings: dict[int, Meeting] = {}
         self._under_way: set[Meeting] = set()
@@ -163,10 +173,12 @@ class Carrier:
         """End the calls under way."""
         for meeting in list(self._under_way):
             self._end(meeting, why)
+        self.letters.give_up(why)
 
     def forget(self) -> None:
         """Let go of the connections, which the hub closes."""
         self._group = None
+        self.letters.forget()
 
     # Inside
 
@@ -267,11 +279,13 @@ class PartWire:
         """Fill a contiguous tensor with that of a part."""
         return self._enter(OneForAll(tensor, rank))
 
-    def send(self, tensor: Tensor, rank: int) -> Meeting:
-        """Nothing that runs by parts hands single tensors over."""
-        raise NotImplementedError
+    def send(self, tensor: Tensor, rank: int) -> Letter:
+        """Hand a tensor to a part."""
+        return self._make().letters.send(tensor, self.part, rank)
 
-    receive = send
+    def receive(self, into: Tensor, rank: int) -> Letter:
+        """Fill a tensor with what a part sends."""
+        return self._make().letters.receive(into, self.part, rank)
 
     def gather_text(self, text: str, *, patience: float) -> list[str]:
         """Return what every member wrote."""

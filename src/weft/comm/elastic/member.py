@@ -4,13 +4,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 from weft.comm.elastic.generation import END, STOP, Generation, latest_number, read_generation
 from weft.comm.elastic.hub import Hub
-from weft.comm.elastic.notice import Notice
+from weft.comm.elastic.notice import Notice, NoticeSource
 from weft.comm.failure import LOAD, STALL, clear_orphan, leave, orphaned, seconds
 from weft.comm.group import TIMEOUT
 from weft.comm.heartbeat import Heartbeat
@@ -25,8 +25,8 @@ POLL = 0.05
 class Member:
     """This process among the workers of the run."""
 
-    def __init__(self, notice: Sequence[str] = ()) -> None:
-        """`notice` is a command that ends with 0 when this worker is to leave."""
+    def __init__(self, notice: NoticeSource | None = None) -> None:
+        """`notice` is asked whether this worker is to leave."""
         place = RankPlace.from_environment(os.environ)
         assert place is not None, "the launcher sets the environment"
         use_loopback(place)
@@ -49,7 +49,7 @@ class Member:
         self._latest = 0
         self._leaving = ""
         """What asked this worker to leave."""
-        self._notice = Notice(notice, self._noticed) if notice else None
+        self._notice = None if notice is None else Notice(notice, self._noticed)
         self._told_leaving = False
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="weft-member", daemon=True)

@@ -42,6 +42,7 @@ class Pipeline(Strategy):
 
     name: ClassVar[str] = "pipeline"
     on_workers: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
     in_batches: ClassVar[bool] = True
     takes_whole: ClassVar[bool] = False
     draws_from_whole: ClassVar[bool] = True

@@ -24,6 +24,11 @@ class StageWeights(PlainReducer):
         self.group, self.plan = group, plan
         self._model: Stack | None = None
 
+    @property
+    def scattered(self) -> bool:
+        """Whether there are other stages."""
+        return self.group.size > 1
+
     def check_model(self, model: nn.Module) -> None:
         """Cut the model into stages."""
         self._model = self.plan.settle(model)

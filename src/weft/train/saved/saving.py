@@ -112,10 +112,15 @@ class Saver:
         return bool(packed(self.strategy))
 
     def snapshot(self, progress: Progress, *, elapsed: float) -> Checkpoint | None:
-        """Return what a checkpoint would hold; None where this worker keeps something of its own beside."""
+        """Return what a checkpoint would hold; None where this worker keeps something of its own beside.
+
+        Where the reducer is scattered all workers call it, with the weights of all.
+        """
         if self.keeps_own():
             return None
-        groups, state = self._run(progress, optimizer_state(self.optimizer), [], elapsed)
+        tensors, rest = optimizer_state(self.optimizer)
+        tensors = self.strategy.reducer.joined_state(self.optimizer, tensors)
+        groups, state = self._run(progress, (tensors, rest), [], elapsed)
         return Checkpoint(self.folder.checkpoints.folder, progress.epoch, groups, state)
 
     def _run(

@@ -30,7 +30,7 @@ from weft.train.saved.saving import Handover, Moved
 from weft.train.saved.summary import Summary
 from weft.train.trainer import Place
 from weft.train.workers.draws import DrawCheck
-from weft.train.workers.worker import Kept, train_parts
+from weft.train.workers.worker import KeptGraph, train_parts
 
 _CLOSE = 10.0  # seconds that workers wait for each other to have ended a generation
 _PATIENCE = 20.0  # of a collective's bound: how long work under way may take to notice that others are gone
@@ -41,7 +41,7 @@ class _FromBefore:
     """What a worker has from one generation to the next."""
 
     state: Checkpoint | None = None
-    graphs: Kept = field(default_factory=dict)
+    graphs: KeptGraph = field(default_factory=KeptGraph)
 
 
 def serve(resolved: Resolved, place: Place, member: Member, span: str) -> Summary | None:
@@ -91,7 +91,7 @@ class _Generation:
             return "broken"
         self.member.say("up")
         self.member.up = True
-        graphs = self.held.graphs
+        graphs = self.held.graphs.parts
         for part in [part for part in graphs if part not in self.hub.parts]:
             del graphs[part]
         threads = [

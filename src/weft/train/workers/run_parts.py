@@ -5,6 +5,7 @@ The data of a run may be cut already, by `weft partition`: then nobody reads the
 
 import gc
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -215,6 +216,21 @@ def read_whole(folder: Path, dtype: torch.dtype, features: bool) -> Shard:
     if not features:
         shards = [replace(shard, node_data=_without_features(shard)) for shard in shards]
     return LocalGraph(Shard.merge(shards), dtype=dtype).home
+
+
+class SharedWhole:
+    """All parts of a graph, read once for the members that one process holds."""
+
+    def __init__(self) -> None:
+        self._held: dict[bool, Shard] = {}
+        self._lock = threading.Lock()
+
+    def read(self, folder: Path, dtype: torch.dtype, features: bool) -> Shard:
+        """Return what `read_whole` does; who needs no features takes what is there with them."""
+        with self._lock:
+            if not (features in self._held or True in self._held):
+                self._held = {features: read_whole(folder, dtype, features)}
+            return self._held[True] if True in self._held else self._held[features]
 
 
 def _without_features(shard: Shard) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -30,10 +30,17 @@ from weft.train.saved.summary import Summary
 from weft.train.settings import choose_device
 from weft.train.trainer import Place
 from weft.train.workers.placed import check_placement, dealt, placed
-from weft.train.workers.run_parts import check_loops, prepare_parts, read_parts, read_whole
+from weft.train.workers.run_parts import SharedWhole, check_loops, prepare_parts, read_parts, read_whole
 
-Kept = dict[int, tuple[LocalGraph | RecordGraph, dict[str, Any]]]
-"""What a process holds of the graph, by member of the group, and what tells partitions apart."""
+
+@dataclass
+class KeptGraph:
+    """What a process holds of the graph for all of its members, from one group of workers to the next."""
+
+    parts: dict[int, tuple[LocalGraph | RecordGraph, dict[str, Any]]] = field(default_factory=dict)
+    """What each member holds, and what tells partitions apart."""
+    whole: SharedWhole = field(default_factory=SharedWhole)
+    """All parts together, where a strategy draws from them."""
 
 
 def prepare(recipe: Recipe, out: Path, *, workers: int) -> None:
@@ -96,10 +103,12 @@ def run_worker(recipe: Recipe, place: Place, group: Group) -> Summary | None:
     return train_parts(resolve(recipe, workers=group.size), place, group)
 
 
-def train_parts(resolved: Resolved, place: Place, group: Group, kept: Kept | None = None) -> Summary | None:
+def train_parts(
+    resolved: Resolved, place: Place, group: Group, kept: KeptGraph | None = None
+) -> Summary | None:
     """Train as `run_worker` does, with a recipe that is checked and a graph that is cut.
 
-    `kept` is what this process holds of the graph from before, by member.
+    `kept` is what this process holds of the graph from before, and for other members.
     """
     settings = resolved.settings
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
@@ -115,11 +124,11 @@ def train_parts(resolved: Resolved, place: Place, group: Group, kept: Kept | Non
         group = group.subgroup(range(trainers), purpose="trainers")
     given = placed(resolved, parts, place, group)
     if strategies[resolved.strategy].draws_from_whole:
-        given["whole"] = partial(read_whole, parts, dtype)
-    kept = {} if kept is None else kept
-    if group.rank not in kept:
-        kept[group.rank] = _held(resolved, parts, group, given.get("part_rank"), dtype)
-    graph, identity = kept[group.rank]
+        given["whole"] = partial(read_whole if kept is None else kept.whole.read, parts, dtype)
+    kept = KeptGraph() if kept is None else kept
+    if group.rank not in kept.parts:
+        kept.parts[group.rank] = _held(resolved, parts, group, given.get("part_rank"), dtype)
+    graph, identity = kept.parts[group.rank]
     model, task = resolved.model, resolved.make_task(graph)
     task.read(parts)
     if isinstance(model, str):
