@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 import torch
@@ -59,18 +60,27 @@ def test_one_computes_at_a_time_and_who_waits_lets_others_go_on() -> None:
 
     def work(interval: int) -> None:
         for epoch in range(5):
-            with board.turn(interval, epoch):
-                inside[0] += 1
-                most[0] = max(most[0], inside[0])
-                time.sleep(0.0005)
-                inside[0] -= 1
-                board.put(RowsKey("features", 0, interval), epoch, torch.tensor([epoch]))
-                others = [other for other in range(3) if other != interval]
-                board.read(interval, epoch, "features", 0, others)
+            board.enter(interval, epoch)
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            time.sleep(0.0005)
+            inside[0] -= 1
+            board.put(RowsKey("features", 0, interval), epoch, torch.tensor([epoch]))
+            others = [other for other in range(3) if other != interval]
+            board.read(interval, epoch, "features", 0, others)
+            board.leave(interval, epoch, learned(None))
+        with suppress(Ended):
+            board.enter(interval, 5)
 
+    board.publish(0, {})
+    board.allow(4)
     threads = [threading.Thread(target=work, args=(interval,)) for interval in range(3)]
     for thread in threads:
         thread.start()
+    for epoch in range(5):
+        board.taken(epoch)
+        board.publish(epoch + 1, {})
+    board.end(Ended())
     for thread in threads:
         thread.join(20)
     assert not any(thread.is_alive() for thread in threads)

@@ -66,8 +66,7 @@ class IntervalRun:
         try:
             while True:
                 version, weights = board.enter(self.number, epoch)
-                away = partial(board.away, self.number, epoch)
-                with board.turn(self.number, epoch), self._offered(version, weights, away):
+                with self._offered(version, weights, partial(board.away, self.number)):
                     learned = self._epoch(weights, epoch)
                 board.leave(self.number, epoch, learned)
                 epoch += 1

@@ -132,7 +132,7 @@ class IntervalSteps(Batching):
         first = int(self._loaded["next"]) if self._loaded else epoch
         logged = self.folder if self.form == "free" else None
         log = OrderLog(None if logged is None else logged / "order", head, since=first)
-        board = self._board = Board(len(self.intervals), self._choice(head), log)
+        board = self._board = Board(len(self.intervals), self._choice(head), log, alone=group.size == 1)
         self._post = Post(board, self.layout.exchange.whole_plan, self.intervals, self.lane)
         self._names = [*_trained(model)]
         board.publish(epoch, frozen(_trained(model)))
