@@ -25,7 +25,7 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.pipeline.stage_model import frozen
 from weft.strategies.reducer import PlainReducer
 from weft.strategies.shared import Shared
-from weft.strategies.tensor_workers.tensor_workers import TensorWorkers
+from weft.strategies.tensor_workers.tensor_workers import TensorOptions, TensorWorkers
 from weft.tasks.base import Targets
 
 Form = Literal["sync", "deterministic", "free"]
@@ -48,10 +48,10 @@ class IntervalSteps(Batching):
         staleness: int,
         replay: Path | None,
         folder: Path | None,
-        tensor_workers: int | Literal["auto"],
+        tensors: TensorOptions,
     ) -> None:
         super().__init__(shared, layout)
-        self.tensor_workers = tensor_workers
+        self.tensors = tensors
         self._tensors: TensorWorkers | None = None
         self.reducer, self.form, self.staleness = reducer, form, staleness
         self.replay, self.folder = replay, folder
@@ -137,8 +137,8 @@ class IntervalSteps(Batching):
         self._names = [*_trained(model)]
         board.publish(epoch, frozen(_trained(model)))
         put_back(board, self._loaded, self._names)
-        if self.tensor_workers:
-            self._tensors = TensorWorkers(self.tensor_workers, len(self.intervals))
+        if self.tensors.number:
+            self._tensors = TensorWorkers(self.tensors, len(self.intervals), sharing=group.size)
         for each, targets in zip(self.intervals, self._targets):
             self._runs.append(self._made(each, targets["train"], model))
             self._runs[-1].start(board, first)
