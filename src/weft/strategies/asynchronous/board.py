@@ -95,7 +95,8 @@ class Board:
     def read(self, interval: int, epoch: int, what: What, slot: int, sources: Sequence[int]) -> list[Tensor]:
         """Return the rows of some sources, of the epochs that the form of asynchrony says.
 
-        Where it takes the newest, those that are not as far yet go on first.
+        Those that are not as far yet go on first where the newest counts, or where other workers wait for
+        rows: these leave once all intervals have made them.
         """
         keys = [RowsKey(what, slot, source) for source in sources]
         with self._changed:
@@ -224,10 +225,10 @@ class Board:
             self.check()
 
     def _found(self, interval: int, found: Callable[[], T | None]) -> T:
-        """Return what is found, once it is; others go on meanwhile, and where the newest counts before."""
+        """Return what is found, once it is; others go on meanwhile, or before."""
         self.check()
         value = found()
-        if value is not None and not self.choice.fresh:
+        if value is not None and self.alone and not self.choice.fresh:
             return value
         began = time.perf_counter()
         waits = value is None
