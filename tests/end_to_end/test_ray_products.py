@@ -109,8 +109,8 @@ def test_products_of_nodes_that_come_and_go_have_the_bits_of_processes(tmp_path:
 @pytest.mark.timeout(600)
 def test_each_worker_has_a_ray_of_its_own_where_none_is_named(tmp_path: Path) -> None:
     expected, out = tmp_path / "processes", tmp_path / "ray"
-    ended(started(expected, "--workers=2", "--set=strategy.tensor_workers=1", epochs=5))
-    run = started(out, "--workers=2", "--engine=ray", "--set=strategy.tensor_workers=1", epochs=5)
+    ended(started(expected, "--workers=2", "--set=strategy.tensor_workers=1", epochs=300))
+    run = started(out, "--workers=2", "--engine=ray", "--set=strategy.tensor_workers=1", epochs=300)
     until(run, out, 1)
     below = children_of(run.pid)
     assert len(actors(run.pid)) == 2
