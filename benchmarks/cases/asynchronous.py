@@ -24,7 +24,7 @@ from weft.strategies.pipeline.stage_model import Weights
 
 GRAPHS = ("cora", "citeseer", "pubmed")
 SEEDS = range(3)
-EPOCHS = 120
+EPOCHS = 60
 INTERVALS = 8
 WITHIN = 0.01
 """Below the accuracy that synchronous training reaches."""
@@ -35,7 +35,7 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
     ("deterministic, s = 1", {"staleness": 1}),
     *((f"free, s = {s}", {"form": "free", "staleness": s}) for s in (0, 1)),
 ]
-RATES = (0.003, 0.01, 0.03)
+RATES = (0.01, 0.03)
 
 
 class LateBoard(Board):
