@@ -6,6 +6,8 @@ import pytest
 
 from weft.cli.main import main
 
+TENSOR_WORKERS = ["--set=strategy.name=asynchronous", "--set=strategy.tensor_workers=1"]
+
 
 @pytest.mark.parametrize(
     ("words", "told"),
@@ -26,6 +28,10 @@ from weft.cli.main import main
         (["--ray-address=head:1", "--workers=2"], "--ray-address, --listen: these are of Ray; add --engine"),
         (["--listen=10.0.0.1", "--workers=2"], "--ray-address, --listen: these are of Ray; add --engine"),
         (["--engine=ray", "--listen=10.0.0.1", "--workers=2"], "a Ray of this machine alone is on loopback"),
+        (
+            ["--engine=ray", "--ray-address=a:1", "--listen=a", *TENSOR_WORKERS],
+            "--listen: tensor workers are reached by Ray alone; leave it out",
+        ),
         (["--engine=ray"], "--engine ray: say how many workers there may be, --workers LEAST:MOST"),
         (["--engine=ray", "--workers=2", "--set=strategy.name=grid"], "'grid' keeps its number of workers"),
         (

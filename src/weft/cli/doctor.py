@@ -22,7 +22,7 @@ EXTRAS = {
     "kaminpar": ("kaminpar", "KaMinPar, a second partitioner"),
     "duckdb": ("data", "tables to graphs: weft ingest, weft validate"),
     "pyspark": ("spark", "the data plane on a cluster: --engine spark"),
-    "ray": ("ray", "workers that Ray places: weft train --engine ray"),
+    "ray": ("ray", "workers, or tensor workers, that Ray places: weft train --engine ray"),
     "triton": ("gpu", "kernels for GPUs"),
     "tensorboard": ("tensorboard", "TensorBoard files of a run"),
 }

@@ -88,7 +88,10 @@ def _run(options: argparse.Namespace) -> int:
             "--out: expected a folder, got an empty name; leave it out for runs/NAME-TIME-PROCESS"
         )
     workers.check_engine(options)
-    recipe, span, foretold = resolve(options), elastic.span_of(options), None
+    recipe = resolve(options)
+    if workers.has_ray_for_products(options, recipe):
+        recipe = resolve(options)
+    span, foretold = elastic.span_of(options), None
     if is_auto(recipe):
         if span is not None:
             raise InputError("strategy.name: 'auto' plans for a number of workers; give --workers N")

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         choices=["ray"],
-        help="what finds machines for --workers 2:8: Ray, by default one that is started on this machine",
+        help="what finds machines for --workers 2:8, or tensor workers: Ray, by default one started here",
     )
     parser.add_argument(
         "--ray-address", metavar="HOST:PORT", help="of a Ray that runs; start it with its own `ray start`"
@@ -73,6 +73,23 @@ def check_engine(options: argparse.Namespace) -> None:
         raise RecipeError("--ray-address, --listen: these are of Ray; add --engine ray")
     if options.listen and not options.ray_address:
         raise RecipeError("--listen: a Ray of this machine alone is on loopback; add --ray-address HOST:PORT")
+
+
+def has_ray_for_products(options: argparse.Namespace, recipe: Recipe) -> bool:
+    """Have `--engine ray` place the tensor workers of a strategy with any: settings of it, from now on."""
+    if not options.engine or not recipe.strategy.get("tensor_workers"):
+        return False
+    from weft.strategies.base import strategies
+
+    if not strategies[recipe.strategy.get("name", "single")].lends_products:
+        return False
+    if options.listen:
+        raise RecipeError("--listen: tensor workers are reached by Ray alone; leave it out")
+    options.settings += ["strategy.tensor_engine=ray"]
+    if options.ray_address:
+        options.settings.append(f"strategy.ray_address={options.ray_address}")
+    options.engine = options.ray_address = None
+    return True
 
 
 def count_workers(options: argparse.Namespace) -> int:

@@ -74,6 +74,8 @@ class Strategy:
     """Whether several workers can train together."""
     elastic: ClassVar[bool] = False
     """Whether workers may come and go: each part then computes as a worker of its own, wherever it is."""
+    lends_products: ClassVar[bool] = False
+    """Whether `tensor_workers` can do products of rows and weights for it."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     """Where one process can train."""
     worker_devices: ClassVar[tuple[str, ...]] = ("cpu",)

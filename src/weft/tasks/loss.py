@@ -34,6 +34,8 @@ class Loss:
     """Their sum; 0, with a gradient, of no targets."""
     own: bool = False
     """Whether it is a function of the user's."""
+    numbers: tuple[float, ...] | None = None
+    """What `named_loss` makes it of again, with its name; None: nobody else can."""
 
 
 def own_loss(name: str, function: LossFunction) -> Loss:
@@ -122,7 +124,8 @@ def cross_entropy(weights: Tensor | Sequence[float] | None = None, smoothing: fl
 
         return function
 
-    return Loss("cross_entropy", made("none"), made("sum"))
+    numbers = (smoothing, *(() if held is None else held.values.tolist()))
+    return Loss("cross_entropy", made("none"), made("sum"), numbers=numbers)
 
 
 class _ClassWeights:
@@ -165,11 +168,11 @@ def _bce_summed(outputs: Tensor, y: Tensor) -> Tensor:
 
 CROSS_ENTROPY = cross_entropy()
 """Of one label a target."""
-BCE = Loss("bce", _bce_each, _bce_summed)
+BCE = Loss("bce", _bce_each, _bce_summed, numbers=())
 """Binary cross-entropy averaged over labels, of several labels a target."""
 
 
-def _of_numbers(name: str, of_error: Callable[[Tensor], Tensor]) -> Loss:
+def _of_numbers(name: str, of_error: Callable[[Tensor], Tensor], *numbers: float) -> Loss:
     """Return a loss of outputs [n, c] and y [n, c] or [n], from a function of output - y that is 0 at 0.
 
     A target's loss is the mean over the columns where y is not NaN; a row without any counts nowhere.
@@ -179,14 +182,18 @@ def _of_numbers(name: str, of_error: Callable[[Tensor], Tensor]) -> Loss:
         error, held = errors_of(outputs, y)
         return of_error(error).sum(1) / held.sum(1).clamp(min=1)
 
-    return Loss(name, each, lambda outputs, y: each(outputs, y).sum())
+    return Loss(name, each, lambda outputs, y: each(outputs, y).sum(), numbers=numbers)
 
 
 def huber(delta: float = 1.0) -> Loss:
     """Return Huber's loss: e²/2 up to |e| = delta, delta (|e| - delta/2) beyond."""
     if not delta > 0:
         raise InputError(f"huber: expected a delta above 0, got {delta!r}")
-    return _of_numbers("huber", lambda e: F.huber_loss(e, torch.zeros_like(e), reduction="none", delta=delta))
+
+    def of_error(error: Tensor) -> Tensor:
+        return F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)
+
+    return _of_numbers("huber", of_error, delta)
 
 
 MSE = _of_numbers("mse", torch.square)
@@ -194,3 +201,18 @@ MSE = _of_numbers("mse", torch.square)
 MAE = _of_numbers("mae", torch.abs)
 """The mean of absolute errors."""
 REGRESSION_LOSSES: dict[str, Loss] = {"mse": MSE, "mae": MAE, "huber": huber()}
+
+_NAMED: dict[str, Callable[..., Loss]] = {
+    "cross_entropy": lambda smoothing, *weights: cross_entropy(weights or None, smoothing),
+    "bce": lambda: BCE,
+    "mse": lambda: MSE,
+    "mae": lambda: MAE,
+    "huber": huber,
+}
+LOSSES_BY_NAME = (*_NAMED,)
+"""The losses that `named_loss` makes."""
+
+
+def named_loss(name: str, numbers: Sequence[float]) -> Loss:
+    """Return the loss of a name and its `numbers`, as another process has it."""
+    return _NAMED[name](*numbers)

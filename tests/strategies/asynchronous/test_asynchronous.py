@@ -65,6 +65,16 @@ def test_a_free_run_repeats_its_bits_from_its_order_and_an_age_is_bounded(tmp_pa
         trained(strategy, held("hub", "gcn", torch.float32)[1])
 
 
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+@pytest.mark.parametrize("layer", ["gcn", "gat"])
+def test_a_free_run_in_which_nobody_is_late_reads_nothing_old(layer: str, staleness: int) -> None:
+    graph, model = held("hub", layer, torch.float32)
+    expected = trained(Asynchronous(whole(graph), seed=3, intervals=4), model)
+    _, model = held("hub", layer, torch.float32)
+    free = Asynchronous(whole(graph), seed=3, intervals=4, form="free", staleness=staleness)
+    assert same(trained(free, model), expected)
+
+
 def test_another_order_than_the_own_is_refused(tmp_path: Path) -> None:
     graph, model = held("hub", "gcn", torch.float32)
     trained(Asynchronous(whole(graph), folder=tmp_path, form="free", intervals=2), model, 2)
@@ -95,6 +105,9 @@ def test_a_run_that_is_continued_has_the_bits_of_one_that_was_not(tmp_path: Path
         ({"norm": "batch"}, {}, r"model\.norm: 'batch' is over the rows of all intervals"),
         ({}, {"form": "sync", "staleness": 1}, r"strategy\.staleness: 'sync' ends every layer together"),
         ({}, {"replay": "x"}, r"strategy\.replay: 'deterministic' gives the same bits by itself"),
+        ({}, {"tensor_engine": "ray"}, r"strategy\.tensor_engine: 'ray' has nothing to place"),
+        ({}, {"tensor_workers": 1, "ray_address": "a:1"}, r"strategy\.ray_address: this is of Ray; add"),
+        ({"precision": "bfloat16"}, {"tensor_workers": 1}, r"train\.precision: tensor workers multiply"),
         ({}, {"form": "free", "replay": "x"}, r"x/rank-0\.jsonl: no such file"),
     ],
 )

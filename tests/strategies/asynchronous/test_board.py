@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 import torch
@@ -59,23 +60,87 @@ def test_one_computes_at_a_time_and_who_waits_lets_others_go_on() -> None:
 
     def work(interval: int) -> None:
         for epoch in range(5):
-            with board.turn(interval, epoch):
-                inside[0] += 1
-                most[0] = max(most[0], inside[0])
-                time.sleep(0.0005)
-                inside[0] -= 1
-                board.put(RowsKey("features", 0, interval), epoch, torch.tensor([epoch]))
-                others = [other for other in range(3) if other != interval]
-                board.read(interval, epoch, "features", 0, others)
+            board.enter(interval, epoch)
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            time.sleep(0.0005)
+            inside[0] -= 1
+            board.put(RowsKey("features", 0, interval), epoch, torch.tensor([epoch]))
+            others = [other for other in range(3) if other != interval]
+            board.read(interval, epoch, "features", 0, others)
+            board.leave(interval, epoch, learned(None))
+        with suppress(Ended):
+            board.enter(interval, 5)
 
+    board.publish(0, {})
+    board.allow(4)
     threads = [threading.Thread(target=work, args=(interval,)) for interval in range(3)]
     for thread in threads:
         thread.start()
+    for epoch in range(5):
+        board.taken(epoch)
+        board.publish(epoch + 1, {})
+    board.end(Ended())
     for thread in threads:
         thread.join(20)
     assert not any(thread.is_alive() for thread in threads)
     assert most == [1]
     assert board.take_ages() == {0: 30}
+
+
+@pytest.mark.parametrize(
+    ("free", "alone", "order"),
+    [(False, True, [0, 0, 1, 1]), (False, False, [0, 1, 0, 1]), (True, True, [0, 1, 0, 1])],
+)
+def test_a_read_lets_those_behind_go_first_where_that_matters(
+    free: bool, alone: bool, order: list[int]
+) -> None:
+    choice = Newest(1) if free else Exactly(1)
+    board, went = Board(2, choice, OrderLog(None, {}, since=0), alone=alone), []
+    for interval in (0, 1):
+        board.put(RowsKey("features", 0, interval), 0, torch.tensor([0]))
+    board.allow(1)
+
+    def work(interval: int) -> None:
+        board.enter(interval, 1)
+        went.append(interval)
+        board.put(RowsKey("features", 0, interval), 1, torch.tensor([1]))
+        rows = board.read(interval, 1, "features", 0, [1 - interval])
+        assert rows[0].tolist() == [int(free)]
+        went.append(interval)
+        board.leave(interval, 1, learned(None))
+        with suppress(Ended):
+            board.enter(interval, 2)
+
+    threads = [threading.Thread(target=work, args=(interval,)) for interval in (0, 1)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 10
+    while len(board._turns._waiting) < 2 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    board.publish(0, {})
+    board.publish(1, {})
+    board.completed(1)
+    board.end(Ended())
+    for thread in threads:
+        thread.join(10)
+    assert went == order
+
+
+def test_who_would_be_first_waits_for_weights_that_are_there_in_a_moment() -> None:
+    board = Board(2, Newest(1), OrderLog(None, {}, since=0), alone=True)
+    board.publish(0, {})
+    board.allow(5)
+    assert board._opened(0, 0) == 0
+    board.entered = 0
+    board.leave(0, 0, learned(None))
+    assert board._opened(0, 1) == 0, "somebody is late"
+    board.leave(1, 0, learned(None))
+    assert board._opened(0, 1) is None, "all are done"
+    board.taken(0)
+    assert board._opened(0, 1) is None, "the weights are about to be given out"
+    board.publish(1, {})
+    assert board._opened(0, 1) == 1
 
 
 def test_everybody_who_waits_hears_of_the_end() -> None:

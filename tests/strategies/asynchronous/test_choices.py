@@ -18,15 +18,15 @@ from weft.strategies.asynchronous.choices import Exactly, Newest, ages_of, check
     ],
 )
 def test_exact_ages_are_exact(epoch: int, there: list[Sequence[int]], read: list[int] | None) -> None:
-    assert Exactly(2).rows(0, epoch, there) == read
+    assert Exactly(2).rows(0, epoch, 0, there) == read
 
 
 def test_a_free_run_reads_the_newest_and_waits_for_none_but_those_too_old() -> None:
     newest = Newest(1)
-    assert newest.rows(0, 0, [[], [0]]) is None
-    assert newest.rows(0, 3, [[1, 2], [4]]) == [2, 4]
-    assert newest.rows(0, 3, [[0], [4]]) is None
-    assert newest.rows(0, 3, [[1], [4]]) == [1, 4]
+    assert newest.rows(0, 0, 0, [[], [0]]) is None
+    assert newest.rows(0, 3, 0, [[1, 2], [4]]) == [2, 4]
+    assert newest.rows(0, 3, 0, [[0], [4]]) is None
+    assert newest.rows(0, 3, 0, [[1], [4]]) == [1, 4]
 
 
 def test_an_epoch_begins_once_the_weights_have_seen_all_but_the_last_few() -> None:

@@ -11,7 +11,7 @@ import torch
 
 from weft.errors import FormatError
 from weft.reading.bounds import LIMIT
-from weft.strategies.tensor_workers.frames import Frame, receive, send
+from weft.strategies.tensor_workers.frames import Frame, decoded, encoded, receive, send
 
 HEAD: dict[str, Any] = {"kind": "task", "number": 1, "name": "x", "weights": [], "arrays": []}
 
@@ -26,10 +26,12 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 def test_a_frame_arrives_as_it_was(pair: Any) -> None:
     arrays = [torch.arange(6.0).view(2, 3), torch.zeros(0, 4), torch.ones(2, dtype=torch.float64)]
+    arrays += [torch.tensor([3, -(2**40)]), torch.tensor(2.5)]
     assert send(pair[0], Frame("task", 7, "apply_vertex", ["1.w"], arrays)) > 40
-    found = receive(pair[1])
-    assert (found.kind, found.number, found.name, found.weights) == ("task", 7, "apply_vertex", ["1.w"])
-    assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(found.arrays, arrays, strict=True))
+    for found in (receive(pair[1]), decoded(encoded(Frame("task", 7, "apply_vertex", ["1.w"], arrays)))):
+        assert (found.kind, found.number, found.name, found.weights) == ("task", 7, "apply_vertex", ["1.w"])
+        assert [each.dtype for each in found.arrays] == [each.dtype for each in arrays]
+        assert all(torch.equal(a, b) for a, b in zip(found.arrays, arrays, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -64,3 +66,11 @@ def test_a_header_is_bounded_and_may_not_be_cut_short(pair: Any) -> None:
     pair[0].shutdown(socket.SHUT_RDWR)
     with pytest.raises(ConnectionError):
         receive(pair[1])
+
+
+def test_bytes_that_end_too_soon_or_are_none_are_refused() -> None:
+    held = encoded(Frame("answer", arrays=[torch.ones(3)]))
+    with pytest.raises(ConnectionError):
+        decoded(held[:-1])
+    with pytest.raises(FormatError, match="expected bytes, got list"):
+        decoded([1])  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from weft.strategies.tensor_workers import pool as pools
+from weft.strategies.tensor_workers import process_worker
 from weft.strategies.tensor_workers.pool import TensorPool
 
 ROWS = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
@@ -73,7 +74,7 @@ def test_answers_are_the_bits_of_this_process_for_each_version_whatever_happens(
 
 
 def test_who_waits_hears_of_the_end(pool: TensorPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "_START", 0.5)
+    monkeypatch.setattr(process_worker, "START", 0.5)
     told: list[str] = []
 
     def ask() -> None:

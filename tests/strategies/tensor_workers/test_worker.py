@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from weft.errors import WeftError
 from weft.strategies.tensor_workers import worker
 from weft.strategies.tensor_workers.frames import Frame, receive, send
+from weft.strategies.tensor_workers.process_worker import weights_asked
 from weft.strategies.tensor_workers.worker import serve
 
 ROWS, WEIGHT = torch.randn(6, 4), torch.randn(3, 4)
@@ -39,8 +40,8 @@ class Served:
         send(self.stream, Frame("task", 5, name, [*weights], arrays))
         pulls = 0
         while (frame := receive(self.stream)).kind == "pull":
-            pulls += 1
-            send(self.stream, Frame("weight", name=frame.name, arrays=[weights[frame.name]]))
+            pulls += len(frame.weights)
+            send(self.stream, weights_asked(frame, weights))
         assert (frame.kind, frame.number) == ("answer", 5)
         return frame.arrays, pulls
 
@@ -83,3 +84,11 @@ def test_what_has_no_name_here_is_not_done(served: Served, name: str) -> None:
     send(served.stream, Frame("task", 1, name))
     served.thread.join(10)
     assert "which it does not do" in str(served.raised[0])
+
+
+def test_other_weights_than_were_asked_for_are_refused(served: Served) -> None:
+    send(served.stream, Frame("task", 1, "apply_vertex", ["0.w"], [ROWS]))
+    assert [*receive(served.stream).weights] == ["0.w"]
+    send(served.stream, Frame("weights", 1, weights=["1.w"], arrays=[WEIGHT]))
+    served.thread.join(10)
+    assert "asked for weights, got weights ['1.w']" in str(served.raised[0])

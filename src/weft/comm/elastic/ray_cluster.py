@@ -20,6 +20,7 @@ from weft.comm.launch import ADDRESS, tell_user
 from weft.errors import InputError
 from weft.registry import require
 
+OPTION = "--ray-address"
 _REACH = 10.0  # seconds in which Ray's address must answer
 _PASSED = ("WEFT_", "OMP_", "PYTHONPATH", "ONEDNN_", "THP_")
 """How variables of the launcher begin that workers have, too; all others are those of their nodes."""
@@ -75,32 +76,39 @@ def ray_cluster(
         with ray_here(size.most * cpus) as started, _connected(started) as ray:
             yield RayCluster(ray, ADDRESS, command, size, cpus)
         return
-    _check_reached(at)
+    check_reached(at)
     with _connected(at) as ray:
         yield RayCluster(ray, _reachable(ray, listen), command, size, cpus)
 
 
-def _check_reached(address: str) -> None:
+def check_reached(address: str, option: str = OPTION) -> None:
     """Refuse an address where nobody listens: Ray would try for minutes."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH).close()
     except (OSError, ValueError) as error:
         raise InputError(
-            f"--ray-address {address}: expected the HOST:PORT of a Ray that runs, as `ray start --head` "
+            f"{option} {address}: expected the HOST:PORT of a Ray that runs, as `ray start --head` "
             f"tells it ({error})"
         ) from None
 
 
-@contextmanager
-def _connected(address: str) -> Iterator[Any]:
-    """Give Ray's module, connected to one that runs; it reads its environment as it is imported."""
+def connect(address: str, option: str = OPTION) -> Any:
+    """Return Ray's module, connected to one that runs; it reads its environment as it is imported."""
     os.environ |= {**NO_TELEMETRY, **(LOOPBACK if address.startswith("127.") else {})}
     ray = require("ray", "ray")
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        with redirect_stdout(sys.stderr):
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
-        raise InputError(f"--ray-address {address}: {_told(error)}") from None
+        raise InputError(f"{option} {address}: {_told(error)}") from None
+    return ray
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Any]:
+    """Give Ray's module, connected to one that runs."""
+    ray = connect(address)
     try:
         with redirect_stdout(sys.stderr):  # it prints what it finds, beside the one object of --json
             yield ray
@@ -115,12 +123,18 @@ def _told(error: Exception) -> str:
 
 def _reachable(ray: Any, listen: str | None) -> str:
     """Return where workers find this process: where the user says, or on loopback where all are here."""
-    others = sorted({each["NodeManagerAddress"] for each in ray.nodes() if each["Alive"]} - {ADDRESS})
+    others = check_guarded(ray)
     if others and listen is None:
         raise InputError(
             f"--engine ray: nodes at {', '.join(others[:4])} must reach this process; name the address of "
             "this machine that they know by --listen (it listens nowhere else)"
         )
+    return ADDRESS if listen is None else listen
+
+
+def check_guarded(ray: Any) -> list[str]:
+    """Return the addresses of other machines' nodes; refuse a Ray of several that asks for no token."""
+    others = sorted({each["NodeManagerAddress"] for each in ray.nodes() if each["Alive"]} - {ADDRESS})
     if others and os.environ.get("RAY_AUTH_MODE", "token") != "token":
         raise InputError("RAY_AUTH_MODE: who reaches a Ray without a token runs code on it; set it to token")
-    return ADDRESS if listen is None else listen
+    return others

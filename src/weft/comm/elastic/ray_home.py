@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def ray_here(cpus: int) -> Iterator[str]:
         **NO_TELEMETRY,
         **LOOPBACK,
         "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_AUTH_TOKEN": _token(),
     }
     command = [sys.executable, "-m", __name__, str(cpus)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as home:
@@ -56,6 +57,12 @@ def ray_here(cpus: int) -> Iterator[str]:
         finally:
             home.stdin.close()
             home.wait()
+
+
+@cache
+def _token() -> str:
+    """Return the token of this process: Ray reads it once, whatever it is told later."""
+    return secrets.token_hex(32)
 
 
 def main(cpus: int) -> int:

@@ -86,7 +86,7 @@ def _tasks(told: list[Epoch]) -> str:
     for rank, each in enumerate(_workers(told[-1])):
         if isinstance(each.get("tasks"), dict):
             held = each["tasks"]
-            names = ("workers", "tasks", "relaunched", "late", "lost")
+            names = ("workers", "tasks", "joined", "pulls", "relaunched", "late", "lost")
             rows.append(
                 [
                     f"rank {rank}",
@@ -96,13 +96,17 @@ def _tasks(told: list[Epoch]) -> str:
             )
     if not rows:
         return ""
-    head = ["", "workers", "tasks", "relaunched", "late answers", "workers lost", "sent and answered"]
+    head = ["", "workers", "tasks", "with the loss", "weights pulled", "relaunched", "late answers"]
+    head += ["workers lost", "sent and answered"]
     tuned = [
         str(each["tasks"].get("tuned") or "")
         for each in _workers(told[-1])
         if isinstance(each.get("tasks"), dict)
     ]
-    return panel("Tensor workers", table(head, rows) + small(" ".join(dict.fromkeys(tuned))))
+    said = "A task is one round trip; a product that goes with its loss saves one, and its rows go once."
+    return panel(
+        "Tensor workers", table(head, rows) + small(" ".join([said, *dict.fromkeys(filter(None, tuned))]))
+    )
 
 
 def _picture(told: list[Epoch]) -> str:

@@ -18,6 +18,7 @@ from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.halo.halo import HaloParts
 from weft.strategies.local import LocalGraph
 from weft.strategies.reducer import Summed, reducer_of
+from weft.strategies.tensor_workers.tensor_workers import TensorOptions
 
 INTERVALS = 4
 """That a worker has where nothing is said."""
@@ -33,12 +34,14 @@ class Asynchronous(Strategy):
     it read is left in the folder `order` of the run, and `replay` of such a folder gives the same bits again.
     `form` sync ends every layer together and is halo itself. `tensor_workers` processes without state
     multiply rows with weights for each worker, as Dorylus's lambdas do; auto tries some numbers and may keep
-    none. `partitioner` and `parts` are as of halo.
+    none. `tensor_engine` ray has them be actors of the Ray at `ray_address`, HOST:PORT, or of one that is
+    started on this machine. `partitioner` and `parts` are as of halo.
     """
 
     name: ClassVar[str] = "asynchronous"
     on_workers: ClassVar[bool] = True
     takes_whole: ClassVar[bool] = False
+    lends_products: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -52,6 +55,8 @@ class Asynchronous(Strategy):
         intervals: Annotated[int, Range(least=1)] | None = None,
         replay: str | None = None,
         tensor_workers: Annotated[int, Range(least=0)] | Literal["auto"] = 0,
+        tensor_engine: Literal["processes", "ray"] = "processes",
+        ray_address: str | None = None,
         **context: Unpack[RunContext],
     ) -> None:
         super().__init__(graph, **context)
@@ -64,6 +69,11 @@ class Asynchronous(Strategy):
                 "train.precision: float16 scales the loss of all intervals by one number that their "
                 "gradients settle; use bfloat16 or float32"
             )
+        if tensor_workers and context.get("autocast") is not None:
+            raise RecipeError(
+                "train.precision: tensor workers multiply rows and weights as they are; use float32, or "
+                "strategy.tensor_workers = 0"
+            )
         reducer = reducer_of(self.group)
         steps = IntervalSteps(
             self.shared,
@@ -74,7 +84,7 @@ class Asynchronous(Strategy):
             staleness=staleness,
             replay=None if replay is None else Path(replay),
             folder=context.get("folder"),
-            tensor_workers=tensor_workers,
+            tensors=TensorOptions(tensor_workers, tensor_engine, ray_address),
         )
         self.compose(layout, steps, reducer)
 
@@ -94,6 +104,11 @@ class Asynchronous(Strategy):
                 raise RecipeError(
                     f"strategy.{key}: 'sync' ends every layer together; leave it out, or use another form"
                 )
+        if options.get("tensor_engine", "processes") == "ray":
+            if not options.get("tensor_workers"):
+                raise RecipeError("strategy.tensor_engine: 'ray' has nothing to place; set tensor_workers")
+        elif options.get("ray_address") is not None:
+            raise RecipeError("strategy.ray_address: this is of Ray; add tensor_engine = 'ray'")
         if options.get("replay") is not None and form != "free":
             raise RecipeError(
                 f"strategy.replay: {form!r} gives the same bits by itself; use form = 'free', or leave it out"

@@ -1,7 +1,7 @@
 """The board of a worker: rows that intervals hand out by epoch, versions of weights, and whose turn it is.
 
 Whatever stands on it is never changed, only forgotten once nobody can ask for it. One interval computes at a
-time, with all cores; who waits lets the others go on, those that are behind first.
+time (`Turns`); who waits lets the others go on, those that are behind first.
 """
 
 import time
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from weft.strategies.asynchronous.choices import Choice, ages_of, check_ages
 from weft.strategies.asynchronous.order import OrderLog
+from weft.strategies.asynchronous.turns import Place, Turns
 from weft.strategies.pipeline.stage_model import Weights
 
 What = Literal["features", "gradients"]
@@ -47,8 +48,9 @@ class Learned(NamedTuple):
 class Board:
     """What the intervals of a worker tell each other. Every wait ends when the run does, or fails."""
 
-    def __init__(self, intervals: int, choice: Choice, log: OrderLog) -> None:
-        self.intervals, self.choice, self.log = intervals, choice, log
+    def __init__(self, intervals: int, choice: Choice, log: OrderLog, *, alone: bool = False) -> None:
+        """`alone`: no other worker can keep weights waiting."""
+        self.intervals, self.choice, self.log, self.alone = intervals, choice, log, alone
         self.rows: dict[RowsKey, dict[int, Tensor]] = {}
         self.versions: dict[int, Weights] = {}
         self.learned: dict[int, dict[int, Learned]] = {}
@@ -62,36 +64,25 @@ class Board:
         self.last = -1
         """The last epoch that may begin."""
         self._changed = Condition()
-        self._ended: BaseException | None = None
-        self._turn: int | None = None
-        self._queue: dict[int, int] = {}
+        self._turns = Turns(self._changed)
+        self._places: dict[int, Place] = {}
+        """How far each interval is."""
+        self._taken = -1
+        """The last epoch whose gradients the weights have been given, or soon are."""
         self._began: dict[int, float] = {}
         self._spans: list[tuple[int, int, float, float]] = []
         self._told = 0
 
-    # Whose turn it is
-
     @contextmanager
-    def turn(self, interval: int, epoch: int) -> Iterator[None]:
-        """Compute, alone on this worker."""
-        with self._changed:
-            self._take_turn(interval, epoch)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._give_turn(interval)
-
-    @contextmanager
-    def away(self, interval: int, epoch: int) -> Iterator[None]:
+    def away(self, interval: int) -> Iterator[None]:
         """Let others compute while this interval waits for something that is not on the board."""
         with self._changed:
-            self._give_turn(interval)
+            self._turns.give(interval)
         try:
             yield
         finally:
             with self._changed:
-                self._take_turn(interval, epoch)
+                self._turns.wait(interval, self._places[interval], lambda: True)
 
     # What is handed out
 
@@ -99,16 +90,21 @@ class Board:
         """Hand out the rows of an epoch."""
         with self._changed:
             self.rows.setdefault(key, {})[epoch] = rows
-            self._changed.notify_all()
+            self._turns.deal()
 
     def read(self, interval: int, epoch: int, what: What, slot: int, sources: Sequence[int]) -> list[Tensor]:
-        """Return the rows of some sources, of the epochs that the form of asynchrony says."""
+        """Return the rows of some sources, of the epochs that the form of asynchrony says.
+
+        Those that are not as far yet go on first where the newest counts, or where other workers wait for
+        rows: these leave once all intervals have made them.
+        """
         keys = [RowsKey(what, slot, source) for source in sources]
         with self._changed:
-            chosen = self._until(
-                lambda: self.choice.rows(interval, epoch, [[*self.rows.get(key, ())] for key in keys]),
+            done = self._places.get(interval, (epoch, 0))[1]
+            self._places[interval] = (epoch, done + 1)
+            chosen = self._found(
                 interval,
-                epoch,
+                lambda: self.choice.rows(interval, epoch, done, [[*self.rows.get(key, ())] for key in keys]),
             )
             check_ages(epoch, chosen, self.choice.oldest)
             self.ages.update(ages_of(epoch, chosen))
@@ -118,16 +114,20 @@ class Board:
     # Epochs
 
     def enter(self, interval: int, epoch: int) -> tuple[int, Weights]:
-        """Wait until an interval may begin an epoch; return the version of the weights, and these."""
+        """Wait until an interval may begin an epoch, and it is its turn; until `leave` it computes alone.
+
+        Returns the version of the weights, and these.
+        """
         with self._changed:
-            version = self._until(lambda: self._opened(interval, epoch))
+            self._places[interval] = (epoch, 0)
+            version = self._turns.wait(interval, (epoch, 0), lambda: self._opened(interval, epoch))
             self.entered = max(self.entered, epoch)
             self._began[interval] = time.time()
             self.log.write("enter", interval, epoch, version)
             return version, self.versions[version]
 
     def leave(self, interval: int, epoch: int, learned: Learned) -> None:
-        """Hand in what an interval learned in an epoch."""
+        """Hand in what an interval learned in an epoch; the turn passes on when it asks for the next."""
         with self._changed:
             self.learned.setdefault(epoch, {})[interval] = learned
             if len(self._spans) < _SPANS:
@@ -138,7 +138,7 @@ class Board:
         """Let epochs begin up to `last`."""
         with self._changed:
             self.last = max(self.last, last)
-            self._changed.notify_all()
+            self._turns.deal()
 
     def hold(self) -> int:
         """Let no further epoch begin, and return the furthest that has."""
@@ -149,14 +149,15 @@ class Board:
     def taken(self, epoch: int) -> list[Learned]:
         """Wait until all intervals are done with an epoch; return what they learned, in their order."""
         with self._changed:
-            self._until(lambda: self._complete(epoch) or None)
+            self._until_complete(epoch)
             held = self.learned.pop(epoch)
+            self._taken = epoch
             return [held[number] for number in range(self.intervals)]
 
     def completed(self, epoch: int) -> None:
         """Wait until all intervals are done with an epoch."""
         with self._changed:
-            self._until(lambda: self._complete(epoch) or None)
+            self._until_complete(epoch)
 
     def publish(self, version: int, weights: Weights) -> None:
         """Give out the weights that have seen so many epochs, and forget what nobody can ask for."""
@@ -167,7 +168,7 @@ class Board:
             for key, held in self.rows.items():
                 newest = max(held, default=0)
                 self.rows[key] = {one: rows for one, rows in held.items() if one >= oldest or one == newest}
-            self._changed.notify_all()
+            self._turns.deal()
 
     @property
     def newest(self) -> int:
@@ -179,13 +180,11 @@ class Board:
     def end(self, why: BaseException) -> None:
         """Wake everybody who waits; the first reason is told."""
         with self._changed:
-            self._ended = self._ended or why
-            self._changed.notify_all()
+            self._turns.end(why)
 
     def check(self) -> None:
         """Raise what ended the run, where something did."""
-        if self._ended is not None:
-            raise self._ended
+        self._turns.check()
 
     def take_ages(self) -> dict[int, int]:
         """Return the reads at each age since the last call."""
@@ -208,45 +207,34 @@ class Board:
     # Underneath, with the lock held
 
     def _opened(self, interval: int, epoch: int) -> int | None:
-        if epoch > self.last or not self.versions:
+        if epoch > self.last or not self.versions or self._soon_newer(epoch):
             return None
         return self.choice.weights(interval, epoch, [*self.versions])
 
-    def _complete(self, epoch: int) -> bool:
-        return len(self.learned.get(epoch, ())) == self.intervals
+    def _soon_newer(self, epoch: int) -> bool:
+        """Return whether nobody is late, and who is first to begin an epoch has newer weights in a moment."""
+        if not (self.choice.fresh and self.alone and epoch > self.entered):
+            return False
+        return self._taken == self.newest or len(self.learned.get(self.newest, ())) == self.intervals
 
-    def _until(self, found: Callable[[], T | None], interval: int | None = None, epoch: int = 0) -> T:
-        """Return what is found, once it is; the interval that computes lets others do so meanwhile."""
+    def _until_complete(self, epoch: int) -> None:
+        """Wait until all intervals are done with an epoch."""
         self.check()
-        value = found()
-        if value is not None:
-            return value
-        if interval is not None:
-            self._give_turn(interval)
-        began = time.perf_counter()
-        while value is None:
+        while len(self.learned.get(epoch, ())) < self.intervals:
             self._changed.wait()
             self.check()
-            value = found()
-        if interval is not None:
-            self.waited += time.perf_counter() - began
-            self._take_turn(interval, epoch)
+
+    def _found(self, interval: int, found: Callable[[], T | None]) -> T:
+        """Return what is found, once it is; others go on meanwhile, or before."""
+        self.check()
+        value = found()
+        if value is not None and self.alone and not self.choice.fresh:
+            return value
+        began = time.perf_counter()
+        waits = value is None
+        value = self._turns.wait(interval, self._places[interval], found)
+        self.waited += (time.perf_counter() - began) * waits
         return value
-
-    def _take_turn(self, interval: int, epoch: int) -> None:
-        self._queue[interval] = epoch
-        while self._turn is not None or min((e, i) for i, e in self._queue.items()) != (epoch, interval):
-            self._changed.wait()
-            if self._ended is not None:
-                self._queue.pop(interval, None)
-                self.check()
-        del self._queue[interval]
-        self._turn = interval
-
-    def _give_turn(self, interval: int) -> None:
-        if self._turn == interval:
-            self._turn = None
-            self._changed.notify_all()
 
 
 def summed(learned: Sequence[Learned]) -> tuple[Tensor, list[Tensor | None]]:

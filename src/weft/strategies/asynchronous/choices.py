@@ -5,7 +5,8 @@ intervals up to epoch e - s, so no two are further than s epochs apart. Behind i
 
 - `Exactly` reads rows of epoch e - s and weights that have seen e - s epochs: a function of the recipe alone.
 - `Newest` reads what is there, as Dorylus does: rows of an interval that is s epochs behind and has not come
-  to this layer yet are those of its epoch before, so a row may be s + 1 epochs old.
+  to this layer yet are those of its epoch before, so a row may be s + 1 epochs old. Who is behind goes first,
+  and weights are chosen when an interval begins to compute: what is old is so because someone is late.
 - `Replayed` reads what a run that is told in a file read.
 """
 
@@ -23,9 +24,14 @@ class Choice(Protocol):
 
     oldest: int
     """The age in epochs that nothing that is read may exceed."""
+    fresh: bool
+    """Whether it takes what is newest, so that those that are behind had better go first."""
 
-    def rows(self, interval: int, epoch: int, there: Sequence[Epochs]) -> list[int] | None:
-        """Return the epoch to read of each source, of those that are there; None: wait for more."""
+    def rows(self, interval: int, epoch: int, place: int, there: Sequence[Epochs]) -> list[int] | None:
+        """Return the epoch to read of each source, of those that are there; None: wait for more.
+
+        `place` counts the reads of the interval in the epoch from 0.
+        """
 
     def weights(self, interval: int, epoch: int, there: Epochs) -> int | None:
         """Return the version to begin an epoch with, of those that are there; None: wait."""
@@ -34,10 +40,12 @@ class Choice(Protocol):
 class Exactly:
     """Rows and weights of exactly `staleness` epochs before; of the first epoch until there are some."""
 
+    fresh = False
+
     def __init__(self, staleness: int) -> None:
         self.staleness = self.oldest = staleness
 
-    def rows(self, interval: int, epoch: int, there: Sequence[Epochs]) -> list[int] | None:
+    def rows(self, interval: int, epoch: int, place: int, there: Sequence[Epochs]) -> list[int] | None:
         """Return the same epoch for all, once all have it."""
         wanted = max(0, epoch - self.staleness)
         return [wanted] * len(there) if all(wanted in held for held in there) else None
@@ -51,10 +59,12 @@ class Exactly:
 class Newest:
     """Whatever is there; in its first epoch an interval waits for what nobody has made yet."""
 
+    fresh = True
+
     def __init__(self, staleness: int) -> None:
         self.staleness, self.oldest = staleness, staleness + 1
 
-    def rows(self, interval: int, epoch: int, there: Sequence[Epochs]) -> list[int] | None:
+    def rows(self, interval: int, epoch: int, place: int, there: Sequence[Epochs]) -> list[int] | None:
         """Return the newest of each; wait for what is made, and still on its way from another worker."""
         newest = [max(held, default=-1) for held in there]
         return newest if all(one >= max(0, epoch - self.oldest) for one in newest) else None
@@ -67,20 +77,17 @@ class Newest:
 class Replayed:
     """What an earlier run read, by the order that it left."""
 
+    fresh = False
+
     def __init__(self, order: Order, staleness: int) -> None:
         self.order, self.oldest = order, staleness + 1
-        self._next: dict[tuple[int, int], int] = {}
 
-    def rows(self, interval: int, epoch: int, there: Sequence[Epochs]) -> list[int] | None:
+    def rows(self, interval: int, epoch: int, place: int, there: Sequence[Epochs]) -> list[int] | None:
         """Return what this read of the epoch gave then, once all of it is there."""
-        place = self._next.get((interval, epoch), 0)
         wanted = self.order.read(interval, epoch, place)
         if len(wanted) != len(there):
             raise FormatError(f"{self.order.path}: tells of another graph, cut or model than this run's")
-        if not all(one in held for one, held in zip(wanted, there)):
-            return None
-        self._next[interval, epoch] = place + 1
-        return list(wanted)
+        return list(wanted) if all(one in held for one, held in zip(wanted, there)) else None
 
     def weights(self, interval: int, epoch: int, there: Epochs) -> int | None:
         """Return the version that the epoch began with then."""

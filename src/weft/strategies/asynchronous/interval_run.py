@@ -14,6 +14,7 @@ from weft.strategies.asynchronous.board import Board, Ended, Learned
 from weft.strategies.asynchronous.interval_block import IntervalBlock
 from weft.strategies.call import ModelCall, SameBlock, hops_of
 from weft.strategies.pipeline.stage_model import Weights
+from weft.strategies.tensor_workers.last_product import Deferred, LastProduct
 from weft.strategies.tensor_workers.offer import Away, Offer
 from weft.strategies.tensor_workers.tensor_workers import TensorWorkers
 from weft.tasks.base import Targets, Task
@@ -27,12 +28,16 @@ class IntervalLoss(nn.Module):
         # Of its own: a call with other weights puts them into the module for as long as it runs.
         self.model = copy.deepcopy(model).train()
         self._on: tuple[Any, ...] = (SameBlock(block, hops_of(model)), x, targets, task)
+        self.last = LastProduct(task.loss, targets.y, targets.count)
 
     def forward(self, call: ModelCall, epoch: int) -> Tensor:
         """Return the own share of the mean loss of all training targets."""
         blocks, x, targets, task = self._on
         h = call(self.model, blocks, x, device="cpu", num_rows=blocks.block.num_dst)
         outputs = targets.outputs(self.model, h, _nowhere, epoch)
+        if isinstance(outputs, Deferred):
+            return outputs.joined()
+        self.last.settle(h, outputs)
         loss: Tensor = task.loss.summed(outputs, targets.y) / targets.count
         return loss
 
@@ -66,8 +71,7 @@ class IntervalRun:
         try:
             while True:
                 version, weights = board.enter(self.number, epoch)
-                away = partial(board.away, self.number, epoch)
-                with board.turn(self.number, epoch), self._offered(version, weights, away):
+                with self._offered(version, weights, partial(board.away, self.number)):
                     learned = self._epoch(weights, epoch)
                 board.leave(self.number, epoch, learned)
                 epoch += 1
@@ -81,7 +85,7 @@ class IntervalRun:
         if self.tensors is None or not self.tensors.wanted:
             return nullcontext()
         named = {f"{version}.{name}": value for name, value in weights.items()}
-        return Offer(self.tensors.pool, named, away)
+        return Offer(self.tensors.pool, named, away, self.loss.last)
 
     def _epoch(self, weights: Weights, epoch: int) -> Learned:
         """Go forward and backward; what others make is waited for within."""

@@ -25,7 +25,7 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.pipeline.stage_model import frozen
 from weft.strategies.reducer import PlainReducer
 from weft.strategies.shared import Shared
-from weft.strategies.tensor_workers.tensor_workers import TensorWorkers
+from weft.strategies.tensor_workers.tensor_workers import TensorOptions, TensorWorkers
 from weft.tasks.base import Targets
 
 Form = Literal["sync", "deterministic", "free"]
@@ -48,10 +48,10 @@ class IntervalSteps(Batching):
         staleness: int,
         replay: Path | None,
         folder: Path | None,
-        tensor_workers: int | Literal["auto"],
+        tensors: TensorOptions,
     ) -> None:
         super().__init__(shared, layout)
-        self.tensor_workers = tensor_workers
+        self.tensors = tensors
         self._tensors: TensorWorkers | None = None
         self.reducer, self.form, self.staleness = reducer, form, staleness
         self.replay, self.folder = replay, folder
@@ -132,13 +132,13 @@ class IntervalSteps(Batching):
         first = int(self._loaded["next"]) if self._loaded else epoch
         logged = self.folder if self.form == "free" else None
         log = OrderLog(None if logged is None else logged / "order", head, since=first)
-        board = self._board = Board(len(self.intervals), self._choice(head), log)
+        board = self._board = Board(len(self.intervals), self._choice(head), log, alone=group.size == 1)
         self._post = Post(board, self.layout.exchange.whole_plan, self.intervals, self.lane)
         self._names = [*_trained(model)]
         board.publish(epoch, frozen(_trained(model)))
         put_back(board, self._loaded, self._names)
-        if self.tensor_workers:
-            self._tensors = TensorWorkers(self.tensor_workers, len(self.intervals))
+        if self.tensors.number:
+            self._tensors = TensorWorkers(self.tensors, len(self.intervals), sharing=group.size)
         for each, targets in zip(self.intervals, self._targets):
             self._runs.append(self._made(each, targets["train"], model))
             self._runs[-1].start(board, first)

@@ -28,7 +28,7 @@ def kept(board: Board, following: int, names: Sequence[str]) -> dict[str, Tensor
 
 
 def put_back(board: Board, state: Mapping[str, Tensor], names: Sequence[str]) -> None:
-    """Put on a board what `kept` gave."""
+    """Put on a board what `kept` gave, in whatever order it comes: weights stand in that of `names`."""
     losses: list[tuple[int, int]] = []
     for label, value in state.items():
         kind, _, rest = label.partition(".")
@@ -37,7 +37,7 @@ def put_back(board: Board, state: Mapping[str, Tensor], names: Sequence[str]) ->
             board.rows.setdefault(RowsKey(cast(What, what), int(slot), int(source)), {})[int(epoch)] = value
         elif kind == "version":
             version, _, name = rest.partition(".")
-            held = board.versions.setdefault(int(version), {})
+            held = board.versions.setdefault(int(version), dict.fromkeys(names, value))
             held[name] = value.clone().requires_grad_()
         elif kind == "learned" and rest.endswith(".loss"):
             epoch, interval, _ = rest.split(".")

@@ -6,11 +6,10 @@ read before any memory is taken.
 
 import json
 import math
-import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ _HEADER = 1 << 16
 """The bytes that a header may have."""
 _ARRAYS, _AXES = 16, 4
 _SIZE = WholeNumber(0, 2**40)
-_TYPES = {"float32": torch.float32, "float64": torch.float64}
+_TYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
 _SHAPE: dict[str, Any] = {
     "kind": str,
     "number": WholeNumber(),
@@ -33,6 +32,16 @@ _SHAPE: dict[str, Any] = {
     "arrays": [{"dtype": str, "shape": [_SIZE]}],
 }
 _LENGTH = struct.Struct("!I")
+
+
+class FrameStream(Protocol):
+    """What frames go through: a socket, or bytes that are put together."""
+
+    def sendall(self, data: Any, /) -> Any:
+        """Send all of some bytes."""
+
+    def recv_into(self, buffer: Any, /) -> int:
+        """Fill a buffer with what there is, and return how many bytes that were."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,12 @@ class Frame:
     arrays: Sequence[Tensor] = field(default_factory=list)
 
 
-def send(stream: socket.socket, frame: Frame) -> int:
+def is_carried(array: Tensor) -> bool:
+    """Return whether a frame can hold such an array."""
+    return str(array.dtype).removeprefix("torch.") in _TYPES and array.dim() <= _AXES
+
+
+def send(stream: FrameStream, frame: Frame) -> int:
     """Send a frame, and return its bytes."""
     rows = [each.detach().contiguous() for each in frame.arrays]
     told = [{"dtype": str(each.dtype).removeprefix("torch."), "shape": list(each.shape)} for each in rows]
@@ -62,7 +76,7 @@ def send(stream: socket.socket, frame: Frame) -> int:
     return len(text) + sum(each.numel() * each.element_size() for each in rows)
 
 
-def receive(stream: socket.socket) -> Frame:
+def receive(stream: FrameStream) -> Frame:
     """Return the next frame, or refuse what is none."""
     (length,) = _LENGTH.unpack(_exactly(stream, bytearray(_LENGTH.size)))
     if length > _HEADER:
@@ -77,6 +91,38 @@ def receive(stream: socket.socket) -> Frame:
     return Frame(head["kind"], head["number"], head["name"], head["weights"], arrays)
 
 
+class _Bytes:
+    """A stream of bytes in memory."""
+
+    def __init__(self, held: bytes = b"") -> None:
+        self.parts: list[bytes] = []
+        self._rest = memoryview(held)
+
+    def sendall(self, data: Any, /) -> None:
+        """Keep some bytes."""
+        self.parts.append(bytes(data))
+
+    def recv_into(self, buffer: Any, /) -> int:
+        """Give the next ones, none at the end."""
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+
+def encoded(frame: Frame) -> bytes:
+    """Return a frame as bytes."""
+    stream = _Bytes()
+    send(stream, frame)
+    return b"".join(stream.parts)
+
+
+def decoded(held: bytes) -> Frame:
+    """Return the frame that bytes are, or refuse what is none."""
+    if not isinstance(held, bytes):
+        raise FormatError(f"{_WHERE}: expected bytes, got {type(held).__name__}")
+    return receive(_Bytes(held))
+
+
 _WHERE = "tensor worker"
 
 
@@ -88,7 +134,7 @@ def _bytes(told: dict[str, Any]) -> int:
     return math.prod(shape) * kind.itemsize
 
 
-def _array(stream: socket.socket, told: dict[str, Any]) -> Tensor:
+def _array(stream: FrameStream, told: dict[str, Any]) -> Tensor:
     rows = torch.empty(told["shape"], dtype=_TYPES[told["dtype"]])
     if rows.numel():
         _exactly(stream, _raw(rows))
@@ -100,7 +146,7 @@ def _raw(rows: Tensor) -> memoryview:
     return memoryview(rows.numpy().reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
-def _exactly(stream: socket.socket, into: Any) -> Any:
+def _exactly(stream: FrameStream, into: Any) -> Any:
     """Fill a buffer from a stream, and return it."""
     rest = memoryview(into)
     while len(rest):

@@ -1,16 +1,11 @@
 """Tensor workers as a run sees them: tasks go to who is free, and again where one is late or gone.
 
-Each worker has a thread here that hands it one task after the other over a pair of sockets without a name,
-which nobody else can open. The first answer of a task counts; what answers later is dropped.
+Each worker, a process of this machine or an actor of Ray, has a thread here that hands it one task after the
+other. The first answer of a task counts; what answers later is dropped.
 """
 
-import os
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from queue import SimpleQueue
 from threading import Condition, Thread
@@ -18,18 +13,17 @@ from typing import Any
 
 from torch import Tensor
 
-from weft.errors import TrainingError
+from weft.errors import FormatError, TrainingError
 from weft.strategies.tensor_workers.deadlines import Deadlines
-from weft.strategies.tensor_workers.frames import Frame, receive, send
+from weft.strategies.tensor_workers.frames import Frame
+from weft.strategies.tensor_workers.operators import JOINED
+from weft.strategies.tensor_workers.process_worker import LEAVE, START, ProcessWorker, TensorWorker
 
-_START = 120.0
-"""Seconds that a worker may take to import torch."""
 _TRIES = 25
 """How often a task is begun before the run ends; workers that die at once never finish one."""
 _STILLBORN = 3
 """Workers in a row that end before they are ready: no further one is tried."""
 _LOOK = 0.1
-_LEAVE = 5.0
 
 
 @dataclass
@@ -38,6 +32,10 @@ class Counts:
 
     workers: int = 0
     tasks: int = 0
+    joined: int = 0
+    """Tasks that did a loss and gradients with a product, one round trip instead of two."""
+    pulls: int = 0
+    """Weights that workers asked for."""
     relaunched: int = 0
     late: int = 0
     lost: int = 0
@@ -58,11 +56,10 @@ class _TensorTask:
 
 @dataclass(eq=False)
 class _Hand:
-    """A worker process and the thread that hands it tasks."""
+    """A worker and the thread that hands it tasks."""
 
+    worker: TensorWorker
     thread: Thread | None = None
-    process: "subprocess.Popen[bytes] | None" = None
-    stream: socket.socket | None = None
     begun: float | None = None
     """Since when it is at a task."""
     name: str = ""
@@ -70,9 +67,10 @@ class _Hand:
 
 
 class TensorPool:
-    """Runs named operators on worker processes; any thread may ask, and waits for its answer."""
+    """Runs named operators on workers; any thread may ask, and waits for its answer."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, make: Callable[[], TensorWorker] = ProcessWorker) -> None:
+        self._make = make
         self.counts, self.deadlines = Counts(), Deadlines()
         self._todo: SimpleQueue[_TensorTask | None] = SimpleQueue()
         self._changed = Condition()
@@ -80,13 +78,14 @@ class TensorPool:
         self._wanted = self._number = 0
         self._closed = False
         self._stillborn = self._killed = 0
+        self._why = ""
         self.resize(count)
 
     @property
     def pids(self) -> list[int]:
-        """The processes of the workers that are there."""
+        """The processes of the workers of this machine that are there."""
         with self._changed:
-            return [each.process.pid for each in self._hands if each.process is not None]
+            return [pid for each in self._hands if (pid := each.worker.pid) is not None]
 
     def resize(self, count: int) -> None:
         """Have so many workers from now on; those too many leave after their task."""
@@ -99,6 +98,7 @@ class TensorPool:
         with self._changed:
             self._number += 1
             self.counts.tasks += 1
+            self.counts.joined += name in JOINED
             frame = Frame("task", self._number, name, [*weights], arrays)
             work = _TensorTask(frame, weights)
             self._todo.put(work)
@@ -107,7 +107,7 @@ class TensorPool:
                 if self._closed and work.answer is None:
                     raise TrainingError("tensor workers were ended while a task was under way")
                 if self._hopeless:
-                    raise TrainingError("tensor workers end before they begin; what they said stands above")
+                    raise TrainingError(f"tensor workers end before they begin: {self._why}")
                 self._relaunch(work)
             return work.answer
 
@@ -120,8 +120,8 @@ class TensorPool:
         for _ in hands:
             self._todo.put(None)
         for each in hands:
-            _end(each, kill=each.begun is not None)
-        until = time.monotonic() + _LEAVE
+            each.worker.end(kill=each.begun is not None)
+        until = time.monotonic() + LEAVE
         for each in hands:
             _leave(each, until)
 
@@ -149,8 +149,8 @@ class TensorPool:
         for _ in range(self._wanted - len(able)):
             late = [each for each in self._hands if self._is_late(each)]
             if len(late) > self._wanted:  # stopped for good, or nearly: its thread takes it for lost
-                _end(late[0], kill=True)
-            hand = _Hand()
+                late[0].worker.end(kill=True)
+            hand = _Hand(self._make())
             hand.thread = Thread(target=self._serve, args=(hand,), daemon=True, name="weft tensor worker")
             self._hands.append(hand)
             hand.thread.start()
@@ -159,20 +159,14 @@ class TensorPool:
     def _hopeless(self) -> bool:
         return self._stillborn >= _STILLBORN or self._killed >= _TRIES
 
-    def _note_birth(self, hand: _Hand, born: bool) -> None:
+    def _note_birth(self, hand: _Hand, why: BaseException) -> None:
         """Count workers in a row that end before they are ready, those apart that somebody killed."""
-        if born:
-            return
-        code = None
-        if hand.process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                code = hand.process.wait(1.0)
-        by_others = code is not None and code < 0
+        by_others, self._why = hand.worker.was_killed(), str(why)
         self._killed, self._stillborn = self._killed + by_others, self._stillborn + (not by_others)
 
     def _is_late(self, hand: _Hand) -> bool:
         begun = hand.begun
-        limit = _START if not hand.name else self.deadlines.of(hand.name)
+        limit = START if not hand.name else self.deadlines.of(hand.name)
         return begun is not None and time.monotonic() - begun > limit
 
     # The thread of a worker
@@ -182,7 +176,7 @@ class TensorPool:
         born = False
         try:
             hand.begun = time.monotonic()
-            self._start(hand)
+            hand.worker.start()
             self._stillborn, self._killed, born = 0, 0, True
             while not (hand.leaves or self._closed):
                 hand.begun = None
@@ -194,11 +188,12 @@ class TensorPool:
                 if work.answer is None:
                     self._hand_over(hand, work)
                 work = None
-        except (OSError, ConnectionError, TrainingError):
+        except (OSError, ConnectionError, TrainingError, FormatError) as error:
             with self._changed:
                 if not self._closed:
                     self.counts.lost += 1
-                    self._note_birth(hand, born)
+                if not (self._closed or born):
+                    self._note_birth(hand, error)
                 if work is not None and work.answer is None and not self._closed:
                     self.counts.relaunched += 1
                     work.begun = None
@@ -209,41 +204,22 @@ class TensorPool:
                     self._hands.remove(hand)
                 self._fill()
                 self._changed.notify_all()
-            _end(hand, kill=True)
-            _reap(hand, _LEAVE)
-
-    def _start(self, hand: _Hand) -> None:
-        own, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-m", "weft.strategies.tensor_workers.worker", str(theirs.fileno())]
-            env = {**os.environ, "OMP_NUM_THREADS": "1"}
-            hand.stream = own
-            hand.process = subprocess.Popen(
-                command, pass_fds=(theirs.fileno(),), env=env, stdin=subprocess.DEVNULL
-            )
-        own.settimeout(_START)
-        if receive(own).kind != "ready":
-            raise TrainingError("a tensor worker began with something else than that it is ready")
-        own.settimeout(None)
+            hand.worker.end(kill=True)
+            hand.worker.reap(LEAVE)
 
     def _hand_over(self, hand: _Hand, work: _TensorTask) -> None:
-        """Send a task, give the weights that are asked for, and take the answer."""
-        assert hand.stream is not None, "it was opened at the start"
+        """Have a worker do a task."""
         with self._changed:
             work.tries += 1
             hand.name = work.frame.name
             began = work.begun = hand.begun = time.monotonic()
-        sent = send(hand.stream, work.frame)
-        while (frame := receive(hand.stream)).kind == "pull":
-            if frame.name not in work.weights:
-                raise TrainingError(
-                    f"a tensor worker asked for {frame.name!r}, which is no weight of its task"
-                )
-            sent += send(hand.stream, Frame("weight", name=frame.name, arrays=[work.weights[frame.name]]))
+        done = hand.worker.run(work.frame, work.weights)
+        frame = done.answer
         if frame.kind != "answer" or frame.number != work.frame.number:
             raise TrainingError("a tensor worker answered another task than its own")
         with self._changed:
-            self.counts.bytes += sent + sum(each.numel() * each.element_size() for each in frame.arrays)
+            self.counts.pulls += done.pulls
+            self.counts.bytes += done.sent + sum(each.numel() * each.element_size() for each in frame.arrays)
             if work.answer is None:
                 work.answer = frame.arrays
                 self.deadlines.took(work.frame.name, time.monotonic() - began)
@@ -257,29 +233,8 @@ class TensorPool:
             return asdict(self.counts)
 
 
-def _end(hand: _Hand, *, kill: bool) -> None:
-    """Close a worker's socket, at which it ends; kill one that may not look."""
-    if hand.stream is not None:
-        with suppress(OSError):
-            hand.stream.shutdown(socket.SHUT_RDWR)
-    if kill and hand.process is not None and hand.process.poll() is None:
-        hand.process.kill()
-
-
 def _leave(hand: _Hand, until: float) -> None:
     """Wait for a worker and its thread to be gone."""
     if hand.thread is not None:
         hand.thread.join(max(0.1, until - time.monotonic()))
-    _reap(hand, max(0.1, until - time.monotonic()))
-
-
-def _reap(hand: _Hand, seconds: float) -> None:
-    """Leave no process and no socket behind."""
-    if hand.process is not None:
-        try:
-            hand.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            hand.process.kill()
-            hand.process.wait(_LEAVE)
-    if hand.stream is not None:
-        hand.stream.close()
+    hand.worker.reap(max(0.1, until - time.monotonic()))

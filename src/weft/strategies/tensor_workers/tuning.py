@@ -14,6 +14,7 @@ class Tuning:
 
     def __init__(self, intervals: int) -> None:
         self._left = [0, *(number for number in (1, 2, 4, 8) if number <= max(1, intervals))]
+        self.most = self._left[-1]
         self.number = self._left.pop(0)
         self.seconds: dict[int, float] = {}
         self._times: list[float] = []

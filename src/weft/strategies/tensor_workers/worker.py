@@ -21,30 +21,43 @@ KEPT = 64
 _DEATH_SIGNAL = 1
 
 
+class Products:
+    """Does tasks by the name of their operators, with the weights it was given."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Tensor] = OrderedDict()
+
+    def asked(self, task: Frame) -> Frame:
+        """Return the answer to a task, or which weights are needed first; refuse what has no name here."""
+        if task.kind != "task" or task.name not in OPERATORS:
+            raise WeftError(f"tensor worker: asked for {task.kind} {task.name!r}, which it does not do")
+        missing = [name for name in task.weights if name not in self._kept]
+        if missing:
+            return Frame("pull", task.number, weights=missing)
+        for name in task.weights:
+            self._kept.move_to_end(name)
+        weights = [self._kept[name] for name in task.weights]
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return Frame("answer", task.number, arrays=OPERATORS[task.name](task.arrays, weights))
+
+    def given(self, pull: Frame, weights: Frame) -> None:
+        """Keep the weights that were asked for."""
+        if weights.kind != "weights" or [*weights.weights] != [*pull.weights]:
+            raise WeftError(f"tensor worker: asked for weights, got {weights.kind} {weights.weights}")
+        self._kept.update(zip(weights.weights, weights.arrays, strict=True))
+
+
 def serve(stream: socket.socket) -> None:
     """Answer tasks until the other end closes."""
-    cache: OrderedDict[str, Tensor] = OrderedDict()
+    products = Products()
     send(stream, Frame("ready"))
     while True:
         task = receive(stream)
-        if task.kind != "task" or task.name not in OPERATORS:
-            raise WeftError(f"tensor worker: asked for {task.kind} {task.name!r}, which it does not do")
-        weights = [_weight(stream, cache, name) for name in task.weights]
-        send(stream, Frame("answer", task.number, arrays=OPERATORS[task.name](task.arrays, weights)))
-
-
-def _weight(stream: socket.socket, cache: "OrderedDict[str, Tensor]", name: str) -> Tensor:
-    """Return a weight of a version, pulled where it is not here."""
-    if name not in cache:
-        send(stream, Frame("pull", name=name))
-        given = receive(stream)
-        if given.kind != "weight" or given.name != name or len(given.arrays) != 1:
-            raise WeftError(f"tensor worker: asked for the weight {name!r}, got {given.kind} {given.name!r}")
-        cache[name] = given.arrays[0]
-    cache.move_to_end(name)
-    while len(cache) > KEPT:
-        cache.popitem(last=False)
-    return cache[name]
+        while (answer := products.asked(task)).kind == "pull":
+            send(stream, answer)
+            products.given(answer, receive(stream))
+        send(stream, answer)
 
 
 def main() -> None:
