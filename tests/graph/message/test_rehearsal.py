@@ -232,3 +232,13 @@ def test_a_message_that_is_tried_in_its_first_forward_alone_is_checkpointed() ->
     found = [torch.autograd.grad(out.square().sum(), (h, weight)) for out in (kept, layer(h))]
     for ours, plain in zip(*found, strict=True):
         torch.testing.assert_close(ours, plain)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_rows_that_are_not_finite_hide_nothing(bad: float) -> None:
+    h, edges = rows(), block()
+    h.data[0, 0] = bad
+    for message in (lambda u: u.sort(1).values, lambda u: u - u[:, 1:].mean(0).sum()):
+        found = edges.propagate(message, src=(h,))
+        want = plain_result(message, Edges(edges.indptr, edges.indices, NODES), "sum", src=[h])
+        torch.testing.assert_close(found, want, equal_nan=True)

@@ -134,5 +134,6 @@ def _same(a: Tensor, b: Tensor) -> bool:
     if not a.is_floating_point():
         return torch.equal(a, b)
     bound = 8 * torch.finfo(a.dtype).eps
-    most = float(a.abs().max()) if a.numel() else 0.0
-    return a.shape == b.shape and torch.allclose(a, b, rtol=bound, atol=bound * most)
+    finite = a[a.isfinite()].abs()
+    most = float(finite.max()) if finite.numel() else 0.0
+    return a.shape == b.shape and torch.allclose(a, b, rtol=bound, atol=bound * most, equal_nan=True)
