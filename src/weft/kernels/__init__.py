@@ -8,6 +8,7 @@ from weft.kernels.attention import attention, attention_dot, attention_gatv2
 from weft.kernels.csr import Transposed, build_csr, relabel, transpose_csr
 from weft.kernels.dropout import dropout
 from weft.kernels.extreme import extreme
+from weft.kernels.fingerprint import fingerprint
 from weft.kernels.gather import gather
 from weft.kernels.project import project
 from weft.kernels.relation import relation_matmul
@@ -25,6 +26,7 @@ __all__ = [
     "dropout",
     "edge_softmax",
     "extreme",
+    "fingerprint",
     "gather",
     "project",
     "relabel",

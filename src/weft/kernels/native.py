@@ -21,7 +21,7 @@ from torch import Tensor
 from weft.errors import GraphError, WeftError, WeftWarning
 from weft.process import FILE_NAME, core_path
 
-ABI_VERSION = 15
+ABI_VERSION = 16
 HUGE_BYTES = 1 << 24
 
 # The codes of csrc/core.h; a type that is not here runs on the reference.
@@ -59,6 +59,7 @@ SIGNATURES: dict[str, list[type]] = {
     "weft_group": [POINTER, LONG, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT, INT, INT],
     "weft_build_csr": [POINTER, POINTER, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT, INT],
     "weft_relabel": [POINTER, LONG, POINTER, POINTER, POINTER],
+    "weft_fingerprint": [POINTER, LONG, POINTER, INT],
     "weft_advise": [POINTER, LONG],
     "weft_set_level": [INT],
     "weft_detected_level": [],

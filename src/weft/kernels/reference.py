@@ -248,6 +248,16 @@ def relabel(ids: Tensor) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(values[order].astype(np.int64)).to(ids.device), local.reshape(ids.shape)
 
 
+def fingerprint(tensor: Tensor) -> int:
+    """Return Σ w_i b^(n - 1 - i) mod 2^64 of a tensor's n words of 64 bits, with b = GOLDEN64."""
+    found = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    words = np.zeros(-(-found.numel() // 8), dtype=np.uint64)
+    words.view(np.uint8)[: found.numel()] = found.numpy()
+    powers = np.full(words.size, GOLDEN64, dtype=np.uint64)
+    powers[-1:] = 1
+    return int((words * np.cumprod(powers[::-1])[::-1]).sum(dtype=np.uint64))
+
+
 def segment_matmul(x: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
     """Return x[offsets[s] : offsets[s + 1]] @ weights[s] for every segment s, stacked."""
     out = x.new_empty((x.shape[0], weights.shape[2]))

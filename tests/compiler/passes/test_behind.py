@@ -123,3 +123,22 @@ def test_a_row_without_edges_is_zero_whatever_is_added_to_its_messages() -> None
     assert_same(message, EDGES, "sum", **given)
     with torch.no_grad():  # where rows that no edge reads are left as they are
         assert compiled_result(message, EDGES, "sum", **given)[empty].eq(0).all()
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+@pytest.mark.parametrize("how", ["factor", "term", "map", "mixture", "divisor"])
+def test_a_row_without_edges_is_0_whatever_all_edges_share(how: str, bad: float) -> None:
+    shared = torch.full((4,), bad, dtype=WIDE, requires_grad=True)
+    matrix = torch.full((4, 9), bad, dtype=WIDE, requires_grad=True)
+    messages = {
+        "factor": lambda u, v: (u * v).tanh() * shared,
+        "term": lambda u, v: ((u * v).tanh() @ SQUARE) + shared,
+        "map": lambda u, v: (u * v).tanh() @ matrix,
+        "mixture": lambda u, v: (((u * v).tanh() @ matrix).view(-1, 3, 3) * v[:, :3, None]).sum(1),
+        "divisor": lambda u, v: (u * v).tanh() / (shared * 0),
+    }
+    found = compiled_result(messages[how], EDGES, "sum", **ENDS)
+    empty = EDGES.indptr.diff() == 0
+    assert empty.any()
+    assert not found[empty].any()
+    assert not found[~empty].isfinite().all()

@@ -13,9 +13,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from weft.compiler.tracing.captures import NotCompiled, captures
 from weft.compiler.tracing.trace import Form, trace
+from weft.graph import Block
+from weft.graph.message import compiled
 
 SLOPE = 0.2
 TABLE = {"scale": 2.0}
@@ -335,3 +338,22 @@ def test_an_attribute_of_a_module_that_a_variable_names_is_in_the_key(
     first = captures(message).key
     monkeypatch.setattr(SETTINGS, "factor", 2.0)
     assert captures(message).key != first
+
+
+def test_hooks_of_all_modules_count_and_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, u = nn.Linear(2, 2), torch.ones(3, 2)
+    block = Block(torch.tensor([0, 2, 3, 3]), torch.tensor([0, 1, 2]), num_src=3)
+    monkeypatch.setattr(compiled, "LEAST_NUMBERS", 0)
+
+    def message(u: Tensor) -> Tensor:
+        return layer(u)  # type: ignore[no-any-return]
+
+    before, out = captures(message).key, block.propagate(message, src=(u,))
+    hook = register_module_forward_hook(lambda module, given, out: out * 3)
+    try:
+        assert captures(message).key != before
+        torch.testing.assert_close(block.propagate(message, src=(u,)), out * 3)
+    finally:
+        hook.remove()
+    assert captures(message).key == before
+    torch.testing.assert_close(block.propagate(message, src=(u,)), out)

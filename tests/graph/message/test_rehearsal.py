@@ -1,8 +1,10 @@
 """Messages that read other edges than their own, or change what they reach, give what plain torch gives."""
 
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.utils.checkpoint
@@ -141,6 +143,57 @@ def test_a_message_that_counts_its_calls_is_called_once_a_call() -> None:
         assert CALLS["number"] == call
 
 
+OWN_RANDOM, OWN_NUMPY = random.Random(0), np.random.default_rng(0)
+PYTHON_DRAWS: dict[str, Callable[[], float]] = {
+    "random": lambda: random.random(),
+    "numpy": lambda: float(np.random.rand()),
+    "own random": lambda: OWN_RANDOM.random(),
+    "own numpy": lambda: float(OWN_NUMPY.random()),
+}
+
+
+@pytest.mark.parametrize("name", PYTHON_DRAWS)
+def test_draws_of_python_and_numpy_are_drawn_once_a_call(name: str) -> None:
+    h, edges, draw = rows(), block(), PYTHON_DRAWS[name]
+    states = random.getstate(), np.random.get_state(), OWN_RANDOM.getstate(), OWN_NUMPY.bit_generator.state
+    for _ in range(2):
+        edges.propagate(lambda u: u * draw(), src=(h,)).sum().backward()
+    found, last = h.grad, draw()
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    OWN_RANDOM.setstate(states[2])
+    OWN_NUMPY.bit_generator.state = states[3]
+    factor = draw() + draw()
+    degree = torch.bincount(edges.indices.long(), minlength=NODES).double()
+    torch.testing.assert_close(found, factor * degree[:, None].expand(-1, WIDTH))
+    assert draw() == last
+
+
+def test_an_iterator_is_read_once_a_call() -> None:
+    h, edges, values = rows(), block(), iter([2.0, 3.0, 4.0])
+    for by in (2.0, 3.0):
+        found = edges.propagate(lambda u: u * next(values), src=(h,))
+        torch.testing.assert_close(found, edges.propagate(lambda u, by=by: u * by, src=(h,)))
+    assert next(values) == 4.0
+
+
+SHARED_DRAWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "a number": lambda u: u * torch.rand(()),
+    "a vector": lambda u: u * nn.functional.dropout(torch.ones(WIDTH), 0.5),
+    "in one": lambda u: u * torch.native_dropout(torch.ones(WIDTH), 0.5, True)[0],
+}
+
+
+@pytest.mark.parametrize("name", SHARED_DRAWS)
+def test_what_is_drawn_for_all_edges_is_drawn_once(name: str) -> None:
+    h, edges, message = rows(), block(), SHARED_DRAWS[name]
+    torch.manual_seed(3)
+    found = edges.propagate(message, src=(h,))
+    torch.manual_seed(3)
+    want = plain_result(message, Edges(edges.indptr, edges.indices, NODES), "sum", src=[h])
+    torch.testing.assert_close(found, want)
+
+
 def test_casts_of_autocast_are_as_they_were_after_a_message() -> None:
     linear, h = nn.Linear(WIDTH, WIDTH), torch.randn(NODES, WIDTH)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -179,3 +232,13 @@ def test_a_message_that_is_tried_in_its_first_forward_alone_is_checkpointed() ->
     found = [torch.autograd.grad(out.square().sum(), (h, weight)) for out in (kept, layer(h))]
     for ours, plain in zip(*found, strict=True):
         torch.testing.assert_close(ours, plain)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_rows_that_are_not_finite_hide_nothing(bad: float) -> None:
+    h, edges = rows(), block()
+    h.data[0, 0] = bad
+    for message in (lambda u: u.sort(1).values, lambda u: u - u[:, 1:].mean(0).sum()):
+        found = edges.propagate(message, src=(h,))
+        want = plain_result(message, Edges(edges.indptr, edges.indices, NODES), "sum", src=[h])
+        torch.testing.assert_close(found, want, equal_nan=True)

@@ -169,3 +169,19 @@ def test_it_is_explained_with_the_pairs_it_runs_on() -> None:
     assert (product.where, product.rows, product.shape) == ("relation", pairs, (OUT,))
     assert product.cost.operations == 2 * pairs * graph.x.shape[1] * OUT
     assert "on (relation, source)" in str(weft.explain(Net(), graph))
+
+
+def test_relations_that_are_written_without_a_new_version_are_seen() -> None:
+    graph, typed = block(), Typed().double()
+    h = torch.randn(12, IN, dtype=torch.float64)
+    kind = torch.randint(0, RELATIONS, (150,), generator=torch.Generator().manual_seed(1))
+    for write in (lambda: None, lambda: kind.data.fill_(2), lambda: kind.numpy().fill(3)):
+        write()
+        found = graph.propagate(typed.mapped, src=(h,), edge=(kind,))
+        torch.testing.assert_close(found, graph.propagate(typed.mapped, src=(h,), edge=(kind.clone(),)))
+        torch.testing.assert_close(found, whole(graph, typed, h, kind))
+
+
+def whole(graph: Block, typed: Typed, h: Tensor, kind: Tensor) -> Tensor:
+    made = typed.mapped(h[graph.indices.long()], kind)
+    return torch.zeros(12, OUT, dtype=h.dtype).index_add(0, graph.edge_dst.long(), made)

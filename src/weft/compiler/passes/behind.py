@@ -3,7 +3,7 @@
 Σ x W = (Σ x) W, Σ (x + b) = Σ x + (number of edges) · b for what all edges of a row share, Σ d x = d Σ x
 for a factor of the destination, and with a number s an edge, Σ s (x W + b) = (Σ s x) W + (Σ s) b. A mixture
 Σ Σ_k s_k x W_k = Σ_k (Σ s_k x) W_k: an edge reads x, and not what all the maps make of it. A row without
-edges is 0 as before, also where its factor is not finite: there another takes its place.
+edges is 0 as before, also where a factor or a map is not finite.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ def behind(graph: fx.Graph) -> None:
     """Move linear maps and factors of destinations behind the sums of a graph."""
     for node in reductions(graph):
         if node.args[0] == "sum" and _pays(node.args[1]):
-            replace(node, _Mover(node).sum(node.args[1]))
+            replace(node, _Mover(node).whole(node.args[1]))
     tidy(graph)
 
 
@@ -113,6 +113,17 @@ class _Mover:
 
     def __init__(self, at: fx.Node) -> None:
         self.at = at
+        self.shares = False
+        """Whether something that all rows share came behind the sum."""
+
+    def whole(self, node: Any) -> fx.Node:
+        """Return the sum, 0 in rows without edges: 0 times a shared factor that is not finite is not 0."""
+        made = self.sum(node)
+        if not self.shares:
+            return made
+        empty = self.emit(aten.eq.Scalar, self.count(made), 0)
+        empty.meta["residency"] = "reduced"
+        return self.emit(aten.masked_fill.Scalar, made, empty, 0)
 
     def emit(self, target: Any, *args: Any) -> fx.Node:
         return emit(self.at, target, *args)
@@ -122,6 +133,7 @@ class _Mover:
         if not _pays(node):
             return self.emit(reduced, "sum", node)
         if name == "mm":
+            self.shares = True
             return self.emit(aten.mm.default, self.sum(node.args[0]), node.args[1])
         if name == "reshape":
             return self.emit(aten.reshape.default, self.sum(node.args[0]), node.args[1])
@@ -141,6 +153,7 @@ class _Mover:
 
     def mixed(self, rows: fx.Node, matrix: fx.Node, factors: fx.Node) -> fx.Node:
         """Return the sum of a mixture: each factor times the rows, summed, and then mapped."""
+        self.shares = True
         size, count = value(rows).shape[1], value(factors).shape[1]
         columns = value(matrix).shape[1] // count
         each = self.emit(aten.mul.Tensor, self.emit(aten.reshape.default, rows, [EDGES, 1, size]), factors)
@@ -160,6 +173,7 @@ class _Mover:
     def guarded(self, node: fx.Node, number: int) -> fx.Node:
         """Return a value of rows with a number where a row has no edge: there 0 / 0 would be no 0."""
         if residency(node) != "destination":
+            self.shares = True
             return node
         empty = self.emit(aten.eq.Scalar, self.count(node), 0)
         empty.meta["residency"] = "reduced"  # it belongs to what runs behind the sum, not before

@@ -11,7 +11,6 @@ import functools
 import sys
 import types
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Container, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -124,29 +123,6 @@ class Captures:
     codes: frozenset[types.CodeType] = frozenset()
     """The code of functions within reach whose reads are in the key."""
 
-    def state(self) -> "HeldState":
-        """Return what all objects hold now."""
-        held = [vars(each) if _has_state(each) else each for each in self.objects]
-        return HeldState(
-            [(each, each.copy()) for each in held if type(each) in (dict, OrderedDict, list, set)]
-        )
-
-
-@dataclass(frozen=True)
-class HeldState:
-    """What dictionaries, lists and sets held."""
-
-    held: list[tuple[Any, Any]]
-
-    def restored(self) -> set[str]:
-        """Put everything back as it was; return the names of what had changed, "" for items of lists."""
-        changed = [(each, before) for each, before in self.held if not _same_items(each, before)]
-        names = {name for each, before in changed for name in _changed_names(each, before)}
-        for each, before in changed:
-            each.clear()
-            (each.extend if isinstance(each, list) else each.update)(before)
-        return names
-
 
 def captures(function: Callable[..., Any], executed: Container[types.CodeType] | None = None) -> Captures:
     """Return what a function can reach, or raise `NotCompiled` where that cannot be told.
@@ -154,14 +130,25 @@ def captures(function: Callable[..., Any], executed: Container[types.CodeType] |
     Of functions whose code is not in `executed`, what they read is left out: given the same values of all
     else, the function takes the same way and does not come to them. None: everything is visited.
     """
-    walk = _Walk(executed)
+    walk = Walk(executed)
     walk.key.append(torch.get_default_dtype())
     walk.visit(function)
+    for hooks in hooks_of_all_modules():
+        walk.visit(hooks)
     walk.finish()
     return Captures(tuple(walk.key), walk.tensors, walk.kept, frozenset(walk.codes))
 
 
-class _Walk:
+def hooks_of_all_modules() -> list[dict[int, Callable[..., Any]]]:
+    """Return the hooks that torch calls for any module, of each kind that there is one of."""
+    kinds = ("forward_pre", "forward", "backward_pre", "backward")
+    found = (getattr(nn.modules.module, f"_global_{kind}_hooks") for kind in kinds)
+    return [hooks for hooks in found if hooks]
+
+
+class Walk:
+    """Visits what a function can reach, and refuses what cannot be told."""
+
     def __init__(self, executed: Container[types.CodeType] | None) -> None:
         self.executed = executed
         self.key: list[Hashable] = []
@@ -175,6 +162,7 @@ class _Walk:
         self.codes: set[types.CodeType] = set()
 
     def visit(self, value: Any) -> None:
+        """Take a value, and what can be reached from it."""
         kind = type(value)
         if kind in _PLAIN:
             # 0.0 equals -0.0 and nan not itself
@@ -221,7 +209,7 @@ class _Walk:
             self.codes.add(value.code)
         elif isinstance(value, types.ModuleType):
             self._module(value)
-        elif _of_library(value):
+        elif of_library(value):
             self._fixed(value)
         elif _is_fixed(kind):
             self.key.append((kind, getattr(value, "_cls", None)))  # an inspector says the same of one class
@@ -274,7 +262,7 @@ class _Walk:
         if value.__name__.split(".")[0] in _FICKLE:
             raise NotCompiled(f"its code names the module {value.__name__!r}, whose answers may change")
         self.key.append(id(value))
-        if not _of_library(value):
+        if not of_library(value):
             self.owners[value] = None
 
     def _items(self, kind: type, items: tuple[Any, ...]) -> None:
@@ -289,7 +277,7 @@ class _Walk:
             self.visit(item)
 
     def _function(self, value: types.FunctionType) -> None:
-        if _of_library(value):
+        if of_library(value):
             self.key.append(id(value))
             return
         code = value.__code__
@@ -308,14 +296,18 @@ class _Walk:
 
     def _read(self, value: types.FunctionType) -> None:
         """Take what the code of a function names."""
+        self._check_code(value.__code__)
         read, names = _names(value.__code__)
-        if forbidden := sorted(names & _FORBIDDEN & _all_names(value.__code__)):
-            raise NotCompiled(f"its code names {forbidden[0]!r}, which a trace would not repeat")
         self.names |= names
         self.codes |= _inside(value.__code__)
         for name in sorted(read & value.__globals__.keys()):
             self.key.append(name)
             self.visit(value.__globals__[name])
+
+    def _check_code(self, code: types.CodeType) -> None:
+        """Refuse code that does what a trace would not repeat."""
+        if reason := _obstacle(code):
+            raise NotCompiled(reason)
 
     def _instance(self, kind: type, value: Any) -> None:
         state = getattr(value, "__dict__", None)
@@ -360,23 +352,38 @@ class _Walk:
 @functools.cache
 def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
     """Return the globals that code reads, and all names in it; with those of functions inside it."""
-    read = set()
-    setting = ("STORE_GLOBAL",) if code.co_name == "__init__" else ("STORE_ATTR", "STORE_GLOBAL")
-    for each in dis.get_instructions(code):
-        outer = each.opname == "STORE_DEREF" and each.argval in code.co_freevars
-        if each.opname == "IMPORT_NAME" and each.argval.split(".")[0] not in (*_LIBRARY, "weft"):
-            raise NotCompiled(f"it imports {each.argval!r} where it runs, which may change unseen")
-        if outer or each.opname in setting:
-            raise NotCompiled(f"it sets {each.argval!r}, which outlives the call")
-        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            read.add(each.argval)
-    found = {*code.co_names, *(text for text in code.co_consts if isinstance(text, str))}
-    for each in code.co_consts:
-        if isinstance(each, types.CodeType):
-            inner, named = _names(each)
-            read |= inner
-            found |= named
-    return frozenset(read), frozenset(found)
+    operations = (each for inner in _inside(code) for each in dis.get_instructions(inner))
+    read = {each.argval for each in operations if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    texts = {each for inner in _inside(code) for each in inner.co_consts if isinstance(each, str)}
+    return frozenset(read), _all_names(code) | texts
+
+
+def names_of(code: types.CodeType) -> frozenset[str]:
+    """Return all names in code, with those of functions inside it."""
+    return _names(code)[1]
+
+
+@functools.cache
+def global_names(code: types.CodeType) -> frozenset[str]:
+    """Return the globals that code reads or sets, with those of functions inside it."""
+    found = (each for inner in _inside(code) for each in dis.get_instructions(inner))
+    kinds = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
+    return frozenset(each.argval for each in found if each.opname in kinds)
+
+
+@functools.cache
+def _obstacle(code: types.CodeType) -> str:
+    """Return what code does that a trace would not repeat, or that cannot be told; "" for nothing."""
+    for each in sorted(_inside(code), key=lambda inner: inner is not code):
+        setting = ("STORE_GLOBAL",) if each.co_name == "__init__" else ("STORE_ATTR", "STORE_GLOBAL")
+        for step in dis.get_instructions(each):
+            outer = step.opname == "STORE_DEREF" and step.argval in each.co_freevars
+            if step.opname == "IMPORT_NAME" and step.argval.split(".")[0] not in (*_LIBRARY, "weft"):
+                return f"it imports {step.argval!r} where it runs, which may change unseen"
+            if outer or step.opname in setting:
+                return f"it sets {step.argval!r}, which outlives the call"
+    forbidden = sorted(_all_names(code) & _FORBIDDEN)
+    return f"its code names {forbidden[0]!r}, which a trace would not repeat" if forbidden else ""
 
 
 def _all_names(code: types.CodeType) -> frozenset[str]:
@@ -396,7 +403,7 @@ def is_trusted(module: str) -> bool:
     return root in _LIBRARY or root == "weft" or (root in sys.stdlib_module_names and root not in _FICKLE)
 
 
-def _of_library(value: Any) -> bool:
+def of_library(value: Any) -> bool:
     """Whether this is a function or module of Python or torch, whose behaviour is fixed."""
     if isinstance(value, types.ModuleType):
         return value.__name__.split(".")[0] in _LIBRARY
@@ -410,24 +417,11 @@ def _of_library(value: Any) -> bool:
     return module.split(".")[0] in _LIBRARY
 
 
-def _has_state(value: Any) -> bool:
+def has_state(value: Any) -> bool:
+    """Return whether an object has attributes that may change."""
     return isinstance(getattr(value, "__dict__", None), dict) and not isinstance(
         value, (types.FunctionType, Tensor)
     )
-
-
-def _same_items(one: Any, two: Any) -> bool:
-    if len(one) != len(two):
-        return False
-    if isinstance(one, dict):
-        return all(name in two and two[name] is each for name, each in one.items())
-    return one == two if isinstance(one, set) else all(a is b for a, b in zip(one, two))
-
-
-def _changed_names(one: Any, two: Any) -> set[str]:
-    if not isinstance(one, dict):
-        return {""}
-    return {str(name) for name in one.keys() | two.keys() if one.get(name, one) is not two.get(name, two)}
 
 
 def _is_fixed(kind: type) -> bool:

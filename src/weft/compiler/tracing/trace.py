@@ -33,6 +33,7 @@ from weft.compiler.tracing.captures import (
 )
 from weft.compiler.tracing.contractions import Contractions
 from weft.compiler.tracing.edge_counts import few_edges, same_but_for_edges
+from weft.compiler.tracing.held import held_by
 from weft.compiler.tracing.norms import FixedNorms
 from weft.compiler.tracing.reads import Reads, Refusals, refused
 from weft.kernels.relation import relation_matmul_op
@@ -119,10 +120,8 @@ def trace(
     a message may set, since nobody reads them after it.
     """
     executed, foreign = set(known), set[types.CodeType]()
-    try:
-        before, seen = captures(message).state(), True
-    except NotCompiled:  # of what may not even run
-        before, seen = captures(message, known).state(), False
+    before = held_by(message)
+    before.require_lasting()
 
     def run(edges: int) -> _Recorder:
         try:
@@ -132,10 +131,9 @@ def trace(
 
     changed: set[str] = set()
     recorder = run(EDGES)
-    if not seen and not changed:
-        with contextlib.suppress(NotCompiled):  # which is told below
-            before = captures(message, executed).state()
-            recorder = run(EDGES)
+    if not before.whole and not changed:
+        before = held_by(message, executed=executed)
+        recorder = run(EDGES)
     if changed - set(scratch):
         raise NotCompiled("it changes what it captures")
     if recorder.reads.sizes:

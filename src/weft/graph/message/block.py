@@ -206,6 +206,7 @@ class Block(BlockEdges):
         """
         refuse_transforms()
         how = Propagation(message, src, dst, edge, reduce, params)
+        how.check_given()
         how.check_rows(num_dst=self.num_dst, num_edges=self.num_edges)
         return self._propagate(how)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from weft import kernels
 from weft.compiler.compile import Compiled, Reduction, compiled
 from weft.compiler.execute import Reduced, execute, read_by_pairs, shaped
 from weft.compiler.programs.match import match
@@ -170,9 +171,9 @@ def pairs_of(block: "Block", made: Compiled, kind: Tensor) -> tuple["Block", Rel
     from weft.graph.message.block import Block  # which runs messages by this module
 
     assert made.by_relation is not None
-    kept: dict[str, tuple[Tensor, int | None, tuple[Block, RelationPairs]]]
+    kept: dict[str, tuple[Tensor, Any, tuple[Block, RelationPairs]]]
     kept = block.cached("pairs of messages", dict)
-    version, last = None if kind.is_inference() else kind._version, kept.get("last")
+    version, last = _version(kind), kept.get("last")
     if last is not None and last[0] is kind and version is not None and last[1] == version:
         return last[2]
     with torch.inference_mode(False), torch.no_grad():
@@ -180,6 +181,13 @@ def pairs_of(block: "Block", made: Compiled, kind: Tensor) -> tuple["Block", Rel
         over = Block(block.indptr, pairs.edges.other, num_src=pairs.edges.num_other)
     kept["last"] = kind, version, (over, pairs)  # one value: another thread may ask for other relations
     return over, pairs
+
+
+def _version(kind: Tensor) -> tuple[int, int | None] | None:
+    """Return what changes when somebody writes to a tensor; `.data` and numpy are seen on the CPU alone."""
+    if kind.is_inference():
+        return None
+    return kind._version, kernels.fingerprint(kind) if kind.is_cpu else None
 
 
 def program_edges(block: "Block") -> Edges:

@@ -21,7 +21,7 @@ from weft.errors import GraphError
 from weft.graph.message.compiled import SWITCHED_OFF, compiled_of, propagate_compiled
 from weft.graph.message.opaque import propagated_opaquely
 from weft.graph.message.reduction import OWN, Message, Propagation, checked, times_rows
-from weft.graph.message.rehearsal import of_each_edge
+from weft.graph.message.rehearsal import TRIED, of_each_edge
 from weft.graph.message.replay import ForwardState, captured
 from weft.graph.reductions import ByRow, Contribution, Running, reduction
 from weft.graph.reductions.row_sums import add_repeated
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 CHUNK_ELEMENTS = 1 << 22
 """Of the edge-sized inputs of one chunk: 16 MB of float32 stays near the caches and far from the limit."""
-_TRIED = 64
-"""Edges on which a message is tried."""
 
 
 def propagate(block: "Block", how: Propagation) -> Tensor:
@@ -82,7 +80,7 @@ def _of_each_edge(block: "Block", how: Propagation) -> bool:
         return True
     if not found.recorded:
         return False
-    some = torch.linspace(0, block.num_edges - 1, _TRIED, device=block.indptr.device).long()
+    some = torch.linspace(0, block.num_edges - 1, TRIED, device=block.indptr.device).long()
     places = (block.indices[some].long(), block.edge_dst[some].long(), some)
     rows = [t[place] for place, kind in zip(places, (how.src, how.dst, how.edge)) for t in kind]
     return of_each_edge(how.message, rows, how.params)
@@ -132,13 +130,15 @@ class ChunkPlan:
     counts: tuple[int, int, int, int]
     """How many of the tensors are src, dst, edge and params; captured ones follow."""
     chunk_edges: int
+    reads_more: bool
+    """Whether the message may use other tensors and values than these."""
 
     @staticmethod
     def of(block: "Block", how: Propagation) -> "ChunkPlan":
         """Return the plan of what a block is asked."""
         width = max(1, sum(t[:1].numel() if len(t) else 0 for t in how.per_edge))
         most = _chunk_elements(block.indptr.device)
-        return ChunkPlan(block, how.message, how.reduce, how.counts, max(1, most // width))
+        return ChunkPlan(block, how.message, how.reduce, how.counts, max(1, most // width), not how.complete)
 
     @property
     def at_once(self) -> bool:
@@ -300,10 +300,12 @@ class _InChunks(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, plan: ChunkPlan, *tensors: Tensor) -> Contribution:
-        ctx.plan, ctx.replay = plan, ForwardState(tensors)
+        replayed = [plan.message] if plan.reads_more and any(ctx.needs_input_grad) else []
+        ctx.plan, ctx.replay = plan, ForwardState(tensors, replayed)
         ctx.set_materialize_grads(False)
         ctx.messages = ChunkedMessages(plan.reduce, plan.block.num_dst)
-        ctx.messages.add(plan, tensors)
+        with ctx.replay.noted():
+            ctx.messages.add(plan, tensors)
         out, beside = ctx.messages.result()
         if beside is not None and not beside.is_floating_point():
             ctx.mark_non_differentiable(beside)

@@ -111,6 +111,21 @@ class Propagation:
         """The tensors of which a message gets one row per edge, in the order of its arguments."""
         return (*self.src, *self.dst, *self.edge)
 
+    def check_given(self) -> None:
+        """Refuse what is no function, or no tuple or list of tensors with rows."""
+        if not callable(self.message):
+            raise InputError(f"propagate: message is {_described(self.message)}, not a function of an edge")
+        for kind in ("src", "dst", "edge", "params"):
+            given = getattr(self, kind)
+            if isinstance(given, Tensor):
+                raise InputError(f"propagate: {kind} is one tensor; give a tuple, {kind}=(h,), with a comma")
+            if not (hasattr(given, "__len__") and hasattr(given, "__iter__")):
+                raise InputError(f"propagate: {kind} is {_described(given)}, not a tuple of tensors")
+            for place, each in enumerate(given):
+                if not isinstance(each, Tensor) or (kind != "params" and each.dim() == 0):
+                    wanted = "a tensor" if kind == "params" else "a tensor of rows"
+                    raise InputError(f"propagate: {kind}[{place}] is {_described(each)}, not {wanted}")
+
     def check_rows(self, *, num_dst: int, num_edges: int) -> None:
         """Refuse tensors that do not have one row per destination or per edge."""
         for kind, tensors, rows in (("dst", self.dst, num_dst), ("edge", self.edge, num_edges)):

@@ -14,22 +14,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from weft.compiler.tracing.apart import unsaved
-from weft.compiler.tracing.captures import HeldState, NotCompiled, captures
+from weft.compiler.tracing.held import held_by
 from weft.errors import GraphError
 from weft.graph.message.compiled import compiled_of
 from weft.graph.message.reduction import OWN, Message, Propagation
 
-_TRIED = 64
+TRIED = 64
+"""Edges on which a message is tried."""
 
 
 @contextmanager
 def rehearsed(message: Message) -> Iterator["Rehearsal"]:
     """Leave everything that a message reaches as it was, whatever runs meanwhile."""
-    rehearsal = Rehearsal()
-    try:
-        before = captures(message).state()
-    except NotCompiled:
-        before = HeldState([])  # nothing is known to be reached
+    rehearsal, before = Rehearsal(), held_by(message)
+    before.require_lasting()
     try:
         with unsaved(), rehearsal:
             yield rehearsal
@@ -44,6 +42,10 @@ class Rehearsal(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.writes = False
         """Whether something would have changed."""
+        self.num_edges: int | None = None
+        """Of how many edges what runs is a message; None: of no matter how many."""
+        self.draws_for_all = False
+        """Whether numbers were drawn that edges share."""
         self.made: dict[int, Tensor] = {}  # kept, so that no id is used twice
 
     def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -55,10 +57,12 @@ class Rehearsal(TorchDispatchMode):  # type: ignore[no-untyped-call]
         }
         self.writes |= bool(copies)
         made = func(*(copies.get(id(each), each) for each in args), **(kwargs or {}))
-        if func is torch.ops.aten.native_dropout.default:
-            return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
         if torch.Tag.nondeterministic_seeded in func.tags:
-            _ = [each.fill_(1) for each in tree_leaves(made) if isinstance(each, Tensor)]
+            drawn = [each for each in tree_leaves(made) if isinstance(each, Tensor)]
+            self.draws_for_all |= any(each.shape[:1] != (self.num_edges,) for each in drawn)
+            if func is torch.ops.aten.native_dropout.default:
+                return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
+            _ = [each.fill_(1) for each in drawn]
         if func._schema.is_mutable and args and isinstance(made, Tensor):
             return args[0]
         self.made.update({id(each): each for each in tree_leaves(made) if isinstance(each, Tensor)})
@@ -69,12 +73,17 @@ def of_each_edge(message: Message, rows: Sequence[Tensor], params: Sequence[Tens
     """Return whether a message of some edges is the same without the others; `rows` are those of a few."""
     few = [_unlike(each.detach()) for each in rows]
     some = slice(len(few[0]) // 2, None)
-    with torch.random.fork_rng([]), torch.enable_grad(), rehearsed(message):
-        try:
-            whole, part = (_tensors(message(*given, *params)) for given in (few, [t[some] for t in few]))
-        except Exception:
-            return False  # all edges at once say what is wrong
-    return len(whole) == len(part) and all(_same(a[some], b) for a, b in zip(whole, part))
+    made = []
+    try:
+        with torch.random.fork_rng([]), torch.enable_grad(), rehearsed(message) as rehearsal:
+            for given in (few, [t[some] for t in few]):
+                rehearsal.num_edges = len(given[0])
+                made.append(_tensors(message(*given, *params)))
+    except Exception:
+        return False  # all edges at once say what is wrong
+    whole, part = made
+    alike = len(whole) == len(part) and all(_same(a[some], b) for a, b in zip(whole, part))
+    return alike and not rehearsal.draws_for_all
 
 
 def need_no_other_edges(how: Propagation, *, parts: bool = False) -> None:
@@ -105,7 +114,7 @@ def other_edges(how: Propagation, *, parts: bool = False) -> str:
 
 
 def _made_up(tensor: Tensor) -> Tensor:
-    shape = (_TRIED, *tensor.shape[1:])
+    shape = (TRIED, *tensor.shape[1:])
     return tensor.new_ones(shape) if tensor.is_floating_point() else tensor.new_zeros(shape)
 
 
@@ -125,5 +134,6 @@ def _same(a: Tensor, b: Tensor) -> bool:
     if not a.is_floating_point():
         return torch.equal(a, b)
     bound = 8 * torch.finfo(a.dtype).eps
-    most = float(a.abs().max()) if a.numel() else 0.0
-    return a.shape == b.shape and torch.allclose(a, b, rtol=bound, atol=bound * most)
+    finite = a[a.isfinite()].abs()
+    most = float(finite.max()) if finite.numel() else 0.0
+    return a.shape == b.shape and torch.allclose(a, b, rtol=bound, atol=bound * most, equal_nan=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
+from weft.compiler.tracing.held import undisturbed
 from weft.errors import WeftError
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block
@@ -36,7 +37,7 @@ def problem(layer: "PyG", call: str) -> str:
     trial.become(call)
     graph = _graph(trial)
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), undisturbed(trial.conv.forward):
             own = _own_result(trial, graph)
             whole = trial(graph.block(), graph.x)
             halves = torch.cat([trial(block, graph.x[block.src_ids]) for block in _halves(graph)])
@@ -65,7 +66,7 @@ def own_width(layer: "PyG") -> int:
     given |= {"num_relations": whole.num_relations, "degrees": whole.degree_source}
     every = _OwnRowsBlock(whole.indptr, whole.indices, **given)
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), undisturbed(trial.conv.forward):
             expected = trial(whole, graph.x)
             found = trial.on_own_rows(every, graph.x)
             halves = []
@@ -106,7 +107,7 @@ class _OwnRowsBlock(Block):
 def _weighs(trial: "PyG", graph: Graph) -> str:
     """Return how messages are weighed where edges stand for others."""
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), undisturbed(trial.conv.forward):
             return found(trial, graph, _TOLERANCE)
     except _FAILURES:
         return NEITHER

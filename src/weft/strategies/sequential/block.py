@@ -164,7 +164,7 @@ class SequentialBlock(HaloBlock):
         found = captured(how.message, probe, how.params) if asks else []
         width = max(1, sum(t.shape[1:].numel() for t in how.per_edge))
         chunk = max(1, CHUNK_ELEMENTS // width)
-        ending = Messages(self.num_dst, how.message, how.reduce, how.counts, chunk)
+        ending = Messages(self.num_dst, how, chunk)
         parts = self._parts(None, own_parts=True)
         return self._run(parts, ending, how.src, extra=[*how.dst, *how.edge, *how.params, *found])
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from weft import kernels
 from weft.graph.message.block import Block
 from weft.graph.message.propagate import ChunkedMessages, ChunkPlan
-from weft.graph.message.reduction import Message
+from weft.graph.message.reduction import Propagation
 from weft.graph.reductions import Contribution, Running, reduction
 from weft.kernels.extreme import extreme_backward_op
 from weft.kernels.registration import accumulator, eager
@@ -101,13 +101,12 @@ class Messages(Ending):
     Beside the rows it takes destinations, edge values and parameters, in this order and in `counts`.
     """
 
-    def __init__(
-        self, num_dst: int, message: Message, reduce: str, counts: tuple[int, int, int, int], chunk: int
-    ) -> None:
-        self.messages = ChunkedMessages(reduce, num_dst)
+    def __init__(self, num_dst: int, how: Propagation, chunk: int) -> None:
+        self.messages = ChunkedMessages(how.reduce, num_dst)
         super().__init__(self.messages.running)
-        self.num_dst, self.message, self.reduce = num_dst, message, reduce
-        self.counts, self.chunk = counts, chunk
+        self.num_dst, self.message, self.reduce = num_dst, how.message, how.reduce
+        self.counts, self.chunk = how.counts, chunk
+        self.replayed = None if how.complete else how.message
 
     def add(self, part: Part, edges: Block, rows: Rows, extra: Extra) -> None:
         """Take the messages of a part."""
@@ -133,7 +132,8 @@ class Messages(Ending):
         return of_rows
 
     def _plan(self, part: Part) -> ChunkPlan:
-        return ChunkPlan(part.over_all_rows(self.num_dst), self.message, self.reduce, self.counts, self.chunk)
+        edges, reads_more = part.over_all_rows(self.num_dst), self.replayed is not None
+        return ChunkPlan(edges, self.message, self.reduce, self.counts, self.chunk, reads_more)
 
     def _tensors(self, part: Part, rows: Rows, extra: Extra) -> list[Tensor]:
         first, last = self.counts[1], self.counts[1] + self.counts[2]

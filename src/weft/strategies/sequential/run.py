@@ -29,6 +29,8 @@ class Ending(ABC):
 
     needs_rows: bool = True
     """Whether backward looks at the rows."""
+    replayed: Callable[..., Any] | None = None
+    """The function of its user's that it runs, and again in backward; None: there is none."""
     dtype: torch.dtype
     """That of the result."""
 
@@ -89,6 +91,12 @@ class Call:
         """Whether backward fetches the rows again."""
         return self.transform is not None or self.ending.needs_rows
 
+    @property
+    def replayed(self) -> list[Callable[..., Any]]:
+        """The functions that run again in backward and read more than they are given."""
+        layers = self.transform if self.by_relation else None
+        return [each for each in (layers, self.ending.replayed) if each is not None]
+
     def split(self, tensors: Sequence[Any]) -> tuple[list[Tensor], list[Tensor], list[Any]]:
         """Return own rows, parameters and the rest."""
         middle = self.num_src + self.num_params
@@ -137,14 +145,17 @@ class _InParts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *tensors: Tensor | None) -> Tensor:
         src, params, extra = call.split(tensors)
-        ctx.call, ctx.replay = call, ForwardState([t for t in tensors if t is not None])
+        given = [t for t in tensors if t is not None]
+        again = call.replayed if any(ctx.needs_input_grad) else ()
+        ctx.call, ctx.replay = call, ForwardState(given, again)
 
         def visit(part: Part, rows: Rows) -> None:
             # The first part tells the shape of the result, also where a rank has no edge.
             if part.block.num_edges or part is call.parts.own[0]:
                 call.ending.add(part, *call.made(part, rows, params), extra)
 
-        _visit(call, src, visit)
+        with ctx.replay.noted():
+            _visit(call, src, visit)
         out = call.ending.result()
         ctx.shapes = [(t.shape, t.dtype, t.device) for t in src]
         # Own rows are not kept either where backward does without: their shapes are enough for the gradients.

@@ -72,3 +72,15 @@ def test_values_follow_their_edges():
     typed = typed_adjacency(edges, torch.tensor([1, 0, 1]), 3, 3)
     assert typed.edge_type.tolist() == [0, 1, 1]
     assert plain(edges) is edges
+
+
+def test_what_is_written_without_a_new_version_is_seen():
+    edges, values = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([1.0, 2.0, 3.0])
+    kept = adjacency(edges, 3, 3)
+    assert kept.ordered(values).tolist() == [3.0, 1.0, 2.0]
+    values.data[0] = 7.0
+    assert kept.ordered(values).tolist() == [3.0, 7.0, 2.0]
+    edges.numpy()[0, 0] = 2
+    assert adjacency(edges, 3, 3).indices.tolist() == [2, 2, 1]
+    edges.data[:, [0, 1]] = edges.data[:, [1, 0]]  # the same edges in another order
+    assert adjacency(edges, 3, 3).ordered(values).tolist() == [3.0, 2.0, 7.0]

@@ -111,3 +111,13 @@ def test_large_hidden_matrices_are_dropped_by_counters_with_their_gradient(monke
     assert set(out.unique().tolist()) == {0.0, torch.tensor(1 / 0.75).item()}
     out.sum().backward()
     assert torch.equal(h.grad, out.detach())
+
+
+def test_a_matrix_that_is_filled_anew_without_a_new_version_is_seen(x):
+    sparse_of(x), sparse_of(x)
+    x.data.mul_(2.0)
+    assert torch.equal(sparse_of(x).to_dense(), x)
+    x.numpy()[:] = 0.0
+    assert torch.equal(sparse_of(x).to_dense(), x)
+    x.numpy()[3, 4] = 1.0
+    assert torch.equal(sparse_of(x).to_dense(), x)

@@ -1,8 +1,9 @@
 """CSR of an edge_index, built once for as long as the tensor lives unchanged.
 
 A model calls every layer with the same `edge_index`, epoch after epoch. The CSR, its transpose, the self
-loops a layer adds and edge values in CSR order are kept for the few tensors seen last, by identity and
-version; tensors are held weakly, so nothing outlives the caller's data.
+loops a layer adds and edge values in CSR order are kept for the few tensors seen last, by identity, version
+and, on the CPU, contents: `.data` and numpy write without a new version. Tensors are held weakly, so nothing
+outlives the caller's data.
 """
 
 import weakref
@@ -27,17 +28,28 @@ class Kept:
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
-        self._results: OrderedDict[Hashable, tuple[list[Any], Any]] = OrderedDict()
+        self._results: OrderedDict[Hashable, tuple[list[Any], Hashable, Any]] = OrderedDict()
 
-    def get(self, tensors: tuple[Tensor, ...], rest: Hashable, make: Callable[[], T]) -> T:
-        """Return make(), or what it returned before for the same unchanged tensors and the same rest."""
+    def get(
+        self,
+        tensors: tuple[Tensor, ...],
+        rest: Hashable,
+        make: Callable[[], T],
+        still: Callable[[T], bool] | None = None,
+    ) -> T:
+        """Return make(), or what it returned before for the same unchanged tensors and the same rest.
+
+        Contents are compared, of tensors on the CPU, unless `still` says whether a result is that of today's.
+        """
         if any(t.is_inference() or t.requires_grad for t in tensors):
             return make()  # changes could not be seen, or a gradient would flow into a result of the past
         key = (*((id(t), t._version, t.shape) for t in tensors), rest)
+        contents = _contents(tensors) if still is None else ()
         found = self._results.pop(key, None)  # in one step: another thread may push it out
-        if found is not None and all(ref() is t for ref, t in zip(found[0], tensors)):
+        known = found is not None and all(ref() is t for ref, t in zip(found[0], tensors))
+        if found is not None and known and found[1] == contents and (still is None or still(found[2])):
             self._results[key] = found
-            return found[1]  # type: ignore[no-any-return]
+            return found[2]  # type: ignore[no-any-return]
         # What is kept outlives this call, which may be an evaluation in inference mode.
         with torch.inference_mode(False), torch.no_grad():
             result = make()
@@ -45,7 +57,7 @@ class Kept:
         def forget(_: Any) -> None:
             self._results.pop(key, None)
 
-        self._results[key] = ([weakref.ref(t, forget) for t in tensors], result)
+        self._results[key] = ([weakref.ref(t, forget) for t in tensors], contents, result)
         while len(self._results) > self._most:
             self._results.popitem(last=False)
         return result
@@ -53,6 +65,10 @@ class Kept:
     def clear(self) -> None:
         """Forget everything."""
         self._results.clear()
+
+
+def _contents(tensors: tuple[Tensor, ...]) -> Hashable:
+    return tuple(kernels.fingerprint(plain(each)) if each.is_cpu else None for each in tensors)
 
 
 class Adjacency:

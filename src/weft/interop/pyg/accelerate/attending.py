@@ -20,7 +20,20 @@ def check(conv: Any) -> None:
     """Refuse a convolution that no call of it would be covered of."""
     if type(conv.aggr_module).__name__ != "SumAggregation":
         raise NotCovered(f"its aggregation is {type(conv.aggr_module).__name__}, not sum")
-    if type(conv).__name__ == "TransformerConv" and conv.lin_edge is not None:
+
+
+def check_gat(conv: Any) -> None:
+    """Refuse the same of GATConv, and maps with more than the matrix that scores are made with."""
+    check(conv)
+    for name in ("lin", "lin_src", "lin_dst", "lin_edge"):
+        if getattr(getattr(conv, name), "bias", None) is not None:
+            raise NotCovered(f"its {name} has a bias")
+
+
+def check_transformer(conv: Any) -> None:
+    """Refuse the same of TransformerConv, and one that reads edges."""
+    check(conv)
+    if conv.lin_edge is not None:
         raise NotCovered("it reads features of edges")
 
 

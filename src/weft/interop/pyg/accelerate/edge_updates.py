@@ -6,7 +6,8 @@ stands for these rows: a tensor of their shape and gradients, without values unt
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
+from weft.compiler.tracing.held import Held, held_by
 from weft.errors import InputError
 from weft.kernels.second import plain_gradients
 
@@ -33,6 +35,8 @@ class EdgeUpdate:
     size: Any
     kwargs: dict[str, Any]
     versions: tuple[int, ...]
+    held: Held | None = None
+    """What `edge_update` reads beside its arguments, where it runs later."""
 
     @staticmethod
     def of(conv: Any, own: Own, edge_index: Tensor, size: Any, kwargs: dict[str, Any]) -> "EdgeUpdate":
@@ -56,7 +60,8 @@ class EdgeUpdate:
     def result(self, leaves: Sequence[Any]) -> Any:
         """Return PyG's own result for other tensors in the place of its arguments."""
         kwargs = tree_unflatten(list(leaves), self.leaves[1])
-        return self.own(self.conv, self.edge_index, size=self.size, **kwargs)
+        with nullcontext() if self.held is None else self.held.again():
+            return self.own(self.conv, self.edge_index, size=self.size, **kwargs)
 
     def now(self) -> Any:
         """Return what PyG's own gives."""
@@ -114,6 +119,7 @@ class EdgeValues(Tensor):
 
 def edge_values(update: EdgeUpdate, form: Form, read: Callable[[], None]) -> EdgeValues:
     """Return the rows of a call, differentiable in its arguments and in the convolution's parameters."""
+    update = replace(update, held=held_by(update.conv.edge_update))
     names, parameters = zip(*update.conv.named_parameters()) if list(update.conv.parameters()) else ((), ())
     tensors = [each for each in update.leaves[0] if isinstance(each, Tensor)]
     made: EdgeValues = _Updated.apply(update, form, read, names, *tensors, *parameters)  # type: ignore[no-untyped-call]

@@ -50,10 +50,17 @@ def obstacle(conv: Any) -> str:
     """Return why no call of a convolution would be compiled, by how it was made; "" where some would."""
     from torch_geometric.nn import MessagePassing
 
-    if conv.flow != "source_to_target":
-        return f"flow is {conv.flow!r}"
     if type(conv).propagate is not MessagePassing.propagate and not _templated(type(conv)):
         return "it has an own propagate()"
+    return _changed(conv)
+
+
+def _changed(conv: Any) -> str:
+    """Return why a convolution is not compiled as it is now: these settings can be set at any time."""
+    from torch_geometric.nn import MessagePassing
+
+    if conv.flow != "source_to_target":
+        return f"flow is {conv.flow!r}"
     if conv.decomposed_layers > 1:
         return "it is decomposed"
     if type(conv).aggregate is MessagePassing.aggregate and (name := _other_aggregation(conv)):
@@ -156,6 +163,8 @@ def _updated(update: EdgeUpdate) -> Any:
     if state.refused or training in state.apart or torch.compiler.is_compiling() or not compiles():
         return update.now()
     try:
+        if why := _changed(conv):
+            raise NotCovered(why)
         form = _form_of(update)
     except NotCovered as reason:
         tell(state, f"{type(conv).__name__} runs PyG's own edge_updater: {reason}")
@@ -199,6 +208,8 @@ def _run(conv: Any, own: Callable[..., Any], edge_index: Any, size: Any, kwargs:
 
 def _covered(conv: Any, edge_index: Any, size: Any, kwargs: dict[str, Any]) -> PropagateCall | None:
     """Return a call that is compiled; None where the edges are too few for it to pay."""
+    if reason := _changed(conv):
+        raise NotCovered(reason)
     call = propagated(conv, edge_index, size, kwargs)
     if call.updates and isinstance(found := compiled_of(call.how), str):
         _keep_apart(conv, conv.training, f"it is not compiled with the message: {found}")

@@ -15,9 +15,20 @@ Pair = tuple[Tensor, Tensor | None]
 
 def check(conv: Any) -> None:
     """Refuse a convolution that no call of it would be covered of: with another aggregation than ours."""
-    kind = _reduce_of(conv)
-    if type(conv).__name__ in ("GCNConv", "SGConv", "APPNP") and kind != "sum":
+    _reduce_of(conv)
+
+
+def check_sum(conv: Any) -> None:
+    """Refuse one that has to sum, and does something else."""
+    if (kind := _reduce_of(conv)) != "sum":
         raise NotCovered(f"its aggregation is {kind}, not sum")
+
+
+def check_gcn(conv: Any) -> None:
+    """Refuse the same of GCNConv, and a map that adds something before the sum."""
+    check_sum(conv)
+    if conv.lin.bias is not None:
+        raise NotCovered("its lin has a bias")
 
 
 def gcn(conv: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:

@@ -16,8 +16,10 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from weft.compiler.tracing.held import held_by
 from weft.errors import WeftWarning
 from weft.interop.pyg.accelerate.adjacency import plain
+from weft.interop.pyg.accelerate.as_made import changed, is_uninitialized
 from weft.kernels import gpu
 
 Forward = Callable[..., Tensor]
@@ -61,6 +63,13 @@ def refusal(module: nn.Module) -> str | None:
     return None
 
 
+def _require_as_made(conv: nn.Module, covered: "Covered") -> None:
+    """Raise where a forward of ours would ignore what a convolution has become since it was accelerated."""
+    if reason := changed(conv):
+        raise NotCovered(reason)
+    covered.check(conv)
+
+
 def covered() -> list[str]:
     """Return the names of the classes that we cover."""
     return sorted({kind.__name__ for kind in _covered()})
@@ -78,12 +87,14 @@ def convert(module: nn.Module, *, check: bool) -> None:
     module._weft = State(check=check)  # type: ignore[assignment]
 
 
-def _run(conv: nn.Module, original: Forward, fast: Forward, args: Any, kwargs: Any) -> Any:
+def _run(conv: nn.Module, original: Forward, covered: "Covered", args: Any, kwargs: Any) -> Any:
     state: State = conv._weft  # type: ignore[assignment]
-    if state.refused or torch.compiler.is_compiling():
+    if state.refused or torch.compiler.is_compiling() or is_uninitialized(conv):
         return original(conv, *args, **kwargs)
+    fast = covered.forward
     try:
         call = _bound(original, conv, args, kwargs)
+        _require_as_made(conv, covered)
         _require_covered(conv, call)
         if state.check and _kind(conv, call) not in state.checked:
             _compare(conv, original, fast, call)
@@ -193,21 +204,18 @@ def _fewer_edges(call: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def quiet(conv: nn.Module) -> Iterator[None]:
-    """Switch dropout and running statistics off, and put back whatever the convolution caches."""
+    """Switch dropout and running statistics off, and put back whatever the convolution reaches."""
+    held = held_by(conv.forward)
+    if held.used_up:
+        raise NotCovered(f"it reads a {held.used_up}, which a comparison would use up")
     modes = [(module, module.training) for module in conv.modules()]
-    cached = {
-        name: getattr(conv, name)
-        for name in ("_cached_edge_index", "_cached_adj_t", "_cached_x")
-        if hasattr(conv, name)
-    }
     conv.eval()
     try:
         yield
     finally:
         for module, training in modes:
             module.training = training
-        for name, value in cached.items():
-            setattr(conv, name, value)
+        held.restored()
 
 
 @cache
@@ -229,15 +237,15 @@ def _covered() -> dict[type[nn.Module], Covered]:
     from weft.interop.pyg.accelerate import attending, relational, summing
 
     return {
-        pyg.GCNConv: Covered(summing.gcn, summing.check),
+        pyg.GCNConv: Covered(summing.gcn, summing.check_gcn),
         pyg.SAGEConv: Covered(summing.sage, summing.check),
         pyg.GraphConv: Covered(summing.graph, summing.check),
         pyg.GINConv: Covered(summing.gin, summing.check),
-        pyg.SGConv: Covered(summing.sgc, summing.check),
-        pyg.APPNP: Covered(summing.appnp, summing.check),
-        pyg.GATConv: Covered(attending.gat, attending.check),
+        pyg.SGConv: Covered(summing.sgc, summing.check_sum),
+        pyg.APPNP: Covered(summing.appnp, summing.check_sum),
+        pyg.GATConv: Covered(attending.gat, attending.check_gat),
         pyg.GATv2Conv: Covered(attending.gatv2, attending.check),
-        pyg.TransformerConv: Covered(attending.transformer, attending.check),
+        pyg.TransformerConv: Covered(attending.transformer, attending.check_transformer),
         pyg.RGCNConv: Covered(relational.rgcn, relational.check),
         pyg.FastRGCNConv: Covered(relational.rgcn, relational.check),
     }
@@ -245,10 +253,10 @@ def _covered() -> dict[type[nn.Module], Covered]:
 
 @cache
 def _accelerated_class(original: type[nn.Module]) -> type[nn.Module]:
-    fast, own = _covered()[original].forward, original.forward
+    covered = _covered()[original]
 
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return _run(self, own, fast, args, kwargs)
+        return _run(self, original.forward, covered, args, kwargs)
 
     name = f"Accelerated{original.__name__}"
     body = {"forward": forward, "__module__": __name__, "__qualname__": name, "__doc__": original.__doc__}
