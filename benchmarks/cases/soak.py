@@ -25,12 +25,12 @@ from weft.events import read_events
 MINUTES = float(os.environ.get("WEFT_SOAK_MINUTES", "0.5" if tiny() else "5"))
 PAUSE = 1.0
 """Seconds between two looks at the processes of a run."""
-SHARE = 0.4
-"""Of a kind's time, what its undisturbed run has; the rest is for the kills, and what they cost."""
-LOOKS = 20
-"""At least so many, however long the start takes: who is stopped in the first epoch has nothing to keep."""
+SHARE = 0.6
+"""Of a kind's time, what the kills have; the undisturbed run then takes less for as many epochs."""
 KILLS = 2
 """At least so many, however long starts take, while the run goes on: without any, nothing is shown."""
+EARLY = 0.3
+"""How often a run may be killed while it starts; else it trains some epochs before."""
 PATIENCE = 1800.0
 LEAVING = 30.0
 """Seconds that processes have to notice that their launcher was killed."""
@@ -136,65 +136,56 @@ def _make_data(folder: Path) -> None:
 
 def _soaked(kind: Kind, folder: Path, seconds: float) -> tuple[str, Seen, int]:
     """Return the line of a kind, what its undisturbed run held, and the steps of both runs."""
-    calm, wild, until = folder / f"{kind.name}-calm", folder / f"{kind.name}-wild", time.monotonic() + seconds
-    seen = _undisturbed(kind, folder, calm, seconds * SHARE)
-    epochs = len(_losses(calm)) + 1
-    _finished(kind, folder, calm, epochs)
-    kills = _disturbed(kind, folder, wild, epochs, until, 60 * (seen.minutes[-1] - seen.minutes[0]) / epochs)
+    calm, wild = folder / f"{kind.name}-calm", folder / f"{kind.name}-wild"
+    kills = _disturbed(kind, folder, wild, time.monotonic() + seconds * SHARE)
+    epochs = len(_losses(wild)) + 1
+    for out in (wild, calm):
+        seen = _undisturbed(kind, folder, out, epochs)
     same = _losses(calm) == _losses(wild) and _weights(calm) == _weights(wild)
     left = [*_strays(folder), *(path.name for path in _remains(folder, calm, wild))]
     steps = sum(event.get("batches", {}).get("steps", 1) for event in _epochs(calm))
-    amounts = [f"{statistics.median(seen.amounts[name]):,.0f}, {seen.growth(name):+,.1f}" for name in UNITS]
+    amounts = [
+        f"{statistics.median(seen.amounts[name] or [0.0]):,.0f}, {seen.growth(name):+,.1f}" for name in UNITS
+    ]
     told = "the same" if same else "**differ**"
     names = ", ".join(sorted(left)) or "nothing"
     cells = [kind.name, f"{epochs:,}", f"{steps:,}", f"{kills}", told, *amounts, names]
     return f"| {' | '.join(cells)} |", seen, 2 * steps
 
 
-def _undisturbed(kind: Kind, folder: Path, out: Path, seconds: float) -> Seen:
-    """Train for so long, then ask the run to stop; return what it held meanwhile."""
+def _disturbed(kind: Kind, folder: Path, out: Path, until: float) -> int:
+    """Train until a moment, killed at random ones before; return how often."""
+    draw, kills = random.Random(kind.name), 0
+    while kills < KILLS or time.monotonic() < until:
+        before, early = len(_losses(out)), draw.random() < EARLY
+        with _training(kind, folder, out, 10**7) as run:
+            while _sleeps(run, draw.uniform(2, 30)):
+                began = len(_losses(out)) != before  # it has cut off what came after its checkpoint
+                if began and kind.elastic and draw.random() < 0.8:
+                    kills += _come_and_go(run, folder, out, draw)
+                elif began or (early and before):
+                    kills += 1
+                    _kill(run, draw, () if kind.elastic else _children(run.pid))
+                    break
+            else:
+                if not kind.elastic:
+                    raise RuntimeError(f"it ended by itself with exit code {run.returncode}")
+            _ended(run, ENDS)
+    return kills
+
+
+def _undisturbed(kind: Kind, folder: Path, out: Path, epochs: int) -> Seen:
+    """Train to the end; return what the run held meanwhile."""
     seen, began = Seen(), time.monotonic()
-    with _training(kind, folder, out, 10**7) as run:
-        while run.poll() is None and (time.monotonic() - began < seconds or len(seen.minutes) < LOOKS):
-            if seen.minutes or _losses(out):  # until then it starts
+    with _training(kind, folder, out, epochs) as run:
+        while run.poll() is None and time.monotonic() - began < PATIENCE:
+            if (seen.minutes or _losses(out)) and not _over(
+                out
+            ):  # before it starts, after it draws its report
                 _look(seen, run.pid, out, (time.monotonic() - began) / 60)
             time.sleep(PAUSE)
-        run.send_signal(signal.SIGINT)
-        _ended(run, {130})
-    return seen
-
-
-def _finished(kind: Kind, folder: Path, out: Path, epochs: int) -> None:
-    with _training(kind, folder, out, epochs) as run:
         _ended(run, {0})
-
-
-def _disturbed(kind: Kind, folder: Path, out: Path, epochs: int, until: float, pace: float) -> int:
-    """Train as many epochs, killed at random moments; return how often.
-
-    The kills stop when what is left, at `pace` seconds an epoch, takes the time that there is.
-    """
-    draw, kills = random.Random(kind.name), 0
-    while True:
-        with _training(kind, folder, out, epochs) as run:
-            while _sleeps(run, draw.uniform(2, 30)) and (
-                kills < KILLS or _time_left(out, epochs, until, pace)
-            ):
-                if not _losses(out):
-                    continue
-                if kind.elastic and draw.random() < 0.8:
-                    kills += _come_and_go(run, folder, out, draw)
-                    continue
-                kills += 1
-                _kill(run, draw, () if kind.elastic else _children(run.pid))
-                break
-            _ended(run, ENDS)
-            if run.returncode == 0:
-                return kills
-
-
-def _time_left(out: Path, epochs: int, until: float, pace: float) -> bool:
-    return time.monotonic() + (epochs - len(_losses(out))) * pace < until
+    return seen
 
 
 def _sleeps(run: "subprocess.Popen[str]", seconds: float) -> bool:
@@ -260,6 +251,13 @@ def _ended(run: "subprocess.Popen[str]", codes: set[int]) -> None:
         told = Path(next(word for word in words if word.startswith("--out="))[6:]).parent / "told.txt"
         last = told.read_text(encoding="utf-8", errors="replace")[-2000:]
         raise RuntimeError(f"exit code {code}, expected one of {sorted(codes)}; the last words:\n{last}")
+
+
+def _over(out: Path) -> bool:
+    """Return whether a run has trained its last epoch."""
+    with (out / "events.jsonl").open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+        return b'"event": "end"' in file.read()
 
 
 def _look(seen: Seen, launcher: int, out: Path, minute: float) -> None:
@@ -329,10 +327,11 @@ STUDY = Study(
     "soak",
     "long runs that are killed at random: bits of undisturbed ones, and what grows",
     rows,
-    note="Each kind trains undisturbed for two fifths of its time, then as many epochs again while it is "
-    "killed (all processes, one rank) or asked to stop at random moments and continued; workers of the "
-    "elastic run are, besides, killed and scaled while it goes on. Growth: the median of the last fifth of "
-    "the undisturbed run less that of its second. Left behind: processes, temporary and half-written files. "
+    note="Each kind trains for three fifths of its time while it is killed (all processes, one rank) or "
+    "asked to stop at random moments and continued; workers of the elastic run are, besides, killed and "
+    "scaled while it goes on. Another run then trains as many epochs undisturbed. Growth: the median of the "
+    "last fifth of the undisturbed run less that of its second. Left behind: processes, temporary and "
+    "half-written files. "
     "`make soak MINUTES=60`.",
 )
 CASES = [STUDY]
