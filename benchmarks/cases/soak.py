@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,7 +20,6 @@ from benchmarks.graphs import tiny
 from benchmarks.measure import Study
 from benchmarks.plot import small_plots
 from weft.datasets import datasets
-from weft.errors import WeftError
 from weft.events import read_events
 
 MINUTES = float(os.environ.get("WEFT_SOAK_MINUTES", "0.5" if tiny() else "5"))
@@ -108,9 +108,12 @@ def rows() -> Iterator[str]:
             share = (MINUTES * 60 - (time.monotonic() - began)) / (len(KINDS) - number)
             try:
                 line, seen, steps = _soaked(kind, folder, max(20.0, share))
-            except (OSError, RuntimeError, subprocess.TimeoutExpired, WeftError) as error:
-                print(error)
-                yield f"| {kind.name} | **broke: {str(error).splitlines()[0]}** |" + " |" * (4 + len(UNITS))
+            except Exception as error:  # the other kinds are worth their time
+                traceback.print_exc()
+                yield (
+                    f"| {kind.name} | **broke: {type(error).__name__}: {str(error).splitlines()[0]}** |"
+                    + " |" * (4 + len(UNITS))
+                )
                 continue
             total += steps
             for name, values in seen.amounts.items():
@@ -264,7 +267,7 @@ def _look(seen: Seen, launcher: int, out: Path, minute: float) -> None:
     """Note what the processes of a run hold now."""
     found = dict.fromkeys(UNITS, 0.0)
     for pid in (launcher, *_children(launcher)):
-        with suppress(OSError):
+        with suppress(OSError, KeyError):  # it has ended
             status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
             found["memory"] += int(status["RssAnon"].split()[0]) / 1024
             found["shared"] += int(status["RssShmem"].split()[0]) / 1024
