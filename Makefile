@@ -10,7 +10,7 @@ NATIVE := CMakeLists.txt $(wildcard csrc/*)
 # Tests of Spark are one group: they share one Java machine. A test process that dies is replaced, but not for ever.
 TEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 3 --dist loadgroup --max-worker-restart 2
 
-.PHONY: run test test-all test-gpu check format bench soak sbom clean help
+.PHONY: run test test-all test-gpu check format bench soak sbom lock verify clean help
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -60,6 +60,14 @@ soak: .venv/.stamp  ## long runs, killed at random, against undisturbed ones (MI
 sbom: .venv/.stamp  ## what the wheel depends on, with versions and licences, as CycloneDX: dist/sbom.json
 	@mkdir -p dist
 	@$(BIN)/python docs/sbom.py dist/sbom.json
+
+LOCK ?= installed.lock
+SITE = $(wildcard .venv/lib/python3*/site-packages)
+lock: .venv/.stamp  ## write a hash of each installed package to a file that you keep (LOCK=installed.lock)
+	@$(PYTHON) -I docs/lock.py $(SITE) $(LOCK) --write
+
+verify:  ## compare every installed file with what its package states, and each package with that file
+	@$(PYTHON) -I docs/lock.py $(SITE) $(LOCK)
 
 clean:  ## remove what was built
 	rm -rf .venv build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

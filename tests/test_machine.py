@@ -1,6 +1,8 @@
 """What memory and which cores are left, by whatever limits there are."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,23 @@ def test_a_quota_of_the_first_version_limits_cores(container: Path, monkeypatch:
     assert machine.usable_cores() == 4
     (container / "cpu" / "cpu.cfs_quota_us").write_text("300000\n")
     assert machine.usable_cores() == 3
+
+
+_LIMITED = """
+import resource
+from pathlib import Path
+from weft.machine import free_addresses, free_memory
+
+assert free_addresses() is None
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), resource.RLIM_INFINITY))
+assert 48 << 20 < free_memory() <= 64 << 20, free_memory()
+assert free_addresses() == free_memory()
+resource.setrlimit(resource.RLIMIT_AS, (4096, resource.RLIM_INFINITY))
+assert free_memory() == 0
+"""
+
+
+def test_a_limit_of_addresses_counts() -> None:
+    done = subprocess.run([sys.executable, "-c", _LIMITED], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

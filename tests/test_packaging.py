@@ -1,5 +1,6 @@
 """The wheel serves every Python and every torch, and a machine without a compiler can install it too."""
 
+import hashlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import sysconfig
 import tomllib
 import venv
 import zipfile
+from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import pytest
@@ -105,3 +107,67 @@ def test_the_list_of_components_names_every_dependency_and_its_licence(tmp_path:
     licences = {each["licenses"][0]["license"]["name"] for each in listed.values()}
     assert "not stated" not in licences
     assert "Apache-2.0" in licences
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """Two installed packages: one with code of its own, one that is built here."""
+    folder = tmp_path / "site-packages"
+    for name, files in (("some_thing", {"some_thing.py": "one = 1\n", "data.txt": "two\n"}), ("weft", {})):
+        install(folder, name, files)
+    return folder
+
+
+def install(folder: Path, name: str, files: dict[str, str]) -> None:
+    """Lay files down as an installer does, with the list of their hashes."""
+    told = f"{name}-1.0.dist-info"
+    files = {**files, f"{told}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"}
+    (folder / told).mkdir(parents=True, exist_ok=True)
+    rows = [f"{told}/RECORD,,"]
+    for path, text in files.items():
+        (folder / path).write_text(text)
+        hashed = urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+        rows.append(f"{path},sha256={hashed},{len(text)}")
+    (folder / told / "RECORD").write_text("\n".join(rows) + "\n")
+
+
+def lock(site: Path, *words: str) -> tuple[int, str]:
+    """Run the tool as `make` does, and return how it ended and what it said."""
+    command = [
+        sys.executable,
+        "-I",
+        str(ROOT / "docs" / "lock.py"),
+        str(site),
+        str(site.parent / "lock"),
+        *words,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stderr + done.stdout
+
+
+def test_a_lock_holds_an_environment_to_its_bytes(site: Path) -> None:
+    code, told = lock(site)
+    assert (code, "no such file; make one with --write" in told) == (2, True)
+    assert lock(site, "--write")[0] == 0
+    assert (site.parent / "lock").read_text().startswith("some-thing==1.0 --record=sha256:")
+    assert len((site.parent / "lock").read_text().splitlines()) == 1, "weft is built here"
+    assert lock(site)[0] == 0
+    (site / "some_thing.py").write_text("one = 2\n")
+    assert lock(site) == (1, "some-thing: some_thing.py: changed\n1 differences\n")
+    assert lock(site, "--write")[0] == 1, "what is damaged is not locked"
+    (site / "some_thing.py").unlink()
+    assert "some-thing: some_thing.py: missing" in lock(site)[1]
+
+
+def test_a_lock_names_another_build_what_came_and_what_belongs_to_nobody(site: Path) -> None:
+    assert lock(site, "--write")[0] == 0
+    install(site, "some_thing", {"some_thing.py": "one = 3\n", "data.txt": "two\n"})
+    assert "some-thing: another build of the same version" in lock(site)[1]
+    install(site, "other", {"other.py": ""})
+    assert "other: is not in the lock; other==1.0 is installed" in lock(site)[1]
+    (site / "planted.pth").write_text("import os\n")
+    code, told = lock(site)
+    assert (code, "planted.pth: belongs to no package" in told) == (1, True)
+    for path in site.glob("some_thing*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert "some-thing: is not installed; the lock has some-thing==1.0" in lock(site)[1]

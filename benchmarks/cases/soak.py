@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,20 +25,24 @@ from weft.events import read_events
 MINUTES = float(os.environ.get("WEFT_SOAK_MINUTES", "0.5" if tiny() else "5"))
 PAUSE = 1.0
 """Seconds between two looks at the processes of a run."""
-SHARE = 0.4
-"""Of a kind's time, what its undisturbed run has; the rest is for the kills, and the starts after them."""
-LOOKS = 20
-"""At least so many, however long the start takes: who is stopped in the first epoch has nothing to keep."""
+SHARE = 0.6
+"""Of a kind's time, what the kills have; the undisturbed run then takes less for as many epochs."""
 KILLS = 2
 """At least so many, however long starts take, while the run goes on: without any, nothing is shown."""
-PATIENCE = 600.0
+EARLY = 0.3
+"""How often a run may be killed while it starts; else it trains some epochs before."""
+PATIENCE = 1800.0
+LEAVING = 30.0
+"""Seconds that processes have to notice that their launcher was killed."""
+ENDS = {0, 3, 130, -signal.SIGKILL, -signal.SIGTERM}
+"""How a run that is killed may end: SIGTERM by itself before Python answers to it."""
 GRAPH = ("model.name=gat", "model.hidden=8", "model.heads=2", "train.eval_every=50")
 UNITS = {
     "memory": "MiB",
     "descriptors": "open files",
     "threads": "threads",
     "shared": "MiB shared",
-    "disk": "MiB",
+    "disk": "MiB but for the log",
 }
 
 
@@ -57,7 +62,13 @@ KINDS = (
     Kind(
         "records",
         "2",
-        ("strategy.name=records", "strategy.batch_size=64", "model.name=sage", "model.hidden=8"),
+        (
+            "strategy.name=records",
+            "strategy.batch_size=64",
+            "model.name=sage",
+            "model.hidden=8",
+            "train.eval_every=50",
+        ),
     ),
     Kind("elastic", "1:3", (*GRAPH, "strategy.name=halo", "strategy.parts=3"), elastic=True),
 )
@@ -95,7 +106,15 @@ def rows() -> Iterator[str]:
         _make_data(folder)
         for number, kind in enumerate(KINDS):
             share = (MINUTES * 60 - (time.monotonic() - began)) / (len(KINDS) - number)
-            line, seen, steps = _soaked(kind, folder, max(20.0, share))
+            try:
+                line, seen, steps = _soaked(kind, folder, max(20.0, share))
+            except Exception as error:  # the other kinds are worth their time
+                traceback.print_exc()
+                yield (
+                    f"| {kind.name} | **broke: {type(error).__name__}: {str(error).splitlines()[0]}** |"
+                    + " |" * (4 + len(UNITS))
+                )
+                continue
             total += steps
             for name, values in seen.amounts.items():
                 panels[name][kind.name] = list(zip(seen.minutes, values, strict=True))
@@ -114,61 +133,62 @@ def _make_data(folder: Path) -> None:
     graph = datasets["community"](nodes=60 if tiny() else 400, classes=4, features=8)
     graph.save(folder / "graph")
     (folder / "tmp").mkdir()
-    _weft(folder, "flatten", str(folder / "graph"), "--fanout=5,5", "--targets=train,val,test",
-          f"--out={folder / 'records'}", "--engine=duckdb").wait(PATIENCE)  # fmt: skip
+    _ended(_weft(folder, "flatten", str(folder / "graph"), "--fanout=5,5", "--targets=train,val,test",
+                 f"--out={folder / 'records'}", "--engine=duckdb"), {0})  # fmt: skip
 
 
 def _soaked(kind: Kind, folder: Path, seconds: float) -> tuple[str, Seen, int]:
     """Return the line of a kind, what its undisturbed run held, and the steps of both runs."""
     calm, wild = folder / f"{kind.name}-calm", folder / f"{kind.name}-wild"
-    seen = _undisturbed(kind, folder, calm, seconds * SHARE)
-    epochs = len(_losses(calm)) + 1
-    _finished(kind, folder, calm, epochs)
-    kills = _disturbed(kind, folder, wild, epochs, seconds * (1 - SHARE))
+    kills = _disturbed(kind, folder, wild, time.monotonic() + seconds * SHARE)
+    epochs = len(_losses(wild)) + 1
+    for out in (wild, calm):
+        seen = _undisturbed(kind, folder, out, epochs)
     same = _losses(calm) == _losses(wild) and _weights(calm) == _weights(wild)
-    left = [*(folder / "tmp").iterdir(), *wild.glob(".*"), *wild.rglob("*.part")]
+    left = [*_strays(folder), *(path.name for path in _remains(folder, calm, wild))]
     steps = sum(event.get("batches", {}).get("steps", 1) for event in _epochs(calm))
-    amounts = [f"{statistics.median(seen.amounts[name]):,.0f}, {seen.growth(name):+,.1f}" for name in UNITS]
+    amounts = [
+        f"{statistics.median(seen.amounts[name] or [0.0]):,.0f}, {seen.growth(name):+,.1f}" for name in UNITS
+    ]
     told = "the same" if same else "**differ**"
-    names = ", ".join(sorted(path.name for path in left)) or "nothing"
+    names = ", ".join(sorted(left)) or "nothing"
     cells = [kind.name, f"{epochs:,}", f"{steps:,}", f"{kills}", told, *amounts, names]
     return f"| {' | '.join(cells)} |", seen, 2 * steps
 
 
-def _undisturbed(kind: Kind, folder: Path, out: Path, seconds: float) -> Seen:
-    """Train for so long, then ask the run to stop; return what it held meanwhile."""
+def _disturbed(kind: Kind, folder: Path, out: Path, until: float) -> int:
+    """Train until a moment, killed at random ones before; return how often."""
+    draw, kills = random.Random(kind.name), 0
+    while kills < KILLS or time.monotonic() < until:
+        before, early = len(_losses(out)), draw.random() < EARLY
+        with _training(kind, folder, out, 10**7) as run:
+            while _sleeps(run, draw.uniform(2, 30)):
+                began = len(_losses(out)) != before  # it has cut off what came after its checkpoint
+                if began and kind.elastic and draw.random() < 0.8:
+                    kills += _come_and_go(run, folder, out, draw)
+                elif began or (early and before):
+                    kills += 1
+                    _kill(run, draw, () if kind.elastic else _children(run.pid))
+                    break
+            else:
+                if not kind.elastic:
+                    raise RuntimeError(f"it ended by itself with exit code {run.returncode}")
+            _ended(run, ENDS)
+    return kills
+
+
+def _undisturbed(kind: Kind, folder: Path, out: Path, epochs: int) -> Seen:
+    """Train to the end; return what the run held meanwhile."""
     seen, began = Seen(), time.monotonic()
-    with _training(kind, folder, out, 10**7) as run:
-        while run.poll() is None and (time.monotonic() - began < seconds or len(seen.minutes) < LOOKS):
-            if seen.minutes or _losses(out):  # until then it starts
+    with _training(kind, folder, out, epochs) as run:
+        while run.poll() is None and time.monotonic() - began < PATIENCE:
+            if (seen.minutes or _losses(out)) and not _over(
+                out
+            ):  # before it starts, after it draws its report
                 _look(seen, run.pid, out, (time.monotonic() - began) / 60)
             time.sleep(PAUSE)
-        run.send_signal(signal.SIGINT)
-        _ended(run, {130})
-    return seen
-
-
-def _finished(kind: Kind, folder: Path, out: Path, epochs: int) -> None:
-    with _training(kind, folder, out, epochs) as run:
         _ended(run, {0})
-
-
-def _disturbed(kind: Kind, folder: Path, out: Path, epochs: int, seconds: float) -> int:
-    """Train as many epochs, killed at random moments for so long; return how often."""
-    draw, kills, began = random.Random(kind.name), 0, time.monotonic()
-    while True:
-        with _training(kind, folder, out, epochs) as run:
-            while _sleeps(run, draw.uniform(2, 30)) and (kills < KILLS or time.monotonic() - began < seconds):
-                if not _losses(out):
-                    continue
-                kills += 1
-                if not kind.elastic:
-                    _kill(run, draw)
-                    break
-                _come_and_go(run, folder, out, draw)
-            _ended(run, {0, 1, 3, 130, -signal.SIGKILL, -signal.SIGTERM})
-            if run.returncode == 0:
-                return kills
+    return seen
 
 
 def _sleeps(run: "subprocess.Popen[str]", seconds: float) -> bool:
@@ -178,9 +198,8 @@ def _sleeps(run: "subprocess.Popen[str]", seconds: float) -> bool:
     return run.poll() is None
 
 
-def _kill(run: "subprocess.Popen[str]", draw: random.Random) -> None:
-    """Kill all processes of a run, or one rank, or ask it to stop."""
-    workers = _children(run.pid)
+def _kill(run: "subprocess.Popen[str]", draw: random.Random, workers: Sequence[int]) -> None:
+    """Kill all processes of a run, or one rank whose loss ends it, or ask it to stop."""
     with suppress(ProcessLookupError):
         match draw.randrange(3):
             case 0:
@@ -191,14 +210,14 @@ def _kill(run: "subprocess.Popen[str]", draw: random.Random) -> None:
                 os.kill(run.pid, signal.SIGTERM)
 
 
-def _come_and_go(run: "subprocess.Popen[str]", folder: Path, out: Path, draw: random.Random) -> None:
-    """Ask for another number of workers, or kill one."""
+def _come_and_go(run: "subprocess.Popen[str]", folder: Path, out: Path, draw: random.Random) -> bool:
+    """Ask for another number of workers, or kill one; return whether that was done."""
     workers = _children(run.pid)
     if draw.random() < 0.5 and len(workers) > 1:
         with suppress(ProcessLookupError):
             os.kill(draw.choice(workers), signal.SIGKILL)
-    else:
-        _weft(folder, "scale", str(out), str(draw.randint(1, 3))).wait(PATIENCE)
+        return True
+    return _weft(folder, "scale", str(out), str(draw.randint(1, 3))).wait(PATIENCE) == 0
 
 
 @contextmanager
@@ -237,11 +256,18 @@ def _ended(run: "subprocess.Popen[str]", codes: set[int]) -> None:
         raise RuntimeError(f"exit code {code}, expected one of {sorted(codes)}; the last words:\n{last}")
 
 
+def _over(out: Path) -> bool:
+    """Return whether a run has trained its last epoch."""
+    with (out / "events.jsonl").open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+        return b'"event": "end"' in file.read()
+
+
 def _look(seen: Seen, launcher: int, out: Path, minute: float) -> None:
     """Note what the processes of a run hold now."""
     found = dict.fromkeys(UNITS, 0.0)
     for pid in (launcher, *_children(launcher)):
-        with suppress(OSError):
+        with suppress(OSError, KeyError):  # it has ended
             status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
             found["memory"] += int(status["RssAnon"].split()[0]) / 1024
             found["shared"] += int(status["RssShmem"].split()[0]) / 1024
@@ -249,10 +275,32 @@ def _look(seen: Seen, launcher: int, out: Path, minute: float) -> None:
             found["descriptors"] += len(os.listdir(f"/proc/{pid}/fd"))
     for path in out.rglob("*"):
         with suppress(OSError):
+            if path.name.startswith("events"):
+                continue  # a line an epoch
             found["disk"] += path.stat().st_size / 2**20
     seen.minutes.append(minute)
     for name, value in found.items():
         seen.amounts[name].append(value)
+
+
+def _remains(folder: Path, *runs: Path) -> Iterator[Path]:
+    """Give what runs that ended well should not have left."""
+    yield from (folder / "tmp").iterdir()
+    for run in runs:
+        yield from (path for path in run.rglob("*") if path.name.startswith(".") or "partial" in path.name)
+
+
+def _strays(folder: Path) -> list[str]:
+    """Return the processes that still have the folder for what is temporary, after the time to leave."""
+    mark, deadline = f"TMPDIR={folder / 'tmp'}\0".encode(), time.monotonic() + LEAVING
+    while True:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                found += [f"process {path.parent.name}"] if mark in path.read_bytes() else []
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(PAUSE)
 
 
 def _children(pid: int) -> list[int]:
@@ -282,9 +330,11 @@ STUDY = Study(
     "soak",
     "long runs that are killed at random: bits of undisturbed ones, and what grows",
     rows,
-    note="Each kind trains undisturbed for two fifths of its time, then as many epochs again while it is "
-    "killed (all processes, one rank) or asked to stop at random moments and continued; workers of the "
-    "elastic run are killed and scaled. Growth: the median of the last fifth of the undisturbed run less "
-    "that of its second. `make soak MINUTES=60`.",
+    note="Each kind trains for three fifths of its time while it is killed (all processes, one rank) or "
+    "asked to stop at random moments and continued; workers of the elastic run are, besides, killed and "
+    "scaled while it goes on. Another run then trains as many epochs undisturbed. Growth: the median of the "
+    "last fifth of the undisturbed run less that of its second. Left behind: processes, temporary and "
+    "half-written files. "
+    "`make soak MINUTES=60`.",
 )
 CASES = [STUDY]

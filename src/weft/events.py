@@ -142,12 +142,21 @@ def read_events(path: str | Path) -> list[Event]:
         raise FormatError(f"cannot read events {path}: {error.strerror}") from None
     events = []
     for number, line in enumerate(lines, start=1):
-        try:
-            events.append(json.loads(line))
-        except json.JSONDecodeError:
-            if number < len(lines):
-                raise FormatError(f"{path}, line {number}: not an event; the file is damaged") from None
+        event = _event(line)
+        if event is not None:
+            events.append(event)
+        elif number < len(lines):
+            raise FormatError(f"{path}, line {number}: not an event; the file is damaged")
     return events
+
+
+def _event(line: str) -> Event | None:
+    """Return the event of a line; None for what is none."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
 
 
 def dumps(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +16,28 @@ _MEMORY = (
 
 
 def free_memory() -> int:
-    """Return the bytes that this process may still take: of the machine, or of its container."""
+    """Return the bytes that this process may still take: of the machine, its container, its addresses."""
     found = [_available(Path("/proc/meminfo")), *(left_in(folder) for folder in groups("memory"))]
+    found.append(free_addresses())
     limits = [value for value in found if value is not None]
     if limits:
         return max(0, min(limits))
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_addresses() -> int | None:
+    """Return the bytes of addresses that this process may still map; None where they have no limit.
+
+    Threads and libraries take far more addresses than memory.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return None
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (OSError, ValueError):
+        return limit
+    return max(0, limit - pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 def usable_cores() -> int:

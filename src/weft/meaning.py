@@ -1,18 +1,19 @@
 """What the numbers of a graph stand for: an extra file beside the arrays of one that came from tables."""
 
-import json
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 from weft import format
 from weft.errors import FormatError
+from weft.reading.json_values import Each, Maybe, parse_json
 
 REPORT = "ingest.json"
 """The extra file that holds classes, names of features and the schema."""
 CLASS_NAMES = "class_names"
 """The array of a `.npz` file that holds the names of its classes."""
+
+_NAMES = Maybe(Each([str]))
+_SHAPE = {"classes": _NAMES, "edge_classes": _NAMES, "features": _NAMES, "edge_features": _NAMES}
 
 
 def read_report(path: str | Path) -> dict[str, Any]:
@@ -21,7 +22,8 @@ def read_report(path: str | Path) -> dict[str, Any]:
     Empty where the graph did not come from tables.
     """
     try:
-        return dict(json.loads(format.read_extra(path, REPORT)))
+        report: dict[str, Any] = parse_json(format.read_extra(path, REPORT), Path(path) / REPORT, _SHAPE)
+        return report
     except FormatError:
         return {}
 
@@ -38,14 +40,16 @@ def meaning_of(path: Path | None) -> dict[str, Any]:
 
 
 def _of_npz(path: Path) -> dict[str, Any]:
-    import numpy as np
+    from weft.reading.arrays import NpzArrays
 
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            if CLASS_NAMES not in arrays.files:
-                return {}
-            names = arrays[CLASS_NAMES].tolist()
-    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile):
+        arrays = NpzArrays(path)
+        names = arrays[CLASS_NAMES].ravel().tolist() if CLASS_NAMES in arrays else []
+    except FormatError:
         return {}  # who reads the graph says what is wrong with the file
     # Whatever the type of the nodes that have labels is called: there is one.
-    return {"classes": {"node": [name.decode() if isinstance(name, bytes) else str(name) for name in names]}}
+    return {"classes": {"node": [_text(name) for name in names]}} if names else {}
+
+
+def _text(name: Any) -> str:
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)

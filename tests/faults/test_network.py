@@ -1,4 +1,4 @@
-"""Two machines and a wire, as network namespaces: a cut wire, a rank or an address that is not there."""
+"""Two machines and a wire that is late, lossy or cut, and ranks or addresses that are not there."""
 
 import os
 import shutil
@@ -6,75 +6,33 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import wire
+from wire import ADDRESSES, Wire
 
 from weft.events import read_events
 
-ADDRESSES = ("198.18.77.1", "198.18.77.2")
-SETTINGS = Path("/etc/netns")  # files here stand for those of /etc in a namespace
 BOUND = 30.0  # what is promised
 SLACK = 15.0  # for processes that start and end while others have the cores
 STARTING = 60.0
-PATIENCE = 120.0
+PATIENCE = 240.0
+PORT = 29500
 TRAIN = [sys.executable, "-m", "weft", "train", "--set=data.name=community", "--set=data.nodes=300"]
 TRAIN += ["--set=model.hidden=8"]
 
 
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=30)
-
-
-@pytest.fixture(scope="module")
-def machines() -> Iterator[tuple[str, str]]:
-    """The names of two network namespaces, joined by a wire; `eth0` is its end in each."""
-    if shutil.which("ip") is None or os.geteuid() != 0:
-        pytest.skip("network namespaces need iproute2 and root")
-    names = (f"weft{os.getpid()}a", f"weft{os.getpid()}b")
-    made: list[str] = []
-    try:
-        for name in names:
-            ip("netns", "add", name)
-            made.append(name)
-            # No name server can be reached from there; these say so at once.
-            SETTINGS.joinpath(name).mkdir(parents=True)
-            SETTINGS.joinpath(name, "resolv.conf").write_text("nameserver 127.0.0.1\n")
-            SETTINGS.joinpath(name, "hosts").write_text(
-                "".join(f"{each} m{each[-1]}\n" for each in ADDRESSES)
-            )
-        ip(
-            "link",
-            "add",
-            "eth0",
-            "netns",
-            names[0],
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "netns",
-            names[1],
-        )
-        for name, address in zip(names, ADDRESSES):
-            ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
-            ip("-n", name, "link", "set", "eth0", "up")
-            ip("-n", name, "link", "set", "lo", "up")
-    except subprocess.CalledProcessError as error:
-        remove(made)
-        pytest.skip(f"network namespaces cannot be made here: {error.stderr.strip()}")
-    yield names
-    remove(made)
-
-
-def remove(names: list[str]) -> None:
-    for name in names:
-        ip("netns", "delete", name)
-        shutil.rmtree(SETTINGS / name, ignore_errors=True)
-    with suppress(OSError):  # somebody else's are there too
-        SETTINGS.rmdir()
+@pytest.fixture
+def between() -> Iterator[Wire]:
+    """A wire between two machines."""
+    why = wire.missing()
+    if why:
+        pytest.skip(why)
+    made = Wire()
+    yield made
+    made.close()
 
 
 def start(
@@ -83,18 +41,20 @@ def start(
     out: Path,
     *,
     address: str = ADDRESSES[0],
-    port: int = 29500,
+    port: int = PORT,
     epochs: int = 100_000,
+    resume: bool = False,
 ) -> "subprocess.Popen[str]":
     """Start a rank of two on a machine, as a scheduler without torchrun does."""
     place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": address, "MASTER_PORT": str(port)}
     place |= {
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
-        "GLOO_SOCKET_IFNAME": "eth0",
+        "GLOO_SOCKET_IFNAME": wire.DEVICE,
         "OMP_NUM_THREADS": "1",
     }
     command = ["ip", "netns", "exec", machine, *TRAIN, f"--set=train.epochs={epochs}", f"--out={out}"]
+    command += ["--resume"] if resume else []
     return subprocess.Popen(command, env={**os.environ, **place}, stderr=subprocess.PIPE, text=True)
 
 
@@ -115,26 +75,47 @@ def epochs_of(out: Path) -> int:
     return 0
 
 
-@pytest.mark.slow
-def test_a_cut_wire_ends_both_sides_in_time_each_with_the_cause(
-    machines: tuple[str, str], tmp_path: Path
-) -> None:
-    ranks = [start(machine, rank, tmp_path / "run") for rank, machine in enumerate(machines)]
+@contextmanager
+def trained(between: Wire, out: Path, epochs: int = 100_000) -> "Iterator[list[subprocess.Popen[str]]]":
+    """Give two ranks that train over a wire and have done some epochs; they are ended at the latest here."""
+    ranks = [start(machine, rank, out, epochs=epochs) for rank, machine in enumerate(between.machines)]
     try:
         deadline = time.monotonic() + PATIENCE
-        while epochs_of(tmp_path / "run") < 3:
+        while epochs_of(out) < 3:
             assert time.monotonic() < deadline, "the ranks did not train"
             assert all(process.poll() is None for process in ranks), [end(each, 5) for each in ranks]
-            time.sleep(0.2)
-        ip("-n", machines[0], "link", "set", "eth0", "down")
-        cut = time.monotonic()
-        codes, words = zip(*(end(process, BOUND + SLACK) for process in ranks))
-        assert time.monotonic() - cut < BOUND
+            time.sleep(0.05)
+        yield ranks
     finally:
-        ip("-n", machines[0], "link", "set", "eth0", "up")
         for process in ranks:
             if process.poll() is None:
                 process.kill()
+                process.communicate()
+
+
+def finish(between: Wire, out: Path, *, epochs: int, resume: bool = False) -> None:
+    """Train to the end."""
+    ranks = [
+        start(machine, rank, out, epochs=epochs, resume=resume)
+        for rank, machine in enumerate(between.machines)
+    ]
+    ended = [end(process, PATIENCE + STARTING) for process in ranks]
+    assert [code for code, _ in ended] == [0, 0], ended
+
+
+def result_of(out: Path) -> tuple[list[float], bytes]:
+    """Return what a run gave: the loss of each epoch, and the weights."""
+    losses = [event["loss"] for event in read_events(out) if event["event"] == "epoch"]
+    return losses, (out / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_cut_wire_ends_both_sides_in_time_each_with_the_cause(between: Wire, tmp_path: Path) -> None:
+    with trained(between, tmp_path / "run") as ranks:
+        between.cut = True
+        cut = time.monotonic()
+        codes, words = zip(*(end(process, BOUND + SLACK) for process in ranks))
+        assert time.monotonic() - cut < BOUND
     assert codes == (3, 3)
     assert "weft: error: rank 1 stalled: no heartbeat for 15 s" in words[0]
     assert "its machine cannot be reached" in words[0]
@@ -143,8 +124,67 @@ def test_a_cut_wire_ends_both_sides_in_time_each_with_the_cause(
 
 
 @pytest.mark.slow
-def test_what_is_not_there_is_told_in_time(machines: tuple[str, str], tmp_path: Path) -> None:
+def test_a_wire_that_is_cut_for_5_seconds_changes_nothing(between: Wire, tmp_path: Path) -> None:
+    epochs = 150
+    finish(between, tmp_path / "calm", epochs=epochs)
+    with trained(between, tmp_path / "cut", epochs) as ranks:
+        between.cut = True
+        time.sleep(1)  # packets on their way
+        done = epochs_of(tmp_path / "cut")
+        time.sleep(4)
+        assert epochs_of(tmp_path / "cut") == done < epochs, "nothing travels"
+        assert between.lost > 0
+        between.cut = False
+        ended = [end(process, PATIENCE) for process in ranks]
+    assert [code for code, _ in ended] == [0, 0], ended
+    assert result_of(tmp_path / "cut") == result_of(tmp_path / "calm")
+
+
+@pytest.mark.slow
+def test_a_slow_wire_that_loses_packets_changes_nothing(between: Wire, tmp_path: Path) -> None:
+    """200 ms and 1 %, as over a bad line around the world."""
+    finish(between, tmp_path / "calm", epochs=8)
+    between.delay, between.loss = 0.2, 0.01
+    finish(between, tmp_path / "slow", epochs=8)
+    assert between.lost > 0
+    assert result_of(tmp_path / "slow") == result_of(tmp_path / "calm")
+
+
+@pytest.mark.slow
+def test_connections_that_are_reset_end_both_sides_and_the_run_continues(
+    between: Wire, tmp_path: Path
+) -> None:
+    """What a firewall does that forgets connections: all of the ranks' own are reset, the store's is not."""
+    finish(between, tmp_path / "calm", epochs=150)
+    with trained(between, tmp_path / "reset", 150) as ranks:
+        reset_connections(between.machines[0])
+        began = time.monotonic()
+        codes, words = zip(*(end(process, BOUND + SLACK) for process in ranks))
+        assert time.monotonic() - began < BOUND
+    assert codes == (3, 3)
+    for said in words:
+        assert "lost its peers in" in said
+        assert "the connection between them was closed from outside" in said
+        assert "--resume" in said
+    finish(between, tmp_path / "reset", epochs=150, resume=True)
+    assert result_of(tmp_path / "reset") == result_of(tmp_path / "calm")
+
+
+def reset_connections(machine: str) -> None:
+    """Reset what a machine has with the other, but for the store; skip where the kernel cannot."""
+    which = f"dst {ADDRESSES[1]} and sport != :{PORT} and dport != :{PORT}"
+    command = ["ip", "netns", "exec", machine, "ss", "-K", "-t", "-H", *which.split()]
+    if shutil.which("ss") is None:
+        pytest.skip("resetting connections needs ss of iproute2")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    if done.returncode or not done.stdout.strip():
+        pytest.skip(f"this kernel resets no connections: {done.stderr.strip()}")
+
+
+@pytest.mark.slow
+def test_what_is_not_there_is_told_in_time(between: Wire, tmp_path: Path) -> None:
     """A rank that never comes, a rank 0 that is not there, an address without a machine, a name of nobody."""
+    machines = between.machines
     began = time.monotonic()
     attempts = {
         "waited 30 s for 2 ranks; missing: 1": start(machines[0], 0, tmp_path / "a"),

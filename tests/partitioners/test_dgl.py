@@ -75,6 +75,7 @@ def test_ranges_alone_are_refused_with_what_is_needed(tmp_path: Path) -> None:
         ({"_N": "nonsense"}, {}, "do not cover its 5 nodes once"),
         ({"paper": [[0, 2], [2, 5]]}, {}, "no node type 'node'; it has: paper"),
         ({"_N": [[0, 2], [2, 5]]}, {"num_nodes": 6}, "is of 6 nodes, the graph has 5"),
+        ({"_N": [[0, 2], [2, float("inf")]]}, {"num_nodes": None}, "do not cover its 5 nodes once"),
         ({"_N": [[0, 2], [2, 5]]}, {"num_parts": 3, "part-2": {}}, "has 3 parts, 2 were asked for"),
         ({"_N": [[0, 2], [2, 5]]}, {"num_parts": 3}, "not the description of a DGL partition"),
         ("node_map.npy", {}, "does not exist"),
@@ -88,7 +89,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path, node_map: Any, other: dict[s
 def test_pickled_arrays_and_binary_files_are_not_opened(tmp_path: Path) -> None:
     file = write(tmp_path, "node_map.npy")
     np.save(tmp_path / "node_map.npy", np.array([0, "x", None, 1, 1], dtype=object), allow_pickle=True)
-    with pytest.raises(FormatError, match="pickled arrays are not read"):
+    with pytest.raises(FormatError, match="Python objects \\(a pickle\\), which weft never opens"):
         partition(GRAPH, 2, name="dgl", path=file)
     (tmp_path / "graph.dgl").write_bytes(b"\x80\x04\x95binary")
     with pytest.raises(FormatError, match=r"\.dgl and \.pt files are not read"):

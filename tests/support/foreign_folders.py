@@ -12,10 +12,15 @@ import torch
 from torch import nn
 
 import weft
+from weft.config import read_recipe
 from weft.graph.parts.partition import write_partition
 from weft.partitioners import partition
 from weft.pipeline.flatten.flattening import flatten
+from weft.stores.mmap import MmapStore
+from weft.strategies.asynchronous.order import OrderLog
+from weft.train.launch import run_recipe
 from weft.train.saved.checkpoint import Checkpoints, optimizer_state, weights_of
+from weft.train.trainer import Place
 
 
 def small_graph() -> weft.Graph:
@@ -65,6 +70,137 @@ def checkpoint(path: Path) -> Path:
     tensors, rest = optimizer_state(optimizer)
     Checkpoints(path / "c").save(2, {"model": weights_of(model), "optimizer": tensors}, {"optimizer": rest})
     return path / "c"
+
+
+RECIPE = """[data]
+path = "{graph}"
+symmetrise = true
+
+[task]
+name = "node_classification"
+smoothing = 0.1
+
+[model]
+name = "gat"
+hidden = 4
+heads = 2
+layers = 2
+dropout = 0.5
+
+[strategy]
+name = "sampled"
+batch_size = 4
+fanout = [3, 2]
+
+[train]
+epochs = 2
+lr = 0.01
+seed = 3
+patience = 5
+schedule = "cosine"
+loss = "auto"
+"""
+CLUSTER = """[machine]
+count = 4
+cores = 8
+memory = "32GiB"
+racks = 2
+speed = 1.5
+
+[within_rack]
+bandwidth = "10Gbit"
+latency = 5e-5
+
+[between_racks]
+bandwidth = "1Gbit"
+
+[cluster]
+machine = "large"
+workers = 8
+
+[cluster.prices]
+date = "2026-01-01"
+large = 2.5
+"""
+SCHEMA = """[nodes.person]
+files = ["{folder}/people.csv"]
+id = "id"
+label = "group"
+
+[edges."person.knows.person"]
+files = ["{folder}/knows.csv"]
+src = "a"
+dst = "b"
+"""
+
+
+def recipe(path: Path) -> Path:
+    """Write a recipe and its data."""
+    (path / "recipe.toml").write_text(RECIPE.format(graph=npz(path)))
+    return path / "recipe.toml"
+
+
+def cluster(path: Path) -> Path:
+    """Write what a cluster is, and its prices."""
+    (path / "cluster.toml").write_text(CLUSTER)
+    return path / "cluster.toml"
+
+
+def run(path: Path) -> Path:
+    """Train for two epochs, and return the folder of the run."""
+    given = [f"data.path={npz(path)}", "model.hidden=2", "train.epochs=2", "strategy.name=single"]
+    run_recipe(read_recipe(overrides=given), Place(out=path / "r"))
+    return path / "r"
+
+
+def tables(path: Path) -> Path:
+    """Write tables of nodes and edges, and a schema that says what their columns mean."""
+    (path / "t").mkdir()
+    (path / "t" / "people.csv").write_text('id,group,age\nann,x,1.5\n"b, b",y,2\ncec,x,\n')
+    (path / "t" / "knows.csv").write_text("a,b\nann,cec\ncec,ann\n")
+    (path / "t" / "schema.toml").write_text(SCHEMA.format(folder="."))
+    return path / "t"
+
+
+def triples(path: Path) -> Path:
+    """Write triples."""
+    (path / "facts.tsv").write_text("paris\tcapital\tfrance\nrome\tcapital\titaly\nrome\tin\titaly\n")
+    return path / "facts.tsv"
+
+
+def dgl(path: Path) -> Path:
+    """Write a partition in the form of DGL's."""
+    told = {
+        "num_parts": 2,
+        "node_map": {"_N": [[0, 5], [5, 12]]},
+        "num_nodes": 12,
+        "part-0": {},
+        "part-1": {},
+    }
+    (path / "g.json").write_text(json.dumps(told))
+    np.save(path / "orig_nids.npy", np.arange(12)[::-1].copy())
+    return path
+
+
+def store(path: Path) -> Path:
+    """Write features that are read row by row."""
+    made = MmapStore.create(path / "s", (6, 3), storage="int8")
+    made.write(torch.arange(6), torch.ones(6, 3))
+    made.close()
+    return path / "s"
+
+
+def order(path: Path) -> Path:
+    """Write the order in which a worker read."""
+    log = OrderLog(path / "o", HEAD, since=0)
+    log.write("enter", 0, 0, 0)
+    log.write("read", 0, 0, [0, 0])
+    log.write("update", 0)
+    log.close()
+    return path / "o"
+
+
+HEAD = {"workers": 1, "rank": 0, "intervals": 2, "staleness": 1, "seed": 0}
 
 
 def saint(path: Path) -> Path:

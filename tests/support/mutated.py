@@ -22,12 +22,22 @@ _TYPES = [
     b"|b1",
 ]
 
+_SETTING = re.compile(rb"^([\w.]+) = (.*)$", re.MULTILINE)
+_NAMES = [b"name", b"path", b"'a b'", b"a.b.c", b'""', b'"\\u0000"']
+_VALUES = [
+    b"-1", b"0", b"1", b"9223372036854775807", b"1" + b"0" * 400, b"1e308", b"-0.0", b"nan", b"inf", b"true",
+    b'""', b'".."', b'"/etc/passwd"', b'"\\u0000"', b'"\xc3\xa9"', b"[]", b"{}", b"[[[]]]", b"[" * 300,
+    b"{ a = 1 }", b"2024-01-01", b"07:32:00", b'["a", 1]', b'"-"', b'"1e99GiB"', b'"nan"',
+]  # fmt: skip
+
 
 def mutations(content: bytes, seed: int, count: int) -> Iterator[bytes]:
     """Give damaged forms of a file: bytes, sizes, headers of arrays, values of JSON."""
     draw = random.Random(seed)
     ways = [_flipped, _cut, _spliced, _zeroed, *([_header] * 3 if b"NUMPY" in content else [])]
-    if content.lstrip()[:1] in (b"{", b"["):
+    if _SETTING.search(content):
+        ways += [_toml] * 8
+    elif content.lstrip()[:1] in (b"{", b"["):
         ways += [_json] * 6
     for _ in range(count):
         yield draw.choice(ways)(content, draw)
@@ -77,6 +87,15 @@ def _json(content: bytes, draw: random.Random) -> bytes:
     for _ in range(draw.randint(1, 2)):
         value = _with_odd(value, draw)
     return json.dumps(value).encode()
+
+
+def _toml(content: bytes, draw: random.Random) -> bytes:
+    """Return settings of which one has an odd value, or another name, or is gone."""
+    one = draw.choice(list(_SETTING.finditer(content)))
+    if (what := draw.random()) < 0.1:
+        return content[: one.start()] + content[one.end() :]
+    name, value = (draw.choice(_NAMES), one[2]) if what < 0.2 else (one[1], draw.choice(_VALUES))
+    return content[: one.start()] + name + b" = " + value + content[one.end() :]
 
 
 def _with_odd(value: Any, draw: random.Random) -> Any:

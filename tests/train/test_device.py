@@ -27,6 +27,7 @@ from weft.train.launch import train
 from weft.train.model import build_model
 from weft.train.needs import sampled_bytes
 from weft.train.optim import make_optimizer
+from weft.train.settings import choose_device
 
 pytestmark = [
     pytest.mark.gpu,
@@ -361,3 +362,16 @@ def test_a_run_on_the_gpu_continues_bit_for_bit(graph: weft.Graph, tmp_path: Pat
     assert rest.epochs == whole.epochs
     for a, b in zip(whole.model.state_dict().values(), rest.model.state_dict().values()):
         assert torch.equal(a, b)
+
+
+def test_a_process_that_is_forked_once_the_gpu_is_used_is_refused() -> None:
+    torch.ones(1, device="cuda")
+    child = os.fork()
+    if child == 0:
+        told = ""
+        try:
+            choose_device("cuda")
+        except RecipeError as error:
+            told = str(error)
+        os._exit(0 if "start it by spawn" in told else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -76,3 +76,11 @@ def test_a_run_without_validation_or_test_targets_says_so_once() -> None:
         weft.DataNote, match=r"^no validation targets: the weights of the last epoch are kept$"
     ):
         weft.train(graph, "gcn", hidden=2, epochs=1, task=links)
+
+
+def test_a_process_that_was_forked_after_a_gpu_began_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    for name in ("auto", "cuda", "cuda:1"):
+        with pytest.raises(RecipeError, match=r"train\.device: this process was forked .* start it by spawn"):
+            choose_device(name)
+    assert choose_device("cpu").type == "cpu"

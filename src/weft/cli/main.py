@@ -35,6 +35,7 @@ from weft.cli import (
     train,
     validate,
 )
+from weft.cli.limited import run_limited
 from weft.comm.failure import INTERRUPTED, seconds
 from weft.comm.signals import ended_by_signals
 from weft.errors import DataNote, InputError, WeftError, WeftWarning, WorkerLost
@@ -75,12 +76,21 @@ _REFUSALS = {
 }
 _LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")
 # torch has no type of its own for this
-_NO_MEMORY = re.compile("DefaultCPUAllocator: can't allocate memory|Storage size calculation overflowed")
+_NO_MEMORY = re.compile(
+    "DefaultCPUAllocator: can't allocate memory|Storage size calculation overflowed|bad_?alloc"
+    "|can't start new thread"
+)
+_NO_ROOM = re.compile(
+    "failed to map segment|cannot allocate memory|cannot create shared object", re.IGNORECASE
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     began = time.time()
+    code = run_limited(sys.argv[1:]) if arguments is None else None
+    if code is not None:
+        return code
     process.prepare()
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
@@ -121,6 +131,13 @@ def _run(arguments: Sequence[str] | None, began: float) -> int:
         if error.errno not in _REFUSALS:
             raise
         return _fail(f"{error.filename or 'input or output'}: {error.strerror}", InputError.exit_code)
+    except ImportError as error:
+        if not _NO_ROOM.search(str(error)):
+            raise
+        return _fail(
+            f"there is no memory to load a library ({error}); is it limited (ulimit -v)?",
+            InputError.exit_code,
+        )
     except (RuntimeError, MemoryError) as error:
         if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
             raise

@@ -34,6 +34,12 @@ GRACE = 5.0
 PREPARING = "prepare"
 _PATIENCE = 20.0
 _POST = "failure"
+# What gloo and NCCL say where a connection ends.
+_CLOSED = re.compile("closed by peer|reset by peer|broken pipe", re.IGNORECASE)
+_CLOSED_HINT = (
+    "; no rank is known to have failed, so the connection between them was closed from outside, as by a "
+    "firewall that forgets it; continue from the last checkpoint with --resume"
+)
 _BEAT = re.compile(r"(\d{1,18}|done) (\d{1,18}) (\S.{0,99})")
 
 
@@ -192,7 +198,8 @@ class Heartbeat:
                     "raise WEFT_TIMEOUT (seconds)",
                     rank=behind,
                 )
-        return WorkerLost(f"rank {self.rank} lost its peers in {doing}: {first}")
+        closed = "" if _CLOSED.search(text) is None else _CLOSED_HINT
+        return WorkerLost(f"rank {self.rank} lost its peers in {doing}: {first}{closed}")
 
     # The thread
 

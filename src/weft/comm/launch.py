@@ -27,6 +27,7 @@ from weft.comm.failure import (
     first_cause,
     seconds,
 )
+from weft.comm.open_files import expect_open_files
 from weft.comm.output import RankOutput
 from weft.comm.run_store import TOKEN, RunStore, new_token
 from weft.comm.scratch import scratch
@@ -64,6 +65,7 @@ def run_workers(
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
     stall = seconds("WEFT_STALL", STALL) if stall is None else stall
+    expect_open_files(workers)
     with (
         # The socket is bound before the store runs: ranks can start while this process still loads torch.
         listening(ADDRESS) as listener,

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from weft.comm.attempt import Attempts
 from weft.comm.failure import Failure
 from weft.comm.heartbeat import Heartbeat, post_failure
+from weft.comm.open_files import expect_open_files
 from weft.comm.rendezvous import RankPlace, connect_store, join, open_store, use_loopback
 from weft.comm.run_store import RunStore
 from weft.comm.shutdown import bounded, farewell
@@ -59,6 +60,7 @@ class Link:
     def open(
         place: RankPlace, device: torch.device, *, timeout: float, stall: float, join_timeout: float
     ) -> "Link":
+        expect_open_files(place.size)
         use_loopback(place)
         began, whole = time.monotonic(), RunStore(open_store(place, timeout=join_timeout))
         attempts = Attempts(whole, place)

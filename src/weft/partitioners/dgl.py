@@ -7,7 +7,6 @@ as `orig_nids.npy` (`orig_nids_TYPE.npy` for several types). Where DGL did not r
 `node_map` names an .npy file with the part of each node, and nothing else is needed.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,9 @@ from torch import Tensor
 from weft.errors import FormatError
 from weft.graph.graph import Graph
 from weft.partitioners.base import Partitioner, partitioners
+from weft.reading import json_values
+from weft.reading.arrays import read_npy
+from weft.reading.json_values import Maybe, WholeNumber
 
 _PLAIN_TYPE = "_N"  # what DGL calls the only node type
 
@@ -40,7 +42,7 @@ class DglPartition(Partitioner):
         file, told = read_json(self.path)
         if told["num_parts"] != num_parts:
             raise FormatError(f"{file}: has {told['num_parts']} parts, {num_parts} were asked for")
-        if told.get("num_nodes", graph.num_nodes) != graph.num_nodes:
+        if told.get("num_nodes") not in (None, graph.num_nodes):
             raise FormatError(f"{file}: is of {told['num_nodes']:,} nodes, the graph has {graph.num_nodes:,}")
         node_map = told.get("node_map")
         if isinstance(node_map, str):
@@ -78,6 +80,9 @@ class DglPartition(Partitioner):
         return torch.from_numpy(placed)
 
 
+_SHAPE = {"num_parts": WholeNumber(1), "num_nodes": Maybe(WholeNumber())}
+
+
 def read_json(path: Path) -> tuple[Path, dict[str, Any]]:
     """Return the JSON file of a partition and what it says; `path` is the file or the folder it lies in."""
     file = path
@@ -91,11 +96,12 @@ def read_json(path: Path) -> tuple[Path, dict[str, Any]]:
     if not file.is_file():
         raise FormatError(f"{file}: no such file; give the JSON that DGL's partition_graph wrote")
     try:
-        told = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise FormatError(f"{file}: not JSON ({error}); DGL's .dgl and .pt files are not read") from error
-    whole = isinstance(told, dict) and isinstance(told.get("num_parts"), int) and "node_map" in told
-    if not whole or any(f"part-{part}" not in told for part in range(told["num_parts"])):
+        told = json_values.read_json(file, _SHAPE)
+    except FormatError as error:
+        raise FormatError(
+            f"{error}; give the JSON of a DGL partition, its .dgl and .pt files are not read"
+        ) from error
+    if "node_map" not in told or any(f"part-{part}" not in told for part in range(told["num_parts"])):
         raise FormatError(f"{file}: not the description of a DGL partition: num_parts, node_map and part-N")
     return file, told
 
@@ -106,7 +112,7 @@ def _from_ranges(file: Path, ranges: Any, kind: str, count: int) -> NDArray[np.i
         for part, (begin, end) in enumerate(ranges):
             parts[int(begin) : int(end)] = part
         covered = sum(int(end) - int(begin) for begin, end in ranges) == count and bool((parts >= 0).all())
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         covered = False
     if not covered:
         raise FormatError(f"{file}: the ranges of {kind!r} in node_map do not cover its {count:,} nodes once")
@@ -131,8 +137,4 @@ def _beside(file: Path, name: str) -> Path:
 
 
 def _load(path: Path) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise FormatError(f"{path}: not a plain .npy array ({error}); pickled arrays are not read") from error
-    return array
+    return read_npy(path)

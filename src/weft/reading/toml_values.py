@@ -19,4 +19,18 @@ def parse_toml(data: bytes | str, where: str) -> dict[str, Any]:
         raise RecipeError(str(error)) from None
     except ValueError as error:  # bytes that are no text among them, and numbers of thousands of digits
         raise RecipeError(f"{where}: not valid TOML: {one_line(error)}") from None
+    _expect_plain(told, where)
     return told
+
+
+def _expect_plain(value: Any, where: str) -> None:
+    """Refuse numbers that TOML does not have, and texts that no file, name or address can be."""
+    if isinstance(value, dict | list):
+        for held in (*value, *value.values()) if isinstance(value, dict) else value:
+            _expect_plain(held, where)
+    elif isinstance(value, str) and "\0" in value:
+        raise RecipeError(
+            f"{where}: a text with the character NUL, which nothing here can be: {value[:60]!r}"
+        )
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise RecipeError(f"{where}: a whole number of more than 64 bits")

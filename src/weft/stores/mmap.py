@@ -27,6 +27,7 @@ from weft.format import MANIFEST, as_path, atomic_write, read_directory
 from weft.kernels import native
 from weft.kernels.buffers import reused
 from weft.reading.arrays import read_header
+from weft.reading.json_values import WholeNumber, read_json
 from weft.stores.base import FeatureRows, Store, stores
 from weft.stores.memory import put_rows
 from weft.stores.storage import Storage, decode, encode, row_bytes, storage_type
@@ -200,22 +201,20 @@ def _of_graph(path: Path, writable: bool, node_type: str | None) -> Tensor:
     return _mapped(Path(array.filename), array.shape, kind, array.offset, writable=False)
 
 
+_SHAPE = {"kind": str, "version": WholeNumber(), "dtype": str, "kept": str, "shape": [WholeNumber()]}
+
+
 def _note(folder: Path) -> dict[str, Any]:
-    try:
-        note = json.loads((folder / _NOTE).read_bytes())
-    except FileNotFoundError:
-        raise FormatError(f"{folder} holds no {_NOTE}: no store, or one that was not finished") from None
-    except ValueError:
-        raise FormatError(f"{folder / _NOTE}: damaged, not valid JSON") from None
+    if not (folder / _NOTE).exists():
+        raise FormatError(f"{folder} holds no {_NOTE}: no store, or one that was not finished")
+    note = read_json(folder / _NOTE, _SHAPE)
     names = {_name(kind) for kind in (torch.float64, torch.float32, torch.float16, torch.bfloat16)}
     right = (
-        isinstance(note, dict)
-        and note.get("kind") == _KIND
-        and note.get("version") == _VERSION
-        and note.get("dtype") in names
-        and note.get("kept") in {*names, "int8"}
-        and isinstance(note.get("shape"), list)
-        and all(isinstance(extent, int) and extent >= 0 for extent in note["shape"])
+        (note["kind"], note["version"]) == (_KIND, _VERSION)
+        and note["dtype"] in names
+        and note["kept"] in {*names, "int8"}
+        and math.prod(note["shape"]) < 2**62
+        and len(note["shape"]) > 0
     )
     if not right:
         raise FormatError(f"{folder / _NOTE}: does not describe a store that this weft reads")

@@ -159,6 +159,12 @@ def choose_metric(name: str, task: Task) -> str:
 
 def choose_device(name: str) -> torch.device:
     """Return the device to train on, or refuse one that this machine does not have."""
+    if name != "cpu" and torch.cuda._is_in_bad_fork():
+        raise RecipeError(
+            "train.device: this process was forked from one that had begun to use a GPU, and cannot use any; "
+            "start it by spawn (multiprocessing.get_context('spawn')), fork before the GPU is used, or train "
+            "on 'cpu'"
+        )
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

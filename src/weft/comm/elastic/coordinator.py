@@ -17,6 +17,7 @@ from weft.comm.elastic.roster import START, Roster, Started
 from weft.comm.elastic.start import Home, Size, Spawn, started_here
 from weft.comm.failure import FOLDER_PREFIX, INTERRUPTED, STALL, Failure, OutOfMemory, describe_exit, seconds
 from weft.comm.launch import ADDRESS, POLL, STOP, Signals, counted_signals, listening, tell_user
+from weft.comm.open_files import expect_open_files
 from weft.comm.run_store import RunStore, new_token
 from weft.comm.scratch import scratch
 from weft.errors import WorkerLost
@@ -53,11 +54,8 @@ def run_elastic(
     lost with its machine always. Parts move away from a worker that holds the others up, and `moves` is the
     file that keeps why; None: they stay. `grower` says when there are to be more, until a user says a number.
     """
-    with (
-        listening(address) as listener,
-        scratch(FOLDER_PREFIX) as folder,
-        counted_signals() as signals,
-    ):
+    expect_open_files(size.most)
+    with listening(address) as listener, scratch(FOLDER_PREFIX) as folder, counted_signals() as signals:
         run = _Coordinator(list(command), size, env, folder, listener, signals, address)
         run.wanted, run.restarts, run.say = wanted, max_restarts, say
         run.roster.spawn = run.roster.spawn if spawn is None else spawn

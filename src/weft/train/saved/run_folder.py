@@ -27,6 +27,7 @@ from weft.events import Event, dumps, read_events
 from weft.format import atomic_write
 from weft.kernels import native
 from weft.placing import PARTIAL
+from weft.reading.json_values import Each, Maybe, WholeNumber, read_json
 from weft.train.saved.checkpoint import Checkpoint, Checkpoints
 
 _WRITTEN = ("run.json", "model.safetensors", "report.html", "links.json")
@@ -190,18 +191,27 @@ def holds_run(path: Path) -> bool:
 def read_run(path: str | Path) -> dict[str, Any]:
     """Return what a run's run.json holds."""
     file = Path(path) / "run.json"
-    try:
-        run: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path} holds no run (no run.json)") from None
-    except (OSError, ValueError) as error:
-        raise FormatError(f"cannot read {file}: {error}") from None
-    return run
+    if not file.exists():
+        raise InputError(f"{path} holds no run (no run.json)")
+    run: dict[str, Any] = read_json(file, _RUN)
+    # A null says what an absent key does.
+    recipe = _known(run["recipe"])
+    return {**run, "recipe": {**recipe, "graph": _known(recipe["graph"])} if "graph" in recipe else recipe}
+
+
+_GRAPH = {"workers": Maybe(WholeNumber(1)), "part_rank": Maybe([WholeNumber()]), "elastic": Maybe(str)}
+_SECTIONS = dict.fromkeys(("data", "task", "model", "strategy", "train"), Maybe(Each(object)))
+_RUN = {"status": str, "recipe": {**_SECTIONS, "graph": Maybe(_GRAPH)}}
+"""What readers of run.json rely on; other keys may hold anything."""
+
+
+def _known(section: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in section.items() if value is not None}
 
 
 def end_run(path: str | Path, status: str) -> None:
     """Note how a run ended whose own processes had no time to."""
-    run = read_run(path)
+    run = read_json(Path(path) / "run.json", _RUN)
     if run["status"] == "running":
         ended = json.dumps({**run, "status": status}, indent=1) + "\n"
         atomic_write(Path(path) / "run.json", ended.encode())

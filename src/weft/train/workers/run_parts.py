@@ -26,6 +26,7 @@ from weft.graph.parts.shard import Shard, make_shards
 from weft.graph.row_ranges import some_edges
 from weft.partitioners import partition
 from weft.partitioners.base import partitioners
+from weft.reading.json_values import Each, WholeNumber, read_json
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.local import LocalGraph
 from weft.train.model import adapt, wants_self_loops
@@ -282,22 +283,29 @@ def _loops(resolved: "Resolved") -> Any:
     return resolved.to_dict()["model"] if own else wants_self_loops(resolved.model)
 
 
+_FACTS = {
+    "num_nodes": WholeNumber(),
+    "num_edges": WholeNumber(),
+    "features": Each({"columns": WholeNumber()}),
+}
+
+
 def facts_of(folder: Path) -> dict[str, Any] | None:
     """Return what a partition keeps of the whole graph; None where it was made without."""
     file = folder / _SUMMARY
     if not file.is_file():
         return None
     try:
-        facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{file}: damaged ({error}); partition the graph again") from None
+        facts: dict[str, Any] = read_json(file, _FACTS)
+    except FormatError as error:
+        raise FormatError(f"{error}; partition the graph again") from None
     return facts
 
 
 def _made_of(folder: Path) -> Any:
     """Return what the partition in a folder was made of, None where there is none that can be read."""
     try:
-        told = json.loads((folder / _SOURCE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        told = read_json(folder / _SOURCE)
+    except FormatError:
         return None
     return told if (folder / FILE).is_file() else None

@@ -1,0 +1,79 @@
+"""Few addresses (`ulimit -v`): a command ends well, or by one line; no library takes it down in silence."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from weft.cli.limited import told
+
+LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]) << 20,) * 2)
+os.execv(sys.executable, [sys.executable, "-m", "weft", *sys.argv[2:]])
+"""
+
+
+def started(mebibytes: int, *words: str | Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", LIMITED, str(mebibytes), *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ingested(mebibytes: int, folder: Path) -> tuple[int, str]:
+    (folder / "edges.csv").write_text("src,dst\n1,2\n2,3\n")
+    process = started(mebibytes, "ingest", f"edges={folder / 'edges.csv'}", "--out", folder / "graph")
+    _, said = process.communicate(timeout=120)
+    return process.returncode, said
+
+
+def test_a_library_that_dies_is_told_in_one_line(tmp_path: Path) -> None:
+    code, said = ingested(280, tmp_path)
+    assert code == 2, said
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith("weft: error: ")
+    assert "ulimit -v" in said
+    assert not (tmp_path / "graph").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", range(200, 1600, 100))
+def test_whatever_the_limit_it_ends_well_or_says_why(mebibytes: int, tmp_path: Path) -> None:
+    code, said = ingested(mebibytes, tmp_path)
+    assert code == (0 if (tmp_path / "graph").exists() else 2), said
+    assert "Traceback" not in said
+    assert code == 0 or said.splitlines()[-1].startswith("weft: error: ")
+
+
+def test_what_the_command_says_and_how_it_ends_is_passed_on() -> None:
+    process = started(4000, "ingest", "--nonsense")
+    assert "weft: error: " in process.communicate(timeout=60)[1]
+    assert process.returncode == 2
+    process = started(4000, "--version")
+    assert process.communicate(timeout=60)[0].startswith("weft ")
+    assert process.returncode == 0
+
+
+def test_a_signal_reaches_the_command(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "edges.csv")  # nobody writes there: it waits
+    process = started(8000, "validate", f"edges={tmp_path / 'edges.csv'}")
+    deadline = time.monotonic() + 60
+    while not children(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    (child,) = children(process.pid)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode in (2, 130)
+    assert not Path(f"/proc/{child}").exists()
+
+
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_how_it_died_is_told() -> None:
+    assert "was killed by SIGSEGV: it may map 512 MiB" in told(-signal.SIGSEGV, 512 << 20)
+    assert "ended with exit code 127: it may map" in told(127, 512 << 20)
