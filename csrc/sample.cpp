@@ -229,7 +229,8 @@ class Sampler {
             result_.culprit = request_.seeds[i];
             if (static_cast<uint64_t>(request_.seeds[i]) >= static_cast<uint64_t>(request_.num_nodes))
                 throw Failed{kBadIndex};
-            const int64_t id = Pairs ? i * request_.num_nodes + request_.seeds[i] : request_.seeds[i];
+            const int64_t group = Pairs && request_.seed_group ? request_.seed_group[i] : i;
+            const int64_t id = Pairs ? group * request_.num_nodes + request_.seeds[i] : request_.seeds[i];
             if (table_.place(id, rows_, count_) != i) throw Failed{kDuplicate};
         }
     }

@@ -14,6 +14,7 @@ struct SampleRequest {
     const double* weight;      // of each slot; null: uniform
     const int64_t* seeds;
     const int64_t* seed_time;     // a seed sees slots whose time has a lower rank; null: rows are nodes
+    const int64_t* seed_group;    // whose rows a seed shares, and which time it has; null: each its own
     const int64_t* seed_key;      // what the draws of a seed's rows are keyed by; null: the seed
     const int64_t* fanouts;       // [hops, relations]; negative: all
     const uint64_t* keys;         // [hops, relations]
@@ -37,7 +38,7 @@ struct SampleHop {
 struct SampleResult {
     SampleHop* hops;   // [num_hops], the caller's
     int64_t* nodes;    // [num_rows]
-    int64_t* seed_of;  // [num_rows] place of the seed that a row belongs to, where rows are pairs
+    int64_t* seed_of;  // [num_rows] place of the seed, or of the group, of each row, where rows are pairs
     int64_t num_rows;
     int64_t culprit;  // the seed that is wrong
 };

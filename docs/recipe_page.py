@@ -24,6 +24,7 @@ from weft.stores.base import stores
 from weft.stores.open import open_store, recipe_target
 from weft.stores.rankers import rankers
 from weft.strategies.base import Strategy, strategies
+from weft.strategies.minibatch.sampled import TO_SAMPLER
 from weft.tasks.base import tasks
 from weft.tasks.negatives import Negatives
 from weft.tasks.pairs import split_options
@@ -47,7 +48,6 @@ No default: the key is needed, or nothing is set.
 # What the trainer gives to a strategy, the strategy to an exchange or a sampler, the graph to a model.
 TO_STRATEGY = (*inspect.signature(Strategy).parameters, "part_rank", "speed", "whole")
 TO_EXCHANGE = ("plan", "group", "clock")
-TO_SAMPLER = ("graph", "fanout", "seed", "expand", "temporal")
 TO_MODEL = ("in_features", "out_features", "info", "layer", "options")
 
 

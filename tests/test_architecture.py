@@ -302,6 +302,49 @@ def test_nobody_but_tasks_asks_which_task_it_is() -> None:
     assert forks == {}, "let the task say it: weft.tasks.base.Task has what callers ask"
 
 
+# What is known of targets is the affair of tasks: these run any of them, or write down what they say.
+ANY_TASK = ("comm", "exchanges", "report", "samplers", "stores", "strategies", "train")
+ANY_TASK_FILES = ("pipeline/infer/write.py", "pipeline/flatten/assemble.py")
+MAY_NAME = {
+    "train/proof/graphs.py": "makes the graphs that the proof trains on",
+    "train/saved/summary.py": "tells accuracy under names of its own, too",
+}
+OF_TARGETS = re.compile(
+    r"(^|[^a-z])(labels|(un|multi)?labell?ed|multilabel|(num_)?classes|class_(names|weights?|counts)"
+    r"|accuracy|(train|val|test)_mask)($|[^a-z])"
+)
+
+
+def words_of(tree: ast.AST) -> Iterator[str]:
+    """Give the names that a module uses and the text that it holds, without docstrings."""
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+            yield node.value
+        names = (getattr(node, field, None) for field in ("id", "attr", "arg", "name"))
+        yield from (name for name in names if isinstance(name, str))
+
+
+def test_a_word_of_one_task_is_seen() -> None:
+    code = 'graph.num_classes; f"{n} records have no labels"; held["train_mask"]; scores(accuracy=1)'
+    found = [word for word in words_of(ast.parse(code)) if OF_TARGETS.search(word)]
+    assert sorted(found) == [" records have no labels", "accuracy", "num_classes", "train_mask"]
+    plain = '"The labels."; Label("rows"); subclasses; masked; dataclasses'
+    assert not [word for word in words_of(ast.parse(plain)) if OF_TARGETS.search(word)]
+
+
+def test_nobody_but_tasks_knows_of_labels_classes_and_masks() -> None:
+    inside = {path: path.relative_to(SOURCE).as_posix() for path in FILES}
+    asked = [path for path, name in inside.items() if part_of(path) in ANY_TASK or name in ANY_TASK_FILES]
+    found = {
+        inside[path]: sorted({word for word in words_of(tree_of(path)) if OF_TARGETS.search(word)})
+        for path in asked
+        if inside[path] not in MAY_NAME
+    }
+    assert {name: words for name, words in found.items() if words} == {}, "let the task say it: tasks/base.py"
+    assert len(asked) > 200, "the modules are found"
+
+
 def test_a_class_has_a_name_of_its_own() -> None:
     homes: dict[str, list[str]] = {}
     for path in FILES:

@@ -32,8 +32,6 @@ def epoch(number: int) -> dict[str, object]:
 
 def summary(**changes: object) -> Summary:
     values: dict[str, object] = {
-        "test_accuracy": 0.8,
-        "val_accuracy": None,
         "loss": 0.1,
         "epochs": 20,
         "best_epoch": 7,
@@ -108,7 +106,7 @@ def test_the_table_says_which_weights_count(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_table_shows_what_the_task_is_judged_by_and_nothing_it_does_not_know() -> None:
     scores = {"test": {"mrr": 0.4, "negatives": 99.5, "loss": 1.0}, "val": {"mrr": 0.5}}
-    links = {"task": "link_prediction", "metric": "mrr", "metrics": scores, "test_accuracy": None}
+    links = {"task": "link_prediction", "metric": "mrr", "metrics": scores}
     rows = dict(summary_rows(summary(**links)))
     assert (rows["test mrr"], rows["val mrr"], rows["negatives"]) == ("0.4000", "0.5000", "99.5 a pair")
     assert not [name for name in rows if "accuracy" in name]

@@ -56,11 +56,9 @@ def titles(html: str) -> list[str]:
 
 def test_finished_run_has_every_section_and_its_numbers(draw: Callable[..., str]) -> None:
     meta = samples.meta()
-    meta["summary"]["per_class"] = samples.per_class()
     html = draw(meta)
     assert titles(html) == [
         "Learning",
-        "Classes",
         "Time",
         "Memory",
         "Graph",
@@ -123,7 +121,6 @@ def hostile_run() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     meta["recipe"]["train"] = {"seed": HOSTILE, "precision": HOSTILE}
     meta["versions"] = {HOSTILE: HOSTILE, "weft": HOSTILE}
     meta["machine"] = {HOSTILE: {HOSTILE: [HOSTILE]}}
-    meta["summary"]["per_class"] = [{"name": HOSTILE, "f1": 0.5, HOSTILE: 0.5}]
     meta["summary"]["metrics"] = {"test": {HOSTILE: 0.5}}
     typed = {HOSTILE: 3, "b": 4}
     graph = samples.graph_event(
@@ -190,7 +187,7 @@ def test_empty_run_is_drawn_and_says_what_it_lacks(draw: Callable[..., str]) -> 
     "junk", [None, 7, "text", [], [1, "a"], {}, {"a": None}, True, float("nan"), -1e308, [[[]]]]
 )
 def test_values_of_any_type_do_not_break_the_page(draw: Callable[..., str], junk: object) -> None:
-    names = [*samples.graph_event(), "classes"]
+    names = [*samples.graph_event()]
     events: list[dict[str, Any]] = [{"event": "graph", **dict.fromkeys(names, junk)}]
     events[0]["event"] = "graph"
     keys = ("epoch", "loss", "train", "val", "test", "seconds", "memory_bytes", "lr", "time")
@@ -199,7 +196,13 @@ def test_values_of_any_type_do_not_break_the_page(draw: Callable[..., str], junk
         {"event": kind, "name": junk, "seconds": junk, "message": junk, "summary": junk}
         for kind in ("span", "end", "start")
     ]
-    summary = dict.fromkeys([*samples.meta()["summary"], "metric", "metrics", "per_class", "stopped"], junk)
+    parts = {"tag": [junk] * 3, "size": [junk] * 2, "balance": {"sizes": [junk], "of": junk, "title": junk}}
+    for facts in (junk, dict.fromkeys(samples.facts(), junk), parts):
+        _drawn_whatever(draw, [*events, {"event": "start", "facts": facts}], junk)
+
+
+def _drawn_whatever(draw: Callable[..., str], events: list[dict[str, Any]], junk: object) -> None:
+    summary = dict.fromkeys([*samples.meta()["summary"], "metric", "metrics", "stopped"], junk)
     for meta in ({**dict.fromkeys(samples.meta(), junk)}, samples.meta(summary=summary)):
         html = draw(meta, events)
         Tree(html)

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 import weft
-from weft.errors import RecipeError
+from weft.errors import GraphError, RecipeError
+from weft.graph.parts.shard import make_shards
+from weft.strategies.local import LocalGraph
 from weft.tasks.choose import TaskChoice, known_metrics, usual_task
 
 
@@ -19,6 +21,7 @@ def labelled(y: object) -> weft.Graph:
         (torch.eye(3), "node_multilabel"),
         (None, "node_classification"),
         ([0.5, -2.5, float("nan")], "node_regression"),
+        ([-30.0, 5.0, 12.0], "node_regression"),
     ],
 )
 def test_labels_suggest_a_task(y: object, name: str) -> None:
@@ -66,3 +69,26 @@ def test_every_metric_of_every_task_is_known_once() -> None:
     names = known_metrics()
     assert len(names) == len({*names})
     assert {"accuracy", "roc_auc", "mae", "mrr"} <= {*names}
+
+
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (
+            [0, 10**8, 1],
+            r"100,000,000 at node 1, which is more .* task\.name = 'node_regression' .* numpy\.unique",
+        ),
+        ([0.0, float("nan"), 70_000.0], r"70,000 at node 2"),
+        ([0.0, float("nan"), 3.0], r"nan at node 1 and whole numbers elsewhere"),
+    ],
+)
+def test_whole_numbers_that_may_be_wrong_classes_are_not_guessed(y: list[float], said: str) -> None:
+    with pytest.raises(GraphError, match=said):
+        usual_task(labelled(y))
+    assert TaskChoice("node_regression").make(labelled(y)).name == "node_regression"
+
+
+def test_a_worker_does_not_judge_by_its_own_numbers_alone() -> None:
+    graph = labelled([0.0, float("nan"), 0.5])
+    (part, _) = make_shards(graph, torch.tensor([0, 0, 1]))
+    assert usual_task(LocalGraph(part)).name == usual_task(graph).name == "node_regression"

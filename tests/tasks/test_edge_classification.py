@@ -46,3 +46,11 @@ def test_weights_of_another_number_of_classes_are_refused() -> None:
     task, shown = made(rated(), NAME, weights=[1.0, 2.0, 3.0])
     with pytest.raises(RecipeError, match=r"task\.weights: expected 2 numbers"):
         task.targets(shown, lambda value: value)
+
+
+def test_a_class_beyond_all_is_told_with_its_edge_before_a_head_is_made_for_it() -> None:
+    graph = weft.Graph.from_edges(
+        [[0, 1], [1, 2]], num_nodes=3, edge_data={"label": torch.tensor([0, 10**8])}
+    )
+    with pytest.raises(GraphError, match=r"task\.label: 'label' .* 100,000,000 at the edge from node 1 to 2"):
+        made(graph, NAME, edge_data=None, split={"val": 0.0, "test": 0.0})

@@ -526,3 +526,16 @@ def test_a_distance_without_an_offset_is_refused_where_the_sign_of_a_score_count
     LinkPrediction(score={"name": "transe", "offset": 9.0}, loss=loss)
     for free in ("softmax", "margin", "bpr"):
         LinkPrediction(score="transe", loss=free)
+
+
+def test_what_negatives_cannot_be_is_told_with_its_option() -> None:
+    task = TaskChoice.of(links(negatives={"name": "uniform", "temporal": True})).make(cliques())
+    task.hides(batches=False)
+    task.targets(task.prepared(cliques()), lambda value: value)
+    assert isinstance(task, LinkPrediction)
+    with pytest.raises(GraphError, match=r"^task\.negatives: temporal, and the nodes have no 'time'"):
+        task.draw(task.pairs["train"], 0)
+    with pytest.raises(
+        RecipeError, match=r"^task\.evaluate: 'all' has as many as there are; leave count out"
+    ):
+        LinkPrediction(evaluate={"name": "all", "count": 3})

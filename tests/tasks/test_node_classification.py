@@ -1,10 +1,12 @@
 """One class per node: what y may be, and how many outputs it takes."""
 
+import warnings
+
 import pytest
 import torch
 
 import weft
-from weft.errors import GraphError, InputError
+from weft.errors import DataNote, GraphError, InputError
 from weft.tasks.loss import own_loss
 from weft.tasks.node_classification import NodeClassification
 
@@ -19,7 +21,8 @@ def graph(y: object) -> weft.Graph:
     ("y", "said"),
     [
         (torch.eye(3), "several labels per node; use task.name = 'node_multilabel'"),
-        ([0.5, 1.5, 2.0], "holds numbers, not classes .* 'node_regression'"),
+        ([0.5, 1.5, 2.0], "holds numbers, not classes .*: 0.5 at node 0; use .* 'node_regression'"),
+        ([0, 10**8, 1], "holds numbers, not classes .*: 100000000 at node 1"),
     ],
 )
 def test_what_is_no_class_is_refused_with_the_task_that_takes_it(y: object, said: str) -> None:
@@ -49,3 +52,11 @@ def test_smoothing_and_weights_change_the_loss() -> None:
         found.append(float(task.loss.summed(outputs, y)))
     assert found[0] == pytest.approx(float(torch.nn.functional.cross_entropy(outputs, y, reduction="sum")))
     assert len({round(value, 4) for value in found}) == 3
+
+
+def test_classes_that_no_node_has_are_told_where_they_are_most() -> None:
+    with pytest.warns(DataNote, match=r"2 different classes, and the largest is 60,000: .* 60,001 outputs"):
+        NodeClassification().prepared(graph([0, 60_000, 0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        NodeClassification().prepared(graph([0, 90, -1]))

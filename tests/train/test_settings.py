@@ -5,7 +5,11 @@ import torch
 
 import weft
 from weft.errors import RecipeError
+from weft.tasks.link_prediction import LinkPrediction
+from weft.tasks.node_classification import NodeClassification
 from weft.train.settings import Settings, check_validation, choose_device
+
+NODES = NodeClassification()
 
 
 @pytest.mark.parametrize(
@@ -35,10 +39,12 @@ def test_momentum_is_for_sgd() -> None:
 )
 def test_what_goes_by_validation_needs_it(settings: dict[str, object], key: str) -> None:
     asked = Settings(**settings)  # type: ignore[arg-type]
-    check_validation(asked, ["train", "val"])
-    check_validation(Settings(), ["train"])
-    with pytest.raises(RecipeError, match=rf"train\.{key}: goes by validation targets"):
-        check_validation(asked, ["train", "test"])
+    check_validation(asked, ["train", "val"], NODES)
+    check_validation(Settings(), ["train"], NODES)
+    with pytest.raises(RecipeError, match=rf"train\.{key}: goes by validation targets.* some: val_mask"):
+        check_validation(asked, ["train", "test"], NODES)
+    with pytest.raises(RecipeError, match=r"give some: task\.split"):
+        check_validation(asked, ["train"], LinkPrediction())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -57,8 +63,8 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 @pytest.mark.parametrize("asked", [{"metric": "macro_f1"}, {"best_by": "loss"}])
 def test_the_best_epoch_by_a_name_needs_validation_targets(asked: dict[str, str]) -> None:
     with pytest.raises(RecipeError, match=rf"train\.{next(iter(asked))}: goes by validation targets"):
-        check_validation(Settings(**asked), ["train", "test"])  # type: ignore[arg-type]
-    check_validation(Settings(**asked, restore_best=False), ["train"])  # type: ignore[arg-type]
+        check_validation(Settings(**asked), ["train", "test"], NODES)  # type: ignore[arg-type]
+    check_validation(Settings(**asked, restore_best=False), ["train"], NODES)  # type: ignore[arg-type]
 
 
 def test_a_run_without_validation_or_test_targets_says_so_once() -> None:

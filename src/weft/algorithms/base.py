@@ -47,7 +47,7 @@ class GraphParts(NodeData):
         self.node_ids = shard.node_ids
         self.num_nodes, self.device = shard.num_nodes, shard.node_ids.device
         self.node_types, self.node_data = shard.node_types, shard.node_data
-        self.num_classes, self.multilabel = shard.num_classes, shard.multilabel
+        self.target_counts = shard.target_counts
         self.target_rows = shard.type_ranges()[shard.target_type]
         rows = len(shard.node_ids) + len(shard.halo_ids)
         self._block = Block(shard.indptr, shard.indices, num_src=rows, edge_data=shard.edge_data)

@@ -175,8 +175,8 @@ def as_features(value: Any, num_nodes: int, name: str = "x", *, check: bool = Tr
 def as_labels(value: Any, num_nodes: int, name: str = "y", *, check: bool = True) -> Tensor:
     """Return labels: [N] int64 with -1 for "no label", or [N, C] float32 of 0 and 1 for several a node.
 
-    Numbers that cannot be classes, with a fraction, too large or nan, are to be predicted: [N] float64, nan
-    where unknown.
+    Numbers that cannot be classes are to be predicted: [N] float64, nan where unknown. Such are those with a
+    fraction, too large or nan, and in a floating type those below -1.
     """
     _refuse_text(value, name)
     labels = as_tensor(value, name)
@@ -328,12 +328,16 @@ def _are_values(y: Tensor, num_nodes: int) -> bool:
 
 
 def may_be_classes(y: Tensor, num_nodes: int) -> bool:
-    """Return whether the known of numbers, one per node, are whole and no larger than classes are."""
+    """Return whether the known of numbers, one per node, are whole and no larger than classes are.
+
+    Integers below -1 are, too: as classes that are wrong they are refused.
+    """
     known = y[y.isfinite()] if y.is_floating_point() else y
     if not known.numel():
         return True
-    fraction = known.is_floating_point() and bool((known != known.round()).any())
-    return not fraction and not (int(known.min()) >= -1 and int(known.max()) >= _most_classes(num_nodes))
+    if known.is_floating_point() and (bool((known != known.round()).any()) or float(known.min()) < -1):
+        return False
+    return int(known.min()) < -1 or int(known.max()) < most_classes(num_nodes)
 
 
 def _check_values(values: Tensor, name: str) -> None:
@@ -345,7 +349,7 @@ def _check_values(values: Tensor, name: str) -> None:
         )
 
 
-def _most_classes(num_nodes: int) -> int:
+def most_classes(num_nodes: int) -> int:
     """Return a number of classes above any known data set's: beyond it are ids, times or values."""
     return max(num_nodes, 1 << 16)
 
@@ -367,11 +371,11 @@ def _check_label_values(labels: Tensor, num_nodes: int, name: str) -> None:
             worst = low if low < 0 else high
             raise GraphError(f"{name} has several columns, so its values must be 0 or 1; it holds {worst}")
         return
-    limit = _most_classes(num_nodes)
+    limit = most_classes(num_nodes)
     if low < -1 or high >= limit:
         outside = low if low < -1 else high
         row = int((labels == outside).nonzero()[0])
-        known = f"labels are 0 … {limit - 1:,}, or -1 for no label"
+        known = f"labels are 0 … {limit - 1:,}, or -1 for no label; numbers to predict are stored as floats"
         raise GraphError(f"{name} holds label {outside:,} at node {row:,}; {known}")
 
 

@@ -21,7 +21,7 @@ from weft.graph import checks as validate
 from weft.graph.build import EdgeType, Parts, without_names
 from weft.graph.ids import NodeIds
 from weft.graph.message.block import Block
-from weft.graph.node_data import NodeData
+from weft.graph.node_data import AS_IT_IS, NodeData, TargetCounts
 from weft.graph.row_ranges import out_degrees
 from weft.graph.source import RowSource
 from weft.graph.sparse import Features
@@ -237,16 +237,9 @@ class Graph(NodeData):
         return self.rows_of_type(self.target_type)
 
     @property
-    def multilabel(self) -> bool:
-        """Whether a node has several labels."""
-        return self.y is not None and self.y.dim() == 2
-
-    @property
-    def num_classes(self) -> int:
-        """The number of classes: columns of a multi-label y, else the largest label + 1; 0 without any."""
-        if self.y is None or self.y.numel() == 0 or self.has_values:
-            return 0
-        return self.y.shape[1] if self.multilabel else int(self.y.max()) + 1
+    def target_counts(self) -> TargetCounts:  # type: ignore[override]
+        """How many classes there are, and whether a node has several."""
+        return TargetCounts.of(self.y)
 
     def rows_of_type(self, node_type: str) -> slice:
         """Return the range of global rows of a node type."""
@@ -373,10 +366,8 @@ class Graph(NodeData):
                 value = _in_type(value, dtype)
             return value if device is None else value.to(device)
 
-        # Labels of several classes are float32 whatever the features are: the loss decides.
-        stay = ("y", "time")  # times are compared, with all their digits
         node_data = {
-            kind: {n: _to(value, device) if n in stay else moved(value) for n, value in data.items()}
+            kind: {n: _to(value, device) if n in AS_IT_IS else moved(value) for n, value in data.items()}
             for kind, data in self.node_data.items()
         }
         edge_data = {

@@ -1,14 +1,53 @@
 """Features, labels and splits by name: the same for a whole graph and for the rows that a rank holds."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from weft.errors import GraphError
 from weft.graph.checks import SPLITS
 from weft.graph.sparse import Features
+from weft.reading.json_values import Maybe, WholeNumber
+
+AS_IT_IS = ("y", "time")
+"""Node data that no choice of a floating type changes: what is compared, with all its digits."""
+
+
+class TargetCounts(NamedTuple):
+    """What y of all nodes is, wherever these are: files keep it, and workers who hold some of them."""
+
+    num_classes: int = 0
+    """Columns of several 0/1 columns, else the largest class + 1; 0 without any."""
+    multilabel: bool = False
+    """Whether a node has several."""
+
+    @classmethod
+    def of(cls, y: Any) -> Self:
+        """Return that of a tensor or an array, or of None."""
+        if y is None or 0 in y.shape:
+            return cls(0, y is not None and y.ndim == 2)
+        if y.ndim == 2:
+            return cls(int(y.shape[1]), True)
+        return cls() if "float" in str(y.dtype) else cls(int(y.max()) + 1)
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> Self:
+        """Return what `_asdict` wrote."""
+        return cls(int(told["num_classes"]), bool(told["multilabel"]))
+
+    def as_y(self, values: NDArray[Any]) -> Tensor:
+        """Return some rows of y, which a file has one after the other, in the type that y has."""
+        if self.multilabel:
+            return torch.from_numpy(values.astype(np.float32).reshape(-1, self.num_classes))
+        return torch.from_numpy(values.astype(np.float64 if values.dtype.kind == "f" else np.int64))
+
+
+COUNTS_SHAPE = {"num_classes": Maybe(WholeNumber()), "multilabel": Maybe(bool)}
+"""What a file may hold of it."""
 
 
 def data_by_splits(y: Tensor, sizes: Mapping[str, int]) -> dict[str, Tensor]:
@@ -23,12 +62,15 @@ def data_by_splits(y: Tensor, sizes: Mapping[str, int]) -> dict[str, Tensor]:
 
 
 class NodeData:
-    """Gives the data of nodes their names. Who inherits it provides the four below."""
+    """Gives the data of nodes their names. Who inherits it provides the six below."""
 
     node_types: list[str]
+    node_offsets: list[int]
     node_data: dict[str, dict[str, Features]]
     target_rows: slice
     """The rows of the target type."""
+    target_counts: TargetCounts
+    """What y of the whole graph is."""
 
     @property
     def target_type(self) -> str:
@@ -49,6 +91,16 @@ class NodeData:
         A class of -1 and a number nan are unknown.
         """
         return self.of_target("y")
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes: columns of a multi-label y, else the largest label + 1; 0 without any."""
+        return self.target_counts.num_classes
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a node has several labels."""
+        return self.target_counts.multilabel
 
     @property
     def is_labelled(self) -> bool:
@@ -85,6 +137,10 @@ class NodeData:
         if mask is None:
             raise GraphError("the graph has no train_mask; give the loader its seeds, node ids")
         return self.labelled(mask.nonzero().flatten()).cpu() + int(self.target_rows.start)
+
+    def seeds_or_all(self) -> Tensor:
+        """Return the rows to train on; all, where nothing says which."""
+        return torch.arange(self.node_offsets[-1]) if self.train_mask is None else self.seeds()
 
     @property
     def train_mask(self) -> Tensor | None:

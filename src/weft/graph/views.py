@@ -35,6 +35,10 @@ class GraphView(Protocol):
         """The number of classes; 0 without any."""
 
     @property
+    def multilabel(self) -> bool:
+        """Whether a node has several labels."""
+
+    @property
     def edge_data(self) -> dict[str, Tensor]:
         """Edge data by name."""
 
@@ -84,6 +88,11 @@ class GraphView(Protocol):
 
     def summary(self) -> dict[str, Any]:
         """Return counts of the whole graph as plain numbers."""
+
+
+def recorded_counts(held: GraphView) -> dict[str, int]:
+    """Return what a run's record says of its graph: what a model that is made again must know."""
+    return {"num_nodes": held.num_nodes, "num_edges": held.num_edges, "num_classes": held.num_classes}
 
 
 class EdgeView(GraphView, Protocol):

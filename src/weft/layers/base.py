@@ -10,7 +10,7 @@ both ways.
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
@@ -66,6 +66,19 @@ class GraphInfo:
             edge_features=0 if attr is None else _width(attr),
             target_type=graph.target_type,
         )
+
+    @property
+    def out_features(self) -> int:
+        """The columns that a model gives for a node."""
+        return self.num_classes
+
+    def giving(self, columns: int) -> Self:
+        """Return the same for a model that gives so many columns for a node."""
+        return replace(self, num_classes=columns)
+
+    def as_recorded(self, counts: Mapping[str, Any]) -> Self:
+        """Return the same for the graph that a model was trained on, of which a run keeps some counts."""
+        return replace(self, num_classes=int(counts["num_classes"]))
 
 
 class Layer(nn.Module):

@@ -22,7 +22,7 @@ from weft.report.sections.cost import memory, timing
 from weft.report.sections.forecast import forecast
 from weft.report.sections.graph_facts import graph
 from weft.report.sections.headline import headline, title
-from weft.report.sections.learning import classes, learning
+from weft.report.sections.learning import learning
 from weft.report.sections.partitions import partitions
 from weft.report.sections.pipeline import pipeline
 from weft.report.sections.relations import relations
@@ -32,7 +32,6 @@ from weft.report.sections.workers import workers
 SECTIONS: list[Callable[[Run], Section | None]] = [
     remarks,
     learning,
-    classes,
     relations,
     timing,
     forecast,

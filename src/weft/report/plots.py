@@ -214,8 +214,8 @@ def figure(
         side = " left" if left > 75 else " right" if left < 25 else ""
         flag = f'<span class="flag{side}" style="left:{left:.2f}%">{escape(mark[1])}</span>'
     gutter = max((len(label) for _, label in ys), default=1)
-    y_labels = "".join(f'<span style="top:{top:.2f}%">{escape(label)}</span>' for top, label in ys)
-    x_labels = "".join(f'<span style="left:{left:.2f}%">{escape(label)}</span>' for left, label in xs)
+    y_ticks = "".join(f'<span style="top:{top:.2f}%">{escape(label)}</span>' for top, label in ys)
+    x_ticks = "".join(f'<span style="left:{left:.2f}%">{escape(label)}</span>' for left, label in xs)
     kind = ' class="clip"' if clip else ""
     svg = (
         f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" role="img"{kind}>'
@@ -224,8 +224,8 @@ def figure(
     return (
         f'<div class="frame" style="--gutter:{gutter}ch"{_readout(readout, x)}>'
         f'<div class="unit">{escape(y.title)}</div>'
-        f'<div class="ys" aria-hidden="true">{y_labels}</div><div class="plot">{svg}{flag}</div>'
-        f'<div class="xs" aria-hidden="true">{x_labels}</div><div class="xt">{escape(x.title)}</div></div>'
+        f'<div class="ys" aria-hidden="true">{y_ticks}</div><div class="plot">{svg}{flag}</div>'
+        f'<div class="xs" aria-hidden="true">{x_ticks}</div><div class="xt">{escape(x.title)}</div></div>'
     )
 
 

@@ -29,7 +29,6 @@ from weft.report.words import decimal, number, percent, plural
 SPLITS = ("train", "val", "test")
 PHASES = ("forward", "backward", "optimizer", "evaluate")
 # The metric a run is judged by, where run.json does not say: the first of these that was measured.
-_PREFERRED = ("accuracy", "micro_f1", "macro_f1", "roc_auc")
 # No shares of a whole, though some lie between 0 and 1.
 _NUMBERS = ("loss", "rmse", "mae", "r2", "mrr", "negatives")
 
@@ -115,19 +114,14 @@ class Run:
 
     @cached_property
     def task(self) -> str:
-        """What was learned, by name; of a run that does not say, what its labels suggest."""
-        name = self.meta.get("task") or self.last("start").get("task")
-        return str(name or ("node_multilabel" if self.graph.get("multilabel") else "node_classification"))
+        """What was learned, by name; of a run that does not say, nothing."""
+        return str(self.meta.get("task") or self.last("start").get("task") or "")
 
     @cached_property
-    def of_classes(self) -> bool:
-        """Whether the classes, or the labels, of nodes are what was learned."""
-        return self.task in ("node_classification", "node_multilabel")
-
-    @cached_property
-    def of_labels(self) -> bool:
-        """Whether a node has several labels."""
-        return self.task == "node_multilabel"
+    def facts(self) -> dict[str, Any]:
+        """What the task tells of its targets in this graph."""
+        facts = self.last("start").get("facts")
+        return dict(facts) if isinstance(facts, dict) else {}
 
     @cached_property
     def metrics(self) -> list[str]:
@@ -137,12 +131,12 @@ class Run:
         )
         names.pop("loss", None)
         chosen = str(self.summary.get("metric") or self.last("start").get("metric"))
-        return list(dict.fromkeys(name for name in (chosen, *_PREFERRED, *names) if name in names))
+        return list(dict.fromkeys(name for name in (chosen, *names) if name in names))
 
     @cached_property
     def metric(self) -> str:
         """The metric the run is judged by."""
-        name = self.summary.get("metric") or self.last("start").get("metric") or _PREFERRED[0]
+        name = self.summary.get("metric") or self.last("start").get("metric") or ""
         return self.metrics[0] if self.metrics else str(name)
 
     def lower_is_better(self, metric: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 NOTHING = "–"
 _LABELS = {
@@ -117,6 +117,11 @@ def size(value: float | None) -> str:
     unit, name = byte_unit(value)
     # Four digits of MiB read better than 1,020 rounded to three.
     return f"{decimal(value / unit, 3 if value / unit < 999.5 else 4)} {name}"
+
+
+def listed(value: Any, count: int) -> TypeGuard[list[Any]]:
+    """Return whether a value of a file is a list of so many."""
+    return isinstance(value, list) and len(value) == count
 
 
 def plural(value: float, one: str, many: str = "") -> str:

@@ -42,6 +42,7 @@ class LaborSampler(Sampler):
     weight: Tensor | None = None
     """Draws are by no weight, and not by time."""
     times: Times | None = None
+    shared: bool = False
     graph: EdgeView
 
     def __init__(

@@ -41,7 +41,8 @@ class NeighborSampler(Sampler):
     theirs. Edges of weight 0 are not taken. (Weights, in-degrees and the heaviest are AliGraph's samplers of
     neighbours.) `expand="hop"` draws
     for every row in each hop; "once" only for those found in the hop before, which is PyG's way. `temporal`
-    takes no edge later than its seed's time: rows are then (seed, node) pairs.
+    takes no edge later than its seed's time: rows are then (seed, node) pairs. With `shared`, where all
+    edges are taken and nothing is drawn, they are (time, node) pairs, fewer of them and the same numbers.
 
     >>> from weft import Graph
     >>> graph = Graph.from_edges([[1, 2, 3, 0], [0, 0, 0, 1]])
@@ -69,6 +70,7 @@ class NeighborSampler(Sampler):
         resample: Resample = "epoch",
         expand: Literal["hop", "once"] = "hop",
         temporal: bool = False,
+        shared: bool = False,
     ) -> None:
         super().__init__(graph, seed=seed, resample=resample)
         if expand not in ("hop", "once"):
@@ -83,6 +85,9 @@ class NeighborSampler(Sampler):
         self.fanout = fanouts_of(graph, fanout, self.by_relation)
         self.weight = None if weight is None else weights_of(graph, weight)
         self.times = Times(graph, by_relation=self.by_relation) if temporal else None
+        drawn = replace or weight is not None or bool((self.fanout >= 0).any())
+        self.shared = shared and temporal and not drawn
+        """Whether seeds of one time share rows."""
         self.slots = self._slots()
         self._kept_keys: tuple[tuple[int, int, bool], NDArray[np.uint64]] | None = None
 
@@ -129,12 +134,16 @@ class NeighborSampler(Sampler):
     def _sample(
         self, seeds: Tensor, epoch: int, step: int, times: Any, hidden: Hidden | None, *, once: bool
     ) -> Batch:
+        ranks, group = self._ranks(seeds, times), None
+        if self.shared and ranks is not None:
+            ranks, group = torch.unique(ranks, return_inverse=True)
         request = request_of(
             self,
             self.slots,
             seeds,
             self.keys(epoch, step, once=once),
-            seed_time=self._ranks(seeds, times),
+            seed_time=ranks,
+            seed_group=group,
             hidden=self.hidden_slots(hidden),
             once=once,
         )
@@ -147,7 +156,7 @@ class NeighborSampler(Sampler):
             num_seeds=seeds.numel(),
             epoch=epoch,
             step=step,
-            seed_of=found.seed_of,
+            seed_of=found.seed_of if group is None else None,
             once=lambda: self._sample(seeds, epoch, step, times, hidden, once=True),
             hop_sizes=sizes if once else None,
         )

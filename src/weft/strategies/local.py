@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.graph.node_data import NodeData
+from weft.graph.node_data import AS_IT_IS, NodeData
 from weft.graph.parts.shard import Shard
 from weft.graph.sparse import Features, SparseFeatures
 
 
 class LocalGraph(NodeData):
-    """The rows of one rank. Counts, types and classes are those of the whole graph, data are the rank's own.
+    """The rows of one rank. Counts and types are those of the whole graph, data are the rank's own.
 
     `facts` is the summary of the whole graph, where somebody who had it wrote one. With `device` the shard
     lies there; `home` is the one on the CPU, which plans are made of.
@@ -34,7 +34,7 @@ class LocalGraph(NodeData):
         self.node_types, self.node_offsets = shard.node_types, shard.node_offsets
         self.edge_types, self.edge_data = shard.edge_types, self.shard.edge_data
         self.node_data = self.shard.node_data
-        self.num_classes, self.multilabel = shard.num_classes, shard.multilabel
+        self.target_counts = shard.target_counts
         self.indptr = self.shard.indptr
         self.target_rows = shard.type_ranges()[shard.target_type]
 
@@ -63,8 +63,7 @@ class LocalGraph(NodeData):
         counts = {
             "num_nodes": self.num_nodes,
             "num_edges": self.num_edges,
-            "num_classes": self.num_classes,
-            "multilabel": self.multilabel,
+            **self.target_counts._asdict(),
             "node_types": {kind: stop - start for kind, start, stop in offsets},
         }
         return counts if self.facts is None else dict(self.facts)
@@ -86,7 +85,7 @@ def _typed(shard: Shard, dtype: torch.dtype) -> Shard:
     """Return the shard with floating data in a dtype, as `Graph.to` gives a whole graph."""
 
     def moved(name: str, value: Features) -> Any:
-        free = name not in ("y", "time") and value.dtype.is_floating_point
+        free = name not in AS_IT_IS and value.dtype.is_floating_point
         return value.to(dtype) if free else value
 
     return replace(

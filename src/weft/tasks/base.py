@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from weft.errors import InputError, RecipeError
+from weft.errors import GraphError, InputError, RecipeError
 from weft.graph.graph import Graph
 from weft.graph.node_pairs import Pairs
 from weft.graph.views import GraphView
@@ -30,6 +30,8 @@ from weft.tasks.ranking import Ranks
 SPLITS = ("train", "val", "test")
 EVALUATION = -1
 """Stands for the epoch where nothing may depend on one."""
+
+NO_LABELS = "the graph has no labels y; training needs them, with -1 for nodes without a label"
 
 Total = Callable[[Tensor], Tensor]
 """Gives the sum of a tensor over all workers; called by all."""
@@ -124,6 +126,19 @@ class Task(ABC):
         """The pairs of each split, where targets are pairs: what workers are given beside their parts."""
         return {}
 
+    known_as: ClassVar[str] = "label"
+    """What is known of a target, in a word."""
+    split_by: ClassVar[str] = "{}_mask"
+    """What says which targets are of a split; `{}` stands for its name."""
+
+    def with_targets(self, graph: Graph) -> Graph:
+        """Return a graph that a model can be made for, where nothing is known of this one's targets."""
+        return graph
+
+    def facts(self, counts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a report tells of targets, from the summary of a graph; see `weft.tasks.classes`."""
+        return {}
+
     @abstractmethod
     def columns(self, info: GraphInfo) -> int:
         """Return how many columns the model gives for a node."""
@@ -208,14 +223,14 @@ class Task(ABC):
         """Return the graph that messages flow along where nothing is trained; labels need not be there."""
         return graph
 
-    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
+    def predicted(self, outputs: Tensor, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return what the rows of predictions hold, columns by name, for outputs [n, columns].
 
-        `classes` are the names of classes, where they have any.
+        `names` are those of the outputs, of classes say, where they have any.
         """
         return {"output": lists(outputs)}
 
-    def class_names(self, training: Mapping[str, Any], target_type: str) -> list[str] | None:
+    def output_names(self, training: Mapping[str, Any], target_type: str) -> list[str] | None:
         """Return the names of classes in the data of training, by what its record tells; None without any."""
         named = training.get("classes", {})
         names = named.get(target_type) or (next(iter(named.values())) if len(named) == 1 else None)
@@ -262,6 +277,14 @@ def finished(model: nn.Module, rows: Tensor) -> Tensor:
 def of_nodes(head: nn.Module | None) -> bool:
     """Return whether a head takes rows of nodes, one at a time, rather than those of pairs."""
     return bool(getattr(head, "of_nodes", False))
+
+
+def columns_of(task: Task, info: GraphInfo) -> int:
+    """Return how many columns a model gives for a node; refuse a graph that does not tell."""
+    columns = task.columns(info)
+    if not columns:
+        raise GraphError(NO_LABELS)
+    return columns
 
 
 def put_head(task: Task, model: nn.Module, info: GraphInfo, *, seed: int) -> nn.Module:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from weft.config import bind
@@ -100,6 +101,11 @@ def known_metrics() -> list[str]:
     return list(dict.fromkeys(told))
 
 
+def suggested_by(told: Mapping[str, Any], held: GraphView) -> str:
+    """Return the task of a run of before, which had labels alone, by what it told of its graph."""
+    return "node_multilabel" if told.get("multilabel", held.multilabel) else "node_classification"
+
+
 def _suggested(held: GraphView) -> str:
     if held.y is None:
         return _BY_LABELS[0]
@@ -107,16 +113,32 @@ def _suggested(held: GraphView) -> str:
         return "node_multilabel"
     if not held.y.is_floating_point():
         return "node_classification"
-    _check_numbers(held.y)
+    if _holds_all(held):  # of some of the numbers a worker could not tell
+        _check_numbers(held.y)
     return "node_regression"
 
 
+def _holds_all(held: GraphView) -> bool:
+    """Return whether every node of the target type is here."""
+    kind = held.node_types.index(held.target_type)
+    return len(held.of_target("y")) == held.node_offsets[kind + 1] - held.node_offsets[kind]  # type: ignore[arg-type]
+
+
 def _check_numbers(y: Tensor) -> None:
-    """Refuse to guess what whole numbers are that would be classes, were some of them not nan."""
+    """Refuse to guess what whole numbers are that may be classes, of which some are nan or far too large."""
+    known = y[y.isfinite()]
+    if not known.numel() or bool((known != known.round()).any()) or int(known.min()) < -1:
+        return
     unknown = y.isnan()
-    if bool(unknown.any()) and may_be_classes(y, len(y)):
+    if may_be_classes(y, len(y)):
         node = int(unknown.nonzero()[0])
         raise GraphError(
             f"y holds nan at node {node:,} and whole numbers elsewhere: name task.name = 'node_regression' "
             "to predict numbers, or write -1 where a class is not known"
         )
+    node = int(torch.where(unknown, -torch.inf, y).argmax())
+    raise GraphError(
+        f"y holds whole numbers, {int(y[node]):,} at node {node:,}, which is more than there are classes: "
+        "name task.name = 'node_regression' to predict numbers, or number the classes 0 … C-1, as "
+        "numpy.unique(y, return_inverse=True)[1] does"
+    )

@@ -1,5 +1,6 @@
 """What tasks of classes share: what each class weighs in the loss, how sure a target is, what is said."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from weft.config import Range
-from weft.errors import RecipeError
+from weft.errors import DataNote, RecipeError
 from weft.tasks.base import Targets, Task, Total
 from weft.tasks.loss import CROSS_ENTROPY, Loss, cross_entropy
 from weft.tasks.metrics import METRICS, Metric
@@ -77,6 +78,35 @@ class ClassTask(Task):
         """Return cross-entropy, or a loss of the user's own."""
         return self.classes.loss(super().make_loss(train, total), train, total, self.width)
 
-    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
+    def predicted(self, outputs: Tensor, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the `prediction`, its `probability`, and `output`, a number per class."""
-        return class_columns(outputs, classes)
+        return class_columns(outputs, names)
+
+
+def shown_facts(counts: Mapping[str, Any], what: str, one: str, many: str) -> dict[str, Any]:
+    """Return what a report tells of the classes, or labels, of nodes, from the summary of a graph.
+
+    `tag` is a count with its noun, `size` a line of a table, `balance` how many targets are of each class.
+    """
+    number, sizes = counts.get("num_classes"), counts.get("class_counts")
+    told = {"tag": [number, one, many], "size": [what, number]} if number else {}
+    return told | (
+        {"balance": {"title": "Class balance", "of": ["class", "classes"], "sizes": sizes}} if sizes else {}
+    )
+
+
+def note_gaps(y: Tensor, what: str) -> None:
+    """Tell of classes that nothing has where these are most: a model has an output for each all the same."""
+    known = y[y >= 0]
+    if not known.numel():
+        return
+    sizes = torch.bincount(known)
+    there = int(sizes.count_nonzero())
+    if len(sizes) > 2 * there + 100:
+        warnings.warn(
+            f"{what} has {there:,} different classes, and the largest is {len(sizes) - 1:,}: the model gets "
+            f"{len(sizes):,} outputs; numpy.unique({what}, return_inverse=True)[1] numbers them 0 … "
+            f"{there - 1:,}",
+            DataNote,
+            stacklevel=3,
+        )

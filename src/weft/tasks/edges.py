@@ -117,6 +117,7 @@ class EdgeTargets(Targets):
         if self.y.device != found.device:
             self.y = self.y.to(found.device)
             self._src, self._dst = self._src.to(found.device), self._dst.to(found.device)
+            self._relation, self._known = _at(found.device, self._relation, self._known)
         return _said(model, rows_at(found, self._src), rows_at(found, self._dst), self._relation, self._known)
 
 
@@ -124,9 +125,13 @@ def _said(
     model: nn.Module, src: Tensor, dst: Tensor, relation: Tensor | None, known: Tensor | None
 ) -> Tensor:
     """Return the outputs of the head for edges, where the rows of their ends are."""
-    there = [None if each is None else each.to(src.device) for each in (relation, known)]
-    outputs: Tensor = head_for(model, src)(src, dst, *there)
+    outputs: Tensor = head_for(model, src)(src, dst, *_at(src.device, relation, known))
     return outputs
+
+
+def _at(device: torch.device, *values: Tensor | None) -> list[Tensor | None]:
+    """Return values on a device, those that there are."""
+    return [None if each is None else each.to(device) for each in values]
 
 
 def _columns(values: Tensor) -> Tensor:

@@ -1,16 +1,17 @@
 """Which pairs of nodes are joined."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from weft.config import Range, bind
-from weft.errors import FormatError, InputError, RecipeError
+from weft.config import bind
+from weft.errors import FormatError, GraphError, InputError, RecipeError
 from weft.graph.graph import Graph
 from weft.graph.known import Known
 from weft.graph.node_pairs import Pairs
@@ -23,7 +24,7 @@ from weft.tasks.loss import Loss
 from weft.tasks.metrics import Metric
 from weft.tasks.negatives import Drawn, Negatives, Nodes, ends_of, node_times
 from weft.tasks.pair_loss import CORRECTED, PAIR_LOSSES, SIGNED, pair_loss
-from weft.tasks.pairs import SHARE, Hide, PairTask, head_for
+from weft.tasks.pairs import PairTask, head_for
 from weft.tasks.penalty import check_penalty
 from weft.tasks.ranking import AMONG_ALL, LEFT_OUT, RANKING, RAW, num_negatives
 from weft.tasks.scores import check_scorer, check_sign, make_scorer, rows_at
@@ -68,18 +69,14 @@ class LinkPrediction(PairTask):
     def __init__(
         self,
         *,
-        target: Any = None,
-        split: Mapping[str, Any] | None = None,
-        hide: Hide = "auto",
-        share: Annotated[float, Range(above=0, below=1)] = SHARE,
-        width: Annotated[int, Range(least=1)] = 64,
         score: str | Mapping[str, Any] = "dot",
         negatives: str | Mapping[str, Any] | None = None,
         evaluate: str | Mapping[str, Any] | None = None,
         regularise: str | Mapping[str, Any] | None = None,
-        loss: str | Mapping[str, Any] | Loss = "auto",
+        **options: Any,
     ) -> None:
-        super().__init__(target=target, split=split, hide=hide, share=share, width=width, loss=loss)
+        super().__init__(**options)
+        loss = self.loss_choice
         self.penalty = check_penalty(regularise)
         check_scorer(score)
         self.score = score
@@ -162,7 +159,7 @@ class LinkPrediction(PairTask):
         scorer: nn.Module = make_scorer(self.score, columns, num_relations=info.num_relations)
         return scorer
 
-    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
+    def predicted(self, outputs: Tensor, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the `score`; the higher, the likelier."""
         return {"score": outputs[:, 0].numpy()}
 
@@ -184,8 +181,9 @@ class LinkPrediction(PairTask):
     def draw(self, pairs: Pairs, epoch: int, step: int = 0, batch: Pairs | None = None) -> Drawn:
         """Return negatives of pairs: of a step of an epoch, or those of every evaluation."""
         when, name = (None, "all") if epoch == EVALUATION else (epoch, "train")
-        known = self.known.get(name)
-        return self.how(epoch).draw(pairs, when, among=self.among, known=known, step=step, batch=batch)
+        known, where = self.known.get(name), "evaluate" if epoch == EVALUATION else "negatives"
+        with _named(f"task.{where}"):
+            return self.how(epoch).draw(pairs, when, among=self.among, known=known, step=step, batch=batch)
 
     def candidates(self) -> Tensor:
         """Return all nodes that an end of a pair may be, rising."""
@@ -331,7 +329,15 @@ def _drawn(batch: EdgeBatch) -> Drawn:
 def _negatives(given: str | Mapping[str, Any], where: str) -> Negatives:
     options = {"name": given} if isinstance(given, str) else dict(given)
     bound = bind(Negatives, options, where)
-    try:
+    with _named(where):
         return Negatives(**bound)
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Name the option of a recipe in what negatives refuse."""
+    try:
+        yield
     except InputError as error:
-        raise RecipeError(f"{where}{str(error).removeprefix('negatives')}") from None
+        kind = type(error) if isinstance(error, GraphError) else RecipeError
+        raise kind(f"{where}{str(error).removeprefix('negatives')}") from None

@@ -136,7 +136,7 @@ class _ClassWeights:
         sound = self.values.dim() == 1 and bool((self.values.isfinite() & (self.values >= 0)).all())
         if not sound or not bool(self.values.any()):
             raise InputError(
-                "class weights: expected one number a class, none below 0, not all 0, "
+                "task.weights: expected one number a class, none below 0, not all 0, "
                 f"got {self.values.tolist()}"
             )
         self._placed: dict[tuple[torch.device, torch.dtype], Tensor] = {}
@@ -145,7 +145,7 @@ class _ClassWeights:
         """Return the weights as the outputs are, or refuse outputs of other classes."""
         if outputs.shape[1] != len(self.values):
             raise InputError(
-                f"class weights: {len(self.values)} are given, the model has {outputs.shape[1]} outputs; "
+                f"task.weights: {len(self.values)} are given, the model has {outputs.shape[1]} outputs; "
                 "give one weight an output"
             )
         return self.on(outputs.device, outputs.dtype)

@@ -9,6 +9,7 @@ from weft.errors import GraphError
 from weft.graph.views import GraphView
 from weft.layers.base import GraphInfo
 from weft.tasks.base import tasks
+from weft.tasks.classes import shown_facts
 from weft.tasks.loss import BCE, Loss
 from weft.tasks.metrics import METRICS, Metric
 from weft.tasks.nodes import NodeTask, check_columns
@@ -39,9 +40,14 @@ class NodeMultilabel(NodeTask):
         self.width = y.shape[1]
         return y
 
-    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
+    def facts(self, counts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how many labels there are, and how many nodes have each."""
+        told = shown_facts(counts, "Labels a node may have", "label", "labels")
+        return {"called": "multi-label node classification", **told}
+
+    def predicted(self, outputs: Tensor, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the `prediction`, a list of labels, and `output`, a number per label."""
-        return label_columns(outputs, classes)
+        return label_columns(outputs, names)
 
     def check_rows(self, h: Any, num_rows: int | None) -> None:
         """Refuse another number of columns than of labels."""

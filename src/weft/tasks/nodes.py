@@ -9,7 +9,8 @@ from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
 from weft.graph.untimed import with_all_times
 from weft.graph.views import GraphView
-from weft.tasks.base import SPLITS, Rows, Targets, Task, Total, finished
+from weft.layers.base import GraphInfo
+from weft.tasks.base import NO_LABELS, SPLITS, Rows, Targets, Task, Total, finished
 from weft.tasks.loss import Loss
 
 
@@ -40,12 +41,17 @@ class NodeTask(Task):
         self.check_labels(graph)
         return by_time(graph)
 
+    def with_targets(self, graph: Graph) -> Graph:
+        """Return the graph; one without labels as one of two classes."""
+        if graph.y is not None or self.columns(GraphInfo.of(graph)):
+            return graph
+        rows = graph.rows_of_type(graph.target_type)
+        return graph.with_data(y=torch.arange(rows.stop - rows.start) % 2)
+
     def check_labels(self, held: GraphView) -> Tensor:
         """Return y where it is what this task predicts; refuse another."""
         if held.y is None:
-            raise GraphError(
-                "the graph has no labels y; training needs them, with -1 for nodes without a label"
-            )
+            raise GraphError(NO_LABELS)
         return held.y
 
     def targets(self, held: GraphView, total: Total) -> dict[str, Targets]:

@@ -51,6 +51,7 @@ class NumberTask(Task):
     metric: ClassVar[str] = "rmse"
     watched: ClassVar[tuple[str, ...]] = ("mae", "r2")
     losses: ClassVar[Mapping[str, Loss]] = REGRESSION_LOSSES
+    known_as: ClassVar[str] = "number"
 
     def __init__(self, *, standardise: bool = True, **options: Any) -> None:
         super().__init__(**options)
@@ -66,7 +67,7 @@ class NumberTask(Task):
         self.metrics = self.numbers.metrics
         return loss
 
-    def predicted(self, outputs: Tensor, classes: Sequence[str] | None = None) -> dict[str, Any]:
+    def predicted(self, outputs: Tensor, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return `value`, in the units of the data."""
         return value_columns(outputs)
 

@@ -68,6 +68,7 @@ class PairTask(Task):
     """A task whose targets are pairs of nodes. A subclass scores them, and names losses and metrics."""
 
     over: ClassVar[Literal["nodes", "pairs"]] = "pairs"
+    split_by: ClassVar[str] = "task.split"
     label: str | None = None
     """The edge data to predict; None: whether there is an edge."""
 
@@ -225,7 +226,7 @@ class PairTask(Task):
         """Return own pairs as targets."""
         raise NotImplementedError
 
-    def class_names(self, training: Mapping[str, Any], target_type: str) -> list[str] | None:
+    def output_names(self, training: Mapping[str, Any], target_type: str) -> list[str] | None:
         """Return the names of the classes of edges, where all relations have the same."""
         named = list(training.get("edge_classes", {}).values())
         return list(named[0]) if named and all(names == named[0] for names in named) else None
@@ -252,7 +253,8 @@ def naming_options() -> Iterator[None]:
         yield
     except InputError as error:
         words = re.split(r"\W", str(error), maxsplit=1)
-        where = {"target": "task.", "label": "task.", "by": "task.split: ", "val": "task.split: "}
+        where = {"target": "task.", "label": "task.", "no": "task.target: "}
+        where |= dict.fromkeys(("by", "val", "edge"), "task.split: ")
         raise type(error)(f"{where.get(words[0], '')}{error}") from None
 
 

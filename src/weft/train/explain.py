@@ -18,10 +18,8 @@ from weft.errors import GraphError, InputError
 from weft.graph.graph import Graph
 from weft.graph.message.compiled import Asked, given_to, pairs_of, pays, program_edges, roles_of, watched
 from weft.graph.message.rehearsal import other_edges
-from weft.layers.base import GraphInfo
 from weft.strategies.base import strategies
 from weft.strategies.call import SameBlock, called
-from weft.tasks.base import Task
 from weft.train.explanation import ExplainedMessage, Explanation
 from weft.train.model import adapt, build_model
 from weft.train.resolve import SEVERAL, resolve
@@ -122,15 +120,7 @@ def explain_recipe(recipe: Recipe, *, workers: int = 1) -> Explanation:
     model = resolved.model
     task = resolved.make_task(graph)
     if isinstance(model, str):
-        graph = _labelled(graph, task)
+        graph = task.with_targets(graph)
         graph = adapt(graph, model, resolved.options, task=task)
         model = build_model(graph, model, resolved.options, task=task, seed=resolved.settings.seed)
     return _explained(model, graph, workers, resolved.strategy, resolved.strategy_options)
-
-
-def _labelled(graph: Graph, task: Task) -> Graph:
-    """Return a graph that a model can be made for: one without labels is explained as one of two classes."""
-    if graph.y is not None or task.columns(GraphInfo.of(graph)):
-        return graph
-    rows = graph.rows_of_type(graph.target_type)
-    return graph.with_data(y=torch.arange(rows.stop - rows.start) % 2)

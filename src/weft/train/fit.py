@@ -10,7 +10,7 @@ from torch import nn
 from weft import process
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.graph.graph import Graph
-from weft.graph.views import GraphView
+from weft.graph.views import GraphView, recorded_counts
 from weft.layers.base import GraphInfo
 from weft.registry import require
 from weft.stores.open import with_file
@@ -45,8 +45,7 @@ def run(resolved: "Resolved", place: Place, check: Check | None = None) -> Summa
     held, task = _read(resolved, kind, device)
     if check is not None:
         check(resolved, held)
-    counts = {"num_nodes": held.num_nodes, "num_edges": held.num_edges, "num_classes": held.num_classes}
-    recipe = {**recipe, "graph": {**recipe.get("graph", {}), **counts}}
+    recipe = {**recipe, "graph": {**recipe.get("graph", {}), **recorded_counts(held)}}
     made = partial(cast(Any, kind), **strategy, device=device)
     with claimed(place.out):
         folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None

@@ -1,7 +1,6 @@
 """From a name, of a layer or of a class of the user's own, and options to a model that fits a graph."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from inspect import Parameter, signature
 from typing import Any
 
@@ -17,7 +16,7 @@ from weft.layers.base import GraphInfo, layers, number_draws
 from weft.layers.seeded import seeded
 from weft.layers.stack import Stack
 from weft.strategies.records.record_graph import RecordGraph
-from weft.tasks.base import Task, put_head
+from weft.tasks.base import Task, columns_of, put_head
 from weft.tasks.choose import usual_task
 from weft.train.user.followed import Followed, followed, own_of
 from weft.train.user.own_model import build_own, check_own, load_class
@@ -67,20 +66,17 @@ def build_model(
     *,
     task: Task | None = None,
     seed: int = 0,
-    num_classes: int | None = None,
+    trained: Mapping[str, Any] | None = None,
 ) -> nn.Module:
     """Return a model for a graph and a task, with weights that depend on the seed alone.
 
-    `num_classes` is that of the nodes the model was trained on, where this graph may show others.
+    `trained` are the counts of the graph that the model was trained on, where this one may show others.
     """
     options = check_options(name, options)
     info = GraphInfo.of(graph)
-    info = info if num_classes is None else replace(info, num_classes=num_classes)
+    info = info if trained is None else info.as_recorded(trained)
     task = usual_task(graph) if task is None else task
-    columns = task.columns(info)
-    if not columns:
-        raise GraphError("the graph has no labels y; training needs them, with -1 for nodes without a label")
-    info = replace(info, num_classes=columns)
+    info = info.giving(columns_of(task, info))
     with seeded(seed):
         model = make_model(name, options, info)
     return put_head(task, model, info, seed=seed)
@@ -92,7 +88,7 @@ def make_model(name: str, options: Mapping[str, Any], info: GraphInfo) -> nn.Mod
         return followed(build_own(name, options, info))
     widths = info.in_features
     in_features = widths if len(widths) > 1 else next(iter(widths.values()))
-    return Stack(in_features, info.num_classes, layer=name, info=info, **options)
+    return Stack(in_features, info.out_features, layer=name, info=info, **options)
 
 
 def wants_self_loops(model: nn.Module | str) -> bool:

@@ -68,7 +68,7 @@ def sampled_bytes(
     A batch is drawn to see how many rows and edges one has.
     """
     fanouts = usual_fanouts(known_hops(model) or 1) if fanout is None else fanout
-    seeds = torch.arange(graph.num_nodes) if graph.train_mask is None else graph.seeds()
+    seeds = graph.seeds_or_all()
     places = torch.linspace(0, len(seeds) - 1, min(batch_size, len(seeds))).long()
     batch = NeighborSampler(graph, fanouts).sample(seeds[places])
     held = graph.indptr.nbytes + graph.num_edges * (graph.indices.element_size() + 4) + 4 * graph.num_nodes

@@ -106,7 +106,7 @@ class Settings:
 FREE_ON_RESUME = ("epochs", "checkpoint_every", "tensorboard", "trace", "prices")
 
 
-def check_validation(settings: Settings, splits: Iterable[str]) -> None:
+def check_validation(settings: Settings, splits: Iterable[str], task: Task) -> None:
     """Refuse settings that go by validation targets where there are none."""
     if "val" in [*splits]:
         return
@@ -118,8 +118,8 @@ def check_validation(settings: Settings, splits: Iterable[str]) -> None:
     ):
         if asked:
             raise RecipeError(
-                f"train.{name}: goes by validation targets, and there are none (a val_mask, task.split.val); "
-                "leave it out, or give some"
+                f"train.{name}: goes by validation targets, and there are none; leave it out, or give some: "
+                f"{task.split_by.format('val')}"
             )
 
 

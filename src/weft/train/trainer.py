@@ -91,7 +91,7 @@ class Trainer:
         check_precision(settings, task, model)
         if settings.precision == "bfloat16" and self.strategy.device.type == "cpu":
             process.check_bfloat16("train.precision")
-        check_validation(settings, self.strategy.targets)
+        check_validation(settings, self.strategy.targets, task)
         if not self.strategy.group.rank:
             note_empty(self.strategy.targets)
         self.strategy.check_model(model)
@@ -330,8 +330,6 @@ class Trainer:
         out = str(self.folder.path) if self.folder else None
         restored = self.settings.restore_best and self.best_weights is not None
         return Summary(
-            test_accuracy=scores.get("test", {}).get("accuracy"),
-            val_accuracy=scores.get("val", {}).get("accuracy"),
             loss=self.loss,
             epochs=self.start,
             best_epoch=self.best.epoch if restored else self.start,

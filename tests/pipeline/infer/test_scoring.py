@@ -64,11 +64,11 @@ def test_a_split_that_training_drew_is_told_there_and_not_where_nobody_trains(tr
 
 
 def test_names_of_classes_are_those_of_training(trained: Path) -> None:
-    assert open_run(trained).classes == ["cook", "smith"]
+    assert open_run(trained).names == ["cook", "smith"]
     graph = tables(trained.parent, ["id", "age", "height", "job"], jobs=("smith", "baker"))
-    assert open_run(trained, graph).classes == ["cook", "smith"]
+    assert open_run(trained, graph).names == ["cook", "smith"]
     shutil.move(graph, trained.parent / "elsewhere")
-    assert open_run(trained, trained.parent / "elsewhere").classes == ["cook", "smith"]
+    assert open_run(trained, trained.parent / "elsewhere").names == ["cook", "smith"]
 
 
 def test_a_run_from_records_keeps_the_names_of_their_graph(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_run_from_records_keeps_the_names_of_their_graph(tmp_path: Path) -> No
     flatten(graph, tmp_path / "records", fanout=[2, 2])
     recipe = {"data": {"path": str(tmp_path / "records")}, "model": {"hidden": 4}, "train": {"epochs": 1}}
     run_recipe(make_recipe(recipe), Place(out=tmp_path / "run"))
-    assert open_run(tmp_path / "run", graph).classes == ["cook", "smith"]
+    assert open_run(tmp_path / "run", graph).names == ["cook", "smith"]
     other = tables(tmp_path, ["id", "height", "age", "job"])
     with pytest.raises(InputError, match="trained on the features age, height"):
         open_run(tmp_path / "run", other)
@@ -100,4 +100,4 @@ def test_class_names_of_an_npz_file_are_those_of_the_run(tmp_path: Path) -> None
     np.savez(tmp_path / "g.npz", class_names=np.array(["cook", "smith"]), **arrays)
     recipe = {"data": {"path": str(tmp_path / "g.npz")}, "model": {"hidden": 4}, "train": {"epochs": 1}}
     run_recipe(make_recipe(recipe), Place(out=tmp_path / "run"))
-    assert open_run(tmp_path / "run").classes == ["cook", "smith"]
+    assert open_run(tmp_path / "run").names == ["cook", "smith"]

@@ -43,7 +43,7 @@ def test_a_file_of_nodes_without_any_is_refused(engine: str, tmp_path: Path) -> 
 def test_outputs_of_several_labels_and_names_of_classes(tmp_path: Path) -> None:
     graph = plain(y=torch.eye(3)[torch.tensor(Y)])
     model = stack(graph, "sage")
-    infer_model(model_scoring(model, graph, classes=["a", "b", "c"]), tmp_path / "out")
+    infer_model(model_scoring(model, graph, names=["a", "b", "c"]), tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "predictions.parquet")
     scores = forward(model, graph)
     assert table.column_names == ["id", "prediction", "output"]

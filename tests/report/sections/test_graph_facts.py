@@ -51,10 +51,26 @@ def test_graph_without_edges_has_no_degree_chart(draw: Draw) -> None:
 
 
 def test_classes_come_largest_first_and_small_ones_together(draw: Draw) -> None:
-    html = drawn(draw, class_counts=[1, 3, 2])
+    html = told(draw, [1, 3, 2])
     assert re.findall(r'<th scope="row">class (\d)</th>', html) == ["1", "2", "0"]
     assert "3 · 50.0 %" in html
-    assert "And 85 smaller classes with 85 labels." in drawn(draw, class_counts=[1] * 100)
+    assert "And 85 smaller classes with 85 targets." in told(draw, [1] * 100)
+
+
+def told(draw: Draw, sizes: list[int]) -> str:
+    """The section of a run whose classes have these sizes."""
+    events = samples.events(3)
+    start = next(event for event in events if event["event"] == "start")
+    start["facts"]["balance"]["sizes"] = sizes
+    return section(draw(None, events), "graph")
+
+
+def test_of_targets_that_were_not_asked_for_nothing_is_told(draw: Draw) -> None:
+    events = samples.events(3)
+    next(event for event in events if event["event"] == "start")["facts"] = {}
+    html = section(draw(None, events), "graph")
+    assert "Classes" not in html
+    assert "Class balance" not in html
 
 
 def test_split_sizes_and_the_rest(draw: Draw) -> None:

@@ -56,7 +56,8 @@ def test_multi_label_run_is_headed_by_its_own_metric(draw: Draw) -> None:
     meta = samples.meta()
     meta["summary"] |= {"metric": "micro_f1", "metrics": {"test": {"micro_f1": 0.651, "accuracy": 0.1}}}
     events = samples.events(5, metrics=("accuracy", "micro_f1"))
-    events[0] |= {"multilabel": True, "num_classes": 100}
+    start = next(event for event in events if event["event"] == "start")
+    start["facts"] = {"called": "multi-label node classification", "tag": [100, "label", "labels"]}
     html = draw(meta, events)
     assert result(html) == ("65.1%", "Test micro F1")
     assert "<li>multi-label node classification</li><li>100 labels</li>" in html

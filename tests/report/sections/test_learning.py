@@ -81,12 +81,3 @@ def test_long_runs_are_listed_in_part_with_the_best_epoch(draw: Draw) -> None:
     html = section(draw(None, samples.events(1000)), "learning")
     assert re.search(r"2[45] of 1,000 epochs", html)
     assert "(best)" in html
-
-
-def test_classes_are_compared_where_the_run_has_them(draw: Draw) -> None:
-    meta = samples.meta()
-    meta["summary"]["per_class"] = samples.per_class()
-    html = section(draw(meta), "classes")
-    assert "Hardest: Theory (78.0 %). Easiest: Rule learning (90.0 %)." in html
-    assert '<td class="num">144</td>' in html
-    assert section(draw(), "classes") == ""

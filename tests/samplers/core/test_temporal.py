@@ -6,6 +6,9 @@ import torch
 from weft.errors import GraphError
 from weft.graph import Graph
 from weft.samplers import NeighborSampler
+from weft.samplers.core import reference
+from weft.samplers.core.request import request_of
+from weft.samplers.neighbor import run
 
 
 def temporal_graph(later: int = 0) -> Graph:
@@ -65,3 +68,48 @@ def test_one_node_at_two_times_is_two_seeds() -> None:
     for time in (torch.nan, torch.inf):
         with pytest.raises(GraphError, match="the time of seed 4 is not a finite number"):
             sampler.sample([3, 4], times=torch.tensor([5.0, time]))
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_seeds_of_one_time_may_share_rows_where_all_edges_are_taken(typed: bool) -> None:
+    graph = temporal_graph()
+    if typed:
+        kinds, given = torch.arange(600) % 2, graph.given_edge_data()
+        graph = Graph.from_edges(graph.edge_index, num_nodes=30, edge_type=kinds, edge_time=given["time"])
+    seeds, times = torch.tensor([1, 2, 3, 4, 1]), torch.tensor([50, 10, 50, 50, 99])
+    batches = [
+        NeighborSampler(graph, [-1, -1], temporal=True, shared=shared).sample(seeds, times=times)
+        for shared in (False, True)
+    ]
+    apart, together = batches
+    assert together.num_nodes < 0.6 * apart.num_nodes
+    assert together.seed_of is None
+    outputs = []
+    for batch in batches:
+        h = torch.sin(batch.blocks[0].src_ids.double())[:, None]
+        for block in batch.blocks:
+            h = block.aggregate(h, "mean") + block.in_degree().double()[:, None]
+        outputs.append(h)
+    assert torch.equal(outputs[0], outputs[1])
+
+
+def test_rows_are_not_shared_where_something_is_drawn_by_the_seed() -> None:
+    graph, seeds, times = temporal_graph(), torch.tensor([1, 2]), torch.tensor([50, 50])
+    for fanout in ([5, -1], [-1, 5]):
+        plain, asked = (
+            NeighborSampler(graph, fanout, temporal=True, shared=shared).sample(seeds, times=times)
+            for shared in (False, True)
+        )
+        assert torch.equal(plain.nodes, asked.nodes)
+        assert asked.seed_of is not None
+
+
+def test_both_forms_of_the_core_share_rows_alike() -> None:
+    graph, seeds, times = temporal_graph(), torch.arange(8), torch.tensor([50, 10, 50, 50, 99, 10, 10, 50])
+    sampler = NeighborSampler(graph, [-1, -1], temporal=True, shared=True)
+    ranks, group = torch.unique(sampler.times.ranks(seeds, times), return_inverse=True)  # type: ignore[union-attr]
+    asked = request_of(sampler, sampler.slots, seeds, sampler.keys(0, 0), seed_time=ranks, seed_group=group)
+    for one, two in zip(run(asked).hops, reference.sample(asked).hops, strict=True):
+        assert torch.equal(one.indices, two.indices)
+        assert torch.equal(one.edge_ids, two.edge_ids)
+    assert torch.equal(run(asked).seed_of, reference.sample(asked).seed_of)  # type: ignore[arg-type]

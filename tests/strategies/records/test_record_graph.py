@@ -156,3 +156,21 @@ def test_what_records_do_not_hold_is_one_line(
         assert main([*TRAIN, *(f"--set={each}" for each in more), "--out", "no"]) == 2
         assert message in capsys.readouterr().err
         assert not Path("no").exists()
+
+
+def test_numbers_below_zero_are_trained_from_records_without_the_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain = split_graph()
+    numbers = -1.5 - plain.x[:, 0].double()
+    numbers[torch.nonzero(plain.test_mask)[:2, 0]] = float("nan")
+    plain.with_data(y=numbers).save("g")
+    flatten("g", "r", fanout=[3, 2], targets="train,val,test", features="value")
+    assert RecordFiles.open("r").manifest["num_classes"] == 0
+    assert main([*TRAIN, *ON_RECORDS, "--out", "run"]) == 0
+    (end,) = [event for event in read_events(Path("run")) if event["event"] == "end"]
+    assert end["summary"]["task"] == "node_regression"
+    assert set(end["summary"]["metrics"]["test"]) == {"rmse", "mae", "r2", "loss"}
+    flatten("g", "known", fanout=[3, 2], targets="labelled")
+    assert sum(RecordFiles.open("known").splits.values()) == len(numbers) - 2

@@ -14,6 +14,7 @@ from torch import Tensor
 from weft.errors import GraphError
 from weft.graph.degrees import Degrees, Direction
 from weft.graph.graph import Graph
+from weft.graph.node_data import TargetCounts
 from weft.graph.parts.assignment import Assignment, Cuts
 from weft.graph.parts.cut import Piece, as_assignment, pieces
 from weft.graph.sorting import distinct
@@ -73,6 +74,11 @@ class Shard:
     """Rows and columns of parts where `cuts` is "grid"."""
 
     @property
+    def target_counts(self) -> TargetCounts:
+        """What y of the whole graph is."""
+        return TargetCounts(self.num_classes, self.multilabel)
+
+    @property
     def parts(self) -> tuple[int, ...]:
         """The parts held, ascending."""
         return self.part if isinstance(self.part, tuple) else (self.part,)
@@ -99,14 +105,16 @@ class Shard:
         known = len(own) > 0 and torch.equal(own[rows.clamp(max=len(own) - 1)], ids)
         return cast(Tensor, data[name])[rows] if name in data and (known or not len(ids)) else None
 
-    def known_of(self, ids: Tensor) -> Tensor:
-        """Return y of nodes of the target type, who must have one; -1 where others own them."""
-        y: Any = self.node_data[self.target_type]["y"]
+    def known_data(self, ids: Tensor) -> dict[str, Tensor]:
+        """Return what is known of nodes of the target type by name, of those that others own nothing: -1."""
+        y: Any = self.node_data[self.target_type].get("y")
+        if y is None:
+            return {}
         own = self.node_ids[self.type_ranges()[self.target_type]]
         there = torch.isin(ids, own)
         known: Tensor = y.new_full((len(ids), *y.shape[1:]), -1)
         known[there] = y[torch.searchsorted(own, ids[there])]
-        return known
+        return {"y": known}
 
     @staticmethod
     def merge(shards: "Sequence[Shard]") -> "Shard":
@@ -162,8 +170,7 @@ def _cut_out(graph: Graph, assignment: Assignment, piece: Piece, degrees: Degree
         edge_types=list(graph.edge_types),
         edge_columns=dict(graph.edge_columns),
         target_type=graph.target_type,
-        num_classes=graph.num_classes,
-        multilabel=graph.multilabel,
+        **graph.target_counts._asdict(),
         grid=assignment.grid,
     )
 

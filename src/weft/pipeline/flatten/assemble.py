@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.graph.node_data import TargetCounts
 from weft.meaning import meaning_of
 from weft.pipeline.flatten.folder import Array, GraphFolder
 
@@ -196,19 +197,15 @@ def value_columns(folder: GraphFolder) -> list[dict[str, Any]]:
 def facts(folder: GraphFolder) -> dict[str, Any]:
     """Return what a manifest tells of the graph where the records hold all that training reads of it."""
     named = ("type", "column", "width", "sparse")
-    labels = dict(folder.each("y")).get(folder.target_type)
-    several = labels is not None and labels.ndim == 2
-    classes = (
-        0 if labels is None or not labels.size else labels.shape[1] if several else int(labels.max()) + 1
-    )
+    y = dict(folder.each("y")).get(folder.target_type)
     shapes = {
         entry["name"]: list(folder.arrays[entry["array"]].shape[1:]) for entry in folder.meta["edge_data"]
     }
     return {
         "values": [{key: entry[key] for key in named} for entry in value_columns(folder)],
         "target_type": folder.target_type,
-        "num_classes": classes,
-        "multilabel": several,
+        "tell_y": y is not None,
+        **TargetCounts.of(y)._asdict(),
         "edge_data": shapes,
         "typed_edges": "edge_type" in folder.arrays,
         "self_loops": folder.looped(),
@@ -217,14 +214,14 @@ def facts(folder: GraphFolder) -> dict[str, Any]:
 
 
 def describe(folder: GraphFolder, targets: NDArray[np.int64]) -> "pa.Table":
-    """Return what is known of targets: row, the user's id, label."""
+    """Return what is known of targets: row, the user's id, y."""
     import pyarrow as pa
 
-    ids, labels = folder.ids(), folder.of_nodes("y", targets)
+    ids, y = folder.ids(), folder.of_nodes("y", targets, none=np.nan)
     columns: dict[str, Any] = {"target": pa.array(targets)}
     columns |= {} if ids is None else {"id": ids.take(pa.array(targets))}
-    if labels is not None:
-        columns["y"] = pa.array(labels if labels.ndim == 1 else list(labels))
+    if y is not None:
+        columns["y"] = pa.array(y if y.ndim == 1 else list(y))
     return pa.table(columns)
 
 

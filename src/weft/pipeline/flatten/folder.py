@@ -109,16 +109,20 @@ class GraphFolder:
             raise GraphError(f"targets: the graph has no {name}; targets may be: {known}")
         kind, values = chosen
         if wanted == "labelled":
-            values = values >= 0 if values.ndim == 1 else np.ones(len(values), dtype=np.bool_)
+            values = _known(values)
         return np.flatnonzero(values).astype(np.int64) + self.first(kind)
 
-    def of_nodes(self, name: str, nodes: NDArray[np.int64]) -> Array | None:
-        """Return data of some nodes, -1 for those of types that have none; None where nobody has it."""
+    def of_nodes(self, name: str, nodes: NDArray[np.int64], *, none: float = -1) -> Array | None:
+        """Return data of some nodes, -1 for those of types that have none; None where nobody has it.
+
+        `none` is what they have where the others have numbers with fractions.
+        """
         arrays = list(self.each(name))
         if not arrays:
             return None
         dtype = np.result_type(*(values.dtype for _, values in arrays))
-        held = np.full((len(nodes), *arrays[0][1].shape[1:]), -1, dtype=dtype)
+        none = none if dtype.kind == "f" else -1
+        held = np.full((len(nodes), *arrays[0][1].shape[1:]), none, dtype=dtype)
         for kind, values in arrays:
             inside = self.of_kind(kind, nodes)
             held[inside] = values[nodes[inside] - self.first(kind)]
@@ -139,6 +143,13 @@ class GraphFolder:
         number = self.meta["node_types"].index(kind)
         first, end = self.meta["node_offsets"][number : number + 2]
         return np.asarray((nodes >= first) & (nodes < end))
+
+
+def _known(y: Array) -> NDArray[np.bool_]:
+    """Return of which nodes something is known."""
+    if y.ndim == 2:
+        return np.ones(len(y), dtype=np.bool_)
+    return ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
 
 
 def open_graph(path: str | Path) -> GraphFolder:

@@ -140,7 +140,7 @@ def infer_model(
                 pieces = Rounds(engine, graph, chain, wanted, work).run(told)
         seconds["rounds"] = time.perf_counter() - began
         if asked is None:
-            writer = Writer(partial, graph, scoring.task, scoring.classes)
+            writer = Writer(partial, graph, scoring.task, scoring.names)
             writer.write(pieces, lambda rows: told(rounds, rounds, rows, wanted.numel()))
             if nodes is None:
                 writer.write_learned(scoring.model)
@@ -344,7 +344,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
 def _silent(round: int, rounds: int, rows: int, num_rows: int) -> None: ...
 
 
-def model_scoring(model: nn.Module, graph: Any, *, classes: list[str] | None = None) -> Scoring:
+def model_scoring(model: nn.Module, graph: Any, *, names: list[str] | None = None) -> Scoring:
     """Return a model that is there, of our layers or `weft.nn.PyG`, to be given to `infer_model`.
 
     An interrupted inference is continued by one of the same weights on a graph of the same degrees.
@@ -352,7 +352,7 @@ def model_scoring(model: nn.Module, graph: Any, *, classes: list[str] | None = N
     from weft.train.model import adapt
 
     whole, graph = graph, adapt(graph, model)
-    return Scoring(model, graph, usual_task(graph), whole, classes, mark_of(model, graph))
+    return Scoring(model, graph, usual_task(graph), whole, names, mark_of(model, graph))
 
 
 __all__ = ["PREDICTIONS", "Links", "Setting", "infer_model", "infer_run", "model_scoring"]

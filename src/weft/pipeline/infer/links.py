@@ -130,7 +130,7 @@ class PairScores:
             return self.task.of_pairs(self.scoring.model, src, dst, some)
 
         for some, outputs in pair_chunks(h, self.pairs, said):
-            yield some, self.task.predicted(outputs, self.scoring.classes)
+            yield some, self.task.predicted(outputs, self.scoring.names)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from weft.pipeline.infer.rows_by_id import learned_tables, rows_by_id
 from weft.stores.open import with_file
 from weft.strategies.base import strategies
 from weft.tasks.base import Task
-from weft.tasks.choose import AUTO, TaskChoice
+from weft.tasks.choose import AUTO, TaskChoice, suggested_by
 from weft.train.model import adapt, build_model, check_options
 from weft.train.saved.checkpoint import checksum_of, load_weights
 from weft.train.saved.run_folder import read_run
@@ -46,7 +46,7 @@ class Scoring:
     """What was learned, which says what a prediction holds."""
     data: Graph
     """The graph with all its edges, also those that are no messages."""
-    classes: list[str] | None = None
+    names: list[str] | None = None
     """What the outputs stand for; None: their numbers."""
     mark: str = ""
     """What an interrupted inference is recognised by."""
@@ -89,10 +89,10 @@ def open_run(run: str | Path, graph: str | Path | None = None, *, all_edges: boo
         raise InputError(f"the graph does not fit the model of {folder}: {error}") from None
     if isinstance(model, NoLayers):
         _hold_rows(folder, model, held, own=graph is None)
-    classes = task.class_names(recipe["graph"], held.target_type)
+    names = task.output_names(recipe["graph"], held.target_type)
     told = {"model": recipe["model"], "task": recipe.get("task"), "all_edges": all_edges}
     columns = recipe["graph"].get("edge_features", {})
-    return Scoring(model, held, task, opened, classes, _mark(weights, data, told), columns)
+    return Scoring(model, held, task, opened, names, _mark(weights, data, told), columns)
 
 
 def _hold_rows(folder: Path, model: NoLayers, graph: Graph, *, own: bool) -> None:
@@ -123,9 +123,7 @@ def _task(folder: Path, kept: Mapping[str, Any], trained: Event, graph: Graph, a
     recipe = kept["recipe"]
     section = dict(recipe.get("task") or {})
     if section.get("name", AUTO) == AUTO:
-        several = trained.get("multilabel", graph.multilabel)
-        known = (kept.get("summary") or {}).get("task")  # runs of before had labels alone
-        section["name"] = known or ("node_multilabel" if several else "node_classification")
+        section["name"] = (kept.get("summary") or {}).get("task") or suggested_by(trained, graph)
     task = TaskChoice.of(section).make(graph)
     if all_edges and task.over == "nodes":
         raise InputError(
@@ -140,11 +138,11 @@ class _Built:
 
     def __init__(self, folder: Path, recipe: Mapping[str, Any], task: Task) -> None:
         self.name, self.options = _model(folder, recipe["model"])
-        self.num_classes, self.task = int(recipe["graph"]["num_classes"]), task
+        self.trained, self.task = recipe["graph"], task
 
     def model(self, graph: Graph) -> nn.Module:
         """Return it, with first weights."""
-        return build_model(graph, self.name, self.options, task=self.task, num_classes=self.num_classes)
+        return build_model(graph, self.name, self.options, task=self.task, trained=self.trained)
 
     def adapted(self, graph: Graph) -> Graph:
         """Return a graph as the model reads it; a class of the user's own tells once it is built."""

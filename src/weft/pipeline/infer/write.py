@@ -37,7 +37,7 @@ class Scored:
 
     nodes: NDArray[np.int64]
     output: Tensor
-    """[n, classes]"""
+    """[n, columns]"""
     embedding: Tensor | None
     """[n, width]"""
 
@@ -45,8 +45,8 @@ class Scored:
 class Writer:
     """Writes files with a row a node: its type where there are several, its id, and what the model gave."""
 
-    def __init__(self, folder: Path, graph: Graph, task: Task, classes: list[str] | None = None) -> None:
-        self.folder, self.graph, self.task, self.classes = folder, graph, task, classes
+    def __init__(self, folder: Path, graph: Graph, task: Task, names: list[str] | None = None) -> None:
+        self.folder, self.graph, self.task, self.names = folder, graph, task, names
         self.text = any(of_words(graph, kind) for kind in graph.node_types)
 
     def write(self, pieces: Iterator[Scored], tell: Callable[[int], None] = lambda _: None) -> int:
@@ -91,7 +91,7 @@ class Writer:
         keys, output = self._keys(piece.nodes), piece.output.detach()
         if self.task.over == "pairs":  # what is said of pairs is made of these rows
             return {ROWS: pa.table(keys | {"embedding": lists(output)})}
-        tables = {PREDICTIONS: pa.table(keys | self.task.predicted(output, self.classes))}
+        tables = {PREDICTIONS: pa.table(keys | self.task.predicted(output, self.names))}
         if piece.embedding is not None:
             tables[EMBEDDINGS] = pa.table(keys | {"embedding": lists(piece.embedding.detach())})
         return tables

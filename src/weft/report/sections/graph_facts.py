@@ -1,4 +1,4 @@
-"""What the graph looks like: sizes, degrees, classes, splits and types, as `Graph.summary()` counts them."""
+"""What the graph looks like: sizes, degrees, targets, splits and types, as `Graph.summary()` counts them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ DIRECTIONS = (("in_degree", "t1", "incoming"), ("out_degree", "t2", "outgoing"))
 
 
 def graph(run: Run) -> Section | None:
-    """Counts, features, degrees, class balance and split sizes."""
+    """Counts, features, degrees, what the task tells of targets, and split sizes."""
     held = run.graph
     if not held:
         return Section("Graph", note="the events hold no graph statistics")
-    if not run.of_classes:  # of labels that nobody asked for nothing is told
-        held = {key: value for key, value in held.items() if key not in ("num_classes", "class_counts")}
-    parts = (_degrees, _classes)
     body = panels(
-        panel("Sizes", facts(_sizes(held))),
-        *(part(held) for part in parts),
+        panel("Sizes", facts(_sizes(held, run.facts))),
+        _degrees(held),
+        _balance(_table(run.facts, "balance")),
         _targets(run) or _splits(held),
         _types(held),
         _relations(held),
@@ -45,12 +43,13 @@ def _lead(facts: Mapping[str, Any]) -> str:
     return f"{words.plural(nodes, 'node')} and {words.plural(edges, 'edge')}{mean}."
 
 
-def _sizes(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _sizes(facts: Mapping[str, Any], of_targets: Mapping[str, Any]) -> list[tuple[str, str]]:
     types, relations = _table(facts, "node_types"), _table(facts, "edge_types")
     degrees = [(f" ({name})", _table(facts, key)) for key, _, name in DIRECTIONS]
     if degrees[0][1] == degrees[1][1]:
         degrees = [("", degrees[0][1])]
-    several = bool(facts.get("multilabel"))
+    size = of_targets.get("size")
+    told = [(str(size[0]), words.count(words.number(size[1])))] if words.listed(size, 2) else []
     rows = [
         ("Nodes", _count(facts, "num_nodes")),
         ("Edges", _count(facts, "num_edges")),
@@ -58,7 +57,7 @@ def _sizes(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Relations", words.count(len(relations)) if len(relations) > 1 else ""),
         *_features(facts),
         ("Edge data", ", ".join(str(name) for name in _table(facts, "edge_data"))),
-        ("Labels a node may have" if several else "Classes", _count(facts, "num_classes")),
+        *told,
         ("Mean degree", words.decimal(words.number(degrees[0][1].get("mean")))),
         *((f"Median degree{name}", _count(degree, "median")) for name, degree in degrees),
         *((f"Largest degree{name}", _count(degree, "max")) for name, degree in degrees),
@@ -141,8 +140,10 @@ def _range(low: float) -> str:
     )
 
 
-def _classes(facts: Mapping[str, Any]) -> str:
-    counts = facts.get("class_counts")
+def _balance(told: Mapping[str, Any]) -> str:
+    """How many targets there are of each kind, the largest first."""
+    counts, of = told.get("sizes"), told.get("of")
+    one, many = map(str, of) if words.listed(of, 2) else ("kind", "kinds")
     values = [words.number(value) or 0.0 for value in counts] if isinstance(counts, list) else []
     pairs = sorted(((value, index) for index, value in enumerate(values)), key=lambda pair: -pair[0])
     total = sum(values)
@@ -151,7 +152,7 @@ def _classes(facts: Mapping[str, Any]) -> str:
     shown = pairs[: MAX_BARS if len(pairs) <= MAX_BARS else MAX_BARS - 1]
     rows = [
         Bar(
-            f"class {index}",
+            f"{one} {index}",
             value / pairs[0][0],
             f"{words.count(value)} · {words.percent(value / total)}",
             "t3",
@@ -159,13 +160,13 @@ def _classes(facts: Mapping[str, Any]) -> str:
         for value, index in shown
     ]
     rest = pairs[len(shown) :]
-    labels = words.plural(sum(value for value, _ in rest), "label")
+    targets = words.plural(sum(value for value, _ in rest), "target")
     remark = (
-        small(f"And {words.plural(len(rest), 'smaller class', 'smaller classes')} with {labels}.")
+        small(f"And {words.plural(len(rest), f'smaller {one}', f'smaller {many}')} with {targets}.")
         if rest
         else ""
     )
-    return panel("Class balance", bars(rows) + remark)
+    return panel(str(told.get("title") or "Balance"), bars(rows) + remark)
 
 
 def _splits(facts: Mapping[str, Any]) -> str:
@@ -173,7 +174,7 @@ def _splits(facts: Mapping[str, Any]) -> str:
     sizes = {split: size for split, size in sizes.items() if 0 < size < math.inf}
     if not sizes:
         return ""
-    # Of a typed graph only one type has labels; shares of all nodes would say little.
+    # Of a typed graph only one type has targets; shares of all nodes would say little.
     plain = len(_table(facts, "node_types")) <= 1
     nodes = max(words.number(facts.get("num_nodes")) or 0.0 if plain else 0.0, sum(sizes.values()))
     rows = [[NAMES[split], words.count(size), words.percent(size / nodes)] for split, size in sizes.items()]

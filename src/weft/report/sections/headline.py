@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from html import escape
 from pathlib import PurePath
+from typing import Any
 
 from weft.report import words
 from weft.report.read import Run
@@ -117,14 +118,11 @@ def _state(run: Run) -> str:
 
 def _tags(run: Run) -> list[str]:
     model, train, start = run.table("recipe", "model"), run.table("recipe", "train"), run.last("start")
-    classes, several = words.number(run.graph.get("num_classes")), run.of_labels
     layers, workers = words.number(model.get("layers")), words.number(start.get("workers"))
     parameters = words.number(start.get("parameters"))
     tags = [
-        "multi-label node classification" if several else run.task.replace("_", " "),
-        words.plural(classes, "label" if several else "class", "labels" if several else "classes")
-        if classes and run.of_classes
-        else "",
+        str(run.facts.get("called") or run.task.replace("_", " ")),
+        _counted(run.facts.get("tag")),
         words.plural(layers, "layer") if layers else "",
         f"hidden {model['hidden']}" if model.get("hidden") else "",
         words.plural(parameters, "parameter") if parameters else "",
@@ -135,6 +133,12 @@ def _tags(run: Run) -> list[str]:
         f"seed {train['seed']}" if "seed" in train else "",
     ]
     return [tag for tag in tags if tag]
+
+
+def _counted(tag: Any) -> str:
+    """A count with its noun, which a file tells as [7, "class", "classes"]."""
+    number = words.number(tag[0]) if words.listed(tag, 3) else None
+    return words.plural(number, str(tag[1]), str(tag[2])) if number else ""
 
 
 def _clock(run: Run) -> float | None:

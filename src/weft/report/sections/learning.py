@@ -1,14 +1,13 @@
-"""How well the run learned: the curves, and the result for each class."""
+"""How well the run learned: the curves, and the scores of the returned weights."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from weft.report import words
-from weft.report.markup import Bar, Section, bars, fold, legend, panel, panels, table
+from weft.report.markup import Section, fold, legend, panel, panels, table
 from weft.report.plots import Axis, Line, Readout, epoch_axis, line_chart, linear_axis, log_axis, sample
 from weft.report.read import SPLITS, Run
 
@@ -148,42 +147,3 @@ def _curve_table(run: Run) -> str:
     head = ["epoch", "loss", *(f"{NAMES[s]} {words.label(m)}" for s, m in columns)]
     caption = "" if len(rows) == len(run.epochs) else f"{len(rows)} of {words.count(len(run.epochs))} epochs"
     return table(head, rows, caption=caption)
-
-
-def classes(run: Run) -> Section | None:
-    """The result for each class, where the run measured it."""
-    held = _class_rows(run)
-    if not held:
-        return None
-    columns = [
-        name for name in dict.fromkeys(key for row in held for key in row) if name not in ("class", "name")
-    ]
-    columns = [name for name in columns if any(words.number(row.get(name)) is not None for row in held)]
-    judged = next(
-        (name for name in ("f1", "accuracy", "recall") if name in columns), columns[0] if columns else ""
-    )
-    if not judged:
-        return None
-    marks = [words.number(row.get(judged)) for row in held]
-    names = [str(row.get("name", row.get("class", index))) for index, row in enumerate(held)]
-    drawn = bars(Bar(name, mark or 0.0, words.percent(mark)) for name, mark in zip(names, marks))
-    rows = [[name, *(_cell(key, row.get(key)) for key in columns)] for name, row in zip(names, held)]
-    listing = table(["class", *(words.label(name) for name in columns)], rows)
-    order = sorted((mark, name) for mark, name in zip(marks, names) if mark is not None)
-    (worst, hard), (finest, easy) = order[0], order[-1]
-    lead = f"Hardest: {hard} ({words.percent(worst)}). Easiest: {easy} ({words.percent(finest)})."
-    return Section(
-        "Classes",
-        panels(panel(f"{words.label(judged)} by class", drawn), panel("All measures", listing)),
-        lead=lead,
-    )
-
-
-def _class_rows(run: Run) -> list[dict[str, Any]]:
-    held = run.summary.get("per_class")
-    return [dict(row) for row in held if isinstance(row, Mapping)] if isinstance(held, list) else []
-
-
-def _cell(key: str, value: Any) -> str:
-    held = words.number(value)
-    return words.count(held) if key in ("support", "count", "nodes", "num_nodes") else words.percent(held)

@@ -33,7 +33,7 @@ def _reason(run: Run) -> str:
     start = run.last("start")
     chosen = f" Strategy {start.get('strategy')}: {start['why']}." if start.get("why") else ""
     asked = run.table("recipe", "task").get("name", "auto")
-    suits = f" Task {run.task}: what the labels suggest." if asked == "auto" else ""
+    suits = f" Task {run.task}: what its graph suggests." if asked == "auto" else ""
     return f"The settings of the run.{suits}{chosen}"
 
 

@@ -27,8 +27,8 @@ class _Request(ctypes.Structure):
 
     _fields_ = (
         *((name, _P) for name in ("indptr", "indices", "edge_type", "edge_map", "edge_time", "weight")),
-        *((name, _P) for name in ("seeds", "seed_time", "seed_key", "fanouts", "keys", "node_offsets")),
-        ("hidden", _P),
+        *((name, _P) for name in ("seeds", "seed_time", "seed_group", "seed_key", "fanouts", "keys")),
+        *((name, _P) for name in ("node_offsets", "hidden")),
         *((name, _L) for name in ("num_nodes", "num_edges", "num_seeds", "num_hops")),
         *((name, _L) for name in ("num_relations", "num_types", "num_hidden")),
         *((name, _I) for name in ("index", "replace", "once", "sorted", "table", "labor", "top")),
@@ -84,7 +84,8 @@ def _asked(request: Request) -> tuple[_Request, list[Any]]:
         # Asked for each time: a storage moves when its tensor is shared with another process.
         *(_place(part) for part in (slots.indptr, slots.indices, slots.edge_type, slots.edge_map)),
         *(_place(part) for part in (slots.edge_time, slots.weight)),
-        *(_place(part) for part in (request.seeds, request.seed_time, request.seed_key)),
+        *(_place(part) for part in (request.seeds, request.seed_time)),
+        *(_place(part) for part in (request.seed_group, request.seed_key)),
         held[1].ctypes.data,
         held[2].ctypes.data,
         offsets.ctypes.data,

@@ -25,8 +25,9 @@ def sample(request: Request) -> Sample:
     """Return the sample of one batch."""
     slots, pairs = request.slots, request.seed_time is not None
     seeds = checked_seeds(request.seeds, slots.num_nodes, distinct=not pairs)
-    # Rows are known by one number: the node, or seed · nodes + node.
-    rows = seeds + (np.arange(len(seeds)) * slots.num_nodes if pairs else 0)
+    # Rows are known by one number: the node, or seed · nodes + node, or that of the seed's group.
+    group = np.arange(len(seeds)) if request.seed_group is None else request.seed_group.numpy()
+    rows = seeds + (group * slots.num_nodes if pairs else 0)
     first, hops = 0, []
     for fanouts, keys in zip(request.fanouts, request.keys):
         last = len(rows)

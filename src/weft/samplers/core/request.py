@@ -59,6 +59,8 @@ class Request:
     """Of the same shape."""
     seed_time: Tensor | None = None
     """[n] int64: a seed sees the slots whose time has a lower rank, and rows are (seed, node) pairs."""
+    seed_group: Tensor | None = None
+    """[n] int64: which of the times above a seed has; rows are then (time, node) pairs, which seeds share."""
     seed_key: Tensor | None = None
     """[n] int64: what the draws of a seed's rows are keyed by; None: the seed."""
     hidden: Tensor | None = None
@@ -93,6 +95,8 @@ class OwnerDrawing(Drawing, Protocol):
     slots: Slots
     weight: Tensor | None
     times: Times | None
+    shared: bool
+    """Whether seeds of one time share rows."""
     hides: ClassVar[bool]
     scales: ClassVar[bool]
     """Whether each drawn edge says how many it stands for, whatever the slots."""
@@ -150,5 +154,5 @@ class Sample:
     nodes: Tensor
     """[rows] int64."""
     seed_of: Tensor | None
-    """[rows] int64: the place of the seed that a row belongs to, where rows are (seed, node) pairs."""
+    """[rows] int64: the place of the seed, or of the time, that a row belongs to, where rows are pairs."""
     hops: tuple[Hop, ...]

@@ -74,7 +74,7 @@ class LinkNeighborLoader(Loader):
         graph = graph if isinstance(graph, Graph) else Graph.from_pyg(graph)
         self.wanted = NegativeSampling.of(neg_sampling, neg_sampling_ratio)
         self.kind, src, dst = links_of(graph, edge_label_index)
-        self.links = self._labelled(Pairs(src, dst), edge_label, edge_label_time)
+        self.links = self._with_answers(Pairs(src, dst), edge_label, edge_label_time)
         self.neighbours = NeighborSampler(
             graph,
             by_hop(num_neighbors),
@@ -103,7 +103,7 @@ class LinkNeighborLoader(Loader):
     def _checked(self, seeds: Any) -> Tensor:
         return torch.arange(len(self.links))
 
-    def _labelled(self, links: Pairs, label: Any, time: Any) -> Pairs:
+    def _with_answers(self, links: Pairs, label: Any, time: Any) -> Pairs:
         label, time = (None if given is None else torch.as_tensor(given).cpu() for given in (label, time))
         for name, given in (("edge_label", label), ("edge_label_time", time)):
             if given is not None and given.shape[:1] != (len(links),):

@@ -152,10 +152,10 @@ class PartitionedSampler(Sampler):
         first_rows, count = as_seeds(self.graph, seeds), self.shard.num_nodes
         timed = self._times is not None
         checked_seeds(first_rows, count, distinct=not timed)
-        # Rows are known by one number: the node, or seed · nodes + node.
-        rows = first_rows + torch.arange(len(first_rows)) * count if timed else first_rows
         keys, requests, hops = self.draws.keys(epoch, step), RowRequests(self.near, self.group), []
-        tell = self._teller(first_rows, times)
+        tell, group = self._teller(first_rows, times)
+        # Rows are known by one number: the node, or seed · nodes + node, or that of the seed's group.
+        rows = first_rows + group * count if timed else first_rows
         known = 0
         # A hop is one exchange of ids and one of edges: the owner of a row draws for everybody who asks, by
         # the row's own key, and so draws for all of them the same.
@@ -171,22 +171,28 @@ class PartitionedSampler(Sampler):
         requests.add(*tell(rows[known:]))
         # The rows of the last hop are asked for as well: nothing is drawn for them, but their features are
         # read.
-        seed_of = rows // count if timed else None
+        seed_of = rows // count if timed and not self.draws.shared else None
         return Reached(rows % count if timed else rows, len(first_rows), requests, hops, seed_of)
 
     # Edges
 
-    def _teller(self, seeds: Tensor, times: Any) -> Callable[[Tensor], tuple[Tensor, ...]]:
-        """Return what is told of rows: their nodes and, where times matter, each one's seed and its time."""
+    def _teller(self, seeds: Tensor, times: Any) -> tuple[Callable[[Tensor], tuple[Tensor, ...]], Tensor]:
+        """Return what tells of rows their nodes and, where times matter, each one's seed and its time.
+
+        Beside it whose rows each seed has: its own, or those of all seeds of its time.
+        """
+        own = torch.arange(len(seeds))
         if self._times is None:
             refuse_times(times)
-            return lambda rows: (rows,)
+            return lambda rows: (rows,), own
         times, count = (
             self._seed_times(seeds) if times is None else torch.as_tensor(times),
             self.shard.num_nodes,
         )
         check_times(seeds, times)
-        return lambda rows: (rows % count, seeds[rows // count], times[rows // count])
+        if self.draws.shared:
+            times, own = torch.unique(times, return_inverse=True)
+        return lambda rows: (rows % count, seeds[rows // count], times[rows // count]), own
 
     def _ask(self, requests: RowRequests, hop: int, keys: Any, hidden: HiddenPart | None = None) -> "_Drawn":
         """Return what the owners of the rows asked for drew in one hop."""

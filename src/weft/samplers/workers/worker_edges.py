@@ -22,7 +22,7 @@ class WorkerEdges(NodeData):
         self.edge_types, self.num_relations = shard.edge_types, len(shard.edge_types)
         self.num_nodes, self.num_edges = shard.num_nodes, len(shard.indices)
         self.edge_type, self.edge_data = shard.edge_type, shard.edge_data
-        self.node_data, self.num_classes = shard.node_data, shard.num_classes
+        self.node_data, self.target_counts = shard.node_data, shard.target_counts
         self.target_rows, self.own_ids = shard.type_ranges()[shard.target_type], shard.node_ids
         self.device = shard.indptr.device
         counts = torch.zeros(shard.num_nodes + 1, dtype=torch.int64)

@@ -49,14 +49,13 @@ def closed_shard(shard: Shard, group: Group, seeds: Tensor, hops: int) -> Shard:
 
 
 def _node_data(shard: Shard, x: Any, rows: Tensor, node_ids: Tensor) -> dict[str, dict[str, Any]]:
-    """Return features of all rows and y of the own, by node type; `x` is in the order of `rows`."""
+    """Return features of all rows and what is known of the own, by node type; `x` is as `rows` are."""
     found: dict[str, dict[str, Any]] = {kind: {} for kind in shard.node_types}
     features = x if isinstance(x, dict) else {shard.node_types[0]: x} if x is not None else {}
     for kind, first, last in zip(shard.node_types, shard.node_offsets, shard.node_offsets[1:]):
         if kind in features:
             ids = rows[(rows >= first) & (rows < last)]
             found[kind]["x"] = take_rows(features[kind], ids.argsort())
-        if kind == shard.target_type and "y" in shard.node_data[kind]:
-            inside = node_ids[(node_ids >= first) & (node_ids < last)]
-            found[kind]["y"] = shard.known_of(inside)  # nobody reads those of others
+        if kind == shard.target_type:
+            found[kind] |= shard.known_data(node_ids[(node_ids >= first) & (node_ids < last)])
     return found

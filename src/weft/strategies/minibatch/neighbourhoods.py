@@ -168,7 +168,9 @@ class Neighbourhoods(LoadedBatches):
         fanout = -1 if self.evaluation == "exact" else self.evaluation
         hops = checked_hops(model, fanout, "strategy.evaluate", self.layout.graph.x)
         if self._evaluator is None:
-            self._evaluator = self.neighbours.sampler(fanouts_of(fanout, hops))
+            # Nothing is drawn by a seed where all edges are taken: seeds of one time then see the same rows.
+            more = {"shared": True} if self.temporal else {}
+            self._evaluator = self.neighbours.sampler(fanouts_of(fanout, hops), **more)
         return self._evaluator
 
     def _most(self, count: int) -> int:

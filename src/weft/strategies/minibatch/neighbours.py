@@ -57,8 +57,8 @@ class Neighbours(Protocol):
     def drawing(self) -> DrawSettings:
         """The draws of the run."""
 
-    def sampler(self, fanout: Hops) -> Sampler:
-        """Return what draws so many edges a row in each hop; called by all workers."""
+    def sampler(self, fanout: Hops, **more: Any) -> Sampler:
+        """Return what draws so many edges a row in each hop, and `more` of its options; for all workers."""
 
     def training_sampler(self, fanout: Hops) -> Sampler:
         """Return the sampler of training; called by all workers."""
@@ -78,9 +78,13 @@ class GraphNeighbours:
         # A GPU draws from all edges.
         self.sample_on: Where = sample_on if source.layout.shared.task.over == "nodes" else "cpu"
 
-    def sampler(self, fanout: Hops) -> Sampler:
-        """Return what draws so many edges a row in each hop."""
-        make, nearby = partial(self._drawing, fanout=fanout), self.source.layout.nearby
+    def sampler(self, fanout: Hops, **more: Any) -> Sampler:
+        """Return what draws so many edges a row in each hop, and `more` of its options."""
+        nearby = self.source.layout.nearby
+
+        def make(graph: Graph) -> Sampler:
+            return self._drawing(graph, fanout, **more)
+
         return make(self.source.graph) if nearby is None else nearby.sampler(make, self.sample_on)
 
     def training_sampler(self, fanout: Hops) -> Sampler:
@@ -100,9 +104,9 @@ class GraphNeighbours:
         """Let go of what was opened."""
         self.source.close()
 
-    def _drawing(self, graph: Graph, fanout: Hops) -> Sampler:
+    def _drawing(self, graph: Graph, fanout: Hops, **more: Any) -> Sampler:
         made: Any = samplers[self.drawing.kind]
-        drawn: Sampler = made(graph, fanout, **self.drawing.options)
+        drawn: Sampler = made(graph, fanout, **self.drawing.options, **more)
         return drawn
 
 
@@ -136,14 +140,14 @@ class PartNeighbours:
                 stacklevel=3,
             )
 
-    def sampler(self, fanout: Hops) -> Sampler:
-        """Return what draws so many edges a row in each hop; called by all workers."""
+    def sampler(self, fanout: Hops, **more: Any) -> Sampler:
+        """Return what draws so many edges a row in each hop, and `more` of its options; for all workers."""
         source = self.source
         if source.opened is None and self.store is not None:
             trial = self._drawing(fanout)
             reads = partial(self._reads, trial)
             source.opened = open_store(self.store, source.shard, reads, group=source.lane)
-        sampler = self._drawing(fanout)
+        sampler = self._drawing(fanout, **more)
         if self.replicate is not None:
             if self._important is None:
                 self._important = important(source.shard, source.lane, self.replicate)
@@ -184,8 +188,8 @@ class PartNeighbours:
             dismiss(group.parent)
             self.samplers = 0
 
-    def _drawing(self, fanout: Hops) -> PartitionedSampler:
-        options = {"kind": self.drawing.kind, "features": self.source.opened, **self.drawing.options}
+    def _drawing(self, fanout: Hops, **more: Any) -> PartitionedSampler:
+        options = {"kind": self.drawing.kind, "features": self.source.opened, **self.drawing.options, **more}
         return PartitionedSampler(self.source.shard, self.source.lane, fanout, **options)
 
     def _reads(self, trial: PartitionedSampler) -> tuple[Callable[[int, int], Tensor], int]:

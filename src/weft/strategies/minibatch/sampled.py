@@ -32,6 +32,8 @@ from weft.strategies.minibatch.placement import Where
 from weft.strategies.minibatch.sampler_ranks import check_samplers
 from weft.strategies.reducer import reducer_of
 
+TO_SAMPLER = ("graph", "fanout", "seed", "expand", "temporal", "shared")
+"""What a strategy gives a sampler, and no option may set."""
 _NOT_CLOSED = ("store", "samplers", "replicate", "temporal")
 
 
@@ -231,5 +233,4 @@ def check_sampler(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if not kind.neighbourhoods:
         able = ", ".join(each for each in samplers.names() if samplers[each].neighbourhoods)
         raise RecipeError(f"strategy.sampler: {name!r} gives no neighbourhoods of seeds; use one of {able}")
-    given_here = ("graph", "fanout", "seed", "expand", "temporal")
-    return name, bind(kind, options, "strategy.sampler", given=given_here)
+    return name, bind(kind, options, "strategy.sampler", given=TO_SAMPLER)

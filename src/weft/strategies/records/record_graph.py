@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft.errors import GraphError, InputError, RecipeError
-from weft.graph.node_data import NodeData, data_by_splits
+from weft.graph.node_data import NodeData, TargetCounts, data_by_splits
 from weft.graph.sparse import Features
 from weft.strategies.records.batch_blocks import Ints, Parts, gather
 from weft.strategies.records.record_loader import RecordFiles
@@ -40,7 +40,7 @@ class RecordGraph(NodeData):
         self.edge_types = [tuple(kind) for kind in manifest["edge_types"]]
         self.num_nodes, self.num_edges = self.node_offsets[-1], int(manifest["num_edges"])
         self.num_relations = len(self.edge_types) if manifest["typed_edges"] else 1
-        self.num_classes, self.multilabel = int(manifest["num_classes"]), bool(manifest["multilabel"])
+        self.target_counts = TargetCounts.read(manifest)
         self.self_loops = bool(manifest["self_loops"])
         self.indptr = torch.zeros(1, dtype=torch.int64)  # of no edge: where a graph lies is where it is asked
         self.edge_data = {name: torch.zeros(0, *shape) for name, shape in manifest["edge_data"].items()}
@@ -65,8 +65,7 @@ class RecordGraph(NodeData):
         return {
             "num_nodes": self.num_nodes,
             "num_edges": self.num_edges,
-            "num_classes": self.num_classes,
-            "multilabel": self.multilabel,
+            **self.target_counts._asdict(),
             "node_types": {kind: stop - start for kind, start, stop in counts},
             "features": {
                 entry["type"]: {"columns": entry["width"], "sparse": False, "dtype": dtype}
@@ -89,7 +88,7 @@ class RecordGraph(NodeData):
     def targets(self, parts: Parts) -> dict[str, Tensor]:
         """Return what is known of the targets of some records, in their order."""
         held = [records.lists["y"][1][gather(records.lists["y"][0], rows)] for records, rows in parts]
-        return {"y": self._as_y(np.concatenate(held))}
+        return {"y": self.target_counts.as_y(np.concatenate(held))}
 
     def known(self, parts: Parts, edge: Ints) -> "RecordValues":
         """Return degrees and edge data of some records, whose edges are given, by id."""
@@ -100,18 +99,13 @@ class RecordGraph(NodeData):
         known, sizes = [], {}
         for split in self.files.splits:
             low, high = self.files.range_of(split, self.rank, self.workers)
-            known.append(self._as_y(self.files.known(low, high)))
+            known.append(self.target_counts.as_y(self.files.known(low, high)))
             sizes[split] = high - low
         y = torch.cat(known)
         self.node_data[self.target_type].update(data_by_splits(y, sizes))
         self.target_rows = slice(0, len(y))
         self.first = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist()))
         """The first row of each split."""
-
-    def _as_y(self, values: NDArray[Any]) -> Tensor:
-        if self.multilabel:
-            return torch.from_numpy(values.astype(np.float32).reshape(-1, self.num_classes))
-        return torch.from_numpy(values.astype(np.float64 if values.dtype.kind == "f" else np.int64))
 
 
 def check_whole(files: RecordFiles) -> None:
@@ -130,10 +124,8 @@ def check_whole(files: RecordFiles) -> None:
             f"strategy.evaluate = 'records': {files.folder} holds {what}, which are read from the graph; use "
             "'exact' where it is, or flatten a graph with a dense x"
         )
-    if not files.manifest["num_classes"]:
-        raise InputError(
-            f"{files.folder}: records without labels; training needs them: flatten a graph with y"
-        )
+    if not files.tell_y:
+        raise InputError(f"{files.folder}: records without y, which training needs: flatten a graph with one")
 
 
 class ById:

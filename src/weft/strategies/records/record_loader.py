@@ -30,6 +30,7 @@ from weft.format import (
     read_manifest,
 )
 from weft.graph.graph import Graph
+from weft.graph.node_data import COUNTS_SHAPE
 from weft.reading.damage import reading
 from weft.reading.json_values import Each, Maybe, WholeNumber, expect_shape
 from weft.registry import require
@@ -46,7 +47,8 @@ _META = {
     "parts": [{"file": str, "records": WholeNumber()}],
     "num_edges": Maybe(WholeNumber()),
     "values": Maybe([{"type": str, "column": str, "width": WholeNumber(), "sparse": bool}]),
-    "num_classes": Maybe(WholeNumber()),
+    **COUNTS_SHAPE,
+    "tell_y": Maybe(bool),
     "target_type": Maybe(str),
     "edge_data": Maybe(Each([WholeNumber()])),
     "graph": Maybe(str),
@@ -91,6 +93,12 @@ class RecordFiles:
     def splits(self) -> dict[str, int]:
         """How many records each of the targets has, one after the other."""
         return dict(self.manifest["splits"])
+
+    @property
+    def tell_y(self) -> bool:
+        """Whether the records tell y of their targets; files of before tell of how many kinds it is."""
+        told: bool = self.manifest.get("tell_y", any(self.manifest.get(name) for name in COUNTS_SHAPE))
+        return told
 
     def range_of(self, split: str, rank: int = 0, workers: int = 1) -> tuple[int, int]:
         """Return the records of a split that are one worker's share: from and to which of all."""
@@ -154,8 +162,8 @@ class RecordFiles:
         trained = self.splits["train"]
         if trained != count:
             raise InputError(
-                f"{self.folder} holds {trained:,} records, the graph has {count:,} labelled "
-                "training nodes, or pairs; flatten it again"
+                f"{self.folder} holds {trained:,} records, the graph has {count:,} targets to train on; "
+                "flatten it again"
             )
 
     def _has_the_edges_of(self, graph: Graph) -> bool:

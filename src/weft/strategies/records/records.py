@@ -40,7 +40,7 @@ from weft.strategies.records.record_loader import RecordFiles, RecordLoader
 from weft.strategies.records.server import Servers
 from weft.strategies.reducer import PlainReducer, Summed, reducer_of
 from weft.strategies.shared import Shared
-from weft.tasks.base import Pieces
+from weft.tasks.base import Pieces, Task
 
 # Steps after which workers that run apart meet to see whether the run is to be saved or left.
 MEET = 50
@@ -99,7 +99,7 @@ class RecordTraining(Strategy):
         drawing = DrawSettings("neighbor", {"seed": int(self.clock[0])}, batch_size, prepare)
         train = self.targets["train"].count
         if of_records is not None:
-            _check_labels(files, train)
+            _check_known(files, train, self.task)
             rows = RecordRows(self.shared, of_records)
             batching = RecordBatches(
                 rows, files, of_records, drawing, buffer=buffer, first_rows=of_records.first
@@ -283,13 +283,13 @@ def _neighbourhoods(
     return Neighbourhoods(neighbours, fanout=files.fanout, evaluate=evaluate)
 
 
-def _check_labels(files: RecordFiles, count: int) -> None:
-    """Refuse training records without a label; of the others those with one are evaluated on."""
+def _check_known(files: RecordFiles, count: int, task: Task) -> None:
+    """Refuse training records of which nothing is known; of the others those with it are evaluated on."""
     without = files.splits["train"] - count
     if without:
         raise InputError(
-            f"{files.folder}: {without:,} training records have no label; take these nodes out of "
-            "train_mask and flatten again"
+            f"{files.folder}: {without:,} training records have no {task.known_as}; take these out of "
+            f"{task.split_by.format('train')} and flatten again"
         )
 
 

@@ -157,11 +157,13 @@ def split_edges(
 ) -> EdgeParts:
     """Return the parts of some edges of a block of a shard (None: all of them).
 
-    Own sources come in one part with every destination, or with `own_parts` as the parts they are of.
+    Own sources come in one part with every destination, or with `own_parts` as the parts they are of, where
+    there are several.
     """
     shard, num_own, device = block.shard, block.num_own, block.device
     indices = block.indices.long() if edges is None else block.indices[edges].long()
     edge_dst = block.edge_dst if edges is None else block.edge_dst[edges]
+    own_parts = own_parts and len(shard.parts) > 1  # rows of one part need not be picked out of the own rows
     held = list(shard.parts) if own_parts else [0]
     group = torch.zeros(block.num_src, dtype=torch.int64, device=device)
     if own_parts:

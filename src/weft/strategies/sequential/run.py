@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 
 from weft.exchanges.base import Arrival
 from weft.graph.message.block import Block, PairTransform
@@ -217,12 +218,16 @@ class _Backward:
         ]
         with torch.enable_grad():
             edges, made = self.call.made(part, leaves, params)
-        found = self._ending(part, edges, [t.detach() for t in made])
-        live = [(t, g) for t, g in zip(made, found) if t.requires_grad]
+        needed = [t.detach() for t in made] if self.call.ending.needs_rows else []
+        ways = [get_gradient_edge(t) if t.requires_grad else None for t in made]
+        del made  # where nobody looks at them again, their gradients take their place in memory
+        found = self._ending(part, edges, needed)
+        live = [(way, g) for way, g in zip(ways, found) if way is not None]
         inputs = [t for t in (*leaves, *params) if t.requires_grad]
         if not live or not inputs:
             return [torch.zeros_like(t) for t in rows]
         outputs, grads = zip(*live)
+        del needed, found, live
         got = iter(torch.autograd.grad(outputs, inputs, grads, allow_unused=True))
         of_leaves = [next(got) if t.requires_grad else None for t in leaves]
         for total, param in zip(self.totals[0].of, params):

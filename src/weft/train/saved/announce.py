@@ -15,7 +15,8 @@ def announce(trainer: "Trainer") -> None:
         events.write("resume", epoch=trainer.start, epochs=trainer.settings.epochs)
     else:
         parameters = sum(value.numel() for value in trainer.model.parameters()) + strategy.learned.size
-        events.write("graph", **trainer.graph.summary())
+        counts = trainer.graph.summary()
+        events.write("graph", **counts)
         events.write(
             "start",
             epochs=trainer.settings.epochs,
@@ -25,6 +26,7 @@ def announce(trainer: "Trainer") -> None:
             parameters=parameters,
             task=trainer.task.name,
             over=trainer.task.over,
+            facts=trainer.task.facts(counts),
             targets=_sizes(trainer),
             metric=trainer.metric,
             lower_is_better=[name for name, held in trainer.metrics.items() if lower_is_better(held)],

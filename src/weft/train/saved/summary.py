@@ -14,9 +14,6 @@ from weft.strategies.base import Scores
 class Summary:
     """What a run came to. Scores are those of the weights that are returned."""
 
-    test_accuracy: float | None
-    """None where the task knows no accuracy, or nothing was held out."""
-    val_accuracy: float | None
     loss: float
     """Training loss of the last epoch."""
     epochs: int
@@ -65,6 +62,16 @@ class Summary:
         return cls(**(held | {"metrics": metrics, "model": model, "details": told.get("details") or {}}))
 
     @property
+    def test_accuracy(self) -> float | None:
+        """The accuracy on test targets; None where the task knows none, or nothing was held out."""
+        return self.metrics.get("test", {}).get("accuracy")
+
+    @property
+    def val_accuracy(self) -> float | None:
+        """The same on validation targets."""
+        return self.metrics.get("val", {}).get("accuracy")
+
+    @property
     def scores(self) -> dict[str, float]:
         """Every metric by name, of the test targets; of validation targets where there are no others."""
         held = self.metrics.get("test") or self.metrics.get("val") or {}
@@ -73,8 +80,8 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the model, ready for JSON, and beside it the scores by name."""
         told = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "model"}
-        if not any("accuracy" in held for held in self.metrics.values()):
-            del told["test_accuracy"], told["val_accuracy"]
+        if any("accuracy" in held for held in self.metrics.values()):
+            told = {"test_accuracy": self.test_accuracy, "val_accuracy": self.val_accuracy, **told}
         for name in ("details", "cost"):
             if not told[name]:
                 del told[name]

@@ -90,4 +90,4 @@ def _given(info: GraphInfo | None) -> dict[str, Any]:
     widths = info.in_features
     wide = dict(widths) if len(widths) > 1 else next(iter(widths.values()))
     ends = {"in_features": wide, "in_channels": wide}
-    return {**ends, "out_features": info.num_classes, "out_channels": info.num_classes, "info": info}
+    return {**ends, "out_features": info.out_features, "out_channels": info.out_features, "info": info}

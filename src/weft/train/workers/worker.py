@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft.code import is_code
 from weft.comm.group import Group
 from weft.config import Recipe
 from weft.errors import FormatError, RecipeError
 from weft.exchanges.base import check_exchange, exchanges
+from weft.graph.views import recorded_counts
 from weft.layers.learned import rows_of
 from weft.stores.open import with_file_rows
 from weft.strategies.base import strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.sampler_ranks import SamplerRank, check_samplers
 from weft.strategies.records.record_graph import RecordGraph
+from weft.tasks.base import Task
 from weft.train.fit import fit
 from weft.train.model import build_model, checked_loops
 from weft.train.resolve import Resolved, resolve
@@ -129,13 +131,9 @@ def train_parts(
     if group.rank not in kept.parts:
         kept.parts[group.rank] = _held(resolved, parts, group, given.get("part_rank"), dtype)
     graph, identity = kept.parts[group.rank]
-    model, task = resolved.model, resolved.make_task(graph)
+    task = resolved.make_task(graph)
     task.read(parts)
-    if isinstance(model, str):
-        with rows_of(_own_rows(resolved, graph, group)):
-            model = build_model(graph, model, resolved.options, task=task, seed=settings.seed)
-        if is_code(resolved.model) and resolved.records is None:
-            check_loops(parts, model)
+    model = _model(resolved, parts, graph, group, task)
     recipe = _told(resolved, graph, place, {"workers": workers, **identity})
     # Section by section, so that a disagreement is easy to find.
     group.agree(**{f"[{name}]": section for name, section in recipe.items()}, versions=versions())
@@ -157,14 +155,27 @@ def train_parts(
         )
 
 
+def _model(
+    resolved: Resolved, parts: Path, graph: LocalGraph | RecordGraph, group: Group, task: Task
+) -> nn.Module:
+    """Return the model that was given, or a new one of the name in the recipe, the same on every worker."""
+    given = resolved.model
+    if not isinstance(given, str):
+        return given
+    with rows_of(_own_rows(resolved, graph, group)):
+        model = build_model(graph, given, resolved.options, task=task, seed=resolved.settings.seed)
+    if is_code(given) and resolved.records is None:
+        check_loops(parts, model)
+    return model
+
+
 def _told(
     resolved: Resolved, graph: LocalGraph | RecordGraph, place: Place, identity: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the recipe as a run tells it, with what is known of the graph and of its workers."""
-    counts = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_classes": graph.num_classes}
     elastic = {} if place.handover is None else {"elastic": place.handover.span}
     recipe = resolved.to_dict()
-    return {**recipe, "graph": {**recipe["graph"], **counts, **identity, **elastic}}
+    return {**recipe, "graph": {**recipe["graph"], **recorded_counts(graph), **identity, **elastic}}
 
 
 def _own_rows(resolved: Resolved, graph: LocalGraph | RecordGraph, group: Group) -> Tensor | None:
