@@ -85,10 +85,17 @@ def test_narrow_features_are_widened_where_they_are_read(
     if saved:
         graph.save(tmp_path / "g")
         graph = Graph.load(tmp_path / "g")
-    x = by_rows(graph, None, torch.float32).x
+    x = by_rows(graph, None, torch.float32, opened=True).x
     assert isinstance(x, MmapStore if saved and dtype == torch.float16 else MemoryStore)
     assert (x.dtype, x.row_bytes) == (torch.float32, 8)
     assert torch.equal(x.gather(torch.tensor([7, 2])), X.to(dtype).float()[[7, 2]])
+
+
+def test_what_was_changed_in_memory_is_not_read_from_the_file(tmp_path: Path) -> None:
+    GRAPH.with_data(x=X.half()).save(tmp_path / "g")
+    graph = Graph.load(tmp_path / "g")
+    graph.x.mul_(2)  # in a copy of this process
+    assert torch.equal(by_rows(graph, None, torch.float32).x[:], 2 * X.half().float())
 
 
 def test_a_store_that_is_named_reads_narrow_features_too(tmp_path: Path) -> None:

@@ -113,22 +113,28 @@ def with_file(graph: Graph, spec: str | Mapping[str, Any] | None, dtype: torch.d
     return graph.with_data(x=files) if files else graph
 
 
-def by_rows(graph: Graph, spec: str | Mapping[str, Any] | None, dtype: torch.dtype) -> Graph:
+def by_rows(
+    graph: Graph, spec: str | Mapping[str, Any] | None, dtype: torch.dtype, *, opened: bool = False
+) -> Graph:
     """Return the graph whose float16 and bfloat16 features are widened row by row, where they are read.
 
     All at once they would take twice the bytes that somebody saved, or more. A store that keeps rows in bits
-    of its own is given them wide, as it is given others.
+    of its own is given them wide, as it is given others. Of a graph that was just `opened` rows are read from
+    the file that they are mapped from; else somebody may have changed them in memory.
     """
     name, options = (None, {}) if spec is None else check_store(spec)
     if name is not None and (not stores[name].over_stores or options.get("storage") is not None):
         return graph
     narrow = {kind: data["x"] for kind, data in graph.node_data.items() if _is_narrow(data.get("x"), dtype)}
-    stored = {kind: _widened(x, dtype) for kind, x in narrow.items() if isinstance(x, Tensor)}
+    stored: dict[str, Store] = {}
+    for kind, x in narrow.items():
+        path = _file_of(x) if opened else None
+        stored[kind] = MemoryStore(x, dtype=dtype) if path is None else MmapStore(path, dtype=dtype)
     return graph.with_data(x=stored, check=False) if stored else graph
 
 
 def in_files(graph: Graph) -> Graph:
-    """Return the graph whose features are read row by row where they are mapped from files.
+    """Return a graph that was just opened with features read row by row where they are mapped from files.
 
     So that passing over all of them leaves no pages behind, as mapped matrices do.
     """
@@ -150,12 +156,6 @@ def _is_narrow(x: Any, dtype: torch.dtype) -> bool:
     """Return whether features are a matrix on the host in fewer bits than are computed with."""
     small = isinstance(x, Tensor) and x.dtype in (torch.float16, torch.bfloat16)
     return small and x.device.type == "cpu" and x.dtype.itemsize < dtype.itemsize
-
-
-def _widened(x: Tensor, dtype: torch.dtype) -> Store:
-    """Return the store of a narrow matrix, in its file where it is mapped from one."""
-    path = _file_of(x)
-    return MemoryStore(x, dtype=dtype) if path is None else MmapStore(path, dtype=dtype)
 
 
 def with_file_rows(shard: Shard, spec: str | Mapping[str, Any] | None, dtype: torch.dtype) -> Shard:

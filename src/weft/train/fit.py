@@ -79,7 +79,7 @@ def _read(resolved: "Resolved", kind: type[Strategy], device: torch.device) -> t
     read = with_file(adapt(task.prepared(graph), model, options, task), store, dtype)
     one_kind = len(read.node_types) == 1 or task.over == "nodes"  # else exact rows of all kinds are needed
     if "store" in signature(kind).parameters and one_kind and device.type == "cpu":
-        read = by_rows(read, store, dtype)
+        read = by_rows(read, store, dtype, opened=resolved.graph is None)
 
     def check(whole: Graph) -> None:
         if strategy.get("activation", "keep") == "keep":  # else it is bounded, by a plan of its own

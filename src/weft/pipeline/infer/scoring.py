@@ -80,7 +80,7 @@ def open_run(run: str | Path, graph: str | Path | None = None, *, all_edges: boo
     if graph is None:  # the file of a store has the rows of the run's own graph
         held = with_file(held, recipe["strategy"].get("store"), dtype)
     _check_fit(folder, trained, held)
-    held = by_rows(held, None, dtype).to(dtype=dtype)
+    held = by_rows(held, None, dtype, opened=True).to(dtype=dtype)
     model = built.model(held).to(dtype)
     try:
         rows = rows_by_id(model, None if graph is None else _own_graph(folder, recipe, model), held)
