@@ -25,7 +25,7 @@ from weft.errors import FormatError
 from weft.placing import PARTIAL, move_into_place, sync_directory, tidy_after_killed_writers, writer_tag
 from weft.reading.arrays import read_header
 from weft.reading.json_values import Each, WholeNumber, expect_shape, read_json
-from weft.reading.mapped import remember
+from weft.reading.mapped import map_values, remember
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -162,6 +162,12 @@ def read_directory(
         for name, entry in manifest["files"].items():
             _check_file(folder, name, entry, verify)
     return arrays, manifest["meta"]
+
+
+def read_array(folder: Path, name: str, entry: Mapping[str, Any]) -> NDArray[Any]:
+    """Return one array of a folder, mapped copy-on-write, by its line of the manifest."""
+    with _told(folder):
+        return _read_array(folder, name, entry, verify=False)
 
 
 def manifest_checksum(path: str | os.PathLike[str]) -> str:
@@ -359,7 +365,7 @@ def _read_array(folder: Path, name: str, entry: Mapping[str, Any], verify: bool)
     order: Any = "F" if header.fortran else "C"
     if needed == offset:  # an empty range cannot be mapped
         return np.empty(shape, dtype, order)
-    return remember(np.memmap(path, dtype, mode="c", offset=offset, shape=shape, order=order))
+    return remember(map_values(path, dtype, shape, offset, order))
 
 
 def _check_file(folder: Path, name: str, entry: Mapping[str, Any], verify: bool) -> Path:

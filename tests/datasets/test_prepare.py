@@ -5,10 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+from generated_graphs import graphs
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from weft.datasets.prepare import one_way, prepare, split_nodes
 from weft.datasets.typed import typed
 from weft.errors import DataNote, GraphError
+from weft.graph import row_ranges
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.tasks.split import split_pairs
@@ -27,6 +31,17 @@ def test_pairs_that_stand_once_get_their_other_direction() -> None:
 
 def test_self_loop_does_not_count_as_its_own_reverse() -> None:
     assert one_way(Graph.from_edges([[0, 1, 1], [1, 2, 1]]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(max_nodes=7), st.integers(1, 5))
+def test_one_way_is_what_a_set_of_pairs_says(graph: Graph, some: int) -> None:
+    pairs = {(src, dst) for src, dst in graph.edge_index.T.tolist() if src != dst}
+    expected = graph.num_edges > 0 and not pairs & {(dst, src) for src, dst in pairs}
+    expected &= graph.edge_type is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_ranges, "EDGES_AT_ONCE", some)
+        assert one_way(graph) == expected
 
 
 def test_graph_with_one_pair_both_ways_stays_directed() -> None:

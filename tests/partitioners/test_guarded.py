@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+import weft
 from weft.errors import PartitionError, RecipeError, UnknownName
 from weft.graph import Graph
-from weft.partitioners import partition, partitioners
+from weft.partitioners import guarded, partition, partitioners
 from weft.partitioners.guarded import fill_empty, verify
 
 RING = Graph.from_edges([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
@@ -131,3 +132,18 @@ def test_floats_and_too_few_are_not_parts() -> None:
         verify(torch.zeros(5, dtype=torch.int32), 6, 2, name="x")
     with pytest.raises(PartitionError, match="float32"):
         verify(torch.zeros(3), 3, 2, name="x")
+
+
+def test_a_child_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarded, "LOOK", 0.01)
+    graph = weft.datasets.datasets["community"](nodes=20_000, degree=10.0, features=2)
+    seen: list[float] = []
+    partition(graph, 4, name="ldg", passes=20, watch=seen.append)
+    assert seen == sorted(seen)
+    assert len({share for share in seen if 0 < share < 1}) > 3
+
+
+def test_a_child_that_is_watched_is_stopped_in_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarded, "LOOK", 0.05)
+    with pytest.raises(PartitionError, match=r"stopped after 0\.5 s"):
+        partition(RING, 2, name="test-endless", timeout=0.5, watch=lambda _: None)

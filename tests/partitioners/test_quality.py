@@ -131,3 +131,18 @@ def test_edges_that_are_looked_at_a_few_at_a_time_come_to_the_same(
     assert max(len(src) for src, _ in quality._some_edges(graph, parts)) <= max(
         some, int(graph.indptr.diff().max())
     )
+
+
+@pytest.mark.parametrize("marks", [1, 250, 10**9])
+def test_parts_that_are_marked_a_few_at_a_time_come_to_the_same(
+    marks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = weft.datasets.datasets["community"](nodes=120, degree=6.0, features=2)
+    parts = (torch.arange(graph.num_nodes) * 7 % 5).int()
+    src, dst = graph.edge_index
+    rows = {(int(parts[v]), int(u)) for u, v in zip(src, dst) if parts[u] != parts[v]}
+    expected = torch.zeros(5, 5, dtype=torch.int64)
+    for reader, row in rows:
+        expected[reader, parts[row]] += 1
+    monkeypatch.setattr(quality, "MARKS", marks)
+    assert measure(graph, parts, 5).links == expected.tolist()

@@ -11,7 +11,7 @@ import torch
 from weft.errors import FormatError, InputError
 from weft.graph import Graph
 from weft.kernels import native
-from weft.stores import MmapStore
+from weft.stores import MmapStore, mmap
 
 X = torch.randn(3000, 24, generator=torch.Generator().manual_seed(0))
 IDS = torch.randint(3000, (5000,), generator=torch.Generator().manual_seed(1))
@@ -108,3 +108,42 @@ def test_a_disk_that_is_too_small_is_told_and_nothing_is_left(tmp_path: Path) ->
     with pytest.raises(FormatError, match="cannot write"):
         MmapStore.create(tmp_path / "runs" / "x", (1 << 50, 4))
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["kept"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="pages are counted in /proc")
+def test_pages_of_a_file_are_let_go_once_they_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They count as memory of the process, though the system could have them back."""
+    np.save(tmp_path / "x.npy", np.ones((1 << 15, 512), dtype=np.float32))  # 64 MiB
+
+    def left() -> int:
+        store, before = MmapStore(tmp_path / "x.npy"), mmap._pages_of_files()
+        for rows in torch.split(torch.arange(1 << 15), 1 << 12):
+            assert float(store.gather(rows).sum()) == 512 << 12
+        return mmap._pages_of_files() - before
+
+    assert left() > 60 << 20
+    monkeypatch.setattr(mmap, "KEPT", 1 << 20)
+    assert left() < 16 << 20
+
+
+def test_rows_far_beyond_two_to_the_31_are_read_and_written(tmp_path: Path) -> None:
+    """In a file with holes, which takes no room; it is larger than memory may be."""
+    shape, last = (1 << 28, 128), (1 << 28) - 1  # 2^35 values, 64 GiB
+    header = {"descr": "<f2", "fortran_order": False, "shape": shape}
+    with open(tmp_path / "x.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        start = file.tell()
+        file.truncate(start + (1 << 28) * 256)
+    store = MmapStore(tmp_path / "x.npy", mode="r+", dtype=torch.float32)
+    row = torch.arange(128.0)
+    store.write(torch.tensor([last]), row[None])
+    again = MmapStore(tmp_path / "x.npy", dtype=torch.float32)
+    assert again.gather(torch.tensor([last, 0, last - 1])).tolist() == [
+        row.tolist(),
+        [0.0] * 128,
+        [0.0] * 128,
+    ]
+    with native.disabled():
+        assert torch.equal(again.gather(torch.tensor([last])), row[None])

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli.engine import add_engine_arguments, engine_options
+from weft.cli.share import shown
 from weft.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         **engine_options(options),
         overwrite=options.overwrite,
         say=say,
-        watch=show_share if sys.stderr.isatty() else None,
+        watch=shown("") if sys.stderr.isatty() else None,
     )
     save_schema(schema, options)
     if options.json:
@@ -118,11 +119,6 @@ def save_schema(schema: "Schema", options: argparse.Namespace) -> None:
     edges = {kind: replace(table, files=near(table.files)) for kind, table in schema.edges.items()}
     named = {kind: table for kind, table in nodes.items() if table.files}
     atomic_write(options.save_schema, Schema(named, edges).to_toml().encode())
-
-
-def show_share(share: float) -> None:
-    """Show how much of a step is done, on a line that the next one overwrites."""
-    print(f"{share:5.0f} %", end="\r", file=sys.stderr, flush=True)
 
 
 def say(line: str) -> None:

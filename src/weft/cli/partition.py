@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.settings import add_settings
+from weft.cli.share import shown
 from weft.errors import GraphError, RecipeError
 
 if TYPE_CHECKING:
@@ -53,16 +54,19 @@ def run(options: argparse.Namespace) -> int:
     from weft.graph.parts.partition import write_partition
     from weft.partitioners import partition
     from weft.report.partition_page import render_partition
+    from weft.stores.open import in_files
     from weft.train.workers.run_parts import facts_files
 
-    graph = open_dataset(options.graph, **data)
+    shown("reading the graph")(0.0)
+    graph = in_files(open_dataset(options.graph, **data))
     if options.parts > graph.num_nodes:
         raise GraphError(
             f"--parts {options.parts}: the graph has {graph.num_nodes} nodes; ask for at most as many"
         )
     start = time.perf_counter()
     given = {"timeout": options.timeout, "hidden": options.hidden, "layers": options.layers}
-    assignment = partition(graph, options.parts, name=options.name, **given, **own)
+    watch = shown(f"cutting by {options.name}")
+    assignment = partition(graph, options.parts, name=options.name, watch=watch, **given, **own)
     seconds = time.perf_counter() - start
     assert assignment.quality is not None
     title = f"{Path(options.graph).name} in {options.parts} parts by {options.name}"
@@ -70,7 +74,8 @@ def run(options: argparse.Namespace) -> int:
     files = {**facts_files(graph), "partition.html": picture}
     dealing = None if links is None else _dealt(assignment, links)
     files |= {} if dealing is None else _files_of(dealing)
-    write_partition(out, graph, assignment, overwrite=options.overwrite, files=files)
+    watch = shown("writing the parts")
+    write_partition(out, graph, assignment, overwrite=options.overwrite, files=files, watch=watch)
     _conclude(assignment, title, out, seconds, dealing, json=options.json)
     return 0
 

@@ -11,6 +11,7 @@ from weft.config import Range
 from weft.draw import Stream, fold, permutation
 from weft.errors import DataNote, GraphError
 from weft.graph.graph import Graph
+from weft.graph.row_ranges import some_edges
 from weft.graph.sparse import SparseFeatures
 
 Auto = Literal["auto"]
@@ -103,19 +104,24 @@ def one_way(graph: Graph) -> bool:
     """Return whether the graph has one kind of edge and no edge has its reverse: each pair stands once."""
     if len(graph.node_types) > 1 or graph.edge_type is not None or graph.num_edges == 0:
         return False
-    n = graph.num_nodes
-    degrees = (graph.indptr[1:] - graph.indptr[:-1]).numpy()
-    dst = np.repeat(np.arange(n), degrees)
-    src = graph.indices.numpy().astype(np.int64)
-    keys = dst * n + src  # ascending, since edges are in canonical order
-    # The first slice decides for most undirected graphs; only a one-way graph is searched to its end.
-    for start in range(0, len(keys), 1 << 20):
-        slice_ = slice(start, start + (1 << 20))
-        wanted = (src[slice_] * n + dst[slice_])[src[slice_] != dst[slice_]]
-        places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        if (keys[places] == wanted).any():
+    # The first edges decide for most graphs; only a one-way graph is searched to its end.
+    for src, dst in some_edges(graph.indptr, graph.indices):
+        joins = src != dst
+        if bool(_there(graph, dst[joins], src[joins].long()).any()):
             return False
     return True
+
+
+def _there(graph: Graph, src: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
+    """Return whether there is an edge from each source to its destination; the graph has one relation."""
+    low, end = graph.indptr[dst], graph.indptr[dst + 1]  # sources of a row ascend
+    high, last = end.clone(), graph.num_edges - 1
+    while bool((low < high).any()):
+        middle = (low + high) // 2
+        before = (graph.indices[middle.clamp(max=last)] < src) & (low < high)
+        low = torch.where(before, middle + 1, low)
+        high = torch.where(before, high, torch.minimum(high, middle))
+    return (low < end) & (graph.indices[low.clamp(max=last)] == src)
 
 
 def some_type_receives_nothing(graph: Graph) -> bool:

@@ -124,10 +124,10 @@ def restore_value(entry: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fea
     """Return the value that `store_value` put among the arrays."""
     name, dtype = entry["array"], entry["dtype"]
     if "sparse" not in entry:
-        return _tensor(arrays[name], dtype)
+        return as_tensor(arrays[name], dtype)
     indptr, indices = (torch.from_numpy(arrays[f"{name}_{part}"]) for part in ("indptr", "indices"))
     rows, columns = entry["sparse"]
-    return SparseFeatures(indptr, indices, _tensor(arrays[f"{name}_values"], dtype), (rows, columns))
+    return SparseFeatures(indptr, indices, as_tensor(arrays[f"{name}_values"], dtype), (rows, columns))
 
 
 def as_array(value: Tensor) -> NDArray[Any]:
@@ -136,7 +136,8 @@ def as_array(value: Tensor) -> NDArray[Any]:
     return value.view(torch.int16).numpy() if value.dtype == torch.bfloat16 else value.numpy()
 
 
-def _tensor(array: NDArray[Any], dtype: str) -> Tensor:
+def as_tensor(array: NDArray[Any], dtype: str) -> Tensor:
+    """Return an array that `as_array` gave as the tensor of that type."""
     tensor = torch.from_numpy(array)
     return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor  # numpy has no bfloat16
 

@@ -1,7 +1,7 @@
 """What a partitioner is, and what several of them need: an undirected view of the graph, counts of nodes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -31,8 +31,16 @@ class Partitioner(ABC):
     isolated: ClassVar[bool] = True
     """Whether it runs in a child process; false only where there is nothing that could crash or take long."""
 
+    watch: Callable[[float], None] | None = None
+    """Is told which share of the work is done, where somebody asks and the partitioner knows."""
+
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
+
+    def told(self, done: float, of: float) -> None:
+        """Tell who asks that so much of so much is done."""
+        if self.watch is not None:
+            self.watch(min(done / max(of, 1), 1.0))
 
     @abstractmethod
     def assign(self, graph: Graph, num_parts: int) -> Tensor:

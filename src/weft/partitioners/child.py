@@ -2,7 +2,8 @@
 
 The folder holds the task as JSON and the graph's structure as .npy arrays, but for those that lie in files
 already: they are named, and mapped from where they are. The answer is one more array, or an error as JSON.
-Features stay with the parent: a partitioner sees edges, types and sets of nodes.
+Features stay with the parent: a partitioner sees edges, types and sets of nodes. Which share of the work is
+done stands in a file meanwhile, where the partitioner tells.
 """
 
 import ctypes
@@ -10,6 +11,7 @@ import json
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,10 +26,10 @@ from weft.graph.graph import Graph
 from weft.graph.topology import Csr, Topology
 from weft.partitioners.base import partitioners
 from weft.reading.arrays import read_header
-from weft.reading.mapped import file_of, remember
+from weft.reading.mapped import file_of, map_values, remember
 
 SETS = ("train_mask", "val_mask", "test_mask")
-TASK, RESULT, ERROR = "task.json", "parts.npy", "error.json"
+TASK, RESULT, ERROR, SHARE = "task.json", "parts.npy", "error.json", "share.txt"
 
 
 def write_task(
@@ -72,8 +74,7 @@ def _in_file(value: Tensor) -> dict[str, Any] | None:
 def _map(file: Path, dtype: Any, shape: Sequence[int], offset: int) -> Tensor:
     if 0 in shape:
         return torch.from_numpy(np.empty(shape, dtype))
-    made = np.memmap(file, np.dtype(dtype), mode="c", offset=offset, shape=tuple(shape))
-    return torch.from_numpy(remember(made))
+    return torch.from_numpy(remember(map_values(file, np.dtype(dtype), shape, offset)))
 
 
 def _map_npy(file: Path) -> Tensor:
@@ -113,6 +114,7 @@ def main(folder: Path) -> int:
         if not is_code(task["name"]):  # such a name finds its module by itself
             import_module(task["module"])  # enters partitioners that are not of weft
         partitioner = partitioners[task["name"]](**task["options"])
+        partitioner.watch = partial(_tell, folder)
         parts = partitioner.assign(read_graph(folder, task), task["num_parts"])
         np.save(folder / RESULT, np.asarray(parts), allow_pickle=False)
     except Exception as error:
@@ -120,6 +122,11 @@ def main(folder: Path) -> int:
         (folder / ERROR).write_text(json.dumps({"kind": type(error).__name__, "message": message}))
         return 1
     return 0
+
+
+def _tell(folder: Path, share: float) -> None:
+    """Write down which share of the work is done."""
+    (folder / SHARE).write_text(f"{share:.4f}")
 
 
 def _die_with_parent() -> None:

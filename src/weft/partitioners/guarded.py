@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +33,8 @@ from weft.partitioners.constraints import constraints
 from weft.partitioners.quality import HIDDEN, LAYERS, measure
 
 TIMEOUT = 3600.0
+LOOK = 0.5
+"""Seconds between two looks at how far a child is."""
 
 
 def partition(
@@ -43,12 +46,14 @@ def partition(
     timeout: float = TIMEOUT,
     hidden: int = HIDDEN,
     layers: int = LAYERS,
+    watch: Callable[[float], None] | None = None,
     **options: Any,
 ) -> Assignment:
     """Return the part of each node (or edge), verified, with its quality.
 
     `options` are those of the named partitioner. It runs in a child process for at most `timeout` seconds.
-    `hidden` and `layers` are the model that the predicted bytes are for.
+    `hidden` and `layers` are the model that the predicted bytes are for. `watch` is told which share of its
+    work the partitioner has done, if it tells.
     """
     if num_parts < 1:
         raise RecipeError(f"parts: expected a whole number of at least 1, got {num_parts}")
@@ -61,7 +66,8 @@ def partition(
     if num_parts == 1 or (kind.cuts == "nodes" and count <= num_parts and "path" not in bound):
         parts = torch.arange(count, dtype=torch.int32) % num_parts
     else:
-        parts = _run(graph, num_parts, name=name, kind=kind, options=bound, timeout=timeout)
+        asked = _ChildRun(name, kind, bound, timeout, watch)
+        parts = _run(graph, num_parts, asked)
     parts = verify(parts, count, num_parts, name=name)
     parts, moved = fill_empty(parts, num_parts) if kind.cuts == "nodes" else (parts, 0)
     _tell_broken_bounds(graph, parts, num_parts, name, kind(**bound))
@@ -136,15 +142,18 @@ def fill_empty(parts: Tensor, num_parts: int) -> tuple[Tensor, int]:
 _OTHERS = "try another one: 'ldg' and 'hash' need nothing but weft"
 
 
-def _run(
-    graph: Graph,
-    num_parts: int,
-    *,
-    name: str,
-    kind: type[Partitioner],
-    options: Mapping[str, Any],
-    timeout: float,
-) -> Tensor:
+class _ChildRun(NamedTuple):
+    """A partitioner, and how it is run."""
+
+    name: str
+    kind: type[Partitioner]
+    options: Mapping[str, Any]
+    timeout: float
+    watch: Callable[[float], None] | None
+
+
+def _run(graph: Graph, num_parts: int, asked: _ChildRun) -> Tensor:
+    name, kind, options = asked.name, asked.kind, asked.options
     # A child could not import a partitioner that a script defines.
     if not kind.isolated or kind.__module__ == "__main__":
         return kind(**options).assign(graph, num_parts)
@@ -152,23 +161,48 @@ def _run(
         folder = Path(place)
         child.write_task(folder, graph, num_parts, module=kind.__module__, name=name, options=options)
         with open(folder / "output.txt", "wb") as output:
-            try:
-                done = subprocess.run(
-                    [sys.executable, "-m", "weft.partitioners.child", place],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    timeout=timeout,
-                    env={**os.environ, "OMP_WAIT_POLICY": "passive"},
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                raise PartitionError(
-                    f"partitioner {name!r} was stopped after {timeout:g} s; allow more time or {_OTHERS}"
-                ) from None
-        if done.returncode == 0 and (folder / child.RESULT).is_file():
+            process = subprocess.Popen(
+                [sys.executable, "-m", "weft.partitioners.child", place],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+            )
+            _wait(process, folder, asked)
+        if process.returncode == 0 and (folder / child.RESULT).is_file():
             return torch.from_numpy(np.load(folder / child.RESULT, allow_pickle=False))
-        raise _failure(folder, name, done.returncode)
+        raise _failure(folder, name, process.returncode)
+
+
+def _wait(process: "subprocess.Popen[bytes]", folder: Path, asked: _ChildRun) -> None:
+    """Wait for a child to end, and tell meanwhile how far it is; end it if it takes too long."""
+    end = time.monotonic() + asked.timeout
+    try:
+        while True:
+            left = end - time.monotonic()
+            try:
+                process.wait(max(left if asked.watch is None else min(left, LOOK), 0))
+                return
+            except subprocess.TimeoutExpired:
+                if time.monotonic() >= end:
+                    raise PartitionError(
+                        f"partitioner {asked.name!r} was stopped after {asked.timeout:g} s; allow more time "
+                        f"or {_OTHERS}"
+                    ) from None
+            if asked.watch is not None and (share := _share(folder)) is not None:
+                asked.watch(share)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.wait()
+
+
+def _share(folder: Path) -> float | None:
+    """Return which share of the work a child says it has done; None where it says nothing."""
+    try:
+        return float((folder / child.SHARE).read_text())
+    except (OSError, ValueError):  # not yet there, or being written
+        return None
 
 
 def _failure(folder: Path, name: str, code: int) -> Exception:

@@ -12,7 +12,7 @@ may go when others need the memory.
 """
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -59,7 +59,9 @@ class LdgPartitioner(Partitioner):
         capacity = float(weight.sum()) * (1.0 + self.slack) / num_parts
         order = permutation(fold(self.seed, Stream.SHUFFLE), count) if self.order == "random" else None
         if has_native():
-            return torch.from_numpy(_native(graph, weight, order, num_parts, capacity, self.passes))
+            return torch.from_numpy(
+                _native(graph, weight, order, num_parts, capacity, self.passes, self.told)
+            )
         stream = np.arange(count) if order is None else order
         return torch.from_numpy(
             reference(undirected(graph), weight, stream, num_parts, capacity, self.passes)
@@ -111,14 +113,16 @@ def _native(
     num_parts: int,
     capacity: float,
     passes: int,
+    told: Callable[[float, float], None],
 ) -> NDArray[np.int32]:
     core = native.library()
     assert core is not None
     native.declare(_SIGNATURE)
     parts = np.full(len(weight), -1, dtype=np.int32)
     in_indptr, index = graph.indptr.contiguous().numpy(), native.INDEX_CODES[graph.indices.dtype]
-    with closing(Reverse(graph)) as reverse:
-        for _ in range(passes):
+    work = (passes + 1) * len(weight)
+    with closing(Reverse(graph, lambda share: told(share * len(weight), work))) as reverse:
+        for number in range(1, passes + 1):
             load = np.zeros(num_parts)
             for piece in _pieces(graph, reverse, order):
                 ends = []
@@ -133,6 +137,7 @@ def _native(
                     *ends, index, *stream, *sizes, load.ctypes.data, parts.ctypes.data
                 )
                 native.check(status, "ldg")
+                told(number * len(weight) + piece.order[-1], work)
     return parts
 
 

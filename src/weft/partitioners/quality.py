@@ -21,18 +21,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from weft.graph import row_ranges
 from weft.graph.graph import Graph
 from weft.graph.parts.assignment import Cuts, Quality
 from weft.graph.parts.cut import replicas
 from weft.graph.row_ranges import some_edges
-from weft.graph.sorting import distinct
 from weft.graph.sparse import SparseFeatures
 from weft.partitioners.base import train_rows
 
 HIDDEN = 128
 LAYERS = 3
 _FLOAT = 4
+MARKS = 1 << 29
+"""Bytes of marks that are held at one time, unless one part takes more."""
 
 
 class _Assigned(NamedTuple):
@@ -42,8 +42,8 @@ class _Assigned(NamedTuple):
     """[N] the part that a node counts in."""
     edges: Tensor
     """[P] the edges of each part, int64."""
-    link: Tensor
-    """[M] of each row that a part reads of another: reader · parts + owner."""
+    links: Tensor
+    """[P, P] rows that a part reads of another: reader, owner; int64."""
     row_part: Tensor
     """[R] the part of each row that is held: of nodes, or of their replicas."""
     row_bytes: Tensor
@@ -55,16 +55,16 @@ def _of_edges(graph: Graph, parts: Tensor, num_parts: int) -> _Assigned:
     held = replicas(graph, parts, num_parts)
     own = held.root[held.node] == held.part
     link = held.part.long()[~own] * num_parts + held.root[held.node[~own]]
+    links = torch.bincount(link, minlength=num_parts**2).reshape(num_parts, num_parts)
     edges = torch.bincount(parts, minlength=num_parts)
-    return _Assigned(held.root, edges, link, held.part, _row_bytes(graph)[held.node], 0)
+    return _Assigned(held.root, edges, links, held.part, _row_bytes(graph)[held.node], 0)
 
 
 def _of_nodes(graph: Graph, parts: Tensor, num_parts: int) -> _Assigned:
     edges = torch.zeros(num_parts, dtype=torch.int64)
     edges.index_add_(0, parts.long(), graph.indptr.diff())
-    pairs = _halo_pairs(graph, parts)
-    link = (pairs // graph.num_nodes) * num_parts + parts[pairs % graph.num_nodes]
-    return _Assigned(parts, edges, link, parts, _row_bytes(graph), count_cut(graph, parts, num_parts))
+    links = _halo_links(graph, parts, num_parts)
+    return _Assigned(parts, edges, links, parts, _row_bytes(graph), count_cut(graph, parts, num_parts))
 
 
 def measure(
@@ -79,8 +79,7 @@ def measure(
 ) -> Quality:
     """Return the quality of an assignment of nodes or of edges; the predictions are for the given model."""
     found = (_of_edges if cuts == "edges" else _of_nodes)(graph, parts, num_parts)
-    links = torch.bincount(found.link, minlength=num_parts**2).reshape(num_parts, num_parts)
-    edges, rows = found.edges, torch.bincount(found.row_part, minlength=num_parts)
+    links, edges, rows = found.links, found.edges, torch.bincount(found.row_part, minlength=num_parts)
     owner, halo = found.owner, int(links.sum())
     row_data = torch.zeros(num_parts).double().index_add_(0, found.row_part.long(), found.row_bytes)
     size = (
@@ -134,21 +133,24 @@ def count_cut(graph: Graph, parts: Tensor, num_parts: int) -> int:
 
 def count_halo(graph: Graph, parts: Tensor, num_parts: int) -> int:
     """Return the number of halo rows: distinct pairs of a part and a source that another part owns."""
-    return len(_halo_pairs(graph, parts))
+    return int(_halo_links(graph, parts, num_parts).sum())
 
 
-def _halo_pairs(graph: Graph, parts: Tensor) -> Tensor:
-    """Return the distinct (part, remote source) pairs as part · N + source, int64."""
-    known, found, waiting = torch.zeros(0, dtype=torch.int64), [], 0
-    for src, dst_part in _some_edges(graph, parts):
-        cut = parts[src] != dst_part
-        found.append(distinct(dst_part[cut].long() * graph.num_nodes + src[cut]))
-        waiting += len(found[-1])
-        if (
-            waiting > len(known) + row_ranges.EDGES_AT_ONCE
-        ):  # so that as much is merged as is known, and no more is held
-            known, found, waiting = distinct(torch.cat([known, *found])), [], 0
-    return distinct(torch.cat([known, *found])) if found else known
+def _halo_links(graph: Graph, parts: Tensor, num_parts: int) -> Tensor:
+    """Return how many sources that a part owns another one reads, once each: [P, P] int64, reader first.
+
+    A part has a mark for every node. So many parts are marked in one walk over the edges as `MARKS` allows.
+    """
+    links = torch.zeros(num_parts, num_parts, dtype=torch.int64)
+    count = max(1, min(num_parts, MARKS // max(graph.num_nodes, 1)))
+    for first in range(0, num_parts, count):
+        marks = torch.zeros(min(count, num_parts - first), graph.num_nodes, dtype=torch.bool)
+        for src, reader in _some_edges(graph, parts):
+            read = (parts[src] != reader) & (reader >= first) & (reader < first + count)
+            marks[reader[read].long() - first, src[read]] = True
+        for place, read in enumerate(marks):
+            links[first + place] = torch.bincount(parts[read], minlength=num_parts)
+    return links
 
 
 def _some_edges(graph: Graph, parts: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

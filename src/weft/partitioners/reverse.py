@@ -6,6 +6,7 @@ and 4 afterwards, where temporary files go (`TMPDIR`). Files without a name go w
 """
 
 import tempfile
+from collections.abc import Callable
 from typing import IO, Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from weft.graph.graph import Graph
 class Reverse:
     """Destinations of the edges of each source, ascending."""
 
-    def __init__(self, graph: Graph) -> None:
-        """Sort the edges of a graph."""
+    def __init__(self, graph: Graph, watch: Callable[[float], None] = lambda _: None) -> None:
+        """Sort the edges of a graph; `watch` is told which share is done."""
         degree = row_ranges.out_degrees(graph.indptr, graph.indices)
         indptr = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
         self.indptr: NDArray[np.int64] = indptr.numpy()
@@ -30,11 +31,13 @@ class Reverse:
         self._file = tempfile.TemporaryFile(prefix="weft-reverse-")  # noqa: SIM115 - read until it is closed
         with tempfile.TemporaryFile(prefix="weft-dealt-") as dealt:
             _deal(graph, dealt, firsts, self.indptr[firsts], self.dtype)
+            watch(0.5)
             dealt.seek(0)
             for first, last in ranges:
                 count = int(self.indptr[last] - self.indptr[first])
                 pairs = np.fromfile(dealt, self.dtype, 2 * count).reshape(count, 2)
                 pairs[np.argsort(pairs[:, 0], kind="stable"), 1].tofile(self._file)
+                watch(0.5 + 0.5 * int(self.indptr[last]) / max(graph.num_edges, 1))
         self._file.flush()
 
     def between(self, begin: int, end: int) -> NDArray[Any]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from weft.errors import FormatError
 from weft.reading.bounds import expect_room
 from weft.reading.damage import reading
+from weft.reading.mapped import map_values
 
 Array = NDArray[Any]
 
@@ -79,7 +80,7 @@ def read_npy(path: Path) -> Array:
         order: Any = "F" if header.fortran else "C"
         if header.bytes == 0:  # an empty range cannot be mapped
             return np.empty(header.shape, header.dtype, order)
-        return np.memmap(path, header.dtype, "c", header.offset, header.shape, order)
+        return map_values(path, header.dtype, header.shape, header.offset, order)
 
 
 class NpzArrays(Mapping[str, Array]):

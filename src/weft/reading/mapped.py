@@ -2,9 +2,13 @@
 and pieces of it that are read and let go: pages of a mapping count as this process's memory once touched.
 """
 
+import math
+import mmap
 import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -14,11 +18,39 @@ _mapped: "WeakValueDictionary[int, np.memmap[Any, Any]]" = WeakValueDictionary()
 _stamps: dict[int, tuple[int, ...]] = {}
 
 
+# Else the system sets memory aside for a copy of every page, and refuses files larger than it has.
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+_COPIED = {"flags": mmap.MAP_PRIVATE | _NO_RESERVE, "prot": mmap.PROT_READ | mmap.PROT_WRITE}
+
+
 class InFile(NamedTuple):
     """Where the values of an array begin."""
 
     path: Path
     offset: int
+
+
+def map_bytes(path: Path, size: int, start: int = 0) -> mmap.mmap:
+    """Return bytes of a file, however many; what is written to them is a copy of this process."""
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), size, offset=start, **_COPIED)
+
+
+def map_values(
+    path: Path, dtype: Any, shape: Sequence[int], offset: int = 0, order: Literal["C", "F"] = "C"
+) -> "np.memmap[Any, Any]":
+    """Return values of a file as an array, there are some; nothing is read before it is touched.
+
+    As `numpy.memmap` does, but of files that are larger than memory, too.
+    """
+    start = offset - offset % mmap.ALLOCATIONGRANULARITY
+    held = map_bytes(path, offset - start + math.prod(shape) * np.dtype(dtype).itemsize, start)
+    made: Any = np.ndarray.__new__(
+        np.memmap, tuple(shape), dtype, buffer=held, offset=offset - start, order=order
+    )
+    made._mmap, made.filename, made.offset, made.mode = held, Path(path).resolve(), offset, "c"
+    mapped: np.memmap[Any, Any] = made
+    return mapped
 
 
 def remember(array: "np.memmap[Any, Any]") -> "np.memmap[Any, Any]":

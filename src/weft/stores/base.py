@@ -111,6 +111,8 @@ class Store(RowSource):
     """Whether `open` serves several ranks, of which each has rows of its own."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     """Where `gather` can give rows; on others than the CPU after `on(device)`."""
+    over_stores: ClassVar[bool] = False
+    """Whether `open` takes rows that are a store already."""
     caches: ClassVar[bool] = False
     """Whether it holds some rows of another store, those that batches read most often."""
     writable: bool = False

@@ -38,6 +38,7 @@ class CachedStore(Store):
     nothing is held until `hold` is given them.
     """
 
+    over_stores: ClassVar[bool] = True
     caches: ClassVar[bool] = True
     on_workers: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")

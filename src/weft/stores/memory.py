@@ -27,7 +27,8 @@ class MemoryStore(Store):
 
     With a group of several ranks `x` [n, ...] are this one's rows and `node_ids` [n] their ids, ascending;
     together the ranks hold every id from 0 once. Without `node_ids` they hold consecutive ranges, in rank
-    order. `push` sends gradients to the owners: see `SparseAdam` for rows that are learned.
+    order. `push` sends gradients to the owners: see `SparseAdam` for rows that are learned. `dtype` is what
+    rows are given in, where it is not that of x.
 
     >>> store = MemoryStore(torch.tensor([[1.0, -2.0], [0.0, 0.5]]), storage="int8")
     >>> store.gather(torch.tensor([1, 0]))[:, 1].tolist(), store.row_bytes
@@ -36,6 +37,7 @@ class MemoryStore(Store):
 
     writable = True
     on_workers: ClassVar[bool] = True
+    over_stores: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class MemoryStore(Store):
         node_ids: Tensor | None = None,
         group: Group | None = None,
         label: str = "rows",
+        dtype: torch.dtype | None = None,
     ) -> None:
         x = torch.as_tensor(x).detach()
         x = x if x.is_floating_point() else x.float()
@@ -57,11 +60,14 @@ class MemoryStore(Store):
             counts = self.group.all_gather(torch.tensor(counts), label=self.label).wait().tolist()
         # One process needs no table of owners: that would be four bytes for each node of the graph.
         self._rows = self._owned(node_ids, counts) if self.collective or node_ids is not None else None
-        super().__init__((sum(counts), *x.shape[1:]), x.dtype, x.device)
+        kind = x.dtype if dtype is None else dtype
+        super().__init__((sum(counts), *x.shape[1:]), kind, x.device)
 
     @classmethod
     def open(cls, rows: FeatureRows, *, storage: Storage | None = None) -> "MemoryStore":
         """Return the store of the graph's own x, in the bits of `storage`; each worker has its rows."""
+        if isinstance(rows.x, MemoryStore) and storage is None and rows.group.size == 1:
+            return rows.x
         held: dict[str, Any] = {"node_ids": rows.node_ids, "group": rows.group} if rows.group.size > 1 else {}
         return cls(rows.dense(), storage=storage, label="features", **held)
 

@@ -3,7 +3,8 @@
 The file is a plain `.npy`, a folder that `graph.save` wrote, or a folder made by `MmapStore.create`, which
 may keep rows in fewer bits. Only the pages of the rows asked for are read; the system is told not to read
 around them, and those of the next rows are asked for while the present ones are copied. Pages lie in the
-system's cache, which gives them up when memory is needed and is one for all processes.
+system's cache, which gives them up when memory is needed and is one for all processes; those that count as
+this process's are let go when they are many.
 """
 
 import contextlib
@@ -28,12 +29,15 @@ from weft.kernels import native
 from weft.kernels.buffers import reused
 from weft.reading.arrays import read_header
 from weft.reading.json_values import WholeNumber, read_json
+from weft.reading.mapped import map_bytes
 from weft.stores.base import FeatureRows, Store, stores
 from weft.stores.memory import put_rows
 from weft.stores.storage import Storage, decode, encode, row_bytes, storage_type
 
 _NOTE = "store.json"
 _KIND, _VERSION = "weft store", 1
+KEPT = 1 << 31
+"""Bytes of files that a process has as its own before it lets those of a store go."""
 _P, _L, _I = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _SIGNATURES: dict[str, list[type]] = {
     "weft_gather_mapped": [_P, _L, _P, _L, _L, _P, _I, _I],
@@ -146,13 +150,36 @@ class MmapStore(Store):
 
     def _gather(self, ids: Tensor) -> Tensor:
         scale = None if self.scale is None else _take(self.scale, ids)
-        return decode(_take(self.values, ids), scale, self.dtype)
+        rows = decode(_take(self.values, ids), scale, self.dtype)
+        _let_go(self.values)
+        return rows
 
     def _write(self, ids: Tensor, rows: Tensor) -> None:
         kept = encode(rows.cpu(), self.storage)
         for into, part in ((self.values, kept.values), (self.scale, kept.scale)):
             if into is not None and part is not None:
                 put_rows(into, ids, part)
+        _let_go(self.values)
+
+
+def _let_go(values: Tensor) -> None:
+    """Let the pages of a mapping go once this process has many pages of files; the system's cache has them.
+
+    Nothing is lost: nobody writes to a mapping of his own, and what is written to a file's is the file's.
+    """
+    if values.numel() and _pages_of_files() > KEPT:
+        start = values.data_ptr() & -mmap.PAGESIZE
+        length = values.data_ptr() + values.nbytes - start
+        ctypes.CDLL(None).madvise(_P(start), ctypes.c_size_t(length), mmap.MADV_DONTNEED)
+
+
+def _pages_of_files() -> int:
+    """Return the bytes of files that count as this process's memory; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm") as told:
+            return int(told.read().split()[2]) * mmap.PAGESIZE
+    except OSError:
+        return 0
 
 
 def _take(rows: Tensor, ids: Tensor) -> Tensor:
@@ -253,10 +280,12 @@ def _mapped(path: Path, shape: Sequence[int], dtype: torch.dtype, offset: int, w
     if size < needed:
         raise FormatError(f"{path}: {tuple(shape)} needs {needed:,} bytes, the file holds {size:,}")
     try:
-        with open(path, "r+b" if writable else "rb") as file:
-            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_COPY
-            held_bytes = mmap.mmap(file.fileno(), needed, access=access)
-            held_bytes.madvise(mmap.MADV_RANDOM)  # else the system reads the neighbours of every row too
+        if writable:
+            with open(path, "r+b") as file:
+                held_bytes = mmap.mmap(file.fileno(), needed, access=mmap.ACCESS_WRITE)
+        else:
+            held_bytes = map_bytes(path, needed)
+        held_bytes.madvise(mmap.MADV_RANDOM)  # else the system reads the neighbours of every row too
     except OSError as error:
         raise FormatError(f"cannot map {path}: {error.strerror}") from None
     flat = torch.frombuffer(held_bytes, dtype=dtype, count=count, offset=offset)

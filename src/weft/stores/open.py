@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import signature
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -13,13 +14,16 @@ from weft.config import bind
 from weft.errors import GraphError, RecipeError
 from weft.graph.graph import Graph
 from weft.graph.parts.shard import Shard
+from weft.reading.mapped import file_of
 from weft.samplers.base import Sampler
 from weft.stores.base import FeatureRows, Store, stores
+from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
 from weft.stores.rankers import Reads, drawn_by, rankers
 from weft.stores.typed import TypedStores
 
 WHERE = "strategy.store"
+_IN_NPY = (torch.float16, torch.float32, torch.float64)
 Drawn = Sampler | Callable[[], Reads] | Literal["later"] | None
 """What draws the batches that a cache is for."""
 
@@ -107,6 +111,51 @@ def with_file(graph: Graph, spec: str | Mapping[str, Any] | None, dtype: torch.d
     sizes = {kind: rows.stop - rows.start for kind in graph.node_types for rows in [graph.rows_of_type(kind)]}
     files = _files(spec, sizes, dtype)
     return graph.with_data(x=files) if files else graph
+
+
+def by_rows(
+    graph: Graph, spec: str | Mapping[str, Any] | None, dtype: torch.dtype, *, opened: bool = False
+) -> Graph:
+    """Return the graph whose float16 and bfloat16 features are widened row by row, where they are read.
+
+    All at once they would take twice the bytes that somebody saved, or more. A store that keeps rows in bits
+    of its own is given them wide, as it is given others. Of a graph that was just `opened` rows are read from
+    the file that they are mapped from; else somebody may have changed them in memory.
+    """
+    name, options = (None, {}) if spec is None else check_store(spec)
+    if name is not None and (not stores[name].over_stores or options.get("storage") is not None):
+        return graph
+    narrow = {kind: data["x"] for kind, data in graph.node_data.items() if _is_narrow(data.get("x"), dtype)}
+    stored: dict[str, Store] = {}
+    for kind, x in narrow.items():
+        path = _file_of(x) if opened else None
+        stored[kind] = MemoryStore(x, dtype=dtype) if path is None else MmapStore(path, dtype=dtype)
+    return graph.with_data(x=stored, check=False) if stored else graph
+
+
+def in_files(graph: Graph) -> Graph:
+    """Return a graph that was just opened with features read row by row where they are mapped from files.
+
+    So that passing over all of them leaves no pages behind, as mapped matrices do.
+    """
+    matrices = {kind: data.get("x") for kind, data in graph.node_data.items()}
+    files = {kind: found for kind, x in matrices.items() if (found := _file_of(x)) is not None}
+    stored = {kind: MmapStore(path) for kind, path in files.items()}
+    return graph.with_data(x=stored, check=False) if stored else graph
+
+
+def _file_of(x: Any) -> Path | None:
+    """Return the `.npy` file that a matrix is mapped from; None where there is none, or of bfloat16."""
+    if not isinstance(x, Tensor) or x.device.type != "cpu" or x.dtype not in _IN_NPY or not x.is_contiguous():
+        return None
+    there = file_of(x.numpy())
+    return there.path if there is not None and there.path.suffix == ".npy" else None
+
+
+def _is_narrow(x: Any, dtype: torch.dtype) -> bool:
+    """Return whether features are a matrix on the host in fewer bits than are computed with."""
+    small = isinstance(x, Tensor) and x.dtype in (torch.float16, torch.bfloat16)
+    return small and x.device.type == "cpu" and x.dtype.itemsize < dtype.itemsize
 
 
 def with_file_rows(shard: Shard, spec: str | Mapping[str, Any] | None, dtype: torch.dtype) -> Shard:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -13,7 +14,7 @@ from weft.graph.graph import Graph
 from weft.graph.views import GraphView, recorded_counts
 from weft.layers.base import GraphInfo
 from weft.registry import require
-from weft.stores.open import with_file
+from weft.stores.open import by_rows, with_file
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.records.record_graph import RecordGraph
@@ -73,7 +74,11 @@ def _read(resolved: "Resolved", kind: type[Strategy], device: torch.device) -> t
         return checked_loops(told, model, options).to(dtype=dtype), resolved.make_task(told)
     graph = resolved.open()
     task = resolved.make_task(graph)
-    read = with_file(adapt(task.prepared(graph), model, options, task), strategy.get("store"), dtype)
+    store = strategy.get("store")
+    read = with_file(adapt(task.prepared(graph), model, options, task), store, dtype)
+    one_kind = len(read.node_types) == 1 or task.over == "nodes"  # else exact rows of all kinds are needed
+    if "store" in signature(kind).parameters and one_kind and device.type == "cpu":
+        read = by_rows(read, store, dtype, opened=resolved.graph is None)
 
     def check(whole: Graph) -> None:
         if strategy.get("activation", "keep") == "keep":  # else it is bounded, by a plan of its own

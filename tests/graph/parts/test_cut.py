@@ -6,38 +6,48 @@ import torch
 from weft.errors import GraphError
 from weft.graph import Graph
 from weft.graph.parts.assignment import Assignment
-from weft.graph.parts.cut import as_assignment, pieces, replicas
+from weft.graph.parts.cut import EdgeRun, Piece, as_assignment, pieces, replicas
 
 GRAPH = Graph.from_edges([[0, 1, 2, 3, 0], [1, 2, 0, 0, 3]], num_nodes=5)  # node 4 has no edges
+
+
+def held(piece: Piece) -> EdgeRun:
+    """Return the edges of a part, of all runs."""
+    run = EdgeRun(*(torch.cat(ends) for ends in zip(*piece.runs())))
+    assert len(run.edges) == piece.num_edges
+    assert torch.equal(run.src, GRAPH.indices[run.edges].long())
+    return run
 
 
 def test_a_part_of_nodes_holds_the_edges_into_them() -> None:
     first, second = pieces(GRAPH, Assignment(torch.tensor([0, 1, 0, 1, 1]), 2))
     assert (first.node_ids.tolist(), second.node_ids.tolist()) == ([0, 2], [1, 3, 4])
-    assert (first.edge_dst.tolist(), second.edge_dst.tolist()) == ([0, 0, 2], [1, 3])
-    assert torch.cat([first.edges, second.edges]).sort().values.tolist() == list(range(5))
+    assert (held(first).dst.tolist(), held(second).dst.tolist()) == ([0, 0, 2], [1, 3])
+    assert torch.cat([held(first).edges, held(second).edges]).sort().values.tolist() == list(range(5))
 
 
 def test_a_part_of_edges_holds_a_replica_of_each_of_their_ends_and_one_is_the_root() -> None:
     parts = (torch.arange(5) % 2).int()
-    held = replicas(GRAPH, parts, 2)
-    assert torch.bincount(held.node, minlength=5)[4] == 1, "a node without edges lies in one part"
+    copies = replicas(GRAPH, parts, 2)
+    assert torch.bincount(copies.node, minlength=5)[4] == 1, "a node without edges lies in one part"
     for part, piece in enumerate(pieces(GRAPH, Assignment(parts, 2, cuts="edges"))):
-        assert piece.edges.tolist() == list(range(part, 5, 2))
-        ends = {*GRAPH.indices[piece.edges].tolist(), *piece.edge_dst.tolist()}
+        run = held(piece)
+        assert run.edges.tolist() == list(range(part, 5, 2))
+        ends = {*run.src.tolist(), *run.dst.tolist()}
         assert ends <= {*piece.node_ids.tolist()} <= ends | {4}
-        assert torch.equal(piece.node_part, held.root[piece.node_ids])
-    pairs = set(zip(held.node.tolist(), held.part.tolist()))
-    assert all((node, root) in pairs for node, root in enumerate(held.root.tolist()))
+        assert torch.equal(piece.node_part, copies.root[piece.node_ids])
+    pairs = set(zip(copies.node.tolist(), copies.part.tolist()))
+    assert all((node, root) in pairs for node, root in enumerate(copies.root.tolist()))
 
 
 def test_a_cell_of_a_grid_holds_edges_from_its_column_to_its_row() -> None:
     parts = torch.tensor([0, 1, 2, 3, 0], dtype=torch.int32)
     seen = []
     for number, piece in enumerate(pieces(GRAPH, Assignment(parts, 4, cuts="grid", grid=(2, 2)))):
-        assert bool((parts[piece.edge_dst] // 2 == number // 2).all())
-        assert bool((parts[GRAPH.indices[piece.edges].long()] % 2 == number % 2).all())
-        seen += piece.edges.tolist()
+        run = held(piece)
+        assert bool((parts[run.dst] // 2 == number // 2).all())
+        assert bool((parts[run.src] % 2 == number % 2).all())
+        seen += run.edges.tolist()
     assert sorted(seen) == list(range(5))
 
 

@@ -3,9 +3,13 @@
 import hashlib
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from generated_graphs import assert_equal, graphs, typed_graphs
@@ -176,3 +180,80 @@ def test_parts_that_lie_elsewhere_are_refused(tmp_path: Path) -> None:
         (path / "partition.json").write_text(json.dumps({**body, "sha256": digest}))
         with pytest.raises(FormatError, match=r"partition\.json: part 0 lies in .*, not in the folder"):
             read_shard(path, 0)
+
+
+def test_features_keep_their_type_in_the_files_of_a_part(tmp_path: Path) -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        x = torch.rand(4, 2, generator=torch.Generator().manual_seed(0)).to(dtype)
+        graph = Graph.from_edges([[0, 1, 2, 3], [1, 2, 3, 0]], x=x)
+        write_partition(tmp_path / "parts", graph, torch.tensor([0, 1, 1, 0]), overwrite=True)
+        held = read_shard(tmp_path / "parts", 1).node_data["node"]["x"]
+        assert isinstance(held, torch.Tensor)
+        assert (held.dtype, held.tolist()) == (dtype, x[[1, 2]].tolist())
+
+
+def test_what_was_written_is_told(graph: Graph, tmp_path: Path) -> None:
+    seen: list[float] = []
+    write_partition(tmp_path / "parts", graph, torch.tensor([0, 1, 1, 0]), watch=seen.append)
+    assert seen == [0.0, 0.5]
+
+
+_MEASURED = """
+import sys
+from pathlib import Path
+import torch
+from weft.graph import Graph, row_ranges
+from weft.graph.parts import shard
+from weft.graph.parts.partition import write_partition
+from weft.stores.open import in_files
+row_ranges.EDGES_AT_ONCE = shard._ROWS_AT_ONCE = 1 << 12
+def peak():
+    line = next(l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+for number, path in enumerate(sys.argv[1:]):
+    graph = in_files(Graph.load(path, verify=False))
+    parts = (torch.arange(graph.num_nodes) % 2).int()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    before = peak()
+    write_partition(f"{path}-parts", graph, parts)
+    print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from /proc")
+def test_memory_does_not_rise_with_edges_and_features(tmp_path: Path) -> None:
+    """A part is written as it is cut; what rises are pages of the graph's own files, 4 bytes an edge."""
+    nodes, edges = 20_000, (200_000, 1_200_000)
+    paths = []
+    for count in (edges[0], *edges):  # the first warms up
+        ends = torch.from_numpy(np.random.default_rng(0).integers(0, nodes, (2, count)))
+        paths.append(tmp_path / str(len(paths)))
+        Graph.from_edges(ends, num_nodes=nodes, x=torch.rand(nodes, 8)).save(paths[-1])
+    command = [sys.executable, "-c", _MEASURED, *map(str, paths)]
+    told = subprocess.run(command, check=True, capture_output=True, timeout=100).stdout
+    _, small, large = (int(peak) for peak in told.split())
+    assert (large - small) / (edges[1] - edges[0]) < 6, (small, large)
+
+
+def test_a_partition_that_was_killed_is_not_there_and_made_anew(graph: Graph, tmp_path: Path) -> None:
+    """Killed while its second part is written: nothing lies under its name, and what does is swept."""
+    graph.save(tmp_path / "graph")
+    code = f"""
+import os, signal, torch
+from weft.graph import Graph
+from weft.graph.parts import partition
+def kill(share):
+    if share:
+        os.kill(os.getpid(), signal.SIGKILL)
+graph = Graph.load({str(tmp_path / "graph")!r})
+partition.write_partition({str(tmp_path / "parts")!r}, graph, torch.tensor([0, 1, 1, 0]), watch=kill)
+"""
+    killed = subprocess.run([sys.executable, "-c", code], timeout=100, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (tmp_path / "parts").exists()
+    assert len(list(tmp_path.glob(".parts.*"))) == 1
+    parts = torch.tensor([0, 1, 1, 0])
+    write_partition(tmp_path / "parts", graph, parts)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["graph", "parts"]
+    for part, shard in enumerate(make_shards(graph, parts)):
+        assert_same_shard(read_shard(tmp_path / "parts", part), shard)

@@ -1,11 +1,13 @@
 """Columns as numbers: one-hot, index, lists, times and the odd types of other engines."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from tables import (
     graph_of,
     problems_of,
@@ -14,7 +16,9 @@ from tables import (
     write_text,
 )
 
+from weft.errors import RecipeError
 from weft.meaning import read_report
+from weft.pipeline.engines.duckdb import DuckDB
 
 
 def test_categories_times_and_lists_in_text(tmp_path: Path) -> None:
@@ -79,3 +83,60 @@ def test_a_wrong_weight_or_time_is_told_with_its_row(tmp_path: Path, column: str
     (told,) = found.errors
     assert (told.column, told.row, told.value) == (column, len(values), values[-1])
     assert not [problem for problem in found.found if problem.kind == "left-out"]
+
+
+def halves(*shape: int) -> "np.ndarray[Any, Any]":
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float16)
+
+
+def test_features_in_half_precision_stay_so_value_for_value(tmp_path: Path) -> None:
+    x, attr = halves(3, 4), halves(2)
+    flat = pa.array(x.ravel())
+    nodes = {"id": [1, 2, 3], "v": pa.FixedSizeListArray.from_arrays(flat, 4), "h": pa.array(x[:, 0])}
+    write_parquet(tmp_path / "n.parquet", nodes)
+    write_parquet(tmp_path / "e.parquet", {"src": [1, 2], "dst": [2, 3], "a": pa.array(attr)})
+    graph = graph_of(tmp_path / "g", f"nodes={tmp_path}/n.parquet", f"edges={tmp_path}/e.parquet")
+    assert graph.x.dtype == torch.float16
+    assert np.array_equal(graph.x.numpy(), np.concatenate([x, x[:, :1]], axis=1))
+    assert graph.edge_data["attr"].dtype == torch.float16
+    assert graph.edge_data["attr"].flatten().tolist() == attr.tolist()
+
+
+@pytest.mark.parametrize("wide", ["a column", "a file"])
+def test_half_precision_beside_more_digits_is_float32(tmp_path: Path, wide: str) -> None:
+    """Nothing is rounded: the columns of a matrix have the type of the widest, in all files."""
+    x = halves(2)
+    first = {"id": [1, 2], "h": pa.array(x)}
+    second = {"id": [3, 4], "h": pa.array(np.array([0.1, 1e-9], np.float32) if wide == "a file" else x)}
+    for table in (first, second):
+        if wide == "a column":
+            table["w"] = pa.array([0.1, 1e9], pa.float32())
+    paths = [
+        write_parquet(tmp_path / f"{index}.parquet", table) for index, table in enumerate((first, second))
+    ]
+    edges = write_parquet(tmp_path / "e.parquet", {"src": [1], "dst": [2]})
+    graph = graph_of(tmp_path / "g", *(f"nodes={path}" for path in paths), f"edges={edges}")
+    assert graph.x.dtype == torch.float32
+    assert graph.x[:2, 0].tolist() == x.tolist()
+    last = second["h" if wide == "a file" else "w"].to_pylist()
+    assert graph.x[2:, -1].tolist() == last
+
+
+def test_missing_numbers_in_half_precision_are_told_or_filled(tmp_path: Path) -> None:
+    nodes = write_parquet(tmp_path / "n.parquet", {"id": [1, 2], "h": pa.array([None, 0.5], pa.float16())})
+    edges = write_parquet(tmp_path / "e.parquet", {"src": [1], "dst": [2]})
+    assert [problem.kind for problem in problems_of(f"nodes={nodes}", f"edges={edges}").errors] == [
+        "not-finite"
+    ]
+    graph = graph_of(tmp_path / "g", f"nodes={nodes}", f"edges={edges}", fix="fill-missing")
+    assert (graph.x.dtype, graph.x.tolist()) == (torch.float16, [[0.0], [0.5]])
+
+
+def test_an_engine_that_does_not_read_half_precision_refuses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DuckDB, "reads_halves", False)
+    nodes = write_parquet(tmp_path / "n.parquet", {"id": [1, 2], "h": pa.array(halves(2))})
+    edges = write_parquet(tmp_path / "e.parquet", {"src": [1], "dst": [2]})
+    with pytest.raises(RecipeError, match=r"n\.parquet: 'h' is float16, which this engine does not read"):
+        graph_of(tmp_path / "g", f"nodes={nodes}", f"edges={edges}")

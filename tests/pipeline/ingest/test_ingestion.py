@@ -343,3 +343,19 @@ def test_spark_and_duckdb_make_the_same_graph_of_facts(
             columns = {key: [value] for key, value in zip(("head", "relation", "tail"), row)}
             write_parquet(tmp_path / name / f"part-{place}.parquet", columns)
     _same_by_both(tmp_path, [f"triples.{name}={tmp_path / name}" for name in ("train", "test")], capsys)
+
+
+def test_the_last_stages_tell_how_far_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns and edges come in batches, of which DuckDB counts no share."""
+    monkeypatch.setattr("weft.pipeline.engines.duckdb.BATCH", 2048)
+    monkeypatch.setattr("weft.pipeline.engines.duckdb.LOOK", 60.0)
+    rows = np.arange(20_000)
+    nodes = write_parquet(tmp_path / "n.parquet", {"id": rows, "x": rows / 7})
+    edges = write_parquet(tmp_path / "e.parquet", {"src": rows, "dst": (rows * 7919) % 20_000})
+    seen: list[float] = []
+    ingest(schema_of([f"nodes={nodes}", f"edges={edges}"]), tmp_path / "g", watch=seen.append)
+    whole = [place for place, share in enumerate(seen) if share == 1]
+    assert len(whole) == 2
+    for stage in (seen[: whole[0] + 1], seen[whole[0] + 1 :]):
+        assert stage == sorted(stage)
+        assert len(stage) > 3

@@ -6,7 +6,8 @@ loss. On a grid of parts, nodes are assigned and part (i, j) holds the edges fro
 those of row i.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -14,20 +15,29 @@ from torch import Tensor
 
 from weft.draw import Stream, draw, fold
 from weft.errors import GraphError
+from weft.graph import row_ranges
 from weft.graph.degrees import edge_destinations, entries_of_rows
 from weft.graph.graph import Graph
 from weft.graph.parts.assignment import Assignment
 from weft.graph.sorting import distinct, group, sort_keys
 
 
+class EdgeRun(NamedTuple):
+    """Some edges of a part, in ids of the whole graph."""
+
+    edges: Tensor  # [e] int64 canonical ids, ascending
+    src: Tensor  # [e] int64
+    dst: Tensor  # [e] int64
+
+
 class Piece(NamedTuple):
-    """What one part holds, in ids of the whole graph."""
+    """What one part holds, in ids of the whole graph; its edges come in runs whenever they are asked for."""
 
     part: int
     node_ids: Tensor  # [n] int64 ascending
     node_part: Tensor  # [n] int32 the part that owns each: this one, or the root of a replica
-    edges: Tensor  # [e] int64 canonical ids, ascending
-    edge_dst: Tensor  # [e] int64
+    num_edges: int
+    runs: Callable[[], Iterator[EdgeRun]]  # ascending
 
 
 class ReplicaPairs(NamedTuple):
@@ -92,9 +102,19 @@ def _node_pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
     ends, order = group(assignment.parts, assignment.num_parts)
     for part in range(assignment.num_parts):
         node_ids = order[ends[part] : ends[part + 1]]
-        indptr, edges = entries_of_rows(graph.indptr, node_ids)
-        edge_dst = node_ids[edge_destinations(indptr)]
-        yield Piece(part, node_ids, torch.full((len(node_ids),), part, dtype=torch.int32), edges, edge_dst)
+        owner = torch.full((len(node_ids),), part, dtype=torch.int32)
+        count = int((graph.indptr[node_ids + 1] - graph.indptr[node_ids]).sum())
+        yield Piece(part, node_ids, owner, count, partial(_runs_into, graph, node_ids))
+
+
+def _runs_into(graph: Graph, node_ids: Tensor) -> Iterator[EdgeRun]:
+    """Give the edges into some nodes, so many at a time that memory does not depend on how many there are."""
+    counts = graph.indptr[node_ids + 1] - graph.indptr[node_ids]
+    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    for first, last in row_ranges.row_ranges(indptr):
+        some = node_ids[first:last]
+        _, edges = entries_of_rows(graph.indptr, some)
+        yield EdgeRun(edges, graph.indices[edges].long(), torch.repeat_interleave(some, counts[first:last]))
 
 
 def _edge_pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
@@ -104,19 +124,24 @@ def _edge_pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
     for part in range(assignment.num_parts):
         edges = by_edge[edge_ends[part] : edge_ends[part + 1]]
         node_ids = held.node[by_part[node_ends[part] : node_ends[part + 1]]]
-        edge_dst = torch.searchsorted(graph.indptr, edges, right=True) - 1
-        yield Piece(part, node_ids, held.root[node_ids], edges, edge_dst)
+        yield Piece(part, node_ids, held.root[node_ids], len(edges), partial(_runs_of, graph, edges))
+
+
+def _runs_of(graph: Graph, edges: Tensor) -> Iterator[EdgeRun]:
+    """Give edges by their canonical ids, some at a time."""
+    for some in torch.split(edges, row_ranges.EDGES_AT_ONCE):
+        dst = torch.searchsorted(graph.indptr, some, right=True) - 1
+        yield EdgeRun(some, graph.indices[some].long(), dst)
 
 
 def _grid_pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
     assert assignment.grid is not None, "as_assignment has checked it"
     part, columns = assignment.parts.long(), assignment.grid[1]
-    edge_dst = edge_destinations(graph.indptr)
-    holder = part[edge_dst] // columns * columns + part[graph.indices.long()] % columns
+    holder = part[edge_destinations(graph.indptr)] // columns * columns + part[graph.indices.long()] % columns
     node_ends, by_node = group(assignment.parts, assignment.num_parts)
     edge_ends, by_edge = group(holder, assignment.num_parts)
     for number in range(assignment.num_parts):
         node_ids = by_node[node_ends[number] : node_ends[number + 1]]
         edges = by_edge[edge_ends[number] : edge_ends[number + 1]]
         owner = torch.full((len(node_ids),), number, dtype=torch.int32)
-        yield Piece(number, node_ids, owner, edges, edge_dst[edges])
+        yield Piece(number, node_ids, owner, len(edges), partial(_runs_of, graph, edges))

@@ -25,7 +25,8 @@ from weft.graph.files import as_array, check_rows, restore_value, store_value
 from weft.graph.graph import Graph
 from weft.graph.parts.assignment import Assignment, Cuts, Quality
 from weft.graph.parts.cut import as_assignment
-from weft.graph.parts.shard import Shard, iterate_shards
+from weft.graph.parts.gathered import Gathering, InFolder
+from weft.graph.parts.shard import Shard, edge_array, node_array, shard_cuts
 from weft.graph.sparse import Features
 from weft.reading.damage import reading
 from weft.reading.json_values import Each, Maybe, WholeNumber, expect_shape, read_json
@@ -86,17 +87,20 @@ def write_partition(
     overwrite: bool = False,
     files: Mapping[str, bytes] | None = None,
     accept: Callable[[str], None] | None = None,
+    watch: Callable[[float], None] = lambda _: None,
 ) -> PartitionInfo:
     """Write the shards of a graph as a folder that appears whole or not at all; return what it holds.
 
-    One shard is in memory at a time. `files` are extra files by name, a picture for instance. `accept` is
-    given the fingerprint before the folder appears; what it raises leaves everything as it was.
+    Shards are written as they are cut: memory is a few numbers for each node, and some edges at a time.
+    `files` are extra files by name, a picture for instance. `accept` is given the fingerprint before the
+    folder appears; what it raises leaves everything as it was. `watch` is told which share is written.
     """
     assignment = as_assignment(graph, assignment)
     with format.new_directory(path, overwrite, marker=FILE) as folder:
-        parts = [
-            _write_shard(folder, shard, assignment.sha256) for shard in iterate_shards(graph, assignment)
-        ]
+        parts: list[PartInfo] = []
+        for cut in shard_cuts(graph, assignment):
+            watch(len(parts) / assignment.num_parts)
+            parts.append(_write_shard(folder / _folder_of(len(parts)), cut, assignment.sha256))
         format.write_directory(
             folder / "assignment", {"parts": as_array(assignment.parts)}, {"kind": "assignment"}
         )
@@ -208,9 +212,22 @@ def read_shard(path: str | os.PathLike[str], part: int, *, verify: bool = True) 
     return shard
 
 
-def _write_shard(folder: Path, shard: Shard, assignment: str) -> PartInfo:
-    assert isinstance(shard.part, int), "shards of several parts are not written"
-    name = _folder_of(shard.part)
+def _write_shard(folder: Path, cut: Callable[[Gathering], Shard], assignment: str) -> PartInfo:
+    with format.new_directory(folder) as partial:
+        place = InFolder(partial)
+        shard = cut(place)
+        arrays, meta = _stored(shard, assignment)
+        for name, array in arrays.items():
+            place.put(name, array)
+        format.seal_directory(partial, meta, arrays=place.entries)
+    manifest = (folder / format.MANIFEST).read_bytes()
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    counts = len(shard.node_ids), len(shard.edge_ids), len(shard.halo_ids)
+    return PartInfo(folder.name, *counts, size, hashlib.sha256(manifest).hexdigest())
+
+
+def _stored(shard: Shard, assignment: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the arrays of a shard by name and what its manifest says."""
     arrays = {key: as_array(getattr(shard, key)) for key in _ARRAYS}
     if shard.edge_type is not None:
         arrays["edge_type"] = as_array(shard.edge_type)
@@ -221,19 +238,15 @@ def _write_shard(folder: Path, shard: Shard, assignment: str) -> PartInfo:
         }
     meta = {"kind": _KIND, "assignment": assignment} | {key: getattr(shard, key) for key in _PLAIN + _TARGET}
     meta["edge_data"] = [
-        store_value(f"edge_{index}", {"name": key}, value, arrays)
+        store_value(edge_array(index), {"name": key}, value, arrays)
         for index, (key, value) in enumerate(shard.edge_data.items())
     ]
     meta["node_data"] = [
-        store_value(f"node_{number}_{index}", {"type": kind, "name": key}, value, arrays)
+        store_value(node_array(number, index), {"type": kind, "name": key}, value, arrays)
         for number, kind in enumerate(shard.node_types)
         for index, (key, value) in enumerate(shard.node_data[kind].items())
     ]
-    format.write_directory(folder / name, arrays, meta)
-    manifest = (folder / name / format.MANIFEST).read_bytes()
-    size = sum(file.stat().st_size for file in (folder / name).iterdir())
-    counts = len(shard.node_ids), len(shard.edge_ids), len(shard.halo_ids)
-    return PartInfo(name, *counts, size, hashlib.sha256(manifest).hexdigest())
+    return arrays, meta
 
 
 def _assemble(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Shard:

@@ -4,8 +4,9 @@ A shard has its own rows (`node_ids`), the remote source rows of its edges (the 
 destination in canonical order, the degrees of its rows in the whole graph, and the data of its own rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -16,12 +17,14 @@ from weft.graph.degrees import Degrees, Direction
 from weft.graph.graph import Graph
 from weft.graph.node_data import TargetCounts
 from weft.graph.parts.assignment import Assignment, Cuts
-from weft.graph.parts.cut import Piece, as_assignment, pieces
+from weft.graph.parts.cut import EdgeRun, Piece, as_assignment, pieces
+from weft.graph.parts.gathered import Gathering, InMemory
 from weft.graph.sorting import distinct
 from weft.graph.sparse import Features, SparseFeatures
 from weft.graph.topology import index_dtype
 
 EdgeType = tuple[str, str, str]
+_ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,25 +132,39 @@ def make_shards(graph: Graph, parts: Assignment | Tensor) -> list[Shard]:
 
 def iterate_shards(graph: Graph, parts: Assignment | Tensor) -> Iterator[Shard]:
     """Give one shard after the other, so that one at a time is held."""
-    assignment = as_assignment(graph, parts)
+    return (cut(InMemory()) for cut in shard_cuts(graph, as_assignment(graph, parts)))
+
+
+def shard_cuts(graph: Graph, assignment: Assignment) -> Iterator[Callable[[Gathering], Shard]]:
+    """Give what cuts each shard out, once it is told where its edges and the data of its rows are gathered.
+
+    Beside these, memory is a few numbers for each node of the graph, and some edges at a time.
+    """
     degrees = Degrees.of(graph)
     for piece in pieces(graph, assignment):
-        yield _cut_out(graph, assignment, piece, degrees)
+        yield partial(_cut_out, graph, assignment, piece, degrees)
 
 
-def _cut_out(graph: Graph, assignment: Assignment, piece: Piece, degrees: Degrees) -> Shard:
-    node_part = assignment.parts if assignment.cuts != "edges" else torch.zeros(0, dtype=torch.int32)
-    edges, edge_src = piece.edges, graph.indices[piece.edges].long()
-    if assignment.cuts == "grid":
-        halo_ids, halo_part, ends = _localise(
-            torch.cat([edge_src, piece.edge_dst]), piece.node_ids, node_part
-        )
-        src, dst = ends.tensor_split(2)
-        indptr, indices, edges = _by_destination(src, dst, edges, len(piece.node_ids) + len(halo_ids))
-    else:
-        halo_ids, halo_part, indices = _localise(edge_src, piece.node_ids, node_part)
-        indptr = _row_pointers(piece.edge_dst, piece.node_ids)
+def edge_array(place: int) -> str:
+    """Return the name of an array of edge data, by its place among them."""
+    return f"edge_{place}"
+
+
+def node_array(number: int, place: int) -> str:
+    """Return the name of an array of node data, by the number of the type and its place among them."""
+    return f"node_{number}_{place}"
+
+
+def _cut_out(graph: Graph, assignment: Assignment, piece: Piece, degrees: Degrees, into: Gathering) -> Shard:
+    halo_ids, halo_part = _halo(graph, assignment, piece)
     rows = torch.cat([piece.node_ids, halo_ids])
+    row_of = torch.empty(graph.num_nodes, dtype=index_dtype(len(rows)))  # what is no row here is never read
+    row_of[rows] = torch.arange(len(rows), dtype=row_of.dtype)
+    num_targets = len(rows) if assignment.cuts == "grid" else len(piece.node_ids)
+    edges = _ShardEdges(graph, piece.num_edges, num_targets, row_of.dtype, into)
+    for run in _by_destination(piece, row_of) if assignment.cuts == "grid" else piece.runs():
+        edges.append(run.edges, row_of[run.src], row_of[run.dst])
+    del row_of
     return Shard(
         part=piece.part,
         num_parts=assignment.num_parts,
@@ -158,13 +175,9 @@ def _cut_out(graph: Graph, assignment: Assignment, piece: Piece, degrees: Degree
         node_part=piece.node_part,
         halo_ids=halo_ids,
         halo_part=halo_part,
-        indptr=indptr,
-        indices=indices,
-        edge_ids=edges,
-        edge_type=None if graph.edge_type is None else graph.edge_type[edges],
-        edge_data={name: value[edges] for name, value in graph.edge_data.items()},
+        **edges.close(),
         degrees=degrees.rows(rows),
-        node_data=_rows_of_data(graph, piece.node_ids),
+        node_data=_rows_of_data(graph, piece.node_ids, into),
         node_types=list(graph.node_types),
         node_offsets=list(graph.node_offsets),
         edge_types=list(graph.edge_types),
@@ -173,6 +186,66 @@ def _cut_out(graph: Graph, assignment: Assignment, piece: Piece, degrees: Degree
         **graph.target_counts._asdict(),
         grid=assignment.grid,
     )
+
+
+def _halo(graph: Graph, assignment: Assignment, piece: Piece) -> tuple[Tensor, Tensor]:
+    """Return the remote rows that a part's edges touch, sorted by owner, and these."""
+    touched = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    if assignment.cuts != "edges":  # else a part has a replica of every end
+        for run in piece.runs():
+            touched[run.src] = True
+            if assignment.cuts == "grid":
+                touched[run.dst] = True
+        touched[piece.node_ids] = False
+    halo = touched.nonzero().flatten()
+    owner = assignment.parts[halo]
+    order = torch.argsort(owner, stable=True)
+    return halo[order], owner[order].int()
+
+
+def _by_destination(piece: Piece, row_of: Tensor) -> Iterator[EdgeRun]:
+    """Give all edges of a part in the order of their destination rows."""
+    edges, src, dst = (torch.cat(ends) for ends in zip(*piece.runs()))
+    order = torch.argsort(row_of[dst], stable=True)
+    yield EdgeRun(edges[order], src[order], dst[order])
+
+
+class _ShardEdges:
+    """The edges of a shard as they come, in the order of their destination rows."""
+
+    def __init__(
+        self, graph: Graph, count: int, num_targets: int, row_type: torch.dtype, into: Gathering
+    ) -> None:
+        self.graph, self.counts = graph, torch.zeros(num_targets + 1, dtype=torch.int64)
+        self.values = {edge_array(place): value for place, value in enumerate(graph.edge_data.values())}
+        if graph.edge_type is not None:
+            self.values["edge_type"] = graph.edge_type
+        types: dict[str, Any] = {"indices": row_type, "edge_ids": torch.int64}
+        types |= {name: value.dtype for name, value in self.values.items()}
+        tails = {name: tuple(value.shape[1:]) for name, value in self.values.items()}
+        self.made = {
+            name: into.array(name, dtype, (count, *tails.get(name, ()))) for name, dtype in types.items()
+        }
+
+    def append(self, edges: Tensor, src: Tensor, dst: Tensor) -> None:
+        """Take edges by canonical ids and the rows of their ends."""
+        self.counts.index_add_(0, dst + 1, torch.ones(len(dst), dtype=torch.int64))
+        self.made["indices"].append(src)
+        self.made["edge_ids"].append(edges)
+        for name, value in self.values.items():
+            self.made[name].append(value[edges])
+
+    def close(self) -> dict[str, Any]:
+        """Return the fields of the shard."""
+        done = {name: rows.close() for name, rows in self.made.items()}
+        data = {name: done[edge_array(place)] for place, name in enumerate(self.graph.edge_data)}
+        return {
+            "indptr": self.counts.cumsum(0),
+            "indices": done["indices"],
+            "edge_ids": done["edge_ids"],
+            "edge_type": done.get("edge_type"),
+            "edge_data": data,
+        }
 
 
 def _localise(edge_src: Tensor, node_ids: Tensor, node_part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -196,19 +269,20 @@ def _row_pointers(edge_dst: Tensor, node_ids: Tensor) -> Tensor:
     return torch.cat([inner, torch.tensor([len(edge_dst)])])
 
 
-def _by_destination(src: Tensor, dst: Tensor, edges: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return indptr, source rows and ids of edges in the order of their destination rows."""
-    order = torch.argsort(dst, stable=True)
-    counts = torch.bincount(dst, minlength=num_rows)
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), src[order], edges[order]
-
-
-def _rows_of_data(graph: Graph, node_ids: Tensor) -> dict[str, dict[str, Features]]:
+def _rows_of_data(graph: Graph, node_ids: Tensor, into: Gathering) -> dict[str, dict[str, Features]]:
     bounds = torch.searchsorted(node_ids, torch.tensor(graph.node_offsets)).tolist()
     data: dict[str, dict[str, Features]] = {}
-    for index, kind in enumerate(graph.node_types):
-        rows = node_ids[bounds[index] : bounds[index + 1]] - graph.node_offsets[index]
-        data[kind] = {name: value[rows] for name, value in graph.node_data[kind].items()}
+    for number, kind in enumerate(graph.node_types):
+        rows = node_ids[bounds[number] : bounds[number + 1]] - graph.node_offsets[number]
+        data[kind] = {}
+        for place, (name, value) in enumerate(graph.node_data[kind].items()):
+            if isinstance(value, SparseFeatures):
+                data[kind][name] = value[rows]
+                continue
+            made = into.array(node_array(number, place), value.dtype, (len(rows), *value.shape[1:]))
+            for some in torch.split(rows, _ROWS_AT_ONCE):
+                made.append(value[some])
+            data[kind][name] = made.close()
     return data
 
 

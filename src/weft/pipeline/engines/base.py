@@ -36,6 +36,8 @@ class Engine(ABC):
     """Whether rows of files come in the order of the files where a query asks for none."""
     reads_text: ClassVar[bool] = False
     """Whether tables may be text files."""
+    reads_halves: ClassVar[bool] = False
+    """Whether columns of Parquet files may be float16."""
     on_cluster: ClassVar[bool] = False
     """Whether it takes `master`, where it runs, and `settings` of its own."""
     keeps: ClassVar[bool] = False

@@ -28,11 +28,12 @@ class DuckDB(Engine):
     """Runs steps in DuckDB within its memory; what does not fit is spilled to the folder, if there is one.
 
     With `keep` its tables are in the file `folder`/work.duckdb, and still there after a crash. `watch` is
-    told now and then how much of a step is done, in percent.
+    told now and then which share of a step is done.
     """
 
     keeps_order = True
     reads_text = True
+    reads_halves = True
     keeps = True
 
     def __init__(
@@ -211,7 +212,7 @@ class DuckDB(Engine):
             while not done.wait(LOOK):
                 share = float(self.connection.query_progress())
                 if share >= 0:  # less: DuckDB cannot say
-                    watch(share)
+                    watch(share / 100)
 
         thread = threading.Thread(target=look, daemon=True)
         thread.start()

@@ -22,7 +22,7 @@ from weft.graph.graph import Graph
 from weft.layers.no_layers import EMBEDDINGS, NoLayers
 from weft.meaning import read_report
 from weft.pipeline.infer.rows_by_id import learned_tables, rows_by_id
-from weft.stores.open import with_file
+from weft.stores.open import by_rows, with_file
 from weft.strategies.base import strategies
 from weft.tasks.base import Task
 from weft.tasks.choose import AUTO, TaskChoice, suggested_by
@@ -80,7 +80,7 @@ def open_run(run: str | Path, graph: str | Path | None = None, *, all_edges: boo
     if graph is None:  # the file of a store has the rows of the run's own graph
         held = with_file(held, recipe["strategy"].get("store"), dtype)
     _check_fit(folder, trained, held)
-    held = held.to(dtype=dtype)
+    held = by_rows(held, None, dtype, opened=True).to(dtype=dtype)
     model = built.model(held).to(dtype)
     try:
         rows = rows_by_id(model, None if graph is None else _own_graph(folder, recipe, model), held)

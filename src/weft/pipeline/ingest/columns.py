@@ -49,6 +49,11 @@ class ColumnEncoder:
         """What is selected."""
         return self.source.number(self.column, "FLOAT")
 
+    @property
+    def dtype(self) -> Any:
+        """The narrowest type that all its numbers fit."""
+        return np.float16 if self.source.is_half(self.column) else np.float32
+
     def encode(self, values: "pa.Array", start: int) -> Array:
         """Return [rows, width] numbers, NaN where there is none."""
         columns: Array = values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)[:, None]
@@ -160,6 +165,11 @@ class CategoryEncoder(ColumnEncoder):
         """What is selected."""
         return f"CAST({name(self.column)} AS STRING)"
 
+    @property
+    def dtype(self) -> Any:
+        """The type of ones and zeros, or of numbers of words."""
+        return np.float32
+
     def names(self) -> list[str]:
         """Return the names of the columns it makes."""
         return [f"{self.column}={word}" for word in self.known] if self.one_hot else [self.column]
@@ -204,13 +214,14 @@ def make_encoder(source: TableFiles, feature: Feature, problems: Problems) -> Co
 
 
 class MatrixColumns:
-    """Several columns as the matrix x of nodes or attr of edges."""
+    """Several columns as the matrix x of nodes or attr of edges; in float16 where all of them are."""
 
     def __init__(self, array: str, encoders: Sequence[ColumnEncoder], *, fill: bool) -> None:
         self.array, self.encoders, self.fill = array, list(encoders), fill
         self.expressions = {f"{array}{index}": part.expression for index, part in enumerate(encoders)}
         self.width = sum(part.width for part in encoders)
-        self.outputs: dict[str, tuple[Any, tuple[int, ...]]] = {array: (np.float32, (self.width,))}
+        self.dtype = np.result_type(*(part.dtype for part in encoders))
+        self.outputs: dict[str, tuple[Any, tuple[int, ...]]] = {array: (self.dtype, (self.width,))}
 
     def read(self, batch: "pa.RecordBatch", start: int) -> dict[str, Array]:
         """Return the rows of a batch."""
@@ -220,7 +231,7 @@ class MatrixColumns:
         rows = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         if self.fill:
             rows = np.where(np.isfinite(rows), rows, np.float32(0))
-        return {self.array: rows}
+        return {self.array: rows.astype(self.dtype, copy=False)}
 
     def finish(self, problems: Problems) -> None:
         """Tell of what was wrong."""

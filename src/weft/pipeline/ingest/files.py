@@ -47,6 +47,8 @@ class File:
     rows: int | None = None
     dialect: Text | None = None
     """None: Parquet."""
+    halves: frozenset[str] = frozenset()
+    """Columns whose numbers, or lists of them, are float16."""
 
     @property
     def signature(self) -> tuple[Any, ...]:
@@ -139,15 +141,29 @@ def _open_parquet(path: Path, wrong: Any) -> File | None:
 
     try:
         with pq.ParquetFile(path) as file:
-            columns = {part.name: _kind(part.type) for part in file.schema_arrow}
+            held = {part.name: part.type for part in file.schema_arrow}
             rows = file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         wrong("damaged", f"damaged Parquet ({str(error).splitlines()[0][:120]})")
         return None
+    columns = {column: _kind(kind) for column, kind in held.items()}
     if len({column.lower() for column in columns}) < len(columns):
         wrong("same-name", "two columns have the same name but for upper and lower case; rename one")
         return None
-    return File(path, columns, rows)
+    halves = frozenset(column for column, kind in held.items() if _is_half(kind))
+    return File(path, columns, rows, halves=halves)
+
+
+def _is_list(held: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(held) or types.is_large_list(held) or types.is_fixed_size_list(held))
+
+
+def _is_half(held: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_float16(held.value_type if _is_list(held) else held))
 
 
 def _kind(held: Any) -> str:
@@ -155,7 +171,7 @@ def _kind(held: Any) -> str:
 
     if types.is_dictionary(held):
         held = held.value_type
-    if types.is_list(held) or types.is_large_list(held) or types.is_fixed_size_list(held):
+    if _is_list(held):
         return LIST if _kind(held.value_type) in (INTEGER, BIG, REAL, BOOL) else OTHER
     tests = [
         (BIG, types.is_uint64(held) or (types.is_decimal(held) and held.scale == 0)),

@@ -52,7 +52,7 @@ def ingest(
     care of it. `memory` is the most that the process takes, of less than 1 GiB the most that DuckDB does;
     half of what is free where it is not given. `engine` may be "spark", for Parquet files: `master` and
     `settings` are Spark's, and `memory` that of each of its processes. `say` is told of each stage,
-    `watch` how much of a long step is done, in percent.
+    `watch` which share of a long step is done.
     """
     out = format.as_path(out)
     work = out.parent / f".{out.name}.work"
@@ -66,7 +66,7 @@ def ingest(
             _continue_or_start(intake)
             intake.load(strict=True)
             problems.check()
-            report = _Writer(intake, partial, work).write()
+            report = _Writer(intake, partial, work, watch or (lambda _: None)).write()
             problems.check()
         (partial / REPORT).write_text(json.dumps(report["told"]))
         format.seal_directory(
@@ -129,6 +129,7 @@ class _Writer:
     intake: Intake
     folder: Path
     work: Path
+    watch: Callable[[float], None]
     arrays: dict[str, dict[str, Any]] = field(default_factory=dict)
     classes: dict[str, list[str]] = field(default_factory=dict)
     edge_classes: dict[str, list[str]] = field(default_factory=dict)
@@ -219,9 +220,12 @@ class _Writer:
             for name, (dtype, tail) in shapes.items()
         }
         source = intake.node_sources[kind] if isinstance(kind, str) else intake.edge_sources[kind]
+        done = 0
         for rows in intake.read(source, readers, keep):
             for name, values in rows.items():
                 open_files[name].append(values)
+            done += len(values)
+            self.watch(done / max(count, 1))
         intake.problems.check()
         return {name: file.close() for name, file in open_files.items()}
 
@@ -292,6 +296,7 @@ class _Writer:
             same = (dst[1:] == dst[:-1]) & (src[1:] == src[:-1]) & (kind[1:] == kind[:-1])
             repeated += int(same.sum()) + ((int(dst[0]), int(kind[0]), int(src[0])) == last)
             last = int(dst[-1]), int(kind[-1]), int(src[-1])
+            self.watch(files["indices"].rows / num_edges)
             loops += int((dst == src).sum())
         indptr = self._file("indptr", np.dtype(np.int64), (num_nodes + 1,))
         indptr.append(np.cumsum(degrees))

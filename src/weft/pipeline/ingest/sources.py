@@ -55,6 +55,10 @@ class TableFiles:
         """Whether no file has names for its columns."""
         return all(file.dialect is not None and not file.dialect.header for file in self.files)
 
+    def is_half(self, column: str) -> bool:
+        """Return whether all files have a column's numbers as float16."""
+        return all(column in file.halves for file in self.files)
+
     def number(self, column: str, kind: str) -> str:
         """Return SQL for a column as numbers of a type, null where a value is none."""
         # A bare cast is handed to DuckDB's reader of text, where a wrong value ends the scan.
@@ -180,6 +184,12 @@ def open_source(
     if written is not None and not engine.reads_text:
         raise RecipeError(
             f"{written.path} is text, which this engine does not read; write Parquet, or use --engine duckdb"
+        )
+    half = next((file for file in files if file.halves), None)
+    if half is not None and not engine.reads_halves:
+        raise RecipeError(
+            f"{half.path}: {min(half.halves)!r} is float16, which this engine does not read; use --engine "
+            "duckdb, or write float32"
         )
     try:
         return TableFiles(table, files, engine)

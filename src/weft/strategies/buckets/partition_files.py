@@ -18,6 +18,7 @@ from torch import Tensor
 from weft.draw import Stream, draw, fold
 from weft.errors import FormatError, TrainingError
 from weft.placing import sync_directory
+from weft.reading.mapped import map_values
 from weft.strategies.buckets.division import Division
 from weft.strategies.buckets.training import PartitionRows
 
@@ -101,7 +102,7 @@ class PartitionFiles:
         dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
         try:
             self._check_size(path, (shape[0] * shape[1] + shape[0]) * dtype.itemsize, path.stat().st_size)
-            return torch.from_numpy(np.memmap(path, dtype, "c", shape=shape))
+            return torch.from_numpy(map_values(path, dtype, shape))
         except OSError as error:
             raise FormatError(f"cannot read {path}: {error.strerror}; {_WAY_OUT}") from None
 

@@ -24,12 +24,14 @@ from weft.errors import GraphError, InputError
 from weft.events import Events
 from weft.format import as_path
 from weft.graph.graph import Graph
+from weft.graph.row_ranges import some_edges
 from weft.samplers.base import as_seeds
 from weft.samplers.neighbor import Fanout, NeighborSampler
 from weft.stores.base import Store
 from weft.stores.cached import free_bytes
 from weft.stores.memory import MemoryStore
 from weft.stores.mmap import MmapStore
+from weft.stores.open import by_rows
 from weft.strategies.call import evaluating
 from weft.strategies.hops import checked_hops
 from weft.train.inference.predictions import Predictions
@@ -71,7 +73,7 @@ def infer(
     whole = nn.ModuleList(listed) if listed is not None else model
     assert isinstance(whole, nn.Module)
     _check(graph, memory)
-    graph = adapt(graph, whole)
+    graph = by_rows(adapt(graph, whole), None, _computed_in(whole))
     wanted = _wanted(graph, nodes)
     with evaluating(whole), torch.no_grad(), _places(out) as places, placed(whole, device) as where:
         memory = room_for(where) if memory is None else memory
@@ -321,9 +323,9 @@ def needed_nodes(graph: Graph, wanted: Tensor, hops: Sequence[int]) -> list[Tens
         for _ in range(count):
             if bool(mask.all()):
                 break
-            reads = torch.repeat_interleave(mask, graph.indptr.diff())
-            mask = mask.clone()
-            mask[graph.indices[reads].long()] = True
+            within, mask = mask, mask.clone()
+            for src, dst in some_edges(graph.indptr, graph.indices):
+                mask[src[within[dst]].long()] = True
     return needed[::-1]
 
 
@@ -340,6 +342,12 @@ def _value_bytes(graph: Graph, before: Store | None) -> int:
     x = graph.x if before is None else before
     features = list(x.values()) if isinstance(x, dict) else [x]
     return max(4, *(each.dtype.itemsize for each in features if each is not None), 4)
+
+
+def _computed_in(model: nn.Module) -> torch.dtype:
+    """Return the type that a model computes with."""
+    kinds = (weight.dtype for weight in model.parameters() if weight.is_floating_point())
+    return next(kinds, torch.get_default_dtype())
 
 
 def _wanted(graph: Graph, nodes: Any) -> Tensor:

@@ -67,7 +67,7 @@ class Runner:
 def _in_memory(x: Any) -> Any:
     if isinstance(x, dict):
         return {kind: _in_memory(rows) for kind, rows in x.items()}
-    if isinstance(x, MemoryStore) and x.storage is None:
+    if isinstance(x, MemoryStore) and x.storage is None and x.values.dtype == x.dtype:
         return x.values  # as they lie there: nobody writes to them
     return x[:] if isinstance(x, RowSource) else x
 

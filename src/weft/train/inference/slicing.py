@@ -19,6 +19,7 @@ from torch.fx._symbolic_trace import PH
 from weft.errors import InputError
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block
+from weft.graph.row_ranges import some_edges
 from weft.interop.pyg.layer import PyG
 from weft.layers.base import Layer, Linear, dense
 from weft.layers.dropout import Dropout
@@ -167,7 +168,7 @@ class SlicedModel:
         """
         modules = {**dict(self.model.named_modules()), **self.wrapped}
         adds = [name for name, layer in modules.items() if isinstance(layer, PyG) and layer.self_loops]
-        count = int((graph.indices == torch.repeat_interleave(graph.indptr.diff())).sum())
+        count = sum(int((src == dst).sum()) for src, dst in some_edges(graph.indptr, graph.indices))
         if adds and 0 < count < graph.num_nodes:
             raise InputError(
                 f"{adds[0]} adds the self loops that are missing, and {count:,} of {graph.num_nodes:,} nodes "
