@@ -18,10 +18,6 @@ from weft.tasks.loss import Loss
 from weft.tasks.penalty import Penalty
 from weft.tasks.ranking import LEFT_OUT
 from weft.tasks.scores.base import Scorer, other_end
-from weft.tasks.scores.compared import on_kernels
-
-_ALIGNED = 16
-"""Candidates on a GPU are filled up to a multiple of so many."""
 
 
 @dataclass(eq=False)
@@ -83,7 +79,6 @@ class BucketSteps:
 
     def __init__(self, objective: Objective, *, device: torch.device) -> None:
         self.objective, self.device = objective, device
-        # A side at a time; what it gives is read before the other one begins.
         self.space = Workspace()
 
     @kept_memory()
@@ -140,12 +135,9 @@ class BucketSteps:
             outputs += [queries, own, keys]
             slopes += given
         if goal.penalty is not None:
-            with torch.enable_grad():
-                for side in goal.candidates.sides:
-                    added = goal.penalty.each(goal.scorer, ends["src"], ends["dst"], relation, side=side)
-                    outputs.append((added if pairs.live is None else added * pairs.live).sum())
-                    slopes.append(None)
-                    total += outputs[-1].detach()
+            outputs.append(_penalty(goal, goal.penalty, ends, pairs))
+            slopes.append(None)
+            total += outputs[-1].detach()
         weights = [each for each in goal.scorer.parameters() if each.requires_grad]
         leaves = [*ends.values(), *others.values(), *weights]
         found = torch.autograd.grad(outputs, leaves, slopes, allow_unused=True)
@@ -165,21 +157,12 @@ class BucketSteps:
         queries, own, keys = (each.detach() for each in held)
         n, width = len(queries) // chunks, queries.shape[1]
         inside = n if goal.candidates.others else 0
-        queries, own = queries.view(chunks, n, width), own.view(chunks, n, width)
-        count = 1 + inside + drawn.shape[1]
-        # A GPU multiplies matrices of odd shapes at half the rate.
-        columns = -(-count // _ALIGNED) * _ALIGNED if on_kernels(queries) else count
-        table = self.space.take("candidates", chunks, columns, width, like=queries)
-        table[:, 0] = 0.0
-        table[:, count:] = 0.0
-        if inside:
-            table[:, 1 : 1 + n] = own
-        table[:, 1 + inside : count] = keys.view(chunks, -1, width)
+        queries, own, keys = (each.view(chunks, -1, width) for each in (queries, own, keys))
         nodes = torch.cat([pairs.ids[side].view(chunks, n), drawn], 1) if inside else drawn
         loss, by_queries, by_own, by_keys = contrast(
             queries,
             own,
-            table,
+            [own, keys] if inside else [keys],
             compare=goal.scorer.compare,
             loss=goal.loss,
             temperature=goal.temperature,
@@ -187,10 +170,8 @@ class BucketSteps:
             live=pairs.live,
             space=self.space,
         )
-        by_own = by_own + by_keys[:, 1 : 1 + n] if inside else by_own
-        given = by_queries, by_own, by_keys[:, 1 + inside : count]
-        # Copies: the other side is given the same memory.
-        return loss, [each.reshape(-1, width).clone() for each in given]
+        by_own = by_own + by_keys[:, :inside] if inside else by_own
+        return loss, [each.reshape(-1, width) for each in (by_queries, by_own, by_keys[:, inside:])]
 
     def true_ends(self, edges: BucketEdges, rows: dict[End, PartitionRows]) -> dict[End, TrueEnds]:
         """Return what is no negative of edges, for each side that is replaced."""
@@ -203,6 +184,17 @@ class BucketSteps:
             else:
                 found[side] = TrueEnds.own(ends[side], count)
         return found
+
+
+@torch.enable_grad()
+def _penalty(goal: Objective, penalty: Penalty, ends: dict[End, Tensor], pairs: StepPairs) -> Tensor:
+    """Return the sum of penalties of pairs on all sides, whose ends are the same rows."""
+    sides = goal.candidates.sides
+    added = penalty.of_ends(goal.scorer, ends["src"], ends["dst"]) * len(sides)
+    for side in sides:
+        weights = penalty.of_relation(goal.scorer, pairs.relation, side=side)
+        added = added if weights is None else added + weights
+    return (added if pairs.live is None else added * pairs.live).sum()
 
 
 def _leave_out(scores: Tensor, pairs: StepPairs, side: End, nodes: Tensor, inside: int) -> None:
