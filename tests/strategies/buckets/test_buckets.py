@@ -308,6 +308,11 @@ def test_a_killed_run_continues_bit_for_bit(tmp_path: Path) -> None:
         ({"order": "backwards"}, r"strategy\.order: expected one of"),
         ({"negatives": {"count": 0, "inbatch": False}}, r"strategy\.negatives: there are none"),
         ({"negatives": {"count": 0, "alpha": 0.5}}, r"strategy\.negatives\.alpha: is that of nodes"),
+        ({"negatives": {"count": 8, "weighted": True}}, r"strategy\.negatives\.weighted: only nodes"),
+        (
+            {"negatives": {"count": 8, "inbatch": False, "weighted": True}, "task": {**TASK, "loss": "bpr"}},
+            r"strategy\.negatives\.weighted: is that of a softmax; the loss is 'bpr'",
+        ),
         ({"negatives": {"counts": 3}}, r"strategy\.negatives\.counts"),
         (
             {"optimizer": "adam"},

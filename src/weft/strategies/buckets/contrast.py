@@ -61,6 +61,7 @@ def contrast(
     temperature: float = 1.0,
     mask: Callable[[Tensor], None],
     live: Tensor | None = None,
+    shift: Tensor | float = 0.0,
     space: Workspace,
 ) -> Gradients:
     """Return the sum of losses and its gradients, in memory of their own.
@@ -69,19 +70,21 @@ def contrast(
     [chunks, m, d]. `mask` is given scores [chunks, n, m] of candidates, or more with those of true pairs
     before them and what only fills rows after them, and puts -inf where one is no negative. `temperature` is
     that of a softmax, whose scores are divided by it. `live` [chunks * n] is 1 for pairs that count and 0 for
-    others, None: all do.
+    others, None: all do. `shift` is the logarithm of how many nodes a candidate of a softmax stands for.
     """
     if isinstance(compare, Product) and loss.name in SOFTMAX and not loss.own and queries.is_cpu:
-        return _by_shares(queries, true, _joined(keys, space), temperature, mask, live, space)
+        return _by_shares(queries, true, _joined(keys, space), temperature, mask, live, shift, space)
     if not isinstance(compare, Product):
         held = _joined(keys, space)
-        return compared(queries, true, held, compare=compare, loss=loss, mask=mask, live=live)
+        return compared(
+            queries, true, held, compare=compare, loss=loss, mask=mask, live=live, shift=shift * temperature
+        )
     count = sum(each.shape[1] for each in keys)
     table = _with_true(keys, space)
     chunks, n, columns = *queries.shape[:2], table.shape[1]
     scores = space.take("scores", chunks, n, columns, like=queries)
     torch.bmm(queries, table.transpose(1, 2), out=scores)
-    scores[:, :, 0] = torch.linalg.vecdot(queries, true)
+    scores[:, :, 0] = torch.linalg.vecdot(queries, true) - shift * temperature
     mask(scores)
     total, slope = _slope(scores.view(-1, columns), loss, temperature, live, space)
     slope = slope.view(chunks, n, columns)
@@ -121,6 +124,7 @@ def _by_shares(
     temperature: float,
     mask: Callable[[Tensor], None],
     live: Tensor | None,
+    shift: Tensor | float,
     space: Workspace,
 ) -> Gradients:
     """Return what `contrast` does of a softmax, from scores [chunks, n, m] of candidates alone.
@@ -136,6 +140,7 @@ def _by_shares(
     if temperature != 1.0:
         shares.div_(temperature)
         own.div_(temperature)
+    own.sub_(shift)  # as if each candidate were there more often
     log_sum = softmax_rows(shares)
     whole = torch.logaddexp(log_sum, own)
     losses, share = whole - own, (log_sum - whole).exp_().div_(temperature)
@@ -157,11 +162,12 @@ def compared(
     loss: Loss,
     mask: Callable[[Tensor], None],
     live: Tensor | None = None,
+    shift: Tensor | float = 0.0,
 ) -> Gradients:
     """Return what `contrast` does by autograd, for any comparison and loss."""
     with torch.enable_grad():
         held = [value.detach().requires_grad_() for value in (queries, true, keys)]
-        own = compare.paired(held[0], held[1])[..., None]
+        own = compare.paired(held[0], held[1])[..., None] - shift
         scores = torch.cat([own, compare.crossed(held[0], held[2])], -1)
         left_out = torch.zeros_like(scores)
         mask(left_out)

@@ -4,7 +4,8 @@ Rows are changed by row-wise Adagrad where they lie, in the partitions that are 
 batch are summed first. Weights of the scorer, those of relations, are the optimiser's.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -61,6 +62,8 @@ class StepPairs:
     """[chunks, count] by side: candidates"""
     true: dict[End, TrueEnds]
     """by side: what is no negative of each pair"""
+    shifts: Mapping[End, Tensor | float] = field(default_factory=dict)
+    """by side: the logarithm of how many nodes a candidate stands for, 0 where nothing is said"""
     live: Tensor | None = None
     """[n] 1 for a pair, 0 for what only fills a chunk; None: all are pairs"""
 
@@ -99,7 +102,9 @@ class BucketSteps:
             ids: dict[End, Tensor] = {"src": held.src[here], "dst": held.dst[here]}
             drawn = {side: each.to(self.device) for side, each in batches.drawn(batch).items()}
             mine = {side: each.take(here) for side, each in true.items()}
-            total += self.step(StepPairs(ids, held.relation[here], drawn, mine), rows, optimizer)
+            total += self.step(
+                StepPairs(ids, held.relation[here], drawn, mine, batches.shifts(batch)), rows, optimizer
+            )
         return total
 
     def step(
@@ -168,6 +173,7 @@ class BucketSteps:
             temperature=goal.temperature,
             mask=lambda scores: _leave_out(scores, pairs, side, nodes.contiguous(), inside),
             live=pairs.live,
+            shift=pairs.shifts.get(side, 0.0),
             space=self.space,
         )
         by_own = by_own + by_keys[:, :inside] if inside else by_own
