@@ -198,7 +198,14 @@ def main(arguments: list[str] | None = None) -> int:
         "--only",
         metavar="ROW",
         default="",
-        help="of paired_accuracy, the rows that begin so; the others stay as they were measured",
+        help="of paired_accuracy, plan_proof and quality_*, the rows that begin so; the others stay",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        choices=range(1, 100),
+        help="of quality_*, with so many seeds (default: 3)",
     )
     parser.add_argument("--memory-of", metavar="CONTENDER", help=argparse.SUPPRESS)
     parser.add_argument(
@@ -211,6 +218,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ["WEFT_BENCH_TINY"] = "1"
         options.out = Path(tempfile.mkdtemp(prefix="weft-tiny-")) if options.out == RESULTS else options.out
     os.environ["WEFT_BENCH_ONLY"] = options.only
+    os.environ["WEFT_BENCH_SEEDS"] = str(options.seeds or "")
     torch.set_num_threads(options.threads)
     known = all_cases()
     if options.list:

@@ -44,6 +44,32 @@ def test_scores_without_weights_of_relations_have_that_of_rows() -> None:
     assert Penalty("n3", 1.0).each(make_scorer("rotate", 2), SRC, DST).tolist() == [133.0, 1.0]
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_gradients_of_any_order_are_those_of_third_powers(parts: int) -> None:
+    rows = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    rows = rows.requires_grad_()
+    scorer = make_scorer("complex" if parts == 2 else "dot", 4).double()
+    penalty = Penalty("n3", 0.5)
+    assert torch.autograd.gradcheck(lambda h: penalty.of_ends(scorer, h, h), rows)
+    assert torch.autograd.gradgradcheck(lambda h: penalty.of_ends(scorer, h, h), rows)
+
+
+def test_a_number_that_is_zero_has_no_gradient() -> None:
+    rows = torch.zeros(2, 2, requires_grad=True)
+    Penalty("n3", 1.0).of_ends(make_scorer("complex", 2), rows, rows).sum().backward()
+    assert rows.grad is not None
+    assert rows.grad.tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+def test_weights_of_relations_have_a_gradient_for_each_pair() -> None:
+    scorer = scored("distmult", [[1.0, 1.0], [2.0, 3.0]])
+    found = Penalty("n3", 1.0).of_relation(scorer, torch.tensor([1, 0, 1]))
+    assert found is not None
+    found.sum().backward()
+    assert found.tolist() == [8 + 27, 2, 8 + 27]
+    assert scorer.weight.grad.tolist() == [[3, 3], [2 * 3 * 4, 2 * 3 * 9]]
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

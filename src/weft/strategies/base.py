@@ -23,7 +23,7 @@ from weft.exchanges.base import check_exchange
 from weft.graph.parts.assignment import Assignment
 from weft.graph.views import GraphView
 from weft.registry import Registry
-from weft.strategies.batching import Batching, Everything
+from weft.strategies.batching import Batching, Beside, Everything
 from weft.strategies.call import ModelCall, evaluating
 from weft.strategies.cells import on_grid
 from weft.strategies.layout import Layout
@@ -35,6 +35,7 @@ from weft.strategies.step import Between, EpochLoss, take_epoch
 from weft.strategies.tally import Tally
 from weft.tasks.base import Pieces, Targets, Task
 from weft.tasks.choose import usual_task
+from weft.tasks.ranking import Ranks
 
 Scores = dict[str, dict[str, float]]
 Metrics = Mapping[str, Callable[[Tensor, Tensor], float]]
@@ -137,6 +138,8 @@ class Strategy:
         self.shared.targets = self.task.targets(graph, self.shared.total)
         self.learned = LearnedTables()
         self.tally = EpochLoss()
+        self._ranked: tuple[dict[str, Pieces], Beside] | None = None
+        """What the last evaluation found, where that is ranks and nothing was trained since."""
         self._sent = Traffic()
 
     def compose(
@@ -284,6 +287,7 @@ class Strategy:
 
         Where `between` says so it ends after a step, and the next call goes on there.
         """
+        self._ranked = None
         take_epoch(self, model, optimizer, between)
         return self.total(self.tally.sum) / max(self.tally.count, 1)
 
@@ -295,12 +299,18 @@ class Strategy:
     # Outputs
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, metrics: Metrics) -> Scores:
-        """Return the metrics and the loss of each split over all workers, and change no state."""
+    def evaluate(self, model: nn.Module, metrics: Metrics, *, again: bool = False) -> Scores:
+        """Return the metrics and the loss of each split over all workers, and change no state.
+
+        `again` says that the weights are those of the last evaluation: ranks among all nodes, which take
+        longer than some epochs, are those of before, where nothing was trained since.
+        """
         self.reducer.prepare(model)
         self.reducer.gather(model)
         with self.events.phase("evaluate"), evaluating(model):
-            outputs, beside = self.batching.outputs(model)
+            known = self._ranked if again else None
+            outputs, beside = self.batching.outputs(model) if known is None else known
+            self._ranked = (outputs, beside) if all(map(_are_ranks, outputs.values())) else None
             return {
                 split: {**self._score(outputs[split], held.count, metrics), **beside.get(split, {})}
                 for split, held in self.scored.items()
@@ -417,6 +427,11 @@ class Strategy:
 
     def _evaluated(self, value: Tensor) -> Tensor:
         return self.group.all_reduce(value, label=EVALUATE).wait()
+
+
+def _are_ranks(pieces: Pieces) -> bool:
+    """Return whether pieces are ranks, which are few numbers a pair, and can be gone through again."""
+    return isinstance(pieces, list) and all(isinstance(outputs, Ranks) for outputs, _ in pieces)
 
 
 strategies: Registry[type[Strategy]] = Registry("strategy", "weft.strategies")

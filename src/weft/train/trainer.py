@@ -301,8 +301,9 @@ class Trainer:
     def finish(self) -> Summary:
         """Save, put the best weights back, score them with every metric, and return the summary."""
         self.save(self.start)
-        if self.settings.restore_best and self.best_weights is not None:
-            assign_weights(self.model, self.best_weights, where="the best epoch")
+        restored = self.best_weights if self.settings.restore_best else None
+        if restored is not None:
+            assign_weights(self.model, restored, where="the best epoch")
             self.strategy.learned.restore_best()
         # A metric without counts needs the outputs of all targets on every worker.
         scored = self.strategy.scored
@@ -312,7 +313,8 @@ class Trainer:
             for name, metric in self.metrics.items()
             if alone or name in self.watched or hasattr(metric, "counts")
         }
-        scores = self.strategy.evaluate(self.model, {**chosen, **self.task.measures})
+        again = restored is None or self.best.epoch == self.start
+        scores = self.strategy.evaluate(self.model, {**chosen, **self.task.measures}, again=again)
         summary = self.summary(scores)
         self.strategy.learned.give_back(here=self.returns_model or not self.strategy.group.rank)
         self.strategy.layout.finish()

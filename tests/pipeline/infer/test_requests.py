@@ -23,6 +23,15 @@ from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
 from weft.pipeline.infer.requests import read_nodes, read_pairs
 
 
+@pytest.mark.parametrize(("name", "mark"), [("a.csv", ","), ("a.tsv", "\t"), ("a.txt", ","), ("a.txt", "\t")])
+def test_columns_are_told_apart_by_commas_or_tabs(tmp_path: Path, name: str, mark: str) -> None:
+    """Files of facts come as .txt of either kind, and ingest takes both."""
+    graph = Graph.from_edges([[0, 1], [1, 2]], node_ids=["a", "b", "c"])
+    (tmp_path / name).write_text(f"source{mark}target\nc{mark}a\nb{mark}b\n")
+    pairs = read_pairs(graph, tmp_path / name, torch.ones(1, dtype=torch.bool))
+    assert (pairs.src.tolist(), pairs.dst.tolist()) == ([2, 1], [0, 1])
+
+
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("engine", ["torch", "duckdb"])
 def test_only_what_the_asked_nodes_need_is_computed(engine: str, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from weft.config import make_recipe
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.strategies.buckets import partition_files as files
 from weft.strategies.buckets.orders import oracle
+from weft.tasks import link_targets
+from weft.tasks.among_all import AmongAll
 from weft.tasks.scores.complex import complex_product
 from weft.train.resolve import resolve
 
@@ -165,6 +167,37 @@ def test_the_best_rows_are_put_back(tmp_path: Path) -> None:
     assert done.metrics["val"]["mrr"] == pytest.approx(max(values))
 
 
+@pytest.mark.parametrize(("restore_best", "lr", "made"), [(False, 0.1, 3), (True, 0.5, 4)])
+def test_ranks_are_made_again_only_where_other_weights_came_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restore_best: bool, lr: float, made: int
+) -> None:
+    """Ranks among all nodes may take longer than an epoch: those of the last epoch are the run's."""
+    asked: list[int] = []
+
+    class Counted(AmongAll):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            asked.append(1)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(link_targets, "AmongAll", Counted)
+    done = weft.train(
+        typed_links(),
+        weft.nn.NoLayers(),
+        strategy=STRATEGY,
+        task={**TASK, "evaluate": {"name": "all", "filtered": True}},
+        out=tmp_path / "run",
+        optimizer="adagrad",
+        lr=lr,
+        epochs=3,
+        restore_best=restore_best,
+    )
+    splits = 2  # validation and test
+    assert len(asked) == made * splits
+    values = [each["val"]["mrr"] for each in epochs_of(tmp_path / "run")]
+    assert values[-1] < max(values)
+    assert done.metrics["val"]["mrr"] == pytest.approx(max(values) if restore_best else values[-1])
+
+
 RECIPE = """
 [data]
 path = "{graph}"
@@ -275,6 +308,11 @@ def test_a_killed_run_continues_bit_for_bit(tmp_path: Path) -> None:
         ({"order": "backwards"}, r"strategy\.order: expected one of"),
         ({"negatives": {"count": 0, "inbatch": False}}, r"strategy\.negatives: there are none"),
         ({"negatives": {"count": 0, "alpha": 0.5}}, r"strategy\.negatives\.alpha: is that of nodes"),
+        ({"negatives": {"count": 8, "weighted": True}}, r"strategy\.negatives\.weighted: only nodes"),
+        (
+            {"negatives": {"count": 8, "inbatch": False, "weighted": True}, "task": {**TASK, "loss": "bpr"}},
+            r"strategy\.negatives\.weighted: is that of a softmax; the loss is 'bpr'",
+        ),
         ({"negatives": {"counts": 3}}, r"strategy\.negatives\.counts"),
         (
             {"optimizer": "adam"},

@@ -74,6 +74,7 @@ WAYS: dict[str, tuple[dict[str, Any], Candidates, bool]] = {
     "weighted": ({"loss": "logistic"}, Candidates(count=5, alpha=0.5), False),
     "distance": ({"score": "transe", "loss": "self_adversarial"}, Candidates(count=4, side="dst"), False),
     "all": ({}, Candidates(count="all"), False),
+    "standing for all": ({}, Candidates(count=5, inbatch=False, weighted=True), False),
 }
 
 

@@ -1,5 +1,6 @@
 """Steps on a bucket against a loss that is written out, pair by pair and candidate by candidate."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,9 @@ def pairs_of(
         here = batch.edges
         ids: Any = {"src": held.src[here], "dst": held.dst[here]}
         mine = {side: each.take(here) for side, each in true.items()}
-        found.append((batch, StepPairs(ids, held.relation[here], batches.drawn(batch), mine)))
+        found.append(
+            (batch, StepPairs(ids, held.relation[here], batches.drawn(batch), mine, batches.shifts(batch)))
+        )
     return found
 
 
@@ -83,6 +86,8 @@ def written_out(
                     for (a, b), out in zip([(src, dst), *pairs], [False, *left])
                     if not out
                 ]
+                if goal.candidates.weighted:  # as if each candidate were there as often as it was not drawn
+                    scores[0] = scores[0] - math.log(SIZES[side] / len(nodes))
                 total = total + goal.loss.each(torch.stack(scores, 1), torch.zeros(1)).sum()
                 if goal.penalty is not None:
                     ends = rows["src"][[src]], rows["dst"][[dst]]
@@ -100,6 +105,7 @@ WAYS = {
     "drawn": (Candidates(count=5, inbatch=False, exclude="own"), True),
     "inbatch": (Candidates(count=0, side="src"), True),
     "all": (Candidates(count="all"), False),
+    "weighted": (Candidates(count=4, inbatch=False, weighted=True), False),
 }
 LOSSES = ["cross_entropy", "margin", "bpr", "self_adversarial", "negative_sampling"]
 CASES = [(score, "infonce", "both") for score in SCORES]
@@ -108,9 +114,17 @@ CASES += [
     ("complex", "softmax", "drawn"),
     ("complex", "softmax", "inbatch"),
     ("complex", "softmax", "all"),
+    ("complex", "softmax", "weighted"),
+    (SCORES[-2], "softmax", "weighted"),
     (SCORES[-2], "softmax", "inbatch"),
 ]
-EVERY = [(score, loss, way) for score in SCORES for loss in ("infonce", *LOSSES) for way in WAYS]
+EVERY = [
+    (score, loss, way)
+    for score in SCORES
+    for loss in ("infonce", *LOSSES)
+    for way in WAYS
+    if way != "weighted" or loss == "infonce"
+]
 
 
 @pytest.mark.slow

@@ -25,14 +25,14 @@ def test_a_relation_may_hold_one_way_alone() -> None:
     assert scorer(dst, src).tolist() == [-1.0]
 
 
-def test_rows_and_weights_are_as_large_as_their_moduli() -> None:
-    scorer = make_scorer("complex", 2, num_relations=2)
+def test_weights_of_relations_are_those_of_the_end_that_is_given() -> None:
+    scorer = make_scorer({"name": "complex", "reciprocal": True}, 2, num_relations=1)
     with torch.no_grad():
         scorer.get_parameter("weight").copy_(torch.tensor([[0.0, 1.0], [3.0, 4.0]]))
-    assert scorer.magnitudes(torch.tensor([[6.0, 8.0]])).tolist() == [[10.0]]
-    found = scorer.relation_magnitudes(torch.tensor([1, 0, 1]), "src")
-    assert found is not None
-    assert found.tolist() == [[5.0], [1.0], [5.0]]
+    for end, expected in (("src", [[0.0, 1.0]]), ("dst", [[3.0, 4.0]])):
+        found = scorer.relation_numbers(end)
+        assert found is not None
+        assert found.tolist() == expected
 
 
 @pytest.mark.parametrize("conjugate", [False, True])

@@ -20,4 +20,4 @@ def test_a_quarter_turn_and_back() -> None:
 
 
 def test_no_penalty_makes_a_rotation_smaller() -> None:
-    assert make_scorer("rotate", 2).relation_magnitudes(None, "src") is None
+    assert make_scorer("rotate", 2).relation_numbers("src") is None

@@ -239,13 +239,21 @@ def _find(graph: Graph, kind: str, ids: Any, path: Any) -> NDArray[np.int64]:
     return found
 
 
+def _by_tabs(path: Path) -> bool:
+    """Return whether tabs tell columns apart: those of `.tsv`, and of `.txt` whose first line has one."""
+    if path.suffix != ".txt":
+        return path.suffix == ".tsv"
+    with open(path, "rb") as file:
+        return b"\t" in file.readline(1 << 16)
+
+
 def _read_table(path: Path, what: str) -> "pa.Table":
     """Return the table of a Parquet or CSV file; ids in text stay as they are written."""
     arrow = require("pyarrow", "data")
     try:
         if path.suffix in (".csv", ".txt", ".tsv"):
             csv = require("pyarrow.csv", "data")
-            parsing = csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
+            parsing = csv.ParseOptions(delimiter="\t" if _by_tabs(path) else ",")
             head = csv.open_csv(path, parse_options=parsing).schema.names
             texts = csv.ConvertOptions(
                 column_types=dict.fromkeys(head, arrow.string()), strings_can_be_null=False

@@ -8,6 +8,7 @@ from weft.errors import RecipeError
 from weft.graph.views import GraphView
 from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.buckets.chunks import Candidates
+from weft.strategies.buckets.contrast import SOFTMAX
 from weft.strategies.buckets.division import Division, check_partitions
 from weft.strategies.buckets.free_visits import FreeVisits
 from weft.strategies.buckets.node_tables import NodeTables, PartitionedRows
@@ -37,8 +38,9 @@ class Buckets(Strategy):
     `{count = 50, inbatch = true, side = "both", alpha = 0.0, exclude = "known"}`, nodes of the partition that
     are drawn for each chunk, uniformly or by degree^alpha, and the other ends of the chunk's own edges; ends
     that make a training edge are left out, with exclude = "own" the pair's own alone. `count = "all"` takes
-    every node of the type in the partition, and a batch is one chunk. Rows are drawn with standard deviation
-    `scale` and change by row-wise Adagrad, weights of relations by Adagrad.
+    every node of the type in the partition, and a batch is one chunk. With `weighted` drawn nodes
+    stand for all of the type in the partition, in a softmax. Rows are drawn with standard deviation `scale`
+    and change by row-wise Adagrad, weights of relations by Adagrad.
     """
 
     name: ClassVar[str] = "buckets"
@@ -76,6 +78,10 @@ class Buckets(Strategy):
         run, width = context.get("folder"), task.node_width
         layout = NodeTables(self.shared, graph, division, buffer=buffer, width=width, scale=scale, run=run)
         how = _candidates(negatives)
+        if how.weighted and task.loss.name not in SOFTMAX:
+            raise RecipeError(
+                f"strategy.negatives.weighted: is that of a softmax; the loss is {task.loss.name!r}"
+            )
         drawn = (
             how.count if isinstance(how.count, int) else max(map(division.size, range(division.partitions)))
         )
@@ -105,6 +111,11 @@ class Buckets(Strategy):
             raise RecipeError("strategy.negatives: there are none; give a count, or inbatch = true")
         if how.count == "all":
             _check_all(options, how)
+        if how.weighted and (how.count in (0, "all") or how.others or how.alpha):
+            raise RecipeError(
+                "strategy.negatives.weighted: only nodes that are drawn uniformly stand for all others; give "
+                "a count and inbatch = false, and leave alpha out"
+            )
         if how.alpha and not how.count:
             raise RecipeError("strategy.negatives.alpha: is that of nodes that are drawn; give a count")
 

@@ -209,10 +209,18 @@ class CapturedSteps:
         places = known["first"] + torch.where(live, lanes, 0)
         numbers = known["number"] + torch.arange(chunks, device=self.device)
         drawn: dict[End, Tensor] = {}
+        shifts: dict[End, Tensor | float] = {}
+        how = self.steps.objective.candidates
         for side, span in (("dst", spans[1]), ("src", spans[0])):
             if side in bucket.keys:
                 bounds = known[f"low_{side}"], known[f"high_{side}"]
                 drawn[side] = self._drawn(bucket, side, numbers, bounds, span)
+                if how.weighted:
+                    shifts[side] = (
+                        ((bounds[1] - bounds[0]).double() / how.drawn)
+                        .log()
+                        .to(bucket.rows[side].values.dtype)
+                    )
         true = {
             side: TrueEnds(
                 each.first.index_select(0, places),
@@ -227,6 +235,7 @@ class CapturedSteps:
             relation=bucket.relation.index_select(0, places),
             drawn=drawn,
             true=true,
+            shifts=shifts,
             live=live.to(bucket.rows["src"].values.dtype),
         )
 

@@ -7,6 +7,7 @@ function of (seed, epoch, bucket, place).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import log
 from typing import Annotated, Literal
 
 import numpy as np
@@ -37,11 +38,19 @@ class Candidates:
     """Nodes are drawn by (how often they are such an end)^alpha: 0 is uniform."""
     exclude: Literal["known", "own"] = "known"
     """What is no negative: any end that makes an edge of the training set, or the pair's own alone."""
+    weighted: bool = False
+    """Whether drawn nodes stand for all of the type in the partition: a softmax over count of N nodes counts
+    each N / count times, and so estimates that over all of them."""
 
     @property
     def sides(self) -> tuple[End, ...]:
         """The ends that are replaced, in order."""
         return _SIDES[self.side]
+
+    @property
+    def drawn(self) -> int:
+        """How many are drawn for each chunk."""
+        return self.count if isinstance(self.count, int) else 0
 
     @property
     def others(self) -> bool:
@@ -176,6 +185,14 @@ class BucketBatches:
             )
             for side in self._candidates.sides
         }
+
+    def shifts(self, batch: ChunkBatch) -> dict[End, float]:
+        """Return by side the logarithm of how many nodes a candidate stands for; nothing where for itself."""
+        how = self._candidates
+        if not how.weighted:
+            return {}
+        spans = {side: self.ends[side].bounds(batch.kinds[side]) for side in how.sides}
+        return {side: log((high - low) / how.drawn) for side, (low, high) in spans.items()}
 
 
 _PLACES: tuple[tuple[int, End], ...] = ((0, "dst"), (1, "src"))

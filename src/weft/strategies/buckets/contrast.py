@@ -2,17 +2,19 @@
 
 A chunk of n pairs has m candidates for the other end. With queries Q [n, d] of the ends that stay and keys
 K [m, d] of candidates, scores are S = Q Kᵀ; of the loss's gradient G = ∂L/∂S follow ∂Q = G K and ∂K = Gᵀ Q.
-Column 0 holds the true pair, whose key is its own: K has a row of zeros there. Chunks of a batch are one
-batched product. What a scorer makes of rows, queries and keys, goes through autograd: that costs n d, not
-n m d. Scores that are no product (distances) and losses other than a softmax have autograd's gradients too.
+The true pair's key is its own: where its score stands among the others, in column 0, K has a row of zeros.
+Chunks of a batch are one batched product. What a scorer makes of rows, queries and keys, goes through
+autograd: that costs n d, not n m d. Scores that are no product (distances) and losses other than a softmax
+have autograd's gradients too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 import torch
 from torch import Tensor
 
+from weft.strategies.buckets.row_softmax import softmax_rows
 from weft.tasks.loss import Loss
 from weft.tasks.scores.compared import Comparison, Product, on_kernels
 
@@ -20,6 +22,8 @@ SOFTMAX = ("infonce", "softmax")
 """Names of the loss whose gradient is written out here."""
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 """The sum of losses, and its gradients by queries, by true keys and by keys."""
+_ALIGNED = 16
+"""Candidates on a GPU are filled up to a multiple of so many."""
 
 
 class Workspace:
@@ -50,39 +54,67 @@ class Workspace:
 def contrast(
     queries: Tensor,
     true: Tensor,
-    keys: Tensor,
+    keys: Sequence[Tensor],
     *,
     compare: Comparison,
     loss: Loss,
     temperature: float = 1.0,
     mask: Callable[[Tensor], None],
     live: Tensor | None = None,
+    shift: Tensor | float = 0.0,
     space: Workspace,
 ) -> Gradients:
-    """Return the sum of losses and its gradients.
+    """Return the sum of losses and its gradients, in memory of their own.
 
-    `queries` and `true` are [chunks, n, d]; `keys` [chunks, 1 + m, d] has zeros in row 0 of each chunk.
-    `mask` is given scores [chunks, n, 1 + m], or [chunks, n, m] of candidates alone, and puts -inf where one
-    is no negative. `temperature` is that of a softmax, whose scores are divided by it. `live` [chunks * n] is
-    1 for pairs that count and 0 for others, None: all do.
+    `queries` and `true` are [chunks, n, d], `keys` some [chunks, mᵢ, d], m together, whose gradient is
+    [chunks, m, d]. `mask` is given scores [chunks, n, m] of candidates, or more with those of true pairs
+    before them and what only fills rows after them, and puts -inf where one is no negative. `temperature` is
+    that of a softmax, whose scores are divided by it. `live` [chunks * n] is 1 for pairs that count and 0 for
+    others, None: all do. `shift` is the logarithm of how many nodes a candidate of a softmax stands for.
     """
+    if isinstance(compare, Product) and loss.name in SOFTMAX and not loss.own and queries.is_cpu:
+        return _by_shares(queries, true, _joined(keys, space), temperature, mask, live, shift, space)
     if not isinstance(compare, Product):
-        return compared(queries, true, keys, compare=compare, loss=loss, mask=mask, live=live)
-    if loss.name in SOFTMAX and not loss.own and queries.device.type == "cpu":
-        return _by_shares(queries, true, keys, temperature, mask, live, space)
-    chunks, n, width = queries.shape
-    columns = keys.shape[1]
+        held = _joined(keys, space)
+        return compared(
+            queries, true, held, compare=compare, loss=loss, mask=mask, live=live, shift=shift * temperature
+        )
+    count = sum(each.shape[1] for each in keys)
+    table = _with_true(keys, space)
+    chunks, n, columns = *queries.shape[:2], table.shape[1]
     scores = space.take("scores", chunks, n, columns, like=queries)
-    torch.bmm(queries, keys.transpose(1, 2), out=scores)
-    scores[:, :, 0] = torch.linalg.vecdot(queries, true)
+    torch.bmm(queries, table.transpose(1, 2), out=scores)
+    scores[:, :, 0] = torch.linalg.vecdot(queries, true) - shift * temperature
     mask(scores)
     total, slope = _slope(scores.view(-1, columns), loss, temperature, live, space)
     slope = slope.view(chunks, n, columns)
     of_true = slope[:, :, :1]
-    by_keys = torch.bmm(slope.transpose(1, 2), queries, out=space.take("keys", *keys.shape, like=queries))
-    by_queries = torch.bmm(slope, keys, out=space.take("queries", chunks, n, width, like=queries))
-    by_queries.addcmul_(of_true, true)
+    by_keys = torch.bmm(slope.transpose(1, 2), queries)[:, 1 : 1 + count]
+    by_queries = torch.bmm(slope, table).addcmul_(of_true, true)
     return total, by_queries, of_true * queries, by_keys
+
+
+def _joined(keys: Sequence[Tensor], space: Workspace) -> Tensor:
+    """Return all keys of each chunk, [chunks, m, d]: themselves where there are some of one kind alone."""
+    if len(keys) == 1:
+        return keys[0]
+    (chunks, _, width), count = keys[0].shape, sum(each.shape[1] for each in keys)
+    return torch.cat([*keys], 1, out=space.take("candidates", chunks, count, width, like=keys[0]))
+
+
+def _with_true(keys: Sequence[Tensor], space: Workspace) -> Tensor:
+    """Return the keys of each chunk behind a row of zeros, filled up with zeros where a GPU likes that."""
+    (chunks, _, width), count = keys[0].shape, 1 + sum(each.shape[1] for each in keys)
+    # A GPU multiplies matrices of odd shapes at half the rate.
+    columns = -(-count // _ALIGNED) * _ALIGNED if on_kernels(keys[0]) else count
+    table = space.take("candidates", chunks, columns, width, like=keys[0])
+    table[:, 0] = 0.0
+    table[:, count:] = 0.0
+    at = 1
+    for each in keys:
+        table[:, at : at + each.shape[1]] = each
+        at += each.shape[1]
+    return table
 
 
 def _by_shares(
@@ -92,6 +124,7 @@ def _by_shares(
     temperature: float,
     mask: Callable[[Tensor], None],
     live: Tensor | None,
+    shift: Tensor | float,
     space: Workspace,
 ) -> Gradients:
     """Return what `contrast` does of a softmax, from scores [chunks, n, m] of candidates alone.
@@ -100,45 +133,24 @@ def _by_shares(
     again. With P the shares of candidates among themselves and a their share of all, the gradients are
     a (P K - true) by queries, Pᵀ (a Q) by keys and -a Q by true keys.
     """
-    own, (chunks, n, width) = torch.linalg.vecdot(queries, true), queries.shape
-    scores, shares = (space.take(name, chunks, n, keys.shape[1] - 1, like=queries) for name in _TABLES)
-    by_keys = space.take("keys", *keys.shape, like=queries)
-    torch.bmm(queries, keys[:, 1:].transpose(1, 2), out=scores)
-    mask(scores)
+    own, (chunks, n, _) = torch.linalg.vecdot(queries, true), queries.shape
+    shares = space.take("scores", chunks, n, keys.shape[1], like=queries)
+    torch.bmm(queries, keys.transpose(1, 2), out=shares)
+    mask(shares)
     if temperature != 1.0:
-        scores.div_(temperature)
+        shares.div_(temperature)
         own.div_(temperature)
-    log_sum = _log_sum(scores, shares)
+    own.sub_(shift)  # as if each candidate were there more often
+    log_sum = softmax_rows(shares)
     whole = torch.logaddexp(log_sum, own)
     losses, share = whole - own, (log_sum - whole).exp_().div_(temperature)
     if live is not None:
         losses, share = losses * live.view(chunks, n), share * live.view(chunks, n)
     share = share.unsqueeze(2)
-    scaled = torch.mul(queries, share, out=space.take("scaled", chunks, n, width, like=queries))
-    torch.bmm(shares.transpose(1, 2), scaled, out=by_keys[:, 1:])
-    by_keys[:, 0] = 0.0
-    by_queries = space.take("queries", chunks, n, width, like=queries)
-    torch.baddbmm(true, shares, keys[:, 1:], beta=-1, out=by_queries).mul_(share)
-    return losses.sum(), by_queries, scaled.neg(), by_keys
-
-
-_TABLES = ("scores", "slope")
-
-
-def _log_sum(scores: Tensor, shares: Tensor) -> Tensor:
-    """Return the logarithm of the sum of exponentials of each row, and write the softmax of rows to `shares`.
-
-    A row of which nothing is left has no shares.
-    """
-    torch.softmax(scores, 2, out=shares)
-    most = scores.amax(2)
-    # The largest share is at least 1 / m: its logarithm is safe where others may not be.
-    found = most - shares.amax(2).log_()
-    none = most == -torch.inf
-    if bool(none.any()):
-        shares.masked_fill_(none.unsqueeze(2), 0.0)
-        found.masked_fill_(none, -torch.inf)
-    return found
+    by_queries = torch.baddbmm(true, shares, keys, beta=-1).mul_(share)
+    by_true = queries * share.neg_()
+    by_keys = torch.baddbmm(keys, shares.transpose(1, 2), by_true, beta=0, alpha=-1)
+    return losses.sum(), by_queries, by_true, by_keys
 
 
 def compared(
@@ -150,12 +162,13 @@ def compared(
     loss: Loss,
     mask: Callable[[Tensor], None],
     live: Tensor | None = None,
+    shift: Tensor | float = 0.0,
 ) -> Gradients:
     """Return what `contrast` does by autograd, for any comparison and loss."""
     with torch.enable_grad():
         held = [value.detach().requires_grad_() for value in (queries, true, keys)]
-        own = compare.paired(held[0], held[1])[..., None]
-        scores = torch.cat([own, compare.crossed(held[0], held[2][:, 1:])], -1)
+        own = compare.paired(held[0], held[1])[..., None] - shift
+        scores = torch.cat([own, compare.crossed(held[0], held[2])], -1)
         left_out = torch.zeros_like(scores)
         mask(left_out)
         rows = (scores + left_out).flatten(0, 1)

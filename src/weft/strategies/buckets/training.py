@@ -4,7 +4,8 @@ Rows are changed by row-wise Adagrad where they lie, in the partitions that are 
 batch are summed first. Weights of the scorer, those of relations, are the optimiser's.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -18,10 +19,6 @@ from weft.tasks.loss import Loss
 from weft.tasks.penalty import Penalty
 from weft.tasks.ranking import LEFT_OUT
 from weft.tasks.scores.base import Scorer, other_end
-from weft.tasks.scores.compared import on_kernels
-
-_ALIGNED = 16
-"""Candidates on a GPU are filled up to a multiple of so many."""
 
 
 @dataclass(eq=False)
@@ -65,6 +62,8 @@ class StepPairs:
     """[chunks, count] by side: candidates"""
     true: dict[End, TrueEnds]
     """by side: what is no negative of each pair"""
+    shifts: Mapping[End, Tensor | float] = field(default_factory=dict)
+    """by side: the logarithm of how many nodes a candidate stands for, 0 where nothing is said"""
     live: Tensor | None = None
     """[n] 1 for a pair, 0 for what only fills a chunk; None: all are pairs"""
 
@@ -83,7 +82,6 @@ class BucketSteps:
 
     def __init__(self, objective: Objective, *, device: torch.device) -> None:
         self.objective, self.device = objective, device
-        # A side at a time; what it gives is read before the other one begins.
         self.space = Workspace()
 
     @kept_memory()
@@ -104,7 +102,9 @@ class BucketSteps:
             ids: dict[End, Tensor] = {"src": held.src[here], "dst": held.dst[here]}
             drawn = {side: each.to(self.device) for side, each in batches.drawn(batch).items()}
             mine = {side: each.take(here) for side, each in true.items()}
-            total += self.step(StepPairs(ids, held.relation[here], drawn, mine), rows, optimizer)
+            total += self.step(
+                StepPairs(ids, held.relation[here], drawn, mine, batches.shifts(batch)), rows, optimizer
+            )
         return total
 
     def step(
@@ -140,12 +140,9 @@ class BucketSteps:
             outputs += [queries, own, keys]
             slopes += given
         if goal.penalty is not None:
-            with torch.enable_grad():
-                for side in goal.candidates.sides:
-                    added = goal.penalty.each(goal.scorer, ends["src"], ends["dst"], relation, side=side)
-                    outputs.append((added if pairs.live is None else added * pairs.live).sum())
-                    slopes.append(None)
-                    total += outputs[-1].detach()
+            outputs.append(_penalty(goal, goal.penalty, ends, pairs))
+            slopes.append(None)
+            total += outputs[-1].detach()
         weights = [each for each in goal.scorer.parameters() if each.requires_grad]
         leaves = [*ends.values(), *others.values(), *weights]
         found = torch.autograd.grad(outputs, leaves, slopes, allow_unused=True)
@@ -165,32 +162,22 @@ class BucketSteps:
         queries, own, keys = (each.detach() for each in held)
         n, width = len(queries) // chunks, queries.shape[1]
         inside = n if goal.candidates.others else 0
-        queries, own = queries.view(chunks, n, width), own.view(chunks, n, width)
-        count = 1 + inside + drawn.shape[1]
-        # A GPU multiplies matrices of odd shapes at half the rate.
-        columns = -(-count // _ALIGNED) * _ALIGNED if on_kernels(queries) else count
-        table = self.space.take("candidates", chunks, columns, width, like=queries)
-        table[:, 0] = 0.0
-        table[:, count:] = 0.0
-        if inside:
-            table[:, 1 : 1 + n] = own
-        table[:, 1 + inside : count] = keys.view(chunks, -1, width)
+        queries, own, keys = (each.view(chunks, -1, width) for each in (queries, own, keys))
         nodes = torch.cat([pairs.ids[side].view(chunks, n), drawn], 1) if inside else drawn
         loss, by_queries, by_own, by_keys = contrast(
             queries,
             own,
-            table,
+            [own, keys] if inside else [keys],
             compare=goal.scorer.compare,
             loss=goal.loss,
             temperature=goal.temperature,
             mask=lambda scores: _leave_out(scores, pairs, side, nodes.contiguous(), inside),
             live=pairs.live,
+            shift=pairs.shifts.get(side, 0.0),
             space=self.space,
         )
-        by_own = by_own + by_keys[:, 1 : 1 + n] if inside else by_own
-        given = by_queries, by_own, by_keys[:, 1 + inside : count]
-        # Copies: the other side is given the same memory.
-        return loss, [each.reshape(-1, width).clone() for each in given]
+        by_own = by_own + by_keys[:, :inside] if inside else by_own
+        return loss, [each.reshape(-1, width) for each in (by_queries, by_own, by_keys[:, inside:])]
 
     def true_ends(self, edges: BucketEdges, rows: dict[End, PartitionRows]) -> dict[End, TrueEnds]:
         """Return what is no negative of edges, for each side that is replaced."""
@@ -203,6 +190,17 @@ class BucketSteps:
             else:
                 found[side] = TrueEnds.own(ends[side], count)
         return found
+
+
+@torch.enable_grad()
+def _penalty(goal: Objective, penalty: Penalty, ends: dict[End, Tensor], pairs: StepPairs) -> Tensor:
+    """Return the sum of penalties of pairs on all sides, whose ends are the same rows."""
+    sides = goal.candidates.sides
+    added = penalty.of_ends(goal.scorer, ends["src"], ends["dst"]) * len(sides)
+    for side in sides:
+        weights = penalty.of_relation(goal.scorer, pairs.relation, side=side)
+        added = added if weights is None else added + weights
+    return (added if pairs.live is None else added * pairs.live).sum()
 
 
 def _leave_out(scores: Tensor, pairs: StepPairs, side: End, nodes: Tensor, inside: int) -> None:

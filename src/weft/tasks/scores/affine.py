@@ -34,7 +34,6 @@ class Affine(Scorer):
         """Return rows and a 1."""
         return torch.cat([rows, torch.ones_like(rows[..., :1])], -1)
 
-    def relation_magnitudes(self, relation: Tensor | None, end: End) -> Tensor | None:
-        """Return the size of each number of a matrix and a row."""
-        weights = (self.of_relation(value, relation, end) for value in (self.weight, self.bias))
-        return torch.cat([value.abs().flatten(1) for value in weights], 1)
+    def relation_numbers(self, end: End) -> Tensor | None:
+        """Return the numbers of each matrix and its row."""
+        return torch.cat([self.of_end(each, end).flatten(1) for each in (self.weight, self.bias)], 1)

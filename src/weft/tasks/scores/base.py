@@ -41,6 +41,8 @@ class Scorer(nn.Module):
     """Whether a relation has other weights where its sources are asked for: those of number r + R."""
     distance: bool = False
     """Whether no score is above the option `offset`: that of nodes that are where they should be."""
+    parts: int = 1
+    """Of how many parts a number is: 2 of complex ones, the real parts of a row before the others."""
     compare: Comparison
 
     def __init__(self, width: int, *, num_relations: int = 1) -> None:
@@ -80,25 +82,26 @@ class Scorer(nn.Module):
         """
         return self.compare.crossed(self.query(src, relation, other_end(side)), self.key(all))
 
-    def magnitudes(self, rows: Tensor) -> Tensor:
-        """Return how large the numbers of rows are, [..., k]: of complex ones their moduli."""
-        return rows.abs()
-
-    def relation_magnitudes(self, relation: Tensor | None, end: End) -> Tensor | None:
-        """Return how large the weights of relations are where `end` is given, [n, k], of one relation [1, k].
+    def relation_numbers(self, end: End) -> Tensor | None:
+        """Return the weights of all relations where `end` is given, [R, k].
 
         None: nothing that a penalty could make smaller.
         """
         return None
+
+    def of_end(self, weight: Tensor, end: End) -> Tensor:
+        """Return the part [R, ...] of a weight that is that of pairs of which `end` is given."""
+        first = self.num_relations if self.turned(end) else 0
+        return weight[first : first + self.num_relations]
 
     def of_relation(self, weight: Tensor, relation: Tensor | None, end: End) -> Tensor:
         """Return the rows of a weight [R, ...] for pairs of which `end` is given, [n, ...].
 
         [1, ...] with one relation; `weight` has `num_weights` rows.
         """
-        first = self.num_relations if self.turned(end) else 0
         if self.num_relations == 1:
-            return weight[first : first + 1]
+            return self.of_end(weight, end)
+        first = self.num_relations if self.turned(end) else 0
         return rows_at(weight, told(relation, self.num_relations) + first)
 
     def turned(self, end: End) -> bool:

@@ -25,16 +25,15 @@ class Bilinear(Scorer):
         """Return Wᵀ src, or W dst, by one product per relation."""
         return mapped(self, rows, relation, end)
 
-    def relation_magnitudes(self, relation: Tensor | None, end: End) -> Tensor | None:
-        """Return the size of each number of a matrix."""
-        return self.of_relation(self.weight, relation, end).abs().flatten(1)
+    def relation_numbers(self, end: End) -> Tensor | None:
+        """Return the numbers of each matrix."""
+        return self.of_end(self.weight, end).flatten(1)
 
 
 def mapped(scorer: Scorer, rows: Tensor, relation: Tensor | None, end: End) -> Tensor:
     """Return rowsᵀ W of the scorer's matrices `weight`; with the target given W rows, if not reciprocal."""
     weight: Tensor = scorer.get_parameter("weight")
-    first = scorer.num_relations if scorer.turned(end) else 0
-    weight = weight[first : first + scorer.num_relations]
+    weight = scorer.of_end(weight, end)
     weight = weight if end == "src" or scorer.reciprocal else weight.transpose(1, 2)
     if scorer.num_relations == 1:
         return rows @ weight[0]

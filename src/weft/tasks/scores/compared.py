@@ -105,5 +105,7 @@ def moduli(rows: Tensor) -> Tensor:
     # Not `vector_norm` over the two parts: along so short an axis it takes eighty times as long.
     real, other = rows.chunk(2, -1)
     square = torch.addcmul(real * real, other, other)
+    if not torch.is_grad_enabled():
+        return square.sqrt_()
     held = square > 0
     return square.where(held, 1.0).sqrt().where(held, 0.0)

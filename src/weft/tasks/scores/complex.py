@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from weft.layers.base import glorot_
 from weft.tasks.scores.base import End, Scorer, halves, scorers
-from weft.tasks.scores.compared import moduli, on_kernels
+from weft.tasks.scores.compared import on_kernels
 
 
 @scorers.add("complex")
@@ -17,6 +17,8 @@ class ComplEx(Scorer):
     A row of an even width has real parts in its first half and imaginary ones in its second. With
     `reciprocal` a relation has another row where its sources are asked for (Lacroix et al., 2018).
     """
+
+    parts = 2
 
     def __init__(self, width: int, *, num_relations: int = 1, reciprocal: bool = False) -> None:
         super().__init__(width, num_relations=num_relations)
@@ -30,13 +32,9 @@ class ComplEx(Scorer):
         weight = self.of_relation(self.weight, relation, end)
         return complex_product(rows, weight, conjugate=end == "dst" and not self.reciprocal)
 
-    def magnitudes(self, rows: Tensor) -> Tensor:
-        """Return the modulus of each number."""
-        return moduli(rows)
-
-    def relation_magnitudes(self, relation: Tensor | None, end: End) -> Tensor | None:
-        """Return the modulus of each weight."""
-        return moduli(self.of_relation(self.weight, relation, end))
+    def relation_numbers(self, end: End) -> Tensor | None:
+        """Return the rows of relations."""
+        return self.of_end(self.weight, end)
 
 
 def complex_product(rows: Tensor, weight: Tensor, *, conjugate: bool) -> Tensor:

@@ -24,6 +24,6 @@ class DistMult(Scorer):
         """Return rows times their relation's."""
         return rows * self.of_relation(self.weight, relation, end)
 
-    def relation_magnitudes(self, relation: Tensor | None, end: End) -> Tensor | None:
-        """Return the size of each weight."""
-        return self.of_relation(self.weight, relation, end).abs()
+    def relation_numbers(self, end: End) -> Tensor | None:
+        """Return the rows of relations."""
+        return self.of_end(self.weight, end)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.tasks.scores.base import End, Scorer, halves, scorers
-from weft.tasks.scores.compared import ComplexNearness, Nearness, moduli
+from weft.tasks.scores.compared import ComplexNearness, Nearness
 from weft.tasks.scores.complex import complex_product
 
 
@@ -23,6 +23,7 @@ class RotatE(Scorer):
     """
 
     distance = True
+    parts = 2
 
     def __init__(
         self,
@@ -44,7 +45,3 @@ class RotatE(Scorer):
         angle = self.of_relation(self.angle, relation, end)
         turn = torch.cat([angle.cos(), angle.sin()], -1)
         return complex_product(rows, turn, conjugate=end == "dst" and not self.reciprocal)
-
-    def magnitudes(self, rows: Tensor) -> Tensor:
-        """Return the modulus of each number."""
-        return moduli(rows)

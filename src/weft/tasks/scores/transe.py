@@ -40,6 +40,6 @@ class TransE(Scorer):
         step = self.of_relation(self.weight, relation, end)
         return rows + step if end == "src" or self.reciprocal else rows - step
 
-    def relation_magnitudes(self, relation: Tensor | None, end: End) -> Tensor | None:
-        """Return the size of each number of a step."""
-        return self.of_relation(self.weight, relation, end).abs()
+    def relation_numbers(self, end: End) -> Tensor | None:
+        """Return the rows of relations."""
+        return self.of_end(self.weight, end)
