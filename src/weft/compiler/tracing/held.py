@@ -37,7 +37,7 @@ _MACHINERY = (
 """Modules of what other threads work with meanwhile: nothing that a message counts."""
 
 
-class _Part(Protocol):
+class _HeldPart(Protocol):
     """Something that holds values."""
 
     def changed(self) -> set[str]:
@@ -55,7 +55,7 @@ class _Part(Protocol):
 class Held:
     """What a function reached when this was made."""
 
-    parts: list[_Part]
+    parts: list[_HeldPart]
     tensors: list[Tensor]
     used_up: str
     """What it reaches that a run uses up for good; "" for nothing."""
@@ -82,7 +82,7 @@ class Held:
 
 
 @contextmanager
-def _all_again(parts: list[_Part]) -> Iterator[None]:
+def _all_again(parts: list[_HeldPart]) -> Iterator[None]:
     undo: list[Any] = []
     try:
         for each in parts:
@@ -96,7 +96,7 @@ def _all_again(parts: list[_Part]) -> Iterator[None]:
 
 def held_by(*functions: Callable[..., Any], executed: Container[types.CodeType] | None = None) -> Held:
     """Return all that functions can reach, as far as that can be told; `executed` as in `captures`."""
-    walk = _Reach(executed)
+    walk = _ReachWalk(executed)
     for each in (*functions, *hooks_of_all_modules()):
         walk.visit(each)
     walk.finish()
@@ -113,14 +113,14 @@ def undisturbed(*functions: Callable[..., Any]) -> Iterator[None]:
         held.restored()
 
 
-class _Reach(Walk):
+class _ReachWalk(Walk):
     """Visits what it can, and refuses nothing."""
 
     def __init__(self, executed: Container[types.CodeType] | None) -> None:
         super().__init__(executed)
         self.used_up, self.cut = "", False
         self.functions: list[types.FunctionType] = []
-        self.draws: dict[int, _Part] = {}
+        self.draws: dict[int, _HeldPart] = {}
 
     def visit(self, value: Any) -> None:
         """Visit a value; where there are too many, no more."""
@@ -129,14 +129,14 @@ class _Reach(Walk):
         except NotCompiled:
             self.cut = True
 
-    def parts(self) -> list[_Part]:
+    def parts(self) -> list[_HeldPart]:
         """Return what was reached and can change."""
         cells = {id(cell): cell for each in self.functions for cell in each.__closure__ or ()}
-        found: list[_Part] = [_Cell(cell) for cell in cells.values()]
-        found += [_Names(each.__globals__, global_names(each.__code__)) for each in self.functions]
-        found += [_Names(vars(each), _own_names(each)) for each in self.kept if _is_held(each)]
-        found += [_Names(each) for each in self.kept if isinstance(each, dict)]
-        found += [_Items(each) for each in self.kept if isinstance(each, _ITEMS)]
+        found: list[_HeldPart] = [_HeldCell(cell) for cell in cells.values()]
+        found += [_HeldNames(each.__globals__, global_names(each.__code__)) for each in self.functions]
+        found += [_HeldNames(vars(each), _own_names(each)) for each in self.kept if _is_held(each)]
+        found += [_HeldNames(each) for each in self.kept if isinstance(each, dict)]
+        found += [_HeldItems(each) for each in self.kept if isinstance(each, _ITEMS)]
         return [*found, *self.draws.values()]
 
     def _visit_object(self, kind: type, value: Any) -> None:
@@ -155,7 +155,7 @@ class _Reach(Walk):
             self.functions.append(value)
         if _is_used_up(kind):
             self.used_up = self.used_up or kind.__name__
-        self.draws |= {id(value): _State(*each) for each in _states(value)}
+        self.draws |= {id(value): _HeldDraws(*each) for each in _states(value)}
 
     def _read(self, value: types.FunctionType) -> None:
         """Take what code names, but for globals of what reads nothing that changes."""
@@ -214,7 +214,7 @@ def _states(value: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
     return []
 
 
-class _State:
+class _HeldDraws:
     """The state of a generator of random numbers."""
 
     def __init__(self, read: Callable[[], Any], write: Callable[[Any], Any]) -> None:
@@ -250,7 +250,7 @@ def _same(one: Any, two: Any) -> bool:
     return bool((one == two).all()) if hasattr(one, "all") else bool(one == two)
 
 
-class _Names:
+class _HeldNames:
     """Values by name: of an object, a dictionary, or some of a module's."""
 
     def __init__(self, owner: dict[Any, Any], names: Container[str] | None = None) -> None:
@@ -301,7 +301,7 @@ def _is(one: dict[Any, Any], two: dict[Any, Any], name: Any) -> bool:
 _ITEMS = (list, set, deque, bytearray)
 
 
-class _Items:
+class _HeldItems:
     """The items of a list, a set or a deque."""
 
     def __init__(self, owner: Any) -> None:
@@ -339,7 +339,7 @@ class _Items:
             self._fill(today)
 
 
-class _Cell:
+class _HeldCell:
     """A variable of a function around the function."""
 
     def __init__(self, cell: types.CellType) -> None:

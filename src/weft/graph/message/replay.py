@@ -21,7 +21,7 @@ class ForwardState:
     def __init__(self, tensors: Sequence[Tensor], functions: Sequence[Callable[..., Any]] = ()) -> None:
         """Take what tells the devices, and the functions that run again."""
         self.held = held_by(*functions) if functions else None
-        self.reads = _Reads(self.held.tensors if self.held else ())
+        self.reads = _ReadVersions(self.held.tensors if self.held else ())
         self.kind = tensors[0].device.type if tensors else "cpu"
         self.devices = sorted({t.device.index or 0 for t in tensors if t.device.type == "cuda"})
         self.cpu_state = torch.get_rng_state()
@@ -50,7 +50,7 @@ class ForwardState:
             yield
 
 
-class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _ReadVersions(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes which of some tensors operators read, and their versions then."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:

@@ -92,12 +92,6 @@ class Call:
         """Whether backward fetches the rows again."""
         return self.transform is not None or self.ending.needs_rows
 
-    @property
-    def replayed(self) -> list[Callable[..., Any]]:
-        """The functions that run again in backward and read more than they are given."""
-        layers = self.transform if self.by_relation else None
-        return [each for each in (layers, self.ending.replayed) if each is not None]
-
     def split(self, tensors: Sequence[Any]) -> tuple[list[Tensor], list[Tensor], list[Any]]:
         """Return own rows, parameters and the rest."""
         middle = self.num_src + self.num_params
@@ -147,8 +141,8 @@ class _InParts(torch.autograd.Function):
     def forward(ctx: Any, call: Call, *tensors: Tensor | None) -> Tensor:
         src, params, extra = call.split(tensors)
         given = [t for t in tensors if t is not None]
-        again = call.replayed if any(ctx.needs_input_grad) else ()
-        ctx.call, ctx.replay = call, ForwardState(given, again)
+        again = call.ending.replayed if any(ctx.needs_input_grad) else None
+        ctx.call, ctx.replay = call, ForwardState(given, [] if again is None else [again])
 
         def visit(part: Part, rows: Rows) -> None:
             # The first part tells the shape of the result, also where a rank has no edge.

@@ -6,7 +6,7 @@ stands for these rows: a tensor of their shape and gradients, without values unt
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,8 +60,11 @@ class EdgeUpdate:
     def result(self, leaves: Sequence[Any]) -> Any:
         """Return PyG's own result for other tensors in the place of its arguments."""
         kwargs = tree_unflatten(list(leaves), self.leaves[1])
-        with nullcontext() if self.held is None else self.held.again():
-            return self.own(self.conv, self.edge_index, size=self.size, **kwargs)
+        return self.own(self.conv, self.edge_index, size=self.size, **kwargs)
+
+    def again(self) -> AbstractContextManager[None]:
+        """Have what `edge_update` reads as it was when it was called."""
+        return nullcontext() if self.held is None else self.held.again()
 
     def now(self) -> Any:
         """Return what PyG's own gives."""
@@ -70,7 +73,7 @@ class EdgeUpdate:
     def values(self) -> Tensor:
         """Return the rows, without gradients."""
         self.check()
-        with torch.no_grad():
+        with torch.no_grad(), self.again():
             return self.now()  # type: ignore[no-any-return]
 
 
@@ -153,7 +156,8 @@ class _Updated(torch.autograd.Function):
             return functional_call(_UpdateModule(update), parameters, (leaves,))  # type: ignore[no-any-return]
 
         needs = ctx.needs_input_grad[4:]
-        return None, None, None, None, *plain_gradients(form, ctx.saved_tensors, needs, (grad,))
+        with update.again():  # around all, as it would undo that parameters are replaced
+            return None, None, None, None, *plain_gradients(form, ctx.saved_tensors, needs, (grad,))
 
 
 class _UpdateModule(nn.Module):
