@@ -1,14 +1,27 @@
 """Workers come and go while a run trains, real processes: losses and weights are those of a fixed run."""
 
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import elastic_jobs as jobs
 import pytest
+import torch
+from run_watch import events
 
+from weft.comm.elastic.hub import Hub
+from weft.comm.group import Group
+from weft.comm.rendezvous import bound_socket, host_store
+from weft.comm.run_store import RunStore
+from weft.config import make_recipe
 from weft.report import write_report
+from weft.train.resolve import resolve
+from weft.train.saved.checkpoint import Checkpoint
 from weft.train.saved.run_folder import read_run
+from weft.train.saved.saving import Handover
+from weft.train.trainer import Place
+from weft.train.workers.worker import KeptGraph, prepare, train_parts
 
 
 def fixed(out: Path, sections: dict[str, Any], workers: int = 1) -> tuple[list[float], bytes]:
@@ -41,6 +54,9 @@ def test_two_workers_become_four_and_three_and_one_is_killed(tmp_path: Path) -> 
         (4, [2, 3]),  # the end of the fifth epoch was not agreed on
     ]
     assert jobs.came_to(tmp_path / "moved") == fixed(tmp_path / "fixed", sections)
+    assert [each["why"] for each in events(tmp_path / "moved", "start")] == [
+        "2 to begin with, of --workers 2:4"
+    ]
     page = write_report(tmp_path / "moved").read_text()
     assert "worker 1 was lost" in page
     assert "What each part costs" in page
@@ -54,6 +70,44 @@ STRATEGIES = {
     "late": {"name": "pipeline", "stages": [1, 1], "schedule": "1f1b", "fanout": [3, 3], "batch_size": 20},
     "learned": {"name": "halo", "embedding": {"width": 3}},
 }
+
+
+def test_every_place_of_a_pipeline_keeps_what_all_of_them_train(tmp_path: Path) -> None:
+    """Two places that one process holds in threads: each takes a whole copy at the boundary, the same."""
+    sections = jobs.recipe(2, {**STRATEGIES["pipeline"], "parts": 2})
+    sections["train"]["eval_every"] = 2  # an evaluation brings the weights together, too
+    store = host_store(bound_socket("127.0.0.1"), "127.0.0.1", timeout=30.0)
+    hub, kept = Hub(RunStore(store), 0, [0, 0], timeout=60.0), dict[int, Checkpoint | None]()
+    resolved, graphs = resolve(make_recipe(sections), workers=2), KeptGraph()
+    prepare(make_recipe(sections), tmp_path, workers=2)
+
+    def place(part: int) -> None:
+        handover = Handover(
+            None,
+            asked=lambda: 0,
+            keep=lambda epoch, take: kept.update({part: take()} if epoch == 1 else {}),
+            by_disk=lambda number: False,
+            span="1:2",
+            told=dict,
+        )
+        where = Place(out=tmp_path, handover=handover, returns_model=False)
+        train_parts(resolved, where, Group.of_parts(hub, part), graphs)
+
+    threads = [threading.Thread(target=place, args=(part,), daemon=True) for part in hub.parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(jobs.PATIENCE)
+    hub.close()
+    first, last = kept[0], kept[1]
+    assert first is not None
+    assert last is not None
+    trained = range(len([name for name in first.tensors["model"] if name.endswith(("weight", "bias"))]))
+    assert {int(name.partition(".")[0]) for name in first.tensors["optimizer"]} == {*trained}
+    for group in ("model", "optimizer"):
+        held = last.tensors[group]
+        assert held.keys() == first.tensors[group].keys()
+        assert all(torch.equal(value, held[name]) for name, value in first.tensors[group].items())
 
 
 @pytest.mark.slow

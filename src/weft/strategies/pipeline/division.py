@@ -90,7 +90,7 @@ def division_of(layers: Sequence[int], replicas: Sequence[int], *, depth: int, w
     if made.workers != workers:
         raise RecipeError(
             f"strategy.stages: {told(made)} takes {made.workers} workers, there are {workers}; start it with "
-            f"--workers {made.workers} (where they come and go with --parts {made.workers}), or change "
+            f"--workers {made.workers} (LEAST:{made.workers} where they come and go), or change "
             "strategy.stages or strategy.replicas"
         )
     return made

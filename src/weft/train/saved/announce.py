@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from weft.tasks.metrics import lower_is_better
 
 if TYPE_CHECKING:
+    from weft.train.saved.saving import Handover
     from weft.train.trainer import Trainer
 
 
@@ -30,7 +31,7 @@ def announce(trainer: "Trainer") -> None:
             targets=_sizes(trainer),
             metric=trainer.metric,
             lower_is_better=[name for name, held in trainer.metrics.items() if lower_is_better(held)],
-            why=_why(strategy.group.processes),
+            why=_why(strategy.group.processes, trainer.handover),
         )
     if trainer.handover is not None:
         events.write("generation", epoch=trainer.start, **trainer.handover.told())
@@ -42,5 +43,7 @@ def _sizes(trainer: "Trainer") -> dict[str, int]:
     return pairs or {split: held.count for split, held in trainer.strategy.targets.items()}
 
 
-def _why(workers: int) -> str:
+def _why(workers: int, handover: "Handover | None") -> str:
+    if handover is not None:
+        return f"{workers} to begin with, of --workers {handover.span}"
     return "one process, as no more were asked for" if workers == 1 else f"{workers} processes, as asked for"
