@@ -205,6 +205,10 @@ class Sampler(ABC):
         """Return which of some nodes this worker is to have in its share, [n] bool; None: all."""
         return None
 
+    def moments(self, times: Tensor) -> Tensor:
+        """Return times by which seeds see as much as by the given ones: these, or fewer different ones."""
+        return times
+
     def mirrored(self) -> Tensor:
         """Return of each relation whether all its edges have one the other way, [R] bool; all call it."""
         edges: Any = self.graph

@@ -6,7 +6,7 @@ degree: a model would learn to look the answer up. So its neighbourhoods are tho
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -161,7 +161,9 @@ class EdgeLoader(CollectiveLoader):
             drawn = self.negatives(pairs, epoch, step, batch=everybody)
         negative = drawn if isinstance(drawn, Tensor) else drawn.nodes
         more: dict[str, Any] = {"hidden": self._hidden(everybody)} if self.hide else {}
-        ends = EndRows.of(pairs, negative, timed=self.draws.times is not None)
+        timed = self.draws.times is not None and pairs.time is not None
+        times = self.neighbours.moments(cast(Tensor, pairs.time)) if timed else None
+        ends = EndRows.of(pairs, negative, times=times)
         if ends.times is not None:
             more["times"] = ends.times
         # Seeds are ends of any type, of which most have no y to be read.

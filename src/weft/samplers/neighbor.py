@@ -135,7 +135,7 @@ class NeighborSampler(Sampler):
         self, seeds: Tensor, epoch: int, step: int, times: Any, hidden: Hidden | None, *, once: bool
     ) -> Batch:
         ranks, group = self._ranks(seeds, times), None
-        if self.shared and ranks is not None:
+        if self.shared and ranks is not None and _distinct(seeds, ranks):
             ranks, group = torch.unique(ranks, return_inverse=True)
         request = request_of(
             self,
@@ -206,6 +206,10 @@ class NeighborSampler(Sampler):
             return None
         return self.times.ranks(seeds, seed_times(self.graph, seeds) if times is None else times)
 
+    def moments(self, times: Tensor) -> Tensor:
+        """Return those of the last edges before, where seeds share rows: else the given."""
+        return self.times.moments(times) if self.shared and self.times is not None else times
+
     def hidden_slots(self, hidden: Hidden | None) -> Tensor | None:
         """Return the slots of hidden edges, rising, as the core is told of them; None: none."""
         if hidden is None or not hidden.edges.numel():
@@ -246,6 +250,13 @@ class NeighborSampler(Sampler):
         # Given the threshold, the draws of a row are independent: an edge is in with chance 1 − exp(−w · t).
         # expm1, since chances of light edges are far below what 1 − exp keeps of them.
         return torch.expm1(-self.weight[hop.edge_ids] * hop.scale).neg_().reciprocal_().float()
+
+
+def _distinct(seeds: Tensor, ranks: Tensor) -> bool:
+    """Return whether no node is asked for at two times by which it sees the same."""
+    keys = torch.stack([seeds, ranks], 1).numpy()
+    order = np.lexsort((keys[:, 1], keys[:, 0]))
+    return not bool((keys[order][1:] == keys[order][:-1]).all(1).any())
 
 
 def run(request: Request) -> Sample:

@@ -5,9 +5,11 @@ import torch
 
 from weft.errors import GraphError
 from weft.graph import Graph
+from weft.graph.node_pairs import Pairs
 from weft.samplers import NeighborSampler
 from weft.samplers.core import reference
 from weft.samplers.core.request import request_of
+from weft.samplers.edges import EdgeLoader
 from weft.samplers.neighbor import run
 
 
@@ -113,3 +115,39 @@ def test_both_forms_of_the_core_share_rows_alike() -> None:
         assert torch.equal(one.indices, two.indices)
         assert torch.equal(one.edge_ids, two.edge_ids)
     assert torch.equal(run(asked).seed_of, reference.sample(asked).seed_of)  # type: ignore[arg-type]
+
+
+def test_pairs_that_see_the_same_share_rows_whatever_their_times() -> None:
+    """Pairs after the last edge see all of them; so do those between two times."""
+    edges = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])
+    graph = Graph.from_edges(edges, num_nodes=5, edge_time=torch.tensor([10, 20, 30, 40, 50, 60]))
+    time = torch.tensor([5, 35, 38, 100, 200])
+    pairs = Pairs(torch.tensor([0, 0, 0, 3, 3]), torch.tensor([2, 3, 3, 0, 0]), time=time)
+    outputs, rows = [], []
+    for shared in (False, True):
+        sampler = NeighborSampler(graph, [-1, -1], temporal=True, shared=shared)
+        batch = EdgeLoader(sampler, None, pairs, batch_size=5, hide=False, shuffle=False).batch(0, 0)
+        h = torch.sin(batch.blocks[0].src_ids.double())[:, None]
+        for block in batch.blocks:
+            h = block.aggregate(h) + block.in_degree().double()[:, None]
+        outputs.append(torch.cat([h[batch.src], h[batch.dst]], 1))
+        rows.append(batch.nodes.num_nodes)
+    assert torch.equal(outputs[0], outputs[1])
+    assert rows[1] < rows[0]
+
+
+def test_one_node_at_two_times_that_see_the_same_is_two_seeds_also_where_rows_are_shared() -> None:
+    sampler = NeighborSampler(temporal_graph(), [-1], temporal=True, shared=True)
+    batch = sampler.sample([3, 3], times=torch.tensor([500, 900]))
+    assert batch.blocks[0].num_dst == 2
+    assert batch.seed_of is not None
+
+
+@pytest.mark.parametrize("time", [torch.tensor([3, 7]), torch.tensor([3.0, 7.0]), torch.tensor([1e17, 2e17])])
+def test_moments_are_the_times_of_the_last_edges_before(time: torch.Tensor) -> None:
+    graph = Graph.from_edges([[0, 1], [1, 2]], num_nodes=3, edge_time=time)
+    sampler = NeighborSampler(graph, [-1], temporal=True, shared=True)
+    asked = torch.stack([time[0] - 1 if time[0] < 1e9 else time[0] / 2, time[0], time[1], 2 * time[1]])
+    found = sampler.moments(asked)
+    assert found[0] < time[0]
+    assert found[1:].tolist() == [time[0], time[1], time[1]]

@@ -188,7 +188,7 @@ def test_records_of_something_else_are_refused(tmp_path: Path) -> None:
         RecordTraining(graph, records=records)
     flatten(tmp_path / "g", records, fanout=FANOUT, overwrite=True)
     more = graph.with_data(train_mask=torch.arange(60) < 26)
-    with pytest.raises(InputError, match="holds 25 records, the graph has 26 labelled training nodes"):
+    with pytest.raises(InputError, match="holds 25 records, the graph has 26 targets to train on"):
         RecordTraining(more, records=records)
     src, dst = graph.edge_index
     turned = weft.Graph.from_edges(

@@ -27,15 +27,14 @@ class EndRows(NamedTuple):
     """In the shape of the negatives."""
 
     @classmethod
-    def of(cls, pairs: Pairs, negative: Tensor, *, timed: bool) -> "EndRows":
-        """Return those of pairs and negatives [n, k], [2 n, k] or [m]; with `timed` at the pairs' times."""
+    def of(cls, pairs: Pairs, negative: Tensor, *, times: Tensor | None = None) -> "EndRows":
+        """Return those of pairs and negatives [n, k], [2 n, k] or [m]; with `times` [n] at those of pairs."""
         ends = torch.cat([pairs.src, pairs.dst, negative.flatten()])
         sizes = [len(pairs), len(pairs), negative.numel()]
-        if not timed or pairs.time is None:
+        if times is None:
             seeds, rows = torch.unique(ends, return_inverse=True)
-            times = None
         else:
-            values, rank = torch.unique(_times(pairs.time, negative), return_inverse=True)
+            values, rank = torch.unique(_times(times, negative), return_inverse=True)
             count = max(1, len(values))
             keys, rows = torch.unique(ends * count + rank, return_inverse=True)
             seeds, times = keys // count, values[keys % count]

@@ -49,6 +49,14 @@ class Times:
             np.searchsorted(self.values, np.asarray(times), side="right").astype(np.int64)
         )
 
+    def moments(self, times: Tensor) -> Tensor:
+        """Return for each time the first one by which a seed sees as much: that of the last edge before."""
+        if not len(self.values):
+            return torch.zeros_like(times)
+        first = self.values[0]
+        earlier = np.nextafter(first, -np.inf) if self.values.dtype.kind == "f" else first - 1
+        return torch.from_numpy(np.append(earlier, self.values)[self.rank_of(times.numpy()).numpy()])
+
     @property
     def columns(self) -> list[int | None]:
         """What `degree` knows: all relations together, and each by itself where fanouts are by relation."""

@@ -94,7 +94,7 @@ class LinkNeighborLoader(Loader):
         hidden = self._hidden(links) if self.hide else None
         asked, negative = self._drawn(links, epoch)
         nobody = asked.src.new_empty(len(asked), 0)
-        ends = EndRows.of(asked, nobody if negative is None else negative, timed=True)
+        ends = EndRows.of(asked, nobody if negative is None else negative, times=asked.time)
         more: dict[str, Any] = {"times": ends.times, "hidden": hidden}
         nodes = self.neighbours.sample(ends.seeds, epoch, step, **more).without_y()
         drawn = None if negative is None else ends.negative

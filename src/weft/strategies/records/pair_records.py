@@ -29,7 +29,7 @@ class PairLoader(RecordLoader):
         if self.negatives is not None:
             drawn = self.negatives(pairs, 0, 0, batch=pairs)
         negative = getattr(drawn, "nodes", drawn)
-        ends = EndRows.of(pairs, negative, timed=False)
+        ends = EndRows.of(pairs, negative)
         hops = len(self.files.fanout)
         nodes = batch_of(self.source, rows, hops, seeds=ends.seeds.numpy(), epoch=epoch, step=step)
         masked = getattr(drawn, "masked", None)
