@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.graphs import tiny
-from benchmarks.measure import Study
+from benchmarks.measure import Study, load_average
 from weft.events import read_events
 
 NODES, EDGES, FEATURES, CLASSES = 28_000_000, 400_000_000, 128, 16
@@ -265,11 +265,13 @@ def rows(share: int) -> Callable[[], Iterator[str]]:
             code = f"from benchmarks.cases.large_graph import *; write_tables(Path({held!r}), {size!r})"
             subprocess.run([sys.executable, "-c", code], check=True)
             yield f"| tables written | {time.perf_counter() - began:.0f} | | | |"
+            before = load_average()
             for name, rate, made in steps(Path(held), size):
                 yield (
                     f"| {name} | {made.seconds:.0f} | {rate} | {made.own / 2**30:.2f} GiB "
                     f"| {made.resident / 2**30:.2f} GiB |"
                 )
+            yield f"| processes that wanted a core | {before:.0f}, at the end {load_average():.0f} | | | |"
 
     return measured
 
