@@ -38,8 +38,21 @@ class Row(NamedTuple):
 
 
 NARROW = ("task.width=128",)
+ON_A_CPU = (
+    "task.width=256",
+    "task.regularise.weight=0.04",
+    "strategy.batch=250",
+    "strategy.chunk=250",
+    "strategy.negatives.count=1000",
+    "strategy.negatives.inbatch=false",
+    "strategy.negatives.weighted=true",
+    "train.lr=0.15",
+    "train.epochs=20",
+    "train.eval_every=20",
+)
 FB15K237 = (
     Row("ComplEx", "knowledge_graph", 0.34),
+    Row("CPU: ComplEx, 1,000 candidates drawn", "knowledge_graph", 0.34, ON_A_CPU),
     Row("DistMult", "knowledge_graph", 0.335, ("task.score.name=distmult",)),
     Row("TransE", "fb15k237_transe", 0.305),
 )
