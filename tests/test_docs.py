@@ -85,7 +85,7 @@ from weft.exchanges.base import Arrival, Exchange, check_exchange, exchanges
 from weft.graph.graph import Graph
 from weft.partitioners.base import Partitioner, partitioners
 from weft.strategies.base import RunContext, Strategy, strategies
-from weft.strategies.halo.halo import HaloParts
+from weft.strategies.halo.halo_parts import HaloParts
 from weft.strategies.local import LocalGraph
 from weft.strategies.reducer import Summed
 """

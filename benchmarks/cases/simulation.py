@@ -86,7 +86,7 @@ def simulated(exchange: dict[str, Any], workers: int, rate: int, nodes: int) -> 
     traffic = {label: each for label, each in counted.traffic.items() if label[0] != "control"}
     here, law = machine_here(), load.work.law
     assert law is not None
-    wires = Wires(workers, 1, rate * MBIT / 8, here.latency, here.bandwidth, here.latency)
+    wires = Wires(workers, 1, rate * MBIT / 8, here.latency, here.bandwidth, here.latency, here.call)
     told = epoch(replace(counted, traffic=traffic), here, wires, local=1 - law.cut_share(workers))
     return told.seconds
 

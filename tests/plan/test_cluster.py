@@ -1,12 +1,15 @@
 """cluster.toml: machines, links and prices, and one line for what cannot be."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from plan_machine import machine
 
 from weft.errors import RecipeError
 from weft.plan.cluster import read_cluster
+from weft.plan.wires import wires_of
 from weft.train.saved.prices import read_prices
 
 WHOLE = """
@@ -39,11 +42,12 @@ def cluster(tmp_path: Path, text: str) -> Path:
 
 
 def test_links_are_those_that_the_workers_use(tmp_path: Path) -> None:
-    told, here = read_cluster(cluster(tmp_path, WHOLE)), machine()
-    assert told.machine(here, 2).bandwidth == here.bandwidth  # on one machine
-    assert told.machine(here, 4).bandwidth == 1.25e9
-    assert told.machine(here, 8).bandwidth == 1.25e8
-    assert told.machine(here, 4).latency == 2e-5
+    told, here = read_cluster(cluster(tmp_path, WHOLE)), replace(machine(), call=1e-3)
+    wires = wires_of(told, here, 8)
+    delays = wires.delays(np.array([0, 0, 0]), np.array([1, 2, 7])).tolist()
+    assert delays == [here.latency, 2e-5, 1e-4]  # within a machine, a rack, between racks
+    assert (wires.inside, wires.bandwidth, wires.uplink) == (2 * here.bandwidth, 1.25e9, 1.25e8)
+    assert wires.call == here.call
     assert told.machine(here, 4).room(4) == 4 << 30
     assert told.machine(here, 4).dollars(3600, 3) == pytest.approx(0.5)
     assert told.machine(here, 1).rate("calls", 2) == here.rates["calls"] / 2

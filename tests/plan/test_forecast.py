@@ -1,4 +1,4 @@
-"""Seconds of a forecast: the slowest rank's work, and of its traffic what work does not hide."""
+"""Seconds of a forecast: the slowest rank's work on the cores there are, and traffic that is not hidden."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,9 +8,11 @@ from plan_machine import machine
 
 from weft.config import make_recipe
 from weft.plan.candidates import Candidate, candidates
-from weft.plan.forecast import forecast
+from weft.plan.forecast import Forecast, forecast
+from weft.plan.machine import Machine
 from weft.plan.rehearse.rehearsal import RankRehearsal
 from weft.plan.rehearse.work import CountedWork
+from weft.plan.wires import Wires, wires_of
 from weft.train.saved.prices import Prices
 
 
@@ -20,34 +22,64 @@ def candidate(strategy: str) -> Candidate:
     return found
 
 
-def rank(number: int, calls: int, sent: int) -> RankRehearsal:
-    volume = {"kind": "halo", "slot": 0, "direction": "forward", "peer": 1 - number, "messages_sent": 1}
+def rank(number: int, calls: int, sent: int, kind: str = "halo") -> RankRehearsal:
+    volume = {"kind": kind, "slot": 0, "direction": "forward", "peer": 1 - number, "messages_sent": 1}
     volume |= {"bytes_sent": sent, "bytes_received": sent}
     event: dict[str, Any] = {"rank": number, "bytes_sent": sent, "messages": 1, "volumes": [volume]}
     return RankRehearsal([event], [{"forward": CountedWork(calls=calls)}], held=5, peak=10 * (number + 1))
 
 
+def told(
+    strategy: str,
+    ranks: list[RankRehearsal],
+    here: Machine | None = None,
+    links: Wires | None = None,
+    **more: int,
+) -> Forecast:
+    here = here or machine()
+    return forecast(candidate(strategy), ranks, here, links or wires_of(None, here, len(ranks)), **more)
+
+
 def test_the_slowest_rank_and_the_largest_count() -> None:
-    told = forecast(candidate("halo"), [rank(0, 100, 0), rank(1, 300, 0)], machine())
-    assert told.seconds_by_phase["forward"] == pytest.approx(2e-3)  # 3 ms of one thread, with two
-    assert told.peak_memory_bytes == machine().joined + 20
-    assert told.memory_limit_bytes == 4 << 30  # a half of the machine
-    assert told.fits
-    assert not forecast(candidate("halo"), [rank(0, 1, 0), rank(1, 1, 0)], machine(), memory=1 << 20).fits
-    assert told.peak_memory_by_rank == [machine().joined + 10, machine().joined + 20]
+    found = told("halo", [rank(0, 100, 0), rank(1, 300, 0)])
+    assert found.seconds_by_phase["forward"] == pytest.approx(2e-3)  # 3 ms of one thread, with two
+    assert found.peak_memory_bytes == machine().joined + 20
+    assert found.memory_limit_bytes == 4 << 30  # a half of the machine
+    assert found.fits
+    assert not told("halo", [rank(0, 1, 0), rank(1, 1, 0)], memory=1 << 20).fits
+    assert found.peak_memory_by_rank == [machine().joined + 10, machine().joined + 20]
 
 
-def test_traffic_that_overlaps_is_hidden_behind_work_and_other_is_not() -> None:
+def test_workers_that_share_cores_take_as_long_as_the_cores_do() -> None:
+    ranks = [rank(0, 100, 0), rank(1, 300, 0)]
+    narrow, even = replace(machine(), cores=1), [rank(0, 200, 0), rank(1, 200, 0)]
+    for held in (ranks, even):
+        assert told("halo", held, narrow).seconds_by_phase["forward"] == pytest.approx(4e-3)
+    apart = replace(narrow, workers_each=1)
+    assert told("halo", ranks, apart).seconds_by_phase["forward"] == pytest.approx(3e-3)
+
+
+def test_work_hides_traffic_between_machines_and_none_within_one() -> None:
     ranks = [rank(0, 100, 10**8), rank(1, 100, 10**8)]  # 2/3 ms of work by two threads, 100.1 ms of travel
-    hidden, open_ = (forecast(candidate(name), ranks, machine()) for name in ("halo", "vertex_cut"))
+    near, open_ = (told(name, ranks) for name in ("halo", "vertex_cut"))
+    assert near.seconds_by_phase["exchange"] == pytest.approx(0.1001)
+    assert open_.seconds_by_phase["exchange"] == pytest.approx(0.1001)
+    wire = Wires(2, 1, 1e9, 1e-4, inside=1e9, inside_latency=0.0)
+    hidden, open_ = (told(name, ranks, links=wire) for name in ("halo", "vertex_cut"))
     assert hidden.seconds_by_phase["exchange"] == pytest.approx(0.1001 - 2e-3 / 3)
     assert open_.seconds_by_phase["exchange"] == pytest.approx(0.1001)
     assert hidden.bytes_per_epoch == 2 * 10**8
     assert hidden.bytes_by_pair == [[0, 10**8], [10**8, 0]]
 
 
+def test_what_workers_agree_on_between_epochs_is_not_of_them() -> None:
+    ranks = [rank(0, 100, 10**8, "control"), rank(1, 100, 10**8, "control")]
+    assert told("halo", ranks).seconds_by_phase["exchange"] == 0.0
+
+
 def test_dollars_are_those_of_all_machines() -> None:
     prices = Prices("large", workers=1, hour=3.6, date="2026-11-01", sha256="")
     here = replace(machine(), prices=prices)
-    told = forecast(candidate("halo"), [rank(0, 100, 0), rank(1, 100, 0)], here)
-    assert told.dollars_per_epoch == pytest.approx(2 * 1e-3 * (told.epoch_seconds + told.evaluation_seconds))
+    found = told("halo", [rank(0, 100, 0), rank(1, 100, 0)], here)
+    whole = found.epoch_seconds + found.evaluation_seconds
+    assert found.dollars_per_epoch == pytest.approx(2 * 1e-3 * whole)

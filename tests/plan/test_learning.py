@@ -39,6 +39,7 @@ def test_one_process_teaches_the_rates_of_all_threads_and_others_nothing() -> No
     assert found.shared_rates["calls"] > machine().shared_rates["calls"]
     assert found.shared_rates["drawn"] == machine().shared_rates["drawn"]
     assert taught(machine(), [Observation(WORK, 1.0)], 2) is None  # two threads of four: between both
+    assert taught(machine(), [Observation(WORK, 1.0)], 8) is None  # on four cores: some of it is waiting
 
 
 def test_a_run_is_laid_beside_its_forecast_and_kept(

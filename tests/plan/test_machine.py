@@ -16,7 +16,6 @@ from weft.train.saved.prices import Prices
 
 def test_seconds_are_rates_times_counts() -> None:
     assert machine().seconds(CountedWork(calls=100, edges=1000), 4) == pytest.approx(1e-3 + 1e-6)
-    assert machine().travel(10**9, 10) == pytest.approx(1.001)
 
 
 def test_a_worker_has_the_rate_of_the_threads_that_a_run_gives_it() -> None:
@@ -34,10 +33,14 @@ def test_workers_of_one_machine_share_its_memory() -> None:
     assert replace(machine(), workers_each=2).room(4) == 4 << 30
 
 
-def test_workers_that_share_cores_are_slower() -> None:
-    assert machine().crowding(4) == 1.0
-    assert machine().crowding(8) == 2.0
-    assert replace(machine(), workers_each=4).crowding(8) == 1.0
+def test_workers_that_share_cores_take_turns() -> None:
+    assert machine().taking_turns([1.0, 3.0, 1.0, 1.0]) == [1.0, 3.0, 1.0, 1.0]
+    uneven = [9.0, *[1.0] * 7]  # 16 seconds on 4 cores: the others are done before the first is
+    assert machine().taking_turns(uneven) == [9.0, *[4.0] * 7]
+    assert machine().taking_turns([2.0] * 8) == [4.0] * 8
+    assert replace(machine(), workers_each=4).taking_turns([2.0] * 8) == [2.0] * 8
+    of_two = replace(machine(), cores=1, workers_each=2)
+    assert of_two.taking_turns([1.0, 1.0, 5.0, 5.0]) == [2.0, 2.0, 10.0, 10.0], "each machine for itself"
 
 
 def test_dollars_are_known_only_where_the_user_gave_a_price() -> None:

@@ -13,7 +13,7 @@ from weft.simulate.epochs import Unevenness
 def test_without_a_cluster_each_worker_has_a_machine() -> None:
     wires = Conditions(bandwidth=5.0).wires(machine(), 7)
     assert (wires.machines, wires.racks, wires.bandwidth) == (7, 1, 5.0)
-    assert Conditions().machine(machine(), 100).crowding(100) == 1.0
+    assert Conditions().machine(machine(), 100).taking_turns([2.0] * 100) == [2.0] * 100
 
 
 def test_a_cluster_says_who_shares_which_link(tmp_path: Path) -> None:

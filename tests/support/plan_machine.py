@@ -3,10 +3,14 @@
 from weft.plan.machine import Machine
 
 RATES = {
+    "steps": 0.0,
     "calls": 1e-5,
     "products": 1e-10,
     "edge_values": 1e-10,
     "edges": 1e-9,
+    "attended": 1e-9,
+    "attending": 1e-9,
+    "masked": 1e-9,
     "gathered": 1e-10,
     "touched": 1e-10,
     "drawn": 1e-7,
@@ -19,6 +23,7 @@ def machine() -> Machine:
         RATES,
         {name: rate / 2 for name, rate in RATES.items()},
         threads=4,
+        call=0.0,
         latency=1e-4,
         bandwidth=1e9,
         resident=300 << 20,

@@ -153,6 +153,10 @@ def test_parts_in_one_process_give_the_numbers_of_the_whole(graph: weft.Graph, m
         ({"strategy": "halo", "parts": 0}, "strategy.parts: expected a number >= 1"),
         ({"strategy": {"name": "halo", "exchange": "delayd"}}, "no exchange 'delayd'"),
         ({"strategy": {"name": "halo", "part": 3}}, "did you mean 'parts'"),
+        (
+            {"strategy": {"name": "sequential", "activation": "auto"}},
+            "unknown key strategy.activation; 'sequential' has none, it is for 'halo', 'single'",
+        ),
         ({"strategy": 3}, "strategy: expected a name, as 'single', or a table with one"),
         (
             {"strategy": {"name": "halo", "exchange": {"name": "stale", "lag": 0, "smooth_features": 0.9}}},

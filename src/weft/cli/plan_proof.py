@@ -1,10 +1,11 @@
 """`weft selftest plan`: a few runs planned, made, and compared, on this machine."""
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from weft.cli.progress import clear_step, show_step
 
 if TYPE_CHECKING:
     from weft.plan.proof.proving import ProofCase, Proved
@@ -23,11 +24,9 @@ def run() -> int:
     machine, proved = machine_here(), list[Proved]()
     with tempfile.TemporaryDirectory(prefix="weft-proof-") as name:
         for case in cases():
-            if sys.stderr.isatty():
-                print(f"\r\033[Kweft: {case.name}", end="", file=sys.stderr, flush=True)
+            show_step(case.name)
             proved.append(prove(case, machine, Path(name) / str(len(proved))))
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    clear_step()
     show_table(f"{NAME}: {len(proved)} runs beside their plans", list(rows(proved)))
     for each in proved:
         for what, (size, number) in list(each.differences.items())[:5]:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli.foretold import keep_forecast
-from weft.cli.settings import add_settings
+from weft.cli.progress import clear_step, show_step
+from weft.cli.settings import add_graph_size, add_recipe, graph_size
 from weft.config import read_recipe
 from weft.errors import InputError
 
@@ -29,18 +30,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE.toml", help="the recipe; see recipes/")
-    add_settings(parser, "override one setting")
+    add_recipe(parser)
     parser.add_argument("--workers", metavar="1:16", help="numbers of workers, a range or a list (1,2,4)")
     parser.add_argument("--memory", metavar="16GiB", help="what a worker may take (default: what is free)")
     parser.add_argument("--cluster", metavar="cluster.toml", help="machines that are not here")
     parser.add_argument("--only", metavar="NAME,NAME", help="strategies to compare (all)")
     parser.add_argument("--epochs", type=int, metavar="N", help="epochs to count one by one (as few as tell)")
-    parser.add_argument("--nodes", type=int, metavar="N", help="nodes of a graph that is not here")
-    parser.add_argument("--edges", type=int, metavar="N", help="its edges, each direction one")
-    parser.add_argument("--degree", type=float, metavar="D", help="or its edges a node")
-    parser.add_argument("--features", type=int, metavar="N", help="its features a node (64)")
-    parser.add_argument("--classes", type=int, metavar="N", help="its classes (8)")
+    add_graph_size(parser)
     parser.add_argument("--measure", action="store_true", help="measure this machine anew")
     parser.add_argument(
         "--learn",
@@ -61,11 +57,11 @@ def run(options: argparse.Namespace) -> int:
         return _learn(options)
     if options.measure and not _asks_for_plan(options):
         found = machine_here(measure=True)
-        _clear()
+        clear_step()
         if options.json:
             print(dumps({"machine": dict(found.measured), "kept": str(cache_folder())}))
         else:
-            _say_table("machine", [[name, str(value)] for name, value in found.measured.items()])
+            say_table("machine", [[name, str(value)] for name, value in found.measured.items()])
         return 0
     plan = _planned(options)
     if options.picture:
@@ -108,7 +104,7 @@ def _learn(options: argparse.Namespace) -> int:
     sent = sum(size for rank in run.sent for size, _ in rank[-1].values())
     rows.append(["bytes an epoch", shown(forecast.bytes_per_epoch), shown(sent)])
     rows.append(["peak memory", shown(forecast.peak_memory_bytes), shown(run.peak)])
-    _say_table("", [["", "planned", "measured"], *rows])
+    say_table("", [["", "planned", "measured"], *rows])
     print("rates of this machine were moved towards it" if lesson.learned else "nothing learned of the rates")
     return 0
 
@@ -127,13 +123,9 @@ def _planned(options: argparse.Namespace) -> "Plan":
         cluster=options.cluster,
         only=options.only.split(",") if options.only else (),
         epochs=options.epochs,
-        nodes=options.nodes,
-        edges=options.edges,
-        degree=options.degree,
-        features=options.features,
-        classes=options.classes,
+        **graph_size(options),
         machine=machine_here(measure=options.measure),
-        tell=_tell,
+        tell=show_step,
     )
 
 
@@ -166,29 +158,19 @@ def machine_here(*, measure: bool = False) -> "Machine":
 
     if measure or read_machine() is None:
         print("weft: measuring this machine, once, which takes about half a minute", file=sys.stderr)
-    return front.machine_here(measure=measure, tell=_tell, warn=_warn)
+    return front.machine_here(measure=measure, tell=show_step, warn=_warn)
 
 
 def _warn(line: str) -> None:
     print(f"weft: {line}", file=sys.stderr)
 
 
-def _tell(line: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[Kweft: {line}", end="", file=sys.stderr, flush=True)
-
-
-def _clear() -> None:
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
 def _show(plan: "Plan") -> None:
     from weft.plan.shown import chosen, lost, priced, table
 
-    _clear()
+    clear_step()
     print(f"recommended: {chosen(plan)}\n")
-    _say_table("", list(table(plan)))
+    say_table("", list(table(plan)))
     if priced(plan):
         print(f"{priced(plan)}\n")
     if plan.dealing is not None:
@@ -197,7 +179,8 @@ def _show(plan: "Plan") -> None:
         print(f"- {line}")
 
 
-def _say_table(title: str, rows: list[list[str]]) -> None:
+def say_table(title: str, rows: list[list[str]]) -> None:
+    """Print rows in columns, under a title where there is one."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     if title:
         print(title)

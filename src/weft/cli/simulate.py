@@ -12,12 +12,12 @@ examples:
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.planning import machine_here, numbers
-from weft.cli.settings import add_settings
+from weft.cli.planning import machine_here, numbers, say_table
+from weft.cli.progress import clear_step, show_step
+from weft.cli.settings import add_graph_size, add_recipe, graph_size
 from weft.config import read_recipe
 from weft.errors import InputError
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE.toml", help="the recipe; see recipes/")
-    add_settings(parser, "override one setting")
+    add_recipe(parser)
     parser.add_argument("--workers", metavar="1:1024", help="numbers of workers, a range or a list (1:1024)")
     parser.add_argument("--cluster", metavar="cluster.toml", help="machines, racks, links and prices")
     parser.add_argument("--only", metavar="NAME,NAME", help="strategies (single,halo,sampled)")
@@ -48,11 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weak", action="store_true", help="also let the graph grow with the workers")
     parser.add_argument("--rehearse", metavar="1:8", help="workers that are counted (1:8)")
     parser.add_argument("--parts", metavar="2:32", help="parts that the cut's growth is measured on (2:32)")
-    parser.add_argument("--nodes", type=int, metavar="N", help="nodes of a graph that is not here")
-    parser.add_argument("--edges", type=int, metavar="N", help="its edges, each direction one")
-    parser.add_argument("--degree", type=float, metavar="D", help="or its edges a node")
-    parser.add_argument("--features", type=int, metavar="N", help="its features a node (64)")
-    parser.add_argument("--classes", type=int, metavar="N", help="its classes (8)")
+    add_graph_size(parser)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn (0)")
     parser.add_argument("--picture", metavar="FILE", help="draw seconds against workers, as SVG")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -98,14 +93,10 @@ def _simulated(options: argparse.Namespace) -> "SimulatedAnswers":
         leaving=options.leaving,
         away=options.away,
         weak=options.weak,
-        nodes=options.nodes,
-        edges=options.edges,
-        degree=options.degree,
-        features=options.features,
-        classes=options.classes,
+        **graph_size(options),
         seed=options.seed,
         machine=machine_here(),
-        tell=_tell,
+        tell=show_step,
         **{name: value for name, value in given.items() if value},
     )
 
@@ -129,24 +120,13 @@ def _stragglers(given: str | None) -> tuple[float, float]:
         raise InputError(f"--stragglers: expected a share and a slowdown as 0.01:2, got {given!r}") from None
 
 
-def _tell(line: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[Kweft: {line}", end="", file=sys.stderr, flush=True)
-
-
 def _show(answers: "SimulatedAnswers") -> None:
     from weft.simulate.answers import said, table
 
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    clear_step()
     for title, points in (("the graph at hand", answers.strong), ("a graph that grows", answers.weak)):
         if points:
-            rows = list(table(points))
-            widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-            print(title)
-            for row in rows:
-                print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
-            print()
+            say_table(title, list(table(points)))
     for line in said(answers):
         print(f"- {line}")
     for each in answers.refused:

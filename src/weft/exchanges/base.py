@@ -82,6 +82,8 @@ class Exchange:
     """Where the rows may lie."""
     parts_alone: ClassVar[bool] = False
     """Whether nothing crosses the network in training, and parts go by their own edges and degrees."""
+    as_it_is: ClassVar[bool] = False
+    """Whether it brings every row as it is, and nothing is remembered from step to step."""
     adapts: ClassVar[str] = ""
     """The option that a budget on the error chooses, where there is one."""
 

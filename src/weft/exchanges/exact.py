@@ -13,6 +13,7 @@ from weft.exchanges.base import Exchange, exchanges
 class Exact(Exchange):
     """Bring every halo row in every layer of every step."""
 
+    as_it_is: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
 
     def __init__(self, plan: HaloPlan, group: Group, clock: Tensor) -> None:

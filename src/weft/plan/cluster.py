@@ -54,7 +54,7 @@ class Cluster:
     between: dict[str, Any] | None
 
     def machine(self, here: Machine, workers: int) -> Machine:
-        """Return the model of so many workers on the cluster, by the rates that were measured here."""
+        """Return what each of so many workers on the cluster does, by the rates that were measured here."""
         told, each = self.machines, self.workers
         count = -(-workers // each)
         if count > told["count"]:
@@ -62,13 +62,11 @@ class Cluster:
                 f"machine.count: {workers} workers at {each} a machine take {count} machines, there are "
                 f"{told['count']}"
             )
-        apart = count > -(-told["count"] // told["racks"])
-        link = (self.between or self.within) if apart else self.within
         rates, shared = (
             {name: rate / told["speed"] for name, rate in held.items()}
             for held in (here.rates, here.shared_rates)
         )
-        changed = replace(
+        return replace(
             here,
             rates=rates,
             shared_rates=shared,
@@ -77,9 +75,6 @@ class Cluster:
             prices=self.prices or here.prices,
             workers_each=each,
         )
-        if count == 1 or link is None:
-            return changed
-        return replace(changed, latency=link["latency"], bandwidth=bytes_a_second(link["bandwidth"]))
 
 
 def read_cluster(path: str | Path) -> Cluster:

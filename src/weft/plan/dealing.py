@@ -11,10 +11,8 @@ from weft.comm.plan import spread
 from weft.comm.topology import LinkMap, best_deal, folded, least_seconds
 from weft.graph.parts.assignment import Quality
 from weft.plan.forecast import Forecast
+from weft.plan.wires import AROUND
 from weft.sizes import shown
-
-_AROUND = ("gradient", "norm")
-"""Purposes of what is summed in a ring of workers."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Dealing:
     def planned(forecast: Forecast, links: LinkMap) -> "Dealing":
         """Choose which worker does what each rank of a configuration would: sums go round as they did."""
         sent, size = np.array(forecast.bytes_by_pair, dtype=np.float64), forecast.workers
-        around = sum(forecast.bytes_by_purpose.get(kind, 0.0) for kind in _AROUND) / size
+        around = sum(forecast.bytes_by_purpose.get(kind, 0.0) for kind in AROUND) / size
         fixed = np.roll(np.eye(size), 1, axis=1) * around
         return Dealing.of(np.maximum(sent - fixed, 0.0), links, fixed)
 

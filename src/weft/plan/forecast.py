@@ -1,19 +1,27 @@
 """From what was rehearsed to what a run will cost: bytes and messages, memory, seconds, dollars."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from weft.plan.candidates import Candidate
 from weft.plan.machine import Machine
 from weft.plan.rehearse.rehearsal import RankRehearsal
+from weft.plan.rehearse.work import CountedWork
+from weft.plan.travel import Travel
+from weft.plan.wires import Wires
 from weft.strategies.base import strategies
 from weft.train.saved.prices import value_of
 
 MEASURING = ("evaluate", "drift")
 """Purposes of what is sent to measure, not to train."""
+BETWEEN = ("control",)
+"""Purposes of what is sent between epochs, whose seconds are none of theirs."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +83,19 @@ class Forecast:
 
 
 def forecast(
-    candidate: Candidate, ranks: Sequence[RankRehearsal], machine: Machine, memory: int | None = None
+    candidate: Candidate,
+    ranks: Sequence[RankRehearsal],
+    machine: Machine,
+    wires: Wires,
+    memory: int | None = None,
 ) -> Forecast:
-    """Return what a configuration costs, from what its ranks rehearsed, on a machine.
+    """Return what a configuration costs, from what its ranks rehearsed, on a machine and its links.
 
     `memory` is what a worker may take, by default its share of what the machine has.
     """
     sent = _by_purpose(candidate, ranks, "bytes_sent")
     messages = _by_purpose(candidate, ranks, "messages_sent")
-    phases = _slowest(candidate, ranks, machine)
+    phases = _slowest(candidate, ranks, machine, Travel(wires))
     evaluation = phases.pop("evaluate", 0.0)
     seconds = sum(phases.values())
     epochs = len(ranks[0].epochs)
@@ -162,49 +174,69 @@ def _by_pair(candidate: Candidate, ranks: Sequence[RankRehearsal]) -> list[list[
     return [[_whole(size) for size in row] for row in pairs]
 
 
-def _slowest(candidate: Candidate, ranks: Sequence[RankRehearsal], machine: Machine) -> dict[str, float]:
-    """Return the seconds of the phases of the rank whose epoch takes longest."""
-    each = [_phases(candidate, rank, machine) for rank in ranks]
-    return max(each, key=lambda phases: sum(phases.values()))
-
-
-def _phases(candidate: Candidate, rank: RankRehearsal, machine: Machine) -> dict[str, float]:
-    """Return the seconds of the phases of an epoch, on the mean over one whole period."""
+def _slowest(
+    candidate: Candidate, ranks: Sequence[RankRehearsal], machine: Machine, travel: Travel
+) -> dict[str, float]:
+    """Return the seconds of the phases of an epoch of the slowest rank, on the mean over one whole period."""
     count = candidate.cost.period(candidate.section)
-    found: dict[str, float] = defaultdict(float)
+    each: list[dict[str, float]] = [defaultdict(float) for _ in ranks]
     for place in range(-count, 0):
-        for name, seconds in _phases_of(candidate, rank, machine, place).items():
-            found[name] += seconds * float(_share(candidate, name, count, last=place == -1))
-    return dict(found)
+        for found, phases in zip(each, _phases(candidate, ranks, machine, travel, place)):
+            for name, seconds in phases.items():
+                found[name] += seconds * float(_share(candidate, name, count, last=place == -1))
+    slowest: dict[str, float] = max(each, key=_all_seconds)
+    return slowest
 
 
-def _phases_of(candidate: Candidate, rank: RankRehearsal, machine: Machine, place: int) -> dict[str, float]:
-    workers = candidate.workers
-    phases = {name: machine.seconds(work, workers) for name, work in rank.work[place].items()}
+def _all_seconds(phases: Mapping[str, float]) -> float:
+    return sum(phases.values())
+
+
+def _phases(
+    candidate: Candidate, ranks: Sequence[RankRehearsal], machine: Machine, travel: Travel, place: int
+) -> list[dict[str, float]]:
+    """Return the seconds of the phases of each rank, in one of the epochs that were rehearsed."""
+    each = [_work(candidate, rank.work[place], machine) for rank in ranks]
+    alone = [_training(phases) for phases in each]
+    turns = machine.taking_turns(alone)
+    for phases, own, shared in zip(each, alone, turns):
+        for name in phases:
+            phases[name] *= shared / own if own else 1.0
+    if not ranks[0].epochs:
+        return each
+    events = [rank.epochs[place] for rank in ranks]
+    exposed = _exposed(candidate, events, travel, turns)
+    measuring = {kind: travel.seconds(events, {kind}).all for kind in MEASURING}
+    for number, phases in enumerate(each):
+        phases["exchange"] = float(exposed[number])
+        for kind, seconds in measuring.items():
+            phases[kind] = phases.get(kind, 0.0) + float(seconds[number])
+    return each
+
+
+def _work(candidate: Candidate, work: Mapping[str, CountedWork], machine: Machine) -> dict[str, float]:
+    """Return the seconds of what a rank computes, by phase, on cores of its own."""
+    phases = {name: machine.seconds(held, candidate.workers) for name, held in work.items()}
     if strategies[candidate.strategy].in_batches:
-        phases["batches"] = machine.sampling(rank.work[place], workers)
-    phases = {name: value for name, value in phases.items() if value}
-    if rank.epochs:
-        working = sum(value for name, value in phases.items() if name != "evaluate")
-        event = rank.epochs[place]
-        phases["exchange"] = _exposed(candidate, event, machine, working)
-        for kind in MEASURING:
-            phases[kind] = phases.get(kind, 0.0) + _travel(event, machine, [kind])
-    return phases
+        phases["batches"] = machine.sampling(work, candidate.workers)
+    return {name: value for name, value in phases.items() if value}
 
 
-def _exposed(candidate: Candidate, event: dict[str, Any], machine: Machine, working: float) -> float:
-    """Return the seconds that a rank waits for what it trains with: all, or what its work does not hide."""
-    hidden = candidate.cost.overlaps
-    kinds = {volume["kind"] for volume in event["volumes"]} - set(MEASURING)
-    beside = _travel(event, machine, [kind for kind in kinds if kind in hidden])
-    return _travel(event, machine, [kind for kind in kinds if kind not in hidden]) + max(
-        0.0, beside - working
-    )
+def _training(phases: Mapping[str, float]) -> float:
+    return sum(value for name, value in phases.items() if name != "evaluate")
 
 
-def _travel(event: dict[str, Any], machine: Machine, kinds: Iterable[str]) -> float:
-    chosen = set(kinds)
-    held = [volume for volume in event["volumes"] if volume["kind"] in chosen]
-    moved = sum(max(volume["bytes_sent"], volume["bytes_received"]) for volume in held)
-    return machine.travel(moved, sum(volume["messages_sent"] for volume in held))
+def _exposed(
+    candidate: Candidate, events: Sequence[dict[str, Any]], travel: Travel, working: Sequence[float]
+) -> NDArray[np.float64]:
+    """Return the seconds that each rank waits for what it trains with: what its work does not hide.
+
+    Copies within a machine are made by the cores that work, and nothing hides them.
+    """
+    kinds = {volume["kind"] for event in events for volume in event["volumes"]} - {*MEASURING, *BETWEEN}
+    hidden = kinds & set(candidate.cost.overlaps)
+    beside = travel.seconds(events, hidden)
+    open_ = travel.seconds(events, kinds - hidden, turns=candidate.cost.turns)
+    exposed: NDArray[np.float64] = open_.all + beside.inside
+    exposed += np.maximum(0.0, beside.outside - np.array(working))
+    return exposed

@@ -55,7 +55,7 @@ def plan(
     make = partial(
         make_plan,
         machine=found,
-        place=None if described is None else described.machine,
+        cluster=described,
         workers=tuple(workers or WORKERS),
         memory=room,
         only=only,

@@ -33,7 +33,7 @@ class Lesson:
     run: MeasuredRun
     machine: Machine
     learned: bool
-    """Whether rates could be learned: not where threads were neither one nor all."""
+    """Whether rates could be learned: not where threads were neither one nor all, or workers shared cores."""
 
     def rows(self) -> Iterator[tuple[str, float, float]]:
         """Give the seconds of each phase of an epoch, forecast and measured; what waits is in its phase."""
@@ -73,7 +73,9 @@ def observations(ranks: list[RankRehearsal], run: MeasuredRun) -> Iterator[Obser
 
 def taught(machine: Machine, seen: list[Observation], workers: int) -> Machine | None:
     """Return the machine with rates that explain what was seen; None where it says nothing of them."""
-    threads = max(1, machine.cores // machine.on_one(workers))
+    if machine.crowded(workers):
+        return None
+    threads = machine.cores // machine.on_one(workers)
     if threads == 1:
         return replace(machine, rates={**machine.rates, **_fitted(machine.rates, seen)})
     if threads == machine.threads:

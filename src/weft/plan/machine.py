@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ _SHAPE = {
     "shared_rates": _RATES,
     "threads": WholeNumber(least=1),
     "measured": Each(str),
+    "call": float,
     "latency": float,
     "bandwidth": float,
     "resident": WholeNumber(),
@@ -37,6 +38,8 @@ class Machine:
     shared_rates: Mapping[str, float]
     """The same where `threads` threads share the work."""
     threads: int
+    call: float
+    """Seconds of a call that sends or sums, beside those of its messages."""
     latency: float
     """Seconds of a message, however small."""
     bandwidth: float
@@ -59,14 +62,12 @@ class Machine:
 
     def seconds(self, work: CountedWork, workers: int = 1) -> float:
         """Return how long counted work takes one worker of so many, with the threads that a run gives it."""
-        return self.crowding(workers) * sum(
-            self.rate(name, workers) * count for name, count in work.to_dict().items()
-        )
+        return sum(self.rate(name, workers) * count for name, count in work.to_dict().items())
 
     def sampling(self, phases: Mapping[str, CountedWork], workers: int = 1) -> float:
         """Return how long it takes to draw the batches that a forward pass goes over."""
         edges = phases["forward"].edges if "forward" in phases else 0
-        return self.crowding(workers) * self.rate("drawn", workers) * edges
+        return self.rate("drawn", workers) * edges
 
     def rate(self, name: str, workers: int) -> float:
         """Return the seconds of a unit of work for one of so many workers.
@@ -80,17 +81,26 @@ class Machine:
         divided = (alone - self.shared_rates[name]) / (1 - 1 / self.threads)
         return alone - divided * (1 - 1 / threads)
 
-    def travel(self, size: int, messages: int) -> float:
-        """Return how long so many bytes in so many messages take."""
-        return messages * self.latency + size / self.bandwidth
-
     def on_one(self, workers: int) -> int:
         """Return how many of so many workers one machine has at most."""
         return workers if self.workers_each is None else min(workers, self.workers_each)
 
-    def crowding(self, workers: int) -> float:
-        """Return how much slower workers are that share cores."""
-        return max(1.0, self.on_one(workers) / self.cores)
+    def crowded(self, workers: int) -> bool:
+        """Return whether so many workers share cores."""
+        return self.on_one(workers) > self.cores
+
+    def taking_turns(self, seconds: Sequence[float]) -> list[float]:
+        """Return how long workers take, each of which has so many seconds of work.
+
+        Those that share the cores of a machine are through when the cores are with all of it.
+        """
+        if not self.crowded(len(seconds)):
+            return list(seconds)
+        each, found = self.on_one(len(seconds)), list[float]()
+        for first in range(0, len(seconds), each):
+            held = seconds[first : first + each]
+            found += [max(own, sum(held) / self.cores) for own in held]
+        return found
 
     def room(self, workers: int) -> int:
         """Return the bytes that each of so many workers may take: those on one machine share its memory."""

@@ -12,10 +12,12 @@ from weft.config import Recipe
 from weft.errors import WeftError
 from weft.graph.graph import Graph
 from weft.plan.candidates import Candidate, RuledOut, candidates
+from weft.plan.cluster import Cluster
 from weft.plan.dealing import Dealing
 from weft.plan.forecast import Forecast, forecast
 from weft.plan.machine import Machine
 from weft.plan.rehearse.rehearsal import RankRehearsal, rehearse
+from weft.plan.wires import wires_of
 from weft.strategies.base import strategies
 from weft.train.model import adapt
 from weft.train.resolve import Resolved, resolve
@@ -107,18 +109,18 @@ def make_plan(
     recipe: Recipe,
     *,
     machine: Machine,
-    place: Callable[[Machine, int], Machine] | None = None,
+    cluster: Cluster | None = None,
     workers: Sequence[int] = WORKERS,
     memory: int | None = None,
     only: Collection[str] = (),
     epochs: int | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Plan:
-    """Return the plan of a recipe on a machine; `epochs` are rehearsed, and never fewer than are needed.
+    """Return the plan of a recipe on this machine, or on those of a cluster.
 
-    `place` says what a machine is for so many workers, where they are on others than this one.
+    `epochs` are rehearsed, and never fewer than are needed.
     """
-    models = {count: machine if place is None else place(machine, count) for count in workers}
+    models = {count: machine if cluster is None else cluster.machine(machine, count) for count in workers}
     found: list[Forecast] = []
     refused: list[RuledOut] = []
     facts: dict[str, Any] = {}
@@ -135,7 +137,8 @@ def make_plan(
                 refused.append(RuledOut(each.strategy, each.exchange, each.workers, _reason(error)))
                 continue
             facts = facts or {"num_nodes": ranks[0].num_nodes, "num_edges": ranks[0].num_edges}
-            found.append(forecast(each, ranks, models[each.workers], memory))
+            wires = wires_of(cluster, machine, each.workers)
+            found.append(forecast(each, ranks, models[each.workers], wires, memory))
     return Plan(facts, found, refused, machine).ordered()
 
 
@@ -163,4 +166,4 @@ def plan_one(
     section = {**recipe.strategy, "name": resolved.strategy}
     one = Candidate(resolved.strategy, workers, section, resolved)
     ranks = rehearsed(one, Sources(folder), epochs)
-    return forecast(one, ranks, machine), ranks
+    return forecast(one, ranks, machine, wires_of(None, machine, workers)), ranks

@@ -12,6 +12,10 @@ from weft.plan.machine import Machine
 
 Workers = NDArray[np.int64]
 Rates = NDArray[np.float64]
+MESSAGE = 2e-5
+"""Seconds that each further message of a worker takes it, where the link's latency is not less."""
+AROUND = ("gradient", "norm")
+"""Purposes of what is summed in a ring of workers."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Wires:
     inside: float
     """Bytes a second between the workers of one machine, all together."""
     inside_latency: float
+    call: float = 0.0
+    """Seconds of a call that sends or sums, beside those of its messages."""
     rack: int | None = None
     """Machines of one rack; None: all stand in one."""
     uplink: float | None = None
@@ -48,6 +54,10 @@ class Wires:
     def racks(self) -> int:
         """How many racks there are."""
         return 1 if self.rack is None else -(-self.machines // self.rack)
+
+    def calls(self, kind: str, messages: Rates) -> Rates:
+        """Return the calls that so many messages to one worker are of: a sum goes round the ring twice."""
+        return messages / (2 * max(1, self.workers - 1)) if kind in AROUND else messages
 
     def capacity(self) -> Rates:
         """Return bytes a second of links: machines' out, in, inside; racks' up, down; one that is free."""
@@ -106,13 +116,20 @@ class Wires:
                 yield Behind(tuple(range(first, min(first + size, self.workers))), self.uplink)
 
 
-def wires_of(cluster: Cluster, here: Machine, workers: int, bandwidth: float | None = None) -> Wires:
-    """Return the links among so many workers of a cluster; `bandwidth` stands for that of its machines."""
-    each, inside, slow = cluster.workers, here.bandwidth, here.latency
-    if cluster.within is None:
-        return Wires(workers, each, inside, slow, inside, slow)
+def wires_of(cluster: Cluster | None, here: Machine, workers: int, bandwidth: float | None = None) -> Wires:
+    """Return the links among so many workers of a cluster, or of this machine where there is none.
+
+    `bandwidth` stands for that of the cluster's machines. Within a machine rows are copied by its cores: so
+    many pairs at a time as there are cores, and who has to wait for one is late.
+    """
+    each = workers if cluster is None else cluster.workers
+    cores, near = here.cores if cluster is None else cluster.machines["cores"], min(each, workers)
+    turns = max(1.0, near / cores)
+    inside, slow, call = here.bandwidth * min(cores, near), here.latency * turns, here.call * turns
+    if cluster is None or cluster.within is None:
+        return Wires(workers, each, inside, slow, inside, slow, call)
     speed = bandwidth or bytes_a_second(cluster.within["bandwidth"])
-    wires = Wires(workers, each, speed, cluster.within["latency"], inside, slow)
+    wires = Wires(workers, each, speed, cluster.within["latency"], inside, slow, call)
     if cluster.between is None or cluster.machines["racks"] == 1:
         return wires
     rack = -(-cluster.machines["count"] // cluster.machines["racks"])

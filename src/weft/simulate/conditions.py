@@ -33,4 +33,4 @@ class Conditions:
         if self.cluster is not None:
             return wires_of(self.cluster, here, workers, bandwidth)
         inside, slow = here.bandwidth, here.latency
-        return Wires(workers, 1, bandwidth or self.bandwidth, self.latency, inside, slow)
+        return Wires(workers, 1, bandwidth or self.bandwidth, self.latency, inside, slow, here.call)

@@ -8,16 +8,15 @@ import numpy as np
 
 from weft.draw import Stream, fold, normal, uniform
 from weft.plan.machine import Machine
-from weft.plan.wires import Wires
+from weft.plan.wires import MESSAGE, Wires
 from weft.simulate.counted import PHASES, CountedRun, Label, Volumes
 from weft.simulate.discrete import Play
 from weft.simulate.schedule import Shipment, StepWork, scheduled
 from weft.simulate.sharing import Rates
 
-MESSAGE = 2e-5
-"""Seconds that each further message of a worker takes it, where the link's latency is not less."""
 _EXACT = 32  # workers up to which every event has a moment of its own
 _MOMENTS = 150  # in a step of more
+_DRAWING = "batches"
 
 
 @dataclass(frozen=True)
@@ -85,15 +84,8 @@ def epoch(
 
 def step_work(run: CountedRun, machine: Machine, wires: Wires, *, local: float, factors: Rates) -> StepWork:
     """Return one step: an epoch's work and traffic, divided by its steps."""
-    spent: dict[str, Rates] = {}
-    for phase in sorted({phase for work in run.work for phase in work}):
-        each = [machine.seconds(work[phase], run.workers) if phase in work else 0.0 for work in run.work]
-        spent[phase] = np.array(each) * factors / run.steps
-    zero = np.zeros(run.workers)
-    drawing = zero
-    if run.in_batches:
-        each = [machine.sampling(work, run.workers) for work in run.work]
-        drawing = np.array(each) * factors / run.steps
+    spent, zero = _spent(run, machine, factors), np.zeros(run.workers)
+    drawing = spent.pop(_DRAWING, zero)
     made = {label: _shipment(run, label, held, wires) for label, held in run.traffic.items()}
     layered = {label: each for label, each in made.items() if label[1] >= 0}
     rest = {label: each for label, each in made.items() if label[1] < 0}
@@ -116,6 +108,21 @@ def step_work(run: CountedRun, machine: Machine, wires: Wires, *, local: float, 
     )
 
 
+def _spent(run: CountedRun, machine: Machine, factors: Rates) -> dict[str, Rates]:
+    """Return the seconds of a step that each worker takes for each phase, on the cores that it has."""
+    spent: dict[str, Rates] = {}
+    for phase in sorted({phase for work in run.work for phase in work}):
+        each = [machine.seconds(work[phase], run.workers) if phase in work else 0.0 for work in run.work]
+        spent[phase] = np.array(each) * factors / run.steps
+    if run.in_batches:
+        each = [machine.sampling(work, run.workers) for work in run.work]
+        spent[_DRAWING] = np.array(each) * factors / run.steps
+    alone = sum(spent.values(), np.zeros(run.workers))
+    turns = np.array(machine.taking_turns(alone.tolist()))
+    longer = np.divide(turns, alone, out=np.ones(run.workers), where=alone > 0)
+    return {phase: seconds * longer for phase, seconds in spent.items()}
+
+
 def _closes(label: Label) -> bool:
     return label[0] == "control"
 
@@ -126,13 +133,13 @@ def _shipment(run: CountedRun, label: Label, held: Volumes, wires: Wires) -> Shi
     sums = held.reductions(workers) if workers > 2 else 0
     if sums:
         rounds = max(1, round(sums / steps * 2 * (workers - 1)))
-        zero = np.zeros(workers)
         pieces = max(1, round(sums / steps))
-        size = held.size / steps
-        return Shipment(label[0], held.src, held.dst, size, zero, joint=True, rounds=rounds, sums=pieces)
+        size, calling = held.size / steps, np.full(workers, pieces * wires.call)
+        return Shipment(label[0], held.src, held.dst, size, calling, joint=True, rounds=rounds, sums=pieces)
     each = min(MESSAGE, wires.latency)
     count = np.bincount(held.src, weights=held.messages, minlength=workers) / steps
-    preparing = each * np.maximum(0.0, count - 1)
+    calls = wires.calls(label[0], held.messages.max() / steps)
+    preparing = each * np.maximum(0.0, count - 1) + calls * wires.call
     if run.turns:  # one sends while the others take: a tree, for each of them in turn
         deep = math.ceil(math.log2(workers))
         rows = np.bincount(held.src, weights=held.size, minlength=workers) / steps / max(1, workers - 1)

@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
 
-from weft.errors import RecipeError
 from weft.graph.graph import Graph
-from weft.sizes import parse_bytes
-from weft.stores.cached import free_bytes
 from weft.strategies.base import RunContext, Strategy, strategies
+from weft.strategies.memory.layer_parts import memory_given
 from weft.strategies.memory.whole import PlannedWhole
 from weft.strategies.whole import Whole
 
@@ -38,15 +36,10 @@ class Single(Strategy):
         **context: Unpack[RunContext],
     ) -> None:
         super().__init__(graph, **context)
-        if activation == "keep":
-            if memory is not None:
-                raise RecipeError(
-                    "strategy.memory: bounds activation = 'offload' and 'auto'; name one, or leave it out"
-                )
+        room = memory_given(activation, memory, self.device)
+        if room is None:
             self.compose(Whole(self.shared, graph))
             return
-        asked = None if memory is None else parse_bytes(memory, "strategy.memory")
-        room = int(0.9 * free_bytes(self.device)) if asked is None else asked
         if activation == "offload":
             self.compose(Whole(self.shared, graph, memory=room))
         else:

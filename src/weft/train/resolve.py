@@ -1,7 +1,7 @@
 """A recipe with every name looked up and every option checked, before any data is read."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -208,6 +208,7 @@ def resolve_strategy(
                 f"strategy.{key}: one process has nothing to set here; add --workers N, or name the "
                 "strategy: strategy.name"
             )
+    _check_keys(name, options, given)
     options = bind(kind, options, "strategy", given=given)
     if kind.on_workers:
         kind.check(options)
@@ -218,6 +219,16 @@ def resolve_strategy(
             f"strategy.name: {name!r} trains in one process; use {SEVERAL!r} with --workers {workers}"
         )
     return name, options
+
+
+def _check_keys(name: str, options: Mapping[str, Any], given: Iterable[str]) -> None:
+    """Refuse an option that other strategies have and this one has not."""
+    known = parameters(strategies[name], given=given)
+    for key in (each for each in options if each not in known):
+        able = [each for each in strategies.names() if key in parameters(strategies[each], given=given)]
+        if able:
+            others = ", ".join(map(repr, able))
+            raise RecipeError(f"unknown key strategy.{key}; {name!r} has none, it is for {others}")
 
 
 def _tell_nothing_travels(exchange: str | Mapping[str, Any]) -> None:

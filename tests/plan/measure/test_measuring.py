@@ -21,6 +21,7 @@ def test_a_machine_is_measured_and_kept(
     assert found is not None
     assert dict(found.measured) == told["machine"]
     assert 1e-6 < found.latency < 1
+    assert 0 <= found.call < 1
     assert found.bandwidth > 1e6
     assert 50 << 20 < found.resident < 4 << 30
     assert all(rate > 0 for rate in found.rates.values())

@@ -31,3 +31,21 @@ def test_work_adds_up() -> None:
     total = CountedWork(calls=1, edges=2)
     total.add(CountedWork(calls=2, touched=3))
     assert total.to_dict() == {**CountedWork().to_dict(), "calls": 3, "edges": 2, "touched": 3}
+
+
+def test_attention_counts_its_weights_and_its_rows_and_dropout_its_values() -> None:
+    indptr, indices = torch.tensor([0, 2, 5]), torch.tensor([0, 1, 0, 1, 1], dtype=torch.int32)
+    scores, rows = torch.ones(2, 3), torch.ones(2, 3, 4)
+    found = counted(lambda: kernels.attention(indptr, indices, scores, scores, rows))
+    assert (found.edges, found.edge_values) == (5, 5 * 12)
+    assert (found.attended, found.attending) == (5 * 3, 2 * 3)
+    ids, clock = torch.arange(2), torch.zeros(3, dtype=torch.int64)
+    dropped = counted(lambda: kernels.dropout(torch.ones(2, 6), ids, 0.5, clock=clock))
+    assert (dropped.masked, dropped.edges, dropped.edge_values) == (12, 0, 0)
+
+
+def test_every_phase_that_is_entered_is_a_step_of_it() -> None:
+    with OperatorWatch() as watch:
+        for _ in range(3):
+            watch.end_phase("forward")
+    assert {name: work.steps for name, work in watch.take_phases().items()} == {"forward": 3, "other": 0}

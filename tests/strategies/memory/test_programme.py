@@ -28,7 +28,7 @@ def drawn(rng: random.Random) -> list[LayerNeed]:
         read = rng.randint(1, 9) if number else 0
         room = sum(kept) + read + rng.randint(0, 9)
         flags = rng.random() < 0.5, rng.random() < 0.5
-        found.append(LayerNeed(rng.randint(1, 40), room, kept, read, *flags))
+        found.append(LayerNeed(rng.randint(1, 40), room, kept, read, *flags, brought=rng.randint(0, 3)))
     return found
 
 

@@ -10,6 +10,7 @@ from weft import kernels
 
 _SECONDS = 0.1
 _NODES, _DEGREE = 20_000, 10
+_CALLS = 100  # what a phase takes beside its operators, in calls of the smallest
 WIDTHS = (16, 64, 256)
 
 
@@ -43,6 +44,8 @@ def rates() -> tuple[dict[str, float], dict[str, str]]:
     narrow = WIDTHS[0]
     found["edges"] = sums[narrow] / len(indices) / 2
     found["edge_values"] = sums[WIDTHS[1]] / len(indices) / WIDTHS[1]
+    # What no operator has for itself is a guess from these; trial runs tell.
+    found |= {"attended": found["edges"], "attending": _DEGREE * found["edges"]}
     found |= _dense(told, generator)
     return found, told
 
@@ -56,10 +59,13 @@ def _dense(told: dict[str, str], generator: torch.Generator) -> dict[str, float]
     gather = timed(lambda: rows[picked]) / (2 * 8192 * 256 * 4)
     small = torch.rand(16)
     call = timed(lambda: small + 1.0)
+    ids, clock = torch.arange(len(rows)), torch.zeros(3, dtype=torch.int64)
+    mask = timed(lambda: kernels.dropout(rows, ids, 0.5, clock=clock)) / rows.numel()
     told["dense products"] = f"{2 / product / 1e9:.1f} GFLOP/s"
     told["copies"] = f"{1 / touch / 1e9:.1f} GB/s"
     told["rows by index"] = f"{1 / gather / 1e9:.1f} GB/s"
-    return {"products": product, "touched": touch, "gathered": gather, "calls": call}
+    work = {"products": product, "touched": touch, "gathered": gather, "masked": mask}
+    return {**work, "calls": call, "steps": _CALLS * call}
 
 
 def sampled_edge() -> float:

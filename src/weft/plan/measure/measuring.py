@@ -18,7 +18,7 @@ from weft.sizes import shown
 _Found = TypeVar("_Found")
 # What is assumed where processes cannot be started or joined here: those of a machine of some years ago.
 PROCESS = processes.TinyRun(bytes=400 << 20, seconds=4.0)
-LINK = processes.LinkSpeed(latency=2e-4, bandwidth=5e8)
+LINK = processes.LinkSpeed(call=1e-4, latency=1e-4, bandwidth=5e8)
 
 
 def measure_machine(tell: Callable[[str], None] = lambda line: None) -> Machine:
@@ -41,6 +41,7 @@ def measure_machine(tell: Callable[[str], None] = lambda line: None) -> Machine:
             for count in threads
             for name, word in by_threads[count][1].items()
         },
+        "calls between workers": f"{link.call * 1e6:.0f} µs",
         "messages": f"{link.latency * 1e6:.0f} µs, {link.bandwidth / 1e6:.0f} MB/s",
         "start": f"{alone.seconds:.1f} s, {shown(alone.bytes)}",
         **({"assumed, not measured": "; ".join(dict.fromkeys(missing))} if missing else {}),
@@ -49,6 +50,7 @@ def measure_machine(tell: Callable[[str], None] = lambda line: None) -> Machine:
         by_threads[1][0],
         by_threads[cores][0],
         cores,
+        call=link.call,
         latency=link.latency,
         bandwidth=link.bandwidth,
         resident=alone.bytes,

@@ -34,13 +34,18 @@ class TinyRun:
 class LinkSpeed:
     """What two processes of this machine send to each other."""
 
+    call: float
+    """Seconds of a call, beside those of its messages."""
     latency: float
     """Seconds of a small message."""
     bandwidth: float
     """Bytes a second of a large one."""
 
     def __str__(self) -> str:
-        return f"messages of {self.latency * 1e6:g} µs and {self.bandwidth / 1e6:g} MB/s"
+        return (
+            f"calls of {self.call * 1e6:g} µs, messages of {self.latency * 1e6:g} µs and "
+            f"{self.bandwidth / 1e6:g} MB/s"
+        )
 
 
 def tiny_run(workers: int) -> TinyRun:
@@ -69,4 +74,4 @@ def link() -> LinkSpeed:
         if run_workers(command, 2, env=limits, say=lambda line: None, stall=LIMIT):
             raise WorkerLost("two processes could not be joined; see weft doctor")
         told = json.loads(path.read_text(encoding="utf-8"))
-        return LinkSpeed(float(told["latency"]), float(told["bandwidth"]))
+        return LinkSpeed(*(float(told[name]) for name in ("call", "latency", "bandwidth")))

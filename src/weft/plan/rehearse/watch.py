@@ -48,12 +48,16 @@ class OperatorWatch(HeldBytes):  # type: ignore[no-untyped-call]
 
     def end_phase(self, name: str) -> None:
         """Count what was done since the last phase ended as part of one that ends now."""
+        self._open.steps += 1
+        self._close(name)
+
+    def _close(self, name: str) -> None:
         self.phases[name].add(self._open)
         self._open = CountedWork()
 
     def take_phases(self) -> dict[str, CountedWork]:
         """Return the work of the phases since the last call; what belongs to none is "other"."""
-        self.end_phase("other")
+        self._close("other")
         taken, self.phases = dict(self.phases), defaultdict(CountedWork)
         return taken
 

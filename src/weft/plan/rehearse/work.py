@@ -11,6 +11,8 @@ from torch.utils._pytree import tree_leaves
 class CountedWork:
     """Counted work; it adds up."""
 
+    steps: int = 0
+    """Phases of a step that were entered: what is done around operators."""
     calls: int = 0
     """Operators."""
     products: int = 0
@@ -19,6 +21,12 @@ class CountedWork:
     """Values that kernels of edges read: edges times the width of a row."""
     edges: int = 0
     """Edges that they went over."""
+    attended: int = 0
+    """Weights of edges that attention makes: edges times heads."""
+    attending: int = 0
+    """Rows of attention, times heads: each has a sum of its own."""
+    masked: int = 0
+    """Values that were dropped or kept by a draw each."""
     gathered: int = 0
     """Bytes of rows that were picked or put by an index."""
     touched: int = 0
@@ -66,6 +74,8 @@ _FREE = frozenset(
     ]
 )
 _PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2)}
+_PROJECTIONS = {"project": 1, "project_backward": 2}
+"""Kernels of weft that multiply rows with weights, and how often."""
 _INDEXED = frozenset(
     [
         "index",
@@ -91,7 +101,7 @@ def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     made = [each for each in tree_leaves(out) if isinstance(each, Tensor)]
     size = sum(_bytes(each) for each in (*given, *made))
     if space == "weft":
-        return _kernel(given, made, size)
+        return _kernel(name, given, made, size)
     if name in _PRODUCTS:
         left, right = (args[place] for place in _PRODUCTS[name])
         return CountedWork(calls=1, products=left.numel() * right.shape[-1])
@@ -100,16 +110,28 @@ def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     return CountedWork(calls=1, touched=size)
 
 
-def _kernel(given: list[Tensor], made: list[Tensor], size: int) -> CountedWork:
+def _kernel(name: str, given: list[Tensor], made: list[Tensor], size: int) -> CountedWork:
     """Return the work of a kernel of weft: its longest list of whole numbers are its edges."""
-    indices = [each.numel() for each in given if not each.is_floating_point() and each.dim() == 1]
-    widths = [
-        each[0].numel()
-        for each in (*made, *given)
-        if each.is_floating_point() and each.dim() > 1 and len(each)
-    ]
-    edges = max(indices, default=0)
-    return CountedWork(calls=1, edges=edges, edge_values=edges * max(widths[:1], default=1), touched=size)
+    if name in _PROJECTIONS:
+        rows, weight = given[:2]
+        return CountedWork(calls=1, products=_PROJECTIONS[name] * rows.numel() * len(weight), touched=size)
+    if name.startswith("dropout"):
+        return CountedWork(calls=1, masked=made[0].numel(), touched=size)
+    floats = [each for each in (*made, *given) if each.is_floating_point() and each.dim() > 1 and len(each)]
+    edges = max(
+        (each.numel() for each in given if not each.is_floating_point() and each.dim() == 1), default=0
+    )
+    found = CountedWork(calls=1, edges=edges, edge_values=edges * max(map(_width, floats[:1]), default=1))
+    if name.startswith("attention"):
+        heads = min(map(_width, floats), default=1)
+        found.attended, found.attending = edges * heads, max(map(len, floats), default=0) * heads
+        found.edge_values = edges * max((_width(each) for each in floats if each.dim() > 2), default=1)
+    found.touched = size
+    return found
+
+
+def _width(rows: Tensor) -> int:
+    return rows[0].numel()
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -15,7 +15,7 @@ from weft.config import Range
 from weft.errors import RecipeError
 from weft.strategies.asynchronous.interval_steps import Form, IntervalSteps
 from weft.strategies.base import RunContext, Strategy, strategies
-from weft.strategies.halo.halo import HaloParts
+from weft.strategies.halo.halo_parts import HaloParts
 from weft.strategies.local import LocalGraph
 from weft.strategies.reducer import Summed, reducer_of
 from weft.strategies.tensor_workers.tensor_workers import TensorOptions

@@ -20,7 +20,7 @@ from weft.strategies.asynchronous.kept import kept, put_back
 from weft.strategies.asynchronous.order import Order, OrderLog, file_of
 from weft.strategies.asynchronous.post import Post
 from weft.strategies.batching import Batching
-from weft.strategies.halo.halo import HaloParts
+from weft.strategies.halo.halo_parts import HaloParts
 from weft.strategies.local import LocalGraph
 from weft.strategies.pipeline.stage_model import frozen
 from weft.strategies.reducer import PlainReducer

@@ -1,25 +1,19 @@
 """The whole graph in every step, cut by nodes: each rank computes its own rows and is sent those it reads."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 from torch import Tensor
 
-from weft.comm.plan import HaloPlan
-from weft.comm.probe import measure
 from weft.config import Range
-from weft.errors import GraphError, RecipeError
-from weft.exchanges.base import check_exchange, exchanges, make_exchange
-from weft.exchanges.drift import Drift, Meter
-from weft.exchanges.exact import Exact
-from weft.graph.message.block import Block
+from weft.errors import RecipeError
+from weft.exchanges.base import check_exchange, exchanges
 from weft.strategies.base import RunContext, Strategy, strategies
-from weft.strategies.halo.block import HaloBlock
-from weft.strategies.halo.drawn import DrawnBlock
-from weft.strategies.layout import PartsLayout
+from weft.strategies.halo.halo_parts import HaloParts
+from weft.strategies.halo.planned import PlannedParts
 from weft.strategies.local import LocalGraph
+from weft.strategies.memory.layer_parts import memory_given
 from weft.strategies.reducer import Summed
-from weft.strategies.shared import Shared
 
 
 @strategies.add("halo")
@@ -29,7 +23,10 @@ class Halo(Strategy):
     `partitioner` is a name or a table with its options, `parts` their number (one a worker), `exchange` a
     name or a table: exact, or {name = "sampled", p = 0.1}. A worker may hold several parts. `drift` measures
     the true error of the exchange, every epoch (true) or every so many; `error` has p, change or bits chosen
-    by each measurement so that the next is expected below that; single epochs may lie above.
+    by each measurement so that the next is expected below that; single epochs may lie above. With
+    `activation = "auto"` and the exchange exact, what backward needs of each layer is kept, made again, or
+    put aside (on a GPU in the host's memory, on a CPU in the run's folder): what takes the least time in
+    `memory` a worker, beside its part of the graph and the weights; what others sent is kept, and sent once.
     """
 
     name: ClassVar[str] = "halo"
@@ -41,7 +38,7 @@ class Halo(Strategy):
     worker_devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     exchanges: ClassVar[tuple[str, ...]] = ("exact", "sampled", "stale", "skip", "quantised")
     rows_by_owner: ClassVar[bool] = True
-    layout: "HaloParts"
+    layout: HaloParts
 
     def __init__(
         self,
@@ -54,12 +51,18 @@ class Halo(Strategy):
         exchange: str | Mapping[str, Any] = "exact",
         drift: bool | Annotated[int, Range(least=1)] = False,
         error: Annotated[float, Range(above=0)] | None = None,
+        activation: Literal["keep", "auto"] = "keep",
+        memory: int | str | None = None,
         **context: Unpack[RunContext],
     ) -> None:
         super().__init__(graph, **context)
-        layout = HaloParts(
-            self.shared, graph, part_rank, exchange=exchange, speed=speed, drift=int(drift), error=error
-        )
+        how: dict[str, Any] = {"exchange": exchange, "speed": speed, "drift": int(drift), "error": error}
+        room = memory_given(activation, memory, self.device, workers=self.group.processes)
+        if room is None:
+            layout = HaloParts(self.shared, graph, part_rank, **how)
+        else:
+            folder = context.get("folder")
+            layout = PlannedParts(self.shared, graph, part_rank, **how, memory=room, folder=folder)
         self.compose(layout, reducer=Summed(self.group))
 
     @classmethod
@@ -68,97 +71,8 @@ class Halo(Strategy):
         super().check(options)
         if options.get("error") is not None:
             _check_budget(*check_exchange(options.get("exchange", "exact")))
-
-
-class HaloParts(PartsLayout):
-    """Own rows, and those of others that edges into them read, which an exchange brings."""
-
-    def __init__(
-        self,
-        shared: Shared,
-        graph: LocalGraph,
-        part_rank: Sequence[int] | None = None,
-        *,
-        exchange: str | Mapping[str, Any] = "exact",
-        speed: Tensor | None = None,
-        drift: int = 0,
-        error: float | None = None,
-    ) -> None:
-        super().__init__(shared, graph)
-        shard, group, clock = graph.shard, shared.group, shared.clock
-        if shard.cuts != "nodes":
-            raise GraphError(
-                f"{shared.name} needs parts of nodes; this partition cuts edges: use another partitioner"
-            )
-        plan = HaloPlan.make(graph.home, group, part_rank).to(shard.node_ids.device)
-        self.exchange = make_exchange(exchange, plan, group, clock)
-        if self.exchange.wants_speed:
-            self.exchange.tune(measure(group) if speed is None else speed)
-        if error is not None:
-            self.exchange.budget(error)
-        self._every = drift or int(error is not None)
-        self._meter = Meter(shard, plan, group, clock) if self._every else None
-        self._error, self._drift = error, Drift([], [])
-        self._exact = Exact(plan, group, clock)
-        self._exact.kind = "evaluate"
-        self.whole = HaloBlock(shard, self._exact, group, clock=clock)
-        self._block = self.whole
-        self.mark_constant(self.whole)
-
-    def training_block(self) -> Block:
-        """Return the block of the step: where rows are sampled, one without those that are not kept."""
-        self.exchange.begin_step()
-        due = self._every and int(self.shared.clock[1]) % self._every == 0
-        self.exchange.meter = self._meter if due else None
-        if self.exchange.meter is not None:
-            self.exchange.meter.begin()
-        if self.exchange.kept is None:
-            self._block = self.whole
-            self.whole.exchange = self.exchange
-        else:
-            self._block = DrawnBlock(self.whole, self.exchange)
-        return self._block
-
-    def exact_block(self) -> HaloBlock:
-        """Return the block with every halo row, exchanged exactly."""
-        self._exact.begin_step()
-        self.whole.forget()
-        self.whole.exchange = self._exact
-        return self.whole
-
-    def end_forward(self) -> None:
-        """Let go of the rows of others, which backward does not read."""
-        self._block.forget()
-
-    def end_step(self) -> None:
-        """End the step of the exchange, and measure it where that is due."""
-        self._block.forget()
-        self._block = self.whole
-        self.exchange.end_step()
-        self._drift = Drift([], [])
-        if self.exchange.meter is not None:
-            self._drift = self.exchange.meter.finish()
-            self.exchange.adapt(self._drift)
-
-    def exchange_errors(self) -> dict[int, float]:
-        """Return the errors that were measured in the last epoch."""
-        return dict(enumerate(self._drift.errors))
-
-    def exchange_settings(self) -> dict[str, Any]:
-        """Return p, change or bits, where a budget or the speed of links chooses them."""
-        chosen = self._error is not None or self.exchange.wants_speed
-        return self.exchange.settings() if chosen else {}
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the exchange's, with nothing left under way."""
-        self.exchange.drain()
-        return {**self.exchange.state(), **self.exchange.tuned()}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Give it back to the exchange."""
-        self.exchange.load_tuned(state)
-        tuned = self.exchange.tuned()
-        self.exchange.load_state({name: value for name, value in state.items() if name not in tuned})
+        if options.get("activation") == "auto":
+            _check_planned(options)
 
 
 def _check_budget(name: str, options: Mapping[str, Any]) -> None:
@@ -169,4 +83,14 @@ def _check_budget(name: str, options: Mapping[str, Any]) -> None:
     if "auto" in options.values():
         raise RecipeError(
             "strategy.error: 'auto' goes by the links; give a number for the budget to start from"
+        )
+
+
+def _check_planned(options: Mapping[str, Any]) -> None:
+    """Refuse to plan what layers keep where they are not sent the same rows in every step."""
+    name, _ = check_exchange(options.get("exchange", "exact"))
+    if not exchanges[name].as_it_is or options.get("drift"):
+        raise RecipeError(
+            "strategy.activation: 'auto' gives layers that run again the rows that came before: use the "
+            "exchange 'exact', without drift, or activation = 'keep'"
         )

@@ -1,7 +1,7 @@
 """A model as stages that run one after the other: its layers, and last what makes a loss of their rows."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from weft.errors import InputError
+from weft.errors import InputError, RecipeError
 from weft.graph.message.block import Block
 from weft.layers.base import Layer
 from weft.layers.stack import Stack
+from weft.sizes import parse_bytes
+from weft.stores.cached import free_bytes
 
 Ending = Callable[[Tensor], Tensor]
 """From the model's outputs to the loss."""
@@ -41,9 +43,32 @@ class Stages:
         with self._cast():
             return self.model.finish(rows if self.model.jumping else rows[-1:])
 
+    def brought(self) -> int:
+        """Return the bytes of rows that other workers have sent so far."""
+        return 0
+
+    def twice(self) -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
+        """Return what a layer is run in the first time, and the second."""
+        return nullcontext(), untracked(self.model)
+
     def _cast(self) -> torch.autocast:
         where = self.block.indptr.device.type
         return torch.autocast(where, dtype=self.autocast, enabled=self.autocast is not None)
+
+
+def memory_given(
+    activation: str, memory: int | str | None, device: torch.device, *, workers: int = 1
+) -> int | None:
+    """Return the bytes that a step may take, by default a worker's share of what is free; None: no bound."""
+    if activation == "keep":
+        if memory is not None:
+            raise RecipeError(
+                "strategy.memory: bounds activation = 'offload' and 'auto'; name one, or leave it out"
+            )
+        return None
+    return (
+        int(0.9 * free_bytes(device)) // workers if memory is None else parse_bytes(memory, "strategy.memory")
+    )
 
 
 def stack_of(model: nn.Module) -> Stack:

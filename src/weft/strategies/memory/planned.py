@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from weft.errors import RecipeError
 from weft.process import return_freed
 from weft.sizes import shown
 from weft.strategies.memory.aside import Aside, aside_seconds
-from weft.strategies.memory.layer_parts import Ending, Stages, untracked
+from weft.strategies.memory.layer_parts import Ending, Stages
 from weft.strategies.memory.programme import LayerChoice, LayerNeed, WayCost, cheapest, cost_of
 from weft.strategies.memory.trial import Role, try_layers
 
@@ -113,12 +112,14 @@ def _kept(need: LayerNeed) -> LayerChoice:
 def _run(stages: Stages, number: int, h: Any, *, again: bool) -> Tensor:
     if not again:
         return stages.run(number, h)
+    # What checkpoint is given comes back as another tensor; features are known by which one they are.
+    given = (h,) if number else ()
     out: Tensor = checkpoint(
-        lambda h: stages.run(number, h),
-        h,
+        lambda *read: stages.run(number, *(read or (h,))),
+        *given,
         use_reentrant=False,
         preserve_rng_state=False,  # draws are functions of the clock
-        context_fn=lambda: (nullcontext(), untracked(stages.model)),
+        context_fn=stages.twice,
     )
     return out
 

@@ -29,6 +29,8 @@ class LayerNeed:
     """Whether backward reads these rows."""
     keeps_made: bool = False
     """Whether backward reads the rows that it gives to the next layer."""
+    brought: int = 0
+    """The bytes of what other workers send it, which lie there until it runs again: they send once."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ def _chosen(
 ) -> Iterable[_Front]:
     """Give what comes of each choice for a layer, after each for those before."""
     sizes = () if again else layer.kept
-    grown: list[_Grown] = [(each.choices, each.bytes, each.seconds, ()) for each in front]
+    stays = -(-layer.brought // unit) * unit if again else 0
+    grown: list[_Grown] = [(each.choices, each.bytes + stays, each.seconds, ()) for each in front]
     for size in (read, *sizes):
         rounded = -(-size // unit) * unit
         kept: list[_Grown] = [(c, held + rounded, time, (*flags, False)) for c, held, time, flags in grown]
@@ -141,6 +144,7 @@ def cost_of(layers: Sequence[LayerNeed], choices: Sequence[LayerChoice], aside_s
         sizes = [(read, choice.read_aside)]
         if choice.again:
             seconds += layer.seconds
+            held += layer.brought
         else:
             sizes += zip(layer.kept, choice.aside, strict=True)
         for size, aside in sizes:

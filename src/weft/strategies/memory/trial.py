@@ -47,9 +47,10 @@ def try_layers(stages: Stages, ending: Ending) -> Trial:
         for number in range(len(stages)):
             layer = partial(stages.run, number)
             _Layer(watch, h, number > 0).run(layer, params)
-            tried = _Layer(watch, h, number > 0)
+            tried, before_it = _Layer(watch, h, number > 0), stages.brought()
             h = tried.run(layer, params)
-            found.needs.append(tried.need(h))
+            brought = stages.brought() - before_it
+            found.needs.append(replace(tried.need(h), brought=brought))
             found.roles.append(tried.roles(h))
             rows.append(h)
             if not model.jumping:

@@ -25,7 +25,7 @@ from weft.samplers.workers.worker_loaders import CollectiveLoader, PartitionedLo
 from weft.stores.base import Store
 from weft.stores.open import as_read, open_store, with_store
 from weft.stores.typed import TypedStores
-from weft.strategies.halo.halo import HaloParts
+from weft.strategies.halo.halo_parts import HaloParts
 from weft.strategies.layout import Layout
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.history_block import (
