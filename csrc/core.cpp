@@ -61,7 +61,7 @@ Plan make_plan(const int64_t* indptr, int64_t num_rows) {
 }  // namespace weft
 
 // Raised whenever a signature of the C interface changes; the Python side refuses another number.
-WEFT_API int weft_abi_version() { return 16; }
+WEFT_API int weft_abi_version() { return 17; }
 
 WEFT_API int weft_detected_level() { return weft::kDetected; }
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from weft.errors import GraphError, WeftError, WeftWarning
 from weft.process import FILE_NAME, core_path
 
-ABI_VERSION = 16
+ABI_VERSION = 17
 HUGE_BYTES = 1 << 24
 
 # The codes of csrc/core.h; a type that is not here runs on the reference.
