@@ -1,5 +1,5 @@
-// A number of all bytes of an array, to notice that somebody wrote to it: its 64-bit words are the coefficients
-// of a polynomial modulo 2^64. The base is odd, so one word that changes always changes it.
+// A number of all bytes of an array, to notice that somebody wrote to it: its 64-bit words are the
+// coefficients of a polynomial modulo 2^64. The base is odd, so one word that changes always changes it.
 #include <cstring>
 
 #include "core.h"
