@@ -1,7 +1,6 @@
 """The steps from tables to predictions, each killed in its midst and started again: all ends the same."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -32,13 +31,13 @@ def killed(there: Callable[[], bool], *command: object) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    end = time.monotonic() + 120
-    while not there():
-        assert process.poll() is None, "it ended before it could be killed"
-        assert time.monotonic() < end
+    end = time.monotonic() + 300
+    while process.poll() is None and not there() and time.monotonic() < end:
         time.sleep(0.001)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    seen = there()
+    process.kill()
+    assert process.wait() == -signal.SIGKILL, "it ended before it could be killed"
+    assert seen
 
 
 def write_tables(folder: Path) -> tuple[str, str]:

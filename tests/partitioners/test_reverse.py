@@ -3,7 +3,7 @@
 import pytest
 import torch
 from generated_graphs import graphs
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.graph import Graph, row_ranges
@@ -11,6 +11,7 @@ from weft.graph.degrees import edge_destinations
 from weft.partitioners.reverse import Reverse
 
 
+@settings(deadline=None)
 @given(graphs(max_nodes=12), st.integers(1, 40))
 def test_it_is_the_edges_by_source_whatever_is_held_at_once(graph: Graph, some: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
