@@ -101,7 +101,7 @@ def _strategy() -> Iterator[str]:
     yield "### strategy.exchange\n"
     yield from _entries(exchanges, given=TO_EXCHANGE)
     yield "### strategy.partitioner\n"
-    yield from _entry("Whatever the partitioner", [partition], given=("graph", "num_parts", "name"))
+    yield from _entry("Whatever the partitioner", [partition], given=("graph", "num_parts", "name", "watch"))
     yield from _entries(partitioners, given=("seed",))
     yield "### strategy.sampler\n"
     yield from _entries(samplers, given=TO_SAMPLER, only=lambda kind: kind.neighbourhoods)

@@ -52,9 +52,9 @@ def partition(
     """Return the part of each node (or edge), verified, with its quality.
 
     `options` are those of the named partitioner. It runs in a child process for at most `timeout` seconds.
-    `hidden` and `layers` are the model that the predicted bytes are for. `watch` is told which share of its
-    work the partitioner has done, if it tells.
+    `hidden` and `layers` are the model that the predicted bytes are for.
     """
+    # `watch` is told which share of its work the partitioner has done, if it tells.
     if num_parts < 1:
         raise RecipeError(f"parts: expected a whole number of at least 1, got {num_parts}")
     kind = partitioners[name]

@@ -184,8 +184,7 @@ def _slowest(
         for found, phases in zip(each, _phases(candidate, ranks, machine, travel, place)):
             for name, seconds in phases.items():
                 found[name] += seconds * float(_share(candidate, name, count, last=place == -1))
-    slowest: dict[str, float] = max(each, key=_all_seconds)
-    return slowest
+    return dict(max(each, key=_all_seconds))
 
 
 def _all_seconds(phases: Mapping[str, float]) -> float:

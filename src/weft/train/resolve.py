@@ -201,7 +201,7 @@ def resolve_strategy(
     name, options = _split_name(section, default, "strategy")
     kind = strategies[name]
     given = (*signature(Strategy).parameters, "part_rank", "speed", "whole")
-    several = parameters(strategies[SEVERAL], given=given)
+    several = set(parameters(strategies[SEVERAL], given=given)) - set(parameters(kind, given=given))
     for key in options if "name" not in section and not kind.on_workers else ():
         if key in several:
             raise RecipeError(
