@@ -60,14 +60,43 @@ def test_what_the_command_says_and_how_it_ends_is_passed_on() -> None:
 def test_a_signal_reaches_the_command(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "edges.csv")  # nobody writes there: it waits
     process = started(8000, "validate", f"edges={tmp_path / 'edges.csv'}")
-    deadline = time.monotonic() + 60
-    while not children(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    (child,) = children(process.pid)
+    child = only_child(process.pid)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode in (2, 130)
     assert not Path(f"/proc/{child}").exists()
+
+
+def test_the_command_ends_where_the_process_before_it_is_killed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "edges.csv")  # nobody writes there: it waits
+    process = started(8000, "validate", f"edges={tmp_path / 'edges.csv'}")
+    child = Path(f"/proc/{only_child(process.pid)}")
+    process.kill()
+    process.communicate(timeout=30)  # until the child has let go of the pipes
+    assert gone(child)
+
+
+def test_a_signal_that_comes_before_the_command_can_answer_is_no_lack_of_addresses(tmp_path: Path) -> None:
+    process = started(8000, "--version")
+    os.kill(int(only_child(process.pid)), signal.SIGTERM)  # Python has just begun
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "ulimit" not in said
+
+
+def gone(process: Path) -> bool:
+    deadline = time.monotonic() + 10
+    while process.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not process.exists()
+
+
+def only_child(pid: int) -> str:
+    deadline = time.monotonic() + 60
+    while not children(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    (child,) = children(pid)
+    return child
 
 
 def children(pid: int) -> list[str]:
@@ -77,3 +106,4 @@ def children(pid: int) -> list[str]:
 def test_how_it_died_is_told() -> None:
     assert "was killed by SIGSEGV: it may map 512 MiB" in told(-signal.SIGSEGV, 512 << 20)
     assert "ended with exit code 127: it may map" in told(127, 512 << 20)
+    assert "ulimit" not in told(-signal.SIGKILL, 512 << 20)  # no library does that

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli.engine import add_engine_arguments, engine_options
-from weft.cli.share import shown
+from weft.cli.progress import clear_step, telling_share
 from weft.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         **engine_options(options),
         overwrite=options.overwrite,
         say=say,
-        watch=shown("") if sys.stderr.isatty() else None,
+        watch=telling_share() if sys.stderr.isatty() else None,
     )
     save_schema(schema, options)
     if options.json:
@@ -123,6 +123,7 @@ def save_schema(schema: "Schema", options: argparse.Namespace) -> None:
 
 def say(line: str) -> None:
     """Tell the person at the terminal."""
+    clear_step()
     print(line, file=sys.stderr, flush=True)
 
 

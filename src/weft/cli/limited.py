@@ -4,6 +4,7 @@ Threads, allocators and mapped libraries take far more addresses than memory, an
 the versions of all of them. So the command runs in a process of its own, and this one tells how it ended.
 """
 
+import ctypes
 import os
 import resource
 import signal
@@ -11,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from weft.comm.failure import INTERRUPTED, describe_exit, is_worker
+from weft.comm.failure import INTERRUPTED, OutOfMemory, describe_exit, is_worker
 from weft.errors import InputError
 from weft.sizes import shown
 
@@ -20,6 +21,7 @@ _PASSED_ON = {signal.SIGINT, signal.SIGTERM}
 _LOOK = 0.1
 _KNOWN = (0, 1, 2, 3, INTERRUPTED)
 """How a command ends by itself; glibc ends a process by another code where a thread finds no room."""
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 
 
 def run_limited(words: Sequence[str]) -> int | None:
@@ -30,25 +32,55 @@ def run_limited(words: Sequence[str]) -> int | None:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY or _INSIDE in os.environ or is_worker():
         return None
-    child = subprocess.Popen([sys.executable, "-m", "weft", *words], env={**os.environ, _INSIDE: "1"})
+    memory = OutOfMemory()
+    # Blocked before there is a child: one that comes in between would end this process alone.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     try:
-        while child.poll() is None:
-            came = signal.sigtimedwait(_PASSED_ON, _LOOK)
-            if came is not None and came.si_pid:  # Ctrl-C reaches the child by itself
-                child.send_signal(came.si_signo)
+        code = _waited_for(_started(words, before))
+    except OSError:  # nor is there room for another process
+        return None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if child.returncode in _KNOWN:
-        return child.returncode
-    sys.stderr.write(f"weft: error: {told(child.returncode, limit)}\n")
+    if code in _KNOWN:
+        return code
+    if -code in _PASSED_ON:  # it came before the command could answer
+        sys.stderr.write("weft: interrupted\n")
+        return INTERRUPTED
+    sys.stderr.write(f"weft: error: {told(code, limit, memory)}\n")
     return InputError.exit_code
 
 
-def told(code: int, limit: int) -> str:
+def _started(words: Sequence[str], mask: set[signal.Signals | int]) -> "subprocess.Popen[bytes]":
+    """Return the command as a process, which is asked to end where this one is killed."""
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+    def begin() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if libc is not None:
+            libc.prctl(_DEATH_SIGNAL, signal.SIGTERM)
+
+    command, env = [sys.executable, "-m", "weft", *words], {**os.environ, _INSIDE: "1"}
+    return subprocess.Popen(command, env=env, preexec_fn=begin)  # no thread is there yet
+
+
+def _waited_for(child: "subprocess.Popen[bytes]") -> int:
+    """Return how a child ended, which is passed the signals that were meant for it."""
+    while (code := child.poll()) is None:
+        came = signal.sigtimedwait(_PASSED_ON, _LOOK)
+        # Ctrl-C, which is the kernel's, reaches the child by itself. The sender's number says less: it is 0
+        # for one outside of this container, too.
+        if came is not None and came.si_code <= 0:
+            child.send_signal(came.si_signo)
+    return code
+
+
+def told(code: int, limit: int, memory: OutOfMemory | None = None) -> str:
     """Return what the death of a command means where its addresses are limited."""
+    died = f"the command {describe_exit(code, memory)}"
+    if code == -signal.SIGKILL:  # no library does that
+        return died
     return (
-        f"the command {describe_exit(code)}: it may map {shown(limit)} of addresses (ulimit -v), and "
+        f"{died}: it may map {shown(limit)} of addresses (ulimit -v), and "
         "libraries die for want of more; raise that limit (ulimit -v unlimited), and bound memory by "
         "--memory, WEFT_MEMORY_LIMIT or a control group instead"
     )

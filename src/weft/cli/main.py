@@ -36,6 +36,7 @@ from weft.cli import (
     validate,
 )
 from weft.cli.limited import run_limited
+from weft.cli.progress import clear_step
 from weft.comm.failure import INTERRUPTED, seconds
 from weft.comm.signals import ended_by_signals
 from weft.errors import DataNote, InputError, WeftError, WeftWarning, WorkerLost
@@ -211,6 +212,7 @@ class _Version(argparse.Action):
 
 
 def _fail(message: str, code: int, *, kind: str = "error: ") -> int:
+    clear_step()
     print(f"weft: {kind}{' '.join(message.split())}", file=sys.stderr)
     return code
 

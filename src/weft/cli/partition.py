@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft.cli.progress import clear_step, telling_share
 from weft.cli.settings import add_settings
-from weft.cli.share import shown
 from weft.errors import GraphError, RecipeError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     from weft.stores.open import in_files
     from weft.train.workers.run_parts import facts_files
 
-    shown("reading the graph")(0.0)
+    telling_share("reading the graph")(0.0)
     graph = in_files(open_dataset(options.graph, **data))
     if options.parts > graph.num_nodes:
         raise GraphError(
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         )
     start = time.perf_counter()
     given = {"timeout": options.timeout, "hidden": options.hidden, "layers": options.layers}
-    watch = shown(f"cutting by {options.name}")
+    watch = telling_share(f"cutting by {options.name}")
     assignment = partition(graph, options.parts, name=options.name, watch=watch, **given, **own)
     seconds = time.perf_counter() - start
     assert assignment.quality is not None
@@ -74,8 +74,9 @@ def run(options: argparse.Namespace) -> int:
     files = {**facts_files(graph), "partition.html": picture}
     dealing = None if links is None else _dealt(assignment, links)
     files |= {} if dealing is None else _files_of(dealing)
-    watch = shown("writing the parts")
+    watch = telling_share("writing the parts")
     write_partition(out, graph, assignment, overwrite=options.overwrite, files=files, watch=watch)
+    clear_step()
     _conclude(assignment, title, out, seconds, dealing, json=options.json)
     return 0
 

@@ -1,9 +1,16 @@
 """Calls of parts that several processes hold: each gives what ranks give, and a failure ends them."""
 
+from collections.abc import Callable
+from typing import Any
+
 import hub_jobs
 import pytest
 import torch
+import torch.distributed as dist
 from ranks import run_ranks
+
+from weft.comm.elastic.hub import Hub, PartWire
+from weft.comm.run_store import RunStore
 
 
 def test_calls_give_the_same_bits_whoever_holds_the_parts_and_end_together() -> None:
@@ -24,3 +31,24 @@ def test_calls_give_the_same_bits_whoever_holds_the_parts_and_end_together() -> 
     assert by_deal[3][0].startswith("lost: part 0 lost others in all_reduce")
     assert by_deal[3][2].startswith("lost: part 2 lost others in all_reduce")
     assert any("make different calls" in told for told in by_deal[4].values())
+
+
+def test_a_part_that_sends_as_others_are_lost_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost_before(call: Callable[..., Any]) -> Callable[..., Any]:
+        def lost(*given: Any) -> Any:
+            hub.give_up("worker 1 was lost")
+            return call(*given)
+
+        return lost
+
+    for inner in ("_depart", "_gather"):
+        hub = Hub(RunStore(dist.HashStore()), 0, [0], timeout=5.0)
+        carrier = hub.carrier("main", [0])
+        monkeypatch.setattr(carrier, inner, lost_before(getattr(carrier, inner)))
+        wire = PartWire(lambda carrier=carrier: carrier, 0)
+        call = {
+            "_depart": lambda wire=wire: wire.all_reduce(torch.ones(2), "sum").wait(),
+            "_gather": lambda wire=wire: wire.gather_text("words", patience=5.0),
+        }
+        with pytest.raises(RuntimeError, match="worker 1 was lost"):
+            call[inner]()

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from weft.strategies.tensor_workers import pool as pools
 from weft.strategies.tensor_workers import process_worker
+from weft.strategies.tensor_workers.frames import Frame
 from weft.strategies.tensor_workers.pool import TensorPool
 
 ROWS = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
@@ -90,3 +91,40 @@ def test_who_waits_hears_of_the_end(pool: TensorPool, monkeypatch: pytest.Monkey
     pool.close()
     thread.join(20)
     assert told == ["tensor workers were ended while a task was under way"]
+
+
+class Stillborn:
+    """A worker that ends before it is ready, and takes a while to say of what."""
+
+    pid = None
+
+    def __init__(self) -> None:
+        self.asked, self.known = threading.Event(), threading.Event()
+
+    def start(self) -> None:
+        raise ConnectionError("no room")
+
+    def run(self, task: Frame, weights: Mapping[str, torch.Tensor]) -> process_worker.TaskDone:
+        raise NotImplementedError
+
+    def end(self, *, kill: bool) -> None: ...
+
+    def reap(self, seconds: float) -> None: ...
+
+    def was_killed(self) -> bool:
+        self.asked.set()
+        self.known.wait(10)
+        return False
+
+
+def test_nobody_waits_while_the_end_of_a_worker_is_looked_into() -> None:
+    worker = Stillborn()
+    pool = TensorPool(1, lambda: worker)
+    assert worker.asked.wait(10)
+    began = time.monotonic()
+    pool.take_counts()
+    assert time.monotonic() - began < 5
+    worker.known.set()
+    with pytest.raises(pools.TrainingError, match="end before they begin: no room"):
+        product(pool)
+    pool.close()

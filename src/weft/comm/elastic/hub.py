@@ -182,10 +182,17 @@ class Carrier:
 
     # Inside
 
+    def _given(self, meeting: Meeting) -> dict[int, Delivery]:
+        """Return what own parts gave; who gives up meanwhile takes it away, and that is what is raised."""
+        given = dict(meeting.given)
+        self.hub.check()
+        return given
+
     def _depart(self, meeting: Meeting, given: Delivery) -> None:
         if isinstance(given, Gathered):
             return  # the sender carries it, in its own time
-        own = [meeting.given[part] for part in self.own]
+        held = self._given(meeting)
+        own = [held[part] for part in self.own]
         if len(self.processes) == 1:
             self._deliver(meeting, given, None)
             return
@@ -194,10 +201,10 @@ class Carrier:
         if isinstance(given, OneForAll):
             root = self.processes.index(self.hub.deal[given.root])
             # Who holds the part that spreads it sends that one's; others receive into any of their own.
-            held = meeting.given.get(given.root, given)
-            assert isinstance(held, OneForAll), "all members make the same call"
-            work = self._group.broadcast([held.tensor], _from(root))
-            self._after(work, meeting, given, held.tensor)
+            spread = held.get(given.root, given)
+            assert isinstance(spread, OneForAll), "all members make the same call"
+            work = self._group.broadcast([spread.tensor], _from(root))
+            self._after(work, meeting, given, spread.tensor)
             return
         sent, out_sizes, in_sizes = given.packed(own, self)
         received = sent.new_empty(sum(in_sizes), *sent.shape[1:])
@@ -229,7 +236,8 @@ class Carrier:
 
     def _gather(self, number: int, meeting: Meeting, patience: float) -> None:
         """Exchange the words of own parts with those of other processes, through the store."""
-        own = {part: held.text for part, held in meeting.given.items() if isinstance(held, Gathered)}
+        given = self._given(meeting)
+        own = {part: held.text for part, held in given.items() if isinstance(held, Gathered)}
         words = {self.hub.me: own}
         if len(self.processes) > 1:
             keys = {process: f"text/{self.name}/{number}/{process}" for process in self.processes}

@@ -91,7 +91,7 @@ class Notice:
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            if self.asked.says_so(self._closing):
+            if self.asked.says_so(self._closing) and not self._closing.is_set():
                 self.tell()
                 return
             self._closing.wait(self.every)

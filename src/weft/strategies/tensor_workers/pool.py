@@ -159,9 +159,9 @@ class TensorPool:
     def _hopeless(self) -> bool:
         return self._stillborn >= _STILLBORN or self._killed >= _TRIES
 
-    def _note_birth(self, hand: _Hand, why: BaseException) -> None:
+    def _note_birth(self, by_others: bool, why: BaseException) -> None:
         """Count workers in a row that end before they are ready, those apart that somebody killed."""
-        by_others, self._why = hand.worker.was_killed(), str(why)
+        self._why = str(why)
         self._killed, self._stillborn = self._killed + by_others, self._stillborn + (not by_others)
 
     def _is_late(self, hand: _Hand) -> bool:
@@ -189,11 +189,12 @@ class TensorPool:
                     self._hand_over(hand, work)
                 work = None
         except (OSError, ConnectionError, TrainingError, FormatError) as error:
+            by_others = not (born or self._closed) and hand.worker.was_killed()  # which may take a moment
             with self._changed:
                 if not self._closed:
                     self.counts.lost += 1
                 if not (self._closed or born):
-                    self._note_birth(hand, error)
+                    self._note_birth(by_others, error)
                 if work is not None and work.answer is None and not self._closed:
                     self.counts.relaunched += 1
                     work.begun = None
