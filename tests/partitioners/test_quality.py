@@ -1,5 +1,6 @@
 """Quality: counts that can be seen on a graph of four nodes, and the bytes that follow from them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import halo_jobs
@@ -146,3 +147,25 @@ def test_parts_that_are_marked_a_few_at_a_time_come_to_the_same(
         expected[reader, parts[row]] += 1
     monkeypatch.setattr(quality, "MARKS", marks)
     assert measure(graph, parts, 5).links == expected.tolist()
+
+
+def test_each_edge_is_looked_at_once_also_where_few_parts_are_marked_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    graph = Graph.from_edges(torch.randint(0, 40, (2, 300), generator=draw), num_nodes=40)
+    parts = torch.randint(0, 7, (40,), generator=draw, dtype=torch.int32)
+    links, seen = measure(graph, parts, 7).links, []
+
+    def counted(indptr: torch.Tensor, edges: int | None = None) -> Iterator[tuple[int, int]]:
+        for first, last in row_ranges_before(indptr, edges):
+            seen.append(int(indptr[last] - indptr[first]))
+            yield first, last
+
+    row_ranges_before = row_ranges.row_ranges
+    monkeypatch.setattr(quality, "MARKS", 2 * 40)
+    monkeypatch.setattr(row_ranges, "row_ranges", counted)
+    count = count_halo(graph, parts, 7)
+    assert sum(seen) == graph.num_edges
+    assert measure(graph, parts, 7).links == links
+    assert count == torch.tensor(links).sum()

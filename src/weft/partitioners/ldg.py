@@ -120,9 +120,9 @@ def _native(
     native.declare(_SIGNATURE)
     parts = np.full(len(weight), -1, dtype=np.int32)
     in_indptr, index = graph.indptr.contiguous().numpy(), native.INDEX_CODES[graph.indices.dtype]
-    work = (passes + 1) * len(weight)
+    work, done = (passes + 1) * len(weight), len(weight)
     with closing(Reverse(graph, lambda share: told(share * len(weight), work))) as reverse:
-        for number in range(1, passes + 1):
+        for _ in range(passes):
             load = np.zeros(num_parts)
             for piece in _pieces(graph, reverse, order):
                 ends = []
@@ -137,7 +137,8 @@ def _native(
                     *ends, index, *stream, *sizes, load.ctypes.data, parts.ctypes.data
                 )
                 native.check(status, "ldg")
-                told(number * len(weight) + piece.order[-1], work)
+                done += len(piece.order)
+                told(done, work)
     return parts
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from weft.graph.graph import Graph
 from weft.graph.parts.assignment import Cuts, Quality
-from weft.graph.parts.cut import replicas
+from weft.graph.parts.cut import replicas, runs_into
 from weft.graph.row_ranges import some_edges
 from weft.graph.sparse import SparseFeatures
 from weft.partitioners.base import train_rows
@@ -139,14 +139,17 @@ def count_halo(graph: Graph, parts: Tensor, num_parts: int) -> int:
 def _halo_links(graph: Graph, parts: Tensor, num_parts: int) -> Tensor:
     """Return how many sources that a part owns another one reads, once each: [P, P] int64, reader first.
 
-    A part has a mark for every node. So many parts are marked in one walk over the edges as `MARKS` allows.
+    A part has a mark for every node. So many parts are marked at a time as `MARKS` allows, of the edges into
+    their own nodes: each edge is looked at once.
     """
     links = torch.zeros(num_parts, num_parts, dtype=torch.int64)
     count = max(1, min(num_parts, MARKS // max(graph.num_nodes, 1)))
     for first in range(0, num_parts, count):
-        marks = torch.zeros(min(count, num_parts - first), graph.num_nodes, dtype=torch.bool)
-        for src, reader in _some_edges(graph, parts):
-            read = (parts[src] != reader) & (reader >= first) & (reader < first + count)
+        last = min(first + count, num_parts)
+        marks = torch.zeros(last - first, graph.num_nodes, dtype=torch.bool)
+        whole = last - first == num_parts
+        for src, reader in _some_edges(graph, parts) if whole else _edges_into(graph, parts, first, last):
+            read = parts[src] != reader
             marks[reader[read].long() - first, src[read]] = True
         for place, read in enumerate(marks):
             links[first + place] = torch.bincount(parts[read], minlength=num_parts)
@@ -156,6 +159,12 @@ def _halo_links(graph: Graph, parts: Tensor, num_parts: int) -> Tensor:
 def _some_edges(graph: Graph, parts: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Give the sources of some edges, and the parts that their destinations are in: never all at once."""
     return ((src, parts[dst]) for src, dst in some_edges(graph.indptr, graph.indices))
+
+
+def _edges_into(graph: Graph, parts: Tensor, first: int, last: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Give the same of the edges into nodes of the parts first … last - 1."""
+    nodes = ((parts >= first) & (parts < last)).nonzero().flatten()
+    return ((run.src, parts[run.dst]) for run in runs_into(graph, nodes))
 
 
 def _row_bytes(graph: Graph) -> Tensor:

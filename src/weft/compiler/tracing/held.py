@@ -10,7 +10,7 @@ import sys
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -46,8 +46,7 @@ class _HeldPart(Protocol):
     def put_back(self) -> None:
         """Make it what it was."""
 
-    @contextmanager
-    def again(self) -> Iterator[None]:
+    def again(self) -> AbstractContextManager[None]:
         """Make it what it was while it lasts."""
 
 
@@ -72,26 +71,15 @@ class Held:
     @contextmanager
     def again(self) -> Iterator[None]:
         """Have everything as it was while it lasts; what is added meanwhile, as caches are, stays."""
-        with _all_again(self.parts):
+        with ExitStack() as undo:
+            for each in self.parts:
+                undo.enter_context(each.again())
             yield
 
     def require_lasting(self) -> None:
         """Refuse to try a function that uses something up."""
         if self.used_up:
             raise NotCompiled(f"it reads a {self.used_up}, which a trial would use up")
-
-
-@contextmanager
-def _all_again(parts: list[_HeldPart]) -> Iterator[None]:
-    undo: list[Any] = []
-    try:
-        for each in parts:
-            undo.append(each.again())
-            undo[-1].__enter__()
-        yield
-    finally:
-        for one in reversed(undo):
-            one.__exit__(None, None, None)
 
 
 def held_by(*functions: Callable[..., Any], executed: Container[types.CodeType] | None = None) -> Held:

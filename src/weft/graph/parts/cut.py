@@ -104,10 +104,10 @@ def _node_pieces(graph: Graph, assignment: Assignment) -> Iterator[Piece]:
         node_ids = order[ends[part] : ends[part + 1]]
         owner = torch.full((len(node_ids),), part, dtype=torch.int32)
         count = int((graph.indptr[node_ids + 1] - graph.indptr[node_ids]).sum())
-        yield Piece(part, node_ids, owner, count, partial(_runs_into, graph, node_ids))
+        yield Piece(part, node_ids, owner, count, partial(runs_into, graph, node_ids))
 
 
-def _runs_into(graph: Graph, node_ids: Tensor) -> Iterator[EdgeRun]:
+def runs_into(graph: Graph, node_ids: Tensor) -> Iterator[EdgeRun]:
     """Give the edges into some nodes, so many at a time that memory does not depend on how many there are."""
     counts = graph.indptr[node_ids + 1] - graph.indptr[node_ids]
     indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])

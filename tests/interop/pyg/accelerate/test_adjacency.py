@@ -6,6 +6,7 @@ import torch
 from torch_geometric.nn import GCNConv
 
 import weft
+from weft import kernels
 from weft.interop.pyg.accelerate.adjacency import Kept, adjacency, plain, typed_adjacency, with_loops
 
 
@@ -84,3 +85,19 @@ def test_what_is_written_without_a_new_version_is_seen():
     assert adjacency(edges, 3, 3).indices.tolist() == [2, 2, 1]
     edges.data[:, [0, 1]] = edges.data[:, [1, 0]]  # the same edges in another order
     assert adjacency(edges, 3, 3).ordered(values).tolist() == [3.0, 2.0, 7.0]
+
+
+def test_edges_that_lie_transposed_are_compared_where_they_lie(monkeypatch):
+    copied, fingerprint = [], kernels.fingerprint
+
+    def noted(tensor):
+        copied.append(not tensor.is_contiguous())
+        return fingerprint(tensor)
+
+    monkeypatch.setattr(kernels, "fingerprint", noted)
+    edges = torch.tensor([[0, 1], [1, 2], [2, 0]]).t()
+    kept = adjacency(edges, 3, 3)
+    assert adjacency(edges, 3, 3) is kept
+    edges.numpy()[0, 0] = 2
+    assert adjacency(edges, 3, 3).indices.tolist() == [2, 2, 1]
+    assert copied == [False] * 3

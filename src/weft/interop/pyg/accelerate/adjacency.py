@@ -68,7 +68,12 @@ class Kept:
 
 
 def _contents(tensors: tuple[Tensor, ...]) -> Hashable:
-    return tuple(kernels.fingerprint(plain(each)) if each.is_cpu else None for each in tensors)
+    return tuple(kernels.fingerprint(_as_it_lies(plain(each))) if each.is_cpu else None for each in tensors)
+
+
+def _as_it_lies(tensor: Tensor) -> Tensor:
+    """Return a tensor with its axes in the order of memory: no copy is made of a transpose."""
+    return tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
 
 
 class Adjacency:
