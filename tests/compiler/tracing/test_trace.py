@@ -220,3 +220,26 @@ def test_nothing_is_logged_of_what_goes_wrong_in_rewriting(caplog: pytest.LogCap
     with pytest.raises(NotCompiled, match="rewriting failed"), explained("rewriting"), MODE:
         torch.empty(3, 1).expand(4, 2)
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda rows: rows.grad_fn is None,
+        lambda rows: getattr(rows, "is_leaf"),  # noqa: B009 - no name in its code
+        lambda rows: type(rows) is Tensor,
+        lambda rows: rows.__class__.__name__ == "Tensor",
+        lambda rows: type(rows) in (Tensor,),
+    ],
+)
+def test_what_a_recorded_tensor_is_decides_nothing(asks: Any) -> None:
+    with pytest.raises(NotCompiled, match=r"asks how a tensor was made|compares types"):
+        trace(lambda rows: rows * 2 if asks(rows) else rows, [ROWS])
+
+
+def test_the_type_of_what_holds_a_number_may_be_asked_for() -> None:
+    class Holder:
+        factor = 2.0
+
+    held = Holder()
+    assert trace(lambda rows: rows * type(held).factor, [ROWS]).dtype == torch.float32

@@ -382,8 +382,16 @@ def _obstacle(code: types.CodeType) -> str:
                 return f"it imports {step.argval!r} where it runs, which may change unseen"
             if outer or step.opname in setting:
                 return f"it sets {step.argval!r}, which outlives the call"
+    if any(map(_compares_types, _inside(code))):
+        return "it compares types, and a tensor that is recorded has one of its own"
     forbidden = sorted(_all_names(code) & _FORBIDDEN)
     return f"its code names {forbidden[0]!r}, which a trace would not repeat" if forbidden else ""
+
+
+def _compares_types(code: types.CodeType) -> bool:
+    steps = {(each.opname, each.argval) for each in dis.get_instructions(code)}
+    asked = "__class__" in code.co_names or ("LOAD_GLOBAL", "type") in steps
+    return asked and not {name for name, _ in steps}.isdisjoint(("IS_OP", "COMPARE_OP", "CONTAINS_OP"))
 
 
 def _all_names(code: types.CodeType) -> frozenset[str]:

@@ -33,6 +33,8 @@ _READERS = {getattr(Tensor, name): name for name in _VALUES if hasattr(Tensor, n
     torch.allclose: "allclose",
     torch.is_nonzero: "is_nonzero",
 }
+_HISTORIES = {getattr(Tensor, name).__get__: name for name in ("grad_fn", "is_leaf")}
+"""What tells how a tensor was made: a row that was gathered is no leaf, one that is recorded is."""
 _APART = (Tensor.__iter__, Tensor.unbind, torch.unbind)
 """What gives a tensor for each part along an axis; of a trace's edges that takes forever."""
 _RANKS = (Tensor.dim, Tensor.ndimension, Tensor.ndim.__get__)  # type: ignore[attr-defined]
@@ -82,6 +84,8 @@ class Reads(TorchFunctionMode):
         name = _READERS.get(func)
         if name is not None:
             refused(f"it reads the values of a tensor in Python ({name})")
+        if func in _HISTORIES:
+            refused(f"it asks how a tensor was made ({_HISTORIES[func]})")
         if func in _APART and self._goes_over_rows(*args, **(kwargs or {})):
             refused("it goes over its edges one by one in Python")
         made = func(*args, **(kwargs or {}))

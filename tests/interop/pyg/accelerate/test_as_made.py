@@ -136,3 +136,12 @@ def test_what_is_made_as_before_stays_accelerated() -> None:
     own = GCNConv(6, 4)
     own.lin, own.bias = fast.lin, fast.bias
     torch.testing.assert_close(found, own(X, edges))
+
+
+def test_a_map_whose_forward_was_replaced_is_not_multiplied_with() -> None:
+    from weft.interop.pyg.accelerate.as_made import changed
+
+    conv: Any = weft.accelerate(GCNConv(6, 4))
+    assert not changed(conv)
+    conv.lin.forward = doubled
+    assert changed(conv) == "its lin is a Linear"
