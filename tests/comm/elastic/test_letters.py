@@ -86,3 +86,13 @@ def test_a_wait_ends_when_others_are_lost_though_the_peer_lives(hubs: list[Hub])
     assert time.monotonic() - began < 10.0, "a wait is bounded by twenty seconds"
     with pytest.raises(RuntimeError, match="worker 3 was lost"):
         here.send(into, 1)
+
+
+def test_messages_that_are_begun_before_there_is_a_connection_keep_their_order(hubs: list[Hub]) -> None:
+    sent = [wire(hubs, 0).send(torch.full((1,), float(number)), 1) for number in range(3)]
+    into = torch.zeros(1)
+    for number in range(3):
+        wire(hubs, 1).receive(into, 0).wait()
+        assert into.tolist() == [float(number)]
+    for each in sent:
+        each.wait()

@@ -1,11 +1,13 @@
 """What each form reads of what is there, and when it waits."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from weft.errors import TrainingError
-from weft.strategies.asynchronous.choices import Exactly, Newest, ages_of, check_ages
+from weft.strategies.asynchronous.choices import Exactly, Newest, Replayed, ages_of, check_ages
+from weft.strategies.asynchronous.order import Order, OrderLog, file_of
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,15 @@ def test_ages_are_counted_and_bounded() -> None:
     check_ages(5, [4, 6], 1)
     with pytest.raises(TrainingError, match="epoch 5 was to read rows of epoch 3, the oldest it may are 1"):
         check_ages(5, [4, 3], 1)
+
+
+def test_a_replay_begins_an_epoch_with_the_weights_and_rows_of_then(tmp_path: Path) -> None:
+    log = OrderLog(tmp_path, {"rank": 0, "workers": 1, "intervals": 1, "staleness": 1, "seed": 0}, since=0)
+    log.write("enter", 0, 3, 2)
+    log.write("read", 0, 3, [2, 1])
+    log.close()
+    replayed = Replayed(Order(file_of(tmp_path, 0), {"rank": 0}), 1)
+    assert replayed.weights(0, 3, [1, 2, 3]) == 2
+    assert replayed.weights(0, 3, [1, 3]) is None, "others are no replay"
+    assert replayed.rows(0, 3, 0, [[1, 2, 3], [1, 2]]) == [2, 1]
+    assert replayed.rows(0, 3, 0, [[3], [1, 2]]) is None

@@ -1,6 +1,7 @@
 """The product that a pass ends with goes with its loss: same bits, fewer round trips and bytes."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -149,3 +150,17 @@ def test_a_loss_of_the_users_stays_here() -> None:
     last.note(0, made)
     last.settle(made, made)
     assert last.number is None
+
+
+def test_a_loss_that_counts_twice_has_twice_the_gradients_of_matrix_bias_and_rows() -> None:
+    y, places = torch.tensor([2, 0]), torch.tensor([1, 4])
+    last = LastProduct(CROSS_ENTROPY, y, 2)
+    last.number = 0
+    given = [torch.randn(*shape, requires_grad=True) for shape in ((6, 4), (3, 4), (3,))]
+    rows, weight, bias = given
+    with Offer(Pool(), {"w": weight, "b": bias}, nullcontext, last):  # type: ignore[arg-type]
+        product: Any = F.linear(rows, weight, bias)
+        found = torch.autograd.grad(2.0 * product[places].joined(), given)
+    expected = torch.autograd.grad(2.0 * F.cross_entropy(F.linear(rows, weight, bias)[places], y), given)
+    for one, other in zip(found, expected):
+        torch.testing.assert_close(one, other)

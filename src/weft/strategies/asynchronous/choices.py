@@ -1,7 +1,7 @@
 """Which epoch's rows an interval reads, and which version of the weights it begins an epoch with.
 
 All forms stand behind one gate: an interval begins epoch e when the weights have taken the gradients of all
-intervals up to epoch e - s, so no two are further than s epochs apart. Behind it they differ:
+intervals before epoch e - s, so no two are further than s epochs apart. Behind it they differ:
 
 - `Exactly` reads rows of epoch e - s and weights that have seen e - s epochs: a function of the recipe alone.
 - `Newest` reads what is there, as Dorylus does: rows of an interval that is s epochs behind and has not come
