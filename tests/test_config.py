@@ -236,7 +236,7 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path) -> None:
         (binary, "not valid TOML"),
         (unknown, "did you mean 'train'?"),
         (loose, "expected a section"),
-        (tmp_path, "cannot read recipe"),
+        (tmp_path, "is a folder; name the .toml file"),
     ]:
         with pytest.raises(RecipeError) as caught:
             read_recipe(path)

@@ -199,6 +199,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
         data = path.read_bytes()
     except FileNotFoundError:
         raise RecipeError(f"no recipe {path}; see recipes/ for examples") from None
+    except IsADirectoryError:
+        raise RecipeError(f"recipe {path} is a folder; name the .toml file") from None
     except OSError as error:
         raise RecipeError(f"cannot read recipe {path}: {error.strerror}") from None
     return parse_toml(data, str(path))

@@ -10,6 +10,7 @@ from plan_machine import machine
 
 import weft
 import weft.machine
+from weft.cli import planning
 from weft.cli.main import main
 from weft.plan.machine import keep_machine
 
@@ -85,6 +86,26 @@ def test_people_are_told_what_is_recommended_and_why_others_lost(capsys: pytest.
 )
 def test_mistakes_are_one_line(asked: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *SMALL, *asked]) == 2
+    shown = capsys.readouterr().err
+    assert line in shown
+    assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ("data.path=none.npz", "none.npz: no such file or folder"),
+        ("model.name=gnc", "no layer 'gnc'; did you mean 'gcn'"),
+        ("strategy.name=sampld", "no strategy 'sampld'; did you mean 'sampled'"),
+        ("task.name=links", "no task 'links'"),
+        ("train.lrr=1", "unknown key train.lrr; did you mean 'lr'"),
+    ],
+)
+def test_mistakes_are_told_before_the_machine_is_measured(
+    asked: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(planning, "machine_here", lambda **_: pytest.fail("it was measured"))
+    assert main(["plan", "--workers", "1", "--set", asked]) == 2
     shown = capsys.readouterr().err
     assert line in shown
     assert shown.count("\n") == 1

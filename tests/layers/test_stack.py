@@ -139,6 +139,11 @@ def test_mistakes_are_refused_in_one_line(options, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_width_below_one_is_refused_under_the_name_of_the_stack():
+    with pytest.raises(weft.InputError, match="Stack: in_features must be a positive integer, got -3"):
+        weft.nn.Stack(-3, 3)
+
+
 def test_a_width_that_is_no_number_is_refused():
     with pytest.raises(
         weft.InputError, match="in_features must be a whole number, or one a node type, got 'a'"

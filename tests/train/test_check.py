@@ -38,6 +38,7 @@ MODELS: list[tuple[str, Any, str]] = [
         nn.Linear(8, 3),
         r"called as model\(blocks, x\), got Linear, whose forward takes \(input",
     ),
+    ("class of one argument", nn.Linear, r"got Linear, whose forward takes \(input"),
     (
         "PyG",
         torch_geometric.nn.GCN(8, 8, 2, 3),

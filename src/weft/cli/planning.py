@@ -14,6 +14,7 @@ examples:
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,7 +125,7 @@ def _planned(options: argparse.Namespace) -> "Plan":
         only=options.only.split(",") if options.only else (),
         epochs=options.epochs,
         **graph_size(options),
-        machine=machine_here(measure=options.measure),
+        machine=partial(machine_here, measure=options.measure),
         tell=show_step,
     )
 

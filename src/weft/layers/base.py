@@ -286,9 +286,10 @@ def unit_rows(rows: Tensor) -> Tensor:
 
 def require_positive(owner: object, **values: Any) -> None:
     """Raise unless every named value is a positive integer."""
+    kind = owner if isinstance(owner, type) else type(owner)
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            raise InputError(f"{type(owner).__name__}: {name} must be a positive integer, got {value!r}")
+            raise InputError(f"{kind.__name__}: {name} must be a positive integer, got {value!r}")
 
 
 def require_probability(owner: object, **values: Any) -> None:

@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from weft.config import Recipe, make_recipe, read_recipe
-from weft.errors import InputError, RecipeError
+from weft.config import Recipe, bind, make_recipe, read_recipe
+from weft.errors import FormatError, InputError, RecipeError
+from weft.layers.base import layers
 from weft.plan.cluster import read_cluster
 from weft.plan.dealing import Dealing
 from weft.plan.machine import Machine, cache_folder, keep_machine, read_machine
@@ -16,7 +17,9 @@ from weft.plan.statistics import Statistics, planned
 from weft.plan.wires import wires_of
 from weft.sizes import parse_bytes
 from weft.strategies.base import strategies
+from weft.tasks.choose import TaskChoice
 from weft.train.saved.prices import read_prices
+from weft.train.settings import Settings
 
 
 def plan(
@@ -32,14 +35,15 @@ def plan(
     degree: float | None = None,
     features: int | None = None,
     classes: int | None = None,
-    machine: Machine | None = None,
+    machine: Machine | Callable[[], Machine] | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Plan:
     """Return what every configuration of a recipe costs, the recommended one first.
 
     `recipe` is a file, a table of its sections, or a `Recipe`; `workers` the numbers to compare, `memory`
     what one may take (what is free, or what the cluster has). A graph that is not there is described by
-    `nodes` and `edges` or `degree`. `machine` is by default the one that was measured; `only` names
+    `nodes` and `edges` or `degree`. `machine` is by default the one that was measured, or a function that
+    gives it, called when all else was found in order, as measuring takes half a minute. `only` names
     strategies.
     """
     for name in only:
@@ -49,9 +53,12 @@ def plan(
     chosen = recipe_of(recipe)
     if "class" in chosen.model:
         raise RecipeError("model.class: a plan rehearses layers of weft by name; give a model.name like it")
-    found = priced(machine or machine_here(), chosen)
     described = None if cluster is None else read_cluster(cluster)
     room = None if memory is None else parse_bytes(memory, "memory")
+    known = Statistics.of(nodes, edges, degree, features, classes)
+    _check_names(chosen, has_data=known is None)
+    made_now = machine or machine_here
+    found = priced(made_now() if callable(made_now) else made_now, chosen)
     make = partial(
         make_plan,
         machine=found,
@@ -62,13 +69,25 @@ def plan(
         epochs=epochs,
         tell=tell,
     )
-    known = Statistics.of(nodes, edges, degree, features, classes)
     made = make(chosen) if known is None else planned(known, make, replace(chosen, data={}))
     best = made.recommended
     if described is None or best is None or best.workers == 1:
         return made
     links = wires_of(described, found, best.workers).links()
     return replace(made, dealing=Dealing.planned(best, links))
+
+
+def _check_names(recipe: Recipe, *, has_data: bool) -> None:
+    """Refuse what no configuration could be run with, which would be a reason of each of them otherwise."""
+    bind(Settings, recipe.train, "train")
+    if recipe.task:
+        TaskChoice.of(recipe.task)
+    for section, registry in ((recipe.strategy, strategies), (recipe.model, layers)):
+        if isinstance(section.get("name"), str):
+            registry[section["name"]]
+    path = recipe.data.get("path")
+    if has_data and isinstance(path, str) and not Path(path).exists():
+        raise FormatError(f"{path}: no such file or folder")
 
 
 def machine_here(

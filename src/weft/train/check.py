@@ -30,9 +30,9 @@ def check_arguments(
         raise InputError(f"graph: expected a weft.Graph, got {_describe(graph)}; make one, as with {opened}")
     if inspect.isclass(model) and not issubclass(model, nn.Module):
         raise InputError(f"model: expected a torch.nn.Module, got the class {model.__name__}")
-    if isinstance(model, nn.Module):
+    if isinstance(model, nn.Module) or inspect.isclass(model):
         _check_call(model)
-    elif not isinstance(model, str) and not inspect.isclass(model):
+    elif not isinstance(model, str):
         raise InputError(
             f"model: expected a torch.nn.Module or the name of a layer, as 'gcn', got {_describe(model)}"
         )
@@ -67,18 +67,19 @@ def check_keywords(options: Mapping[str, Any], own: Iterable[str], model: Iterab
             raise InputError(f"unknown keyword {key!r}; {hint}options of the model: {known}")
 
 
-def _check_call(model: nn.Module) -> None:
-    """Refuse a model that cannot be called as `model(blocks, x)`."""
-    kind = type(model).__name__
-    if type(model).forward is nn.Module.forward and "forward" not in vars(model):
+def _check_call(model: Any) -> None:
+    """Refuse a model, or the class of one, that cannot be called as `model(blocks, x)`."""
+    made = isinstance(model, nn.Module)
+    kind = (type(model) if made else model).__name__
+    if made and type(model).forward is nn.Module.forward and "forward" not in vars(model):
         raise InputError(f"model: {kind} has no forward(blocks, x)")
     call = inspect.signature(model.forward)
     if "edge_index" in call.parameters:  # as PyG's models are, which are followed
         return
     try:
-        call.bind(None, None)
+        call.bind(*[None] * (2 if made else 3))  # that of a class takes the model, too
     except TypeError:
-        names = ", ".join(call.parameters)
+        names = ", ".join(name for name in call.parameters if made or name != "self")
         raise InputError(
             f"model: expected one called as model(blocks, x), got {kind}, whose forward takes ({names})"
         ) from None
