@@ -185,7 +185,7 @@ def _slowest(
             for name, seconds in phases.items():
                 found[name] += seconds * float(_share(candidate, name, count, last=place == -1))
     slowest: dict[str, float] = max(each, key=_all_seconds)
-    return slowest
+    return dict(slowest)  # a plain one: older Pythons cannot copy a defaultdict in a dataclass
 
 
 def _all_seconds(phases: Mapping[str, float]) -> float:
