@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from kernel_checks import needs_core
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from weft import kernels
 from weft.errors import WeftError, WeftWarning
@@ -113,3 +114,22 @@ def test_a_status_of_the_core_becomes_an_error_with_a_reason() -> None:
 def test_integer_values_run_on_the_reference() -> None:
     indptr, indices = torch.tensor([0, 2]), torch.tensor([0, 1])
     assert kernels.spmm(indptr, indices, torch.tensor([[2], [5]])).tolist() == [[7]]
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_a_tensor_without_values_has_no_address(start: int) -> None:
+    x = FakeTensorMode().from_tensor(torch.ones(8, 2))[start:]
+    with pytest.raises(WeftError, match=r"a tensor of shape \[\d, 2\] has no values"):
+        native.pointer(x)
+    with pytest.raises(WeftError, match="has no values"):
+        native.address(torch.empty(3, device="meta"))
+
+
+def test_a_tensor_of_a_type_of_its_own_and_an_empty_one_have_an_address() -> None:
+    class Named(torch.Tensor):
+        """Values with a name."""
+
+    x = torch.ones(4)
+    assert native.address(x.as_subclass(Named)) == native.pointer(x) == x.data_ptr()
+    assert native.address(torch.empty(0)) == 0
+    assert native.pointer(torch.empty(0))

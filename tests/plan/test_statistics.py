@@ -1,5 +1,8 @@
 """A graph that is not there: described by numbers, drawn out from two small ones."""
 
+import math
+from typing import Any
+
 import pytest
 from plan_machine import machine
 
@@ -20,6 +23,16 @@ def test_a_graph_is_described_whole_or_refused() -> None:
             Statistics.of(*given)
     with pytest.raises(InputError, match="say how large"):
         Statistics.of(None, None, None, 12, None)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"nodes": 0}, {"degree": math.nan}, {"degree": math.inf}, {"classes": 0}, {"features": 0}]
+)
+def test_counts_of_none_and_degrees_that_are_no_number_are_refused(odd: dict[str, Any]) -> None:
+    given = {"nodes": 100, "edges": None, "degree": 3.0, "features": None, "classes": None, **odd}
+    given |= {"edges": 5, "degree": None} if "nodes" in odd else {}
+    with pytest.raises(InputError, match="counts above zero"):
+        Statistics.of(**given)
 
 
 def test_rows_grow_with_nodes_and_weights_do_not(monkeypatch: pytest.MonkeyPatch) -> None:

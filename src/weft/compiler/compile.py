@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, fx
+from torch.utils._python_dispatch import _disable_current_modes
 
 from weft.compiler.annotate import check, movement, residency
 from weft.compiler.graphs import close, reductions, value
@@ -222,7 +223,9 @@ def _made(code: Hashable, forms: Sequence[Form], what: Hashable, make: Any) -> A
         raise error
     _ways[code, what] += 1
     try:
-        with torch.inference_mode(False):  # in which torch runs other operators, and training comes later
+        # Under inference torch runs other operators, and training comes later; what counts operators is not
+        # to see those on the million edges of a trace, which do not run.
+        with torch.inference_mode(False), _disable_current_modes():
             made = make(forms, _executed[code])
         _executed[code] = made.executed
         return made

@@ -52,9 +52,9 @@ def build_csr(
         *[native.pointer(value) for value in wide],
         src.shape[0],
         num_dst,
-        indptr.data_ptr(),
-        indices.data_ptr(),
-        edge_ids.data_ptr(),
+        native.address(indptr),
+        native.address(indices),
+        native.address(edge_ids),
         native.INDEX_CODES[kind],
         native.threads(),
     )
@@ -100,7 +100,7 @@ def relabel(ids: Tensor) -> tuple[Tensor, Tensor]:
     flat = ids.to(torch.int64).contiguous()
     unique, local, count = torch.empty_like(flat.view(-1)), torch.empty_like(flat), ctypes.c_int64()
     status = core.weft_relabel(
-        flat.data_ptr(), flat.numel(), unique.data_ptr(), local.data_ptr(), ctypes.byref(count)
+        native.address(flat), flat.numel(), native.address(unique), native.address(local), ctypes.byref(count)
     )
     native.check(status, "relabel")
     return unique[: count.value].clone(), local
@@ -122,12 +122,12 @@ def group(keys: Tensor, num_keys: int, indptr: Tensor | None = None) -> tuple[Te
     status = core.weft_group(
         native.pointer(indptr),
         0 if indptr is None else indptr.shape[0] - 1,
-        keys.data_ptr(),
+        native.address(keys),
         keys.shape[0],
         num_keys,
-        pointers.data_ptr(),
+        native.address(pointers),
         native.pointer(rows),
-        positions.data_ptr(),
+        native.address(positions),
         native.INDEX_CODES[keys.dtype],
         native.INDEX_CODES[kind],
         native.threads(),

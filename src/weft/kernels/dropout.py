@@ -56,14 +56,14 @@ def _dropout_cpu(
     )
     out = native.empty(x.shape, x.dtype)
     status = core.weft_dropout(
-        x.data_ptr(),
-        out.data_ptr(),
-        ids.data_ptr(),
+        native.address(x),
+        native.address(out),
+        native.address(ids),
         native.pointer(lanes),
         0 if lanes is None else native.INDEX_CODES[lanes.dtype],
         x.shape[0],
         math.prod(x.shape[1:]),
-        clock.data_ptr(),
+        native.address(clock),
         stream,
         layer,
         threshold(p),

@@ -46,11 +46,11 @@ def _extreme_cpu(
     count = native.empty(value.shape, torch.int32)
     indptr, indices, x = indptr.contiguous(), indices.contiguous(), x.contiguous()
     status = core.weft_extreme(
-        indptr.data_ptr(),
-        indices.data_ptr(),
-        x.data_ptr(),
-        value.data_ptr(),
-        count.data_ptr(),
+        native.address(indptr),
+        native.address(indices),
+        native.address(x),
+        native.address(value),
+        native.address(count),
         num_rows,
         x.shape[0],
         indices.shape[0],
@@ -74,8 +74,8 @@ def _backward_cpu(
     out = native.empty(x.shape, x.dtype)
     dense = [tensor.contiguous() for tensor in (t_indptr, t_indices, x, value, count, grad)]
     status = core.weft_extreme_backward(
-        *[tensor.data_ptr() for tensor in dense],
-        out.data_ptr(),
+        *[native.address(tensor) for tensor in dense],
+        native.address(out),
         x.shape[0],
         value.shape[0],
         t_indices.shape[0],

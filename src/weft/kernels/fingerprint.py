@@ -14,6 +14,6 @@ def fingerprint(tensor: Tensor) -> int:
         return reference.fingerprint(tensor)
     flat, number = tensor.detach().contiguous(), ctypes.c_uint64()
     count = flat.numel() * flat.element_size()
-    status = core.weft_fingerprint(flat.data_ptr(), count, ctypes.byref(number), native.threads())
+    status = core.weft_fingerprint(native.address(flat), count, ctypes.byref(number), native.threads())
     native.check(status, "fingerprint")
     return number.value

@@ -25,12 +25,12 @@ def _gather_cpu(x: Tensor, rows: Tensor) -> Tensor:
     out = native.empty((rows.shape[0], *x.shape[1:]), x.dtype)
     row_bytes = math.prod(x.shape[1:]) * x.element_size()
     status = core.weft_gather(
-        x.data_ptr(),
+        native.address(x),
         x.shape[0],
-        rows.data_ptr(),
+        native.address(rows),
         rows.shape[0],
         row_bytes,
-        out.data_ptr(),
+        native.address(out),
         index,
         native.threads(),
     )

@@ -188,11 +188,26 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 # torch gives no address to a tensor without elements, and to the core a null pointer means that it is absent.
 _NOTHING = (ctypes.c_double * 8)()
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def valueless(tensor: Tensor) -> bool:
+    """Return whether a tensor has a shape and no values, as torch's FakeTensor."""
+    return type(tensor) not in _PLAIN and tensor.untyped_storage().device.type == "meta"
+
+
+def address(tensor: Tensor) -> int:
+    """Return the address of a tensor's data for the core; refuse a tensor without values."""
+    if not valueless(tensor):
+        found = tensor.data_ptr()
+        if found or not tensor.numel():
+            return found
+    raise WeftError(f"the native core reads memory, and a tensor of shape {[*tensor.shape]} has no values")
 
 
 def pointer(tensor: Tensor | None) -> int | None:
     """Return the address of a tensor's data, or None (a null pointer) for None."""
-    return None if tensor is None else tensor.data_ptr() or ctypes.addressof(_NOTHING)
+    return None if tensor is None else address(tensor) or ctypes.addressof(_NOTHING)
 
 
 def dense(tensor: Tensor | None) -> Tensor | None:

@@ -191,9 +191,12 @@ def _call(args: Arguments, *results: Tensor | None) -> _Call:
         keep,
         key,
         below,
-        args.indptr.data_ptr(),
-        args.indices.data_ptr(),
-        *[None if x is None else x.data_ptr() for x in (*args[13:], args.edge_ids, *args[3:8], *results)],
+        native.address(args.indptr),
+        native.address(args.indices),
+        *[
+            None if x is None else native.address(x)
+            for x in (*args[13:], args.edge_ids, *args[3:8], *results)
+        ],
     )
 
 

@@ -73,16 +73,16 @@ def quantise(
     rows = None if rows is None else rows.to(torch.int64).contiguous()
     out = native.empty((count, coded_bytes(width, bits)), torch.uint8)
     status = core.weft_quantise(
-        x.data_ptr(),
+        native.address(x),
         native.pointer(rows),
-        ids.data_ptr(),
+        native.address(ids),
         count,
         width,
         bits,
-        clock.data_ptr(),
+        native.address(clock),
         int(Stream.ROUND),
         layer,
-        out.data_ptr(),
+        native.address(out),
         code,
         native.threads(),
     )
@@ -107,12 +107,12 @@ def dequantise(
     places = None if places is None else places.to(torch.int64).contiguous()
     out = native.empty((count, width), dtype)
     status = core.weft_dequantise(
-        coded.data_ptr(),
+        native.address(coded),
         native.pointer(places),
         count,
         width,
         bits,
-        out.data_ptr(),
+        native.address(out),
         code,
         native.threads(),
     )

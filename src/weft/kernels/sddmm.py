@@ -80,7 +80,7 @@ def _dot_cpu(
         native.pointer(edges),
         *pointers[2:6],
         pointers[6] if src_mean else None,
-        out.data_ptr(),
+        native.address(out),
         b.shape[0],
         a.shape[0],
         indices.shape[0],
@@ -155,8 +155,8 @@ def _sddmm_cpu(
     out = native.empty((indices.shape[0], *a.shape[1:]), a.dtype)
     dense = [tensor.contiguous() for tensor in (indptr, indices, a, b)]
     status = core.weft_sddmm(
-        *[tensor.data_ptr() for tensor in dense],
-        out.data_ptr(),
+        *[native.address(tensor) for tensor in dense],
+        native.address(out),
         _OPS[op],
         b.shape[0],
         a.shape[0],

@@ -23,9 +23,9 @@ def _softmax_cpu(indptr: Tensor, scores: Tensor) -> Tensor:
     out = native.empty(scores.shape, scores.dtype)
     native.check(
         core.weft_edge_softmax(
-            indptr.data_ptr(),
-            scores.data_ptr(),
-            out.data_ptr(),
+            native.address(indptr),
+            native.address(scores),
+            native.address(out),
             indptr.shape[0] - 1,
             scores.shape[0],
             math.prod(scores.shape[1:]),
@@ -45,10 +45,10 @@ def _backward_cpu(indptr: Tensor, out: Tensor, grad: Tensor) -> Tensor:
     grad_scores = native.empty(out.shape, out.dtype)
     native.check(
         core.weft_edge_softmax_backward(
-            indptr.data_ptr(),
-            out.data_ptr(),
-            grad.data_ptr(),
-            grad_scores.data_ptr(),
+            native.address(indptr),
+            native.address(out),
+            native.address(grad),
+            native.address(grad_scores),
             indptr.shape[0] - 1,
             out.shape[0],
             math.prod(out.shape[1:]),

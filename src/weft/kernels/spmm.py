@@ -119,7 +119,7 @@ def _spmm_cpu(
         native.pointer(edges),
         *pointers[2:6],
         pointers[6] if src_mean else None,
-        out.data_ptr(),
+        native.address(out),
         num_rows,
         num_src,
         num_edges,

@@ -184,7 +184,8 @@ def _slowest(
         for found, phases in zip(each, _phases(candidate, ranks, machine, travel, place)):
             for name, seconds in phases.items():
                 found[name] += seconds * float(_share(candidate, name, count, last=place == -1))
-    return dict(max(each, key=_all_seconds))
+    slowest: dict[str, float] = max(each, key=_all_seconds)
+    return dict(slowest)  # a plain one: older Pythons cannot copy a defaultdict in a dataclass
 
 
 def _all_seconds(phases: Mapping[str, float]) -> float:

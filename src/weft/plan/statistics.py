@@ -4,6 +4,7 @@ Rows, edges and what travels grow with the number of nodes, at the same degree a
 between parts; weights do not. Two sizes tell the one from the other.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -37,9 +38,13 @@ class Statistics:
             return None
         if nodes is None or (edges is None) == (degree is None):
             raise InputError("a graph is described by --nodes and one of --edges and --degree")
-        each = degree if degree is not None else (edges or 0) / nodes
-        if nodes < 2 or each <= 0 or (features or 1) < 1 or (classes or 2) < 2:
-            raise InputError("--nodes, --edges, --degree, --features, --classes: expected counts above zero")
+        each = degree if degree is not None else (edges or 0) / max(nodes, 1)
+        counts = features is None or features >= 1, classes is None or classes >= 2
+        if nodes < 2 or not 0 < each < math.inf or not all(counts):
+            raise InputError(
+                "--nodes, --edges, --degree, --features, --classes: expected counts above zero, and at least "
+                "2 nodes and 2 classes"
+            )
         return Statistics(nodes, each, features or 64, classes or 8)
 
     def recipe(self, recipe: Recipe, nodes: int) -> Recipe:

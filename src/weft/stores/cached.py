@@ -248,7 +248,7 @@ def place_rows(x: Tensor, out: Tensor, *, rows: Tensor | None = None, places: Te
     arrays = (native.pointer(rows), native.pointer(places))
     size = math.prod(x.shape[1:]) * x.element_size()
     status = core.weft_place_rows(
-        x.data_ptr(), len(x), *arrays, len(out), count, size, out.data_ptr(), native.threads()
+        native.address(x), len(x), *arrays, len(out), count, size, native.address(out), native.threads()
     )
     native.check(status, "rows of a cache")
 

@@ -189,7 +189,7 @@ def _take(rows: Tensor, ids: Tensor) -> Tensor:
     native.declare(_SIGNATURES)
     out = reused((ids.numel(), *rows.shape[1:]), rows.dtype)
     size = math.prod(rows.shape[1:]) * rows.element_size()
-    sizes = (rows.data_ptr(), rows.shape[0], ids.data_ptr(), ids.numel(), size, out.data_ptr())
+    sizes = (native.address(rows), len(rows), native.address(ids), ids.numel(), size, native.address(out))
     status = core.weft_gather_mapped(*sizes, native.INDEX_CODES[ids.dtype], native.threads())
     native.check(status, "rows of a file")
     return out

@@ -35,10 +35,20 @@ def rowwise_adagrad_parts(
         return
     native.declare(_SIGNATURE)
     held = [(rows.long().contiguous(), grads.to(values.dtype).contiguous()) for rows, grads in parts]
-    places, sums = ((_P * len(held))(*(each[part].data_ptr() for each in held)) for part in (0, 1))
+    places, sums = ((_P * len(held))(*(native.address(each[part]) for each in held)) for part in (0, 1))
     counts = (_L * len(held))(*(len(each[0]) for each in held))
     status = core.weft_rowwise_adagrad(
-        *(values.data_ptr(), total.data_ptr(), *values.shape, len(held), places, sums, counts, lr, eps),
+        *(
+            native.address(values),
+            native.address(total),
+            *values.shape,
+            len(held),
+            places,
+            sums,
+            counts,
+            lr,
+            eps,
+        ),
         *(native.DTYPE_CODES[values.dtype], native.threads()),
     )
     native.check(status, "gradients of learned rows")

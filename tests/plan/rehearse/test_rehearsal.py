@@ -4,11 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import plan_jobs
 import pytest
 import torch
 from ranks import run_ranks
+from torch._functorch import config as functorch_config
 
+from weft.config import make_recipe
+from weft.datasets.npz import MASKS
+from weft.layers.base import layers
 from weft.plan.rehearse import stage
 from weft.plan.rehearse.rehearsal import rehearse
 from weft.strategies.base import strategies
@@ -96,6 +101,51 @@ def test_one_process_sends_nothing_and_its_graph_stays_as_it_was() -> None:
     assert torch.equal(graph.x, before)
     assert told.work[-1]["forward"].products > 0
     assert told.work[-1]["backward"].edges > 0
+
+
+def _with_edge_features(folder: Path) -> dict[str, Any]:
+    """Return where a graph is whose messages are long enough to be compiled."""
+    nodes, degree = 500, 9
+    rng = np.random.default_rng(3)
+    np.savez(
+        folder / "graph.npz",
+        edge_index=rng.integers(0, nodes, (2, nodes * degree)),
+        num_nodes=nodes,
+        x=rng.random((nodes, 12), dtype=np.float32),
+        edge_attr=rng.random((nodes * degree, 4), dtype=np.float32),
+        y=np.arange(nodes) % 3,
+        **{f"{name}_mask": np.arange(nodes) % 3 == place for place, name in enumerate(MASKS)},
+    )
+    return {"name": "npz", "path": str(folder / "graph.npz")}
+
+
+@pytest.mark.parametrize("layer", layers.names())
+def test_every_layer_is_rehearsed_and_never_asks_for_the_memory_of_what_has_no_values(
+    tmp_path: Path, layer: str
+) -> None:
+    asked = make_recipe(
+        {
+            "data": _with_edge_features(tmp_path),
+            "model": {"name": layer, "hidden": 16},
+            "strategy": {"name": "single"},
+        }
+    )
+    resolved = resolve(asked)
+    with functorch_config.patch(fake_tensor_allow_unsafe_data_ptr_access=False):
+        (told,) = rehearse(resolved, resolved.open(), workers=1)
+    assert told.work[-1]["forward"].calls > 0  # a layer without weights between hops goes over edges once
+    assert told.work[-1]["backward"].products > 0
+    assert told.peak < 64 << 20  # and not that of a million edges, on which messages are traced
+
+
+@pytest.mark.parametrize("layer", ["edgeconv", "monet"])
+def test_compiled_messages_are_rehearsed_on_workers(tmp_path: Path, layer: str) -> None:
+    asked = plan_jobs.recipe({"name": layer, "hidden": 32}, {"name": "halo"})
+    resolved = resolve(asked, workers=2)
+    parts = prepare_parts(resolved, tmp_path, workers=2)
+    played = rehearse(resolved, parts, workers=2, epochs=1)
+    assert all(rank.epochs[0]["bytes_sent"] for rank in played)
+    assert all(rank.work[0]["forward"].edges for rank in played)
 
 
 def test_a_rank_that_fails_ends_the_rehearsal_with_its_own_error(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from weft.compiler.native.layout import Encoded, encode
-from weft.compiler.programs.program import Edges, Program, Result, Shape
+from weft.compiler.programs.program import Edges, Program
+from weft.compiler.programs.valueless import output_forms
 from weft.errors import InputError
 from weft.kernels import native
 
@@ -51,7 +52,8 @@ def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tenso
     _check(program, edges, tensors)
     indptr, other, numbers = edges.indptr.contiguous(), edges.other.contiguous(), native.dense(edges.numbers)
     dense = [each.contiguous() for each in tensors]
-    outputs = [out for result in program.results for out in _outputs(program, result, edges, dtype)]
+    forms = [form for result in program.results for form in output_forms(program, result, edges, dtype)]
+    outputs = [native.empty(*form) for form in forms]
     status = core.weft_program(
         *coded.addresses,
         native.pointer(indptr),
@@ -117,22 +119,3 @@ def _check(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> None:
             raise InputError(
                 f"load {place} ({load.source}) must be of shape {[*shape]}, got {[*tensor.shape]}"
             )
-
-
-def _outputs(program: Program, result: Result, edges: Edges, dtype: torch.dtype) -> list[Tensor]:
-    """Return uninitialised tensors for a result."""
-    shapes: list[Shape] = [program.shapes[each] for each in result.args]
-    rows, (heads, width) = edges.num_rows, shapes[-1]
-    if result.kind in ("edge", "flags"):
-        kind = dtype if result.kind == "edge" else torch.uint8
-        return [native.empty((edges.num_edges, heads, width), kind)]
-    if result.kind == "shared":
-        return [native.empty((heads, width), dtype)]
-    if result.kind == "weight":
-        return [native.empty((shapes[0][1], width), dtype)]
-    out = native.empty((rows, max(heads, shapes[0][0]), width), dtype)
-    if result.kind == "sum":
-        return [out]
-    if result.kind == "softmax":
-        return [out, native.empty((rows, shapes[0][0], 1), dtype)]
-    return [out, native.empty(out.shape, torch.int32)]

@@ -97,6 +97,14 @@ def program_cost(program: Program, sizes: EdgeCounts, dtype: torch.dtype) -> Wor
     return sum(found, Work(numbers * dtype.itemsize + indices, 0, work))
 
 
+def multiplied(program: Program, sizes: EdgeCounts) -> int:
+    """Return the multiplications of its products with matrices, an addition each."""
+    steps = zip(program.steps, _counts(program, sizes))
+    dots = sum(count * step_operations(program, step) for step, count in steps if step.op in ("dot", "dot_t"))
+    weights = [result for result in program.results if result.kind == "weight"]
+    return (dots + sum(_result(program, each, sizes, 1).operations for each in weights)) // 2
+
+
 def operations_again(program: Program, forward: Program, sizes: EdgeCounts) -> int:
     """Return the operations of a pass that make values which the forward pass, of the same loads, made."""
     table: dict[object, int] = {}

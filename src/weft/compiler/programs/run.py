@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.compiler.programs import reference
+from weft.compiler.programs import reference, valueless
 from weft.compiler.programs.cost import EdgeCounts
 from weft.compiler.programs.gradient import Gradients, gradients
 from weft.compiler.programs.keep import Kept, kept, storing
 from weft.compiler.programs.program import Edges, Program
 from weft.compiler.spent import SPENT
+from weft.kernels import native
 from weft.kernels.second import plain_gradients
 
 _BACKENDS = {"cpu": "weft.compiler.native.backend", "cuda": "weft.compiler.triton.backend"}
@@ -66,6 +67,8 @@ def _obstacle_of_passes(
 def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors of a program's results, without gradients."""
     backend = _backend(edges.indptr.device)
+    if any(map(native.valueless, tensors)):
+        return valueless.run(program, edges, tensors)
     if backend is None or backend.obstacle(program, edges, tensors):
         return reference.run(program, edges, tensors)
     with _first_launch(program, edges.indptr.device.type, tensors[0].dtype if tensors else None):

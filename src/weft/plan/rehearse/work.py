@@ -6,6 +6,9 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from weft.compiler.programs.cost import EdgeCounts, multiplied, program_cost
+from weft.compiler.programs.valueless import program_of
+
 
 @dataclass
 class CountedWork:
@@ -100,6 +103,8 @@ def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
     made = [each for each in tree_leaves(out) if isinstance(each, Tensor)]
     size = sum(_bytes(each) for each in (*given, *made))
+    if space == "weft" and name == "program":
+        return _program(size, *args)
     if space == "weft":
         return _kernel(name, given, made, size)
     if name in _PRODUCTS:
@@ -127,6 +132,24 @@ def _kernel(name: str, given: list[Tensor], made: list[Tensor], size: int) -> Co
         found.attended, found.attending = edges * heads, max(map(len, floats), default=0) * heads
         found.edge_values = edges * max((_width(each) for each in floats if each.dim() > 2), default=1)
     found.touched = size
+    return found
+
+
+def _program(
+    size: int,
+    tensors: list[Tensor],
+    indptr: Tensor,
+    other: Tensor,
+    numbers: Tensor | None,
+    num_other: int,
+    number: int,
+) -> CountedWork:
+    """Return the work of a message that the compiler made a program of."""
+    program, dtype = program_of(number), tensors[0].dtype
+    sizes = EdgeCounts(len(indptr) - 1, num_other, len(other))
+    read = program_cost(program, sizes, dtype).read // dtype.itemsize
+    found = CountedWork(calls=1, edges=sizes.edges, edge_values=read, touched=size)
+    found.products = multiplied(program, sizes)
     return found
 
 

@@ -50,6 +50,13 @@ def take_rows(x: Features, rows: Tensor, *, pin: bool = False) -> Features:
     shape = (rows.numel(), *x.shape[1:])
     out = torch.empty(shape, dtype=x.dtype, device="cpu", pin_memory=True) if pin else reused(shape, x.dtype)
     row_bytes = math.prod(x.shape[1:]) * x.element_size()
-    sizes = (x.data_ptr(), x.shape[0], rows.data_ptr(), rows.numel(), row_bytes, out.data_ptr())
+    sizes = (
+        native.address(x),
+        x.shape[0],
+        native.address(rows),
+        rows.numel(),
+        row_bytes,
+        native.address(out),
+    )
     native.check(core.weft_gather(*sizes, native.INDEX_CODES[rows.dtype], 1), "rows of a batch")
     return out

@@ -73,8 +73,15 @@ class TrueEnds:
         assert candidates.is_contiguous()
         assert len(first) == chunks * rows
         status = core.weft_leave_out(
-            *(each.data_ptr() for each in (scores, first, count, self.ends)),
-            *(chunks, rows, candidates.data_ptr(), candidates.shape[1], columns, self.where.data_ptr()),
+            *(native.address(each) for each in (scores, first, count, self.ends)),
+            *(
+                chunks,
+                rows,
+                native.address(candidates),
+                candidates.shape[1],
+                columns,
+                native.address(self.where),
+            ),
             *(native.DTYPE_CODES[scores.dtype], native.threads()),
         )
         native.check(status, "candidates of a chunk")
