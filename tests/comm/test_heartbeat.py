@@ -122,6 +122,19 @@ def test_a_rank_that_sees_another_silent_says_so_to_all_and_ends(
     assert "rank 1 stalled: no heartbeat for 5 s" in capfd.readouterr().err
 
 
+def test_a_rank_that_notices_a_closed_connection_second_tells_the_cause_too() -> None:
+    store = RunStore(HashStore())
+    first, second = Heartbeat(store, 0, 2), Heartbeat(store, 1, 2)
+    reset = RuntimeError("[pair.cc:553] Connection reset by peer")
+    cause = str(first.blame(reset, "all_to_all", patience=0.0))
+    assert "closed from outside" in cause
+    first.stop()
+    second._turn()
+    assert second.watch.gone() == [0]
+    told = str(second.blame(RuntimeError("Connection closed by peer"), "all_reduce", patience=0.0))
+    assert told == f"{cause} (seen by rank 1 in all_reduce)"
+
+
 def test_each_rank_watches_its_successors_only() -> None:
     assert list(Heartbeat(RunStore(HashStore()), 3, 4).watch.silence) == [0, 1, 2]
     assert list(Heartbeat(RunStore(HashStore()), 14, 16).watch.silence) == [15, 0, 1, 2, 3, 4, 5, 6]

@@ -18,7 +18,7 @@ from weft.events import read_events
 
 BOUND = 30.0  # what is promised
 SLACK = 15.0  # for processes that start and end while others have the cores
-STARTING = 60.0
+STARTING = 90.0  # four processes import torch while others have the cores
 PATIENCE = 240.0
 PORT = 29500
 PIDFD_GETFD = 438  # the number of that call of Linux
@@ -165,11 +165,10 @@ def test_connections_that_are_reset_end_both_sides_and_the_run_continues(
         assert reset_connections(ranks[0].pid) > 0
         codes, words = zip(*(end(process, BOUND + SLACK) for process in ranks))
     assert codes == (3, 3)
-    # The one that notices first names the cause; to the other it has left.
-    (cause,) = [said for said in words if "lost its peers in" in said][:1]
-    assert "the connection between them was closed from outside" in cause
-    assert "--resume" in cause
-    assert all("lost its peers in" in said or "has left while" in said for said in words)
+    for said in words:  # the one that notices second has it from the other
+        assert "lost its peers in" in said
+        assert "the connection between them was closed from outside" in said
+        assert "--resume" in said
     finish(between, tmp_path / "reset", epochs=150, resume=True)
     assert result_of(tmp_path / "reset") == result_of(tmp_path / "calm")
 

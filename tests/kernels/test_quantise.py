@@ -86,3 +86,10 @@ def test_nothing_is_coded_as_nothing(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize(("bits", "share"), [(16, 0.52), (8, 0.27), (4, 0.15), (2, 0.08)])
 def test_codes_cost_little_more_than_their_bits_at_width_128(bits: int, share: float) -> None:
     assert coded_bytes(128, bits) <= share * 128 * torch.float32.itemsize
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8, 16])
+def test_rows_of_another_width_are_refused(bits: int) -> None:
+    coded = quantise(torch.rand(3, 8), torch.arange(3), bits, clock=torch.tensor([1, 2, 3]))
+    with pytest.raises(ValueError, match="dequantise: 3 rows of 17 values"):
+        dequantise(coded, 17, bits, torch.float32)

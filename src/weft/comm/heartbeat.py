@@ -198,8 +198,13 @@ class Heartbeat:
                     "raise WEFT_TIMEOUT (seconds)",
                     rank=behind,
                 )
-        closed = "" if _CLOSED.search(text) is None else _CLOSED_HINT
-        return WorkerLost(f"rank {self.rank} lost its peers in {doing}: {first}{closed}")
+        lost = f"rank {self.rank} lost its peers in {doing}: {first}"
+        if _CLOSED.search(text) is None:
+            return WorkerLost(lost)
+        # Posted, as the others would see no more than that this rank has left.
+        failure = Failure(-1, "lost", lost + _CLOSED_HINT)
+        bounded(lambda: post_failure(self.store, failure), seconds=2.0)
+        return WorkerLost(failure.message)
 
     # The thread
 

@@ -99,6 +99,12 @@ def dequantise(
         return torch.zeros(count, width, dtype=dtype, device=coded.device)
     if is_subclass(coded):
         return coded.new_empty((count, width), dtype=dtype)
+    expected = (count, coded_bytes(width, bits))
+    if coded.shape != expected or coded.dtype != torch.uint8:
+        raise ValueError(
+            f"dequantise: {count} rows of {width} values in {bits} bits are uint8 {list(expected)}, got "
+            f"{coded.dtype} {list(coded.shape)}"
+        )
     core, code = native.library(), native.DTYPE_CODES.get(dtype)
     if core is None or code is None or coded.device.type != "cpu":
         rows = _dequantise(coded, width, bits, dtype)
