@@ -22,7 +22,7 @@ bool copy_rows(const char* x, int64_t num_rows, const I* rows, char* out, int64_
             for (int64_t at = 0; at < fetched; at += 64) __builtin_prefetch(ahead + at);
         }
         if (static_cast<uint64_t>(rows[i]) >= static_cast<uint64_t>(num_rows)) return false;
-        std::memcpy(out + i * size, x + static_cast<int64_t>(rows[i]) * size, size);
+        if (size > 0) std::memcpy(out + i * size, x + static_cast<int64_t>(rows[i]) * size, size);
     }
     return true;
 }
