@@ -18,11 +18,14 @@ bool copy_rows(const char* x, int64_t num_rows, const I* rows, char* out, int64_
     const int64_t size = Bytes > 0 ? Bytes : row_bytes, fetched = size < kLongest ? size : kLongest;
     for (int64_t i = first; i < last; ++i) {
         if (i + kAhead < last) {
-            const char* ahead = x + static_cast<int64_t>(rows[i + kAhead]) * size;
-            for (int64_t at = 0; at < fetched; at += 64) __builtin_prefetch(ahead + at);
+            // A number: this row may be none of x, and is looked at later.
+            const uint64_t ahead =
+                reinterpret_cast<uint64_t>(x) + static_cast<uint64_t>(rows[i + kAhead]) * size;
+            for (int64_t at = 0; at < fetched; at += 64)
+                __builtin_prefetch(reinterpret_cast<const char*>(ahead + at));
         }
         if (static_cast<uint64_t>(rows[i]) >= static_cast<uint64_t>(num_rows)) return false;
-        std::memcpy(out + i * size, x + static_cast<int64_t>(rows[i]) * size, size);
+        if (size > 0) std::memcpy(out + i * size, x + static_cast<int64_t>(rows[i]) * size, size);
     }
     return true;
 }
