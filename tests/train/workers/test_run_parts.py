@@ -12,12 +12,13 @@ from safetensors.torch import load_file
 import weft
 from weft.cli.main import main
 from weft.config import make_recipe
-from weft.errors import FormatError, InputError
+from weft.errors import FormatError, InputError, RecipeError
+from weft.strategies.base import strategies
 from weft.train.launch import run_recipe
 from weft.train.resolve import resolve
 from weft.train.trainer import Place
 from weft.train.workers import run_parts
-from weft.train.workers.run_parts import SharedWhole, prepare_parts, read_parts
+from weft.train.workers.run_parts import SharedWhole, check_partitioner, prepare_parts, read_parts
 
 TRAIN = {"epochs": 3, "precision": "float64"}
 
@@ -169,3 +170,9 @@ def test_the_whole_graph_is_read_once_for_all_members_of_a_process(monkeypatch: 
     full = whole.read(place, torch.float32, features=True)
     assert whole.read(place, torch.float32, features=False) is full, "what has features will do"
     assert asked == [False, True]
+
+
+def test_a_recipe_names_nobody_who_watches_a_partitioner() -> None:
+    options = {"partitioner": {"name": "hash", "watch": "x"}}
+    with pytest.raises(RecipeError, match=r"unknown key strategy\.partitioner\.watch"):
+        check_partitioner(strategies["halo"], options)

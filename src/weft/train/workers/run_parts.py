@@ -54,6 +54,8 @@ def check_partitioner(kind: type[Strategy], options: Mapping[str, Any]) -> dict[
     name = given["name"]
     if not isinstance(name, str):
         raise RecipeError("strategy.partitioner: expected a name or a table with one")
+    if "watch" in given:  # who is told how far it is, which no recipe can name
+        raise RecipeError("unknown key strategy.partitioner.watch")
     wanted = "edges" if kind.cuts == "edges" else "nodes"
     if partitioners[name].cuts != wanted:
         fitting = ", ".join(each for each in partitioners.names() if partitioners[each].cuts == wanted)
