@@ -77,11 +77,13 @@ def test_the_command_ends_where_the_process_before_it_is_killed(tmp_path: Path) 
 
 
 def test_a_signal_that_comes_before_the_command_can_answer_is_no_lack_of_addresses(tmp_path: Path) -> None:
-    process = started(8000, "--version")
-    os.kill(int(only_child(process.pid)), signal.SIGTERM)  # Python has just begun
+    os.mkfifo(tmp_path / "edges.csv")  # nobody writes there: it waits
+    process = started(8000, "validate", f"edges={tmp_path / 'edges.csv'}")
+    os.kill(int(only_child(process.pid)), signal.SIGTERM)  # Python has just begun, or not yet
     _, said = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 130, said
     assert "ulimit" not in said
+    assert "Traceback" not in said
 
 
 def gone(process: Path) -> bool:

@@ -55,6 +55,10 @@ def _started(words: Sequence[str], mask: set[signal.Signals | int]) -> "subproce
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def begin() -> None:
+        # As exec would: a handler of ours would raise here, half-way between the two programs.
+        for number in _PASSED_ON:
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if libc is not None:
             libc.prctl(_DEATH_SIGNAL, signal.SIGTERM)
