@@ -31,7 +31,7 @@ HIDDEN = 384
 HELD_UP = 1.25
 """How much longer than balanced an epoch must take while parts stay: else there was nothing to gain."""
 PULSE = 0.004
-"""Seconds for which the slow worker runs, and stands still, by turns: the share of a core is exact."""
+"""Seconds for which the slow worker runs, and stands still, by turns."""
 
 
 def rows() -> Iterator[str]:
@@ -91,10 +91,8 @@ def _held_to_cores(launcher: int, out: Path, slow: bool) -> Iterator[None]:
             for number, core in zip(range(WORKERS), sorted(os.sched_getaffinity(0))):
                 if (worker := worker_of(launcher, number)) is not None:
                     hold(worker, core)
-            while slow and worker is not None and not over.wait(PULSE):
-                os.kill(worker, signal.SIGSTOP)
-                time.sleep(PULSE)
-                os.kill(worker, signal.SIGCONT)
+            if slow and worker is not None:
+                _run_half_the_time(worker, over)
 
     thread = threading.Thread(target=pulse, daemon=True)
     thread.start()
@@ -103,6 +101,19 @@ def _held_to_cores(launcher: int, out: Path, slow: bool) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
+
+
+def _run_half_the_time(worker: int, over: threading.Event) -> None:
+    """Stop a process for as long as it has run, again and again: it is told late where cores are busy."""
+    ahead, since = 0.0, time.monotonic()
+    while not over.wait(PULSE):
+        os.kill(worker, signal.SIGSTOP)
+        stopped = time.monotonic()
+        ahead += stopped - since
+        time.sleep(max(ahead, 0.0))
+        os.kill(worker, signal.SIGCONT)
+        since = time.monotonic()
+        ahead -= since - stopped
 
 
 def hold(process: int, core: int) -> None:
@@ -130,6 +141,6 @@ CASES = [
         "one of two workers has half a core: SAGE 2 x 384 on 60,000 nodes in 12 parts",
         rows,
         note="Epochs by the clock since parts last moved; each worker has a core of its own, the slow one is "
-        "stopped for 4 ms out of every 8.",
+        "stopped for as long as it has run, every 4 ms.",
     )
 ]
