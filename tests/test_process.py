@@ -1,6 +1,7 @@
 """How a process takes memory, waits and computes: set before torch is there, never over the user's word."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -178,3 +179,13 @@ def test_the_trial_agrees_with_the_processor() -> None:
         assert not process.try_tiles(core), "a processor without tiles cannot multiply them"
     else:
         assert process.try_tiles(core) is process.tiles_work()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a child that its parent has gone")
+def test_a_child_ends_whose_parent_went_before_it_could_ask() -> None:
+    code = "import sys, time; from weft.process import end_with; end_with(int(sys.argv[1])); time.sleep(60)"
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(timeout=30)
+    assert (
+        subprocess.run([sys.executable, "-c", code, str(gone.pid)], timeout=30).returncode == -signal.SIGKILL
+    )

@@ -18,6 +18,7 @@ would then end the process by SIGILL; oneDNN is told to do without.
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import warnings
@@ -40,6 +41,7 @@ _TRIMMED = 128 << 10  # glibc's own
 _CPU = Path("/proc/cpuinfo")
 # More threads want to run than there are cores, whatever this process does itself.
 _BUSY = 1.25
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 _TRIAL = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).weft_try_tiles())"
 
 
@@ -135,6 +137,14 @@ def alive(number: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def end_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have Linux send this process a signal when its parent goes, or has gone; elsewhere do nothing."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, int(number))
+        if os.getppid() != parent:  # it went before Linux was asked
+            os.kill(os.getpid(), number)
 
 
 def core_path() -> Path | None:

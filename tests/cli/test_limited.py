@@ -30,11 +30,11 @@ def ingested(mebibytes: int, folder: Path) -> tuple[int, str]:
     return process.returncode, said
 
 
-def test_a_library_that_dies_is_told_in_one_line(tmp_path: Path) -> None:
+def test_too_few_addresses_are_told_in_one_line(tmp_path: Path) -> None:
     code, said = ingested(280, tmp_path)
     assert code == 2, said
     assert "Traceback" not in said
-    assert said.splitlines()[-1].startswith("weft: error: ")
+    assert said.splitlines()[-1].startswith("weft: error: a command needs 512 MiB")
     assert "ulimit -v" in said
     assert not (tmp_path / "graph").exists()
 

@@ -4,7 +4,6 @@ Threads, allocators and mapped libraries take far more addresses than memory, an
 the versions of all of them. So the command runs in a process of its own, and this one tells how it ended.
 """
 
-import ctypes
 import os
 import resource
 import signal
@@ -14,14 +13,16 @@ from collections.abc import Sequence
 
 from weft.comm.failure import INTERRUPTED, OutOfMemory, describe_exit, is_worker
 from weft.errors import InputError
+from weft.process import end_with
 from weft.sizes import shown
 
 _INSIDE = "WEFT_LIMITED"
 _PASSED_ON = {signal.SIGINT, signal.SIGTERM}
 _LOOK = 0.1
+_LEAST = 512 << 20
+"""With less, DuckDB was seen to wait for ever, and to die when all was done."""
 _KNOWN = (0, 1, 2, 3, INTERRUPTED)
 """How a command ends by itself; glibc ends a process by another code where a thread finds no room."""
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 
 
 def run_limited(words: Sequence[str]) -> int | None:
@@ -32,6 +33,8 @@ def run_limited(words: Sequence[str]) -> int | None:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY or _INSIDE in os.environ or is_worker():
         return None
+    if limit < _LEAST:
+        return _failed(f"a command needs {shown(_LEAST)} of addresses: {_limited(limit)}")
     memory = OutOfMemory()
     # Blocked before there is a child: one that comes in between would end this process alone.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
@@ -46,13 +49,17 @@ def run_limited(words: Sequence[str]) -> int | None:
     if -code in _PASSED_ON:  # it came before the command could answer
         sys.stderr.write("weft: interrupted\n")
         return INTERRUPTED
-    sys.stderr.write(f"weft: error: {told(code, limit, memory)}\n")
+    return _failed(told(code, limit, memory))
+
+
+def _failed(cause: str) -> int:
+    sys.stderr.write(f"weft: error: {cause}\n")
     return InputError.exit_code
 
 
 def _started(words: Sequence[str], mask: set[signal.Signals | int]) -> "subprocess.Popen[bytes]":
     """Return the command as a process, which is asked to end where this one is killed."""
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    parent = os.getpid()
 
     def begin() -> None:
         # As exec would: a handler of ours would raise here, half-way between the two programs.
@@ -60,8 +67,7 @@ def _started(words: Sequence[str], mask: set[signal.Signals | int]) -> "subproce
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if libc is not None:
-            libc.prctl(_DEATH_SIGNAL, signal.SIGTERM)
+        end_with(parent, signal.SIGTERM)
 
     command, env = [sys.executable, "-m", "weft", *words], {**os.environ, _INSIDE: "1"}
     return subprocess.Popen(command, env=env, preexec_fn=begin)  # no thread is there yet
@@ -83,8 +89,12 @@ def told(code: int, limit: int, memory: OutOfMemory | None = None) -> str:
     died = f"the command {describe_exit(code, memory)}"
     if code == -signal.SIGKILL:  # no library does that
         return died
+    return f"{died}: {_limited(limit)}"
+
+
+def _limited(limit: int) -> str:
     return (
-        f"{died}: it may map {shown(limit)} of addresses (ulimit -v), and "
+        f"it may map {shown(limit)} of addresses (ulimit -v), and "
         "libraries die for want of more; raise that limit (ulimit -v unlimited), and bound memory by "
         "--memory, WEFT_MEMORY_LIMIT or a control group instead"
     )

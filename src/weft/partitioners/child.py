@@ -1,4 +1,4 @@
-"""The child process that a partitioner runs in: `python -m weft.partitioners.child FOLDER`.
+"""The child process that a partitioner runs in: `python -m weft.partitioners.child FOLDER PARENT`.
 
 The folder holds the task as JSON and the graph's structure as .npy arrays, but for those that lie in files
 already: they are named, and mapped from where they are. The answer is one more array, or an error as JSON.
@@ -6,9 +6,7 @@ Features stay with the parent: a partitioner sees edges, types and sets of nodes
 done stands in a file meanwhile, where the partitioner tells.
 """
 
-import ctypes
 import json
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -25,6 +23,7 @@ from weft.graph.build import Parts
 from weft.graph.graph import Graph
 from weft.graph.topology import Csr, Topology
 from weft.partitioners.base import partitioners
+from weft.process import end_with
 from weft.reading.arrays import read_header
 from weft.reading.mapped import file_of, map_values, remember
 
@@ -108,7 +107,6 @@ def read_graph(folder: Path, task: Mapping[str, Any]) -> Graph:
 
 def main(folder: Path) -> int:
     """Partition as the task in the folder says; return the exit code."""
-    _die_with_parent()
     try:
         task = json.loads((folder / TASK).read_text())
         if not is_code(task["name"]):  # such a name finds its module by itself
@@ -129,12 +127,6 @@ def _tell(folder: Path, share: float) -> None:
     (folder / SHARE).write_text(f"{share:.4f}")
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to end this process if the parent goes without saying so; elsewhere do nothing."""
-    if sys.platform == "linux":
-        set_death_signal = 1
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
-
-
 if __name__ == "__main__":
+    end_with(int(sys.argv[2]))
     sys.exit(main(Path(sys.argv[1])))

@@ -162,7 +162,7 @@ def _run(graph: Graph, num_parts: int, asked: _ChildRun) -> Tensor:
         child.write_task(folder, graph, num_parts, module=kind.__module__, name=name, options=options)
         with open(folder / "output.txt", "wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "weft.partitioners.child", place],
+                [sys.executable, "-m", "weft.partitioners.child", place, str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -3,7 +3,7 @@
 It keeps nothing but the weights it was last given, by name and version, and ends when the socket does.
 """
 
-import ctypes
+import os
 import signal
 import socket
 import sys
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from weft.errors import WeftError
+from weft.process import end_with
 from weft.strategies.tensor_workers.frames import Frame, receive, send
 from weft.strategies.tensor_workers.operators import OPERATORS
 
 KEPT = 64
 """Weights that are kept, the ones used last."""
-_DEATH_SIGNAL = 1
 
 
 class Products:
@@ -62,8 +62,7 @@ def serve(stream: socket.socket) -> None:
 
 def main() -> None:
     """Serve on the socket whose number is the only argument."""
-    if sys.platform == "linux":  # also where this process is stopped when its run dies
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    end_with(os.getppid())  # also where this process is stopped when its run dies
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the run, which closes the socket
     torch.set_num_threads(1)
     with socket.socket(fileno=int(sys.argv[1])) as stream:
