@@ -16,7 +16,8 @@ from torch import Tensor
 from weft.compiler.programs.program import Edges, Program, Result, Shape
 from weft.compiler.triton.form import KernelForm
 from weft.compiler.triton.generated import module_of
-from weft.compiler.triton.source import PARAMETERS, source
+from weft.compiler.triton.results import PARAMETERS
+from weft.compiler.triton.source import source
 from weft.kernels import gpu
 
 NARROW = 1 << 31
