@@ -191,6 +191,36 @@ def test_the_gradient_of_an_extreme_goes_to_the_edges_that_attain_it(dtype: torc
 
 
 @on_triton
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("kind", "width", "out"), [("max", 20, 33), ("min", 3, 5), ("max", 64, 64)])
+def test_the_gradient_of_an_extreme_goes_by_winners(
+    kind: str, width: int, out: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(backends._BACKENDS, DEVICE, "weft.compiler.triton.backend")
+    program, tied = edge_convolution(kind, width, out), []
+    edges = on_device(edges_of(3, num_rows=9, num_edges=60))
+    tensors = [each.to(DEVICE, dtype) for each in tensors_of(program, edges, 3)]
+    leaves = [each.requires_grad_() for each in in_eighths(tensors)]
+    back = on_device(transposed(edges_of(3, num_rows=9, num_edges=60)))
+    rows = backends.tied_rows
+    monkeypatch.setattr(backends, "tied_rows", lambda who: tied.append(len(rows(who))) or rows(who))
+    monkeypatch.setattr(reference, "run", None)
+
+    def step() -> list[Tensor]:
+        made, _ = backends.reduce_edges(program, edges, lambda: back, leaves)
+        return [made, *torch.autograd.grad(made, leaves, made.detach())]
+
+    first, again = step(), step()
+    assert len(tied) == 2
+    assert 0 < tied[0] < edges.num_rows  # the hub, whose segments are not compared
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    monkeypatch.setattr(gpu, "WINNERS", False)
+    for have, want in zip(first, step(), strict=True):
+        torch.testing.assert_close(have, want, rtol=1e-9 if dtype == torch.float64 else 1e-4, atol=1e-4)
+    assert len(tied) == 2
+
+
+@on_triton
 @pytest.mark.parametrize(("heads", "width"), [(1, 20), (3, 10), (11, 3)])
 def test_wide_values_are_dealt_to_several_programs(
     heads: int, width: int, monkeypatch: pytest.MonkeyPatch

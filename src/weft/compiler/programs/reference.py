@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from weft.compiler.programs.program import COMPARISONS, Edges, Program, Result, Step
+from weft.compiler.programs.program import COMPARISONS, TIED, Edges, Program, Result, Step
 
 _TORCH: dict[str, Callable[..., Tensor]] = {
     "add": torch.add,
@@ -31,7 +31,7 @@ def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tenso
     rows = torch.repeat_interleave(
         torch.arange(edges.num_rows, device=edges.indptr.device), edges.indptr.diff()
     )
-    places = {"row": rows, "other": edges.other.long(), "edge": edges.numbers}
+    places = {"row": rows, "other": edges.other.long(), "edge": edges.numbers, "place": _places(rows, edges)}
     values: list[Tensor] = []
     for load, tensor in zip(program.loads, tensors, strict=True):
         place = places.get(load.source)
@@ -39,13 +39,26 @@ def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tenso
         value = value.to(tensors[0].dtype) if value.dtype == torch.uint8 else value  # flags
         values.append(value[None] if load.source == "shared" else value)
     for step in program.steps:
-        values.append(_step(step, [values[each] for each in step.args], tensors))
-    made: list[Tensor] = []
+        args = [values[each] for each in step.args]
+        ends = {"is_other": edges.other, "is_row": rows}.get(step.op)
+        made = _step(step, args, tensors) if ends is None else _is(args[0], ends, tensors)
+        values.append(made)
+    found: list[Tensor] = []
     for result in program.results:
         shapes = [program.shapes[each] for each in result.args]
         args = [values[each].expand(edges.num_edges, *shape) for each, shape in zip(result.args, shapes)]
-        made += _reduced(result, args, rows, edges)
-    return made
+        found += _reduced(result, args, rows, edges, program.results[0].kind)
+    return found
+
+
+def _places(rows: Tensor, edges: Edges) -> Tensor:
+    """Return the place of every edge in its row."""
+    return torch.arange(edges.num_edges, device=rows.device) - edges.indptr[rows]
+
+
+def _is(numbers: Tensor, ends: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+    kind = next((t for t in tensors if t.is_floating_point()), torch.zeros(()))
+    return (numbers == ends.view(-1, 1, 1)).to(kind.dtype)
 
 
 def _step(step: Step, args: list[Tensor], tensors: Sequence[Tensor]) -> Tensor:
@@ -59,7 +72,7 @@ def _step(step: Step, args: list[Tensor], tensors: Sequence[Tensor]) -> Tensor:
     return made(*args).to(args[0].dtype) if step.op in COMPARISONS else made(*args)
 
 
-def _reduced(result: Result, args: list[Tensor], rows: Tensor, edges: Edges) -> list[Tensor]:
+def _reduced(result: Result, args: list[Tensor], rows: Tensor, edges: Edges, main: str) -> list[Tensor]:
     first = args[0]
     if result.kind in ("edge", "flags"):
         back = slice(None) if edges.numbers is None else torch.argsort(edges.numbers)
@@ -68,6 +81,10 @@ def _reduced(result: Result, args: list[Tensor], rows: Tensor, edges: Edges) -> 
         return [first.sum(0)]
     if result.kind == "weight":
         return [torch.einsum("ehk,ehn->kn", first, args[1])]
+    if result.kind == "place":
+        return [_sum(first, _places(rows, edges), edges.places)]
+    if result.kind == "winner":
+        return [_winner(first, rows, edges, main)]
     if result.kind == "sum":
         return [_sum(first, rows, edges.num_rows)]
     if result.kind == "softmax":
@@ -84,6 +101,21 @@ def _extreme(values: Tensor, rows: Tensor, num_rows: int, kind: str) -> list[Ten
     out = values.new_zeros(num_rows, *values.shape[1:])
     out = out.scatter_reduce(0, index, values, "a" + kind, include_self=False)
     return [out, _sum(_same(values, out[rows]).to(torch.int32), rows, num_rows)]
+
+
+def _winner(values: Tensor, rows: Tensor, edges: Edges, kind: str) -> Tensor:
+    """Return the other end of the edges that attain an extreme, see `Result`."""
+    out, _ = _extreme(values, rows, edges.num_rows, kind)
+    index = rows.view(-1, 1, 1).expand_as(values)
+    ends = edges.other.to(torch.int32).view(-1, 1, 1).expand_as(values)
+    won, most = _same(values, out[rows]), torch.iinfo(torch.int32).max
+    least, last = (
+        torch.full(out.shape, start, dtype=torch.int32, device=out.device).scatter_reduce(
+            0, index, torch.where(won, ends, start), name
+        )
+        for start, name in ((most, "amin"), (-1, "amax"))
+    )
+    return torch.where(least == last, last, torch.where(last == -1, -1, TIED)).to(torch.int32)
 
 
 def _softmax(score: Tensor, value: Tensor, rows: Tensor, num_rows: int) -> list[Tensor]:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.compiler.programs.program import Edges, Program, Result, Shape
-from weft.compiler.triton.form import KernelForm
+from weft.compiler.programs.program import TIED, Edges, Program, Result, Shape
+from weft.compiler.triton.form import KernelForm, power
 from weft.compiler.triton.generated import module_of
 from weft.compiler.triton.results import PARAMETERS
 from weft.compiler.triton.source import source
@@ -28,8 +28,14 @@ HALVED = 64
 """Rows and columns of a weight that is multiplied in halves."""
 KEEPS_FLAGS = True
 """Whether conditions go from one gradient pass to the other: here reading rows again costs more."""
+WINNERS = True
+"""Whether the gradient of an extreme of products is taken by winners."""
 JOINS_PASSES = False
 """Whether one gradient pass gives all that two would, where none is needed for rows."""
+PLACES_WARPS, PLACES_PROGRAMS = 4, 3
+"""Warps of a program that holds all edges of a row, and how many such programs a multiprocessor has."""
+AHEAD = 3
+"""Groups of rows that are on their way while one is worked on, where rows have as many edges each."""
 WARPS = 32
 """Warps for each multiprocessor, where a program works on many groups of rows."""
 
@@ -85,6 +91,8 @@ def tile_for(form: KernelForm, edges: Edges) -> EdgeTile:
     in one warp up to 256 numbers. A matrix product takes 16 edges, and its warps share the columns of the
     weight; one alone, whose bits nothing is compared with, the 64 that the largest matrix instructions take.
     """
+    if form.by_place:
+        return EdgeTile(power(edges.places), 1, PLACES_WARPS, PLACES_PROGRAMS * _multiprocessors(edges.other))
     degree = edges.num_edges // max(edges.num_rows, 1)
     at_once = 1 if degree < 2 else 2 if degree < 4 else 4
     warps_in_all = WARPS * _multiprocessors(edges.other)
@@ -136,6 +144,8 @@ def _run(
 ) -> list[Tensor]:
     form = _form(program, tuple(each.dtype for each in tensors))
     plans = import_module("weft.kernels.triton.plan")
+    if form.by_place:
+        plans.without_hubs(edges.indptr, edges.num_edges)
     plan = plans.plan_of(edges.indptr, edges.num_edges)
     tile = tile or tile_for(form, edges)
     items = edges.num_rows + plan.num_segments
@@ -145,7 +155,8 @@ def _run(
     if items:
         dense = [each.contiguous() for each in tensors]
         dense += [tensors[number].t().contiguous() for number in form.turned]
-        order = plans.order_of(edges.indptr) if edges.num_rows >= SORTED else None
+        ordered = edges.num_rows >= SORTED and not form.by_place
+        order = plans.order_of(edges.indptr) if ordered else None
         largest = max(each.numel() for each in [*dense, edges.other, *(t for b in made for t in b.values())])
         indptr, other = edges.indptr.contiguous(), edges.other.contiguous()
         _kernel(form)[(programs, form.blocks)](
@@ -165,6 +176,8 @@ def _run(
             WIDE=largest >= NARROW,
             SEGMENT=plan.segment,
             PRECISION=precision(form),
+            PLACES=edges.places,
+            AHEAD=AHEAD,
             EDGES=tile.edges,
             ROWS=tile.rows,
             num_warps=tile.warps,
@@ -172,7 +185,7 @@ def _run(
             enable_fp_fusion=not form.exact,
         )
     pairs = zip(program.results, made)
-    return [each for result, one in pairs for each in _finished(form, result, one, plan, edges.indptr)]
+    return [each for result, one in pairs for each in _finished(form, result, one, plan, edges)]
 
 
 def _buffers(form: KernelForm, result: Result, edges: Edges, plan: Any, programs: int) -> dict[str, Tensor]:
@@ -182,8 +195,10 @@ def _buffers(form: KernelForm, result: Result, edges: Edges, plan: Any, programs
     per_head: Shape = (shape[0], 1)
     one = per_head if result.kind == "softmax" else shape
     counted = torch.int32 if result.kind in ("max", "min") else kind
+    kind = torch.int32 if result.kind == "winner" else kind
     rows = edges.num_edges if result.kind in ("edge", "flags") else edges.num_rows
     parts = programs if result.kind in ("shared", "weight") else plan.num_segments
+    parts = programs * edges.places if result.kind == "place" else parts
     sizes = {
         "out": (rows, shape, kind),
         "beside": (rows, one, counted),
@@ -200,15 +215,19 @@ def _buffers(form: KernelForm, result: Result, edges: Edges, plan: Any, programs
 
 
 def _finished(
-    form: KernelForm, result: Result, made: dict[str, Tensor], plan: Any, indptr: Tensor
+    form: KernelForm, result: Result, made: dict[str, Tensor], plan: Any, edges: Edges
 ) -> list[Tensor]:
     """Return the tensors of a result once segments of hubs, or the sums of programs, are merged."""
     if result.kind in ("shared", "weight"):
         return [made["part"].sum(0).to(form.kind_of(result))]
-    if result.kind not in ("edge", "flags") and plan.num_hubs:
+    if result.kind == "place":
+        return [made["part"].view(-1, edges.places, *form.shape_of(result)).sum(0).to(form.kind_of(result))]
+    if result.kind == "winner" and plan.num_hubs:  # their segments are not compared
+        return [made["out"].index_fill_(0, plan.hubs, TIED)]
+    if result.kind not in ("edge", "flags", "winner") and plan.num_hubs:
         flat = [each.flatten(1) for each in made.values()]
         if result.kind == "sum":
-            import_module("weft.kernels.triton.plan").merge_sums(plan, flat[1], flat[0], indptr)
+            import_module("weft.kernels.triton.plan").merge_sums(plan, flat[1], flat[0], edges.indptr)
         elif result.kind == "softmax":
             out, beside, *parts = made.values()
             import_module("weft.kernels.triton.steps").merge_softmax(plan, *parts, out, beside)

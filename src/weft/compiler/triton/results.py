@@ -4,22 +4,24 @@ from collections.abc import Sequence
 
 from weft.compiler.programs.program import Result, Shape
 from weft.compiler.triton.tile import EDGE, ROW, SHARED
-from weft.compiler.triton.values import Values
+from weft.compiler.triton.values import ValueText
 
 PARAMETERS = {
     "sum": ("out", "part"),
     "max": ("out", "beside", "part", "part_beside"),
     "min": ("out", "beside", "part", "part_beside"),
+    "winner": ("out",),
     "softmax": ("out", "beside", "part", "part_beside", "part_mass"),
     "edge": ("out",),
     "flags": ("out",),
+    "place": ("part",),
     "shared": ("part",),
     "weight": ("part",),
 }
 """The tensors that a result is written to. `part` has a row a segment of a hub, or one a program."""
 
 
-class Results(Values):
+class ResultText(ValueText):
     """The lines of results beside those of values."""
 
     def result(self, number: int, result: Result) -> None:
@@ -28,9 +30,11 @@ class Results(Values):
             "sum": self.total,
             "max": self.extreme,
             "min": self.extreme,
+            "winner": self.winner,
             "softmax": self.softmax,
             "edge": self.store_edges,
             "flags": self.store_edges,
+            "place": self.over_rows,
             "shared": self.over_all,
             "weight": self.over_all,
         }[result.kind](number, result)
@@ -63,6 +67,17 @@ class Results(Values):
         self.store_part(f"part{number}", shape, best)
         self.store_part(f"part_beside{number}", shape, ties)
 
+    def winner(self, number: int, result: Result) -> None:
+        """Keep beside the extreme, which is the first result, whose edges attain it."""
+        shape, name = self.form.shape_of(result), f"w{number}"
+        dims, edge = self.tile.dims(EDGE, shape), self.before[EDGE]
+        at = next(place for place, line in enumerate(edge) if line.startswith("a0, n0 = steps.take("))
+        self.before[ROW].append(f"{name} = tl.full({dims}, -1, tl.int32)")
+        edge.insert(at, f"{name} = steps.winner({name}, a0, n0, t0, far, live)")
+        at = next(place for place, line in enumerate(self.row_end) if "steps.over_edges(a0" in line)
+        self.row_end.insert(at, f"{name} = steps.winner_over_edges({name}, a0, n0)")
+        self.store_row(f"out{number}", shape, name)
+
     def softmax(self, number: int, result: Result) -> None:
         score, value = result.args
         shape, per_head = self.form.shape_of(result), self.shapes[score]
@@ -93,6 +108,16 @@ class Results(Values):
         at = f"out{number} + number * {shape[0] * shape[1]}{self.tile.columns(shape)}"
         whole = f"tl.broadcast_to(v{value}, {self.tile.dims(EDGE, shape)})"
         self.before[EDGE].append(f"tl.store({at}, {whole}.to(out{number}.dtype.element_ty), mask={masks})")
+
+    def over_rows(self, number: int, result: Result) -> None:
+        """Sum over all rows of a program, each place in them for itself."""
+        name, shape = f"a{number}", self.form.shape_of(result)
+        self.before[SHARED].append(f"{name} = tl.zeros({self.tile.dims(EDGE, shape)}, {self.tile.float})")
+        self.before[EDGE].append(f"{name} += tl.where(live, v{result.args[0]}, 0.0)")
+        size = shape[0] * shape[1]
+        at = f"part{number} + (tl.program_id(0) * PLACES + e) * {size}{self.tile.columns(shape)}"
+        masks = " & ".join(["e < PLACES", *self.tile.inside(shape)])
+        self.end.append(f"tl.store({at}, tl.sum({name}, 1, keep_dims=True), mask={masks})")
 
     def over_all(self, number: int, result: Result) -> None:
         """Sum over all edges of a program, for a weight of products."""

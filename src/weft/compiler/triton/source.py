@@ -8,10 +8,10 @@ are added up within a thread. The text is made of tables and of numbers, of noth
 from collections.abc import Sequence
 
 from weft.compiler.triton.form import KernelForm
-from weft.compiler.triton.results import PARAMETERS, Results
+from weft.compiler.triton.results import PARAMETERS, ResultText
 from weft.compiler.triton.tile import EDGE, ROW, SHARED
 
-FLAGS = ("NUMBERED", "ORDERED", "HUBS", "WIDE", "SEGMENT", "PRECISION", "EDGES", "ROWS")
+FLAGS = ("NUMBERED", "ORDERED", "HUBS", "WIDE", "SEGMENT", "PRECISION", "PLACES", "AHEAD", "EDGES", "ROWS")
 
 
 def source(form: KernelForm) -> str:
@@ -34,7 +34,7 @@ def parameters(form: KernelForm) -> list[str]:
     return loads + [f"{name}{number}" for number, each in results for name in PARAMETERS[each.kind]]
 
 
-class KernelText(Results):
+class KernelText(ResultText):
     """The whole text."""
 
     def module(self) -> str:
@@ -45,7 +45,9 @@ class KernelText(Results):
         body = [*self.tile.places(), *self.before[SHARED]]
         rows = self.rows()
         if self.form.persistent:
-            body.append("for group in range(tl.program_id(0), tl.cdiv(num_items, ROWS), tl.num_programs(0)):")
+            span = "tl.program_id(0), tl.cdiv(num_items, ROWS), tl.num_programs(0)"
+            ahead = ", num_stages=AHEAD" if self.form.by_place else ""
+            body.append(f"for group in {'tl.' * self.form.by_place}range({span}{ahead}):")
             rows = _indented(rows)
         else:
             body.append("group = tl.program_id(0)")
@@ -66,6 +68,25 @@ class KernelText(Results):
 
     def rows(self) -> list[str]:
         """Return the lines for one group of rows."""
+        return self.rows_of_places() if self.form.by_place else self.rows_of_any_length()
+
+    def rows_of_places(self) -> list[str]:
+        """Return the lines for a group of rows of as many edges each, which fit into a tile.
+
+        There is no inner loop, so the next rows are fetched while these are worked on.
+        """
+        lines = ["item = group * ROWS + r", "whole = item < num_items", "row = tl.where(whole, item, 0)"]
+        lines += ["if WIDE:", "    row = row.to(tl.int64)", "segment = item < 0", *self.before[ROW]]
+        lines += ["live = (e < PLACES) & whole", "number = row * PLACES + e"]
+        lines += [
+            "far = tl.load(other + number, mask=live, other=0)",
+            "if WIDE:",
+            "    far = far.to(tl.int64)",
+        ]
+        lines += ["if NUMBERED:", "    number = tl.load(numbers + number, mask=live, other=0)"]
+        return [*lines, *self.before[EDGE], *self.row_end]
+
+    def rows_of_any_length(self) -> list[str]:
         far = any(load.source == "other" and i in self.used for i, load in enumerate(self.form.program.loads))
         numbered = any(load.source == "edge" for load in self.form.program.loads) or any(
             result.kind in ("edge", "flags") for result in self.form.program.results

@@ -2,7 +2,7 @@
 
 import torch
 
-from weft.compiler.programs.program import Load, Shape, Step
+from weft.compiler.programs.program import IDENTITIES, Load, Shape, Step
 from weft.compiler.triton.form import KernelForm
 from weft.compiler.triton.tile import EDGE, ROW, SHARED, Tiles
 
@@ -15,6 +15,8 @@ _CONDITIONS = {
     "ge": "{0} >= {1}",
     "same": "steps.same({0}, {1})",
     "not": "{0} == 0.0",
+    "is_other": "{0} == far",
+    "is_row": "{0} == row",
 }
 _STEPS = {
     "add": "{0} + {1}",
@@ -44,7 +46,7 @@ _STEPS = {
 _POWERS = {1.0: "{0}", 2.0: "{0} * {0}", 3.0: "{0} * {0} * {0}", 0.5: "tl.sqrt({0})", -1.0: "1.0 / {0}"}
 
 
-class Values:
+class ValueText:
     """The lines of a kernel by where they stand: before all, before a row's edges, for edges, and after."""
 
     def __init__(self, form: KernelForm) -> None:
@@ -64,14 +66,17 @@ class Values:
         """Read a tensor at its place."""
         if number not in self.used or load.source == "weight":
             return
-        place = {"row": "row", "other": "far", "edge": "number", "shared": ""}[load.source]
+        place = {"row": "row", "other": "far", "edge": "number", "place": "e", "shared": ""}[load.source]
         self.level[number] = {"row": ROW, "shared": SHARED}.get(load.source, EDGE)
-        masks = self.tile.inside(load.shape) + (["live"] if self.level[number] == EDGE else [])
+        live = {"place": ["e < PLACES"], "row": [], "shared": []}.get(load.source, ["live"])
+        masks = [*self.tile.inside(load.shape), *live]
         at = " + ".join([f"x{number}", *([f"{place} * {load.shape[0] * load.shape[1]}"] if place else [])])
-        flags = self.form.dtypes[number] == torch.uint8
-        guard = f", mask={' & '.join(masks)}, other={0 if flags else 0.0}" if masks else ""
+        flags, whole = self.form.dtypes[number] == torch.uint8, number in self.form.numbers
+        guard = f", mask={' & '.join(masks)}, other={0 if flags or whole else 0.0}" if masks else ""
         read = f"tl.load({at}{self.tile.columns(load.shape)}{guard})"
-        self.say(number, f"{f'steps.flags({read})' if flags else read}.to({self.tile.float})")
+        value = read if whole else f"{f'steps.flags({read})' if flags else read}.to({self.tile.float})"
+        # a tile has all places: what is read by them stays for all rows
+        self.before[SHARED if load.source == "place" else self.level[number]].append(f"v{number} = {value}")
 
     def matrix(self, number: int, *, transposed: bool) -> str:
         """Return the names of a weight, or of its transpose, that was read once: its upper part and the rest.
@@ -111,7 +116,7 @@ class Values:
             self.level[number] = SHARED
             value = f'float("{step.number}")' if step.number - step.number else repr(step.number)
             return self.say(number, f"tl.full({self.tile.dims(SHARED, (1, 1))}, {value}, {self.tile.float})")
-        self.level[number] = max(self.level[each] for each in step.args)
+        self.level[number] = EDGE if step.op in IDENTITIES else max(self.level[each] for each in step.args)
         if step.op == "expand":
             self.say(
                 number, f"tl.broadcast_to(v{step.args[0]}, {self.tile.dims(self.level[number], step.shape)})"
