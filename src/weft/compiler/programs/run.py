@@ -45,6 +45,15 @@ def passes_of(program: Program, wanted: tuple[bool, ...], chosen: Kept, device: 
     return _passes(program, wanted, chosen, flags, joined)
 
 
+def winners_of(
+    program: Program, wanted: tuple[bool, ...], counts: EdgeCounts, device: torch.device
+) -> Winners | None:
+    """Return the passes by winners of a program on a graph of this size; None where all edges are taken."""
+    if not getattr(_backend(device), "WINNERS", False) or not any(wanted):
+        return None
+    return winners(program, wanted) if counts.edges >= LEAST_DEGREE * counts.rows else None
+
+
 def obstacle(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> str:
     """Return why only the reference can run a program and its gradients; "" where a backend can."""
     backend = _backend(edges.indptr.device)
@@ -133,12 +142,10 @@ def _winners(
 ) -> Winners | None:
     """Return the passes by winners, where a backend runs them and they pay."""
     backend = _backend(edges.indptr.device)
-    if not any(wanted) or not getattr(backend, "WINNERS", False) or any(map(native.valueless, tensors)):
-        return None
-    if edges.padded or edges.num_edges < LEAST_DEGREE * edges.num_rows or _captures(edges.indptr):
-        return None
-    found = winners(program, wanted)
-    if found is None:
+    counts = EdgeCounts(edges.num_rows, edges.num_other, edges.num_edges)
+    found = winners_of(program, wanted, counts, edges.indptr.device)
+    asks = not edges.padded and not _captures(edges.indptr) and not any(map(native.valueless, tensors))
+    if found is None or not asks:
         return None
     more = tensors[0].new_empty((0,))
     who = more.to(torch.int32)

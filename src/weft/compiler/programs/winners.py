@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from weft import kernels
+from weft.compiler.programs.cost import EdgeCounts
 from weft.compiler.programs.gradient import Adjoint
 from weft.compiler.programs.program import TIED, Builder, Edges, Program, Result, Step
 
@@ -43,6 +44,11 @@ class Winners:
     added: tuple[int, ...]
     of_others: Program | None
     other_places: tuple[int, ...]
+
+    def over(self, columns: int, counts: EdgeCounts) -> list[tuple[Program, EdgeCounts]]:
+        """Return the passes, and how many rows and edges each has."""
+        passes = [(self.of_rows, EdgeCounts(counts.rows, counts.others, counts.rows * columns))]
+        return passes + ([] if self.of_others is None else [(self.of_others, counts.swapped)])
 
 
 @lru_cache(maxsize=1024)
