@@ -104,6 +104,23 @@ def test_rows_that_several_edges_attain_take_all_their_edges(
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
+def test_what_is_infinite_in_a_row_that_no_edge_reads_reaches_no_gradient(
+    monkeypatch: pytest.MonkeyPatch, taken: list[int]
+) -> None:
+    program = extreme()
+    edges = edges_of(3, num_edges=60)
+    edges.other[edges.other == 0] = 1
+    edges.other[edges.other == edges.num_other - 1] = 1
+    tensors = tensors_of(program, edges, 3)
+    tensors[1][0], tensors[1][-1] = torch.inf, torch.nan  # where numbers of no winner would point
+    assert (edges.indptr.diff() == 0).any()
+    have, want = both(program, edges, tensors, monkeypatch)
+    assert taken
+    for a, b in zip(have, want, strict=True):
+        assert a.isfinite().all()
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
 def test_where_most_rows_are_tied_all_take_the_passes_over_edges(
     monkeypatch: pytest.MonkeyPatch, taken: list[int]
 ) -> None:

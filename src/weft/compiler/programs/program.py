@@ -162,7 +162,10 @@ class Edges:
     numbers: Tensor | None = None
     padded: bool = False
     places: int = 0
-    """How many edges each row has, where all have as many and something goes by their place; else 0."""
+    """How many edges each row has, where all have as many and something goes by their place; else 0.
+
+    There an edge whose other end is below 0 is none, but keeps its place and its number.
+    """
 
     @property
     def num_rows(self) -> int:

@@ -1,6 +1,7 @@
 """A program in plain torch, all edges at once: what every backend is compared with, and where none fits."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -31,11 +32,17 @@ def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tenso
     rows = torch.repeat_interleave(
         torch.arange(edges.num_rows, device=edges.indptr.device), edges.indptr.diff()
     )
-    places = {"row": rows, "other": edges.other.long(), "edge": edges.numbers, "place": _places(rows, edges)}
+    place = torch.arange(edges.num_edges, device=rows.device) - edges.indptr[rows]
+    if edges.places:  # edges that are none are left out
+        there = (edges.other >= 0).nonzero().squeeze(1)
+        numbers = there if edges.numbers is None else edges.numbers[there]
+        rows, place = rows[there], place[there]
+        edges = replace(edges, other=edges.other[there], numbers=numbers)
+    places = {"row": rows, "other": edges.other.long(), "edge": edges.numbers, "place": place}
     values: list[Tensor] = []
     for load, tensor in zip(program.loads, tensors, strict=True):
-        place = places.get(load.source)
-        value = tensor if place is None else tensor[place.long()]
+        at = places.get(load.source)
+        value = tensor if at is None else tensor[at.long()]
         value = value.to(tensors[0].dtype) if value.dtype == torch.uint8 else value  # flags
         values.append(value[None] if load.source == "shared" else value)
     for step in program.steps:
@@ -47,13 +54,13 @@ def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tenso
     for result in program.results:
         shapes = [program.shapes[each] for each in result.args]
         args = [values[each].expand(edges.num_edges, *shape) for each, shape in zip(result.args, shapes)]
-        found += _reduced(result, args, rows, edges, program.results[0].kind)
+        if result.kind == "place":
+            found.append(_sum(args[0], place, edges.places))
+        elif result.kind == "winner":
+            found.append(_winner(args[0], rows, edges, program.results[0].kind))
+        else:
+            found += _reduced(result, args, rows, edges)
     return found
-
-
-def _places(rows: Tensor, edges: Edges) -> Tensor:
-    """Return the place of every edge in its row."""
-    return torch.arange(edges.num_edges, device=rows.device) - edges.indptr[rows]
 
 
 def _is(numbers: Tensor, ends: Tensor, tensors: Sequence[Tensor]) -> Tensor:
@@ -72,7 +79,7 @@ def _step(step: Step, args: list[Tensor], tensors: Sequence[Tensor]) -> Tensor:
     return made(*args).to(args[0].dtype) if step.op in COMPARISONS else made(*args)
 
 
-def _reduced(result: Result, args: list[Tensor], rows: Tensor, edges: Edges, main: str) -> list[Tensor]:
+def _reduced(result: Result, args: list[Tensor], rows: Tensor, edges: Edges) -> list[Tensor]:
     first = args[0]
     if result.kind in ("edge", "flags"):
         back = slice(None) if edges.numbers is None else torch.argsort(edges.numbers)
@@ -81,10 +88,6 @@ def _reduced(result: Result, args: list[Tensor], rows: Tensor, edges: Edges, mai
         return [first.sum(0)]
     if result.kind == "weight":
         return [torch.einsum("ehk,ehn->kn", first, args[1])]
-    if result.kind == "place":
-        return [_sum(first, _places(rows, edges), edges.places)]
-    if result.kind == "winner":
-        return [_winner(first, rows, edges, main)]
     if result.kind == "sum":
         return [_sum(first, rows, edges.num_rows)]
     if result.kind == "softmax":

@@ -214,7 +214,7 @@ def gradients_of_winners(
     whole = torch.where(who >= 0, grad, 0.0)
     columns = whole.shape[2]
     at = torch.arange(edges.num_rows + 1, device=who.device) * columns
-    each = Edges(at, who.clamp(min=0).flatten(), edges.num_other, places=columns)
+    each = Edges(at, who.flatten(), edges.num_other, places=columns)
     by_column = (weight.t() if passes.turned else weight).unsqueeze(1)
     made = run(passes.of_rows, each, [*tensors, whole.view(-1, 1, 1), by_column])
     if passes.weighs:

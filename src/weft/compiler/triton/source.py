@@ -78,11 +78,8 @@ class KernelText(ResultText):
         lines = ["item = group * ROWS + r", "whole = item < num_items", "row = tl.where(whole, item, 0)"]
         lines += ["if WIDE:", "    row = row.to(tl.int64)", "segment = item < 0", *self.before[ROW]]
         lines += ["live = (e < PLACES) & whole", "number = row * PLACES + e"]
-        lines += [
-            "far = tl.load(other + number, mask=live, other=0)",
-            "if WIDE:",
-            "    far = far.to(tl.int64)",
-        ]
+        lines += ["far = tl.load(other + number, mask=live, other=-1)", "live = live & (far >= 0)"]
+        lines += ["if WIDE:", "    far = far.to(tl.int64)"]
         lines += ["if NUMBERED:", "    number = tl.load(numbers + number, mask=live, other=0)"]
         return [*lines, *self.before[EDGE], *self.row_end]
 
