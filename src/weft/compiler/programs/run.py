@@ -117,6 +117,7 @@ def reduce_edges(
     winning = _winners(program, wanted, edges, tensors)
     chosen = _kept(program, wanted, edges, tensors) if winning is None else ()
     how = _How(program, chosen, winning)
+    _prepare(how, edges, transposed, tensors)
     made: tuple[Tensor, Tensor | None] = _Reduced.apply(how, edges, transposed, *tensors)  # type: ignore[no-untyped-call]
     return made
 
@@ -209,6 +210,37 @@ class _Reduced(torch.autograd.Function):
         else:
             found = _by_winners(ctx, passes, tensors, extra, grad.contiguous(), rest[1])
         return None, None, None, *found
+
+
+def _prepare(how: _How, edges: Edges, transposed: Callable[[], Edges], tensors: Sequence[Tensor]) -> None:
+    """Have a GPU's kernels of backward made while that of forward is, where none has run yet."""
+    prepare = getattr(_backend(edges.indptr.device), "prepare", None)
+    wanted, kinds = _wanted(tensors), [each.dtype for each in tensors]
+    if prepare is None or not any(wanted) or (how, wanted, *kinds) in _prepared:
+        return
+    if edges.padded or _captures(edges.indptr) or any(map(native.valueless, tensors)):
+        return
+    _prepared.add((how, wanted, *kinds))
+    passes = passes_of(how.program, wanted, how.chosen, edges.indptr.device)
+    real, by = next(each for each in kinds if each.is_floating_point), how.winning
+    given = [*kinds, *[real] * (len(passes.extra) + len(how.chosen))]
+    back = edges if passes.of_others is None else transposed()
+    if by is not None:
+        each = replace(edges, places=how.program.shapes[how.program.results[0].args[0]][1])
+        prepare(by.of_rows, each, [*kinds, real, real])
+        if by.of_others is not None:
+            prepare(by.of_others, back, [*kinds, real, torch.int32])
+        # and those of a few rows that edges of several ends attain
+        degree = edges.num_edges // edges.num_rows
+        edges = replace(edges, indptr=edges.indptr[:2], other=edges.other[:degree])
+        back = replace(back, other=back.other[:1], numbers=None if back.numbers is None else back.numbers[:1])
+    for program, over in ((passes.of_rows, edges), (passes.of_others, back)):
+        if program is not None:
+            flags = [torch.uint8] * (passes.flags and program is passes.of_others)
+            prepare(program, over, [*given, *flags], some=by is not None)
+
+
+_prepared: set[tuple[object, ...]] = set()
 
 
 def _plain(ctx: Any, given: Sequence[Tensor]) -> list[Tensor]:

@@ -5,15 +5,17 @@ come from a fixed number of programs, added up in order. No atomics: the same in
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from weft.compiler.programs.program import TIED, Edges, Program, Result, Shape
+from weft.compiler.triton import ahead
 from weft.compiler.triton.form import KernelForm, power
 from weft.compiler.triton.generated import module_of
 from weft.compiler.triton.results import PARAMETERS
@@ -103,6 +105,7 @@ def tile_for(form: KernelForm, edges: Edges) -> EdgeTile:
         widest = max(form.width(width) for _, width in form.shapes)
         alone = not form.exact and not form.several and heads == 1 and widest <= HALVED and not form.double
         if alone and form.fast_bytes(64, halves=2) <= _fast_memory(edges.other.device):
+            at_once = 1 if edges.num_rows >= SORTED else at_once  # rows of one length lie together
             return EdgeTile(at_once, 64 // at_once, 4, warps_in_all // 4)
         warps = 8 if widest > 64 else 4 if form.several else 2
         return EdgeTile(at_once, max(16 // (at_once * heads), 1), warps, warps_in_all // warps)
@@ -159,6 +162,8 @@ def _run(
         order = plans.order_of(edges.indptr) if ordered else None
         largest = max(each.numel() for each in [*dense, edges.other, *(t for b in made for t in b.values())])
         indptr, other = edges.indptr.contiguous(), edges.other.contiguous()
+        fixed = _constants(form, edges, tile, plan, ordered=ordered, wide=largest >= NARROW)
+        ahead.wait(form, fixed)
         _kernel(form)[(programs, form.blocks)](
             indptr,
             other,
@@ -170,22 +175,59 @@ def _run(
             items,
             *dense,
             *(each[name] for each in made for name in each),
-            NUMBERED=edges.numbers is not None,
-            ORDERED=order is not None,
-            HUBS=plan.num_hubs > 0,
-            WIDE=largest >= NARROW,
-            SEGMENT=plan.segment,
-            PRECISION=precision(form),
-            PLACES=edges.places,
-            AHEAD=AHEAD,
-            EDGES=tile.edges,
-            ROWS=tile.rows,
-            num_warps=tile.warps,
-            # a product that is added at once has other bits
-            enable_fp_fusion=not form.exact,
+            **fixed,
         )
     pairs = zip(program.results, made)
     return [each for result, one in pairs for each in _finished(form, result, one, plan, edges)]
+
+
+def _constants(
+    form: KernelForm, edges: Edges, tile: EdgeTile, plan: Any, *, ordered: bool, wide: bool
+) -> dict[str, object]:
+    """Return what is fixed in a kernel."""
+    return {
+        "NUMBERED": edges.numbers is not None,
+        "ORDERED": ordered,
+        "HUBS": plan.num_hubs > 0,
+        "WIDE": wide,
+        "SEGMENT": plan.segment,
+        "PRECISION": precision(form),
+        "PLACES": edges.places,
+        "AHEAD": AHEAD,
+        "EDGES": tile.edges,
+        "ROWS": tile.rows,
+        "num_warps": tile.warps,
+        # a product that is added at once has other bits
+        "enable_fp_fusion": not form.exact,
+    }
+
+
+def prepare(program: Program, edges: Edges, dtypes: Sequence[torch.dtype], *, some: bool = False) -> None:
+    """Begin to make the kernel of a program that will run on such edges, of `some` rows without hubs."""
+    form, plans = _form(program, tuple(dtypes)), import_module("weft.kernels.triton.plan")
+    if gpu.INTERPRETED or form.obstacle or not edges.num_edges:
+        return
+    tiny = edges.indptr.new_zeros(2)
+    plans.without_hubs(tiny, 1)
+    plan = plans.plan_of(tiny, 1) if some or form.by_place else plans.plan_of(edges.indptr, edges.num_edges)
+    ordered = edges.num_rows >= SORTED and not form.by_place
+    rows = {"row": edges.num_rows, "other": edges.num_other, "edge": edges.num_edges}
+    sizes = [rows.get(load.source, 1) * load.shape[0] * load.shape[1] for load in program.loads]
+    for each in program.results:
+        count = edges.num_edges if each.kind in ("edge", "flags") else edges.num_rows
+        sizes.append(0 if each.kind in ("place", "shared", "weight") else count * prod(form.shape_of(each)))
+    wide = max(*sizes, edges.num_edges) >= NARROW
+    fixed = _constants(form, edges, tile_for(form, edges), plan, ordered=ordered, wide=wide)
+    one = [edges.indptr.new_empty(1, dtype=each) for each in dtypes]
+    made = [
+        _buffers(form, each, replace(edges, indptr=tiny, other=edges.other[:1]), plan, 1)
+        for each in program.results
+    ]
+    numbers = edges.other if edges.numbers is None else edges.numbers
+    order = edges.indptr.new_empty(1, dtype=torch.int32) if ordered else edges.indptr
+    given = [edges.indptr, edges.other, numbers, order, plan.rows, plan.starts, plan.num_segments, 1, *one]
+    given += [one[number] for number in form.turned]
+    ahead.make(_kernel(form), form, fixed, [*given, *(each[name] for each in made for name in each)])
 
 
 def _buffers(form: KernelForm, result: Result, edges: Edges, plan: Any, programs: int) -> dict[str, Tensor]:
