@@ -1,7 +1,7 @@
 """What passes over edges need on a GPU: bytes that must move and operations, counted from their programs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from weft.compiler.programs.cost import EdgeCounts, program_cost, step_operations
 from weft.compiler.programs.gradient import gradients
 from weft.compiler.programs.program import Program
+from weft.compiler.programs.winners import Winners, winners, with_winner
 from weft.graph.message.block import Block
 from weft.graph.message.compiled import watched
 
@@ -40,7 +41,11 @@ def of_messages(call: Callable[[], Any], block: Block) -> Needed:
 
 
 def _both_ways(program: Program, sizes: EdgeCounts) -> Needed:
-    passes = gradients(program, [True] * len(program.loads), flags=True)
+    wanted = (True,) * len(program.loads)
+    by = winners(program, wanted)
+    if by is not None:
+        return _of_pass(with_winner(program), sizes) + _by_winners(by, program, sizes)
+    passes = gradients(program, wanted, flags=True)
     total = _of_pass(program, sizes)
     if passes.of_rows is not None:
         total += _of_pass(passes.of_rows, sizes)
@@ -50,6 +55,14 @@ def _both_ways(program: Program, sizes: EdgeCounts) -> Needed:
         # counted as numbers of 4 bytes, and read as bytes
         total += Needed(-3 * sizes.edges * prod(passes.of_others.loads[-1].shape), 0, 0)
     return total
+
+
+def _by_winners(by: Winners, program: Program, sizes: EdgeCounts) -> Needed:
+    """Return what gradients by winners need: a row that several columns of a row read is moved once."""
+    (of_rows, entries), *others = by.over(program.shapes[program.results[0].args[0]][1], sizes)
+    moving = _of_pass(of_rows, replace(entries, edges=min(entries.edges, sizes.edges)))
+    total = replace(_of_pass(of_rows, entries), bytes=moving.bytes)
+    return sum((_of_pass(*each) for each in others), total)
 
 
 def _of_pass(program: Program, sizes: EdgeCounts) -> Needed:

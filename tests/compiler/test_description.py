@@ -22,11 +22,11 @@ def rows(wide: int = 4) -> dict[str, list[Tensor]]:
     return {"src": [torch.randn(20, wide, requires_grad=True)], "dst": [torch.randn(10, wide)]}
 
 
-def description(message: Any, reduce: str = "sum", obstacle: Any = RUNS) -> Description:
+def description(message: Any, reduce: str = "sum", obstacle: Any = RUNS, device: str = "cpu") -> Description:
     given = rows()
     made = compile_message(message, forms_of(**given), reduce)
     inputs = made.inputs([*given["src"], *given["dst"]], captures(message, made.executed))
-    return described(made, inputs, SIZES, torch.device("cpu"), obstacle)
+    return described(made, inputs, SIZES, torch.device(device), obstacle)
 
 
 def test_a_map_of_both_ends_moves_from_edges_to_nodes() -> None:
@@ -55,6 +55,21 @@ def test_a_map_of_both_ends_moves_from_edges_to_nodes() -> None:
     assert after.cost.operations == kernel.forward.operations + 2 * 4 * 3 * (20 + 10)
     assert kernel.backward is not None
     assert 0 < kernel.again < kernel.backward.operations
+
+
+def test_backward_by_winners_is_told_as_it_runs_on_a_gpu() -> None:
+    both = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 5))
+
+    def message(there: Tensor, here: Tensor) -> Tensor:
+        return both(torch.cat([here, there - here], 1))  # type: ignore[no-any-return]
+
+    cpu, gpu = (description(message, "max", device=each).kernels[0] for each in ("cpu", "cuda"))
+    assert cpu.backward is not None
+    assert gpu.backward is not None
+    products = 2 * 6 * 5 * 100
+    assert cpu.backward.operations > 4 * products
+    assert products < gpu.backward.operations < 3 * products
+    assert (gpu.stored, gpu.kept - cpu.kept) == ((), 4 * 5 * 10)  # whose edges attain the largest value
 
 
 def test_a_kernel_of_the_layers_is_named_and_has_its_own_backward() -> None:

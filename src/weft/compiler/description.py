@@ -26,7 +26,8 @@ from weft.compiler.programs.cost import (
 from weft.compiler.programs.keep import Kept, kept, kept_bytes, storing
 from weft.compiler.programs.match import match
 from weft.compiler.programs.program import Program
-from weft.compiler.programs.run import passes_of
+from weft.compiler.programs.run import passes_of, winners_of
+from weft.compiler.programs.winners import Winners, with_winner
 from weft.compiler.tracing.axes import rows_first
 from weft.compiler.tracing.captures import NotCompiled, explained
 from weft.compiler.tracing.scatters import take_rows
@@ -86,6 +87,8 @@ class Description:
     """That of a forward pass."""
 
 
+_INDEX = 4
+"""Bytes of the number of a winner."""
 Obstacle = Callable[[Program], str]
 """Why no backend runs a program; "" where one does."""
 
@@ -266,10 +269,14 @@ def _kernel(reduction: Reduction, reason: str, wanted: tuple[bool, ...], at: _Se
     known = match(program)
     reads = tuple((load.source, load.shape) for load in program.loads)
     steps = tuple(step.op for step in program.steps if step.op not in ("constant", "expand"))
-    chosen = kept(program, wanted, at.counts, at.dtype, at.device) if known is None else ()
-    forward = program_cost(storing(program, chosen), at.counts, at.dtype)
-    backward, again, flags = _backward(program, wanted, chosen, at) if known is None else (None, 0, ())
+    by = winners_of(program, wanted, at.counts, at.device) if known is None else None
+    plain = known is None and by is None
+    chosen = kept(program, wanted, at.counts, at.dtype, at.device) if plain else ()
+    runs = storing(program, chosen) if by is None else with_winner(program)
+    forward = program_cost(runs, at.counts, at.dtype)
+    backward, again, flags = _backward(program, wanted, chosen, at, by) if known is None else (None, 0, ())
     stay = _stays(program, at) + kept_bytes(program, chosen, at.counts, at.dtype) if any(wanted) else 0
+    stay += 0 if by is None else at.counts.rows * program.shapes[program.results[0].args[0]][1] * _INDEX
     first = len(program.loads)
     stored = (*((program.steps[each - first].op, program.shapes[each]) for each in chosen), *flags)
     name = "program" if known is None else known.name
@@ -277,17 +284,21 @@ def _kernel(reduction: Reduction, reason: str, wanted: tuple[bool, ...], at: _Se
 
 
 def _backward(
-    program: Program, wanted: tuple[bool, ...], chosen: Kept, at: _Setting
+    program: Program, wanted: tuple[bool, ...], chosen: Kept, at: _Setting, by: Winners | None
 ) -> tuple[Work | None, int, tuple[tuple[str, tuple[int, int]], ...]]:
     """Return the cost of all passes, the operations that make values again, and the flags that they keep."""
     if not any(wanted):
         return None, 0, ()
+    columns = program.shapes[program.results[0].args[0]][1]
     passes = passes_of(program, wanted, chosen, at.device)
+    taken = [(passes.of_rows, at.counts), (passes.of_others, at.counts.swapped)] if by is None else []
     found, again = Work(), 0
-    for each, over in ((passes.of_rows, at.counts), (passes.of_others, at.counts.swapped)):
+    for each, over in taken if by is None else by.over(columns, at.counts):
         if each is not None:
             found += program_cost(each, over, at.dtype)
             again += operations_again(each, program, over)
+    if by is not None:
+        return found, again, ()
     assert passes.of_others is not None or not passes.flags
     flags = (("flags", passes.of_others.loads[-1].shape),) if passes.of_others and passes.flags else ()
     return found, again, flags

@@ -22,6 +22,7 @@ from weft.compiler.programs import run as backends
 from weft.compiler.programs.gradient import gradients
 from weft.compiler.programs.program import Builder, Edges, Program, Result
 from weft.compiler.programs.run import extra_tensors, run
+from weft.compiler.triton import ahead
 from weft.compiler.triton import backend as gpu
 from weft.compiler.triton import form
 from weft.compiler.triton.form import KernelForm
@@ -29,6 +30,7 @@ from weft.compiler.triton.generated import module_of
 from weft.compiler.triton.source import source
 from weft.graph.message import compiled
 from weft.graph.message.block import Block
+from weft.kernels import gpu as gpu_kernels
 
 pytestmark = pytest.mark.gpu
 
@@ -188,6 +190,73 @@ def test_the_gradient_of_an_extreme_goes_to_the_edges_that_attain_it(dtype: torc
     assert int(count.max()) >= 1
     rows = int((edges.indptr.diff() > 0).sum())
     torch.testing.assert_close(bias.double(), torch.full_like(bias, rows).double(), rtol=1e-2, atol=0)
+
+
+@on_triton
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("kind", "width", "out"), [("max", 20, 33), ("min", 3, 5), ("max", 64, 64)])
+def test_the_gradient_of_an_extreme_goes_by_winners(
+    kind: str, width: int, out: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(backends._BACKENDS, DEVICE, "weft.compiler.triton.backend")
+    program, tied = edge_convolution(kind, width, out), []
+    edges = on_device(edges_of(3, num_rows=9, num_edges=60))
+    edges.other[edges.other == 0] = 1
+    tensors = [each.to(DEVICE, dtype) for each in tensors_of(program, edges, 3)]
+    tensors[1][0] = torch.inf  # which no edge reads
+    leaves = [each.requires_grad_() for each in in_eighths(tensors)]
+    back = on_device(transposed(replace(edges, indptr=edges.indptr.cpu(), other=edges.other.cpu())))
+    rows = backends.tied_rows
+    monkeypatch.setattr(backends, "tied_rows", lambda who: tied.append(len(rows(who))) or rows(who))
+    monkeypatch.setattr(reference, "run", None)
+
+    def step() -> list[Tensor]:
+        made, _ = backends.reduce_edges(program, edges, lambda: back, leaves)
+        return [made, *torch.autograd.grad(made, leaves, made.detach())]
+
+    first, again = step(), step()
+    assert len(tied) == 2
+    assert 0 < tied[0] < edges.num_rows  # the hub, whose segments are not compared
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    monkeypatch.setattr(gpu, "WINNERS", False)
+    for have, want in zip(first, step(), strict=True):
+        torch.testing.assert_close(have, want, rtol=1e-9 if dtype == torch.float64 else 1e-4, atol=1e-4)
+    assert len(tied) == 2
+
+
+@on_triton
+@pytest.mark.parametrize("kind", ["max", "sum"])
+def test_backward_launches_the_kernels_that_were_begun_before_forward(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(backends._BACKENDS, DEVICE, "weft.compiler.triton.backend")
+    monkeypatch.setattr(backends, "_prepared", set())
+    monkeypatch.setattr(gpu_kernels, "INTERPRETED", False)
+    program = edge_convolution(kind, 8, 8)
+    edges = on_device(edges_of(3, num_rows=40, num_other=90, num_edges=260))
+    leaves = [each.to(DEVICE, torch.float32).requires_grad_() for each in tensors_of(program, edges, 3)]
+    row = edges.other[edges.indptr[10] : edges.indptr[11]]
+    with torch.no_grad():
+        leaves[1][row[:2].long()] = 9.0  # edges of two nodes attain the largest value
+    back = on_device(transposed(replace(edges, indptr=edges.indptr.cpu(), other=edges.other.cpu())))
+    begun: list[ahead.Key] = []
+    launched: list[ahead.Key] = []
+
+    def make(kernel: object, form: KernelForm, fixed: dict[str, object], given: object) -> None:
+        begun.append(ahead.key_of(form, fixed))
+
+    monkeypatch.setattr(ahead, "make", make)
+    monkeypatch.setattr(ahead, "wait", lambda form, fixed: launched.append(ahead.key_of(form, fixed)))
+    from weft.kernels.triton import plan
+
+    monkeypatch.setattr(plan, "SEGMENT", 512)
+    monkeypatch.setattr(gpu, "SORTED", 1 << 18)
+    out, _ = backends.reduce_edges(program, edges, lambda: back, leaves)
+    assert len(launched) == 1
+    assert launched[0] not in begun
+    torch.autograd.grad(out, leaves, torch.ones_like(out))
+    assert set(launched[1:]) == set(begun)
+    assert len(begun) == (4 if kind == "max" else 2)
 
 
 @on_triton

@@ -128,7 +128,7 @@ def _numbered(program: Program, table: dict[object, int]) -> list[int]:
 
 def _counts(program: Program, sizes: EdgeCounts) -> list[int]:
     """Return how often each step is taken: once, once a row or for each edge."""
-    level = {"shared": 0, "weight": 0, "row": 1, "other": 2, "edge": 2}
+    level = {"shared": 0, "weight": 0, "place": 0, "row": 1, "other": 2, "edge": 2}
     levels = [level[load.source] for load in program.loads]
     for step in program.steps:
         levels.append(max((levels[each] for each in step.args), default=0))
@@ -160,8 +160,10 @@ def _result(program: Program, result: Result, sizes: EdgeCounts, itemsize: int) 
     if result.kind == "weight":
         a, b = shapes[0][1], shapes[1][1]
         return Work(0, a * b * itemsize, 2 * sizes.edges * max(shapes[0][0], shapes[1][0]) * a * b)
-    if result.kind == "shared":
+    if result.kind in ("place", "shared"):
         return Work(0, width * itemsize, sizes.edges * width)
+    if result.kind == "winner":
+        return Work(0, sizes.rows * width * 4, sizes.edges * width)
     written = sizes.rows * width * itemsize
     if result.kind == "sum":
         return Work(0, written, sizes.edges * width)

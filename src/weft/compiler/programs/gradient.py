@@ -74,7 +74,7 @@ def gradients(
     return Gradients(_EXTRA[result.kind], first, row_places, swapped, other_places, both is not None)
 
 
-def _swept(program: Program, kept: Sequence[int]) -> tuple[Builder, "_Adjoint"]:
+def _swept(program: Program, kept: Sequence[int]) -> tuple[Builder, "Adjoint"]:
     """Return the steps of both ways, and the gradients of all values."""
     made = Builder()
     for load in program.loads:
@@ -87,7 +87,7 @@ def _swept(program: Program, kept: Sequence[int]) -> tuple[Builder, "_Adjoint"]:
         step = replace(step, args=tuple(numbers[each] for each in step.args))
         numbers.append(stored[value] if value in stored else made.repeat(step))
         steps.append((numbers[-1], step))
-    adjoint = _Adjoint(made, steps)
+    adjoint = Adjoint(made, steps)
     _SEEDS[result.kind](adjoint, [numbers[each] for each in result.args], extra)
     adjoint.sweep()
     return made, adjoint
@@ -99,7 +99,7 @@ def _extra_shapes(program: Program, result: Result) -> list[Shape]:
     return [per_head if name in ("level", "mean") else shape for name in _EXTRA[result.kind]]
 
 
-class _Adjoint:
+class Adjoint:
     """The gradients of values so far, while steps are walked from the last to the first."""
 
     def __init__(self, made: Builder, steps: Sequence[tuple[int, Step]]) -> None:
@@ -153,43 +153,43 @@ class _Adjoint:
         return self.made.expand(self.of[value], self.made.shape(value))
 
 
-Rule = Callable[[_Adjoint, tuple[int, ...], int, int], None]
+Rule = Callable[[Adjoint, tuple[int, ...], int, int], None]
 
 
 def _unary(derivative: Callable[[Builder, int, int], int]) -> Rule:
     """Return the rule of a step by its derivative, made of its argument and its value."""
 
-    def rule(adjoint: _Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
+    def rule(adjoint: Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
         made = adjoint.made
         adjoint.add(args[0], made.step("mul", gradient, derivative(made, args[0], number)))
 
     return rule
 
 
-def _add(adjoint: _Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
+def _add(adjoint: Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
     for each in args:
         adjoint.add(each, gradient)
 
 
-def _sub(adjoint: _Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
+def _sub(adjoint: Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
     adjoint.add(args[0], gradient)
     adjoint.add(args[1], adjoint.made.step("neg", gradient))
 
 
-def _mul(adjoint: _Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
+def _mul(adjoint: Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
     a, b = args
     adjoint.add(a, adjoint.made.step("mul", gradient, b))
     adjoint.add(b, adjoint.made.step("mul", gradient, a))
 
 
-def _div(adjoint: _Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
+def _div(adjoint: Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
     made, (a, b) = adjoint.made, args
     share = made.step("div", gradient, b)
     adjoint.add(a, share)
     adjoint.add(b, made.step("neg", made.step("mul", share, number)))
 
 
-def _pow(adjoint: _Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
+def _pow(adjoint: Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
     made, (base, power) = adjoint.made, args
     less = made.step("sub", power, made.constant(1.0))
     slope = made.step("mul", power, made.step("pow", base, less))
@@ -204,7 +204,7 @@ def _pow(adjoint: _Adjoint, args: tuple[int, ...], number: int, gradient: int) -
 def _extreme_of_two(ahead: str) -> Rule:
     """Return the rule of `maximum` and `minimum`, which share the gradient of a tie as torch does."""
 
-    def rule(adjoint: _Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
+    def rule(adjoint: Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
         made, (a, b) = adjoint.made, args
         tie = made.step("mul", made.step("eq", a, b), made.constant(0.5))
         for one, two in ((a, b), (b, a)):
@@ -214,7 +214,7 @@ def _extreme_of_two(ahead: str) -> Rule:
     return rule
 
 
-def _where(adjoint: _Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
+def _where(adjoint: Adjoint, args: tuple[int, ...], number: int, gradient: int) -> None:
     made, (mask, a, b) = adjoint.made, args
     zero = made.constant(0.0)
     adjoint.add(a, made.step("where", mask, gradient, zero))
@@ -260,16 +260,16 @@ _RULES: dict[str, Rule] = {
 """By step; comparisons, signs and constants have no gradient."""
 
 
-def _seed_sum(adjoint: _Adjoint, values: list[int], extra: list[int]) -> None:
+def _seed_sum(adjoint: Adjoint, values: list[int], extra: list[int]) -> None:
     adjoint.add(values[0], extra[0])
 
 
-def _seed_extreme(adjoint: _Adjoint, values: list[int], extra: list[int]) -> None:
+def _seed_extreme(adjoint: Adjoint, values: list[int], extra: list[int]) -> None:
     made, (share, value) = adjoint.made, extra
     adjoint.add(values[0], made.step("where", made.step("same", values[0], value), share, made.constant(0.0)))
 
 
-def _seed_softmax(adjoint: _Adjoint, values: list[int], extra: list[int]) -> None:
+def _seed_softmax(adjoint: Adjoint, values: list[int], extra: list[int]) -> None:
     made, (score, value), (grad, level, mean) = adjoint.made, values, extra
     alpha = made.step("exp", made.step("sub", score, level))
     along = made.sum_width(made.step("mul", grad, value))
@@ -278,7 +278,7 @@ def _seed_softmax(adjoint: _Adjoint, values: list[int], extra: list[int]) -> Non
     adjoint.add(score, made.step("mul", alpha, made.step("sub", along, mean)))
 
 
-_SEEDS: dict[str, Callable[[_Adjoint, list[int], list[int]], None]] = {
+_SEEDS: dict[str, Callable[[Adjoint, list[int], list[int]], None]] = {
     "sum": _seed_sum,
     "max": _seed_extreme,
     "min": _seed_extreme,

@@ -19,8 +19,21 @@ import torch
 from torch import Tensor
 
 Shape = tuple[int, int]
-Source = Literal["row", "other", "edge", "shared", "weight"]
-Kind = Literal["sum", "max", "min", "softmax", "edge", "flags", "shared", "weight", "weighted", "mixed"]
+Source = Literal["row", "other", "edge", "place", "shared", "weight"]
+Kind = Literal[
+    "sum",
+    "max",
+    "min",
+    "winner",
+    "softmax",
+    "edge",
+    "flags",
+    "place",
+    "shared",
+    "weight",
+    "weighted",
+    "mixed",
+]
 """The last two only in what is made of a program for the native core, see `fuse`."""
 
 UNARY = (
@@ -30,8 +43,12 @@ UNARY = (
 BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "pow", "eq", "ne", "lt", "le", "gt", "ge", "same")
 """Comparisons give 1 or 0; `same` is `eq` that also holds for two NaN."""
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "same", "not")
+IDENTITIES = ("is_other", "is_row")
+"""1 where a whole number, which is loaded, is that of the edge's other end, or of its row; else 0."""
 TERNARY = ("where",)
-ARITY = dict.fromkeys(UNARY, 1) | dict.fromkeys(BINARY, 2) | dict.fromkeys(TERNARY, 3)
+TIED = -2
+"""The winner of an extreme that edges of several other ends attain."""
+ARITY = dict.fromkeys((*UNARY, *IDENTITIES), 1) | dict.fromkeys(BINARY, 2) | dict.fromkeys(TERNARY, 3)
 
 
 @dataclass(frozen=True)
@@ -39,8 +56,9 @@ class Load:
     """A tensor that a program reads.
 
     `row` [rows, heads, width] is read at the row that the program is at, `other` at the other end of the
-    edge, `edge` [edges, heads, width] at the edge's own number; `shared` [heads, width] is the same for all
-    edges, and so is `weight`, a matrix that only `dot` and `dot_t` take.
+    edge, `edge` [edges, heads, width] at the edge's own number, `place` [places, heads, width] at its place
+    in the row; `shared` [heads, width] is the same for all edges, and so is `weight`, a matrix that only
+    `dot` and `dot_t` take.
     """
 
     source: Source
@@ -68,10 +86,13 @@ class Result:
 
     sum              [rows, heads, width], 0 for a row without edges
     max, min         the extreme, 0 for a row without edges; and how many edges attain it, int32
+    winner           int32, the other end of the edges that attain the extreme that is the first result; −1
+                     for a row without edges, `TIED` where they have several
     softmax          of (score [heads, 1], value): Σ value · softmax(score); and log Σ exp score, −inf for a
                      row without edges
     edge             [edges, heads, width], at the edge's own number
     flags            the same of whole numbers below 256, as bytes; an `edge` load reads them again
+    place            [places, heads, width], the sum over all edges of one place in their rows
     shared           [heads, width], the sum over all edges
     weight           of (a, b): Σ over edges and heads of aᵀ b, [a's width, b's width]
     """
@@ -105,8 +126,10 @@ class Program:
     def swapped(self) -> "Program":
         """The same program over the transposed CSR: what was read at the row is read at the other end."""
         swap: dict[Source, Source] = {"row": "other", "other": "row"}
+        ends = dict(zip(IDENTITIES, reversed(IDENTITIES)))
         loads = tuple(Load(swap.get(load.source, load.source), load.shape) for load in self.loads)
-        return Program(loads, self.steps, self.results)
+        steps = tuple(replace(step, op=ends.get(step.op, step.op)) for step in self.steps)
+        return Program(loads, steps, self.results)
 
 
 def trimmed(program: Program) -> tuple[Program, tuple[int, ...]]:
@@ -138,6 +161,11 @@ class Edges:
     num_other: int
     numbers: Tensor | None = None
     padded: bool = False
+    places: int = 0
+    """How many edges each row has, where all have as many and something goes by their place; else 0.
+
+    There an edge whose other end is below 0 is none, but keeps its place and its number.
+    """
 
     @property
     def num_rows(self) -> int:

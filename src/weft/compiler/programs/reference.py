@@ -1,11 +1,12 @@
 """A program in plain torch, all edges at once: what every backend is compared with, and where none fits."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from weft.compiler.programs.program import COMPARISONS, Edges, Program, Result, Step
+from weft.compiler.programs.program import COMPARISONS, TIED, Edges, Program, Result, Step
 
 _TORCH: dict[str, Callable[..., Tensor]] = {
     "add": torch.add,
@@ -31,21 +32,40 @@ def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tenso
     rows = torch.repeat_interleave(
         torch.arange(edges.num_rows, device=edges.indptr.device), edges.indptr.diff()
     )
-    places = {"row": rows, "other": edges.other.long(), "edge": edges.numbers}
+    place = torch.arange(edges.num_edges, device=rows.device) - edges.indptr[rows]
+    if edges.places:  # edges that are none are left out
+        there = (edges.other >= 0).nonzero().squeeze(1)
+        numbers = there if edges.numbers is None else edges.numbers[there]
+        rows, place = rows[there], place[there]
+        edges = replace(edges, other=edges.other[there], numbers=numbers)
+    places = {"row": rows, "other": edges.other.long(), "edge": edges.numbers, "place": place}
     values: list[Tensor] = []
     for load, tensor in zip(program.loads, tensors, strict=True):
-        place = places.get(load.source)
-        value = tensor if place is None else tensor[place.long()]
+        at = places.get(load.source)
+        value = tensor if at is None else tensor[at.long()]
         value = value.to(tensors[0].dtype) if value.dtype == torch.uint8 else value  # flags
         values.append(value[None] if load.source == "shared" else value)
     for step in program.steps:
-        values.append(_step(step, [values[each] for each in step.args], tensors))
-    made: list[Tensor] = []
+        args = [values[each] for each in step.args]
+        ends = {"is_other": edges.other, "is_row": rows}.get(step.op)
+        made = _step(step, args, tensors) if ends is None else _is(args[0], ends, tensors)
+        values.append(made)
+    found: list[Tensor] = []
     for result in program.results:
         shapes = [program.shapes[each] for each in result.args]
         args = [values[each].expand(edges.num_edges, *shape) for each, shape in zip(result.args, shapes)]
-        made += _reduced(result, args, rows, edges)
-    return made
+        if result.kind == "place":
+            found.append(_sum(args[0], place, edges.places))
+        elif result.kind == "winner":
+            found.append(_winner(args[0], rows, edges, program.results[0].kind))
+        else:
+            found += _reduced(result, args, rows, edges)
+    return found
+
+
+def _is(numbers: Tensor, ends: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+    kind = next((t for t in tensors if t.is_floating_point()), torch.zeros(()))
+    return (numbers == ends.view(-1, 1, 1)).to(kind.dtype)
 
 
 def _step(step: Step, args: list[Tensor], tensors: Sequence[Tensor]) -> Tensor:
@@ -84,6 +104,21 @@ def _extreme(values: Tensor, rows: Tensor, num_rows: int, kind: str) -> list[Ten
     out = values.new_zeros(num_rows, *values.shape[1:])
     out = out.scatter_reduce(0, index, values, "a" + kind, include_self=False)
     return [out, _sum(_same(values, out[rows]).to(torch.int32), rows, num_rows)]
+
+
+def _winner(values: Tensor, rows: Tensor, edges: Edges, kind: str) -> Tensor:
+    """Return the other end of the edges that attain an extreme, see `Result`."""
+    out, _ = _extreme(values, rows, edges.num_rows, kind)
+    index = rows.view(-1, 1, 1).expand_as(values)
+    ends = edges.other.to(torch.int32).view(-1, 1, 1).expand_as(values)
+    won, most = _same(values, out[rows]), torch.iinfo(torch.int32).max
+    least, last = (
+        torch.full(out.shape, start, dtype=torch.int32, device=out.device).scatter_reduce(
+            0, index, torch.where(won, ends, start), name
+        )
+        for start, name in ((most, "amin"), (-1, "amax"))
+    )
+    return torch.where(least == last, last, torch.where(last == -1, -1, TIED)).to(torch.int32)
 
 
 def _softmax(score: Tensor, value: Tensor, rows: Tensor, num_rows: int) -> list[Tensor]:

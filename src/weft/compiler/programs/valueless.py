@@ -35,6 +35,8 @@ def output_forms(
     """Return the shape and the type of each tensor of a result."""
     shapes: list[Shape] = [program.shapes[each] for each in result.args]
     rows, (heads, width) = edges.num_rows, shapes[-1]
+    if result.kind == "place":
+        return [((edges.places, heads, width), dtype)]
     if result.kind in ("edge", "flags"):
         return [((edges.num_edges, heads, width), dtype if result.kind == "edge" else torch.uint8)]
     if result.kind == "shared":
@@ -46,7 +48,7 @@ def output_forms(
         return [(out, dtype)]
     if result.kind == "softmax":
         return [(out, dtype), ((rows, shapes[0][0], 1), dtype)]
-    return [(out, dtype), (out, torch.int32)]
+    return [(out, torch.int32)] if result.kind == "winner" else [(out, dtype), (out, torch.int32)]
 
 
 def _number(program: Program) -> int:

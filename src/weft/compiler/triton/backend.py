@@ -5,18 +5,21 @@ come from a fixed number of programs, added up in order. No atomics: the same in
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from weft.compiler.programs.program import Edges, Program, Result, Shape
-from weft.compiler.triton.form import KernelForm
+from weft.compiler.programs.program import TIED, Edges, Program, Result, Shape
+from weft.compiler.triton import ahead
+from weft.compiler.triton.form import KernelForm, power
 from weft.compiler.triton.generated import module_of
-from weft.compiler.triton.source import PARAMETERS, source
+from weft.compiler.triton.results import PARAMETERS
+from weft.compiler.triton.source import source
 from weft.kernels import gpu
 
 NARROW = 1 << 31
@@ -27,8 +30,14 @@ HALVED = 64
 """Rows and columns of a weight that is multiplied in halves."""
 KEEPS_FLAGS = True
 """Whether conditions go from one gradient pass to the other: here reading rows again costs more."""
+WINNERS = True
+"""Whether the gradient of an extreme of products is taken by winners."""
 JOINS_PASSES = False
 """Whether one gradient pass gives all that two would, where none is needed for rows."""
+PLACES_WARPS, PLACES_PROGRAMS = 4, 3
+"""Warps of a program that holds all edges of a row, and how many such programs a multiprocessor has."""
+AHEAD = 3
+"""Groups of rows that are on their way while one is worked on, where rows have as many edges each."""
 WARPS = 32
 """Warps for each multiprocessor, where a program works on many groups of rows."""
 
@@ -84,6 +93,8 @@ def tile_for(form: KernelForm, edges: Edges) -> EdgeTile:
     in one warp up to 256 numbers. A matrix product takes 16 edges, and its warps share the columns of the
     weight; one alone, whose bits nothing is compared with, the 64 that the largest matrix instructions take.
     """
+    if form.by_place:
+        return EdgeTile(power(edges.places), 1, PLACES_WARPS, PLACES_PROGRAMS * _multiprocessors(edges.other))
     degree = edges.num_edges // max(edges.num_rows, 1)
     at_once = 1 if degree < 2 else 2 if degree < 4 else 4
     warps_in_all = WARPS * _multiprocessors(edges.other)
@@ -94,6 +105,7 @@ def tile_for(form: KernelForm, edges: Edges) -> EdgeTile:
         widest = max(form.width(width) for _, width in form.shapes)
         alone = not form.exact and not form.several and heads == 1 and widest <= HALVED and not form.double
         if alone and form.fast_bytes(64, halves=2) <= _fast_memory(edges.other.device):
+            at_once = 1 if edges.num_rows >= SORTED else at_once  # rows of one length lie together
             return EdgeTile(at_once, 64 // at_once, 4, warps_in_all // 4)
         warps = 8 if widest > 64 else 4 if form.several else 2
         return EdgeTile(at_once, max(16 // (at_once * heads), 1), warps, warps_in_all // warps)
@@ -135,6 +147,8 @@ def _run(
 ) -> list[Tensor]:
     form = _form(program, tuple(each.dtype for each in tensors))
     plans = import_module("weft.kernels.triton.plan")
+    if form.by_place:
+        plans.without_hubs(edges.indptr, edges.num_edges)
     plan = plans.plan_of(edges.indptr, edges.num_edges)
     tile = tile or tile_for(form, edges)
     items = edges.num_rows + plan.num_segments
@@ -144,9 +158,12 @@ def _run(
     if items:
         dense = [each.contiguous() for each in tensors]
         dense += [tensors[number].t().contiguous() for number in form.turned]
-        order = plans.order_of(edges.indptr) if edges.num_rows >= SORTED else None
+        ordered = edges.num_rows >= SORTED and not form.by_place
+        order = plans.order_of(edges.indptr) if ordered else None
         largest = max(each.numel() for each in [*dense, edges.other, *(t for b in made for t in b.values())])
         indptr, other = edges.indptr.contiguous(), edges.other.contiguous()
+        fixed = _constants(form, edges, tile, plan, ordered=ordered, wide=largest >= NARROW)
+        ahead.wait(form, fixed)
         _kernel(form)[(programs, form.blocks)](
             indptr,
             other,
@@ -158,20 +175,59 @@ def _run(
             items,
             *dense,
             *(each[name] for each in made for name in each),
-            NUMBERED=edges.numbers is not None,
-            ORDERED=order is not None,
-            HUBS=plan.num_hubs > 0,
-            WIDE=largest >= NARROW,
-            SEGMENT=plan.segment,
-            PRECISION=precision(form),
-            EDGES=tile.edges,
-            ROWS=tile.rows,
-            num_warps=tile.warps,
-            # a product that is added at once has other bits
-            enable_fp_fusion=not form.exact,
+            **fixed,
         )
     pairs = zip(program.results, made)
-    return [each for result, one in pairs for each in _finished(form, result, one, plan, edges.indptr)]
+    return [each for result, one in pairs for each in _finished(form, result, one, plan, edges)]
+
+
+def _constants(
+    form: KernelForm, edges: Edges, tile: EdgeTile, plan: Any, *, ordered: bool, wide: bool
+) -> dict[str, object]:
+    """Return what is fixed in a kernel."""
+    return {
+        "NUMBERED": edges.numbers is not None,
+        "ORDERED": ordered,
+        "HUBS": plan.num_hubs > 0,
+        "WIDE": wide,
+        "SEGMENT": plan.segment,
+        "PRECISION": precision(form),
+        "PLACES": edges.places,
+        "AHEAD": AHEAD,
+        "EDGES": tile.edges,
+        "ROWS": tile.rows,
+        "num_warps": tile.warps,
+        # a product that is added at once has other bits
+        "enable_fp_fusion": not form.exact,
+    }
+
+
+def prepare(program: Program, edges: Edges, dtypes: Sequence[torch.dtype], *, some: bool = False) -> None:
+    """Begin to make the kernel of a program that will run on such edges, of `some` rows without hubs."""
+    form, plans = _form(program, tuple(dtypes)), import_module("weft.kernels.triton.plan")
+    if gpu.INTERPRETED or form.obstacle or not edges.num_edges:
+        return
+    tiny = edges.indptr.new_zeros(2)
+    plans.without_hubs(tiny, 1)
+    plan = plans.plan_of(tiny, 1) if some or form.by_place else plans.plan_of(edges.indptr, edges.num_edges)
+    ordered = edges.num_rows >= SORTED and not form.by_place
+    rows = {"row": edges.num_rows, "other": edges.num_other, "edge": edges.num_edges}
+    sizes = [rows.get(load.source, 1) * load.shape[0] * load.shape[1] for load in program.loads]
+    for each in program.results:
+        count = edges.num_edges if each.kind in ("edge", "flags") else edges.num_rows
+        sizes.append(0 if each.kind in ("place", "shared", "weight") else count * prod(form.shape_of(each)))
+    wide = max(*sizes, edges.num_edges) >= NARROW
+    fixed = _constants(form, edges, tile_for(form, edges), plan, ordered=ordered, wide=wide)
+    one = [edges.indptr.new_empty(1, dtype=each) for each in dtypes]
+    made = [
+        _buffers(form, each, replace(edges, indptr=tiny, other=edges.other[:1]), plan, 1)
+        for each in program.results
+    ]
+    numbers = edges.other if edges.numbers is None else edges.numbers
+    order = edges.indptr.new_empty(1, dtype=torch.int32) if ordered else edges.indptr
+    given = [edges.indptr, edges.other, numbers, order, plan.rows, plan.starts, plan.num_segments, 1, *one]
+    given += [one[number] for number in form.turned]
+    ahead.make(_kernel(form), form, fixed, [*given, *(each[name] for each in made for name in each)])
 
 
 def _buffers(form: KernelForm, result: Result, edges: Edges, plan: Any, programs: int) -> dict[str, Tensor]:
@@ -181,8 +237,10 @@ def _buffers(form: KernelForm, result: Result, edges: Edges, plan: Any, programs
     per_head: Shape = (shape[0], 1)
     one = per_head if result.kind == "softmax" else shape
     counted = torch.int32 if result.kind in ("max", "min") else kind
+    kind = torch.int32 if result.kind == "winner" else kind
     rows = edges.num_edges if result.kind in ("edge", "flags") else edges.num_rows
     parts = programs if result.kind in ("shared", "weight") else plan.num_segments
+    parts = programs * edges.places if result.kind == "place" else parts
     sizes = {
         "out": (rows, shape, kind),
         "beside": (rows, one, counted),
@@ -199,15 +257,19 @@ def _buffers(form: KernelForm, result: Result, edges: Edges, plan: Any, programs
 
 
 def _finished(
-    form: KernelForm, result: Result, made: dict[str, Tensor], plan: Any, indptr: Tensor
+    form: KernelForm, result: Result, made: dict[str, Tensor], plan: Any, edges: Edges
 ) -> list[Tensor]:
     """Return the tensors of a result once segments of hubs, or the sums of programs, are merged."""
     if result.kind in ("shared", "weight"):
         return [made["part"].sum(0).to(form.kind_of(result))]
-    if result.kind not in ("edge", "flags") and plan.num_hubs:
+    if result.kind == "place":
+        return [made["part"].view(-1, edges.places, *form.shape_of(result)).sum(0).to(form.kind_of(result))]
+    if result.kind == "winner" and plan.num_hubs:  # their segments are not compared
+        return [made["out"].index_fill_(0, plan.hubs, TIED)]
+    if result.kind not in ("edge", "flags", "winner") and plan.num_hubs:
         flat = [each.flatten(1) for each in made.values()]
         if result.kind == "sum":
-            import_module("weft.kernels.triton.plan").merge_sums(plan, flat[1], flat[0], indptr)
+            import_module("weft.kernels.triton.plan").merge_sums(plan, flat[1], flat[0], edges.indptr)
         elif result.kind == "softmax":
             out, beside, *parts = made.values()
             import_module("weft.kernels.triton.steps").merge_softmax(plan, *parts, out, beside)

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import torch
 
-from weft.compiler.programs.program import COMPARISONS, Program, Result, Shape, broadcast
+from weft.compiler.programs.program import COMPARISONS, IDENTITIES, Program, Result, Shape, broadcast
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _SUMS = ("sum_width", "dot", "dot_t")
@@ -38,7 +38,7 @@ class KernelForm:
         kinds = [real if each == torch.uint8 else each for each in self.dtypes]
         for step in self.program.steps:
             args = [kinds[each] for each in step.args]
-            if step.op == "constant":
+            if step.op == "constant" or step.op in IDENTITIES:
                 kinds.append(real)
             elif step.op in COMPARISONS or len(args) == 1:
                 kinds.append(args[0])
@@ -107,7 +107,21 @@ class KernelForm:
     @cached_property
     def persistent(self) -> bool:
         """Whether a program works on many groups of rows: it sums over all edges, or holds matrices."""
-        return self.products or any(result.kind in ("shared", "weight") for result in self.program.results)
+        return self.products or any(
+            each.kind in ("place", "shared", "weight") for each in self.program.results
+        )
+
+    @cached_property
+    def by_place(self) -> bool:
+        """Whether something goes by the place of edges in their row, of which a tile then holds all."""
+        return any(each.kind == "place" for each in self.program.results) or any(
+            each.source == "place" for each in self.program.loads
+        )
+
+    @cached_property
+    def numbers(self) -> set[int]:
+        """The loads that are whole numbers of rows."""
+        return {step.args[0] for step in self.program.steps if step.op in IDENTITIES}
 
     @cached_property
     def shapes(self) -> list[Shape]:
@@ -192,16 +206,16 @@ class KernelForm:
         kinds = [self.kinds[each] for each in result.args]
         return torch.promote_types(kinds[0], kinds[-1])
 
+    def _types(self, number: int) -> tuple[torch.dtype, ...]:
+        """Return the types that a load may have."""
+        if number in self.numbers:
+            return (torch.int32,)
+        return (*FLOATS, torch.uint8) if self.program.loads[number].source == "edge" else FLOATS
+
     @cached_property
     def obstacle(self) -> str:
         """Why no kernel is written for the program; nothing where one is."""
-        flags = [load.source == "edge" for load in self.program.loads]
-        pairs = zip(self.dtypes, flags, strict=True)
-        odd = [
-            each
-            for each, bytes_too in pairs
-            if each not in FLOATS and not (bytes_too and each == torch.uint8)
-        ]
+        odd = [each for number, each in enumerate(self.dtypes) if each not in self._types(number)]
         if odd:
             return f"tensors of {odd[0]}"
         if any(not heads * width for heads, width in self.program.shapes):

@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels import gpu
-from weft.kernels.triton.extreme import over_edges, same, take
+from weft.kernels.triton.extreme import better, over_edges, same, take
 from weft.kernels.triton.plan import HubPlan, power
 
 if gpu.INTERPRETED:
@@ -96,7 +96,7 @@ __all__ = [
     "product",
     "same",
 ]
-__all__ += ["take", "tanh", "upper"]
+__all__ += ["take", "tanh", "upper", "winner", "winner_over_edges"]
 
 
 @triton.jit
@@ -135,6 +135,28 @@ def product(x, weight, rest, PRECISION: tl.constexpr):
     return tl.dot(
         x, weight, input_precision=PRECISION, out_dtype=tl.float64 if x.dtype == tl.float64 else tl.float32
     )
+
+
+@triton.jit
+def winner(who, best, ties, value, other, live):
+    """Give whose edges attain the larger of the best so far, which `ties` edges do, and of a value.
+
+    −1: of none yet; −2: of several.
+    """
+    alike = tl.where((ties == 0) | (who == other), other, -2)
+    who = tl.where(live & same(value, best), alike, who)
+    return tl.where(live & better(value, best), other, who)
+
+
+@triton.jit
+def winner_over_edges(who, best, ties):
+    """Give whose edges attain the largest value along axis 0: −1 where there is none, −2 of several."""
+    top, _ = over_edges(best, ties)
+    attained = same(best, top) & (ties > 0)
+    least = tl.min(tl.where(attained, who, 2147483647), 0, keep_dims=True)
+    last = tl.max(tl.where(attained, who, -1), 0, keep_dims=True)
+    # −2 of a lane is the least there is
+    return tl.where((least == last) | (last == -1), tl.where(least < -1, -2, last), -2)
 
 
 @triton.jit
