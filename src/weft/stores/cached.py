@@ -148,7 +148,6 @@ class CachedStore(Store):
         self.store.close()
 
     def describe(self) -> dict[str, Any]:
-        """Return what the store is, for the record of a run."""
         return super().describe() | {"capacity": self.capacity, "behind": self.store.describe()}
 
     def _gather(self, ids: Tensor) -> Tensor:

@@ -145,7 +145,6 @@ class MmapStore(Store):
             self._begun, self.writable = None, False
 
     def describe(self) -> dict[str, Any]:
-        """Return what the store is, for the record of a run."""
         return super().describe() | {"path": str(self.path), "storage": self.storage}
 
     def _gather(self, ids: Tensor) -> Tensor:

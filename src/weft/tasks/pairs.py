@@ -138,7 +138,6 @@ class PairTask(Task):
         """Note what of the whole graph is needed beyond the pairs."""
 
     def files(self) -> dict[str, bytes]:
-        """Return what workers read beside their parts, as files by name."""
         held: dict[str, Tensor] = {}
         for split, pairs in self._pairs.items():
             columns = {name: getattr(pairs, name) for name in ("src", "dst", "keys", "relation", "y", "time")}

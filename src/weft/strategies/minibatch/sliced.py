@@ -106,7 +106,6 @@ class Columns(PlainReducer):
         self.others.backward(loss)
 
     def close(self) -> None:
-        """Let go of the model."""
         self.others.close()
 
     @contextmanager

@@ -47,7 +47,6 @@ class PartBlock(Scaled, HaloBlock):
         self.edge_scale, self.counted = edge_scale, counted
 
     def by_relation(self) -> RelationBlock:
-        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
         return self.cached("by_relation", lambda: SampledRelations(self))
 
     def row_degree(
