@@ -238,8 +238,9 @@ struct Build {
 }  // namespace
 }  // namespace weft
 
-// Groups the positions of `keys` (of type `index`) by key. With indptr, `rows` gets the row of each position:
-// the transposed CSR. Results are of type `out_index`.
+// Groups the positions of `keys` [size] (of type `index`) by key. With indptr [num_rows + 1], `rows` [size]
+// gets the row of each position: the transposed CSR. Out: pointers [num_keys + 1], positions [size] and rows,
+// these two of type `out_index`.
 WEFT_API int weft_group(const int64_t* indptr, int64_t num_rows, const void* keys, int64_t size,
                         int64_t num_keys, int64_t* pointers, void* rows, void* positions, int index,
                         int out_index, int threads) {
@@ -260,8 +261,9 @@ WEFT_API int weft_group(const int64_t* indptr, int64_t num_rows, const void* key
     });
 }
 
-// Edges by destination, relation, source, position. Sources and relations are below 2^32, relation may be
-// null.
+// Edges by destination, relation, source, position: src, dst and relation are [size], relation may be null,
+// sources and relations are below 2^32. Out: indptr [num_dst + 1], indices [size] of type `out_index`, and
+// edge_ids [size], the position that each edge came from.
 WEFT_API int weft_build_csr(const int64_t* src, const int64_t* dst, const int64_t* relation, int64_t size,
                             int64_t num_dst, int64_t* indptr, void* indices, int64_t* edge_ids, int out_index,
                             int threads) {

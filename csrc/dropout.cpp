@@ -17,7 +17,8 @@ uint64_t clock_key(const int64_t* clock, int64_t stream, int64_t layer) {
 }  // namespace
 }  // namespace weft
 
-// clock: seed, epoch, step. threshold: 0 … 2^32; lanes may be null (x is then [rows, width]).
+// x and out: [rows, width] and ids [rows], the columns being lanes; or, with lanes of type lane_index, each
+// of them [rows]. clock: seed, epoch, step. threshold: 0 … 2^32.
 WEFT_API int weft_dropout(const void* x, void* out, const int64_t* ids, const void* lanes, int lane_index,
                           int64_t rows, int64_t width, const int64_t* clock, int64_t stream, int64_t layer,
                           uint64_t threshold, double scale, int dtype, int threads) {

@@ -88,6 +88,7 @@ Status extreme_backward(ExtremeBackward& call, const T* grad, const int32_t* cou
 }  // namespace
 }  // namespace weft
 
+// x: [num_src, width]; value and count: [num_rows, width], out. See Extreme.
 WEFT_API int weft_extreme(const int64_t* indptr, const void* indices, const void* x, void* value,
                           int32_t* count, int64_t num_rows, int64_t num_src, int64_t num_edges, int64_t width,
                           int maximum, int dtype, int index, int threads) {
@@ -102,6 +103,7 @@ WEFT_API int weft_extreme(const int64_t* indptr, const void* indices, const void
     });
 }
 
+// On the transposed CSR: x and out are [num_rows, width], value, count and grad [num_dst, width].
 WEFT_API int weft_extreme_backward(const int64_t* indptr, const void* indices, const void* x,
                                    const void* value, const int32_t* count, const void* grad, void* out,
                                    int64_t num_rows, int64_t num_dst, int64_t num_edges, int64_t width,

@@ -112,8 +112,8 @@ int64_t least_loaded(const std::vector<uint64_t>& set, const std::vector<int64_t
 }  // namespace weft
 
 // Streams some nodes: `order` has `steps` of them. Edges by destination and by source: row pointers of all
-// nodes, and the ends of edges first … first + count, in which those of the given nodes lie. `load` and
-// `parts` (-1 at first) go from one call to the next.
+// nodes, and the ends of edges first … first + count, in which those of the given nodes lie. weight:
+// [num_nodes]. `load` [num_parts] and `parts` [num_nodes] (-1 at first) go from one call to the next.
 WEFT_API int weft_stream_ldg(const int64_t* in_indptr, const void* in_ids, int64_t in_first, int64_t in_count,
                              const int64_t* out_indptr, const void* out_ids, int64_t out_first,
                              int64_t out_count, int index, const double* weight, const int64_t* order,
@@ -134,8 +134,8 @@ WEFT_API int weft_stream_ldg(const int64_t* in_indptr, const void* in_ids, int64
     }
 }
 
-// `order` is a permutation of the edges; loads count edges in 64 bits. A part with `limit` edges takes no
-// more.
+// src, dst and parts (out): [num_edges]; degree: [num_nodes]; `order` is a permutation of the edges. Loads
+// count edges in 64 bits. A part with `limit` edges takes no more.
 WEFT_API int weft_partition_libra(const int64_t* src, const int64_t* dst, const int64_t* degree,
                                   const int64_t* order, int64_t num_nodes, int64_t num_edges,
                                   int64_t num_parts, int64_t limit, uint64_t key, int32_t* parts) {

@@ -37,6 +37,8 @@ struct Copy {
 }  // namespace
 }  // namespace weft
 
+// Copies row rows[i] of x [num_rows, row_bytes] to row places[i] of out [num_places, row_bytes], for i below
+// `count`; rows and places may be null: i itself. A negative row is left out.
 WEFT_API int weft_place_rows(const void* x, int64_t num_rows, const int32_t* rows, const int64_t* places,
                              int64_t num_places, int64_t count, int64_t row_bytes, void* out, int threads) {
     using namespace weft;

@@ -171,7 +171,9 @@ WEFT_API int weft_program_kind(const char* name) {
     return -1;
 }
 
-// header: the numbers of a ProgramCode. dtype: float32, float64.
+// header, steps, results, gathers, numbers: the code, see ProgramCode. indptr: [num_rows + 1]; other:
+// [num_edges], the row at each edge's other end; places: [num_edges], where its values are, or null: its own
+// place. tensors are those of the code's loads, outputs those of its results. dtype: float32, float64.
 WEFT_API int weft_program(const int64_t* header, const int64_t* steps, const int64_t* results,
                           const int64_t* gathers, const double* numbers, const int64_t* indptr,
                           const void* other, const void* places, void* const* tensors, void* const* outputs,

@@ -22,7 +22,7 @@ std::vector<uint16_t> code_room(int64_t width) { return std::vector<uint16_t>(wi
 }  // namespace weft
 
 // x: [any, width]; row i of the message is row rows[i] of x (null: i), keyed by ids[i]. Codes are drawn as
-// dropout masks are: clock is seed, epoch, step.
+// dropout masks are: clock is seed, epoch, step. out: [count, coded bytes of a row].
 WEFT_API int weft_quantise(const void* x, const int64_t* rows, const int64_t* ids, int64_t count,
                            int64_t width, int bits, const int64_t* clock, int64_t stream, int64_t layer,
                            uint8_t* out, int dtype, int threads) {

@@ -53,7 +53,7 @@ int64_t by_hash(const int64_t* ids, int64_t count, int64_t* unique, int64_t* loc
 }  // namespace
 }  // namespace weft
 
-// unique and local hold `count` numbers; *num_unique of the first are set.
+// ids, unique and local: [count]. Of unique *num_unique numbers are set; local: each id's place among them.
 WEFT_API int weft_relabel(const int64_t* ids, int64_t count, int64_t* unique, int64_t* local,
                           int64_t* num_unique) {
     using namespace weft;

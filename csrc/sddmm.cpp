@@ -45,6 +45,7 @@ bool each_row(const Sddmm& call, int threads, const OnEdges& on_edges) {
 }  // namespace
 }  // namespace weft
 
+// a: [num_src, heads, dim]; b: [num_rows, heads, dim]; out: [num_edges, heads]; scales: see Sddmm.
 // src_degrees: as for weft_spmm.
 WEFT_API int weft_sddmm_dot(const int64_t* indptr, const void* indices, const void* edges, const void* a,
                             const void* b, const void* src_scale, const void* dst_scale,
@@ -73,6 +74,7 @@ WEFT_API int weft_sddmm_dot(const int64_t* indptr, const void* indices, const vo
     });
 }
 
+// a: [num_src, width]; b: [num_rows, width]; out: [num_edges, width].
 WEFT_API int weft_sddmm(const int64_t* indptr, const void* indices, const void* a, const void* b, void* out,
                         int op, int64_t num_rows, int64_t num_src, int64_t num_edges, int64_t width,
                         int dtype, int index, int threads) {

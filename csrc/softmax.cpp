@@ -103,7 +103,7 @@ void gradient(const int64_t* indptr, int64_t num_rows, const T* out, const T* gr
 }  // namespace
 }  // namespace weft
 
-// dtype: float32 or float64.
+// scores and out: [num_edges, heads], float32 or float64.
 WEFT_API int weft_edge_softmax(const int64_t* indptr, const void* scores, void* out, int64_t num_rows,
                                int64_t num_edges, int64_t heads, int dtype, int threads) {
     using namespace weft;
@@ -119,6 +119,7 @@ WEFT_API int weft_edge_softmax(const int64_t* indptr, const void* scores, void* 
     });
 }
 
+// out, grad and `to`, the gradient of the scores: [num_edges, heads].
 WEFT_API int weft_edge_softmax_backward(const int64_t* indptr, const void* out, const void* grad, void* to,
                                         int64_t num_rows, int64_t num_edges, int64_t heads, int dtype,
                                         int threads) {

@@ -46,6 +46,7 @@ Status spmm(const Spmm& call, int threads) {
 }  // namespace
 }  // namespace weft
 
+// x: [num_src, width]; out: [num_rows, width]; weight: [num_edges, heads]; the others: see Spmm.
 // src_degrees: row pointers of the sources; each source row is divided by its number of edges there (the
 // transpose of a mean). Null: it is not.
 WEFT_API int weft_spmm(const int64_t* indptr, const void* indices, const void* edges, const void* x,

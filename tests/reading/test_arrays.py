@@ -1,6 +1,8 @@
 """Arrays by what their headers say: right ones as numpy reads them, wrong ones refused in one line."""
 
 import io
+import threading
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 from weft.errors import FormatError
+from weft.reading import arrays
 from weft.reading.arrays import NpzArrays, read_npy
 
 VALUES = {
@@ -116,3 +119,23 @@ def test_two_arrays_of_one_name_are_refused(tmp_path: Path) -> None:
         made.writestr("a", b"")
     with pytest.raises(FormatError, match="two arrays of one name"):
         NpzArrays(tmp_path / "a.npz")
+
+
+def test_headers_are_parsed_by_one_thread_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "a.npy", VALUES["numbers"])
+    numpys, inside, most = arrays._HEADERS[1, 0], [], []
+
+    def watched(file: Any) -> Any:
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.02)
+        inside.pop()
+        return numpys(file)
+
+    monkeypatch.setitem(arrays._HEADERS, (1, 0), watched)
+    threads = [threading.Thread(target=read_npy, args=(tmp_path / "a.npy",)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1, 1, 1]

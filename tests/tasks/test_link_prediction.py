@@ -183,7 +183,8 @@ def test_an_evaluation_holds_the_rows_of_a_piece_of_its_negatives(
         whole = outputs()
         sizes.clear()
         monkeypatch.setattr(link_targets, "PIECE", 1000)
-        assert torch.equal(outputs(), whole)
+        # not bit by bit: a product of fewer rows may add up in another order
+        torch.testing.assert_close(outputs(), whole)
     assert max(sizes) <= 1000 < len(held) * 20 * 8
 
 

@@ -61,7 +61,6 @@ class GraphParts(NodeData):
 
     @property
     def target_type(self) -> str:
-        """The node type that targets are of."""
         return self.shard.target_type
 
     @property

@@ -72,9 +72,10 @@ def _planned(recipe: Recipe, workers: int) -> "Plan":
     """Return the plan of the exact strategies; that of all, where no exact one fits."""
     from weft.cli.planning import machine_here
     from weft.plan import plan
-    from weft.strategies.strategy_cost import costs
+    from weft.strategies.base import strategies
+    from weft.strategies.strategy_cost import cost_of
 
     machine = machine_here()
-    exact = [name for name in costs.names() if costs[name].exact]
+    exact = [name for name in strategies.names() if cost_of(name).exact]
     found = plan(recipe, workers=[workers], machine=machine, only=exact)
     return found if found.recommended else plan(recipe, workers=[workers], machine=machine)

@@ -45,12 +45,8 @@ class Lines:
         elif kind == "resume":
             self.epochs = event["epochs"]
             _say(f"continuing after epoch {event['epoch']}")
-        elif kind == "compiled":
-            _say(describe_compiled(event))
-        elif kind == "uncaptured":
-            _say(describe_uncaptured(event))
-        elif kind == "memory_plan":
-            _say(describe_memory_plan(event))
+        elif kind in NOTES:
+            _say(NOTES[kind](event))
         elif kind == "epoch" and self._due(event["epoch"]):
             _say(f"epoch {event['epoch']:>5}  {describe_epoch(event)}")
 
@@ -92,12 +88,8 @@ class ProgressBar:
         elif kind == "resume":
             self.console.print(f"continuing after epoch {event['epoch']}", highlight=False)
             self.progress.update(self.task, total=event["epochs"], completed=event["epoch"], visible=True)
-        elif kind == "compiled":
-            self.console.print(describe_compiled(event), highlight=False)
-        elif kind == "uncaptured":
-            self.console.print(describe_uncaptured(event), highlight=False)
-        elif kind == "memory_plan":
-            self.console.print(describe_memory_plan(event), highlight=False)
+        elif kind in NOTES:
+            self.console.print(NOTES[kind](event), highlight=False)
         elif kind == "epoch":
             self.progress.update(self.task, completed=event["epoch"], told=describe_epoch(event))
 
@@ -146,6 +138,14 @@ def describe_memory_plan(event: Event) -> str:
         f"memory: {shown(event['peak'])} of {shown(event['memory'])}, {shown(event['everything'])} if all "
         f"were kept; {', '.join(told)}; {format_seconds(event['seconds'])} more a step"
     )
+
+
+NOTES = {
+    "compiled": describe_compiled,
+    "uncaptured": describe_uncaptured,
+    "memory_plan": describe_memory_plan,
+}
+"""Events that are told by one line of their own."""
 
 
 def describe_epoch(event: Event) -> str:

@@ -99,12 +99,7 @@ def _run(options: argparse.Namespace) -> int:
     out = Path(options.out) if options.out else default_out(recipe, options.recipe)
     if span is not None:
         return elastic.start(options, recipe, out, span)
-    if options.notice is not None:
-        raise InputError("--notice: only workers that come and go can leave; add --workers LEAST:MOST")
-    if options.grow is not None:
-        raise InputError("--grow: only workers that may come can be more; add --workers LEAST:MOST")
-    if options.keep_parts:
-        raise InputError("--keep-parts: parts move only where workers come and go (--workers LEAST:MOST)")
+    _refuse_of_members(options)
     count = workers.count_workers(options)
     if count > 1:
         code = workers.start_workers(options, recipe, out, count)
@@ -126,6 +121,16 @@ def _run(options: argparse.Namespace) -> int:
         )
     keep_forecast(out, foretold)
     return conclude(summary, json=options.json)
+
+
+def _refuse_of_members(options: argparse.Namespace) -> None:
+    """Refuse options that are for workers that come and go."""
+    if options.notice is not None:
+        raise InputError("--notice: only workers that come and go can leave; add --workers LEAST:MOST")
+    if options.grow is not None:
+        raise InputError("--grow: only workers that may come can be more; add --workers LEAST:MOST")
+    if options.keep_parts:
+        raise InputError("--keep-parts: parts move only where workers come and go (--workers LEAST:MOST)")
 
 
 def _check_room(resolved: "Resolved", held: "GraphView") -> None:

@@ -248,11 +248,11 @@ exchanges: Registry[type[Exchange]] = Registry("exchange", "weft.exchanges")
 
 def check_exchange(options: Options, *, where: str = "strategy.exchange") -> tuple[str, dict[str, Any]]:
     """Return the name and the options, converted, of an exchange as a recipe gives it; refuse mistakes."""
-    given = {"name": options} if isinstance(options, str) else dict(options)
-    name = given.pop("name", None)
+    named = {"name": options} if isinstance(options, str) else dict(options)
+    name = named.pop("name", None)
     if not isinstance(name, str):
         raise RecipeError(f'{where}: expected a name or a table with one, such as {{name = "exact"}}')
-    bound = bind(exchanges[name], given, where, given=_GIVEN)
+    bound = bind(exchanges[name], named, where, given=_GIVEN)
     exchanges[name].check(bound, where)
     return name, bound
 

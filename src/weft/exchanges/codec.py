@@ -50,8 +50,8 @@ class Codec:
         send, receive = (list(each) for each in counts)
         width = math.prod(x.shape[1:])
         if not x.is_floating_point() or all(_row_bytes(x.dtype, width, bits) is None for bits in self._every):
-            given = x.detach() if rows is None else x.detach()[rows]
-            moved = group.all_to_all(given, send, receive, background=background, label=label)
+            values = x.detach() if rows is None else x.detach()[rows]
+            moved = group.all_to_all(values, send, receive, background=background, label=label)
             return moved.then(lambda received: placed(received, places))
         sent_bits, received_bits = self._link_bits(group, "sent"), self._link_bits(group, "received")
         sizes, arriving = (
@@ -85,8 +85,8 @@ class Codec:
     def _link_bits(self, group: Group, side: str) -> list[int]:
         if self.links is None:
             return [self.bits] * group.size
-        held = self.links[group.rank] if side == "sent" else self.links[:, group.rank]
-        bits: list[int] = held.tolist()
+        of_links = self.links[group.rank] if side == "sent" else self.links[:, group.rank]
+        bits: list[int] = of_links.tolist()
         return bits
 
     def _write(
@@ -99,11 +99,11 @@ class Codec:
             return quantise(x, ids, bits[0], clock=self.clock, layer=layer, rows=rows).flatten()
         rows = torch.arange(len(x), device=x.device) if rows is None else rows
         parts = []
-        for held, nodes, link in zip(torch.split(rows, counts), torch.split(ids, counts), bits):
+        for member_rows, nodes, link in zip(torch.split(rows, counts), torch.split(ids, counts), bits):
             if _row_bytes(x.dtype, x.shape[1], link) is None:
-                parts.append(x[held].contiguous().view(torch.uint8).flatten())
+                parts.append(x[member_rows].contiguous().view(torch.uint8).flatten())
             else:
-                coded = quantise(x, nodes, link, clock=self.clock, layer=layer, rows=held)
+                coded = quantise(x, nodes, link, clock=self.clock, layer=layer, rows=member_rows)
                 parts.append(coded.flatten())
         return torch.cat(parts)
 

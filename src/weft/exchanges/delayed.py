@@ -95,8 +95,8 @@ class _History:
     @staticmethod
     def restored(state: Mapping[str, Tensor], bins: Tensor) -> "_History":
         """Return the history of a state; `bins` has the bin of each row."""
-        held, left = ([_When(*pair) for pair in each] for each in state["epochs"].tolist())
-        history = _History(state["rows"], _Given(state["rows"]), held)
+        arrived, left = ([_When(*pair) for pair in each] for each in state["epochs"].tolist())
+        history = _History(state["rows"], _Given(state["rows"]), arrived)
         for turn in sorted((turn for turn, when in enumerate(left) if when != _NEVER), key=left.__getitem__):
             places = (bins == turn).nonzero().flatten()
             history.depart(turn, _Given(state["coming"][places]), places, left[turn])
@@ -120,8 +120,8 @@ class Delayed(Exchange):
         super().__init__(plan, group, clock)
         self.r = r
         self._histories: dict[tuple[str, int], _History] = {}
-        held = {"features": plan.halo_ids, "gradients": plan.send_ids}
-        self._bins = {what: _bins(ids, r) for what, ids in held.items()} if r else {}
+        ids_of = {"features": plan.halo_ids, "gradients": plan.send_ids}
+        self._bins = {what: _bins(ids, r) for what, ids in ids_of.items()} if r else {}
         self._plans: dict[int, HaloPlan] = {}
         self._relayed: dict[str, tuple[Delayed, Tensor]] = {}
 
@@ -182,8 +182,8 @@ class Delayed(Exchange):
         """Continue with those rows: no exchange waits."""
         self._histories.clear()
         for what, slot in sorted({tuple(name.split(".")[:2]) for name in state}):
-            held = {name: state[f"{what}.{slot}.{name}"] for name in ("rows", "coming", "epochs")}
-            self._histories[what, int(slot)] = _History.restored(held, self._bins[what])
+            saved = {name: state[f"{what}.{slot}.{name}"] for name in ("rows", "coming", "epochs")}
+            self._histories[what, int(slot)] = _History.restored(saved, self._bins[what])
 
     @property
     def _now(self) -> int:

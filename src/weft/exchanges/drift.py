@@ -143,12 +143,12 @@ class Meter:
         cuts = torch.searchsorted(arriving, bounds)
         wanted = cuts.diff()
         ones = [1] * size
-        asked = self.group.all_to_all(wanted, ones, ones, label=_LABEL).wait()
+        row_counts = self.group.all_to_all(wanted, ones, ones, label=_LABEL).wait()
         places = arriving - torch.repeat_interleave(bounds[:-1], wanted)  # in the block of their owner
-        counts = asked.tolist()
+        counts = row_counts.tolist()
         blocks = torch.tensor([0, *plan.send_counts]).cumsum(0)[:-1]
-        told = self.group.all_to_all(places, wanted.tolist(), counts, label=_LABEL).wait()
-        chosen = told + torch.repeat_interleave(blocks, asked)
+        rows_asked_for = self.group.all_to_all(places, wanted.tolist(), counts, label=_LABEL).wait()
+        chosen = rows_asked_for + torch.repeat_interleave(blocks, row_counts)
         return HaloPlan(
             num_rows=plan.num_rows,
             send_rows=plan.send_rows[chosen],
@@ -171,11 +171,11 @@ def _existing(rows: Tensor, kept: Tensor | None, scale: float | Tensor, halo: Te
     rows = rows * scale
     if kept is None:
         return rows[halo]
-    place = _places(kept)[halo]
-    there = place >= 0
-    found = rows.new_zeros(len(halo), *rows.shape[1:])
-    found[there] = rows[place[there]]
-    return found
+    position = _places(kept)[halo]
+    there = position >= 0
+    existing = rows.new_zeros(len(halo), *rows.shape[1:])
+    existing[there] = rows[position[there]]
+    return existing
 
 
 def _places(kept: Tensor) -> Tensor:

@@ -124,8 +124,8 @@ class SampledExchange(Exchange):
         """Return the p of each row that arrives or is sent, by member."""
         if self.links is None:
             return torch.full((sum(counts),), self.p, dtype=torch.float64)
-        held = self.links[:, self.group.rank] if arriving else self.links[self.group.rank]
-        return torch.repeat_interleave(held, torch.tensor(counts))
+        of_links = self.links[:, self.group.rank] if arriving else self.links[self.group.rank]
+        return torch.repeat_interleave(of_links, torch.tensor(counts))
 
 
 def _chosen(key: int, ids: Tensor, probability: Tensor) -> Tensor:

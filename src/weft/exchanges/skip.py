@@ -47,7 +47,7 @@ class _SentRows:
 
     def __init__(self, like: Tensor, size: int) -> None:
         self.kind = (like.shape[1:], like.dtype)
-        self.held: Tensor | None = None
+        self.arrived: Tensor | None = None
         """Rows of all members in the order of arrival."""
         self.sent: Tensor | None = None
         """The own rows that others hold, kept where their change is watched."""
@@ -61,7 +61,7 @@ class _SentRows:
     def turn(self) -> None:
         """End a step."""
         if self.now is not None:
-            self.held, self.now = self.now.wait(), None
+            self.arrived, self.now = self.now.wait(), None
             self.sent, self.next_sent = self.next_sent, None
             self.ages = [age + 1 for age in self.ages]
             self.turns = [age + 1 for age in self.turns]
@@ -163,8 +163,8 @@ class Skip(Exchange):
         state = {name: torch.tensor(value, dtype=torch.float64) for name, value in chosen.items()}
         for (what, slot), history in self._histories.items():
             name = f"{what}.{slot}"
-            assert history.held is not None, "saved between steps"
-            state[f"{name}.held"] = history.held
+            assert history.arrived is not None, "saved between steps"
+            state[f"{name}.held"] = history.arrived
             state[f"{name}.ages"] = torch.tensor([history.ages, history.turns])
             if history.sent is not None:
                 state[f"{name}.sent"] = history.sent
@@ -181,7 +181,7 @@ class Skip(Exchange):
             slot, _, kind = rest.partition(".")
             if kind == "held":
                 history = _SentRows(state[name], self.group.size)
-                history.held, history.sent = state[name], state.get(f"{what}.{slot}.sent")
+                history.arrived, history.sent = state[name], state.get(f"{what}.{slot}.sent")
                 history.ages, history.turns = state[f"{what}.{slot}.ages"].tolist()
                 self._histories[what, int(slot)] = history
 
@@ -204,22 +204,22 @@ class Skip(Exchange):
         else:
             sent = rows
         history.next_sent = (rows if sends else history.sent) if watched else None
-        history.now = self._move(history.held, sent, due, way)
+        history.now = self._move(history.arrived, sent, due, way)
         return history.now
 
     def _decide(self, history: _SentRows, rows: Tensor | None, way: _Way) -> list[bool]:
         """Return who sends, the same on all members."""
         size = self.group.size
-        if history.held is None:
+        if history.arrived is None:
             history.turns = [member % ((self.age or 0) + 1) for member in range(size)]
             return [True] * size
         due = [self._scheduled(age, turn) for age, turn in zip(history.ages, history.turns)]
         if rows is not None and not all(due):
-            asked = torch.zeros(size, dtype=torch.int32)
-            asked[self.group.rank] = self._changed(history, rows)
+            changed = torch.zeros(size, dtype=torch.int32)
+            changed[self.group.rank] = self._changed(history, rows)
             label = way.label._replace(kind="decision")
-            asked = self.group.all_reduce(asked, label=label).wait()
-            due = [already or bool(wants) for already, wants in zip(due, asked.tolist())]
+            changed = self.group.all_reduce(changed, label=label).wait()
+            due = [already or bool(wants) for already, wants in zip(due, changed.tolist())]
         for member, sends in enumerate(due):
             if sends:
                 history.ages[member] = history.turns[member] = 0

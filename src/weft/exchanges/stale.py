@@ -119,12 +119,12 @@ class Stale(Exchange):
     def state(self) -> dict[str, Tensor]:
         """Return the rows that the next step reads, and what their means were made of."""
         self.drain()
-        held: dict[str, Tensor] = {}
+        state: dict[str, Tensor] = {}
         for (what, slot), channel in self._channels.items():
             assert channel.mean is not None
-            held[f"{what}.{slot}.mean"] = channel.mean
-            held[f"{what}.{slot}.count"] = torch.tensor(channel.count)
-        return held
+            state[f"{what}.{slot}.mean"] = channel.mean
+            state[f"{what}.{slot}.count"] = torch.tensor(channel.count)
+        return state
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continue with those rows: no exchange waits."""

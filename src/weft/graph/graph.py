@@ -324,11 +324,11 @@ class Graph(NodeData):
         node_data = {kind: dict(data) for kind, data in self.node_data.items()}
         for name, value in values.items():
             per_type = value if isinstance(value, Mapping) else {self.target_type: value}
-            for kind, given in per_type.items():
+            for kind, column in per_type.items():
                 self.rows_of_type(kind)
                 node_data[kind].pop(name, None)
-                if given is not None:
-                    node_data[kind][name] = given
+                if column is not None:
+                    node_data[kind][name] = column
         checked = {}
         for kind, data in node_data.items():
             rows = self.rows_of_type(kind)

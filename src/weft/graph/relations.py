@@ -48,7 +48,6 @@ class RelationBlock(Block):
         return self._whole.edge(name)
 
     def has_edge(self, name: str) -> bool:
-        """Return whether `edge(name)` would find something."""
         return self._whole.has_edge(name)
 
     def multiplicity(self) -> Tensor | None:

@@ -103,14 +103,14 @@ def attention_dot(
     return _attend(DOT, indptr, indices, given, scale, dropout, edge_ids, clock, layer, transposed)
 
 
-_Given = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]
+Given = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]
 
 
 def _attend(
     kind: int,
     indptr: Tensor,
     indices: Tensor,
-    given: _Given,
+    given: Given,
     slope: float,
     dropout: float,
     edge_ids: Tensor | None,
@@ -129,20 +129,9 @@ def _attend(
             raise GraphError(f"expected {indices.shape[0]} edge ids, got shape {list(edge_ids.shape)}")
     draws = (float(dropout), edge_ids, clock, layer) if dropout > 0.0 else (0.0, None, None, 0)
     pointers = transposed if transposed is not None else (None, None, None)
-    out: Tensor = eager(
-        attention_keeping_op if _keeps(kind, src, dst, edge) else attention_op,
-        kind,
-        as_indptr(indptr),
-        as_indices(indices),
-        src,
-        dst,
-        a,
-        value,
-        edge,
-        float(slope),
-        *draws,
-        *pointers,
-    )[0]
+    operator = attention_keeping_op if _keeps(kind, src, dst, edge) else attention_op
+    csr, inputs = (as_indptr(indptr), as_indices(indices)), (src, dst, a, value, edge)
+    out: Tensor = eager(operator, kind, *csr, *inputs, float(slope), *draws, *pointers)[0]
     return out
 
 
@@ -154,7 +143,7 @@ def _keeps(kind: int, src: Tensor, dst: Tensor, edge: Tensor | None) -> bool:
     return (src.requires_grad or dst.requires_grad) and not (edge is not None and edge.requires_grad)
 
 
-def _checked(kind: int, indptr: Tensor, indices: Tensor, given: _Given) -> _Given:
+def _checked(kind: int, indptr: Tensor, indices: Tensor, given: Given) -> Given:
     """Return the float inputs in one type, or say which has the wrong shape."""
     src, dst, a, value, edge = given
     scores = "[num_src, heads]" if kind == ADDITIVE else "[num_src, heads, dim]"
@@ -172,19 +161,20 @@ def _checked(kind: int, indptr: Tensor, indices: Tensor, given: _Given) -> _Give
     for name, tensor, shape in expected:
         if tensor is not None and tuple(tensor.shape) != tuple(shape):
             raise InputError(f"attention: expected {name} of shape {list(shape)}, got {list(tensor.shape)}")
+    given = in_one_type(given)
+    if not given[0].is_floating_point():
+        raise InputError(f"attention: expected floating-point inputs, got {given[0].dtype}")
+    return given
+
+
+def in_one_type(given: Given) -> Given:
+    """Return the inputs (src, dst, a, value, edge) in the type that holds all of them."""
+    src, dst, a, value, edge = given
     dtype = value.dtype
     for tensor in (src, dst, a, edge):
-        if tensor is not None and tensor.dtype != dtype:
-            dtype = torch.promote_types(dtype, tensor.dtype)
-    if not dtype.is_floating_point:
-        raise InputError(f"attention: expected floating-point inputs, got {dtype}")
-    return (
-        src.to(dtype),
-        dst.to(dtype),
-        None if a is None else a.to(dtype),
-        value.to(dtype),
-        None if edge is None else edge.to(dtype),
-    )
+        dtype = dtype if tensor is None else torch.promote_types(dtype, tensor.dtype)
+    a, edge = (None if tensor is None else tensor.to(dtype) for tensor in (a, edge))
+    return src.to(dtype), dst.to(dtype), a, value.to(dtype), edge
 
 
 _SCHEMA = (
@@ -222,21 +212,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
     ctx.plain = (args.kind, args.slope, args.dropout, args.layer)
     # a strategy moves its clock in place; the draws of this call must stay what they were
     clock = None if args.clock is None else args.clock.clone()
-    ctx.save_for_backward(
-        args.indptr,
-        args.indices,
-        args.src,
-        args.dst,
-        args.a,
-        args.value,
-        args.edge,
-        args.edge_ids,
-        clock,
-        args.t_indptr,
-        args.t_indices,
-        args.t_edges,
-        *saved,
-    )
+    # indptr to edge, what draws are keyed by, the transposed CSR
+    ctx.save_for_backward(*args[1:8], args.edge_ids, clock, *args[13:], *saved)
 
 
 def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
@@ -245,31 +222,18 @@ def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ..
     indptr, indices, src, dst, a, value, edge, edge_ids, clock, *rest = ctx.saved_tensors
     transposed, saved = rest[:3], rest[3:]
     kind, slope, dropout, layer = ctx.plain
-    draws = (dropout, edge_ids, clock, layer)
+    given = (kind, indptr, indices, src, dst, a, value, edge, slope, dropout, edge_ids, clock, layer)
     if torch.is_grad_enabled():  # a gradient of this one is wanted
-        inputs = (kind, indptr, indices, src, dst, a, value, edge, slope, *draws, *transposed)
+        inputs = (*given, *transposed)
         return tuple(plain_gradients(reference.forward, inputs, ctx.needs_input_grad, (grad,)))
     places = (3, 4, 5, 6, 7)
     wanted = [bool(ctx.needs_input_grad[place]) for place in places]
     pointers = transposed_or_built(tuple(transposed), indptr, indices, value.shape[0])
-    grads = eager(
-        attention_backward_op if len(saved) == 2 else attention_keeping_backward_op,
-        kind,
-        indptr,
-        indices,
-        src,
-        dst,
-        a,
-        value,
-        edge,
-        slope,
-        *draws,
-        *pointers,
-        *saved,
-        *([None] if len(saved) == 2 else []),  # these are all edges: dot is their sum
-        grad,
-        wanted,
-    )
+    if len(saved) == 2:  # these are all edges: dot is their sum
+        operator, saved = attention_backward_op, [*saved, None]
+    else:
+        operator = attention_keeping_backward_op
+    grads = eager(operator, *given, *pointers, *saved, grad, wanted)
     result: list[Tensor | None] = [None] * 16
     for place, want, made in zip(places, wanted, grads):
         result[place] = made if want else None

@@ -38,28 +38,17 @@ def build_csr(
         raise GraphError(f"expected {src.shape[0]} edge types, got shape {list(edge_type.shape)}")
     _check_types(edge_type)
     most = _checked(src, dst, num_dst)
-    core = native.library()
-    if core is None or src.device.type != "cpu" or most >= 1 << 32:
+    if not native.available() or src.device.type != "cpu" or most >= 1 << 32:
         return reference.build_csr(src, dst, num_dst, edge_type)
     kind = index_dtype(most + 1)
     indptr = native.empty((num_dst + 1,), torch.int64)
     indices = native.empty((src.shape[0],), kind)  # in huge pages: a sampler reads it all over the place
     edge_ids = native.empty((src.shape[0],), torch.int64)
-    wide = [
-        native.dense(value if value is None else value.to(torch.int64)) for value in (src, dst, edge_type)
-    ]
-    status = core.weft_build_csr(
-        *[native.pointer(value) for value in wide],
-        src.shape[0],
-        num_dst,
-        native.address(indptr),
-        native.address(indices),
-        native.address(edge_ids),
-        native.INDEX_CODES[kind],
-        native.threads(),
-    )
-    native.check(status, "build_csr")
-    return indptr, indices, edge_ids
+    wide = [value if value is None else value.to(torch.int64) for value in (src, dst, edge_type)]
+    made = indptr, indices, edge_ids
+    sizes, kinds = (src.shape[0], num_dst), (native.INDEX_CODES[kind], native.threads())
+    native.call("weft_build_csr", *wide, *sizes, *made, *kinds)
+    return made
 
 
 def _checked(src: Tensor, dst: Tensor, num_dst: int) -> int:
@@ -94,15 +83,11 @@ def transpose_csr(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
 
 def relabel(ids: Tensor) -> tuple[Tensor, Tensor]:
     """Return the distinct ids in order of first appearance (int64) and each id's place among them."""
-    core = native.library()
-    if core is None or ids.device.type != "cpu":
+    if not native.available() or ids.device.type != "cpu":
         return reference.relabel(ids)
     flat = ids.to(torch.int64).contiguous()
     unique, local, count = torch.empty_like(flat.view(-1)), torch.empty_like(flat), ctypes.c_int64()
-    status = core.weft_relabel(
-        native.address(flat), flat.numel(), native.address(unique), native.address(local), ctypes.byref(count)
-    )
-    native.check(status, "relabel")
+    native.call("weft_relabel", flat, flat.numel(), unique, local, ctypes.byref(count))
     return unique[: count.value].clone(), local
 
 
@@ -111,28 +96,17 @@ def group(keys: Tensor, num_keys: int, indptr: Tensor | None = None) -> tuple[Te
 
     With `indptr` the keys are the indices of a CSR and `rows` the row of each position: its transpose.
     """
-    core = native.library()
-    if core is None:
+    if not native.available():
         raise WeftError("group needs the native core; the reference operators do without it")
     kind = index_dtype(max(keys.shape[0], 0 if indptr is None else indptr.shape[0]))
     pointers = native.empty((num_keys + 1,), torch.int64)
     positions = native.empty((keys.shape[0],), kind)
     rows = None if indptr is None else torch.empty_like(positions)
-    keys, indptr = keys.contiguous(), native.dense(indptr)
-    status = core.weft_group(
-        native.pointer(indptr),
-        0 if indptr is None else indptr.shape[0] - 1,
-        native.address(keys),
-        keys.shape[0],
-        num_keys,
-        native.address(pointers),
-        native.pointer(rows),
-        native.address(positions),
-        native.INDEX_CODES[keys.dtype],
-        native.INDEX_CODES[kind],
-        native.threads(),
-    )
-    native.check(status, "transpose_csr")
+    num_rows = 0 if indptr is None else indptr.shape[0] - 1
+    given, kinds = (indptr, num_rows, keys, keys.shape[0], num_keys), (keys.dtype, kind)
+    codes = (native.INDEX_CODES[each] for each in kinds)
+    made = pointers, rows, positions
+    native.call("weft_group", *given, *made, *codes, native.threads(), what="transpose_csr")
     return pointers, rows, positions
 
 

@@ -83,11 +83,10 @@ def _native(rows: Tensor) -> bool:
 
 def _call(what: str, rows: Tensor, others: Tensor, parts: int, tensors: tuple[Tensor, ...]) -> None:
     native.declare(_SIGNATURES)
-    function = getattr(native.library(), f"weft_distance_{what}")
     shape = len(rows), rows.shape[1], others.shape[1], rows.shape[2] // parts
     kind = native.DTYPE_CODES[rows.dtype]
-    status = function(*map(native.pointer, tensors), *shape, parts, kind, native.threads())
-    native.check(status, "distances")
+    name = f"weft_distance_{what}"
+    native.call(name, *tensors, *shape, parts, kind, native.threads(), what="distances")
 
 
 def _sizes(apart: Tensor, parts: int) -> Tensor:

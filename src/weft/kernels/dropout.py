@@ -45,33 +45,14 @@ def dropout(
 def _dropout_cpu(
     x: Tensor, ids: Tensor, p: float, clock: Tensor, stream: int, layer: int, lanes: Tensor | None
 ) -> Tensor:
-    core, code = native.library(), native.DTYPE_CODES.get(x.dtype)
-    if core is None or code is None:
+    code = native.DTYPE_CODES.get(x.dtype)
+    if not native.available() or code is None:
         return reference.dropout(x, ids, p, clock, stream, layer, lanes)
-    x, ids, clock, lanes = (
-        x.contiguous(),
-        ids.to(torch.int64).contiguous(),
-        clock.contiguous(),
-        native.dense(lanes),
-    )
     out = native.empty(x.shape, x.dtype)
-    status = core.weft_dropout(
-        native.address(x),
-        native.address(out),
-        native.address(ids),
-        native.pointer(lanes),
-        0 if lanes is None else native.INDEX_CODES[lanes.dtype],
-        x.shape[0],
-        math.prod(x.shape[1:]),
-        native.address(clock),
-        stream,
-        layer,
-        threshold(p),
-        reference.keep_scale(p),
-        code,
-        native.threads(),
-    )
-    native.check(status, "dropout")
+    places = (ids.to(torch.int64), lanes, 0 if lanes is None else native.INDEX_CODES[lanes.dtype])
+    sizes, draws = (x.shape[0], math.prod(x.shape[1:])), (clock, stream, layer)
+    scale = (threshold(p), reference.keep_scale(p))
+    native.call("weft_dropout", x, out, *places, *sizes, *draws, *scale, code, native.threads())
     return out
 
 

@@ -30,61 +30,30 @@ def extreme(
 
 
 def _extreme_cpu(
-    indptr: Tensor,
-    indices: Tensor,
-    x: Tensor,
-    maximum: bool,
-    t_indptr: Tensor | None,
-    t_indices: Tensor | None,
+    indptr: Tensor, indices: Tensor, x: Tensor, maximum: bool, *_: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    core = native.library()
-    code, index = native.DTYPE_CODES.get(x.dtype), native.INDEX_CODES.get(indices.dtype)
-    if core is None or code is None or index is None:
+    codes = native.codes(x, indices)
+    if codes is None:
         return reference.extreme(indptr, indices, x, maximum)
-    num_rows = indptr.shape[0] - 1
-    value = native.empty((num_rows, *x.shape[1:]), x.dtype)
+    value = native.empty((indptr.shape[0] - 1, *x.shape[1:]), x.dtype)
     count = native.empty(value.shape, torch.int32)
-    indptr, indices, x = indptr.contiguous(), indices.contiguous(), x.contiguous()
-    status = core.weft_extreme(
-        native.address(indptr),
-        native.address(indices),
-        native.address(x),
-        native.address(value),
-        native.address(count),
-        num_rows,
-        x.shape[0],
-        indices.shape[0],
-        math.prod(x.shape[1:]),
-        maximum,
-        code,
-        index,
-        native.threads(),
-    )
-    native.check(status, "extreme")
+    sizes = (value.shape[0], x.shape[0], indices.shape[0], math.prod(x.shape[1:]))
+    native.call("weft_extreme", indptr, indices, x, value, count, *sizes, maximum, *codes, native.threads())
     return value, count
 
 
 def _backward_cpu(
     t_indptr: Tensor, t_indices: Tensor, x: Tensor, value: Tensor, count: Tensor, grad: Tensor
 ) -> Tensor:
-    core = native.library()
-    code, index = native.DTYPE_CODES.get(x.dtype), native.INDEX_CODES.get(t_indices.dtype)
-    if core is None or code is None or index is None:
-        return reference.extreme_backward(t_indptr, t_indices, x, value, count, grad)
+    given = (t_indptr, t_indices, x, value, count, grad)
+    codes = native.codes(x, t_indices)
+    if codes is None:
+        return reference.extreme_backward(*given)
     out = native.empty(x.shape, x.dtype)
-    dense = [tensor.contiguous() for tensor in (t_indptr, t_indices, x, value, count, grad)]
-    status = core.weft_extreme_backward(
-        *[native.address(tensor) for tensor in dense],
-        native.address(out),
-        x.shape[0],
-        value.shape[0],
-        t_indices.shape[0],
-        math.prod(x.shape[1:]),
-        code,
-        index,
-        native.threads(),
+    sizes = (x.shape[0], value.shape[0], t_indices.shape[0], math.prod(x.shape[1:]))
+    native.call(
+        "weft_extreme_backward", *given, out, *sizes, *codes, native.threads(), what="extreme backward"
     )
-    native.check(status, "extreme backward")
     return out
 
 

@@ -9,11 +9,9 @@ from weft.kernels import native, reference
 
 def fingerprint(tensor: Tensor) -> int:
     """Return a number of the values of a CPU tensor, in their order; one that changes changes it."""
-    core = native.library()
-    if core is None:
+    if not native.available():
         return reference.fingerprint(tensor)
     flat, number = tensor.detach().contiguous(), ctypes.c_uint64()
     count = flat.numel() * flat.element_size()
-    status = core.weft_fingerprint(native.address(flat), count, ctypes.byref(number), native.threads())
-    native.check(status, "fingerprint")
+    native.call("weft_fingerprint", flat, count, ctypes.byref(number), native.threads())
     return number.value

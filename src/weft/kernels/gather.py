@@ -18,23 +18,13 @@ def gather(x: Tensor, rows: Tensor) -> Tensor:
 
 
 def _gather_cpu(x: Tensor, rows: Tensor) -> Tensor:
-    core, index = native.library(), native.INDEX_CODES.get(rows.dtype)
-    if core is None or index is None or not x.is_contiguous():
+    index = native.INDEX_CODES.get(rows.dtype)
+    if not native.available() or index is None or not x.is_contiguous():
         return reference.gather(x, rows)
-    rows = rows.contiguous()
     out = native.empty((rows.shape[0], *x.shape[1:]), x.dtype)
     row_bytes = math.prod(x.shape[1:]) * x.element_size()
-    status = core.weft_gather(
-        native.address(x),
-        x.shape[0],
-        native.address(rows),
-        rows.shape[0],
-        row_bytes,
-        native.address(out),
-        index,
-        native.threads(),
-    )
-    native.check(status, "gather")
+    sizes = (x, x.shape[0], rows, rows.shape[0], row_bytes)
+    native.call("weft_gather", *sizes, out, index, native.threads())
     return out
 
 

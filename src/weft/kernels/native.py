@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,22 +39,7 @@ SIGNATURES: dict[str, list[type]] = {
     "weft_sddmm": [*[POINTER] * 5, INT, *[LONG] * 4, *[INT] * 3],
     "weft_edge_softmax": [*[POINTER] * 3, *[LONG] * 3, *[INT] * 2],
     "weft_edge_softmax_backward": [*[POINTER] * 4, *[LONG] * 3, *[INT] * 2],
-    "weft_dropout": [
-        POINTER,
-        POINTER,
-        POINTER,
-        POINTER,
-        INT,
-        LONG,
-        LONG,
-        POINTER,
-        LONG,
-        LONG,
-        ctypes.c_uint64,
-        DOUBLE,
-        INT,
-        INT,
-    ],
+    "weft_dropout": [*[POINTER] * 4, INT, LONG, LONG, POINTER, LONG, LONG, ctypes.c_uint64, DOUBLE, INT, INT],
     "weft_draw": [POINTER, LONG, LONG, POINTER, LONG, LONG, POINTER, INT],
     "weft_gather": [POINTER, LONG, POINTER, LONG, LONG, POINTER, INT, INT],
     "weft_group": [POINTER, LONG, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT, INT, INT],
@@ -218,6 +204,24 @@ def dense(tensor: Tensor | None) -> Tensor | None:
 def threads() -> int:
     """Return the number of threads to give to a kernel: torch's."""
     return torch.get_num_threads()
+
+
+def codes(values: Tensor, indices: Tensor) -> tuple[int, int] | None:
+    """Return the core's codes of two types, or None where operators must use their reference form."""
+    value, index = DTYPE_CODES.get(values.dtype), INDEX_CODES.get(indices.dtype)
+    return None if library() is None or value is None or index is None else (value, index)
+
+
+def call(name: str, *arguments: Any, what: str = "") -> None:
+    """Call a C function, and raise if it reports a mistake in its arguments.
+
+    A tensor goes as the address of its values in row-major order, None as a null pointer. What the function
+    writes to must lie so already, as `empty` makes it.
+    """
+    # tensors made dense here must live until the call is over
+    dense = [value.contiguous() if isinstance(value, Tensor) else value for value in arguments]
+    plain = [pointer(value) if isinstance(value, Tensor) else value for value in dense]
+    check(getattr(library(), name)(*plain), what or name.removeprefix("weft_"))
 
 
 def check(status: int, what: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.kernels.attention import attention_backward_op, attention_op
+from weft.kernels.attention import attention_backward_op, attention_op, in_one_type
 from weft.kernels.csr import Transposed, transposed_or_built
 from weft.kernels.registration import as_clock, as_indices, as_indptr, eager
 
@@ -36,11 +36,7 @@ def attention_part(
     `kind` and the arguments are those of the operator in `weft.kernels.attention`. Gradients pass through
     both results; a row without edges has a mass of 0, minus infinity as a logarithm, which is in float64.
     """
-    dtype = value.dtype
-    for tensor in (src, dst, a, edge):
-        dtype = dtype if tensor is None else torch.promote_types(dtype, tensor.dtype)
-    src, dst, value = src.to(dtype), dst.to(dtype), value.to(dtype)
-    a, edge = (None if tensor is None else tensor.to(dtype) for tensor in (a, edge))
+    src, dst, a, value, edge = in_one_type((src, dst, a, value, edge))
     draws = (dropout, edge_ids, None if clock is None else as_clock(clock), layer)
     draws = draws if dropout > 0.0 else (0.0, None, None, 0)
     pointers = transposed if transposed is not None else (None, None, None)
@@ -78,27 +74,8 @@ class _LogMass(torch.autograd.Function):
         # gradient, and no rows of the real width are read.
         value = src.new_zeros(src.shape[0], src.shape[1], 1)
         held = transposed_or_built(tuple(pointers), indptr, indices, src.shape[0])
-        found = eager(
-            attention_backward_op,
-            kind,
-            indptr,
-            indices,
-            src,
-            dst,
-            a,
-            value,
-            edge,
-            slope,
-            0.0,
-            None,
-            None,
-            0,
-            *held,
-            top,
-            total,
-            -gradients[0].to(top.dtype),
-            src.new_zeros(*top.shape, 1),
-            wanted,
-        )
+        given = (kind, indptr, indices, src, dst, a, value, edge, slope, 0.0, None, None, 0)  # without draws
+        dot, nothing = -gradients[0].to(top.dtype), src.new_zeros(*top.shape, 1)
+        found = eager(attention_backward_op, *given, *held, top, total, dot, nothing, wanted)
         d_src, d_dst, d_a, _, d_edge = (grad if want else None for grad, want in zip(found, wanted))
         return None, None, None, d_src, d_dst, d_a, d_edge, None, None, None, None

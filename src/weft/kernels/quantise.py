@@ -17,31 +17,10 @@ BITS = (2, 4, 8, 16)
 _HEAD = 8  # bytes: the least value and the step
 _MASK = {2: 3, 4: 15, 8: 255, 16: 65535}
 
+_P, _L, _I = native.POINTER, native.LONG, native.INT
 _SIGNATURES: dict[str, list[type]] = {
-    "weft_quantise": [
-        native.POINTER,
-        native.POINTER,
-        native.POINTER,
-        native.LONG,
-        native.LONG,
-        native.INT,
-        native.POINTER,
-        native.LONG,
-        native.LONG,
-        native.POINTER,
-        native.INT,
-        native.INT,
-    ],
-    "weft_dequantise": [
-        native.POINTER,
-        native.POINTER,
-        native.LONG,
-        native.LONG,
-        native.INT,
-        native.POINTER,
-        native.INT,
-        native.INT,
-    ],
+    "weft_quantise": [_P, _P, _P, _L, _L, _I, _P, _L, _L, _P, _I, _I],
+    "weft_dequantise": [_P, _P, _L, _L, _I, _P, _I, _I],
 }
 native.declare(_SIGNATURES)
 
@@ -66,27 +45,13 @@ def quantise(
         return torch.zeros(count, coded_bytes(width, bits), dtype=torch.uint8, device=x.device)
     if is_subclass(x):  # one without values, as in a rehearsal: codes have a shape alone
         return x.new_empty((count, coded_bytes(width, bits)), dtype=torch.uint8)
-    core, code = native.library(), native.DTYPE_CODES.get(x.dtype)
-    if core is None or code is None or x.device.type != "cpu":
+    code = native.DTYPE_CODES.get(x.dtype)
+    if not native.available() or code is None or x.device.type != "cpu":
         return _quantise(x if rows is None else x[rows], ids, bits, as_clock(clock), layer)
-    x, ids, clock = x.contiguous(), ids.to(torch.int64).contiguous(), as_clock(clock).contiguous()
-    rows = None if rows is None else rows.to(torch.int64).contiguous()
     out = native.empty((count, coded_bytes(width, bits)), torch.uint8)
-    status = core.weft_quantise(
-        native.address(x),
-        native.pointer(rows),
-        native.address(ids),
-        count,
-        width,
-        bits,
-        native.address(clock),
-        int(Stream.ROUND),
-        layer,
-        native.address(out),
-        code,
-        native.threads(),
-    )
-    native.check(status, "quantise")
+    rows, ids = None if rows is None else rows.to(torch.int64), ids.to(torch.int64)
+    draws = (as_clock(clock), int(Stream.ROUND), layer)
+    native.call("weft_quantise", x, rows, ids, count, width, bits, *draws, out, code, native.threads())
     return out
 
 
@@ -105,24 +70,13 @@ def dequantise(
             f"dequantise: {count} rows of {width} values in {bits} bits are uint8 {list(expected)}, got "
             f"{coded.dtype} {list(coded.shape)}"
         )
-    core, code = native.library(), native.DTYPE_CODES.get(dtype)
-    if core is None or code is None or coded.device.type != "cpu":
+    code = native.DTYPE_CODES.get(dtype)
+    if not native.available() or code is None or coded.device.type != "cpu":
         rows = _dequantise(coded, width, bits, dtype)
         return rows if places is None else torch.empty_like(rows).index_copy_(0, places.long(), rows)
-    coded = coded.contiguous()
-    places = None if places is None else places.to(torch.int64).contiguous()
+    places = None if places is None else places.to(torch.int64)
     out = native.empty((count, width), dtype)
-    status = core.weft_dequantise(
-        native.address(coded),
-        native.pointer(places),
-        count,
-        width,
-        bits,
-        native.address(out),
-        code,
-        native.threads(),
-    )
-    native.check(status, "dequantise")
+    native.call("weft_dequantise", coded, places, count, width, bits, out, code, native.threads())
     return out
 
 

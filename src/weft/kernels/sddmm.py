@@ -49,49 +49,18 @@ def sddmm(
     return out
 
 
-def _dot_cpu(
-    indptr: Tensor,
-    indices: Tensor,
-    edges: Tensor | None,
-    a: Tensor,
-    b: Tensor,
-    src_scale: Tensor | None,
-    dst_scale: Tensor | None,
-    mean: bool,
-    src_mean: bool,
-    t_indptr: Tensor | None,
-    t_indices: Tensor | None,
-    t_edges: Tensor | None,
-) -> Tensor:
-    core = native.library()
-    code, index = native.DTYPE_CODES.get(a.dtype), native.INDEX_CODES.get(indices.dtype)
-    if core is None or code is None or index is None:
-        return reference.sddmm_dot(
-            indptr, indices, edges, a, b, src_scale, dst_scale, mean, src_mean, t_indptr, t_indices, t_edges
-        )
+def _dot_cpu(*arguments: Any) -> Tensor:
+    indptr, indices, edges, a, b, src_scale, dst_scale, mean, src_mean, t_indptr, *_ = arguments
+    codes = native.codes(a, indices)
+    if codes is None:
+        return reference.sddmm_dot(*arguments)
     # Dots of halves are kept in float32: they are gradients of weights, which are float32 in any case.
     out = native.empty((indices.shape[0], *a.shape[1:-1]), accumulator(a.dtype))
-    dense = [native.dense(tensor) for tensor in (indptr, indices, a, b, src_scale, dst_scale, t_indptr)]
-    edges = native.dense(edges if edges is None else edges.to(indices.dtype))
-    pointers = [native.pointer(tensor) for tensor in dense]
-    status = core.weft_sddmm_dot(
-        pointers[0],
-        pointers[1],
-        native.pointer(edges),
-        *pointers[2:6],
-        pointers[6] if src_mean else None,
-        native.address(out),
-        b.shape[0],
-        a.shape[0],
-        indices.shape[0],
-        a.shape[1] if a.dim() == 3 else 1,
-        a.shape[-1],
-        mean,
-        code,
-        index,
-        native.threads(),
-    )
-    native.check(status, "sddmm")
+    edges = edges if edges is None else edges.to(indices.dtype)
+    given = (indptr, indices, edges, a, b, src_scale, dst_scale, t_indptr if src_mean else None)
+    heads, dim = (a.shape[1] if a.dim() == 3 else 1), a.shape[-1]
+    sizes = (b.shape[0], a.shape[0], indices.shape[0], heads, dim)
+    native.call("weft_sddmm_dot", *given, out, *sizes, mean, *codes, native.threads(), what="sddmm")
     return out
 
 
@@ -138,35 +107,13 @@ sddmm_dot_op: Any = define(
 _OPS = {"add": 0, "sub": 1, "mul": 2}
 
 
-def _sddmm_cpu(
-    indptr: Tensor,
-    indices: Tensor,
-    a: Tensor,
-    b: Tensor,
-    op: str,
-    t_indptr: Tensor | None,
-    t_indices: Tensor | None,
-    t_edges: Tensor | None,
-) -> Tensor:
-    core = native.library()
-    code, index = native.DTYPE_CODES.get(a.dtype), native.INDEX_CODES.get(indices.dtype)
-    if core is None or code is None or index is None:
+def _sddmm_cpu(indptr: Tensor, indices: Tensor, a: Tensor, b: Tensor, op: str, *_: Tensor | None) -> Tensor:
+    codes = native.codes(a, indices)
+    if codes is None:
         return reference.sddmm(indptr, indices, a, b, op)
     out = native.empty((indices.shape[0], *a.shape[1:]), a.dtype)
-    dense = [tensor.contiguous() for tensor in (indptr, indices, a, b)]
-    status = core.weft_sddmm(
-        *[native.address(tensor) for tensor in dense],
-        native.address(out),
-        _OPS[op],
-        b.shape[0],
-        a.shape[0],
-        indices.shape[0],
-        math.prod(a.shape[1:]),
-        code,
-        index,
-        native.threads(),
-    )
-    native.check(status, "sddmm")
+    sizes = (b.shape[0], a.shape[0], indices.shape[0], math.prod(a.shape[1:]))
+    native.call("weft_sddmm", indptr, indices, a, b, out, _OPS[op], *sizes, *codes, native.threads())
     return out
 
 

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from weft.kernels import native, reference
@@ -16,48 +17,30 @@ def edge_softmax(indptr: Tensor, scores: Tensor) -> Tensor:
 
 
 def _softmax_cpu(indptr: Tensor, scores: Tensor) -> Tensor:
-    core, code = native.library(), native.DTYPE_CODES.get(scores.dtype, 9)
-    if core is None or code > 1:
+    if not _native(scores):
         return reference.edge_softmax(indptr, scores)
-    indptr, scores = indptr.contiguous(), scores.contiguous()
     out = native.empty(scores.shape, scores.dtype)
-    native.check(
-        core.weft_edge_softmax(
-            native.address(indptr),
-            native.address(scores),
-            native.address(out),
-            indptr.shape[0] - 1,
-            scores.shape[0],
-            math.prod(scores.shape[1:]),
-            code,
-            native.threads(),
-        ),
-        "edge_softmax",
-    )
+    native.call("weft_edge_softmax", indptr, scores, out, *_sizes(indptr, scores))
     return out
 
 
 def _backward_cpu(indptr: Tensor, out: Tensor, grad: Tensor) -> Tensor:
-    core, code = native.library(), native.DTYPE_CODES.get(out.dtype, 9)
-    if core is None or code > 1:
+    if not _native(out):
         return reference.edge_softmax_backward(indptr, out, grad)
-    indptr, out, grad = indptr.contiguous(), out.contiguous(), grad.contiguous()
-    grad_scores = native.empty(out.shape, out.dtype)
-    native.check(
-        core.weft_edge_softmax_backward(
-            native.address(indptr),
-            native.address(out),
-            native.address(grad),
-            native.address(grad_scores),
-            indptr.shape[0] - 1,
-            out.shape[0],
-            math.prod(out.shape[1:]),
-            code,
-            native.threads(),
-        ),
-        "edge_softmax backward",
-    )
-    return grad_scores
+    found = native.empty(out.shape, out.dtype)
+    sizes = _sizes(indptr, out)
+    native.call("weft_edge_softmax_backward", indptr, out, grad, found, *sizes, what="edge_softmax backward")
+    return found
+
+
+def _native(scores: Tensor) -> bool:
+    return native.available() and scores.dtype in (torch.float32, torch.float64)
+
+
+def _sizes(indptr: Tensor, scores: Tensor) -> tuple[int, ...]:
+    """Return what the core reads behind the tensors: rows, edges, columns, type and threads."""
+    sizes = indptr.shape[0] - 1, scores.shape[0], math.prod(scores.shape[1:])
+    return *sizes, native.DTYPE_CODES[scores.dtype], native.threads()
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

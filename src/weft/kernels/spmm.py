@@ -76,61 +76,18 @@ def _check_weight(weight: Tensor, indices: Tensor, x: Tensor) -> None:
         )
 
 
-def _spmm_cpu(
-    indptr: Tensor,
-    indices: Tensor,
-    edges: Tensor | None,
-    x: Tensor,
-    weight: Tensor | None,
-    src_scale: Tensor | None,
-    dst_scale: Tensor | None,
-    mean: bool,
-    src_mean: bool,
-    t_indptr: Tensor | None,
-    t_indices: Tensor | None,
-    t_edges: Tensor | None,
-) -> Tensor:
-    core = native.library()
-    code, index = native.DTYPE_CODES.get(x.dtype), native.INDEX_CODES.get(indices.dtype)
-    if core is None or code is None or index is None:
-        return reference.spmm(
-            indptr,
-            indices,
-            edges,
-            x,
-            weight,
-            src_scale,
-            dst_scale,
-            mean,
-            src_mean,
-            t_indptr,
-            t_indices,
-            t_edges,
-        )
+def _spmm_cpu(*arguments: Any) -> Tensor:
+    indptr, indices, edges, x, weight, src_scale, dst_scale, mean, src_mean, t_indptr, *_ = arguments
+    codes = native.codes(x, indices)
+    if codes is None:
+        return reference.spmm(*arguments)
     num_rows, num_src, num_edges = indptr.shape[0] - 1, x.shape[0], indices.shape[0]
     out = native.empty((num_rows, *x.shape[1:]), x.dtype)
-    # the tensors made dense here must live until the call is over
-    dense = [native.dense(tensor) for tensor in (indptr, indices, x, weight, src_scale, dst_scale, t_indptr)]
-    edges = native.dense(edges if edges is None else edges.to(indices.dtype))
-    pointers = [native.pointer(tensor) for tensor in dense]
-    status = core.weft_spmm(
-        pointers[0],
-        pointers[1],
-        native.pointer(edges),
-        *pointers[2:6],
-        pointers[6] if src_mean else None,
-        native.address(out),
-        num_rows,
-        num_src,
-        num_edges,
-        math.prod(x.shape[1:]),
-        weight.shape[1] if weight is not None and weight.dim() == 2 else 1,
-        mean,
-        code,
-        index,
-        native.threads(),
-    )
-    native.check(status, "spmm")
+    edges = edges if edges is None else edges.to(indices.dtype)
+    heads = weight.shape[1] if weight is not None and weight.dim() == 2 else 1
+    given = (indptr, indices, edges, x, weight, src_scale, dst_scale, t_indptr if src_mean else None)
+    sizes = (num_rows, num_src, num_edges, math.prod(x.shape[1:]), heads)
+    native.call("weft_spmm", *given, out, *sizes, mean, *codes, native.threads())
     return out
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from weft.config import Recipe
 from weft.errors import WeftError, WeftWarning
 from weft.strategies.base import strategies
-from weft.strategies.strategy_cost import StrategyCost, costs, known_options
+from weft.strategies.strategy_cost import StrategyCost, cost_of, known_options
 from weft.train.resolve import Resolved, resolve
 
 
@@ -29,9 +29,9 @@ class Candidate:
         return asked["name"] if isinstance(asked, Mapping) else asked
 
     @property
-    def cost(self) -> type[StrategyCost]:
+    def cost(self) -> StrategyCost:
         """What the strategy tells of itself."""
-        return costs[self.strategy]
+        return cost_of(self.strategy)
 
     @property
     def told(self) -> str:
@@ -60,7 +60,7 @@ def candidates(
             continue
         for count in workers:
             tried: list[dict[str, Any]] = []
-            for variant in costs[name].variants(strategies[name], count):
+            for variant in cost_of(name).variants(count):
                 own = recipe.strategy if name == named else {}
                 section = {**variant, **known_options(strategies[name], own), "name": name}
                 if section not in tried:  # what the recipe says leaves fewer variants
@@ -71,7 +71,7 @@ def candidates(
 def _tried(recipe: Recipe, name: str, workers: int, section: dict[str, Any]) -> Candidate | RuledOut:
     asked = section.get("exchange")
     exchange = asked.get("name") if isinstance(asked, Mapping) else asked
-    obstacle = costs[name].obstacle(section, workers)
+    obstacle = cost_of(name).obstacle(workers)
     if obstacle is not None:
         return RuledOut(name, exchange, workers, obstacle)
     try:

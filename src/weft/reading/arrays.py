@@ -6,6 +6,7 @@ that what nobody uses costs nothing.
 """
 
 import math
+import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ Array = NDArray[Any]
 
 _KINDS = "biufUS"  # numbers and words; no objects, records, dates or complex numbers
 _PIECE = 1 << 20
+# Numpy parses a header as Python code, and CPython 3.11 can fail at that in several threads at once.
+_parsing = threading.Lock()
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -56,7 +59,8 @@ def read_header(file: IO[bytes], where: Path | str) -> Header:
             raise FormatError(
                 f"{where}: a .npy file of version {version}; versions (1, 0) and (2, 0) are read"
             )
-        shape, fortran, dtype = _HEADERS[version](file)
+        with _parsing:
+            shape, fortran, dtype = _HEADERS[version](file)
         if dtype.kind not in _KINDS or dtype.hasobject:
             told = "Python objects (a pickle)" if dtype.hasobject else f"values of type {dtype}"
             raise FormatError(

@@ -45,7 +45,7 @@ class Batch:
         seed_of: Tensor | None = None,
         once: "Callable[[], Batch] | None" = None,
         hop_sizes: tuple[list[int], list[int]] | None = None,
-        held: Mapping[str, Any] | None = None,
+        data: Mapping[str, Any] | None = None,
     ) -> None:
         self.graph = graph
         self.blocks = blocks
@@ -55,7 +55,7 @@ class Batch:
         self.seed_of = seed_of  # [n] place of the seed a row belongs to, where rows are (seed, node) pairs
         self.hop_sizes = hop_sizes  # nodes and edges of each hop, where each node was drawn for once
         self._once = once
-        self._held: dict[str, Any] = {} if held is None else dict(held)  # x and y, where they are there
+        self._data: dict[str, Any] = {} if data is None else dict(data)  # x and y, where they are there
 
     @property
     def num_nodes(self) -> int:
@@ -106,7 +106,7 @@ class Batch:
 
     def without_y(self) -> "Batch":
         """Ask for no y, as where seeds are of types that have none; return the batch."""
-        self._held["y"] = None
+        self._data["y"] = None
         return self
 
     def set_clock(self, clock: Tensor | None) -> None:
@@ -128,7 +128,7 @@ class Batch:
 
     def brings(self, name: str) -> bool:
         """Return whether `x` or `y` is here already, and not to be read from the graph."""
-        return name in self._held
+        return name in self._data
 
     def to_pyg(self) -> Any:
         """Return a PyG `Data` (or `HeteroData`) of the seeds' neighbourhood, each node drawn for once.
@@ -145,9 +145,9 @@ class Batch:
         return data_of(self._once())
 
     def _get(self, name: str, make: Callable[[], Any]) -> Any:
-        if name not in self._held:
-            self._held[name] = make()
-        return self._held[name]
+        if name not in self._data:
+            self._data[name] = make()
+        return self._data[name]
 
     def __repr__(self) -> str:
         counts = f"seeds={self.seeds.numel():,}, nodes={self.num_nodes:,}, edges={self.num_edges:,}"

@@ -151,7 +151,6 @@ class EdgeLoader(CollectiveLoader):
         return pairs if own is None else pairs.take(own)
 
     def batch(self, epoch: int, step: int) -> Any:
-        """Return the batch of a step, whatever comes next."""
         everybody = self.pairs_of(epoch, step)
         pairs = self.own(everybody)
         # Negatives are drawn for own pairs alone, but told of all pairs of the step: in-batch ones are the

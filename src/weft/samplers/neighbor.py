@@ -98,7 +98,6 @@ class NeighborSampler(Sampler):
 
     @property
     def plain(self) -> bool:
-        """Whether each row has at most its fanout of edges, which stand for equally many, and no type."""
         special = self.by_relation or self.weight is not None or self.times is not None
         return not special and self.graph.is_plain and self.graph.edge_type is None
 

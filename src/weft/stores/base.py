@@ -153,7 +153,6 @@ class Store(RowSource):
         return None
 
     def gather(self, ids: Tensor) -> Tensor:
-        """Return the rows of these ids, in their order, [n, ...]."""
         ids = self.checked(ids)
         out = self._gather(ids)
         self._count(ids.numel())

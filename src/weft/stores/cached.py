@@ -148,7 +148,6 @@ class CachedStore(Store):
         self.store.close()
 
     def describe(self) -> dict[str, Any]:
-        """Return what the store is, for the record of a run."""
         return super().describe() | {"capacity": self.capacity, "behind": self.store.describe()}
 
     def _gather(self, ids: Tensor) -> Tensor:
@@ -240,17 +239,11 @@ def can_place(x: Tensor) -> bool:
 
 def place_rows(x: Tensor, out: Tensor, *, rows: Tensor | None = None, places: Tensor | None = None) -> None:
     """Copy x[rows[i]] to out[places[i]] natively; a negative row is left out, None counts 0, 1, …"""
-    core = native.library()
-    assert core is not None
     native.declare(_SIGNATURES)
-    x = x.contiguous()
     count = rows.numel() if rows is not None else len(x)
-    arrays = (native.pointer(rows), native.pointer(places))
     size = math.prod(x.shape[1:]) * x.element_size()
-    status = core.weft_place_rows(
-        native.address(x), len(x), *arrays, len(out), count, size, native.address(out), native.threads()
-    )
-    native.check(status, "rows of a cache")
+    given = (x, len(x), rows, places, len(out), count, size, out, native.threads())
+    native.call("weft_place_rows", *given, what="rows of a cache")
 
 
 def best(scores: Tensor, count: int) -> Tensor:

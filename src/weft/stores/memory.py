@@ -107,7 +107,6 @@ class MemoryStore(Store):
         return touched, _sum_rows(self._sent_home(plan.travel, summed), places, len(touched))
 
     def describe(self) -> dict[str, Any]:
-        """Return what the store is, for the record of a run."""
         ranks = {"ranks": self.group.size, "rows_here": len(self.values)} if self.collective else {}
         return super().describe() | ranks | {"storage": self.storage}
 

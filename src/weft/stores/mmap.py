@@ -145,7 +145,6 @@ class MmapStore(Store):
             self._begun, self.writable = None, False
 
     def describe(self) -> dict[str, Any]:
-        """Return what the store is, for the record of a run."""
         return super().describe() | {"path": str(self.path), "storage": self.storage}
 
     def _gather(self, ids: Tensor) -> Tensor:
@@ -183,15 +182,14 @@ def _pages_of_files() -> int:
 
 
 def _take(rows: Tensor, ids: Tensor) -> Tensor:
-    core = native.library()
-    if core is None or not hasattr(core, "weft_gather_mapped") or rows.numel() == 0:
+    if not hasattr(native.library(), "weft_gather_mapped") or rows.numel() == 0:
         return kernels.gather(rows, ids)
     native.declare(_SIGNATURES)
     out = reused((ids.numel(), *rows.shape[1:]), rows.dtype)
     size = math.prod(rows.shape[1:]) * rows.element_size()
-    sizes = (native.address(rows), len(rows), native.address(ids), ids.numel(), size, native.address(out))
-    status = core.weft_gather_mapped(*sizes, native.INDEX_CODES[ids.dtype], native.threads())
-    native.check(status, "rows of a file")
+    kinds = (native.INDEX_CODES[ids.dtype], native.threads())
+    given = (rows, len(rows), ids, ids.numel(), size, out, *kinds)
+    native.call("weft_gather_mapped", *given, what="rows of a file")
     return out
 
 

@@ -28,8 +28,8 @@ def rowwise_adagrad_parts(
         rows, grads = (torch.cat(each) for each in zip(*parts))
         rowwise_adagrad(values, total, rows, grads, lr=lr, eps=eps)
         return
-    core = native.library() if values.device.type == "cpu" else None
-    if core is None or values.dtype not in (torch.float32, torch.float64) or not values.is_contiguous():
+    in_core = values.is_cpu and native.available()
+    if not in_core or values.dtype not in (torch.float32, torch.float64) or not values.is_contiguous():
         rows, grads = (torch.cat(each) for each in zip(*parts))
         rowwise_adagrad_rows(values, total, *summed_rows(rows, grads), lr=lr, eps=eps)
         return
@@ -37,18 +37,6 @@ def rowwise_adagrad_parts(
     held = [(rows.long().contiguous(), grads.to(values.dtype).contiguous()) for rows, grads in parts]
     places, sums = ((_P * len(held))(*(native.address(each[part]) for each in held)) for part in (0, 1))
     counts = (_L * len(held))(*(len(each[0]) for each in held))
-    status = core.weft_rowwise_adagrad(
-        *(
-            native.address(values),
-            native.address(total),
-            *values.shape,
-            len(held),
-            places,
-            sums,
-            counts,
-            lr,
-            eps,
-        ),
-        *(native.DTYPE_CODES[values.dtype], native.threads()),
-    )
-    native.check(status, "gradients of learned rows")
+    given = (values, total, *values.shape, len(held), places, sums, counts, lr, eps)
+    kinds = (native.DTYPE_CODES[values.dtype], native.threads())
+    native.call("weft_rowwise_adagrad", *given, *kinds, what="gradients of learned rows")

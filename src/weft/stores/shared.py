@@ -248,7 +248,6 @@ class SharedStore(Store):
         self.space.close()
 
     def describe(self) -> dict[str, Any]:
-        """Return what the store is, for the record of a run."""
         return super().describe() | {"name": self.name, "field": self.field_name}
 
     def _gather(self, ids: Tensor) -> Tensor:

@@ -64,7 +64,6 @@ class SlicedStore(Store):
         return kernels.gather(self.values, self.checked(ids))
 
     def describe(self) -> dict[str, Any]:
-        """Return what the store is, for the record of a run."""
         return super().describe() | {"ranks": self.group.size}
 
     def _gather(self, ids: Tensor) -> Tensor:

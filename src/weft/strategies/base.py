@@ -120,8 +120,8 @@ class Strategy:
         """`device` is where the model is, by default where the graph lies; `folder` is the run's, if any."""
         self.group = Group.alone() if group is None else group
         self.task = usual_task(graph) if task is None else task
-        held = graph.indptr.device  # which has the number of a GPU too
-        device = held if device is None or device.type == held.type else device
+        graph_device = graph.indptr.device  # which has the number of a GPU too
+        device = graph_device if device is None or device.type == graph_device.type else device
         self.loss_scale = LossScale(device, self.agree) if autocast is torch.float16 else None
         """What keeps small gradients in float16; None in other precisions."""
         self.shared = Shared(
@@ -208,8 +208,8 @@ class Strategy:
     @classmethod
     def partitioning(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the name and the options of the partitioner."""
-        asked = options.get("partitioner", cls.partitioner)
-        return {"name": cls.partitioner} | ({"name": asked} if isinstance(asked, str) else dict(asked))
+        named = options.get("partitioner", cls.partitioner)
+        return {"name": cls.partitioner} | ({"name": named} if isinstance(named, str) else dict(named))
 
     @classmethod
     def arranged(cls, assignment: Assignment, options: Mapping[str, Any], workers: int) -> Assignment:
@@ -312,14 +312,14 @@ class Strategy:
             outputs, beside = self.batching.outputs(model) if known is None else known
             self._ranked = (outputs, beside) if all(map(_are_ranks, outputs.values())) else None
             return {
-                split: {**self._score(outputs[split], held.count, metrics), **beside.get(split, {})}
-                for split, held in self.scored.items()
+                split: {**self._score(outputs[split], targets.count, metrics), **beside.get(split, {})}
+                for split, targets in self.scored.items()
             }
 
     def details(self) -> dict[str, dict[str, Any]]:
         """Return what the last evaluation found of each split beyond metrics; called by all workers."""
-        found = {split: held.details(self.shared.total) for split, held in self.scored.items()}
-        return {split: told for split, told in found.items() if told}
+        details = {split: targets.details(self.shared.total) for split, targets in self.scored.items()}
+        return {split: each for split, each in details.items() if each}
 
     @torch.no_grad()
     def predict(self, model: nn.Module) -> Tensor:
@@ -352,13 +352,13 @@ class Strategy:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave, before the first epoch."""
         self.learned.load_state(state)
-        rest = {name: held for name, held in state.items() if not self.learned.holds(name)}
+        rest = {name: value for name, value in state.items() if not self.learned.holds(name)}
         if "step" in rest:
             self.clock[2] = int(rest.pop("step"))
             self.tally.load_state({name: rest.pop(name) for name in ("loss", "count")})
         own = {name for name in rest if self.batching.holds(name)}
-        self.batching.load_state({name: held for name, held in rest.items() if name in own})
-        self.layout.load_state({name: held for name, held in rest.items() if name not in own})
+        self.batching.load_state({name: value for name, value in rest.items() if name in own})
+        self.layout.load_state({name: value for name, value in rest.items() if name not in own})
 
     def state_range(self, name: str) -> range | None:
         """Return the nodes for the own ones of which a tensor of `state` has a row; None: it has none."""
@@ -411,8 +411,8 @@ class Strategy:
 
     def agree(self, *values: float) -> list[float]:
         """Return the largest of each value over all workers, so that all of them decide alike."""
-        held = torch.tensor(values, dtype=torch.float64)
-        agreed: list[float] = self.group.all_reduce(held, "max", label=CONTROL).wait().tolist()
+        numbers = torch.tensor(values, dtype=torch.float64)
+        agreed: list[float] = self.group.all_reduce(numbers, "max", label=CONTROL).wait().tolist()
         return agreed
 
     def gather(self, value: Any) -> list[Any]:

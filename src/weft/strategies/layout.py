@@ -138,7 +138,6 @@ class PartsLayout(Layout):
                 block.mark_constant(self.graph.x)
 
     def global_ids(self, rows: Tensor) -> Tensor:
-        """Return the ids of own rows in the whole graph."""
         return self.graph.shard.node_ids[rows]
 
     def rows_of(self, h: Tensor, ids: Tensor) -> Tensor:

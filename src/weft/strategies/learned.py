@@ -182,11 +182,6 @@ class LearnedTables:
         """The numbers that all tables hold, on all workers."""
         return sum(len(each.rows.nodes) * each.rows.width for each in self.tables.values())
 
-    @property
-    def held(self) -> int:
-        """Of these, those held here."""
-        return sum(each.values.numel() for each in self.tables.values())
-
     def set_rate(self, rate: float) -> None:
         """Follow the learning rate of an epoch."""
         for each in self.tables.values():

@@ -54,7 +54,6 @@ class LocalGraph(NodeData):
 
     @property
     def target_type(self) -> str:
-        """The node type that targets are of."""
         return self.shard.target_type
 
     def summary(self) -> dict[str, Any]:

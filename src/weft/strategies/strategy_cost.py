@@ -1,7 +1,7 @@
 """What a strategy tells a planner: the settings worth trying, how long a rehearsal is, whether it is exact.
 
-Bytes, memory and work are not told but counted: a plan rehearses the strategy itself. One cost stands beside
-each strategy, under its name.
+Bytes, memory and work are not told but counted: a plan rehearses the strategy itself. Most follows from what
+the class says it can do; a strategy of which more is known has a cost of its own beside it, under its name.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 from weft.config import parameters
 from weft.exchanges.base import check_exchange, exchanges
 from weft.registry import Registry
-from weft.strategies.base import Strategy
+from weft.strategies.base import Strategy, strategies
 
 
 class StrategyCost:
     """What is known of a strategy before it is rehearsed."""
 
-    exact: ClassVar[bool] = True
-    """Whether it computes what one process does on the whole graph, where its exchange does."""
+    untried: ClassVar[str | None] = None
+    """Why a plan never tries it, where it does not."""
     overlaps: ClassVar[tuple[str, ...]] = ("gradient",)
     """Purposes of traffic that travels while the rank works."""
     turns: ClassVar[bool] = False
@@ -25,43 +25,55 @@ class StrategyCost:
     first: ClassVar[int] = 1
     """Epochs at the start that are like no later one."""
 
-    @classmethod
-    def variants(cls, kind: type[Strategy], workers: int) -> list[dict[str, Any]]:
+    def __init__(self, kind: type[Strategy]) -> None:
+        self.kind = kind
+
+    @property
+    def exact(self) -> bool:
+        """Whether it computes what one process does on the whole graph, where its exchange does."""
+        return not self.kind.in_batches
+
+    def variants(self, workers: int) -> list[dict[str, Any]]:
         """Return options for so many workers that are worth comparing: arrangements and exchanges."""
+        kind = self.kind
         if workers > 1 and not kind.on_workers:
             return []
         ways: list[dict[str, Any]] = [{"exchange": name} for name in kind.exchanges] if workers > 1 else [{}]
         arranged = kind.layouts(workers) if workers > 1 and not kind.in_batches else [{}]
         return [{**layout, **way} for layout in arranged or [{}] for way in ways or [{}]]
 
-    @classmethod
-    def obstacle(cls, options: Mapping[str, Any], workers: int) -> str | None:
-        """Return why a plan does not try this, None where it does."""
-        return None
+    def obstacle(self, workers: int) -> str | None:
+        """Return why a plan does not try it on so many workers, None where it does."""
+        if self.untried is None and workers == 1 and self.exact and self.kind.on_workers:
+            return "one process has the whole graph: `single` does the same"
+        return self.untried
 
-    @classmethod
-    def is_exact(cls, options: Mapping[str, Any]) -> bool:
+    def is_exact(self, options: Mapping[str, Any]) -> bool:
         """Return whether these options change nothing of what one process computes."""
-        if not cls.exact or options.get("exchange") is None:
-            return cls.exact
+        if not self.exact or options.get("exchange") is None:
+            return self.exact
         name, chosen = check_exchange(options["exchange"])
         return exchanges[name].is_exact(chosen)
 
-    @classmethod
-    def period(cls, options: Mapping[str, Any]) -> int:
+    def period(self, options: Mapping[str, Any]) -> int:
         """Return after how many epochs what is sent repeats itself."""
         if options.get("exchange") is None:
             return 1
         name, chosen = check_exchange(options["exchange"])
         return exchanges[name].period(chosen)
 
-    @classmethod
-    def rehearsed(cls, options: Mapping[str, Any]) -> int:
+    def rehearsed(self, options: Mapping[str, Any]) -> int:
         """Return how many epochs a rehearsal takes: those like no other, and a whole period."""
-        return cls.first + cls.period(options)
+        return self.first + self.period(options)
 
 
 costs: Registry[type[StrategyCost]] = Registry("cost", "weft.strategies")
+
+
+def cost_of(name: str) -> StrategyCost:
+    """Return what is known of a strategy: by a cost of its own, else by its class alone."""
+    kind = costs[name] if name in costs.names() else StrategyCost
+    return kind(strategies[name])
 
 
 def known_options(kind: type[Strategy], section: Mapping[str, Any]) -> dict[str, Any]:

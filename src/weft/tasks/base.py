@@ -151,7 +151,7 @@ class Task(ABC):
         """Give the model's head what the data told, the units of its numbers say; after `targets`."""
 
     @abstractmethod
-    def targets(self, held: GraphView, total: Total) -> dict[str, Targets]:
+    def targets(self, graph: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own targets of every split that some worker has; called by all workers."""
 
     loss_choice: str | Mapping[str, Any] | Loss = "auto"
@@ -297,11 +297,11 @@ def put_head(task: Task, model: nn.Module, info: GraphInfo, *, seed: int) -> nn.
     return model
 
 
-def chosen_loss(task: Task, given: str | Mapping[str, Any] | Loss) -> Loss:
+def chosen_loss(task: Task, choice: str | Mapping[str, Any] | Loss) -> Loss:
     """Return a task's loss of a name, its first for "auto", or one of the user's own."""
-    if isinstance(given, Loss):
-        return given
-    options = {"name": given} if isinstance(given, str) else dict(given)
+    if isinstance(choice, Loss):
+        return choice
+    options = {"name": choice} if isinstance(choice, str) else dict(choice)
     name = options.pop("name", "auto")
     name = next(iter(task.losses)) if name == "auto" else name
     if name not in task.losses:

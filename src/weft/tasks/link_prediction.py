@@ -144,7 +144,6 @@ class LinkPrediction(PairTask):
         return targets
 
     def make_targets(self, pairs: Pairs, split: str) -> Targets:
-        """Return own pairs as targets."""
         return LinkTargets(self, pairs, split)
 
     def make_loss(self, train: Targets, total: Total) -> Loss:
@@ -220,7 +219,6 @@ class LinkPrediction(PairTask):
         return outputs, torch.zeros(len(outputs), device=outputs.device)
 
     def evaluated_nothing(self, split: str) -> tuple[Tensor, Tensor]:
-        """Return what `evaluated_batch` gives of no pair."""
         return torch.zeros(0, 1 + (self.evaluated.count or 1)), torch.zeros(0)
 
     def _of_batch(self, model: nn.Module, h: Tensor, batch: EdgeBatch, how: Negatives) -> Tensor:

@@ -54,13 +54,13 @@ class NodeTask(Task):
             raise GraphError(NO_LABELS)
         return held.y
 
-    def targets(self, held: GraphView, total: Total) -> dict[str, Targets]:
+    def targets(self, graph: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own nodes of every split that some worker has, and settle what the loss is."""
-        y = self.check_labels(held)
-        own: dict[str, Targets] = dict(node_targets(held, y))
-        sizes = total(torch.tensor([len(held) for held in own.values()])).tolist()
+        y = self.check_labels(graph)
+        own: dict[str, Targets] = dict(node_targets(graph, y))
+        sizes = total(torch.tensor([len(each) for each in own.values()])).tolist()
         if not sizes[0]:
-            raise GraphError(_nothing_known(held, y))
+            raise GraphError(_nothing_known(graph, y))
         for targets, size in zip(own.values(), sizes):
             targets.count = size
         self.loss = self.make_loss(own["train"], total)

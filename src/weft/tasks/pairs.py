@@ -138,7 +138,6 @@ class PairTask(Task):
         """Note what of the whole graph is needed beyond the pairs."""
 
     def files(self) -> dict[str, bytes]:
-        """Return what workers read beside their parts, as files by name."""
         held: dict[str, Tensor] = {}
         for split, pairs in self._pairs.items():
             columns = {name: getattr(pairs, name) for name in ("src", "dst", "keys", "relation", "y", "time")}
@@ -165,9 +164,9 @@ class PairTask(Task):
             raise GraphError(f"no pair is left to train on; give another task.split{more}")
         return self._pairs["train"]
 
-    def targets(self, held: GraphView, total: Total) -> dict[str, Targets]:
+    def targets(self, graph: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split."""
-        own = held.own_ids
+        own = graph.own_ids
         found: dict[str, Targets] = {}
         self.training_pairs()  # refuses a split that leaves none
         for split, pairs in self._pairs.items():

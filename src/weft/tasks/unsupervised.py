@@ -94,10 +94,10 @@ class Unsupervised(LinkPrediction):
         held = load_file(folder / DEGREES)
         self.degrees = {"dst": held["dst"], "src": held["src"]}
 
-    def targets(self, held: GraphView, total: Total) -> dict[str, Targets]:
+    def targets(self, graph: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split, and find out whether there are labels to probe for."""
-        self.probe = Probe.of(held, total)
-        return super().targets(held, total)
+        self.probe = Probe.of(graph, total)
+        return super().targets(graph, total)
 
     def scores_of_rows(self, model: nn.Module, h: Tensor, total: Total) -> dict[str, dict[str, float]]:
         """Return what a linear model reads off the rows, where nodes have labels."""

@@ -85,8 +85,9 @@ class Trainer:
         self.events = self.traffic = Events()
         autocast = AUTOCAST.get(settings.precision)
         run = None if folder is None else folder.path
-        given = {"task": task, "seed": settings.seed, "autocast": autocast, "infer": _outputs, "folder": run}
-        self.strategy = kind(graph, **given)
+        self.strategy = kind(
+            graph, task=task, seed=settings.seed, autocast=autocast, infer=_outputs, folder=run
+        )
         task.begin(model)
         check_precision(settings, task, model)
         if settings.precision == "bfloat16" and self.strategy.device.type == "cpu":
@@ -172,8 +173,8 @@ class Trainer:
             if self.stopped == "interrupted":  # between two steps of the epoch
                 break
             self.record(epoch + 1)
-            asked = self.stop(), self.checkpoint_due(epoch + 1), self._next_generation()
-            interrupted, due, following = self.strategy.agree(*asked)
+            wishes = self.stop(), self.checkpoint_due(epoch + 1), self._next_generation()
+            interrupted, due, following = self.strategy.agree(*wishes)
             self.timeline.begin()
             if interrupted or due:
                 self.save(epoch + 1)
@@ -228,7 +229,7 @@ class Trainer:
         if not math.isfinite(self.loss):
             self._refuse(f"the loss became {self.loss} in epoch {epoch}")
         scores = self.strategy.evaluate(self.model, self.watched) if self.evaluation_due(epoch) else {}
-        if scores and not all(math.isfinite(held["loss"]) for held in scores.values()):
+        if scores and not all(math.isfinite(of_split["loss"]) for of_split in scores.values()):
             self._refuse(f"the model's outputs are not finite after epoch {epoch}")
         seconds = self.events.take_seconds()
         self.history.append(sum(value for name, value in seconds.items() if name != "evaluate"))
@@ -271,11 +272,11 @@ class Trainer:
 
     def _drift(self) -> dict[str, object]:
         """Return what an epoch's event says of an approximate exchange: its errors, and what it chose."""
-        told = {
+        fields = {
             "drift": [error for _, error in sorted(self.strategy.layout.exchange_errors().items())],
             "exchange": self.strategy.layout.exchange_settings(),
         }
-        return {name: value for name, value in told.items() if value}
+        return {name: value for name, value in fields.items() if value}
 
     def evaluation_due(self, epoch: int) -> bool:
         """Return whether to evaluate after that many epochs."""

@@ -17,7 +17,7 @@ from weft.layers.base import layers
 from weft.plan.rehearse import stage
 from weft.plan.rehearse.rehearsal import rehearse
 from weft.strategies.base import strategies
-from weft.strategies.strategy_cost import costs
+from weft.strategies.strategy_cost import cost_of
 from weft.train.resolve import resolve
 from weft.train.workers.run_parts import prepare_parts
 
@@ -50,8 +50,8 @@ def tried(size: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     found = [
         (SAGE, {"name": name, **variant})
         for name in strategies.names()
-        for variant in costs[name].variants(strategies[name], size)
-        if costs[name].obstacle(variant, size) is None
+        for variant in cost_of(name).variants(size)
+        if cost_of(name).obstacle(size) is None
     ]
     # A grid of several columns is exact only: the strategy refuses the others, and a plan says so.
     return [

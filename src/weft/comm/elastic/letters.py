@@ -43,7 +43,6 @@ class Letter(Meeting):
         self._departed.set()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Return when it is done; raises where it failed or took too long."""
         if self.travels and not self.is_completed():
             self.travels = False  # one is enough
             # Gloo tells the end of a message to nobody but a thread that waits for it, and does not let go

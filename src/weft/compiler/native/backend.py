@@ -44,33 +44,24 @@ def obstacle(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> str:
 
 def run(program: Program, edges: Edges, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors of all results, in their order."""
-    core = native.library()
     dtype = tensors[0].dtype if tensors else torch.float32
     coded = _coded(program, dtype.itemsize, _flags(program, tensors))
-    assert core is not None
     assert isinstance(coded, Encoded), coded
     _check(program, edges, tensors)
-    indptr, other, numbers = edges.indptr.contiguous(), edges.other.contiguous(), native.dense(edges.numbers)
+    numbers = edges.numbers
     dense = [each.contiguous() for each in tensors]
     forms = [form for result in program.results for form in output_forms(program, result, edges, dtype)]
     outputs = [native.empty(*form) for form in forms]
-    status = core.weft_program(
-        *coded.addresses,
-        native.pointer(indptr),
-        native.pointer(other),
-        native.pointer(numbers),
-        _pointers(dense),
-        _pointers(outputs),
-        len(outputs),
-        edges.num_rows,
-        edges.num_other,
-        edges.num_edges,
-        native.INDEX_CODES[other.dtype],
-        native.INDEX_CODES[torch.int32 if numbers is None else numbers.dtype],
+    given = (edges.indptr, edges.other, numbers, _pointers(dense), _pointers(outputs), len(outputs))
+    sizes = (edges.num_rows, edges.num_other, edges.num_edges)
+    numbers_type = torch.int32 if numbers is None else numbers.dtype
+    codes = (
+        native.INDEX_CODES[edges.other.dtype],
+        native.INDEX_CODES[numbers_type],
         native.DTYPE_CODES[dtype],
-        native.threads(),
     )
-    native.check(status, "edge program")
+    threads = native.threads()
+    native.call("weft_program", *coded.addresses, *given, *sizes, *codes, threads, what="edge program")
     return outputs
 
 

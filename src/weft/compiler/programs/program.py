@@ -228,11 +228,6 @@ class Builder:
         """The loads so far."""
         return [each for each in self._values if isinstance(each, Load)]
 
-    @property
-    def steps(self) -> list[Step]:
-        """The steps so far."""
-        return [each for each in self._values if isinstance(each, Step)]
-
     def load(self, source: Source, shape: Shape) -> int:
         """Add a tensor."""
         self._values.append(Load(source, shape))

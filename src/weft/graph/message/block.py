@@ -82,8 +82,8 @@ class Block(BlockEdges):
 
         if h.shape[0] != self.num_src:
             return False
-        asked, terms = self._cache.get("terms", (None, 0))
-        if asked is not h.indptr:
+        counted, terms = self._cache.get("terms", (None, 0))
+        if counted is not h.indptr:
             lengths = h.indptr[1:] - h.indptr[:-1]
             terms = int(lengths[self.indices.long()].sum())
             self._cache["terms"] = (h.indptr, terms)

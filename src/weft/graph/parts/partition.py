@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +71,6 @@ class PartitionInfo:
     """Rows and columns of parts where `cuts` is "grid"."""
     sha256: str = field(default="")
     """Fingerprint of everything: assignment, edges and data of all parts."""
-
-    @cached_property
-    def sizes(self) -> list[int]:
-        """Bytes on disk of each part."""
-        return [part.bytes for part in self.parts]
 
 
 def write_partition(

@@ -166,7 +166,10 @@ def _forward_kernel(
 def store_kept(
     kept, row, result, positive, share, h, v, alone, H: tl.constexpr, V: tl.constexpr, PAD: tl.constexpr
 ):
-    """Store what `reference_attention.keeping_forward` keeps of a row: two padded tiles and a share."""
+    """Store what `reference_attention.keeping_forward` keeps of a row: two padded tiles and a share.
+
+    result and positive are [BH, BV], share [BH]; kept is [num_dst, 2 H PAD + H].
+    """
     inside = alone[:, None] & (v < V)[None, :]
     spot = kept + row * (2 * H * PAD + H) + h[:, None] * PAD + v[None, :]
     tl.store(spot, result, mask=inside)
@@ -294,9 +297,7 @@ def _forward(args: Arguments, kept: Tensor | None) -> tuple[Tensor, Tensor, Tens
         part_top,
         part_total,
         part_kept,
-        plan.rows,
-        plan.starts,
-        plan.num_segments,
+        *plan.items,
         args.slope,
         *draws(args),
         **keeping,

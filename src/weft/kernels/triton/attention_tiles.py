@@ -163,7 +163,6 @@ def flags(args: Arguments, plan: HubPlan, *more: Tensor) -> dict[str, Any]:
         "HAS_IDS": args.edge_ids is not None,
         "DROPOUT": args.dropout > 0.0,
         "KEYED": args.dropout > 0.0 and args.clock is not None and not args.clock.is_cpu,
-        "HUBS": plan.num_hubs > 0,
-        "SEGMENT": plan.segment,
+        **plan.flags(),
         "WIDE": max(each.numel() for each in read) >= NARROW,
     }

@@ -10,7 +10,10 @@ from weft.kernels.triton.plan import power
 
 @triton.jit
 def _slope_kernel(scores, live, losses, columns, scale, LIVE: tl.constexpr, BC: tl.constexpr):
-    """Turn a row of scores into the slope of its loss, column 0 the true one; a program a row."""
+    """Turn a row of scores into the slope of its loss, column 0 the true one; a program a row.
+
+    scores [rows, columns] in and out, live [rows] what a row counts, losses [rows] out.
+    """
     row = tl.program_id(0).to(tl.int64)
     scores += row * columns
     counts = tl.load(live + row) if LIVE else 1.0
@@ -54,6 +57,7 @@ def softmax_slope(scores: Tensor, live: Tensor | None, temperature: float) -> Te
 
 @triton.jit
 def _product_kernel(x, w, out, count, sign, K: tl.constexpr, BLOCK: tl.constexpr):
+    """Multiply complex numbers: x, w and out are [n, 2 K], real parts first, count = n · K."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = at < count
     real = at // K * (2 * K) + at % K

@@ -17,6 +17,7 @@ _WORDS = {4: torch.int32, 2: torch.int16, 1: torch.int8}
 
 @triton.jit
 def _gather_kernel(x, rows, out, count, F: tl.constexpr, BM: tl.constexpr, BF: tl.constexpr):
+    """Copy row rows[i] of x [*, F] to row i of out [count, F]."""
     place = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     f = tl.program_id(1) * BF + tl.arange(0, BF)
     live = place < count

@@ -36,6 +36,15 @@ class HubPlan(NamedTuple):
     def num_hubs(self) -> int:
         return self.hubs.shape[0]
 
+    @property
+    def items(self) -> tuple[Tensor, Tensor, int]:
+        """What `item_of` reads of a plan, in the order of the kernels' parameters."""
+        return self.rows, self.starts, self.num_segments
+
+    def flags(self) -> dict[str, int]:
+        """Return what kernels are compiled for, under the names that they give it."""
+        return {"HUBS": self.num_hubs > 0, "SEGMENT": self.segment}
+
 
 _plans = WeakTensorKeyDictionary()
 _orders = WeakTensorKeyDictionary()

@@ -14,6 +14,7 @@ _MANY = 4096
 
 @triton.jit
 def _bits_kernel(key, ids, out, lanes, BL: tl.constexpr):
+    """Store the bits of (ids[i], lane): key [1], ids [n], out [n, lanes]; a program some lanes of a row."""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.program_id(1) * BL + tl.arange(0, BL)
     bits = draw(row_key(tl.load(key), tl.load(ids + row)), lane)

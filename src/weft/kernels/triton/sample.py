@@ -51,7 +51,14 @@ def _count_kernel(
     REPLACE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Store how many edges each row gets; 0 behind the last."""
+    """Store how many edges each row gets; 0 behind the last.
+
+    tensor      shape               holds
+    indptr      [num_nodes + 1]     of the graph
+    nodes       [rows]              the node of each row so far, seeds first
+    sizes       [hops + 1]          rows there are before each hop
+    out         [rows, rounded up]  out: the edges of each row
+    """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     last = tl.load(sizes + hop)
     first = last * 0
@@ -90,7 +97,17 @@ def _draw_kernel(
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """Draw the edges of some rows by Floyd's algorithm, and claim their sources in the table."""
+    """Draw the edges of some rows by Floyd's algorithm, and claim their sources in the table.
+
+    tensor      shape               holds
+    indptr, indices                 the graph's CSR, by node
+    nodes, sizes                    as in `_count_kernel`
+    offsets     [rows + 1]          where the edges of each row begin
+    edges       [bound]             out: the place of each edge in the CSR, int64
+    sources     [bound]             out: its source node, int32
+    table       [num_nodes]         least number that claims a node: a row's, or rows so far plus an edge's
+    keys        [hops]              of the draws
+    """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDTH)
     last = tl.load(sizes + hop)
@@ -141,7 +158,7 @@ def _all_kernel(
     ONCE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Take every edge of a row, and claim their sources in the table."""
+    """Take every edge of a row, and claim their sources in the table; tensors as in `_draw_kernel`."""
     row = tl.program_id(0)
     last = tl.load(sizes + hop)
     first = last * 0
@@ -162,7 +179,10 @@ def _all_kernel(
 
 @triton.jit(do_not_specialize=["hop", "num_rows"])
 def _first_kernel(sizes, offsets, sources, table, out, hop, num_rows, bound, BLOCK: tl.constexpr):
-    """Store 1 for each edge that is the first with its source, where that is no row yet."""
+    """Store 1 for each edge that is the first with its source, where that is no row yet: out [bound] int32.
+
+    The other tensors are as in `_draw_kernel`.
+    """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = at < tl.load(offsets + num_rows)
     source = tl.load(sources + at, mask=live, other=0)
@@ -174,7 +194,17 @@ def _first_kernel(sizes, offsets, sources, table, out, hop, num_rows, bound, BLO
 def _row_kernel(
     sizes, totals, offsets, sources, table, ranks, local, nodes, hop, num_rows, bound, BLOCK: tl.constexpr
 ):
-    """Store the source row of each edge, the new rows, and how many rows and edges there are now."""
+    """Store the source row of each edge, the new rows, and how many rows and edges there are now.
+
+    tensor      shape               holds
+    sizes       [hops + 1]          out: entry hop + 1, the rows there are now
+    totals      [hops]              out: the edges of this hop
+    ranks       [bound]             how many edges up to each are the first with a new source
+    local       [bound]             out: the source row of each edge
+    nodes       [rows, at most]     out: the nodes of new rows
+
+    `offsets`, `sources` and `table` are as in `_draw_kernel`.
+    """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     known = tl.load(sizes + hop)
     total = tl.load(offsets + num_rows)

@@ -71,24 +71,11 @@ def _dot_kernel(
         tl.store(out + edge[:, None] * H + h[None, :], result, mask=live[:, None] & (h < H)[None, :])
 
 
-def sddmm_dot(
-    indptr: Tensor,
-    indices: Tensor,
-    edges: Tensor | None,
-    a: Tensor,
-    b: Tensor,
-    src_scale: Tensor | None,
-    dst_scale: Tensor | None,
-    mean: bool,
-    src_mean: bool,
-    t_indptr: Tensor | None,
-    t_indices: Tensor | None,
-    t_edges: Tensor | None,
-) -> Tensor:
+def sddmm_dot(*arguments: Any) -> Tensor:
     """Return what `reference.sddmm_dot` returns."""
+    indptr, indices, edges, a, b, src_scale, dst_scale, mean, src_mean, t_indptr, *_ = arguments
     if a.dtype not in FLOATS:
-        rest: tuple[Any, ...] = (mean, src_mean, t_indptr, t_indices, t_edges)
-        return reference.sddmm_dot(indptr, indices, edges, a, b, src_scale, dst_scale, *rest)
+        return reference.sddmm_dot(*arguments)
     # zeros: edges that belong to no row, as padding has them, are never written
     out = torch.zeros((indices.shape[0], *a.shape[1:-1]), dtype=torch.float32, device=a.device)
     if not out.numel():
@@ -108,16 +95,13 @@ def sddmm_dot(
         indices.contiguous(),
         *dense,
         out,
-        plan.rows,
-        plan.starts,
-        plan.num_segments,
+        *plan.items,
         H=heads,
         D=dim,
         PERMUTED=edges is not None,
         SRC_SCALED=src_scale is not None,
         DST_SCALED=dst_scale is not None,
-        HUBS=plan.num_hubs > 0,
-        SEGMENT=plan.segment,
+        **plan.flags(),
         BE=min(max(2048 // (block * depth), 1), 32),
         BH=block,
         BD=depth,
@@ -163,16 +147,7 @@ def _sddmm_kernel(
         tl.store(out + edge[:, None] * F + f[None, :], result.to(out.dtype.element_ty), mask=live)
 
 
-def sddmm(
-    indptr: Tensor,
-    indices: Tensor,
-    a: Tensor,
-    b: Tensor,
-    op: str,
-    t_indptr: Tensor | None = None,
-    t_indices: Tensor | None = None,
-    t_edges: Tensor | None = None,
-) -> Tensor:
+def sddmm(indptr: Tensor, indices: Tensor, a: Tensor, b: Tensor, op: str, *_: Tensor | None) -> Tensor:
     """Return what `reference.sddmm` returns."""
     if a.dtype not in FLOATS:
         return reference.sddmm(indptr, indices, a, b, op)
@@ -184,13 +159,10 @@ def sddmm(
     _sddmm_kernel[(indptr.shape[0] - 1 + plan.num_segments, triton.cdiv(width, columns))](
         *(y.contiguous() for y in (indptr, indices, a, b)),
         out,
-        plan.rows,
-        plan.starts,
-        plan.num_segments,
+        *plan.items,
         F=width,
         OP=op,
-        HUBS=plan.num_hubs > 0,
-        SEGMENT=plan.segment,
+        **plan.flags(),
         BE=min(1024 // columns, 32),
         BF=columns,
         num_warps=1,

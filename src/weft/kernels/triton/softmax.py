@@ -141,7 +141,7 @@ def _shape(indptr: Tensor, scores: Tensor, plan: HubPlan) -> tuple[tuple[int, in
     block = min(power(heads), 32)
     grid = (indptr.shape[0] - 1 + plan.num_segments, triton.cdiv(heads, block))
     # One warp a program: most rows have fewer edges than a warp has lanes, and hubs come in segments.
-    options = {"H": heads, "HUBS": plan.num_hubs > 0, "SEGMENT": plan.segment, "BH": block, "num_warps": 1}
+    options = {"H": heads, **plan.flags(), "BH": block, "num_warps": 1}
     return grid, options | {"BE": min(max(256 // block, 8), 64)}
 
 
@@ -158,13 +158,12 @@ def edge_softmax(indptr: Tensor, scores: Tensor) -> Tensor:
     heads = options["H"]
     top, total = scores.new_empty((2, indptr.shape[0] - 1, heads)).unbind()
     part_top, part_total = scores.new_empty((2, plan.num_segments, heads)).unbind()
-    items = (plan.rows, plan.starts, plan.num_segments)
-    _stats_kernel[grid](indptr, scores, top, total, part_top, part_total, *items, **options)
+    _stats_kernel[grid](indptr, scores, top, total, part_top, part_total, *plan.items, **options)
     if plan.num_hubs:
         parts = (part_top, part_total, plan.firsts, plan.hubs)
         block = options["BH"]
         _merge_kernel[(plan.num_hubs, grid[1])](*parts, top, total, H=heads, BS=16, BH=block, num_warps=1)
-    _write_kernel[grid](indptr, scores, top, total, out, *items, **options)
+    _write_kernel[grid](indptr, scores, top, total, out, *plan.items, **options)
     return out
 
 
@@ -244,9 +243,8 @@ def edge_softmax_backward(indptr: Tensor, out: Tensor, grad: Tensor) -> Tensor:
     grid, options = _shape(indptr, out, plan)
     total = out.new_empty((indptr.shape[0] - 1, options["H"]))
     partial = out.new_empty((plan.num_segments, options["H"]))
-    items = (plan.rows, plan.starts, plan.num_segments)
-    _dots_kernel[grid](indptr, out, grad, total, partial, *items, **options)
+    _dots_kernel[grid](indptr, out, grad, total, partial, *plan.items, **options)
     if plan.num_hubs:
         merge_sums(plan, partial, total, indptr)
-    _scores_kernel[grid](indptr, out, grad, total, result, *items, **options)
+    _scores_kernel[grid](indptr, out, grad, total, result, *plan.items, **options)
     return result

@@ -131,24 +131,11 @@ def tile_for(indptr: Tensor, indices: Tensor, x: Tensor, width: int) -> Tile:
     return Tile(16 if cached and not few else 8, columns, 3 if pipelined else 1)
 
 
-def spmm(
-    indptr: Tensor,
-    indices: Tensor,
-    edges: Tensor | None,
-    x: Tensor,
-    weight: Tensor | None,
-    src_scale: Tensor | None,
-    dst_scale: Tensor | None,
-    mean: bool,
-    src_mean: bool,
-    t_indptr: Tensor | None,
-    t_indices: Tensor | None,
-    t_edges: Tensor | None,
-) -> Tensor:
+def spmm(*arguments: Any) -> Tensor:
     """Return what `reference.spmm` returns."""
+    indptr, indices, edges, x, weight, src_scale, dst_scale, mean, src_mean, t_indptr, *_ = arguments
     if x.dtype not in FLOATS:
-        rest: tuple[Any, ...] = (mean, src_mean, t_indptr, t_indices, t_edges)
-        return reference.spmm(indptr, indices, edges, x, weight, src_scale, dst_scale, *rest)
+        return reference.spmm(*arguments)
     num_rows, width = indptr.shape[0] - 1, math.prod(x.shape[1:])
     out = torch.empty((num_rows, *x.shape[1:]), dtype=x.dtype, device=x.device)
     if not out.numel():
@@ -169,9 +156,7 @@ def spmm(
         *dense,
         out,
         partial,
-        plan.rows,
-        plan.starts,
-        plan.num_segments,
+        *plan.items,
         F=width,
         D=width // heads,
         HEADS=heads,
@@ -180,8 +165,7 @@ def spmm(
         SRC_SCALED=src_scale is not None,
         DST_SCALED=dst_scale is not None,
         MEAN=mean,
-        HUBS=plan.num_hubs > 0,
-        SEGMENT=plan.segment,
+        **plan.flags(),
         WIDE=x.numel() >= 1 << 31,
         BE=tile.edges,
         BF=tile.columns,

@@ -173,7 +173,11 @@ def items(
     SEGMENT: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """Give of each item its row, first edge, number of edges, and whether it is a segment and a whole row."""
+    """Give of each item its row, first edge, number of edges, and whether it is a segment and a whole row.
+
+    Items are the segments of hubs, in row rows[i] from edge starts[i] on, and then all rows, where ORDERED as
+    order [num_rows] has them; indptr is [num_rows + 1].
+    """
     live = item < num_items
     place = tl.where(live, item, 0)
     if HUBS:
@@ -226,6 +230,11 @@ def _merge_softmax_kernel(
     BS: tl.constexpr,
     BW: tl.constexpr,
 ):
+    """Merge the segments of a hub: part [segments, H, W] by part_top and part_mass [segments, H].
+
+    The segments of hub i are firsts[i] … firsts[i + 1]; its row hubs[i] of out [num_rows, H, W] and logarithm
+    [num_rows, H] gets the mean and the logarithm of the mass. A row of -1 is no hub.
+    """
     hub = tl.program_id(0)
     head = tl.program_id(1)
     w = tl.arange(0, BW)[None, :]

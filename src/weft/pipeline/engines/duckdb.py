@@ -68,7 +68,6 @@ class DuckDB(Engine):
                 self.connection.execute("SET enable_progress_bar=true; SET enable_progress_bar_print=false")
 
     def parquet(self, table: str, files: Sequence[str | Path]) -> None:
-        """Name the rows of Parquet files; nothing is read yet."""
         scan = f"read_parquet({file_list(files)}, hive_partitioning=false)"
         self._run(f"CREATE OR REPLACE TEMP VIEW {name(table)} AS SELECT * FROM {scan}")
 
@@ -80,28 +79,22 @@ class DuckDB(Engine):
         return numbered(scan, columns, {place: f"file_row_number + {start}"})
 
     def floats(self, array: str) -> str:
-        """Return SQL for a list of numbers as float32; null where it is none."""
         return f"TRY_CAST({array} AS FLOAT[])"
 
     def length(self, array: str) -> str:
-        """Return SQL for the length of a list; null for null."""
         return f"len({array})"
 
     def microseconds(self, time: str) -> str:
-        """Return SQL for a date or time as microseconds since 1970 in UTC; null where it is none."""
         return f"epoch_us(TRY_CAST({time} AS TIMESTAMP))"
 
     def kept(self) -> list[str]:
-        """Return the names of the tables that are there from before."""
         return [row[0] for row in self.rows("SELECT table_name FROM duckdb_tables() WHERE NOT temporary")]
 
     def arrow(self, table: str, rows: "pa.Table | pa.RecordBatchReader") -> None:
-        """Keep the rows of an Arrow table or stream."""
         batches = rows if hasattr(rows, "read_next_batch") else rows.to_batches()
         self._keep(table, iter(batches), rows.schema)
 
     def step(self, table: str, query: str) -> int:
-        """Keep the rows of a query as a table, whole or not at all; return how many there are."""
         return int(self._run(f"CREATE OR REPLACE TABLE {name(table)} AS {query}")[0][0])
 
     def map(
@@ -111,18 +104,15 @@ class DuckDB(Engine):
         function: "Callable[[pa.RecordBatch], pa.RecordBatch]",
         schema: "pa.Schema",
     ) -> int:
-        """Keep what the function makes of each Arrow batch of a query, and return the number of rows."""
         # The batches come through a cursor of their own: one connection cannot read and write at once.
         return self._keep(table, (function(batch) for batch in self.batches(query)), schema)
 
     def generate(
         self, table: str, count: int, function: "Callable[[int], pa.RecordBatch]", schema: "pa.Schema"
     ) -> int:
-        """Keep what the function makes of 0 … count - 1, a batch each, and return the number of rows."""
         return self._keep(table, map(function, range(count)), schema)
 
     def view(self, table: str, query: str) -> None:
-        """Name a query; it runs as part of the steps that name it."""
         self._run(f"CREATE OR REPLACE TEMP VIEW {name(table)} AS {query}")
 
     def _keep(self, table: str, batches: "Iterator[pa.RecordBatch]", schema: "pa.Schema") -> int:
@@ -151,7 +141,6 @@ class DuckDB(Engine):
                 self.connection.unregister("arrow_rows")
 
     def batches(self, query: str) -> "Iterator[pa.RecordBatch]":
-        """Give the rows of a query, in its order, a batch at a time."""
         with self._told():
             cursor = self.connection.cursor()
             try:
@@ -160,29 +149,23 @@ class DuckDB(Engine):
                 cursor.close()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a query that has few."""
         return self._run(query)
 
     def write(self, query: str, path: str | Path) -> None:
-        """Write the rows of a query, in its order, as one Parquet file."""
         self._run(f"COPY ({query}) TO {text(str(path))} (FORMAT parquet, COMPRESSION zstd)")
 
     def has(self, table: str) -> bool:
-        """Return whether there is a table of this name."""
         count = self._run(f"SELECT count(*) FROM duckdb_tables() WHERE table_name = {text(table)}")
         return bool(count[0][0])
 
     def drop(self, *tables: str) -> None:
-        """Forget tables."""
         for table in tables:
             self._run(f"DROP TABLE IF EXISTS {name(table)}")
 
     def rename(self, table: str, to: str) -> None:
-        """Give a table another name."""
         self._run(f"ALTER TABLE {name(table)} RENAME TO {name(to)}")
 
     def close(self) -> None:
-        """End the engine and free what it holds."""
         self.connection.close()
 
     @contextlib.contextmanager

@@ -86,7 +86,6 @@ class Spark(Engine):
             raise
 
     def parquet(self, table: str, files: Sequence[str | Path]) -> None:
-        """Name the rows of Parquet files; nothing is read yet."""
         with self._told():
             self._name(table, self.session.read.parquet(*(_plain(path) for path in files)), None)
 
@@ -110,19 +109,15 @@ class Spark(Engine):
         return frame.select(*held, (row + functions.lit(first)).alias(place))
 
     def floats(self, array: str) -> str:
-        """Return SQL for a list of numbers as float32; null where it is none."""
         return f"TRY_CAST({array} AS ARRAY<FLOAT>)"
 
     def length(self, array: str) -> str:
-        """Return SQL for the length of a list; null for null."""
         return f"array_size({array})"
 
     def microseconds(self, time: str) -> str:
-        """Return SQL for a date or time as microseconds since 1970 in UTC; null where it is none."""
         return f"unix_micros(TRY_CAST({time} AS TIMESTAMP))"
 
     def arrow(self, table: str, rows: "pa.Table | pa.RecordBatchReader") -> None:
-        """Keep the rows of an Arrow table or stream."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -136,7 +131,6 @@ class Spark(Engine):
             self._name(table, self.session.read.parquet(str(path)), path)
 
     def step(self, table: str, query: str) -> int:
-        """Keep the rows of a query as a table, whole or not at all; return how many there are."""
         with self._told():
             return self._keep(table, self.session.sql(query))
 
@@ -147,7 +141,6 @@ class Spark(Engine):
         function: "Callable[[pa.RecordBatch], pa.RecordBatch]",
         schema: "pa.Schema",
     ) -> int:
-        """Keep what the function makes of each Arrow batch of a query, and return the number of rows."""
 
         def each(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
             return (function(batch) for batch in batches if batch.num_rows)
@@ -158,7 +151,6 @@ class Spark(Engine):
     def generate(
         self, table: str, count: int, function: "Callable[[int], pa.RecordBatch]", schema: "pa.Schema"
     ) -> int:
-        """Keep what the function makes of 0 … count - 1, a batch each, and return the number of rows."""
 
         def each(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
             return (function(number) for batch in batches for number in batch.column(0).to_pylist())
@@ -188,12 +180,10 @@ class Spark(Engine):
             return self._keep(table, placed.mapInArrow(each, _fields(schema)))
 
     def view(self, table: str, query: str) -> None:
-        """Name a query; it runs as part of the steps that name it."""
         with self._told():
             self._name(table, self.session.sql(query), None)
 
     def batches(self, query: str) -> "Iterator[pa.RecordBatch]":
-        """Give the rows of a query, in its order, a batch at a time."""
         import pyarrow.parquet as pq
 
         path = self._place("batches")
@@ -207,12 +197,10 @@ class Spark(Engine):
             shutil.rmtree(path, ignore_errors=True)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a query that has few."""
         with self._told():
             return [tuple(row) for row in self.session.sql(query).collect()]
 
     def write(self, query: str, path: str | Path) -> None:
-        """Write the rows of a query, in its order, as one Parquet file."""
         import pyarrow.parquet as pq
 
         path, writer = Path(path), None
@@ -231,11 +219,9 @@ class Spark(Engine):
             partial.unlink(missing_ok=True)
 
     def has(self, table: str) -> bool:
-        """Return whether there is a table of this name."""
         return table in self.tables
 
     def drop(self, *tables: str) -> None:
-        """Forget tables."""
         for table in tables:
             path = self.tables.pop(table, None)
             self.session.catalog.dropTempView(table)
@@ -243,7 +229,6 @@ class Spark(Engine):
                 shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
-        """End the engine and free what it holds."""
         for table in list(self.tables):
             with contextlib.suppress(Exception):  # the cluster may be gone
                 self.drop(table)

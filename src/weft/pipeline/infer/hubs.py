@@ -95,7 +95,6 @@ class HubBlock(PieceBlock):
         return False
 
     def by_relation(self) -> RelationBlock:
-        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
         return self.cached("by_relation", lambda: MergedRelations(self, lambda: self.merge))
 
     def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:

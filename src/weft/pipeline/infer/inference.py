@@ -260,7 +260,6 @@ class KeptPlaces(RowPlaces):
         self.folder, self.memory = folder, memory
 
     def new(self, name: str, shape: Any, dtype: torch.dtype) -> Store:
-        """Return a store for rows that come piece by piece."""
         if torch.Size(shape).numel() * dtype.itemsize * 3 <= self.memory:  # two are read, one is written
             return super().new(name, shape, dtype)
         return MmapStore.create(self.folder / name, shape, dtype=dtype)

@@ -54,7 +54,6 @@ class PieceBlock(SampledBlock):
         return None
 
     def by_relation(self) -> RelationBlock:
-        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
         return Block.by_relation(self)
 
     def only_relation(self, relation: int) -> Block:

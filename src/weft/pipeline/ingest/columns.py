@@ -98,11 +98,9 @@ class ListEncoder(ColumnEncoder):
 
     @property
     def expression(self) -> str:
-        """What is selected."""
         return self.source.engine.floats(name(self.column))
 
     def names(self) -> list[str]:
-        """Return the names of the columns it makes."""
         return [f"{self.column}[{index}]" for index in range(self.width)]
 
     def encode(self, values: "pa.Array", start: int) -> Array:
@@ -162,7 +160,6 @@ class CategoryEncoder(ColumnEncoder):
 
     @property
     def expression(self) -> str:
-        """What is selected."""
         return f"CAST({name(self.column)} AS STRING)"
 
     @property
@@ -171,7 +168,6 @@ class CategoryEncoder(ColumnEncoder):
         return np.float32
 
     def names(self) -> list[str]:
-        """Return the names of the columns it makes."""
         return [f"{self.column}={word}" for word in self.known] if self.one_hot else [self.column]
 
     def encode(self, values: "pa.Array", start: int) -> Array:

@@ -92,8 +92,8 @@ def _play(resolved: Resolved, source: Graph | LocalGraph | Path, group: Group) -
     put_head(task, model, GraphInfo.of(graph), seed=settings.seed)
     model = empty_weights(ready(model, device=torch.device("cpu"), dtype=dtype), mode)
     watch = OperatorWatch()
-    for held in (*tensors_in(graph), *model.parameters(), *model.buffers()):
-        watch.hold(held)
+    for tensor in (*tensors_in(graph), *model.parameters(), *model.buffers()):
+        watch.hold(tensor)
     told.held = watch.held
 
     def hear(event: Event) -> None:
@@ -108,16 +108,8 @@ def _play(resolved: Resolved, source: Graph | LocalGraph | Path, group: Group) -
     dealt = _dealt(resolved, source, group.size)
     make = partial(kind, group=group, **resolved.strategy_options, **dealt)
     with watch:
-        trainer = Trainer(
-            graph,
-            model,
-            settings,
-            kind=make,
-            folder=None,
-            place=Place(progress=hear),
-            task=task,
-            own=resolved.own,
-        )
+        place = Place(progress=hear)
+        trainer = Trainer(graph, model, settings, kind=make, place=place, task=task, own=resolved.own)
         trainer.fit()
     told.steps = len(trainer.strategy.batching)
     trainer.strategy.close()

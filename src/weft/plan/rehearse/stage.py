@@ -205,7 +205,6 @@ class StageLink(Link):
         return StageLink.among(self.stage, self.rank, ranks, f"{purpose}.")
 
     def close(self) -> None:
-        """Leave in order."""
         self.closed = True
 
     def abandon(self, failure: Failure | None) -> None:

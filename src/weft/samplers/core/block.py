@@ -101,7 +101,6 @@ class SampledBlock(Scaled):
 
     @property
     def row_scale(self) -> Tensor | None:
-        """How many edges of the whole graph each edge of a row stands for [num_dst]; None: see edge_scale."""
         if self.edge_scale is not None or self._row_scale is not None:
             return self._row_scale
         return self.cached("row_scale", self._degree_by_drawn)
@@ -124,7 +123,6 @@ class SampledBlock(Scaled):
         return ranges
 
     def by_relation(self) -> RelationBlock:
-        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
         return self.cached("by_relation", lambda: SampledRelations(self))
 
     def _runs(self, rows: Rows) -> list[tuple[str, slice]]:

@@ -44,19 +44,11 @@ def take_rows(x: Features, rows: Tensor, *, pin: bool = False) -> Features:
         return x.rows(rows)
     if not x.is_cpu:
         return kernels.gather(x, rows)
-    core = native.library()
-    if core is None or not x.is_contiguous() or is_subclass(x):
+    if not native.available() or not x.is_contiguous() or is_subclass(x):
         return x[rows]
     shape = (rows.numel(), *x.shape[1:])
     out = torch.empty(shape, dtype=x.dtype, device="cpu", pin_memory=True) if pin else reused(shape, x.dtype)
     row_bytes = math.prod(x.shape[1:]) * x.element_size()
-    sizes = (
-        native.address(x),
-        x.shape[0],
-        native.address(rows),
-        rows.numel(),
-        row_bytes,
-        native.address(out),
-    )
-    native.check(core.weft_gather(*sizes, native.INDEX_CODES[rows.dtype], 1), "rows of a batch")
+    given = (x, x.shape[0], rows, rows.numel(), row_bytes, out, native.INDEX_CODES[rows.dtype])
+    native.call("weft_gather", *given, 1, what="rows of a batch")
     return out

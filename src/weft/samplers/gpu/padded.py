@@ -144,17 +144,17 @@ class PaddedBatch(Batch):
             _block(block, nodes, rows[hop], rows[hop + 1], fanout[hop])
             for hop, block in enumerate(reversed(batch.blocks))
         ]
-        held: dict[str, Any] = {} if batch.y is None else {"y": torch.zeros_like(batch.y)}
+        data: dict[str, Any] = {} if batch.y is None else {"y": torch.zeros_like(batch.y)}
         if not reads_x:
-            held["x"] = batch.x.new_zeros((len(nodes), *batch.x.shape[1:]))
-        super().__init__(batch.graph, [*reversed(blocks)], nodes, num_seeds=sizes.num_seeds, held=held)
+            data["x"] = batch.x.new_zeros((len(nodes), *batch.x.shape[1:]))
+        super().__init__(batch.graph, [*reversed(blocks)], nodes, num_seeds=sizes.num_seeds, data=data)
         self.set_clock(None)
 
     def fill(self, batch: Batch, clock: Tensor) -> None:
         """Take over a batch and the moment (seed, epoch, step) of its draws."""
         self.nodes[: batch.num_nodes].copy_(batch.nodes)
         self.device_clock.copy_(clock, non_blocking=True)
-        for name, value in self._held.items():
+        for name, value in self._data.items():
             given = batch.y if name == "y" else batch.x
             value[: len(given)].copy_(given)  # type: ignore[arg-type]
         for own, block in zip(self.blocks, batch.blocks):
@@ -169,10 +169,10 @@ class PaddedBatch(Batch):
     def anew(self, *, reads_x: bool) -> Batch:
         """Return a batch of the same tensors whose blocks remember nothing."""
         blocks: list[Block] = [_again(block) for block in self.blocks]
-        held = dict(self._held)
+        data = dict(self._data)
         if reads_x:
-            held["x"] = node_rows(self.graph, self.nodes)
-        made = _Fixed(self.graph, blocks, self.nodes, num_seeds=self.seeds.numel(), held=held)
+            data["x"] = node_rows(self.graph, self.nodes)
+        made = _Fixed(self.graph, blocks, self.nodes, num_seeds=self.seeds.numel(), data=data)
         for block in blocks:
             block.clock = self.device_clock
         return made

@@ -89,7 +89,6 @@ class LinkNeighborLoader(Loader):
         self.sources, self.targets = self._samplers(exclude)
 
     def batch(self, epoch: int, step: int) -> Any:
-        """Return the batch of a step, whatever comes next."""
         links = self.links.take(self.seeds_of(epoch, step))
         hidden = self._hidden(links) if self.hide else None
         asked, negative = self._drawn(links, epoch)

@@ -105,7 +105,7 @@ class InputSampler(Sampler):
             num_seeds=drawn.seeds.numel(),
             epoch=epoch,
             step=step,
-            held={"x": x},
+            data={"x": x},
         )
         batch.every = block_of(graph, indptr, places[len(rows) :].int(), nodes=nodes, edge_ids=edges)
         return batch
@@ -145,7 +145,7 @@ class PartitionedInputs(PartitionedSampler):
             requests=requests,
             epoch=epoch,
             step=step,
-            held={"x": x, "y": self.shard.of_target("y", rows[: found.num_seeds])},
+            data={"x": x, "y": self.shard.of_target("y", rows[: found.num_seeds])},
         )
         batch.every = self._block(every, local, len(nodes), nodes, degrees)
         return batch

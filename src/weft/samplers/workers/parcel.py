@@ -56,7 +56,7 @@ def unpack(tensors: list[Held], shard: Shard, graph: GraphView, *, epoch: int, s
     features = {kind: _features(rest, shard, kind) for kind in _featured(shard)}
     x: Any = features if len(shard.node_types) > 1 else next(iter(features.values()), None)
     return Batch(
-        graph, list(blocks), nodes, num_seeds=num_seeds, epoch=epoch, step=step, held={"x": x, "y": y}
+        graph, list(blocks), nodes, num_seeds=num_seeds, epoch=epoch, step=step, data={"x": x, "y": y}
     )
 
 

@@ -136,7 +136,7 @@ class PartitionedSampler(Sampler):
         degrees = BatchDegrees(self.degrees_of(requests, gone), self._seen_degrees(requests, gone))
         blocks = [self._block(*hop, rows, degrees) for hop in reversed(hops)]
         values = {"x": self.features_of(requests, rows), "y": self.shard.of_target("y", rows[:num_seeds])}
-        moment: dict[str, Any] = {"epoch": epoch, "step": step, "held": values, "seed_of": reached.seed_of}
+        moment: dict[str, Any] = {"epoch": epoch, "step": step, "data": values, "seed_of": reached.seed_of}
         return PartitionedBatch(self.graph, blocks, rows, num_seeds=num_seeds, requests=requests, **moment)
 
     def reach(

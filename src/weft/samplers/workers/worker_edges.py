@@ -34,7 +34,6 @@ class WorkerEdges(NodeData):
 
     @property
     def target_type(self) -> str:
-        """The node type that targets are of."""
         return self._shard.target_type
 
     @cached_property

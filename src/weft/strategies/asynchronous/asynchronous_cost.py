@@ -10,14 +10,11 @@ from weft.strategies.strategy_cost import StrategyCost, costs
 class AsynchronousCost(StrategyCost):
     """Halo rows as `halo` sends them, while intervals go on; how long nobody waits is not known before."""
 
+    untried: ClassVar[str] = (
+        "what it saves is waiting for workers that are slow now and then; traffic is that of halo"
+    )
     overlaps: ClassVar[tuple[str, ...]] = ("halo", "gradient")
 
-    @classmethod
-    def obstacle(cls, options: Mapping[str, Any], workers: int) -> str | None:
-        """Return why a plan does not try this."""
-        return "what it saves is waiting for workers that are slow now and then; traffic is that of halo"
-
-    @classmethod
-    def is_exact(cls, options: Mapping[str, Any]) -> bool:
+    def is_exact(self, options: Mapping[str, Any]) -> bool:
         """Return whether nothing that is read is old."""
         return options.get("form", "deterministic") != "free" and not options.get("staleness")

@@ -155,7 +155,6 @@ class NodeTables(Layout):
         return {**self.tables.state(), "visits": torch.tensor(self._visits)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Take back what `state` gave."""
         self._visits = int(state["visits"])
         self.tables.load_state(state)
         self.shared.group.prepare(self.tables.tidy)
@@ -185,9 +184,7 @@ class PartitionedRows(LearnedTables):
         return int(self._layout.division.offsets[-1]) * self._layout.width
 
     def keep_best(self) -> None:
-        """Note that these are the best rows so far."""
         self._layout.tables.keep_best()
 
     def restore_best(self) -> None:
-        """Put back the best rows, where some were noted."""
         self._layout.tables.restore_best()

@@ -14,18 +14,14 @@ def softmax_rows(scores: Tensor) -> Tensor:
 
     A row of nothing but -inf becomes zeros, and its logarithm is -inf.
     """
-    core = native.library() if scores.is_cpu else None
-    if core is None or scores.dtype not in (torch.float32, torch.float64):
+    if not (scores.is_cpu and native.available()) or scores.dtype not in (torch.float32, torch.float64):
         return reference_rows(scores)
     assert scores.is_contiguous()
     native.declare(_SIGNATURE)
     columns = scores.shape[-1]
     found = scores.new_empty(scores.shape[:-1])
-    status = core.weft_row_softmax(
-        *map(native.pointer, (scores, found)),
-        *(found.numel(), columns, native.DTYPE_CODES[scores.dtype], native.threads()),
-    )
-    native.check(status, "softmax of rows")
+    sizes = (found.numel(), columns, native.DTYPE_CODES[scores.dtype], native.threads())
+    native.call("weft_row_softmax", scores, found, *sizes, what="softmax of rows")
     return found
 
 

@@ -61,30 +61,19 @@ class TrueEnds:
 
             leave_out(scores, self.first, self.count, self.ends, candidates)
             return
-        core = native.library() if scores.device.type == "cpu" else None
-        if core is None:
+        if scores.device.type != "cpu" or not native.available():
             before = scores.shape[2] - candidates.shape[1]
             scores.view(-1).index_fill_(0, self.places(candidates, before), LEFT_OUT)
             return
         native.declare(_SIGNATURE)
         chunks, rows, columns = scores.shape
-        first, count = self.first.contiguous(), self.count.contiguous()
         assert scores.is_contiguous()
         assert candidates.is_contiguous()
-        assert len(first) == chunks * rows
-        status = core.weft_leave_out(
-            *(native.address(each) for each in (scores, first, count, self.ends)),
-            *(
-                chunks,
-                rows,
-                native.address(candidates),
-                candidates.shape[1],
-                columns,
-                native.address(self.where),
-            ),
-            *(native.DTYPE_CODES[scores.dtype], native.threads()),
-        )
-        native.check(status, "candidates of a chunk")
+        assert len(self.first) == chunks * rows
+        true_ends, kinds = (self.first, self.count, self.ends), native.DTYPE_CODES[scores.dtype]
+        sizes = (chunks, rows, candidates, candidates.shape[1], columns, self.where, kinds)
+        threads = native.threads()
+        native.call("weft_leave_out", scores, *true_ends, *sizes, threads, what="candidates of a chunk")
 
     def places(self, candidates: Tensor, before: int = 1) -> Tensor:
         """Return where the scores of true pairs are, numbered one by one: what the core is held to.

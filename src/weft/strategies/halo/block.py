@@ -65,7 +65,6 @@ class HaloBlock(ShardBlock):
     # What the block is
 
     def by_relation(self) -> RelationBlock:
-        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
         return self.cached("by_relation", lambda: _ScaledRelations(self))
 
     # Constants

@@ -53,13 +53,11 @@ class DrawnBlock(HaloBlock):
         )
 
     def edge(self, name: str) -> Tensor:
-        """Return the edge weight, features or time under `name`, [E, ...] in block order."""
         if name not in self.shard.edge_data:
             return super().edge(name)  # which refuses
         return self.cached(("edge", name), lambda: self.shard.edge_data[name][self.exists()])
 
     def has_edge(self, name: str) -> bool:
-        """Return whether `edge(name)` would find something."""
         return name in self.shard.edge_data
 
     def attend(self, score: Score, value: Tensor, dropout: float = 0.0, *, layer: int = 0) -> Tensor:
@@ -110,7 +108,6 @@ class DrawnBlock(HaloBlock):
         return every.index_select(0, self.shard.indices)
 
     def halo_edges(self) -> Tensor:
-        """Return the places of the edges from halo rows, ascending; kept."""
         return self.cached(
             "halo edges", lambda: (self._compact().indices >= self.num_own).nonzero().flatten()
         )

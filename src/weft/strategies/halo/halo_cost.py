@@ -13,12 +13,6 @@ class HaloCost(StrategyCost):
 
     overlaps: ClassVar[tuple[str, ...]] = ("halo", "gradient")
 
-    @classmethod
-    def obstacle(cls, options: Mapping[str, Any], workers: int) -> str | None:
-        """Return why a plan does not try this: one process that holds every part has nothing to gain."""
-        return "one process has the whole graph: `single` does the same" if workers == 1 else None
-
-    @classmethod
-    def period(cls, options: Mapping[str, Any]) -> int:
+    def period(self, options: Mapping[str, Any]) -> int:
         """Return after how many epochs all repeats itself, the measuring of errors too."""
         return lcm(super().period(options), int(options.get("drift") or 1))

@@ -84,11 +84,9 @@ class WorkerStages(Stages):
     repeated: RepeatedExchange = field(kw_only=True)
 
     def brought(self) -> int:
-        """Return the bytes of rows that other workers have sent so far."""
         return self.repeated.bytes
 
     def twice(self) -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
-        """Return what a layer is run in the first time, and the second."""
         held: list[Tensor] = []
         return self.repeated.keeping(held), self._again(held)
 

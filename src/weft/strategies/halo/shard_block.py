@@ -26,7 +26,6 @@ class ShardBlock(Block):
         self.joined_inputs: list[tuple[Any, Any]] = []
 
     def edge(self, name: str) -> Tensor:
-        """Return the edge weight, features or time under `name`, [E, ...] in block order."""
         if name not in self.edge_data:
             known = ", ".join(self.edge_data) or "none"
             raise GraphError(f"the graph has no edge data {name!r}; it has: {known}")
@@ -82,7 +81,6 @@ class OneRelation(Block):
         return self.edge_data[name]
 
     def multiplicity(self) -> Tensor | None:
-        """Return how many edges of the whole graph each edge stands for, [E]; None: itself alone."""
         whole = self._whole.multiplicity()
         return None if whole is None else whole[self._edges]
 

@@ -29,7 +29,6 @@ class PlannedWhole(Whole):
         stack_of(model)
 
     def training_rows(self, model: nn.Module) -> Tensor:
-        """Return the model's rows of all nodes."""
         stack, call, count = stack_of(model), self.shared.call, self.graph.num_nodes
         block = self.training_block()
         stages = Stages(stack, block, self.graph.x, call.autocast)

@@ -81,7 +81,6 @@ class GridBlock(MergingBlock):
         return super()._is_here(h) or self._recall.find(h) is not None
 
     def edge_in_degree(self, end: Rows = "dst", relation: int | None = None) -> Tensor:
-        """Return the in-degree, in the whole graph, of one end of each edge (of a relation, in it), [E]."""
         if end == "src":
             return super().edge_in_degree(end, relation)
         rows = self.cached("shard rows", lambda: edge_destinations(self.shard.indptr))

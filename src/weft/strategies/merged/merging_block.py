@@ -83,7 +83,6 @@ class MergingBlock(ShardBlock):
         return self.cached(("sparse", id(h)), decide)
 
     def by_relation(self) -> RelationBlock:
-        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
         return self.cached("by_relation", lambda: MergedRelations(self, lambda: self.merge))
 
     # What layers do with it
@@ -130,7 +129,6 @@ class MergingBlock(ShardBlock):
         return self.constant(h)
 
     def crossed(self, how: Propagation) -> Propagation:
-        """Return the same messages of what should travel for them."""
         return crossed(how, self._is_here, travels=self.travels) if self.travels else how
 
     # Underneath

@@ -187,7 +187,6 @@ class Clustered(Strategy):
 
     @classmethod
     def partitioning(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the name and the options of the partitioner."""
         return cutting(options.get("partitioner", cls.partitioner))
 
     @staticmethod

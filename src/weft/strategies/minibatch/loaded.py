@@ -109,7 +109,6 @@ class LoadedBatches(Batching):
         return {} if self._told is None else {"batches": self._told}
 
     def counters(self) -> Counters | None:
-        """Return what was read from the store of the features; None where they are no store's."""
         x = self.layout.graph.x
         return x.counters if isinstance(x, Store) else None
 

@@ -90,7 +90,6 @@ class Neighbourhoods(LoadedBatches):
         return nullcontext() if self.layout.nearby is None else gpu.uncaptured()
 
     def counters(self) -> Counters | None:
-        """Return what was read from the store of the features; None where they are no store's."""
         opened = self.neighbours.source.opened
         return super().counters() if opened is None else opened.counters
 

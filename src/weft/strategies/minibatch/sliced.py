@@ -106,7 +106,6 @@ class Columns(PlainReducer):
         self.others.backward(loss)
 
     def close(self) -> None:
-        """Let go of the model."""
         self.others.close()
 
     @contextmanager
@@ -247,10 +246,10 @@ class SlicedSampler(PartitionedSampler):
     def sample(self, seeds: Any, epoch: int = 0, step: int = 0, **seen: Any) -> Batch:
         """Return this member's share of a batch, whose first block all members know."""
         batch = super().sample(seeds, epoch, step, **seen)
-        held = {"x": push(batch.blocks[0], batch.nodes, self.slices), "y": batch.y}
+        data = {"x": push(batch.blocks[0], batch.nodes, self.slices), "y": batch.y}
         count = batch.seeds.numel()
         return Batch(
-            self.graph, batch.blocks, batch.nodes, num_seeds=count, epoch=epoch, step=step, held=held
+            self.graph, batch.blocks, batch.nodes, num_seeds=count, epoch=epoch, step=step, data=data
         )
 
     def features_of(self, requests: Any, nodes: Tensor) -> None:

@@ -47,7 +47,6 @@ class PartBlock(Scaled, HaloBlock):
         self.edge_scale, self.counted = edge_scale, counted
 
     def by_relation(self) -> RelationBlock:
-        """Return the block whose source rows are the (relation, source) pairs that occur; kept."""
         return self.cached("by_relation", lambda: SampledRelations(self))
 
     def row_degree(
@@ -152,8 +151,8 @@ class Pieces:
         if isinstance(x, Tensor | SparseFeatures):
             block.mark_constant(x)  # sparse ones travel as they are
         seeds = self.is_seed[rows].nonzero().flatten()
-        held = {"x": x, "y": self.graph.known_of(rows[seeds])}
-        return SubgraphPart(block, seeds, count, graph=self.graph, held=held, **moment)
+        data = {"x": x, "y": self.graph.known_of(rows[seeds])}
+        return SubgraphPart(block, seeds, count, graph=self.graph, data=data, **moment)
 
     def _plan(self, own: Tensor, read: Tensor) -> tuple[HaloPlan, Tensor]:
         """Return the plan of the halo rows that are read, and the place of each row among those kept."""

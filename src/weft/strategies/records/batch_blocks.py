@@ -149,7 +149,7 @@ def batch_of(
     nodes, blocks = _blocks(known, target, edges, _Runs.of(owner, edges), scale, hops)
     data = {"x": _features(source.graph, nodes, parts)} if parts[0][0].values else {}
     data |= source.targets(parts)
-    return Batch(source.graph, blocks, nodes, num_seeds=len(target), epoch=epoch, step=step, held=data)
+    return Batch(source.graph, blocks, nodes, num_seeds=len(target), epoch=epoch, step=step, data=data)
 
 
 @dataclass(frozen=True, eq=False)

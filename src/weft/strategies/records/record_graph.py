@@ -51,7 +51,6 @@ class RecordGraph(NodeData):
 
     @property
     def target_type(self) -> str:
-        """The node type that targets are of."""
         return str(self.files.manifest["target_type"])
 
     def to(self, *, dtype: torch.dtype) -> "RecordGraph":

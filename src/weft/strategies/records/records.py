@@ -118,7 +118,6 @@ class RecordTraining(Strategy):
 
     @classmethod
     def records_alone(cls, options: Mapping[str, Any]) -> str | None:
-        """Return the folder of records that all is read from; None where a graph is."""
         return str(options["records"]) if options.get("evaluate") == "records" else None
 
     @classmethod
