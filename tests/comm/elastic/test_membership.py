@@ -87,7 +87,7 @@ class Run:
         found = read_generation(self.store, number)
         self.say(f"up/{number}", *(found.members if up else ()))
         if up:
-            time.sleep(0.2)  # several looks of the launcher
+            time.sleep(0.1)  # several looks of the launcher
         return found
 
 
@@ -160,10 +160,12 @@ def test_one_that_is_killed_as_its_generation_begins_ends_that_one_alone(run: Ru
 
 
 def test_workers_that_lost_each_other_begin_anew_so_often(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "_SETTLE", 0.0)
+    monkeypatch.setattr(coordinator, "_SETTLE", 0.4)
     for number in range(2, 5):
+        began = time.monotonic()
         run.say(f"broken/{number}", 0, 3)
         mended = run.generation(number + 1)
+        assert time.monotonic() - began > 0.4, "one of them may be found to be gone"
         assert (mended.members, mended.breaks) == ([0, 1, 2, 3], [number])
         assert mended.why == "workers lost each other"
     run.say("broken/5", 0)
