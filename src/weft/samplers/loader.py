@@ -193,6 +193,11 @@ class PreparingPool:
                 raise self.failure
             return self.ready.pop(step)
 
+    def there(self, step: int) -> bool:
+        """Return whether `get` would wait for no thread."""
+        with self.changed:
+            return not self.threads or step in self.ready
+
     def _work(self) -> None:
         alone()
         while (step := self._take()) is not None:

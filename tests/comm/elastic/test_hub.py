@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from ranks import run_ranks
 
+from weft.comm.elastic import hub as hub_module
 from weft.comm.elastic.hub import Hub, PartWire
 from weft.comm.run_store import RunStore
 
@@ -52,3 +53,14 @@ def test_a_part_that_sends_as_others_are_lost_is_told_so(monkeypatch: pytest.Mon
         }
         with pytest.raises(RuntimeError, match="worker 1 was lost"):
             call[inner]()
+
+
+def test_a_user_is_told_once_what_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hub_module, "_TELL", 0.0)
+    hub = Hub(RunStore(dist.HashStore()), 0, [0, 2, 1], timeout=5.0)
+    assert hub.processes == 3
+    with pytest.raises(RuntimeError, match=r"Timed out after 0\.1 s"):
+        hub.await_values(["never"], patience=0.1, told="worker 1 reads its part")
+    assert capsys.readouterr().err == "weft: worker 1 reads its part\n"

@@ -1,5 +1,6 @@
 """Micro-batches: shares of a step, which all stages draw alike, each no further than it must."""
 
+from threading import Event
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ from halo_jobs import graph_of
 
 from weft.errors import RecipeError
 from weft.graph.parts.shard import Shard, make_shards
+from weft.samplers.loader import PreparingPool
 from weft.strategies.minibatch.neighbours import DrawSettings
-from weft.strategies.pipeline.micro_batches import Growth, MicroBatches
+from weft.strategies.pipeline.micro_batches import Growth, MicroBatches, OwnBatches
 
 
 def batches(fanout: list[int], **options: Any) -> MicroBatches:
@@ -50,3 +52,22 @@ def test_batches_grow_with_epochs_up_to_the_most() -> None:
     assert Growth.of(None) is None
     with pytest.raises(RecipeError, match="give every"):
         Growth.of({"factor": 2.0})
+
+
+def test_a_worker_knows_which_of_its_micro_batches_are_made() -> None:
+    """The second of two replicas has the odd ones; here from the tenth on that the pool makes."""
+    go_on = Event()
+
+    def made(place: int) -> int:
+        assert place == 10 or go_on.wait(30)
+        return 100 + place
+
+    with PreparingPool(made, range(10, 13), 1, 3) as pool:
+        own: OwnBatches = OwnBatches(pool, 10, 2)
+        assert own.look(1) == 110  # type: ignore[comparison-overlap]
+        assert [own.there(micro) for micro in (1, 3, 5)] == [True, False, False]
+        go_on.set()
+        assert own.take(5) == 112  # type: ignore[comparison-overlap]
+        assert [own.there(micro) for micro in (1, 3, 5)] == [True, True, False]
+    with PreparingPool(made, range(10, 13), 0, 3) as pool:
+        assert OwnBatches(pool, 10, 2).there(3), "nobody makes it before it is asked for"

@@ -53,6 +53,7 @@ def test_two_workers_become_four_and_three_and_one_is_killed(tmp_path: Path) -> 
         (3, [1, 2, 3]),
         (4, [2, 3]),  # the end of the fifth epoch was not agreed on
     ]
+    assert told[2]["parts"][0] == 1, "the one that is killed holds the first part"
     assert jobs.came_to(tmp_path / "moved") == fixed(tmp_path / "fixed", sections)
     assert [each["why"] for each in events(tmp_path / "moved", "start")] == [
         "2 to begin with, of --workers 2:4"

@@ -8,14 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from weft.graph.parts.shard import Shard
-from weft.samplers.base import Batch
 from weft.strategies.batching import Batching
 from weft.strategies.hops import checked_hops
 from weft.strategies.layout import Layout
 from weft.strategies.minibatch.batch_source import train_ids
 from weft.strategies.minibatch.neighbourhoods import fanouts_of
 from weft.strategies.minibatch.neighbours import DrawSettings
-from weft.strategies.pipeline.micro_batches import Growth, MicroBatches
+from weft.strategies.pipeline.micro_batches import Growth, MicroBatches, OwnBatches
 from weft.strategies.pipeline.plan import StagePlan
 from weft.strategies.pipeline.planner import LayerCosts
 from weft.strategies.pipeline.profile import measured
@@ -134,10 +133,10 @@ class StagedBatches(Batching):
         division, rank = self.plan.division, self.shared.group.rank
         stage, replica = division.place(rank)
         own = [shares[replica :: division.replicas[stage]] for shares in rounds]
-        with self._batches.prepared(epoch, [each for some in own for each in some]) as get:
+        with self._batches.prepared(epoch, [each for some in own for each in some]) as pool:
             begin = 0
             for shares, some in zip(rounds, own):
-                yield self._round(shares, _numbered(get, begin, division.replicas[stage]))
+                yield self._round(shares, OwnBatches(pool, begin, division.replicas[stage]))
                 begin += len(some)
 
     def _shares(self, epoch: int, step: int) -> list[tuple[int, Tensor]]:
@@ -148,18 +147,18 @@ class StagedBatches(Batching):
         every = range(len(self._batches.loader))
         return [(each, self._batches.shares(epoch, each)[0]) for each in every]
 
-    def _round(self, shares: list[tuple[int, Tensor]], batch: Callable[[int], Batch]) -> StageRound:
+    def _round(self, shares: list[tuple[int, Tensor]], batches: OwnBatches) -> StageRound:
         division, rank, count = self.plan.division, self.shared.group.rank, len(shares)
         stage, _ = division.place(rank)
         jobs = jobs_of(self.flow.schedule, division, rank, count)
         sizes = [len(seeds) * self.shared.task.rows_per_target for _, seeds in shares]
         total, each = sum(sizes), division.replicas[stage]
         if not self._flows:
-            return StageRound(jobs, batch, [total] * count, [1], total)
+            return StageRound(jobs, batches, [total] * count, [1], total)
         means = [min(each, count - begin) for begin in range(0, count, each)]
         vertical = self.flow.versions == "vertical"
         version = (lambda micro: version_of(division, 0, micro)) if vertical else None
-        return StageRound(jobs, batch, sizes, means, total, version)
+        return StageRound(jobs, batches, sizes, means, total, version)
 
     def taken(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any, step: int
@@ -181,8 +180,3 @@ class StagedBatches(Batching):
             return {}
         told = self._story.told(self.flow.schedule, self.flow.versions, self.flow.recompute)
         return {"pipeline": {**told, **self.plan.told}}
-
-
-def _numbered(get: Callable[[int], Batch], begin: int, replicas: int) -> Callable[[int], Batch]:
-    """Return what gives own micro-batches by their number in a round, from where they are in the epoch."""
-    return lambda micro: get(begin + micro // replicas)

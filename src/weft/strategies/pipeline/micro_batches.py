@@ -6,7 +6,7 @@ first alone. A micro-batch is a share of the seeds of a step with a neighbourhoo
 same sample and the same dropout in all of a step.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -95,9 +95,36 @@ class MicroBatches:
         return batch
 
     @contextmanager
-    def prepared(self, epoch: int, jobs: Sequence[tuple[int, Tensor]]) -> Iterator[Callable[[int], Batch]]:
+    def prepared(self, epoch: int, jobs: Sequence[tuple[int, Tensor]]) -> Iterator[PreparingPool]:
         """Give what returns the n-th of some (step, seeds), in their order, made ahead by threads."""
         with PreparingPool(
             lambda job: self.make(epoch, *jobs[job]), range(len(jobs)), self.threads, self.threads + 2
         ) as pool:
-            yield pool.get
+            yield pool
+
+
+class OwnBatches:
+    """The micro-batches of a worker in a round, by their numbers; one may be looked at before it is taken."""
+
+    def __init__(self, pool: PreparingPool, begin: int, replicas: int) -> None:
+        """`begin` is the place of the first among all that the pool makes; `replicas` share the numbers."""
+        self._pool, self._begin, self._replicas = pool, begin, replicas
+        self._seen: dict[int, Batch] = {}
+
+    def there(self, micro: int) -> bool:
+        """Return whether a micro-batch is made already."""
+        return micro in self._seen or self._pool.there(self._place(micro))
+
+    def look(self, micro: int) -> Batch:
+        """Return a micro-batch that will be taken later."""
+        if micro not in self._seen:
+            self._seen[micro] = self._pool.get(self._place(micro))
+        return self._seen[micro]
+
+    def take(self, micro: int) -> Batch:
+        """Return a micro-batch for the last time."""
+        self.look(micro)
+        return self._seen.pop(micro)
+
+    def _place(self, micro: int) -> int:
+        return self._begin + micro // self._replicas

@@ -11,6 +11,7 @@ from torch import Tensor
 from weft.samplers.base import Batch
 from weft.strategies.pipeline.division import StageDivision
 from weft.strategies.pipeline.mail import GRADIENTS, ROWS, Mail
+from weft.strategies.pipeline.micro_batches import OwnBatches
 from weft.strategies.pipeline.replicas import summed
 from weft.strategies.pipeline.schedules import Job
 from weft.strategies.pipeline.stage_model import StageModel, Weights
@@ -36,8 +37,7 @@ class StageRound:
     """Micro-batches that go through the pipeline before it is empty again."""
 
     jobs: list[Job]
-    batch: Callable[[int], Batch]
-    """The micro-batch of a number."""
+    batches: OwnBatches
     counts: Sequence[int]
     """What the loss of each micro-batch is divided by."""
     means: Sequence[int]
@@ -83,7 +83,7 @@ class StageRun:
 
     def run(self, round_: StageRound, optimizer: Optimizer) -> RoundRecord:
         """Do the jobs of a round, and return what was done."""
-        record, batches = RoundRecord(), _Ahead(round_)
+        record, batches = RoundRecord(), round_.batches
         for place, job in enumerate(round_.jobs):
             with self.shared.events.phase("wait"):
                 given = self._given(job, batches)
@@ -102,12 +102,12 @@ class StageRun:
 
     # What comes from others
 
-    def _given(self, job: Job, batches: "_Ahead") -> Tensor | None:
+    def _given(self, job: Job, batches: OwnBatches) -> Tensor | None:
         """Wait for what a job needs from another stage."""
         key = self._expect(job, batches)
         return None if key is None else self.mail.take(key)
 
-    def _expect(self, job: Job, batches: "_Ahead") -> tuple[str, int] | None:
+    def _expect(self, job: Job, batches: OwnBatches) -> tuple[str, int] | None:
         """Begin to receive what a job needs from another stage; return its key, None where it is nothing."""
         kind, micro = job
         if kind == "forward" and not self.stage.first:
@@ -122,10 +122,16 @@ class StageRun:
             return job
         return None
 
-    def _expect_next(self, coming: Sequence[Job], batches: "_Ahead") -> None:
-        """Begin to receive for the next job that needs something, as far as its size is known by now."""
+    def _expect_next(self, coming: Sequence[Job], batches: OwnBatches) -> None:
+        """Begin to receive for the next job that needs something, as far as its size is known by now.
+
+        A micro-batch that is not made yet is not waited for: the job at hand may be what others wait for.
+        """
         job = next((each for each in coming if each.kind != "update"), None)
-        if job is not None and (job.kind == "forward" or job.number in self._flights):
+        if job is None:
+            return
+        known = batches.there(job.number) if job.kind == "forward" else job.number in self._flights
+        if known:
             self._expect(job, batches)
 
     def _shape(self, flight: Flight) -> tuple[int, int]:
@@ -193,21 +199,3 @@ class StageRun:
             flat = summed(flat, self.mail.group, self.replicas)
         parts = torch.split(flat, [each.numel() for each in gradients])
         return [part.view_as(each) for part, each in zip(parts, gradients)]
-
-
-class _Ahead:
-    """Micro-batches of a round, of which one may be looked at before it is taken."""
-
-    def __init__(self, round_: StageRound) -> None:
-        self._round, self._seen = round_, dict[int, Batch]()
-
-    def look(self, micro: int) -> Batch:
-        """Return a micro-batch that will be taken later."""
-        if micro not in self._seen:
-            self._seen[micro] = self._round.batch(micro)
-        return self._seen[micro]
-
-    def take(self, micro: int) -> Batch:
-        """Return a micro-batch for the last time."""
-        self.look(micro)
-        return self._seen.pop(micro)

@@ -1,4 +1,8 @@
-"""How an epoch went through the stages: who was busy when, what was in flight, and how long stages stood."""
+"""How an epoch went through the stages: who was busy when, what was in flight, and how long stages stood.
+
+A worker stands whenever it does no job between the first job of an epoch, anybody's, and the last one: while
+it waits for rows, for the draws of a micro-batch, and for the next step to begin.
+"""
 
 from typing import Any
 
@@ -11,8 +15,6 @@ _SHOWN = 120
 """Jobs of a worker that a picture shows, those of the first rounds."""
 _PICTURED = 3
 """Epochs whose jobs are told one by one."""
-_ROUNDS = 500
-"""Rounds of an epoch that the share of idle time is measured in."""
 
 
 class Story:
@@ -23,7 +25,8 @@ class Story:
         self.shown = _SHOWN if epoch < _PICTURED else 0
         self.in_flight = self.versions = self.micro_batches = self.rounds = 0
         self.busy = 0.0
-        self._spans: list[tuple[float, float]] = []
+        self._span: tuple[float, float] | None = None
+        """When the first job of the epoch began, and the last one ended."""
         self._jobs: list[tuple[str, int, float, float]] = []
 
     def add(self, record: RoundRecord, micro_batches: int, versions: int) -> None:
@@ -32,9 +35,9 @@ class Story:
         self.micro_batches += micro_batches
         self.in_flight, self.versions = max(self.in_flight, record.in_flight), max(self.versions, versions)
         self._jobs += record.done[: max(self.shown - len(self._jobs), 0)]
-        if record.done and len(self._spans) < _ROUNDS:
+        if record.done:
             self.busy += sum(end - begin for _, _, begin, end in record.done)
-            self._spans.append((record.done[0][2], record.done[-1][3]))
+            self._span = ((self._span or record.done[0][2:])[0], record.done[-1][3])
 
     def told(self, schedule: ScheduleName, versions: str, recompute: bool) -> dict[str, Any]:
         """Return what an epoch's event says of all workers; called by all."""
@@ -47,18 +50,16 @@ class Story:
             "in_flight": self.in_flight,
             "versions": self.versions,
             "busy": self.busy,
-            "spans": self._spans,
+            "span": self._span,
             "jobs": self._jobs,
         }
         everyone = self.group.all_gather_json(own)
-        spans = [each.pop("spans") for each in everyone]
-        whole = [
-            max(end for _, end in times) - min(begin for begin, _ in times) for times in zip(*spans) if times
-        ]
-        busy, standing = sum(each["busy"] for each in everyone), sum(whole) * len(everyone)
+        spans = [span for each in everyone if (span := each.pop("span")) is not None]
+        whole = max(end for _, end in spans) - min(begin for begin, _ in spans) if spans else 0.0
+        busy, standing = sum(each["busy"] for each in everyone), whole * len(everyone)
         start = min((job[2] for each in everyone for job in each["jobs"]), default=0.0)
         for each in everyone:
-            each["share"] = each.pop("busy") / max(sum(whole), 1e-9)
+            each["share"] = each.pop("busy") / max(whole, 1e-9)
             each["jobs"] = [
                 [kind, number, round(begin - start, 6), round(end - start, 6)]
                 for kind, number, begin, end in each["jobs"]
