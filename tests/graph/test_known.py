@@ -1,6 +1,7 @@
 """Known links are found by relation, source and target, from memory and from a file."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -75,3 +76,19 @@ def test_no_links_are_known_of_a_graph_without_edges() -> None:
     known = Known.of(Graph.from_edges(torch.empty(2, 0, dtype=torch.int64), num_nodes=3))
     assert not known.hits(torch.arange(3), torch.arange(3)).any()
     assert [part.tolist() for part in known.partners(torch.arange(3))] == [[], []]
+
+
+@pytest.mark.parametrize("side", ["dst", "src"])
+@pytest.mark.parametrize("others", [[3, 0, 3, 1, 4, 2], [1], []], ids=str)
+def test_nodes_crossed_with_others_are_linked_where_the_pair_is_known(
+    side: Literal["dst", "src"], others: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = Known.of(make_graph())
+    ends, relation = torch.tensor([4, 0, 2, 0, 1]), torch.tensor([1, 0, 0, 1, 0])
+    columns = torch.tensor(others, dtype=torch.int64)
+    pair = (ends[:, None], columns[None]) if side == "dst" else (columns[None], ends[:, None])
+    expected = known.hits(*pair, relation[:, None])
+    assert torch.equal(known.crossed(ends, columns, relation, side=side), expected)
+    if len(others) > 1:  # few links: none is looked for among all pairs
+        monkeypatch.setattr(Known, "hits", None)
+        assert torch.equal(known.crossed(ends, columns, relation, side=side), expected)

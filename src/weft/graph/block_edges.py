@@ -156,6 +156,16 @@ class BlockEdges:
         chosen = rows if relation is None else rows[self.relation_edges(relation)]
         return self.in_degree(end, relation)[chosen]
 
+    def relation_in_degree(self) -> Tensor:
+        """Return the in-degree, in the whole graph, of each edge's destination in its own relation, [E]."""
+        if self.edge_type is None:
+            return self.edge_in_degree("dst")
+        degree = torch.empty(self.num_edges, dtype=torch.float64, device=self.edge_type.device)
+        for relation in range(self.num_relations):
+            edges = (self.edge_type == relation).nonzero().flatten()
+            degree[edges] = self.edge_in_degree("dst", relation).double()
+        return degree
+
     def type_ranges(self, rows: Rows = "src") -> dict[str, slice]:
         """Return the range of source or destination rows of each node type."""
         if self._type_ranges is not None:

@@ -93,6 +93,27 @@ class Known:
         place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
         return torch.from_numpy(self.keys[place] == wanted)
 
+    def crossed(
+        self, ends: Tensor, others: Tensor, relation: Tensor | None = None, *, side: Side = "dst"
+    ) -> Tensor:
+        """Return whether each of some nodes is linked with each of others, bool [n, m]: side "dst" to them.
+
+        The links of nodes are looked for among the others, unless they are more than the answers.
+        """
+        low, high = self._ranges(ends, relation, side, torch.device("cpu"))
+        if int((high - low).sum()) > len(ends) * len(others):
+            pair = (ends[:, None], others[None]) if side == "dst" else (others[None], ends[:, None])
+            return self.hits(*pair, None if relation is None else relation[:, None])
+        found = torch.zeros(len(ends), len(others), dtype=torch.bool)
+        place, nodes = self.partners(ends, relation, side=side)
+        rising, order = others.sort()
+        first = torch.searchsorted(rising, nodes)
+        times = torch.searchsorted(rising, nodes, right=True) - first  # one may be among others twice
+        again = torch.repeat_interleave(times)
+        at = torch.arange(len(again)) + (first - (times.cumsum(0) - times))[again]
+        found[place[again], order[at]] = True
+        return found
+
     def partners(
         self,
         ends: Tensor,
@@ -106,13 +127,22 @@ class Known:
         Side "dst" has the targets of sources, "src" the sources of targets. They are found on a device:
         popular nodes have many.
         """
-        keys = torch.from_numpy(self.keys if side == "dst" else self._turned).to(device)
-        first = torch.from_numpy(self._keys(ends, torch.zeros_like(ends), relation)).to(device)
-        low, high = torch.searchsorted(keys, first), torch.searchsorted(keys, first + self.num_nodes)
+        low, high = self._ranges(ends, relation, side, torch.device(device))
         counts = high - low
         place = torch.repeat_interleave(counts)
         at = torch.arange(len(place), device=device) + (low - (counts.cumsum(0) - counts))[place]
-        return place, keys[at] % self.num_nodes
+        return place, self._sorted(side, torch.device(device))[at] % self.num_nodes
+
+    def _sorted(self, side: Side, device: torch.device) -> Tensor:
+        return torch.from_numpy(self.keys if side == "dst" else self._turned).to(device)
+
+    def _ranges(
+        self, ends: Tensor, relation: Tensor | None, side: Side, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        """Return where the links of nodes begin and end among those of a side."""
+        keys = self._sorted(side, device)
+        first = torch.from_numpy(self._keys(ends, torch.zeros_like(ends), relation)).to(device)
+        return torch.searchsorted(keys, first), torch.searchsorted(keys, first + self.num_nodes)
 
     def _keys(self, src: Tensor, dst: Tensor, relation: Tensor | None) -> Ints:
         if relation is None and self.num_relations > 1:

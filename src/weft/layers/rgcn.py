@@ -93,14 +93,6 @@ def _stack_rows(pairs: RelationBlock, x: SparseFeatures) -> SparseFeatures:
 
 def relation_mean(block: Block, dtype: torch.dtype) -> Tensor:
     """Return [E]: one over the number of the whole graph's edges with that target and relation."""
-    return block.cached(("relation mean", dtype), lambda: _relation_mean(block).to(dtype))
-
-
-def _relation_mean(block: Block) -> Tensor:
-    if block.edge_type is None:
-        return block.edge_in_degree("dst").double().reciprocal()
-    degree = torch.empty(block.num_edges, dtype=torch.float64, device=block.device)
-    for relation in range(block.num_relations):
-        edges = (block.edge_type == relation).nonzero().flatten()
-        degree[edges] = block.edge_in_degree("dst", relation).double()
-    return degree.reciprocal()
+    return block.cached(
+        ("relation mean", dtype), lambda: block.relation_in_degree().double().reciprocal().to(dtype)
+    )

@@ -294,14 +294,11 @@ class Negatives:
         masked = kinds[:, None] != torch.from_numpy(among.kind(columns))
         if self.temporal and among.time is not None and pairs.time is not None:
             masked |= among.time[columns] > pairs.time[:, None]
-        if self.name != "all" or not self.exclude or known is None:
-            return masked | self._hits(pairs, side, columns[None], known)
-        masked |= columns == pairs.src[:, None]
-        masked |= columns == pairs.dst[:, None]
-        rows, nodes = known.partners(pairs.src if side == "dst" else pairs.dst, pairs.relation, side=side)
-        at = torch.searchsorted(columns, nodes).clamp(max=len(columns) - 1)  # all nodes of a type, rising
-        found = columns[at] == nodes
-        masked[rows[found], at[found]] = True
+        own, other = (pairs.dst, pairs.src) if side == "dst" else (pairs.src, pairs.dst)
+        masked |= columns == own[:, None]
+        if self.exclude and known is not None:
+            masked |= columns == other[:, None]
+            masked |= known.crossed(other, columns, pairs.relation, side=side)
         return masked
 
 

@@ -9,6 +9,7 @@ from hidden_graphs import removed, weighted_graph
 from weft.graph import Graph
 from weft.kernels import native
 from weft.samplers import NeighborSampler
+from weft.samplers.core.hidden import Hidden
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,25 @@ def test_both_ends_of_a_hidden_edge_have_a_degree_less() -> None:
 
 def sampler_fanout(graph: Graph) -> list[Any]:
     return [3, dict.fromkeys(graph.edge_types, 2)]
+
+
+@pytest.mark.parametrize("fanout", [2, -1])
+def test_degrees_by_relation_are_counted_at_once_as_one_after_the_other(fanout: int) -> None:
+    graph = weighted_graph(typed=True)
+    gone = torch.arange(0, graph.num_edges, 3)
+    for block in NeighborSampler(graph, [fanout, fanout]).sample(torch.arange(12), hidden=gone).blocks:
+        assert block.edge_type is not None
+        expected = torch.empty(block.num_edges)
+        for relation in range(graph.num_relations):
+            expected[block.edge_type == relation] = block.edge_in_degree("dst", relation).float()
+        assert torch.equal(block.relation_in_degree().float(), expected)
+        hidden = block.degree_source
+        assert isinstance(hidden, Hidden)
+        kinds = block.edge_type.unique()
+        assert len(kinds) > 1
+        for relation in kinds.tolist():  # and without the hidden ones of that relation alone
+            ids = block.dst_ids.unique()
+            assert torch.equal(
+                hidden.degree_in_relations(ids, torch.full_like(ids, relation)).float(),
+                hidden.degree("in", relation, False)[ids].float(),
+            )

@@ -46,8 +46,8 @@ class Block(BlockEdges):
     - `_aggregate` and `_propagate`, behind `aggregate` and `propagate`; `_reduce_messages`, behind the
       latter, after messages were weighed; `attend`; `aggregate_pairs` and `attend_pairs`, where pairs are
       to be made part by part;
-    - `row_degree`, behind `in_degree` and `out_degree`; `edge_in_degree`; `edge`; `type_ranges`;
-      `multiplicity`;
+    - `row_degree`, behind `in_degree` and `out_degree`; `edge_in_degree`, `relation_in_degree`; `edge`;
+      `type_ranges`; `multiplicity`;
     - `only_relation`, behind `relation`, and `by_relation`: the blocks of one relation and of (relation,
       source) pairs, which must bring the same rows as this one;
     - `aggregates_sparse` and `prefers_aggregate_first`: decisions that all ranks must take alike;

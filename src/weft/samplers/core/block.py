@@ -148,6 +148,16 @@ class SampledBlock(Scaled):
         degree = self.cached(("seen", relation), lambda: seen(relation))
         return degree[: self.num_dst if rows == "dst" else self.num_src]
 
+    def relation_in_degree(self) -> Tensor:
+        source, kinds = self.degree_source, self.edge_type
+        counts = getattr(source, "degree_in_relations", None)
+        if counts is None or kinds is None or self._seen_degree is not None or self.padded:
+            return super().relation_in_degree()
+        ids = self._src_ids if self._dst_ids is None else self._dst_ids
+        assert ids is not None, "a sample knows its nodes"
+        found: Tensor = counts(ids[self.edge_dst], kinds)
+        return found
+
     def only_relation(self, relation: int) -> Block:
         plain, chosen = super().only_relation(relation), self.relation_edges(relation)
         return SampledBlock(

@@ -64,6 +64,16 @@ class Hidden:
         weights = weight[edges].double() if weighted and weight is not None else None
         return nodes, torch.bincount(place, weights, minlength=nodes.numel())
 
+    def degree_in_relations(self, nodes: Tensor, relation: Tensor) -> Tensor:
+        """Return how many edges into each node are left of the relation beside it, [n] on the CPU."""
+        kinds, of = self.graph.edge_type, self.graph.num_relations
+        assert kinds is not None, "one relation is counted as any other degree"
+        some, place = torch.unique(nodes.cpu(), return_inverse=True)
+        at, edges = self.around("in", some)
+        rising = (at * of + kinds[edges]).sort().values
+        wanted = place * of + relation.cpu()
+        return torch.searchsorted(rising, wanted, right=True) - torch.searchsorted(rising, wanted)
+
     def around(self, direction: Literal["in", "out"], nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return the edges that are left into or out of some nodes, and the place of the node of each."""
         if direction == "in":

@@ -166,6 +166,10 @@ class DeviceHidden:
             self._held[key] = replaced(whole, nodes.to(device), left.to(device, whole.dtype))
         return self._held[key]
 
+    def degree_in_relations(self, nodes: Tensor, relation: Tensor) -> Tensor:
+        """Return how many edges into each node are left that are of the relation beside it, [n]."""
+        return self.hidden.degree_in_relations(nodes, relation).to(self.whole.device)
+
 
 def new_stream(device: torch.device) -> torch.cuda.Stream:
     """Return a stream of a GPU beside the one that steps run on."""
