@@ -129,13 +129,35 @@ def test_a_quota_limits_threads_also_where_torch_came_first(monkeypatch: pytest.
 
 
 def test_only_what_weft_did_not_choose_itself_is_the_users_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_chosen", set())
+    monkeypatch.delenv(process.CHOSEN, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     process.prepare()
     assert process.set_by_user("OMP_NUM_THREADS")
     assert os.environ["OMP_WAIT_POLICY"] == "passive"
     assert not process.set_by_user("OMP_WAIT_POLICY")
+
+
+def test_what_weft_chose_for_a_process_is_no_wish_of_the_user_in_those_it_starts() -> None:
+    inner = (
+        "import weft; weft.errors; from weft import process; print(process.set_by_user('OMP_NUM_THREADS'))"
+    )
+    outer = """
+import os, subprocess, sys, weft
+weft.errors
+os.environ.update(given.split("=") for given in sys.argv[2:])
+subprocess.run([sys.executable, "-c", sys.argv[1]], check=True)
+"""
+    for given, users in (([], "False"), (["OMP_NUM_THREADS=77"], "True")):
+        told = subprocess.run(
+            [sys.executable, "-c", outer, inner, *given],
+            env=environment_without("OMP_NUM_THREADS", process.CHOSEN),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        assert told.stdout.split() == [users], told.stderr
 
 
 # Tiles

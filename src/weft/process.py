@@ -45,16 +45,15 @@ _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 _TRIAL = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).weft_try_tiles())"
 
 
-# Variables that `prepare` has set: of those the user has set, nothing may be changed.
-_chosen: set[str] = set()
+# Of what the user has set nothing may be changed; processes started from this one are told what weft has set.
+CHOSEN = "WEFT_CHOSEN"
 
 
 def prepare() -> None:
     """Have large tensors in huge pages, threads that sleep, and no instruction that is forbidden here."""
-    for name, value in environment().items():
-        if name not in os.environ:
-            os.environ[name] = value
-            _chosen.add(name)
+    chosen = {name: value for name, value in environment().items() if not set_by_user(name)}
+    os.environ.update(chosen)
+    os.environ[CHOSEN] = ",".join(f"{name}={value}" for name, value in chosen.items())
     return_freed()
 
 
@@ -96,8 +95,9 @@ def environment() -> dict[str, str]:
 
 
 def set_by_user(name: str) -> bool:
-    """Return whether a variable of the environment is the user's word, not ours."""
-    return name in os.environ and name not in _chosen
+    """Return whether a variable of the environment is the user's word, not ours, here or in a parent."""
+    chosen = os.environ.get(CHOSEN, "").split(",")
+    return name in os.environ and f"{name}={os.environ[name]}" not in chosen
 
 
 def adapt() -> None:
