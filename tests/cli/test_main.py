@@ -1,6 +1,8 @@
 """The command line: one line for a mistake, the right exit code, results on standard output alone."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -143,3 +145,29 @@ def test_an_error_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("weft.cli.train.resolve", None)  # raised in weft's code, not in a user's
     with pytest.raises(TypeError, match="not callable"):
         main(["train"])
+
+
+_BUSY = """
+import sys, threading, time
+import torch
+from weft.cli import doctor, main
+
+def work():
+    rows = torch.rand(1500, 1500)
+    while True:
+        torch.mm(rows, rows)
+
+def run(options):
+    threading.Thread(target=work, daemon=True).start()
+    time.sleep(0.5)
+    raise KeyboardInterrupt
+
+doctor.run = run
+sys.argv = ["weft", "doctor"]
+raise SystemExit(main.main())
+"""
+
+
+def test_a_command_ends_in_order_while_its_threads_are_in_torch() -> None:
+    ended = subprocess.run([sys.executable, "-c", _BUSY], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr.strip().splitlines()[-1]) == (130, "weft: interrupted")

@@ -5,11 +5,13 @@ Exit codes: 0 done · 2 the user's mistake · 3 a worker was lost, or code of th
 """
 
 import argparse
+import atexit
 import errno
 import os
 import re
 import sys
 import sysconfig
+import threading
 import time
 import traceback
 import warnings
@@ -37,7 +39,7 @@ from weft.cli import (
 )
 from weft.cli.limited import run_limited
 from weft.cli.progress import clear_step
-from weft.comm.failure import INTERRUPTED, seconds
+from weft.comm.failure import INTERRUPTED, leave, seconds
 from weft.comm.signals import ended_by_signals
 from weft.errors import DataNote, InputError, WeftError, WeftWarning, WorkerLost
 from weft.sizes import shown
@@ -87,11 +89,22 @@ _NO_ROOM = re.compile(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code; that of this process, where the words are its own."""
+    if arguments is not None:
+        return _guarded(arguments)
+    code = run_limited(sys.argv[1:])
+    if code is None:
+        code = _guarded(None)
+        if any(thread.daemon for thread in threading.enumerate()):
+            # One that is in the middle of C++ code when Python goes away would abort the process.
+            atexit._run_exitfuncs()
+            leave(code)
+    return code
+
+
+def _guarded(arguments: Sequence[str] | None) -> int:
+    """Run one command, with warnings as lines and what the user's own code raises told as that."""
     began = time.time()
-    code = run_limited(sys.argv[1:]) if arguments is None else None
-    if code is not None:
-        return code
     process.prepare()
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning

@@ -72,8 +72,12 @@ def rehearse(
         threads = [threading.Thread(target=play, args=(rank,), daemon=True) for rank in range(workers)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.join()
+        except BaseException as error:  # a signal: ranks that wait for others need not wait on
+            stage.fail(error)
+            raise
     if stage.failure is not None:
         raise stage.failure
     return [each for each in found if each is not None]
