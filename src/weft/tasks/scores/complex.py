@@ -55,7 +55,9 @@ class _Times(torch.autograd.Function):
 
             return product(rows.contiguous(), weight.contiguous(), conjugate)
         (real, other), (turn, side) = rows.chunk(2, -1), weight.chunk(2, -1)
-        shape = torch.broadcast_shapes(rows.shape, weight.shape)  # type: ignore[no-untyped-call]
+        shape = rows.shape
+        if weight.shape != shape:  # torch takes longer to find a shape than for a product of small ones
+            shape = torch.broadcast_shapes(shape, weight.shape)  # type: ignore[no-untyped-call]
         found = rows.new_empty(shape)
         first, last = found.chunk(2, -1)
         torch.mul(real, turn, out=first).addcmul_(other, side, value=1 if conjugate else -1)
