@@ -22,9 +22,8 @@ from weft.compiler.programs import run as backends
 from weft.compiler.programs.gradient import gradients
 from weft.compiler.programs.program import Builder, Edges, Program, Result
 from weft.compiler.programs.run import extra_tensors, run
-from weft.compiler.triton import ahead
+from weft.compiler.triton import ahead, form
 from weft.compiler.triton import backend as gpu
-from weft.compiler.triton import form
 from weft.compiler.triton.form import KernelForm
 from weft.compiler.triton.generated import module_of
 from weft.compiler.triton.source import source
