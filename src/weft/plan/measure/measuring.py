@@ -33,7 +33,7 @@ TOGETHER = (2, 4)
 
 
 def measure_machine(tell: Callable[[str], None] = lambda line: None) -> Machine:
-    """Return what this machine does in a second; takes about a minute where it has nothing else to do.
+    """Return what this machine does in a second; takes a minute or two where it has nothing else to do.
 
     What cannot be measured is assumed, and said to be.
     """
