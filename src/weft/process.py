@@ -36,7 +36,9 @@ ONEDNN = "ONEDNN_MAX_CPU_ISA"
 """The variable that limits the instructions of torch's dense products."""
 WITHOUT_TILES = "AVX512_CORE_BF16"
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1  # of mallopt, in malloc.h
-_LARGE, _KEPT = 1 << 20, 32 << 20
+MAPPED = 1 << 20
+"""Bytes from which a tensor has pages of its own, which the system has back when it is freed."""
+_KEPT = 32 << 20
 _TRIMMED = 128 << 10  # glibc's own
 _CPU = Path("/proc/cpuinfo")
 # More threads want to run than there are cores, whatever this process does itself.
@@ -59,7 +61,7 @@ def prepare() -> None:
 
 def return_freed() -> None:
     """Give large tensors back to the system when they are freed; glibc would hold ever larger ones."""
-    _set_malloc({_M_MMAP_THRESHOLD: _LARGE})
+    _set_malloc({_M_MMAP_THRESHOLD: MAPPED})
 
 
 @contextmanager
@@ -72,7 +74,7 @@ def kept_memory() -> Iterator[None]:
     try:
         yield
     finally:
-        _set_malloc({_M_MMAP_THRESHOLD: _LARGE, _M_TRIM_THRESHOLD: _TRIMMED})
+        _set_malloc({_M_MMAP_THRESHOLD: MAPPED, _M_TRIM_THRESHOLD: _TRIMMED})
 
 
 def _set_malloc(parameters: Mapping[int, int]) -> None:

@@ -9,18 +9,11 @@ Sent = dict[tuple[int, int], tuple[int, int]]
 """Bytes and messages by sender and receiver."""
 
 
-def travel(sent: Sent, net: Wires, kind: str = "halo", **more: bool) -> tuple[list[float], list[float]]:
-    events = [
-        {
-            "volumes": [
-                {"kind": kind, "peer": peer, "bytes_sent": size, "messages_sent": number}
-                for (rank, peer), (size, number) in sent.items()
-                if rank == each
-            ]
-        }
-        for each in range(net.workers)
-    ]
-    told = Travel(net).seconds(events, {kind}, **more)
+def travel(sent: Sent, net: Wires) -> tuple[list[float], list[float]]:
+    flows: list[dict[int, tuple[float, float]]] = [{} for _ in range(net.workers)]
+    for (rank, peer), held in sent.items():
+        flows[rank][peer] = held
+    told = Travel(net).of_call(flows)
     return told.inside.tolist(), told.outside.tolist()
 
 
@@ -52,15 +45,6 @@ def test_messages_to_several_go_together_and_each_takes_a_moment() -> None:
     assert travel({(0, 1): (0, 2), (0, 2): (0, 2), (0, 3): (0, 1)}, wires)[1][0] == 1.0 + 3 * MESSAGE
 
 
-def test_a_call_is_paid_once_and_a_sum_is_one_call_of_many_messages() -> None:
+def test_a_call_is_paid_once_by_all_who_send_or_are_sent_something() -> None:
     wires = Wires(3, 1, 1e9, 0.01, 1e9, 0.0, call=1.0)
-    assert travel({(0, 1): (0, 4)}, wires)[1][0] == pytest.approx(4 * 0.01 + 4.0)
-    assert travel({(0, 1): (0, 4)}, wires, "gradient")[1][0] == pytest.approx(4 * 0.01 + 1.0)
-
-
-def test_ranks_that_take_turns_wait_for_all_of_them() -> None:
-    wires = Wires(4, 1, 10.0, 0.0, 1e9, 0.0)
-    each = {(rank, peer): (30, 0) for rank in (0, 1) for peer in range(4) if peer != rank}
-    # A tree of two levels: twice 30 bytes of each of two senders, one after the other.
-    assert travel(each, wires, turns=True)[1] == pytest.approx([2 * 2 * 3.0] * 4)
-    assert travel(each, wires)[1][:2] == pytest.approx([9.0, 9.0])
+    assert travel({(0, 1): (0, 4)}, wires)[1] == pytest.approx([4 * 0.01 + 1.0, 4 * 0.01 + 1.0, 0.0])

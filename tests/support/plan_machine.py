@@ -5,6 +5,9 @@ from weft.plan.machine import Machine
 RATES = {
     "steps": 0.0,
     "calls": 1e-5,
+    "sent": 0.0,
+    "divided": 0.0,
+    "fresh": 0.0,
     "products": 1e-10,
     "edge_values": 1e-10,
     "edges": 1e-9,

@@ -158,7 +158,7 @@ def machine_here(*, measure: bool = False) -> "Machine":
     from weft.plan.machine import read_machine
 
     if measure or read_machine() is None:
-        print("weft: measuring this machine, once, which takes about half a minute", file=sys.stderr)
+        print("weft: measuring this machine, once, which takes a minute or two", file=sys.stderr)
     return front.machine_here(measure=measure, tell=show_step, warn=_warn)
 
 

@@ -6,13 +6,11 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from weft.plan.candidates import Candidate
+from weft.plan.clocked_epoch import ClockedEpoch, Leg, RankSeconds
 from weft.plan.machine import Machine
+from weft.plan.rehearse.course import BETWEEN, Stretch
 from weft.plan.rehearse.rehearsal import RankRehearsal
-from weft.plan.rehearse.work import CountedWork
 from weft.plan.travel import Travel
 from weft.plan.wires import Wires
 from weft.strategies.base import strategies
@@ -20,8 +18,6 @@ from weft.train.saved.prices import value_of
 
 MEASURING = ("evaluate", "drift")
 """Purposes of what is sent to measure, not to train."""
-BETWEEN = ("control",)
-"""Purposes of what is sent between epochs, whose seconds are none of theirs."""
 
 
 @dataclass(frozen=True)
@@ -196,47 +192,28 @@ def _phases(
     candidate: Candidate, ranks: Sequence[RankRehearsal], machine: Machine, travel: Travel, place: int
 ) -> list[dict[str, float]]:
     """Return the seconds of the phases of each rank, in one of the epochs that were rehearsed."""
-    each = [_work(candidate, rank.work[place], machine) for rank in ranks]
-    alone = [_training(phases) for phases in each]
-    turns = machine.taking_turns(alone)
-    for phases, own, shared in zip(each, alone, turns):
-        for name in phases:
-            phases[name] *= shared / own if own else 1.0
-    if not ranks[0].epochs:
-        return each
-    events = [rank.epochs[place] for rank in ranks]
-    exposed = _exposed(candidate, events, travel, turns)
-    measuring = {kind: travel.seconds(events, {kind}).all for kind in MEASURING}
-    for number, phases in enumerate(each):
-        phases["exchange"] = float(exposed[number])
-        for kind, seconds in measuring.items():
-            phases[kind] = phases.get(kind, 0.0) + float(seconds[number])
-    return each
+    legs = [[Leg(each, _work(candidate, each, machine)) for each in rank.courses[place]] for rank in ranks]
+    threads = machine.threads_of(candidate.workers)
+    told = [_told(spent) for spent in ClockedEpoch(legs, travel, machine.cores, threads).run()]
+    for phases in told:
+        phases["exchange"] += machine.lag_among(machine.on_one(candidate.workers))
+    return told
 
 
-def _work(candidate: Candidate, work: Mapping[str, CountedWork], machine: Machine) -> dict[str, float]:
+def _work(candidate: Candidate, stretch: Stretch, machine: Machine) -> dict[str, float]:
     """Return the seconds of what a rank computes, by phase, on cores of its own."""
-    phases = {name: machine.seconds(held, candidate.workers) for name, held in work.items()}
-    if strategies[candidate.strategy].in_batches:
-        phases["batches"] = machine.sampling(work, candidate.workers)
+    phases = {stretch.phase: machine.seconds(stretch.work, candidate.workers)}
+    if strategies[candidate.strategy].in_batches and stretch.phase == "forward":
+        phases["batches"] = machine.sampling({"forward": stretch.work}, candidate.workers)
     return {name: value for name, value in phases.items() if value}
 
 
-def _training(phases: Mapping[str, float]) -> float:
-    return sum(value for name, value in phases.items() if name != "evaluate")
-
-
-def _exposed(
-    candidate: Candidate, events: Sequence[dict[str, Any]], travel: Travel, working: Sequence[float]
-) -> NDArray[np.float64]:
-    """Return the seconds that each rank waits for what it trains with: what its work does not hide.
-
-    Copies within a machine are made by the cores that work, and nothing hides them.
-    """
-    kinds = {volume["kind"] for event in events for volume in event["volumes"]} - {*MEASURING, *BETWEEN}
-    hidden = kinds & set(candidate.cost.overlaps)
-    beside = travel.seconds(events, hidden)
-    open_ = travel.seconds(events, kinds - hidden, turns=candidate.cost.turns)
-    exposed: NDArray[np.float64] = open_.all + beside.inside
-    exposed += np.maximum(0.0, beside.outside - np.array(working))
-    return exposed
+def _told(spent: RankSeconds) -> dict[str, float]:
+    """Return the seconds of phases, those in which a rank waits to train apart; between them none count."""
+    phases = {name: value for name, value in spent.working.items() if name != BETWEEN}
+    phases["exchange"] = 0.0
+    for (phase, kind), seconds in spent.waiting.items():
+        if phase != BETWEEN:
+            name = phase if phase in MEASURING else kind if kind in MEASURING else "exchange"
+            phases[name] = phases.get(name, 0.0) + seconds
+    return phases

@@ -43,7 +43,7 @@ def plan(
     `recipe` is a file, a table of its sections, or a `Recipe`; `workers` the numbers to compare, `memory`
     what one may take (what is free, or what the cluster has). A graph that is not there is described by
     `nodes` and `edges` or `degree`. `machine` is by default the one that was measured, or a function that
-    gives it, called when all else was found in order, as measuring takes half a minute. `only` names
+    gives it, called when all else was found in order, as measuring takes a minute or two. `only` names
     strategies.
     """
     for name in only:

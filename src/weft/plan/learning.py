@@ -17,6 +17,7 @@ from weft.plan.machine import Machine
 from weft.plan.measure.fit import Observation, fitted
 from weft.plan.planning import plan_one
 from weft.plan.proof.measured import EVALUATION, MeasuredRun, read_measured
+from weft.plan.rehearse.course import BETWEEN
 from weft.plan.rehearse.rehearsal import RankRehearsal
 from weft.plan.rehearse.work import CountedWork
 from weft.train.saved.run_folder import read_run
@@ -66,7 +67,7 @@ def observations(ranks: list[RankRehearsal], run: MeasuredRun) -> Iterator[Obser
     for rank, seconds in zip(ranks, run.working):
         total = CountedWork()
         for name, work in rank.work[-1].items():
-            if name != EVALUATION:
+            if name not in (EVALUATION, BETWEEN):
                 total.add(work)
         yield Observation(total, seconds)
 

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from weft import machine
 from weft.errors import FormatError
 from weft.format import atomic_write
@@ -22,6 +24,8 @@ _SHAPE = {
     "threads": WholeNumber(least=1),
     "measured": Each(str),
     "call": float,
+    "calls": Each(float),
+    "lags": Each(float),
     "latency": float,
     "bandwidth": float,
     "resident": WholeNumber(),
@@ -57,6 +61,10 @@ class Machine:
     """What an hour of one machine costs; nobody knows it but the user."""
     workers_each: int | None = None
     """Workers on each machine; None: all on one."""
+    calls: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of a call among so many workers of this machine, by their number, as trial runs took it."""
+    lags: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by which the first of so many workers begins an epoch before the last."""
     measured: Mapping[str, Any] = field(default_factory=dict)
     """What was measured, in the words of `weft doctor`."""
 
@@ -75,11 +83,23 @@ class Machine:
         Between one thread and those that were measured by Amdahl's law; more are not believed to be faster.
         """
         alone = self.rates[name]
-        threads = min(self.threads, max(1, self.cores // self.on_one(workers)))
+        threads = self.threads_of(workers)
         if threads == 1:
             return alone
         divided = (alone - self.shared_rates[name]) / (1 - 1 / self.threads)
         return alone - divided * (1 - 1 / threads)
+
+    def threads_of(self, workers: int) -> int:
+        """Return the threads that a run gives each of so many workers, as far as they make it faster."""
+        return min(self.threads, max(1, self.cores // self.on_one(workers)))
+
+    def call_among(self, workers: int) -> float:
+        """Return the seconds of a call among workers of this machine: the more they are, the longer."""
+        return _among(self.calls, workers) if self.calls else self.call * max(1.0, workers / self.cores)
+
+    def lag_among(self, workers: int) -> float:
+        """Return by how much workers of this machine begin an epoch after each other."""
+        return _among(self.lags, workers) if self.lags and workers > 1 else 0.0
 
     def on_one(self, workers: int) -> int:
         """Return how many of so many workers one machine has at most."""
@@ -113,6 +133,13 @@ class Machine:
     def dollars(self, seconds: float, workers: int) -> float | None:
         """Return what so many seconds of the machines cost, where the user said what an hour does."""
         return None if self.prices is None else float(self.prices.cost(seconds, workers)["dollars"])
+
+
+def _among(tried: Mapping[str, float], workers: int) -> float:
+    """Return a value by the number of workers: on a line between those tried, beyond them in proportion."""
+    numbers, values = zip(*sorted((int(number), value) for number, value in tried.items()))
+    beyond = max(1.0, workers / float(numbers[-1]))
+    return float(np.interp(workers, numbers, values)) * beyond
 
 
 def cache_folder() -> Path:

@@ -1,10 +1,9 @@
-"""The seconds that traffic takes each rank, over the links that it crosses and shares with others.
+"""The seconds that a call takes each rank, over the links that it crosses and shares with others.
 
 All ranks send at about the same time: what crosses a link is through when the link has carried all of it.
 """
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.comm.topology import LinkMap
-from weft.events import Event
 from weft.plan.wires import MESSAGE, Wires
 
 Matrix = NDArray[np.float64]
@@ -27,11 +25,6 @@ class TravelTime:
     outside: Matrix
     """Over links between machines, which carry while the cores compute."""
 
-    @property
-    def all(self) -> Matrix:
-        """Of both."""
-        return self.inside + self.outside
-
 
 @dataclass(frozen=True)
 class Travel:
@@ -39,26 +32,14 @@ class Travel:
 
     wires: Wires
 
-    def seconds(self, events: Sequence[Event], kinds: Collection[str], *, turns: bool = False) -> TravelTime:
-        """Return how long traffic of some purposes takes; `events` are those of an epoch, one a rank.
-
-        With `turns` one rank sends to all others, down a tree, and then the next.
-        """
-        sent = self._sent(events, kinds)
-        spent = self._in_turns if turns else self._at_once
-        inside, outside = (spent(np.where(held, sent, 0.0)) for held in (self._near, ~self._near))
-        return TravelTime(inside, outside)
-
-    def _sent(self, events: Sequence[Event], kinds: Collection[str]) -> Matrix:
-        """Return bytes, messages and calls from each rank to each other, [3, ranks, ranks]."""
+    def of_call(self, sent: Sequence[Mapping[int, tuple[float, float]]]) -> TravelTime:
+        """Return how long a call takes on the way; `sent` are bytes and messages of each rank to others."""
         found = np.zeros((3, self.wires.workers, self.wires.workers))
-        for rank, event in enumerate(events):
-            for volume in event["volumes"]:
-                if volume["kind"] in kinds:
-                    number = volume["messages_sent"]
-                    calls = self.wires.calls(volume["kind"], number)
-                    found[:, rank, volume["peer"]] += volume["bytes_sent"], number, calls
-        return found
+        for rank, flows in enumerate(sent):
+            for peer, (size, messages) in flows.items():
+                found[:, rank, peer] = size, messages, 1.0
+        inside, outside = (self._at_once(np.where(held, found, 0.0)) for held in (self._near, ~self._near))
+        return TravelTime(inside, outside)
 
     def _at_once(self, sent: Matrix) -> Matrix:
         """Return the seconds of each rank: of the busiest link that its bytes cross, messages and calls."""
@@ -66,20 +47,10 @@ class Travel:
         busy = np.append(self._links.seconds(size), 0.0)[self._links.paths].max(axis=2)
         pairs = np.where(size > 0, busy, 0.0)
         # Messages to several peers are on their way together; each takes its sender a moment.
-        late = (messages * self._delays + calls * self.wires.call).max(axis=1)
+        late = messages * self._delays + calls * self.wires.call
         further = MESSAGE * (messages.sum(axis=1) - messages.max(axis=1))
-        spent: Matrix = np.maximum(pairs.max(axis=1), pairs.max(axis=0)) + late + further
+        spent: Matrix = _both_ways(pairs) + _both_ways(late) + further
         return spent
-
-    def _in_turns(self, sent: Matrix) -> Matrix:
-        """Return the seconds of all ranks' sending, each by itself, for every rank."""
-        workers = self.wires.workers
-        tree = math.ceil(math.log2(workers)) / (workers - 1) if workers > 1 else 0.0
-        whole = 0.0
-        for rank in range(workers):
-            alone = (np.arange(workers) == rank)[:, None] * tree
-            whole += float(self._at_once(sent * alone)[rank])
-        return np.full(workers, whole)
 
     @cached_property
     def _links(self) -> LinkMap:
@@ -95,3 +66,9 @@ class Travel:
         machine = np.arange(self.wires.workers) // self.wires.each
         near: NDArray[np.bool_] = machine[:, None] == machine
         return near
+
+
+def _both_ways(pairs: Matrix) -> Matrix:
+    """Return for each rank the most of what it sends and what it is sent."""
+    most: Matrix = np.maximum(pairs.max(axis=1), pairs.max(axis=0))
+    return most

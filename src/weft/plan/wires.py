@@ -125,7 +125,7 @@ def wires_of(cluster: Cluster | None, here: Machine, workers: int, bandwidth: fl
     each = workers if cluster is None else cluster.workers
     cores, near = here.cores if cluster is None else cluster.machines["cores"], min(each, workers)
     turns = max(1.0, near / cores)
-    inside, slow, call = here.bandwidth * min(cores, near), here.latency * turns, here.call * turns
+    inside, slow, call = here.bandwidth * min(cores, near), here.latency * turns, here.call_among(near)
     if cluster is None or cluster.within is None:
         return Wires(workers, each, inside, slow, inside, slow, call)
     speed = bandwidth or bytes_a_second(cluster.within["bandwidth"])

@@ -24,7 +24,11 @@ def traffic(rank: int, forward: float, size: int) -> dict[str, Any]:
         "seconds_of_phases": phases,
         "peak_memory_bytes": 100 + rank,
         "volumes": volumes,
-        "seconds": [{"kind": "halo", "exposed": 0.25}, {"kind": "evaluate", "exposed": 4.0}],
+        "seconds": [
+            {"kind": "halo", "exposed": 0.25},
+            {"kind": "evaluate", "exposed": 4.0},
+            {"kind": "control", "exposed": 0.5},
+        ],
     }
 
 

@@ -32,16 +32,13 @@ def test_tensors_without_values_take_bytes_answer_one_and_go_by_masks() -> None:
         assert list(kept.shape) == [6, 4]
 
 
-def test_work_goes_to_the_phase_that_ends() -> None:
+def test_work_is_taken_once() -> None:
     with OperatorWatch() as watch:
         torch.ones(2, 3) @ torch.ones(3, 5)
-        watch.end_phase("forward")
+        first = watch.take()
         torch.ones(4) + 1
-    taken = watch.take_phases()
-    assert taken["forward"].products == 30
-    assert taken["other"].products == 0
-    assert taken["other"].calls == 2
-    assert watch.take_phases()["other"].calls == 0
+    assert (first.products, first.calls) == (30, 3)
+    assert (watch.take().calls, watch.take().calls) == (2, 0)
 
 
 def test_what_has_no_values_has_none_that_is_nan() -> None:

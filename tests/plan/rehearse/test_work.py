@@ -10,7 +10,7 @@ from weft.plan.rehearse.work import CountedWork
 def counted(work: object) -> CountedWork:
     with OperatorWatch() as watch:
         work()  # type: ignore[operator]
-    return watch.take_phases()["other"]
+    return watch.take()
 
 
 def test_each_kind_of_operator_has_its_count() -> None:
@@ -44,8 +44,10 @@ def test_attention_counts_its_weights_and_its_rows_and_dropout_its_values() -> N
     assert (dropped.masked, dropped.edges, dropped.edge_values) == (12, 0, 0)
 
 
-def test_every_phase_that_is_entered_is_a_step_of_it() -> None:
-    with OperatorWatch() as watch:
-        for _ in range(3):
-            watch.end_phase("forward")
-    assert {name: work.steps for name, work in watch.take_phases().items()} == {"forward": 3, "other": 0}
+def test_operators_on_many_values_are_divided_and_large_tensors_have_fresh_pages() -> None:
+    small, many, large = torch.ones(1 << 14), torch.ones(1 << 15), torch.ones(1 << 18)
+    found = [counted(lambda each=each: each + 1) for each in (small, many, large)]
+    assert [each.divided for each in found] == [0, 1, 1]
+    assert [each.fresh for each in found] == [0, 0, 1 << 20]
+    assert counted(lambda: large.add_(1)).fresh == 0  # in place
+    assert counted(lambda: large.view(2, -1)) == CountedWork()

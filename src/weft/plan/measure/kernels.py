@@ -11,6 +11,7 @@ from weft import kernels
 _SECONDS = 0.1
 _NODES, _DEGREE = 20_000, 10
 _CALLS = 100  # what a phase takes beside its operators, in calls of the smallest
+_SENT = 20  # what a call among workers takes who begins it, in the same
 WIDTHS = (16, 64, 256)
 
 
@@ -65,7 +66,9 @@ def _dense(told: dict[str, str], generator: torch.Generator) -> dict[str, float]
     told["copies"] = f"{1 / touch / 1e9:.1f} GB/s"
     told["rows by index"] = f"{1 / gather / 1e9:.1f} GB/s"
     work = {"products": product, "touched": touch, "gathered": gather, "masked": mask}
-    return {**work, "calls": call, "steps": _CALLS * call}
+    own = {"calls": call, "steps": _CALLS * call, "sent": _SENT * call}
+    # Guesses again: waking threads takes some calls, and a page is cleared before it is written.
+    return {**work, **own, "divided": 2 * call, "fresh": touch}
 
 
 def sampled_edge() -> float:

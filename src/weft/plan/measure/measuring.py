@@ -2,8 +2,12 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -12,7 +16,10 @@ from weft import machine
 from weft.errors import WeftError
 from weft.plan.machine import Machine
 from weft.plan.measure import kernels, processes, trials
-from weft.plan.measure.fit import fitted
+from weft.plan.measure.calls import call_seconds
+from weft.plan.measure.fit import Observation, fitted
+from weft.plan.measure.trials import TrialRun, run_trials
+from weft.plan.rehearse.work import CountedWork
 from weft.sizes import shown
 
 _Found = TypeVar("_Found")
@@ -21,32 +28,25 @@ PROCESS = processes.TinyRun(bytes=400 << 20, seconds=4.0)
 LINK = processes.LinkSpeed(call=1e-4, latency=1e-4, bandwidth=5e8)
 
 
+TOGETHER = (2, 4)
+"""Numbers of workers whose calls are measured."""
+
+
 def measure_machine(tell: Callable[[str], None] = lambda line: None) -> Machine:
-    """Return what this machine does in a second; takes half a minute where it has nothing else to do.
+    """Return what this machine does in a second; takes a minute or two where it has nothing else to do.
 
     What cannot be measured is assumed, and said to be.
     """
     cores = machine.usable_cores()
     threads = sorted({1, cores})
     tell("rates of kernels")
-    by_threads = _rates(threads, tell)
+    by_threads = {count: _kernels(count) for count in threads}
     tell("start of processes, messages between them")
     missing: list[str] = []
     alone = _or_assumed(lambda: processes.tiny_run(1), PROCESS, missing)
     joined = _or_assumed(lambda: processes.tiny_run(2), PROCESS, missing)
     link = _or_assumed(processes.link, LINK, missing)
-    told = {
-        **{
-            f"{name}, {count} thread{'s' if count > 1 else ''}": word
-            for count in threads
-            for name, word in by_threads[count][1].items()
-        },
-        "calls between workers": f"{link.call * 1e6:.0f} µs",
-        "messages": f"{link.latency * 1e6:.0f} µs, {link.bandwidth / 1e6:.0f} MB/s",
-        "start": f"{alone.seconds:.1f} s, {shown(alone.bytes)}",
-        **({"assumed, not measured": "; ".join(dict.fromkeys(missing))} if missing else {}),
-    }
-    return Machine(
+    known = Machine(
         by_threads[1][0],
         by_threads[cores][0],
         cores,
@@ -58,25 +58,67 @@ def measure_machine(tell: Callable[[str], None] = lambda line: None) -> Machine:
         start_seconds=alone.seconds,
         cores=cores,
         memory=machine.free_memory(),
-        measured=told,
     )
+    found = _tried(known, missing, tell)
+    among = ", ".join(f"{seconds * 1e6:.0f} µs of {number}" for number, seconds in found.calls.items())
+    told = {
+        **{
+            f"{name}, {count} thread{'s' if count > 1 else ''}": word
+            for count in threads
+            for name, word in by_threads[count][1].items()
+        },
+        "calls between workers": f"{link.call * 1e6:.0f} µs" + (f"; in trial runs {among}" if among else ""),
+        "messages": f"{link.latency * 1e6:.0f} µs, {link.bandwidth / 1e6:.0f} MB/s",
+        "start": f"{alone.seconds:.1f} s, {shown(alone.bytes)}",
+        **({"assumed, not measured": "; ".join(dict.fromkeys(missing))} if missing else {}),
+    }
+    return replace(found, measured=told)
 
 
-def _rates(
-    threads: Sequence[int], tell: Callable[[str], None]
-) -> dict[int, tuple[dict[str, float], dict[str, str]]]:
-    """Return for each number of threads the rates of counted work, and those of kernels in words."""
-    found = {}
-    rehearsed = list(trials.rehearsals())
-    for count in threads:
-        tell(f"rates and trial runs, {count} thread{'s' if count > 1 else ''}")
-        with _threads(count):
-            known, told = kernels.rates()
-            drawn = kernels.sampled_edge()
-            told["edges of batches"] = f"{1 / drawn / 1e6:.1f} M edges/s"
-            seen = [each for trial in rehearsed for each in trials.observations(trial)]
-            found[count] = {**fitted(known, seen), "drawn": drawn}, told
-    return found
+def _kernels(count: int) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the rates of kernels with so many threads, and what was found in words."""
+    with _threads(count):
+        known, told = kernels.rates()
+        drawn = kernels.sampled_edge()
+        told["edges of batches"] = f"{1 / drawn / 1e6:.1f} M edges/s"
+        return {**known, "drawn": drawn}, told
+
+
+def _tried(known: Machine, missing: list[str], tell: Callable[[str], None]) -> Machine:
+    """Return the machine with rates and calls that explain trial runs, in processes as those of a run."""
+    seen: dict[int, list[Observation]] = {1: [], known.cores: []}
+    together: dict[int, list[TrialRun]] = {}
+    with tempfile.TemporaryDirectory(prefix="weft-measure-") as scratch:
+        for workers in (1, *TOGETHER):
+            tell(f"trial runs of {workers} worker{'s' if workers > 1 else ''}")
+            folder = Path(scratch) / str(workers)
+            rehearsed = trials.rehearsals(workers, folder)
+            for threads in sorted(seen) if workers == 1 else [max(1, known.cores // workers)]:
+                run = partial(run_trials, rehearsed, folder / f"threads{threads}", threads=threads)
+                together[workers] = _or_assumed(run, NoRuns(), missing)
+                if threads in seen and workers <= known.cores:
+                    seen[threads] += [seen for each in together[workers] for seen in each.observations()]
+    found = replace(
+        known,
+        rates=_explaining(known.rates, seen[1]),
+        shared_rates=_explaining(known.shared_rates, seen[known.cores]),
+    )
+    tried = {str(count): call_seconds(found, together[count]) for count in TOGETHER if together[count]}
+    calls, lags = ({count: pair[place] for count, pair in tried.items()} for place in (0, 1))
+    return replace(found, calls=calls, lags=lags)
+
+
+def _explaining(known: Mapping[str, float], seen: Sequence[Observation]) -> dict[str, float]:
+    """Return rates that explain what was seen; those that no trial counts stay."""
+    counted = {name: known[name] for name in CountedWork().to_dict()}
+    return {**known, **fitted(counted, seen)}
+
+
+class NoRuns(list[TrialRun]):
+    """What takes the place of trial runs where none could be made."""
+
+    def __str__(self) -> str:
+        return "rates of single kernels"
 
 
 @contextmanager

@@ -1,86 +1,139 @@
-"""Trial runs: small trainings of a few models, timed by phase beside their counted work."""
+"""Trial runs: small trainings of a few models, in processes as those of a run, beside their counted work."""
 
-from collections.abc import Iterator, Mapping
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from weft.comm.launch import run_workers
 from weft.config import Recipe
-from weft.events import Event
+from weft.errors import WorkerLost
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.plan.measure.fit import Observation
-from weft.plan.rehearse.rehearsal import rehearse
+from weft.plan.proof.measured import EVALUATION, MeasuredRun, training_waits
+from weft.plan.rehearse.course import BETWEEN
+from weft.plan.rehearse.rehearsal import RankRehearsal, rehearse
 from weft.plan.rehearse.work import CountedWork
-from weft.strategies.base import strategies
 from weft.tasks.base import Task
-from weft.train.model import adapt, build_model, ready
+from weft.train.model import adapt
 from weft.train.resolve import Resolved, resolve
-from weft.train.trainer import Place, Trainer
+from weft.train.workers.run_parts import prepare_parts
 
-_EPOCHS = 12  # the least counts: what else the machine does is not its rate
+_EPOCHS = 12
+LIMIT = 120.0
+"""Seconds that a process of trials may be silent for."""
+_GAT = {"name": "gat", "hidden": 8, "heads": 4}
+_SAGE = {"name": "sage", "hidden": 32}
 # Rates are told apart where graphs differ: tiny ones, whose operators take nothing but their call; few edges
 # a node and many; rows that are wide, and rows of which little is there.
-TRIALS: tuple[dict[str, Any], ...] = (
+ALONE: tuple[dict[str, Any], ...] = (
     {"data": {"nodes": 60, "features": 16}, "model": {"name": "gcn"}},
-    {"data": {"nodes": 60, "features": 16}, "model": {"name": "gat", "hidden": 8, "heads": 4}},
-    {"data": {"nodes": 2000, "features": 32, "degree": 80.0}, "model": {"name": "sage", "hidden": 32}},
-    {
-        "data": {"nodes": 2000, "features": 32, "degree": 80.0},
-        "model": {"name": "gat", "hidden": 8, "heads": 4},
-    },
+    {"data": {"nodes": 60, "features": 16}, "model": _GAT},
+    {"data": {"nodes": 2000, "features": 32, "degree": 80.0}, "model": _SAGE},
+    {"data": {"nodes": 2000, "features": 32, "degree": 80.0}, "model": _GAT},
     {"data": {"nodes": 8000, "features": 128, "degree": 3.0}, "model": {"name": "gcn"}},
     {"data": {"nodes": 8000, "features": 64, "degree": 30.0}, "model": {"name": "gcn"}},
-    {"data": {"nodes": 20_000, "features": 64}, "model": {"name": "sage", "hidden": 32}},
-    {"data": {"nodes": 20_000, "features": 64}, "model": {"name": "gat", "hidden": 8, "heads": 4}},
+    {"data": {"nodes": 20_000, "features": 64}, "model": _SAGE},
+    {"data": {"nodes": 20_000, "features": 64}, "model": _GAT},
     {"data": {"nodes": 4000, "features": 800}, "model": {"name": "gcn"}, "filled": 0.04},
+)
+# Of workers together: calls, which are all of what the small ones wait for, and work beside that of others.
+TOGETHER: tuple[dict[str, Any], ...] = (
+    {"data": {"nodes": 60, "features": 16}, "model": {"name": "gcn"}},
+    {"data": {"nodes": 60, "features": 16}, "model": _GAT},
+    {"data": {"nodes": 2000, "features": 32}, "model": _SAGE},
+    {"data": {"nodes": 4000, "features": 64}, "model": _GAT},
+    {"data": {"nodes": 20_000, "features": 64}, "model": _SAGE},
 )
 
 
 @dataclass(frozen=True)
 class RehearsedTrial:
-    """A trial before it is run: its graph, its task, and the work of an epoch by phase."""
+    """A trial before it is run: what its processes are told, and what each of them will do."""
 
-    resolved: Resolved
-    graph: Graph
-    task: Task
-    work: Mapping[str, CountedWork]
+    told: Mapping[str, Any]
+    ranks: Sequence[RankRehearsal]
 
 
-def rehearsals() -> Iterator[RehearsedTrial]:
-    """Give the trials with their counted work."""
-    for trial in TRIALS:
-        resolved = resolve(Recipe(train={"device": "cpu"}, strategy={"name": "single"}, **_named(trial)))
-        whole = _filled(resolved.open(), trial.get("filled"))
-        task = resolved.make_task(whole)
-        graph = adapt(task.prepared(whole), resolved.model, resolved.options, task)
-        yield RehearsedTrial(resolved, graph, task, rehearse(resolved, graph, workers=1)[0].work[-1])
+@dataclass(frozen=True)
+class TrialRun:
+    """A trial that was run."""
+
+    ranks: Sequence[RankRehearsal]
+    run: MeasuredRun
+
+    def observations(self) -> Iterator[Observation]:
+        """Give what was counted and the seconds it took: by phase alone, of all training among others."""
+        for rank, working in zip(self.ranks, self.run.working):
+            work = {name: held for name, held in rank.work[-1].items() if name != BETWEEN}
+            if len(self.ranks) == 1:
+                for phase, seconds in self.run.phases.items():
+                    if phase in work:
+                        yield Observation(work[phase], seconds)
+            else:
+                total = CountedWork()
+                for phase, held in work.items():
+                    if phase != EVALUATION:
+                        total.add(held)
+                yield Observation(total, working)
 
 
-def observations(trial: RehearsedTrial) -> Iterator[Observation]:
-    """Run a trial and give its phases: what was counted, and the seconds it took with the threads of now."""
-    resolved, graph, task = trial.resolved, trial.graph, trial.task
-    assert isinstance(resolved.model, str)
-    model = build_model(graph, resolved.model, resolved.options, task=task)
-    model = ready(model, device=torch.device("cpu"), dtype=torch.float32)
-    told: list[Event] = []
-    settings = replace(resolved.settings, epochs=_EPOCHS)
-    trainer = Trainer(
-        graph, model, settings, kind=strategies["single"], place=Place(progress=told.append), task=task
-    )
-    trainer.fit()
-    trainer.strategy.close()
-    seconds = [event["seconds"] for event in told if event["event"] == "epoch"][1:]
-    for phase, work in trial.work.items():
-        taken = [each[phase] for each in seconds if phase in each]
-        if taken:
-            yield Observation(work, min(taken))
+def rehearsals(workers: int, folder: Path) -> list[RehearsedTrial]:
+    """Return the trials of so many workers and what each will do; parts are written into a folder."""
+    return [_rehearsed(each, workers, folder / str(n)) for n, each in enumerate(_of(workers))]
 
 
-def _named(trial: dict[str, Any]) -> dict[str, Any]:
+def run_trials(rehearsed: Sequence[RehearsedTrial], folder: Path, *, threads: int) -> list[TrialRun]:
+    """Run trials in processes of so many threads, one after the other, and return what they took."""
+    workers = len(rehearsed[0].ranks)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "trials.json").write_text(json.dumps([dict(each.told) for each in rehearsed]), encoding="utf-8")
+    command = [sys.executable, "-W", "ignore", "-m", "weft.plan.measure.trial_worker", str(folder)]
+    env = {"OMP_NUM_THREADS": str(threads), "WEFT_TIMEOUT": f"{LIMIT:g}", "WEFT_JOIN": f"{LIMIT:g}"}
+    if run_workers(command, workers, env=env, say=lambda line: None, stall=LIMIT):
+        raise WorkerLost(f"trial runs of {workers} worker{'s' if workers > 1 else ''} failed")
+    return [TrialRun(each.ranks, _measured(folder, n, workers)) for n, each in enumerate(rehearsed)]
+
+
+def opened(resolved: Resolved, filled: float | None) -> tuple[Graph, Task]:
+    """Return the graph of a trial of one process as it is trained on, and the task."""
+    whole = _filled(resolved.open(), filled)
+    task = resolved.make_task(whole)
+    return adapt(task.prepared(whole), resolved.model, resolved.options, task), task
+
+
+def _of(workers: int) -> Sequence[Mapping[str, Any]]:
+    return ALONE if workers == 1 else TOGETHER
+
+
+def _rehearsed(trial: Mapping[str, Any], workers: int, folder: Path) -> RehearsedTrial:
     data = {"name": "community", "degree": 10.0, **trial["data"]}
-    return {"data": data, "model": trial["model"]}
+    strategy = {"name": "halo", "partitioner": "hash"} if workers > 1 else {"name": "single"}
+    train = {"device": "cpu", "epochs": _EPOCHS}
+    told = {"recipe": {"data": data, "model": trial["model"], "strategy": strategy, "train": train}}
+    resolved = resolve(Recipe(**told["recipe"]), workers=workers)
+    if workers == 1:
+        graph, _ = opened(resolved, trial.get("filled"))
+        return RehearsedTrial({**told, "filled": trial.get("filled")}, rehearse(resolved, graph, workers=1))
+    parts = prepare_parts(resolved, folder, workers=workers)
+    return RehearsedTrial({**told, "parts": str(parts)}, rehearse(resolved, parts, workers=workers))
+
+
+def _measured(folder: Path, number: int, workers: int) -> MeasuredRun:
+    """Return what the processes of a trial left."""
+    seconds: list[list[Mapping[str, float]]] = []
+    waits: list[list[float]] = []
+    for rank in range(workers):
+        events = json.loads((folder / f"events-{number}-{rank}.json").read_text(encoding="utf-8"))
+        seconds.append([each["seconds"] for each in events if each["event"] == "epoch"])
+        held = [training_waits(each) for each in events if each["event"] == "traffic"]
+        waits.append(held or [0.0] * len(seconds[-1]))
+    return MeasuredRun([], seconds, waits, [])
 
 
 def _filled(graph: Graph, share: float | None) -> Graph:

@@ -71,7 +71,7 @@ def read_measured(folder: Path) -> MeasuredRun:
         return MeasuredRun(
             [[counts_of(event) for event in events] for events in traffic],
             [[event["seconds_of_phases"] for event in events] for events in traffic],
-            [[_waited(event) for event in events] for events in traffic],
+            [[training_waits(event) for event in events] for events in traffic],
             [max(event["peak_memory_bytes"] for event in events) for events in traffic],
         )
     epochs, ends = _of(first, "epoch"), _of(first, "end")
@@ -111,8 +111,9 @@ def _of(events: Sequence[Event], kind: str) -> list[Event]:
     return [event for event in events if event["event"] == kind]
 
 
-def _waited(event: Event) -> float:
-    kinds = (EVALUATION, "drift")
+def training_waits(event: Event) -> float:
+    """Return the seconds of an epoch in which a rank waited within the phases of its training."""
+    kinds = (EVALUATION, "drift", "control")  # what is agreed on between phases is of none of them
     return float(sum(each["exposed"] for each in event["seconds"] if each["kind"] not in kinds))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from weft.comm.group import Group
@@ -14,6 +15,7 @@ from weft.config import parameters
 from weft.events import Event
 from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo
+from weft.plan.rehearse.course import Course, Stretch, work_by_phase
 from weft.plan.rehearse.fakes import empty_graph, empty_shard, empty_weights, fake_mode
 from weft.plan.rehearse.stage import RehearsalStage
 from weft.plan.rehearse.watch import OperatorWatch
@@ -21,7 +23,7 @@ from weft.plan.rehearse.work import CountedWork
 from weft.strategies.base import strategies
 from weft.strategies.local import LocalGraph
 from weft.strategies.memory.held import tensors_in
-from weft.tasks.base import put_head
+from weft.tasks.base import Task, put_head
 from weft.train.model import build_model, ready
 from weft.train.resolve import Resolved
 from weft.train.trainer import Place, Trainer
@@ -37,6 +39,8 @@ class RankRehearsal:
     """Events of traffic, one an epoch; none of one rank alone."""
     work: list[dict[str, CountedWork]] = field(default_factory=list)
     """By phase, one an epoch."""
+    courses: list[list[Stretch]] = field(default_factory=list)
+    """What it did one after the other, one an epoch."""
     held: int = 0
     """Bytes of the graph and the model."""
     peak: int = 0
@@ -62,7 +66,7 @@ def rehearse(
 
     def play(rank: int) -> None:
         try:
-            found[rank] = _play(resolved, source, stage.group(rank))
+            found[rank] = _play(resolved, source, stage.group(rank), stage.courses[rank])
         except BaseException as error:
             stage.fail(error)
 
@@ -83,7 +87,9 @@ def rehearse(
     return [each for each in found if each is not None]
 
 
-def _play(resolved: Resolved, source: Graph | LocalGraph | Path, group: Group) -> RankRehearsal:
+def _play(
+    resolved: Resolved, source: Graph | LocalGraph | Path, group: Group, course: Course
+) -> RankRehearsal:
     told, mode, settings = RankRehearsal(), fake_mode(), resolved.settings
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
     graph = _held(source, group, dtype, mode, **_dealt(resolved, source, group.size))
@@ -91,20 +97,19 @@ def _play(resolved: Resolved, source: Graph | LocalGraph | Path, group: Group) -
     task = resolved.make_task(graph)
     if isinstance(source, Path):
         task.read(source)
-    assert isinstance(resolved.model, str)
-    model = build_model(graph, resolved.model, resolved.options, task=task, seed=settings.seed)
-    put_head(task, model, GraphInfo.of(graph), seed=settings.seed)
-    model = empty_weights(ready(model, device=torch.device("cpu"), dtype=dtype), mode)
+    model = _weightless(resolved, graph, task, mode, dtype)
     watch = OperatorWatch()
+    course.take = watch.take
     for tensor in (*tensors_in(graph), *model.parameters(), *model.buffers()):
         watch.hold(tensor)
     told.held = watch.held
 
     def hear(event: Event) -> None:
         if event["event"] == "phase":
-            watch.end_phase(event["name"])
+            course.end_phase(event["name"], event["start"])
         elif event["event"] == "epoch":
-            told.work.append(watch.take_phases())
+            told.courses.append(course.take_epoch())
+            told.work.append(work_by_phase(told.courses[-1]))
         elif event["event"] == "traffic":
             told.epochs.append(event)
 
@@ -114,11 +119,23 @@ def _play(resolved: Resolved, source: Graph | LocalGraph | Path, group: Group) -
     with watch:
         place = Place(progress=hear)
         trainer = Trainer(graph, model, settings, kind=make, place=place, task=task, own=resolved.own)
+        course.now = trainer.events.now
+        course.take_epoch()  # what was done to set up
         trainer.fit()
     told.steps = len(trainer.strategy.batching)
     trainer.strategy.close()
     told.peak = watch.peak
     return told
+
+
+def _weightless(
+    resolved: Resolved, graph: Graph | LocalGraph, task: Task, mode: FakeTensorMode, dtype: torch.dtype
+) -> nn.Module:
+    """Return the model of a run, with weights that have no values."""
+    assert isinstance(resolved.model, str), "models of your own are not rehearsed"
+    model = build_model(graph, resolved.model, resolved.options, task=task, seed=resolved.settings.seed)
+    put_head(task, model, GraphInfo.of(graph), seed=resolved.settings.seed)
+    return empty_weights(ready(model, device=torch.device("cpu"), dtype=dtype), mode)
 
 
 def _dealt(resolved: Resolved, source: Graph | LocalGraph | Path, workers: int) -> dict[str, list[int]]:

@@ -4,6 +4,7 @@ Indices and counts are real and travel; tensors without values have nothing to c
 are checked. The store is torch's own, in memory.
 """
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from weft.comm.link import Link
 from weft.comm.rendezvous import RankPlace
 from weft.comm.run_store import RunStore
 from weft.errors import WorkerLost
+from weft.plan.rehearse.course import BegunCall, Course, CourseLedger
 
 PATIENCE = 300.0
 """Seconds that a rank of a rehearsal waits for another at most."""
@@ -32,6 +34,8 @@ class RehearsalStage:
     def __init__(self, size: int) -> None:
         self.size = size
         self.store = RunStore(dist.HashStore())  # type: ignore[attr-defined]
+        self.courses = [Course() for _ in range(size)]
+        """What each rank does one after the other."""
         self.failure: BaseException | None = None
         self._posts: dict[_Key, dict[int, Any]] = {}
         self._reads: Counter[_Key] = Counter()
@@ -70,7 +74,8 @@ class RehearsalStage:
         ranks = list(range(self.size))
         if self.size == 1:
             return Group.alone()
-        return Group(rank, ranks, timeout=PATIENCE, link=StageLink.among(self, rank, ranks, "all"))
+        link, ledger = StageLink.among(self, rank, ranks, "all"), CourseLedger(self.courses[rank])
+        return Group(rank, ranks, timeout=PATIENCE, link=link, ledger=ledger)
 
 
 class _Arrived:
@@ -107,6 +112,7 @@ class StageLane:
 
     def __init__(self, stage: RehearsalStage, rank: int, ranks: list[int], name: str) -> None:
         self.stage, self.rank, self.ranks, self.name = stage, rank, ranks, name
+        self.course = stage.courses[rank]
         self._me = ranks.index(rank)
         self._calls = 0
         self._letters: Counter[tuple[int, int]] = Counter()
@@ -124,7 +130,9 @@ class StageLane:
                 if held is not None:
                     place.copy_(held[self._me])
 
-        return self._meet(given, take)
+        width = rows[:1].numel() * rows.element_size() if len(rows) else 0
+        sent = {peer: (float(width * count), 1.0) for peer, count in zip(self.ranks, send_counts) if count}
+        return self._meet(given, take, sent)
 
     def all_reduce(self, tensor: Tensor, op: str) -> Any:
         """Leave a copy, and reduce those of all in member order."""
@@ -138,7 +146,9 @@ class StageLane:
                     stacked.sum(0) if op == "sum" else stacked.amax(0) if op == "max" else stacked.amin(0)
                 )
 
-        return self._meet(given, take)
+        turns = 2 * (len(self.ranks) - 1)  # a ring: each sends a part to the next
+        after = self.ranks[(self._me + 1) % len(self.ranks)]
+        return self._meet(given, take, {after: (_size(tensor) * turns / len(self.ranks), float(turns))})
 
     def broadcast(self, tensor: Tensor, root: int) -> Any:
         """Leave the root's, and take it."""
@@ -149,19 +159,26 @@ class StageLane:
             if held is not None and not _valueless(tensor):
                 tensor.copy_(held)
 
-        return self._meet(given, take)
+        # A tree: all have it when as many have been sent one after the other as it has levels.
+        others, levels = [peer for peer in self.ranks if peer != root], math.log2(len(self.ranks))
+        share = math.ceil(levels) / max(1, len(others))
+        sent = {peer: (_size(tensor) * share, share) for peer in others if self.rank == root}
+        return self._meet(given, take, sent)
 
     def send(self, tensor: Tensor, peer: int) -> Any:
         """Leave a tensor for a rank."""
         key = self._letter(self.rank, peer)
+        self.course.begin(BegunCall(key, (self.rank, peer), {peer: (_size(tensor), 1.0)}))
         self.stage.post(key, 0, None if _valueless(tensor) else tensor.clone())
-        return StageWork(lambda: None)
+        return StageWork(lambda: self.course.wait(key))
 
     def receive(self, into: Tensor, peer: int) -> Any:
         """Take what a rank left."""
         key = self._letter(peer, self.rank)
+        self.course.begin(BegunCall(key, (peer, self.rank)))
 
         def take() -> None:
+            self.course.wait(key)
             held = self.stage.collect(key, 1, 1)[0]
             if held is not None and not _valueless(into):
                 into.copy_(held)
@@ -173,12 +190,21 @@ class StageLane:
         self._letters[sender, receiver] += 1
         return (self.name, "letter", sender, receiver, number)
 
-    def _meet(self, given: Any, take: Callable[[dict[int, Any]], None]) -> StageWork:
+    def _meet(
+        self, given: Any, take: Callable[[dict[int, Any]], None], sent: dict[int, tuple[float, float]]
+    ) -> StageWork:
         key = (self.name, tuple(self.ranks), self._calls)
         self._calls += 1
+        sent.pop(self.rank, None)
+        self.course.begin(BegunCall(key, tuple(self.ranks), sent))
         self.stage.post(key, self._me, given)
         size = len(self.ranks)
-        return StageWork(lambda: take(self.stage.collect(key, size, size)))
+
+        def finish() -> None:
+            self.course.wait(key)
+            take(self.stage.collect(key, size, size))
+
+        return StageWork(finish)
 
 
 class StageLink(Link):
@@ -236,6 +262,10 @@ class _Heart:
 
 def _in_order(came: dict[int, Any]) -> list[Any]:
     return [came[member] for member in range(len(came))]
+
+
+def _size(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def _valueless(tensor: Tensor) -> bool:

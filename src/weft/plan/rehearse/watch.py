@@ -1,11 +1,10 @@
-"""What the operators of a rehearsed rank do: counted work by phase, bytes held, and the most of them.
+"""What the operators of a rehearsed rank do: counted work, bytes held, and the most of them.
 
 Every operator passes here. Those that meet a tensor without values give shapes alone; what reads a number of
 one is told 1, a mask picks from one by the places it names (all, where it has no values either), and none of
 its values is NaN.
 """
 
-from collections import defaultdict
 from typing import Any
 
 import torch
@@ -23,7 +22,6 @@ class OperatorWatch(HeldBytes):  # type: ignore[no-untyped-call]
 
     def __init__(self, held: int = 0) -> None:
         super().__init__(held)
-        self.phases: dict[str, CountedWork] = defaultdict(CountedWork)
         self._open = CountedWork()
 
     def __torch_dispatch__(
@@ -46,19 +44,9 @@ class OperatorWatch(HeldBytes):  # type: ignore[no-untyped-call]
         self.hold_all(out)
         return out
 
-    def end_phase(self, name: str) -> None:
-        """Count what was done since the last phase ended as part of one that ends now."""
-        self._open.steps += 1
-        self._close(name)
-
-    def _close(self, name: str) -> None:
-        self.phases[name].add(self._open)
-        self._open = CountedWork()
-
-    def take_phases(self) -> dict[str, CountedWork]:
-        """Return the work of the phases since the last call; what belongs to none is "other"."""
-        self._close("other")
-        taken, self.phases = dict(self.phases), defaultdict(CountedWork)
+    def take(self) -> CountedWork:
+        """Return what was done since the last call."""
+        taken, self._open = self._open, CountedWork()
         return taken
 
 

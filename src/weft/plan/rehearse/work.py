@@ -8,6 +8,7 @@ from torch.utils._pytree import tree_leaves
 
 from weft.compiler.programs.cost import EdgeCounts, multiplied, program_cost
 from weft.compiler.programs.valueless import program_of
+from weft.process import MAPPED
 
 
 @dataclass
@@ -18,6 +19,12 @@ class CountedWork:
     """Phases of a step that were entered: what is done around operators."""
     calls: int = 0
     """Operators."""
+    sent: int = 0
+    """Calls among workers that were begun: to pack, to count, and to hand over."""
+    divided: int = 0
+    """Operators on so many values that threads divide them, and are woken for it."""
+    fresh: int = 0
+    """Bytes of new tensors that are too large for the heap: the system gives, and clears, their pages."""
     products: int = 0
     """Multiplications of dense matrices, an addition each."""
     edge_values: int = 0
@@ -95,11 +102,25 @@ _INDEXED = frozenset(
 )
 
 
+DIVIDED = 1 << 15
+"""Values from which torch divides an operator among threads."""
+
+
 def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> CountedWork:
     """Return what an operator does, by its name and the shapes of its tensors."""
-    space, _, name = func._schema.name.partition("::")
-    if name in _FREE:
+    if func._schema.name.partition("::")[2] in _FREE:
         return CountedWork()
+    found = _of_kind(func, args, kwargs, out)
+    given = {id(each) for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+    made = [each for each in tree_leaves(out) if isinstance(each, Tensor) and id(each) not in given]
+    sizes = [each.numel() for each in tree_leaves((args, kwargs, out)) if isinstance(each, Tensor)]
+    found.divided = int(max(sizes, default=0) >= DIVIDED)
+    found.fresh = sum(_bytes(each) for each in made if _bytes(each) >= MAPPED)
+    return found
+
+
+def _of_kind(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> CountedWork:
+    space, _, name = func._schema.name.partition("::")
     given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
     made = [each for each in tree_leaves(out) if isinstance(each, Tensor)]
     size = sum(_bytes(each) for each in (*given, *made))
