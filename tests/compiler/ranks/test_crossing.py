@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import weft
-from weft.compiler.ranks.crossing import Travellers, crossing
+from weft.compiler.ranks.crossing import Travellers, cross, crossing
+from weft.compiler.tracing.captures import NotCompiled
+from weft.compiler.tracing.trace import Form, Role
 from weft.graph import Block, Graph
 from weft.graph.message.compiled import compiled_of
 from weft.graph.message.crossing import crossed, crossing_of
@@ -149,6 +151,15 @@ def test_what_is_not_compiled_travels_as_it_was_given() -> None:
         assert crossed(cut, never) is cut
     finally:
         weft.compile_messages(before)
+
+
+def test_a_message_that_reads_other_edges_does_not_cross() -> None:
+    roles: tuple[Role, ...] = ("source", "destination")
+    forms = [Form.of(role, torch.empty(9, WIDTH)) for role in roles]
+    ends = Travellers(BOTH, (False, False), (True, True), learns=True)
+    cross(lambda u, v: u[:, :2] - v[:, :2], forms, ends)
+    with pytest.raises(NotCompiled):
+        cross(lambda u, v: u[:, :2] - (u - v)[:, :2].mean(0), forms, ends)
 
 
 def test_constants_captured_by_number_and_by_tensor_are_read_anew() -> None:

@@ -29,7 +29,6 @@ from weft.compiler.triton.generated import module_of
 from weft.compiler.triton.source import source
 from weft.graph.message import compiled
 from weft.graph.message.block import Block
-from weft.kernels import gpu as gpu_kernels
 
 pytestmark = pytest.mark.gpu
 
@@ -230,7 +229,6 @@ def test_backward_launches_the_kernels_that_were_begun_before_forward(
 ) -> None:
     monkeypatch.setitem(backends._BACKENDS, DEVICE, "weft.compiler.triton.backend")
     monkeypatch.setattr(backends, "_prepared", set())
-    monkeypatch.setattr(gpu_kernels, "INTERPRETED", False)
     program = edge_convolution(kind, 8, 8)
     edges = on_device(edges_of(3, num_rows=40, num_other=90, num_edges=260))
     leaves = [each.to(DEVICE, torch.float32).requires_grad_() for each in tensors_of(program, edges, 3)]

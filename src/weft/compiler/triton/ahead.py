@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from weft.compiler.triton.form import KernelForm
+from weft.kernels import gpu
 
 Key = tuple[KernelForm, tuple[tuple[str, object], ...]]
 _coming: dict[Key, "Future[None]"] = {}
@@ -29,7 +30,7 @@ def make(
 ) -> None:
     """Begin to make a kernel for arguments of such types, on the device of the first."""
     key = key_of(form, constants)
-    if key not in _coming:
+    if key not in _coming and not gpu.INTERPRETED:
         _coming[key] = _threads().submit(_made, kernel, dict(constants), given)
 
 

@@ -205,7 +205,7 @@ def _constants(
 def prepare(program: Program, edges: Edges, dtypes: Sequence[torch.dtype], *, some: bool = False) -> None:
     """Begin to make the kernel of a program that will run on such edges, of `some` rows without hubs."""
     form, plans = _form(program, tuple(dtypes)), import_module("weft.kernels.triton.plan")
-    if gpu.INTERPRETED or form.obstacle or not edges.num_edges:
+    if form.obstacle or not edges.num_edges:
         return
     tiny = edges.indptr.new_zeros(2)
     plans.without_hubs(tiny, 1)

@@ -117,6 +117,26 @@ class Attending(pyg.MessagePassing):  # type: ignore[misc,name-defined]
         return utils.softmax(score.tanh(), index, ptr, size_i) * x_j[:, :4]  # type: ignore[no-any-return]
 
 
+class Gating(Attending):
+    """The same, of rows that two other values of the edge weigh."""
+
+    def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, ptr: Any, size_i: Any) -> Tensor:
+        attended = super().message(x_i, x_j, index, ptr, size_i)
+        return attended * x_j[:, 2:] * 0.5  # type: ignore[no-any-return]
+
+
+def test_a_softmax_among_several_factors_is_one_reduction_of_all_of_them() -> None:
+    torch.manual_seed(0)
+    conv = Gating().double()
+    fast, args = weft.accelerate(copy.deepcopy(conv)), page.arguments(())
+    with compiled.watched() as asked:
+        found = results(fast, args)
+    made = asked[0].found[0]
+    assert [each.kind for each in made.reductions] == ["softmax"]
+    for ours, theirs in zip(found, results(conv, args), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
+
+
 @pytest.mark.parametrize("aggr", ["add", "max", ["mean", "std", "max"], "softmax", "powermean"])
 def test_a_softmax_of_rows_and_any_aggregation_are_compiled(aggr: Any) -> None:
     torch.manual_seed(0)
