@@ -4,6 +4,7 @@ Each worker is held to a core of its own: parts are threads, and those of a work
 time would take two cores in the other half, so that it were not slow at all.
 """
 
+import math
 import os
 import signal
 import statistics
@@ -20,7 +21,7 @@ from typing import Any
 
 from benchmarks.graphs import tiny
 from benchmarks.measure import Study
-from weft.events import read_events
+from weft.events import Event, read_events
 
 WORKERS = 2
 PARTS = 12
@@ -56,7 +57,7 @@ def rows() -> Iterator[str]:
 
 
 def _epoch(*, slow: bool, keep: bool) -> float:
-    """Return the median of the epochs by the clock, since workers or parts last changed."""
+    """Return the median of the epochs by the clock, once parts are where they stay."""
     nodes = 2_000 if tiny() else 60_000
     settings = ["data.name=community", f"data.nodes={nodes}", "model.name=sage", f"model.hidden={HIDDEN}"]
     epochs = EPOCHS if keep or tiny() else WITH_MOVES
@@ -76,9 +77,17 @@ def _epoch(*, slow: bool, keep: bool) -> float:
         if run.returncode:
             raise RuntimeError(said)
         events = list(read_events(out))
-    last = max(event["epoch"] for event in events if event["event"] == "generation")
-    ends = [e["time"] for e in events if e["event"] == "epoch" and e["epoch"] > last + 2]
-    return statistics.median(after - before for before, after in pairwise(ends[:-1]))
+    return _median(events)
+
+
+def _median(events: list[Event]) -> float:
+    """Return the median epoch of the last generation that trained for some, the first ones left out."""
+    begins = [event["epoch"] for event in events if event["event"] == "generation"]
+    for begin, end in reversed([*pairwise([*begins, math.inf])]):
+        ends = [e["time"] for e in events if e["event"] == "epoch" and begin + 2 < e["epoch"] <= end][:-1]
+        if len(ends) > 3:
+            return statistics.median(after - before for before, after in pairwise(ends))
+    raise RuntimeError("no generation trained for long enough")
 
 
 @contextmanager
