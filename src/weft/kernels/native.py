@@ -218,8 +218,9 @@ def call(name: str, *arguments: Any, what: str = "") -> None:
     A tensor goes as the address of its values in row-major order, None as a null pointer. What the function
     writes to must lie so already, as `empty` makes it.
     """
-    # tensors made dense here must live until the call is over
-    dense = [value.contiguous() if isinstance(value, Tensor) else value for value in arguments]
+    # Tensors made dense here must live until the call is over; what stands for a tensor that is not here, as
+    # rows by columns do, refuses to be.
+    dense = [value.contiguous() if hasattr(value, "contiguous") else value for value in arguments]
     plain = [pointer(value) if isinstance(value, Tensor) else value for value in dense]
     check(getattr(library(), name)(*plain), what or name.removeprefix("weft_"))
 
