@@ -25,7 +25,8 @@ from weft.train.proof.tasks import make_task
 
 SEED = 3
 STEPS = 3
-RATE = 0.1
+RATE = 0.03
+"""At 0.1 a regression by MoNet on a typed graph diverges, and float32 with it."""
 
 
 @dataclass(frozen=True)
